@@ -110,12 +110,12 @@ line_is_named() {
 }
 
 variables_are_known() {
-    passed every_variable_that_a_crate_reads_is_known &&
+    passed every_environment_variable_is_in_the_settings_table &&
         expect 0 PASS -- env RUSHMEM_PTX_CUBIN=1 RUSHMEM_PES=1 "$release/hello"
 }
 
 failures_are_told() {
-    passed a_failed_launch_that_was_dropped_fails_the_job &&
+    passed dropped_failed_launch_fails_the_job &&
         expect 0 INFO -- env RUSHMEM_LOG=info RUSHMEM_PES=1 "$release/hello" &&
         RUSHMEM_TIMEOUT=300ms app 1 'Error: ' wait_in_vain dropped
 }
@@ -129,7 +129,7 @@ error_is_text() {
 
 many_pes() {
     passed starts_256_pes_as_threads_within_16_mib_each starts_256_pes_as_processes \
-        the_cause_of_a_failure_is_told_once_by_64_pes the_cause_of_a_failure_is_told_once_by_64_processes
+        failure_of_64_pes_is_reported_once failure_of_64_processes_is_reported_once
 }
 
 launched_perf() {
@@ -143,13 +143,13 @@ own_project() {
 }
 
 structures() {
-    passed a_kernel_gets_the_fields_of_a_structure && app 0 '[0, 7, 7]' structure
+    passed kernel_receives_every_field_of_a_struct_argument && app 0 '[0, 7, 7]' structure
 }
 
 one_order() { app 0 '[15, 5, 10]' order; }
 
 leader_errors() {
-    passed an_error_of_a_leader_reaches_its_group && app 1 'there is no PE 99' leader &&
+    passed leader_error_reaches_its_group && app 1 'there is no PE 99' leader &&
         grep -q '^## Errors that only a leader meets$' docs/porting.md
 }
 
@@ -164,9 +164,9 @@ endless_loops() {
 }
 
 blocked_threads() {
-    passed a_kernel_that_nothing_can_end_ends_its_process a_kernel_that_ignores_the_end_of_the_job_ends_its_process \
-        no_process_is_left_by_an_endless_kernel a_stopped_process_is_killed_once_the_job_has_failed \
-        a_panic_ends_the_kernels_of_its_pe
+    passed unstoppable_kernel_terminates_its_process kernel_that_ignores_job_abort_terminates_its_process \
+        endless_kernel_leaves_no_process_running stopped_process_is_killed_after_the_job_fails \
+        panic_aborts_kernels_of_the_same_pe
 }
 
 native_crashes() {
@@ -181,8 +181,8 @@ architectures() {
 }
 
 messages() {
-    passed different_collective_calls_are_named a_pe_that_ended_early_is_named mistakes_with_ptx_are_one_clear_error \
-        cause_printed_by_the_pe_is_not_repeated failed_connections_at_the_start_are_told_once &&
+    passed error_names_mismatched_collective_calls error_names_a_pe_that_returned_early mistakes_with_ptx_are_one_clear_error \
+        cause_printed_by_the_pe_is_not_repeated startup_connection_failures_are_reported_once &&
         RUSHMEM_TIMEOUT=300ms app 1 'kernel wait_in_vain' wait &&
         app 1 'kernel use_missing_words' 'elements 2..99 of an object of ' slice
 }
@@ -193,14 +193,14 @@ plots() {
 }
 
 documents() {
-    passed the_porting_guide_names_existing_items named_items_and_tests_exist &&
+    passed porting_guide_names_existing_items listed_items_and_tests_exist &&
         grep -q '^//! ```' host/src/lib.rs && grep -q 'nvshmemx_collective_launch' docs/porting.md
 }
 
 kept_contexts() {
-    passed misuse_of_memory_does_not_compile a_launch_refuses_a_stale_handle_inside_of_a_structure \
-        an_exclusive_context_has_one_owner \
-        kernels_that_run_at_the_same_time_do_not_share_the_context_of_a_block || return
+    passed memory_misuse_does_not_compile launch_rejects_a_stale_handle_in_a_struct_argument \
+        exclusive_context_has_one_owner \
+        concurrent_kernels_do_not_share_a_block_context || return
     local attack
     for attack in context_kept context_released context_shared forged forged_call; do
         [[ -s tests/tests/refused/$attack.stderr ]] || { echo "no test refuses $attack"; return 1; }
@@ -265,8 +265,8 @@ death_of_pe_0() {
 }
 
 lost_network() {
-    passed a_wait_that_times_out_names_the_failed_qp deadline_names_the_kernel_and_the_failed_qp \
-        a_dead_link_is_an_error_that_names_the_peer oversized_packet_is_reported_instead_of_a_lost_pe
+    passed wait_timeout_names_the_failed_qp deadline_names_the_kernel_and_the_failed_qp \
+        dead_link_error_names_the_peer oversized_packet_is_reported_instead_of_a_lost_pe
 }
 
 # A picture that claims 60000 x 60000 pixels.
@@ -274,7 +274,7 @@ claim='\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\xea\x60\0\0\xea\x60\x08\x02\0\0\0\x0f
 claim+='\0\0\0\x08IDAT\x78\x9c\x03\0\0\0\0\x01\x48\x06\x89\xd2\0\0\0\0IEND\xae\x42\x60\x82'
 memory_is_checked() {
     printf "$claim" >"$work/huge.png"
-    passed rejects_allocations_larger_than_the_address_space a_file_that_claims_too_many_pixels_is_an_error &&
+    passed rejects_allocations_larger_than_the_address_space rejects_a_png_that_claims_too_many_pixels &&
         expect 1-3 rror -- bash -c 'ulimit -v 400000; RUSHMEM_HEAP_BYTES=1GiB exec "$0"' "$release/hello" &&
         expect 1-3 'bytes of memory' -- "$release/stencil" "$work/huge.png" -o "$work/heat.png" &&
         expect 2-3 -- "$rushmem" run -n 4294967295 "$release/hello"

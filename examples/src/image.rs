@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_survives_a_file() {
+    fn picture_round_trips_through_png() {
         let folder = tempfile::tempdir().unwrap();
         for (width, height, channels) in [(1, 1, 1), (7, 5, 2), (451, 3, 3), (2, 9, 4)] {
             let path = folder.path().join("a.png");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_files_are_named() {
+    fn read_error_names_the_bad_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("no.png");
         let error = |path: &Path| Image::read(path).unwrap_err().to_string();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_claims_too_many_pixels_is_an_error() {
+    fn rejects_a_png_that_claims_too_many_pixels() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("huge.png");
         // 16 TB of values.
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundled_picture_can_be_read() {
+    fn reads_the_bundled_picture() {
         let chelsea =
             Image::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/chelsea.png"))).unwrap();
         assert_eq!((chelsea.width, chelsea.height, chelsea.channels), (451, 300, 3));

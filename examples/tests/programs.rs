@@ -66,7 +66,7 @@ const SORT: &str = env!("CARGO_BIN_EXE_sort");
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
 
 #[test]
-fn hello_passes() {
+fn hello_succeeds() {
     passes(HELLO, &[]);
 }
 
@@ -113,7 +113,7 @@ const SMALL_CACHE: [&str; 12] = [
 const P2P: (&str, &str) = ("RUSHMEM_PEER_PATH", "p2p");
 
 #[test]
-fn kv_between_sides_of_any_width() {
+fn kv_between_any_numbers_of_prefill_and_decode_pes() {
     for (pes, prefill, heads) in [
         ("2", "1", "3"),
         ("4", "2", "8"),
@@ -132,7 +132,7 @@ fn kv_between_sides_of_any_width() {
 }
 
 #[test]
-fn kv_of_any_size_and_memory() {
+fn kv_of_any_size_in_either_memory() {
     passes(KV, &["--pes", "2", "--repetitions", "1"]);
     let one = ["--layers", "1", "--requests", "1", "--tokens", "1", "--page-tokens", "1", "--heads", "2"];
     passes(KV, &[&one[..], &["--pes", "3", "--memory", "symmetric"]].concat());
@@ -142,7 +142,7 @@ fn kv_of_any_size_and_memory() {
 }
 
 #[test]
-fn kv_names_sizes_that_do_not_fit() {
+fn kv_rejects_sizes_that_do_not_fit() {
     for (arguments, found, remedy) in [
         (&["--pes", "1"][..], "1 PE", "--pes 2"),
         (&["--pes", "3", "--prefill", "3"], "--prefill 3", "1 to 2"),
@@ -179,7 +179,7 @@ fn sort_on_any_number_of_pes() {
 }
 
 #[test]
-fn sort_names_the_room_that_it_lacks() {
+fn sort_reports_insufficient_capacity() {
     for capacity in ["1", "900"] {
         let error = fails_in_the_job(SORT, &["--pes", "3", "--log2-keys", "10", "--capacity", capacity]);
         assert!(error.contains(&format!("room for {capacity}: use --capacity")), "{error}");
@@ -210,12 +210,12 @@ const BAD_NETWORK: [(&str, &str); 2] =
     [("RUSHMEM_PEER_PATH", "nic"), ("RUSHMEM_SOFTNIC_FAULT", "drop=0.02,duplicate=0.02,reorder=0.02,seed=5")];
 
 #[test]
-fn fft_of_processes_on_a_bad_network() {
+fn fft_between_processes_on_a_lossy_network() {
     passes_as_processes(FFT, "fft faults", 3, &["--log2-n", "4", "--iterations", "2"], &BAD_NETWORK);
 }
 
 #[test]
-fn sort_of_processes_on_a_bad_network() {
+fn sort_between_processes_on_a_lossy_network() {
     passes_as_processes(SORT, "sort faults", 3, &["--log2-keys", "12", "--iterations", "2"], &BAD_NETWORK);
 }
 
@@ -252,7 +252,7 @@ fn passes_as_processes(
 }
 
 #[test]
-fn a_launcher_without_our_variables_tells_the_number_of_pes() {
+fn number_of_pes_comes_from_torchrun_variables() {
     let line = passes_as_processes(KV, "kv", 3, &["--heads", "6"], &[]);
     assert!(line.contains("prefill 1 x") && line.contains("decode 2 x"), "{line}");
     passes_as_processes(SORT, "sort", 3, &["--log2-keys", "8"], &[]);
@@ -294,14 +294,14 @@ fn jacobi_in_two_dimensions() {
 }
 
 #[test]
-fn jacobi_without_graphs_and_by_the_analytic_solution() {
+fn jacobi_without_graphs_matches_the_analytic_solution() {
     passes(JACOBI, &["--pes", "4", "--size", "9", "--steps", "20", "--no-graph"]);
     let line = passes(JACOBI, &["--pes", "4", "--size", "11,10,9", "--steps", "40", "--analytic"]);
     assert!(line.contains("of the analytic solution"), "{line}");
 }
 
 #[test]
-fn jacobi_as_processes_with_lost_packets() {
+fn jacobi_between_processes_on_a_lossy_network() {
     let faults = ("RUSHMEM_SOFTNIC_FAULT", "drop=0.05,duplicate=0.05,reorder=0.05,seed=5");
     let run = |job: &str, n, shape: &[&str], settings: &[(&str, &str)]| {
         let line = passes_as_processes(JACOBI, job, n, &[shape, &FEW_STEPS].concat(), settings);
@@ -315,7 +315,7 @@ fn jacobi_as_processes_with_lost_packets() {
 }
 
 #[test]
-fn jacobi_draws_weak_scaling() {
+fn jacobi_plots_weak_scaling() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("scaling.svg");
     let scaling = ["--pes", "4", "--scaling", "1,2,4", "--size", "4", "--plot", file.to_str().unwrap()];
@@ -327,7 +327,7 @@ fn jacobi_draws_weak_scaling() {
 }
 
 #[test]
-fn jacobi_names_sizes_that_do_not_fit() {
+fn jacobi_rejects_sizes_that_do_not_fit() {
     for (arguments, found, remedy) in [
         (&["--pes", "4", "--dims", "3,1,1"][..], "--dims 3,1,1 is a grid of 3 PEs", "--dims 1,2,2"),
         (&["--pes", "4", "--dims", "2,2"], "--dims 2,2 does not fit 3 dimensions", "--two-d"),
@@ -378,7 +378,7 @@ fn stencil_of_any_picture() {
 }
 
 #[test]
-fn bad_input_is_named_and_leaves_nothing() {
+fn stencil_errors_name_the_file_and_leave_no_output() {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
     let (input_arg, output_arg) = (input.to_str().unwrap(), output.to_str().unwrap());
@@ -402,7 +402,7 @@ fn bad_input_is_named_and_leaves_nothing() {
 }
 
 #[test]
-fn unknown_settings_and_a_small_heap_are_named() {
+fn errors_name_unknown_settings_and_a_small_heap() {
     let with = |name: &str, value: &str| {
         let output = Command::new(RING).env(name, value).args(["--pes", "2"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_have_their_lines() {
+    fn tokens_carry_their_line_numbers() {
         let found = tokens("use a::b; // c\nf!(\"x\",\n'y')");
         let found: Vec<_> = found.iter().map(|token| (token.text.as_str(), token.line)).collect();
         let first = ["use", "a", "::", "b", ";"].map(|text| (text, 1));

@@ -47,8 +47,8 @@ fn assert_ring(outputs: &[Output]) {
 }
 
 #[test]
-fn a_forked_child_that_returns_leaves_the_job_alone() {
-    let test = "a_forked_child_that_returns_leaves_the_job_alone";
+fn forked_child_that_returns_does_not_disturb_the_job() {
+    let test = "forked_child_that_returns_does_not_disturb_the_job";
     let Some(launcher) = launcher(PE) else {
         return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
     };
@@ -93,8 +93,8 @@ fn processes_join_by_id_and_jobs_stay_separate() {
 }
 
 #[test]
-fn a_missing_process_is_named_at_the_deadline() {
-    let Some(id) = id("a_missing_process_is_named_at_the_deadline") else { return };
+fn startup_timeout_names_the_missing_process() {
+    let Some(id) = id("startup_timeout_names_the_missing_process") else { return };
     let begin = Instant::now();
     let late = [0, 2].map(|i| {
         let mut command = with_id(&id, i, 3, &["ring"]);
@@ -129,7 +129,7 @@ fn rejects_a_process_with_another_secret() {
 }
 
 #[test]
-fn bootstrap_through_files_starts_a_job() {
+fn file_bootstrap_starts_a_job() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let numbers = ["0", "1", "2"];
@@ -137,7 +137,7 @@ fn bootstrap_through_files_starts_a_job() {
 }
 
 #[test]
-fn uses_the_named_interface_and_rejects_a_wrong_one() {
+fn uses_the_configured_interface_and_rejects_a_wrong_one() {
     let with = |interface: &str, family: &str| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
@@ -156,7 +156,7 @@ fn uses_the_named_interface_and_rejects_a_wrong_one() {
         assert_ring(&outputs);
         assert!(text(&outputs[0].stderr).contains("listens at [::1]:"), "{}", all(&outputs[0]));
     } else {
-        skip("uses_the_named_interface_and_rejects_a_wrong_one", "IPv6 is not available");
+        skip("uses_the_configured_interface_and_rejects_a_wrong_one", "IPv6 is not available");
     }
     let outputs = with("nowhere0", "auto");
     let told = text(&outputs[0].stderr);
@@ -196,14 +196,14 @@ fn rings(command: Option<Command>, n: u32, why: &str) {
 }
 
 #[test]
-fn a_launcher_that_speaks_pmi_1_starts_a_job() {
-    let test = "a_launcher_that_speaks_pmi_1_starts_a_job";
+fn pmi_1_launcher_starts_a_job() {
+    let test = "pmi_1_launcher_starts_a_job";
     rings(hydra(test, "3", PE), 3, "PMI_FD is set: a launcher speaks PMI-1");
 }
 
 #[test]
-fn a_launcher_that_speaks_pmi_2_starts_a_job() {
-    let command = hydra("a_launcher_that_speaks_pmi_2_starts_a_job", "3", PE).map(|mut command| {
+fn pmi_2_launcher_starts_a_job() {
+    let command = hydra("pmi_2_launcher_starts_a_job", "3", PE).map(|mut command| {
         command.env("RUSHMEM_BOOTSTRAP", "pmi2");
         command
     });
@@ -211,14 +211,14 @@ fn a_launcher_that_speaks_pmi_2_starts_a_job() {
 }
 
 #[test]
-fn a_launcher_that_speaks_pmix_starts_a_job() {
-    let test = "a_launcher_that_speaks_pmix_starts_a_job";
+fn pmix_launcher_starts_a_job() {
+    let test = "pmix_launcher_starts_a_job";
     rings(open_mpi(test, "3", PE), 3, "PMIX_RANK is set: a launcher speaks PMIx");
 }
 
 #[test]
-fn slurm_starts_and_ends_a_job() {
-    let test = "slurm_starts_and_ends_a_job";
+fn slurm_starts_and_terminates_a_job() {
+    let test = "slurm_starts_and_terminates_a_job";
     let slurm = match Slurm::start(port) {
         Ok(slurm) => slurm,
         Err(reason) => {
@@ -246,8 +246,8 @@ fn slurm_starts_and_ends_a_job() {
 }
 
 #[test]
-fn a_setting_makes_each_process_a_separate_job() {
-    let test = "a_setting_makes_each_process_a_separate_job";
+fn bootstrap_setting_makes_each_process_a_separate_job() {
+    let test = "bootstrap_setting_makes_each_process_a_separate_job";
     let Some(mut command) = hydra(test, "2", PE) else { return };
     let output = command.arg("ring").env("RUSHMEM_BOOTSTRAP", "threads").output().unwrap();
     let lines = [ring_lines(1), ring_lines(1)].concat();
@@ -276,7 +276,7 @@ fn port() -> u16 {
 }
 
 #[test]
-fn the_variables_of_torchrun_start_a_job() {
+fn torchrun_variables_start_a_job() {
     let (port, other) = (port(), port());
     std::thread::scope(|scope| {
         let second = scope.spawn(move || together((0..2).map(|i| torch(i, 2, other, &["ring"]))));
@@ -315,8 +315,8 @@ fn incomplete_torchrun_variables_are_an_error() {
 }
 
 #[test]
-fn a_job_follows_the_ranks_of_an_mpi_communicator() {
-    let test = "a_job_follows_the_ranks_of_an_mpi_communicator";
+fn pe_numbers_follow_mpi_ranks() {
+    let test = "pe_numbers_follow_mpi_ranks";
     let Some(mut command) = hydra(test, "4", MPI) else { return };
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
@@ -352,8 +352,8 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
-fn one_pe_ends_the_whole_job_with_its_code() {
-    let test = "one_pe_ends_the_whole_job_with_its_code";
+fn global_exit_terminates_the_job_with_its_code() {
+    let test = "global_exit_terminates_the_job_with_its_code";
     for what in ["global_exit", "kernel_exit"] {
         let ours = launcher(PE).map(|launcher| {
             let mut command = clean(&launcher);
@@ -373,9 +373,9 @@ fn one_pe_ends_the_whole_job_with_its_code() {
 }
 
 #[test]
-fn the_launcher_names_the_pe_that_ended_the_job() {
+fn launcher_names_the_pe_that_called_global_exit() {
     let Some(launcher) = launcher(PE) else {
-        return skip("the_launcher_names_the_pe_that_ended_the_job", "the launcher is not built");
+        return skip("launcher_names_the_pe_that_called_global_exit", "the launcher is not built");
     };
     let output = clean(&launcher).args(["run", "-n", "3", PE, "global_exit", "2"]).output().unwrap();
     assert!(text(&output.stderr).contains("rushmem: PE 2 ended the job with code 7"), "{}", all(&output));
@@ -410,8 +410,8 @@ fn leaves_nothing(command: Option<Command>, jobs: &str) {
 
 /// Launchers such as mpiexec.hydra wait for ever for a process that a signal has stopped.
 #[test]
-fn a_stopped_process_is_killed_once_the_job_has_failed() {
-    let Some(id) = id("a_stopped_process_is_killed_once_the_job_has_failed") else { return };
+fn stopped_process_is_killed_after_the_job_fails() {
+    let Some(id) = id("stopped_process_is_killed_after_the_job_fails") else { return };
     let start = |i| with_id(&id, i, 2, &["wait"]).env("RUSHMEM_TIMEOUT", "1s").spawn().unwrap();
     let [first, mut second] = [start(0), start(1)];
     let mut line = String::new();
@@ -432,15 +432,15 @@ fn a_stopped_process_is_killed_once_the_job_has_failed() {
 }
 
 #[test]
-fn a_hundred_jobs_of_threads_leave_nothing_behind() {
+fn hundred_jobs_of_threads_leak_nothing() {
     let mut threads = pe(&[]);
     threads.env("RUSHMEM_PES", "2");
     leaves_nothing(Some(threads), "100");
 }
 
 #[test]
-fn many_jobs_of_the_same_processes_leave_nothing_behind() {
-    let test = "many_jobs_of_the_same_processes_leave_nothing_behind";
+fn repeated_jobs_of_processes_leak_nothing() {
+    let test = "repeated_jobs_of_processes_leak_nothing";
     let ours = launcher(PE).map(|launcher| {
         let mut command = clean(&launcher);
         command.args(["run", "-n", "2", "--no-label", PE]);
@@ -451,7 +451,7 @@ fn many_jobs_of_the_same_processes_leave_nothing_behind() {
 }
 
 #[test]
-fn logs_are_filtered_by_part_and_go_to_files_by_pattern() {
+fn logs_are_filtered_by_target_and_written_to_files() {
     let folder = tempfile::tempdir().unwrap();
     let pattern = folder.path().join("%h-%p.log");
     let mut command = pe(&["ring"]);
@@ -496,7 +496,7 @@ fn starts_256_pes_as_threads_within_16_mib_each() {
 }
 
 #[test]
-fn a_connection_takes_less_than_64_kib() {
+fn connection_takes_less_than_64_kib() {
     let (up, full) = (kib_of_threads(64, "up"), kib_of_threads(64, "full"));
     assert!(full - up < 64 * 64 * 64, "{up} KiB, with all connections {full} KiB");
 }
@@ -518,14 +518,14 @@ fn starts_256_pes_as_processes() {
 }
 
 #[test]
-fn all_of_64_processes_send_to_all() {
-    if let Some(lines) = processes("all_of_64_processes_send_to_all", "64", "ring") {
+fn all_to_all_between_64_processes() {
+    if let Some(lines) = processes("all_to_all_between_64_processes", "64", "ring") {
         assert_eq!(lines, ring_lines(64));
     }
 }
 
 #[test]
-fn a_kernel_probes_queues_in_gpu_memory() {
+fn kernel_probes_queues_in_gpu_memory() {
     let mut command = pe(&["ring"]);
     command.env("RUSHMEM_PES", "2").env("RUSHMEM_QUEUES", "prefer_device").env("RUSHMEM_PEER_PATH", "nic");
     let output = command.env("RUSHMEM_LOG", "info").output().unwrap();
@@ -536,7 +536,7 @@ fn a_kernel_probes_queues_in_gpu_memory() {
 }
 
 #[test]
-fn failed_connections_at_the_start_are_told_once() {
+fn startup_connection_failures_are_reported_once() {
     let mut command = pe(&["up"]);
     command.env("RUSHMEM_PES", "16").env("RUSHMEM_CONNECT", "eager").env("RUSHMEM_QUEUE_MEMORY", "512KiB");
     // Without a depth, the queues would fit.
@@ -548,7 +548,7 @@ fn failed_connections_at_the_start_are_told_once() {
 }
 
 #[test]
-fn the_memory_of_threads_is_checked_once() {
+fn memory_check_covers_all_pes_of_a_process_once() {
     let output =
         pe(&["up"]).env("RUSHMEM_PES", "2").env("RUSHMEM_LOG", "rushmem::job=debug").output().unwrap();
     let told = text(&output.stderr);
@@ -556,7 +556,7 @@ fn the_memory_of_threads_is_checked_once() {
 }
 
 #[test]
-fn the_cause_of_a_failure_is_told_once_by_64_pes() {
+fn failure_of_64_pes_is_reported_once() {
     let output = pe(&["nothing"]).env("RUSHMEM_PES", "64").output().unwrap();
     let told = text(&output.stderr);
     assert!(!output.status.success() && told.contains("no such thing"), "{told}");

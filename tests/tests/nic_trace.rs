@@ -104,7 +104,7 @@ fn check_way(trace: &Trace, arrow: &Arrow) {
 
 /// Puts to the heap, and then to a window, which has another address on the wire.
 #[test]
-fn a_put_with_a_signal_leads_through_the_nic_to_the_wait() {
+fn put_signal_is_traced_through_the_nic_to_the_wait() {
     const ROUNDS: u32 = 5;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");
@@ -140,7 +140,7 @@ fn a_put_with_a_signal_leads_through_the_nic_to_the_wait() {
 /// Runs two jobs at the same time in this process. A set of a signal is a WRITE where WRITEs keep their order. On other QPs,
 /// it is an atomic, which keeps its place behind WRITEs.
 #[test]
-fn each_of_two_concurrent_jobs_has_its_own_sets_of_signals() {
+fn concurrent_jobs_trace_their_own_signal_sets() {
     const ROUNDS: usize = 5;
     let folder = tempfile::tempdir().unwrap();
     let all_run = Barrier::new(4);
@@ -185,7 +185,7 @@ fn each_of_two_concurrent_jobs_has_its_own_sets_of_signals() {
 
 /// Names the file of a running job in a job inside of it.
 #[test]
-fn a_file_holds_one_job_at_a_time() {
+fn trace_file_is_exclusive_to_one_job_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");
     let setup = Setup::new(1).with("device", "native").with("trace", file.display());
@@ -204,9 +204,9 @@ fn a_file_holds_one_job_at_a_time() {
 }
 
 #[test]
-fn lost_packets_of_processes_are_on_the_timeline() {
+fn timeline_shows_lost_packets_between_processes() {
     let Some(launcher) = launcher(PE) else {
-        return skip("lost_packets_of_processes_are_on_the_timeline", "the launcher is not built");
+        return skip("timeline_shows_lost_packets_between_processes", "the launcher is not built");
     };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");

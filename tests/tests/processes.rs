@@ -33,8 +33,8 @@ fn ring_lines(n: u32) -> Vec<String> {
 }
 
 #[test]
-fn four_processes_make_a_ring() {
-    let Some(mut command) = run("four_processes_make_a_ring", &["-n", "4", PE, "ring"]) else { return };
+fn ring_of_four_processes() {
+    let Some(mut command) = run("ring_of_four_processes", &["-n", "4", PE, "ring"]) else { return };
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
     assert_eq!(sorted(&output.stdout), ring_lines(4), "{}", all(&output));
@@ -51,18 +51,18 @@ fn small_queues_between_processes() {
 }
 
 #[test]
-fn lost_packets_are_sent_again() {
+fn lost_packets_are_retransmitted() {
     let args = ["-n", "2", "--set", "softnic_fault=drop=0.05,duplicate=0.05,reorder=0.05,seed=5", PE, "ring"];
-    let Some(mut command) = run("lost_packets_are_sent_again", &args) else { return };
+    let Some(mut command) = run("lost_packets_are_retransmitted", &args) else { return };
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
     assert_eq!(sorted(&output.stdout), ring_lines(2), "{}", all(&output));
 }
 
 #[test]
-fn a_killed_pe_ends_the_waits_of_the_others() {
+fn killed_pe_aborts_waits_of_other_pes() {
     let args = ["-n", "4", "--set", "timeout=120s", PE, "wait"];
-    let Some(command) = run("a_killed_pe_ends_the_waits_of_the_others", &args) else { return };
+    let Some(command) = run("killed_pe_aborts_waits_of_other_pes", &args) else { return };
     let job = Waiting::start(command, 4);
     assert!(Command::new("kill").args(["-9", &job.pids[2]]).status().unwrap().success());
     let (output, took) = job.end();
@@ -75,9 +75,9 @@ fn a_killed_pe_ends_the_waits_of_the_others() {
 
 /// Shows that quiet of one PE does not wait for another, while quiet of all does.
 #[test]
-fn quiet_of_one_pe_ignores_a_stalled_pe() {
+fn quiet_pe_does_not_wait_for_a_stalled_pe() {
     let args = ["-n", "3", "--set", "peer_path=nic", PE, "stalled"];
-    let Some(command) = run("quiet_of_one_pe_ignores_a_stalled_pe", &args) else {
+    let Some(command) = run("quiet_pe_does_not_wait_for_a_stalled_pe", &args) else {
         return;
     };
     let mut job = Waiting::start(command, 3);
@@ -121,9 +121,9 @@ fn processes_of_a_node_are_p2p_peers() {
 }
 
 #[test]
-fn a_window_that_processes_cannot_map_is_named() {
+fn error_names_a_window_that_processes_cannot_map() {
     let args = ["-n", "2", "--set", "peer_path=p2p", PE, "window"];
-    let Some(mut command) = run("a_window_that_processes_cannot_map_is_named", &args) else { return };
+    let Some(mut command) = run("error_names_a_window_that_processes_cannot_map", &args) else { return };
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{}", all(&output));
     let error = "for loads and stores is not available: it is host memory of the application, which other processes \
@@ -146,9 +146,9 @@ fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
 }
 
 #[test]
-fn a_job_with_p2p_and_nic_peers_counts_correctly() {
+fn job_with_p2p_and_nic_peers_computes_correct_sums() {
     let Some(launcher) = launcher(PE) else {
-        return skip("a_job_with_p2p_and_nic_peers_counts_correctly", "the launcher is not built");
+        return skip("job_with_p2p_and_nic_peers_computes_correct_sums", "the launcher is not built");
     };
     // PEs 0 and 1 on the first node, 2 to 4 on the second.
     let outputs = two_nodes(&launcher, "5", "p2p");
@@ -170,9 +170,9 @@ fn a_job_with_p2p_and_nic_peers_counts_correctly() {
 }
 
 #[test]
-fn memory_of_a_killed_pe_stays_mapped_while_the_job_ends() {
+fn memory_of_a_killed_pe_stays_mapped_during_shutdown() {
     let args = ["-n", "3", "--set", "timeout=120s", "--set", "peer_path=p2p", PE, "store"];
-    let Some(command) = run("memory_of_a_killed_pe_stays_mapped_while_the_job_ends", &args) else { return };
+    let Some(command) = run("memory_of_a_killed_pe_stays_mapped_during_shutdown", &args) else { return };
     let job = Waiting::start(command, 3);
     assert!(Command::new("kill").args(["-9", &job.pids[1]]).status().unwrap().success());
     let (output, took) = job.end();
@@ -199,9 +199,9 @@ fn pes_with_different_peer_paths_are_rejected() {
 }
 
 #[test]
-fn a_pe_that_exits_early_is_named() {
+fn error_names_a_pe_that_exits_early() {
     let args = ["-n", "3", "--set", "timeout=120s", PE, "exit", "1"];
-    let Some(mut command) = run("a_pe_that_exits_early_is_named", &args) else { return };
+    let Some(mut command) = run("error_names_a_pe_that_exits_early", &args) else { return };
     let begin = Instant::now();
     let output = command.output().unwrap();
     assert!(begin.elapsed() < SOON);
@@ -212,13 +212,13 @@ fn a_pe_that_exits_early_is_named() {
 }
 
 #[test]
-fn the_cause_of_a_failure_is_told_once_by_64_processes() {
+fn failure_of_64_processes_is_reported_once() {
     // One PE fails while the others wait, or all PEs fail in the same way.
     let one = (&["exit", "9"][..], "exited with code 3", "reported that PE 9 was lost");
     let all_of_them = (&["nothing"][..], "no such thing to do", "had the same error as PE ");
     for (action, cause, folded) in [one, all_of_them] {
         let args = [&["-n", "64", PE][..], action].concat();
-        let Some(mut command) = run("the_cause_of_a_failure_is_told_once_by_64_processes", &args) else {
+        let Some(mut command) = run("failure_of_64_processes_is_reported_once", &args) else {
             return;
         };
         let output = command.output().unwrap();
@@ -230,10 +230,10 @@ fn the_cause_of_a_failure_is_told_once_by_64_processes() {
 }
 
 #[test]
-fn two_builds_in_one_job_are_refused() {
+fn rejects_two_builds_in_one_job() {
     let script = "if [ $RUSHMEM_PE = 1 ]; then exec \"$1\" ring; else exec \"$0\" ring; fi";
     let args = ["-n", "2", "sh", "-c", script, PE, OTHER_BUILD];
-    let Some(mut command) = run("two_builds_in_one_job_are_refused", &args) else { return };
+    let Some(mut command) = run("rejects_two_builds_in_one_job", &args) else { return };
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));
     assert!(text(&output.stderr).contains("two different builds in one job"), "{}", all(&output));
@@ -241,9 +241,9 @@ fn two_builds_in_one_job_are_refused() {
 }
 
 #[test]
-fn a_dead_link_is_an_error_that_names_the_peer() {
+fn dead_link_error_names_the_peer() {
     let args = ["-n", "2", "--set", "softnic_fault=drop=1", "--set", "timeout=2s", PE, "ring"];
-    let Some(mut command) = run("a_dead_link_is_an_error_that_names_the_peer", &args) else { return };
+    let Some(mut command) = run("dead_link_error_names_the_peer", &args) else { return };
     let begin = Instant::now();
     let output = command.output().unwrap();
     assert!(begin.elapsed() < SOON);
@@ -257,11 +257,11 @@ fn a_dead_link_is_an_error_that_names_the_peer() {
 }
 
 #[test]
-fn a_port_that_falls_ends_the_waits_of_both_ends() {
+fn port_failure_aborts_waits_of_both_peers() {
     let script =
         "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_SOFTNIC_FAULT=port_falls_us=100000; fi; exec \"$0\" $1";
     let args = ["-n", "2", "--set", "timeout=60s", "sh", "-c", script, PE, "ring_wait"];
-    let Some(mut command) = run("a_port_that_falls_ends_the_waits_of_both_ends", &args) else { return };
+    let Some(mut command) = run("port_failure_aborts_waits_of_both_peers", &args) else { return };
     let begin = Instant::now();
     let output = command.env("RUSHMEM_PEER_PATH", "nic").output().unwrap();
     assert!(begin.elapsed() < SOON, "the deadline of 60 s ended the waits: {}", all(&output));
@@ -277,7 +277,7 @@ fn a_port_that_falls_ends_the_waits_of_both_ends() {
 }
 
 #[test]
-fn a_misspelt_setting_is_not_ignored() {
+fn misspelt_setting_is_rejected() {
     let mut command = clean(Path::new(PE));
     let output = command.arg("ring").env("RUSHMEM_SQ_DEPHT", "8").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -292,7 +292,7 @@ fn a_misspelt_setting_is_not_ignored() {
 
 #[cfg(not(feature = "rdma"))]
 #[test]
-fn a_connectx_that_this_build_cannot_drive_is_mentioned() {
+fn warns_of_a_connectx_that_this_build_cannot_drive() {
     let sysfs = tempfile::tempdir().unwrap();
     let device = sysfs.path().join("class/infiniband/mlx5_0/device");
     std::fs::create_dir_all(&device).unwrap();

@@ -17,7 +17,7 @@ const LISTED: [&str; 2] = ["rushmem", "rushmem-device"];
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn the_list_of_public_names_is_current() {
+fn list_of_public_names_is_current() {
     let documented = documented();
     let mut names = BTreeSet::new();
     for package in LISTED {

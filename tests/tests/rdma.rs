@@ -72,7 +72,7 @@ fn failed(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn rings_go_through_libmlx5() {
+fn ring_runs_through_libmlx5() {
     for (options, pes, env) in [
         (&[][..], 3, &[][..]),
         (&["--link", "ib"], 2, &[]),
@@ -81,14 +81,14 @@ fn rings_go_through_libmlx5() {
         (&["--fault", "posted=1,late_us=60000000"], 2, &["RUSHMEM_PEER_PATH=nic"]),
         (&[], 2, &["RUSHMEM_QUEUES=host", "RUSHMEM_TRAFFIC_CLASS=104", "RUSHMEM_SERVICE_LEVEL=3"]),
     ] {
-        let Some(device) = SoftnicDevice::new("rings_go_through_libmlx5", options) else { return };
+        let Some(device) = SoftnicDevice::new("ring_runs_through_libmlx5", options) else { return };
         passed(&device.ring(&pes.to_string(), env), pes);
     }
 }
 
 #[test]
-fn the_counters_of_the_port_count_the_losses_of_a_job() {
-    let test = "the_counters_of_the_port_count_the_losses_of_a_job";
+fn port_counters_count_packet_loss() {
+    let test = "port_counters_count_packet_loss";
     let lossy = &["--fault", "drop=0.05,seed=3"];
     let Some(device) = SoftnicDevice::new(test, lossy) else { return };
     let output = device.with("RUSHMEM_UVERBS_LOG", "info").ring("2", &["RUSHMEM_PEER_PATH=nic"]);
@@ -127,8 +127,8 @@ fn one_line_describes_the_nics_of_a_job() {
 }
 
 #[test]
-fn data_has_relaxed_keys_where_quiet_reads_anyway() {
-    let test = "data_has_relaxed_keys_where_quiet_reads_anyway";
+fn data_keys_are_relaxed_where_quiet_reads_back() {
+    let test = "data_keys_are_relaxed_where_quiet_reads_back";
     for (env, relaxed) in [
         (&["RUSHMEM_PEER_PATH=nic"][..], false),
         (&["RUSHMEM_PEER_PATH=nic", "RUSHMEM_RELAXED_ORDERING=on"], true),
@@ -148,8 +148,8 @@ fn data_has_relaxed_keys_where_quiet_reads_anyway() {
 }
 
 #[test]
-fn the_doctor_shows_relaxed_keys() {
-    let Some(device) = SoftnicDevice::new("the_doctor_shows_relaxed_keys", &[]) else { return };
+fn doctor_shows_relaxed_keys() {
+    let Some(device) = SoftnicDevice::new("doctor_shows_relaxed_keys", &[]) else { return };
     let mut device = device.with("RUSHMEM_RELAXED_ORDERING", "on");
     let output = device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
     let line = text(&output.stdout).lines().find(|line| line.contains(" P5 ")).map(str::to_owned);
@@ -157,8 +157,8 @@ fn the_doctor_shows_relaxed_keys() {
 }
 
 #[test]
-fn refused_queues_step_down_to_host_memory_with_one_warning() {
-    let test = "refused_queues_step_down_to_host_memory_with_one_warning";
+fn refused_queues_fall_back_to_host_memory_with_one_warning() {
+    let test = "refused_queues_fall_back_to_host_memory_with_one_warning";
     for (fault, word) in [
         ("", ""),
         ("umem-once", "mlx5dv_devx_umem_reg_ex"),
@@ -183,8 +183,8 @@ fn refused_queues_step_down_to_host_memory_with_one_warning() {
 }
 
 #[test]
-fn a_port_without_loopback_is_told_from_a_dead_one() {
-    let test = "a_port_without_loopback_is_told_from_a_dead_one";
+fn port_without_loopback_is_distinguished_from_a_dead_port() {
+    let test = "port_without_loopback_is_distinguished_from_a_dead_port";
     let Some(device) = SoftnicDevice::new(test, &["--fault", "no-self-loop"]) else { return };
     let output = device.ring("2", &["RUSHMEM_PEER_PATH=nic"]);
     // Each PE also posts to itself, and both share the device, but the probe passes with two QPs.
@@ -226,8 +226,8 @@ fn qps_use_the_fabric_settings() {
 }
 
 #[test]
-fn qps_use_the_ports_of_a_bond_in_turn() {
-    let test = "qps_use_the_ports_of_a_bond_in_turn";
+fn qps_alternate_between_ports_of_a_bond() {
+    let test = "qps_alternate_between_ports_of_a_bond";
     let Some(mut device) = SoftnicDevice::new(test, &["--fault", "bond"]) else { return };
     device.command.args(["run", "-n", "2", "env", "RUSHMEM_QPS_PER_PEER=4", "RUSHMEM_CONNECT=eager"]);
     let output =
@@ -246,8 +246,8 @@ fn qps_use_the_ports_of_a_bond_in_turn() {
 }
 
 #[test]
-fn gid_partition_and_retries_follow_the_settings() {
-    let test = "gid_partition_and_retries_follow_the_settings";
+fn settings_select_gid_partition_and_retries() {
+    let test = "settings_select_gid_partition_and_retries";
     let chosen = ["RUSHMEM_PARTITION=0x8001", "RUSHMEM_RETRIES=3", "RUSHMEM_ACK_TIMEOUT=50ms"];
     for (link, gid) in [("ethernet", "1"), ("ib", "0")] {
         let Some(mut device) = SoftnicDevice::new(test, &["--link", link]) else { return };
@@ -263,8 +263,8 @@ fn gid_partition_and_retries_follow_the_settings() {
 }
 
 #[test]
-fn a_missing_gid_or_partition_is_a_clear_error() {
-    let test = "a_missing_gid_or_partition_is_a_clear_error";
+fn missing_gid_or_partition_is_reported() {
+    let test = "missing_gid_or_partition_is_reported";
     for (setting, words) in [
         // RoCE v1, and no GID.
         ("RUSHMEM_GID_INDEX=2", &["mlx5_0", "no usable GID at index 2", "RoCE v1", "RUSHMEM_GID_INDEX"][..]),
@@ -286,8 +286,8 @@ fn a_missing_gid_or_partition_is_a_clear_error() {
 }
 
 #[test]
-fn ports_of_two_infiniband_subnets_are_a_clear_error() {
-    let test = "ports_of_two_infiniband_subnets_are_a_clear_error";
+fn ports_of_different_infiniband_subnets_are_reported() {
+    let test = "ports_of_different_infiniband_subnets_are_reported";
     let Some(mut device) = SoftnicDevice::new(test, &["--link", "ib"]) else { return };
     let script =
         "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_UVERBS_FAULT=other-subnet; fi; exec env $1 \"$0\" ring";
@@ -307,8 +307,8 @@ fn with_fault_of_pe_0(test: &str, options: &[&str], fault: &str, action: &str) -
 }
 
 #[test]
-fn a_failure_of_a_nic_ends_the_waits_and_names_the_cause() {
-    let test = "a_failure_of_a_nic_ends_the_waits_and_names_the_cause";
+fn nic_failure_aborts_waits_and_names_the_cause() {
+    let test = "nic_failure_aborts_waits_and_names_the_cause";
     for (link, fault, words) in [
         ("ethernet", "port_falls_us=100000", &["its port has been down for 1s"][..]),
         ("ethernet", "device_fails_us=100000", &["the device reports a fatal error"]),
@@ -326,8 +326,8 @@ fn a_failure_of_a_nic_ends_the_waits_and_names_the_cause() {
 }
 
 #[test]
-fn a_port_that_is_down_for_less_than_a_second_is_only_logged() {
-    let test = "a_port_that_is_down_for_less_than_a_second_is_only_logged";
+fn brief_port_outage_is_only_logged() {
+    let test = "brief_port_outage_is_only_logged";
     let fault = "port_falls_us=100000,port_returns_us=400000";
     let Some(output) = with_fault_of_pe_0(test, &[], fault, "pause") else { return };
     passed_quietly(&output, 2);
@@ -338,8 +338,8 @@ fn a_port_that_is_down_for_less_than_a_second_is_only_logged() {
 }
 
 #[test]
-fn threads_of_a_process_open_the_device_each() {
-    let Some(mut device) = SoftnicDevice::new("threads_of_a_process_open_the_device_each", &[]) else {
+fn each_thread_opens_the_device() {
+    let Some(mut device) = SoftnicDevice::new("each_thread_opens_the_device", &[]) else {
         return;
     };
     device.command.args(["run", "--threads", "-n", "3", PE, "ring"]);
@@ -347,8 +347,8 @@ fn threads_of_a_process_open_the_device_each() {
 }
 
 #[test]
-fn a_cpu_thread_rings_doorbells_for_kernels() {
-    let Some(device) = SoftnicDevice::new("a_cpu_thread_rings_doorbells_for_kernels", &[]) else { return };
+fn cpu_thread_rings_doorbells_for_kernels() {
+    let Some(device) = SoftnicDevice::new("cpu_thread_rings_doorbells_for_kernels", &[]) else { return };
     let output = device.ring("2", &["RUSHMEM_DOORBELL=cpu"]);
     passed(&output, 2);
     let told = text(&output.stderr);
@@ -389,8 +389,8 @@ fn devices_are_distributed_among_pes() {
 }
 
 #[test]
-fn a_missing_device_error_lists_the_present_ones() {
-    let test = "a_missing_device_error_lists_the_present_ones";
+fn missing_device_error_lists_present_devices() {
+    let test = "missing_device_error_lists_present_devices";
     let Some(device) = SoftnicDevice::new(test, &["--devices", "2"]) else { return };
     let output = device.ring("1", &["RUSHMEM_NIC=mlx5_7"]);
     failed(&output, &["no RDMA device mlx5_7", "there is mlx5_0, mlx5_1", "RUSHMEM_NIC"]);
@@ -399,7 +399,7 @@ fn a_missing_device_error_lists_the_present_ones() {
 }
 
 #[test]
-fn a_device_failure_is_one_clear_error() {
+fn device_failure_is_reported_in_one_line() {
     for (fault, words) in [
         ("open=EACCES", &["mlx5_0", "opening /dev/infiniband/uverbs0", "EACCES", "chmod"][..]),
         ("memlock", &["mlx5_0", "ENOMEM", "lock memory up to a limit, which is 8192 KiB", "ulimit -l"]),
@@ -413,7 +413,7 @@ fn a_device_failure_is_one_clear_error() {
         ("atomics=none", &["mlx5_0", "no atomics", "fetch and add", "RUSHMEM_NIC=soft"]),
         ("peer-gone", &["RDMA_WRITE towards PE ", "TRANSPORT_RETRY_EXC_ERR", "did not acknowledge"]),
     ] {
-        let Some(device) = SoftnicDevice::new("a_device_failure_is_one_clear_error", &["--fault", fault])
+        let Some(device) = SoftnicDevice::new("device_failure_is_reported_in_one_line", &["--fault", fault])
         else {
             return;
         };
@@ -422,8 +422,8 @@ fn a_device_failure_is_one_clear_error() {
 }
 
 #[test]
-fn a_job_without_own_doorbell_pages_uses_the_common_one() {
-    let test = "a_job_without_own_doorbell_pages_uses_the_common_one";
+fn job_without_private_doorbell_page_uses_the_shared_one() {
+    let test = "job_without_private_doorbell_page_uses_the_shared_one";
     let Some(device) = SoftnicDevice::new(test, &["--fault", "uar-bf"]) else { return };
     let output = device.ring("2", &["RUSHMEM_QPS_PER_PEER=2"]);
     passed(&output, 2);
@@ -431,8 +431,8 @@ fn a_job_without_own_doorbell_pages_uses_the_common_one() {
 }
 
 #[test]
-fn an_unusable_device_is_skipped_and_reported() {
-    let test = "an_unusable_device_is_skipped_and_reported";
+fn unusable_device_is_skipped_and_reported() {
+    let test = "unusable_device_is_skipped_and_reported";
     let Some(device) = SoftnicDevice::new(test, &["--fault", "open=EACCES"]) else { return };
     let output = device.with("RUSHMEM_LOG", "warn").ring("2", &[]);
     assert!(output.status.success(), "{}", all(&output));
@@ -442,8 +442,10 @@ fn an_unusable_device_is_skipped_and_reported() {
 }
 
 #[test]
-fn software_and_hardware_do_not_mix() {
-    let Some(mut device) = SoftnicDevice::new("software_and_hardware_do_not_mix", &[]) else { return };
+fn rejects_a_mix_of_software_and_hardware_nics() {
+    let Some(mut device) = SoftnicDevice::new("rejects_a_mix_of_software_and_hardware_nics", &[]) else {
+        return;
+    };
     let script = "if [ $RUSHMEM_PE = 0 ]; then export RUSHMEM_NIC=soft; fi; exec \"$0\" ring";
     device.command.args(["run", "-n", "2", "sh", "-c", script, PE]);
     let output = device.command.output().unwrap();
@@ -451,8 +453,8 @@ fn software_and_hardware_do_not_mix() {
 }
 
 #[test]
-fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
-    let test = "gpu_memory_is_reached_by_dma_buf_and_by_address";
+fn gpu_memory_is_registered_by_dma_buf_and_by_address() {
+    let test = "gpu_memory_is_registered_by_dma_buf_and_by_address";
     let missing = match Cuda::load().and_then(|cuda| Device::open(cuda, 0)) {
         Ok(gpu) if gpu.attributes().gpu_direct_rdma => None,
         Ok(_) => Some("this GPU has no GPUDirect RDMA".to_string()),
@@ -480,7 +482,7 @@ fn gpu_memory_is_reached_by_dma_buf_and_by_address() {
 }
 
 #[test]
-fn the_doctor_reports_device_failures() {
+fn doctor_reports_device_failures() {
     for (fault, words) in [
         (
             "",
@@ -503,7 +505,7 @@ fn the_doctor_reports_device_failures() {
         ("memlock", &["Good P2 ", "Blocks P3 : mlx5_0", "ulimit -l unlimited"]),
     ] {
         let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };
-        let Some(mut device) = SoftnicDevice::new("the_doctor_reports_device_failures", &options) else {
+        let Some(mut device) = SoftnicDevice::new("doctor_reports_device_failures", &options) else {
             return;
         };
         let output = device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();

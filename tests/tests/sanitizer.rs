@@ -64,7 +64,7 @@ fn put_and_flag(made: Made) -> Vec<Race> {
 }
 
 #[test]
-fn a_flag_behind_a_put_needs_a_fence() {
+fn flag_after_a_put_needs_a_fence() {
     let found = put_and_flag(Made::Nothing);
     assert_lines(&found, "flagged put", "flagged load");
     assert_eq!(found[0].missing, MissingOrder::Fence { pe: 1 });
@@ -81,7 +81,7 @@ fn put_and_meet(made: Made) -> Vec<Race> {
 }
 
 #[test]
-fn a_put_needs_completion_before_a_barrier() {
+fn put_needs_completion_before_a_barrier() {
     assert_lines(&put_and_meet(Made::Nothing), "met put", "met load");
     let found = put_and_meet(Made::Sync);
     assert_lines(&found, "met put", "met load");
@@ -90,7 +90,7 @@ fn a_put_needs_completion_before_a_barrier() {
 }
 
 #[test]
-fn a_source_stays_in_use_until_quiet() {
+fn source_is_in_use_until_quiet() {
     let reuse = |made: Made| {
         races(2, |pe| {
             let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
@@ -138,7 +138,7 @@ fn memory_fences_order_relaxed_words() {
 }
 
 #[test]
-fn an_atomic_carries_complete_operations() {
+fn atomic_publishes_completed_operations() {
     let count = |made: Made| {
         races(4, |pe| {
             let (parts, counter, total) =
@@ -151,7 +151,7 @@ fn an_atomic_carries_complete_operations() {
 }
 
 #[test]
-fn the_host_needs_the_end_of_launches() {
+fn host_access_needs_completed_launches() {
     let found = races(1, |pe| {
         let (words, seen) = (pe.alloc::<u64>(32)?, pe.alloc::<u64>(32)?);
         let launch = pe.launch(grid(1, 32), kernels::exchange(words, seen, Made::Sync as u32))?;
@@ -188,7 +188,7 @@ fn collective_calls_order_their_buffers() {
 }
 
 #[test]
-fn operations_of_the_host_have_their_own_lines() {
+fn findings_name_the_lines_of_host_operations() {
     let put = line!() + 4;
     let found = races(2, |pe| {
         let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
@@ -228,7 +228,7 @@ fn assert_found(output: &Output) {
 }
 
 #[test]
-fn the_launcher_ends_with_code_5() {
+fn launcher_exits_with_code_5() {
     let Some(output) = launched(&["--json", "PE", "racy"]) else { return };
     assert_found(&output);
     let output = launched(&["PE", "window"]).unwrap();
@@ -242,7 +242,7 @@ fn processes_share_one_sanitizer() {
 }
 
 #[test]
-fn a_lost_process_ends_the_job_under_the_sanitizer() {
+fn lost_process_fails_the_job_under_the_sanitizer() {
     // The report is lost with PE 0, which has the engine.
     let Some(output) = launched(&["--processes", "PE", "exit", "0"]) else { return };
     assert_eq!(output.status.code(), Some(3), "{}", all(&output));
@@ -254,7 +254,7 @@ fn a_lost_process_ends_the_job_under_the_sanitizer() {
 }
 
 #[test]
-fn windows_that_processes_cannot_map_need_threads() {
+fn unmappable_windows_are_rejected_for_processes() {
     let Some(output) = launched(&["--processes", "PE", "window"]) else { return };
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));
     assert!(text(&output.stderr).contains("run the PEs as threads"), "{}", all(&output));
@@ -279,7 +279,7 @@ fn deadlock_in(setup: Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Syn
 }
 
 #[test]
-fn waits_that_cannot_end_are_reported_at_once() {
+fn deadlock_is_reported_before_the_deadline() {
     let begin = Instant::now();
     let lines = deadlock(|pe| {
         let flag = pe.alloc_one::<Signal>()?;
@@ -297,7 +297,7 @@ fn waits_that_cannot_end_are_reported_at_once() {
 }
 
 #[test]
-fn a_short_deadline_hides_no_deadlock() {
+fn short_deadline_does_not_hide_a_deadlock() {
     let wait = |pe: &Pe| {
         let flag = pe.alloc_one::<Signal>()?;
         pe.run(grid(1, 32), kernels::wait_first(flag, Made::Nothing as u32))
@@ -315,7 +315,7 @@ fn a_short_deadline_hides_no_deadlock() {
 }
 
 #[test]
-fn a_late_signal_is_no_deadlock() {
+fn late_signal_is_not_a_deadlock() {
     let found = races(2, |pe| {
         let flag = pe.alloc_one::<Signal>()?;
         if pe.my_pe() == 0 {
@@ -329,7 +329,7 @@ fn a_late_signal_is_no_deadlock() {
 }
 
 #[test]
-fn settings_that_hide_steps_are_refused() {
+fn rejects_settings_that_hide_operations() {
     let mut config = setup(2).config().clone();
     config.set("peer_path", "nic").unwrap();
     let error = config.check().unwrap_err().to_string();
@@ -337,7 +337,7 @@ fn settings_that_hide_steps_are_refused() {
 }
 
 #[test]
-fn the_report_is_a_file_of_json() {
+fn report_is_written_as_json() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let setup = setup(2).with("sanitize_report", file.path().display());
     let result = setup.try_run(|pe| {

@@ -153,17 +153,17 @@ fn compare(name: &str, page: &str) {
 }
 
 #[test]
-fn the_settings_page_matches_the_table() {
+fn settings_page_matches_the_table() {
     compare("settings.md", &page());
 }
 
 #[test]
-fn the_doctor_page_matches_the_checks() {
+fn doctor_page_matches_the_checks() {
     compare("doctor.md", &doctor());
 }
 
 #[test]
-fn the_errors_page_matches_the_codes() {
+fn errors_page_matches_the_codes() {
     compare("errors.md", &errors());
     // The codes have no gap, so the page misses none.
     assert!((1..).map_while(Code::from_code).count() == (1..1000).filter_map(Code::from_code).count());

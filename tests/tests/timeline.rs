@@ -42,12 +42,12 @@ fn check_file(file: &Path) {
 }
 
 #[test]
-fn a_job_has_one_file_with_arrows_between_its_pes() {
+fn timeline_of_a_job_is_one_file_with_arrows_between_pes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.json");
     let name = file.to_str().unwrap();
     let Some(mut command) =
-        rushmem("a_job_has_one_file_with_arrows_between_its_pes", &["run", "-n", "2", PE, "signal"])
+        rushmem("timeline_of_a_job_is_one_file_with_arrows_between_pes", &["run", "-n", "2", PE, "signal"])
     else {
         return;
     };
@@ -62,8 +62,8 @@ fn a_job_has_one_file_with_arrows_between_its_pes() {
 }
 
 #[test]
-fn parts_are_joined_after_other_launchers() {
-    let test = "parts_are_joined_after_other_launchers";
+fn timeline_parts_of_other_launchers_are_joined() {
+    let test = "timeline_parts_of_other_launchers_are_joined";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.json");
     let name = file.to_str().unwrap();
@@ -89,11 +89,11 @@ fn parts_are_joined_after_other_launchers() {
 }
 
 #[test]
-fn a_killed_pe_leaves_no_part() {
+fn killed_pe_leaves_no_timeline_part() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.json");
     let args = ["run", "-n", "2", "--set", "timeout=60s", PE, "wait"];
-    let Some(mut command) = rushmem("a_killed_pe_leaves_no_part", &args) else { return };
+    let Some(mut command) = rushmem("killed_pe_leaves_no_timeline_part", &args) else { return };
     command.env("RUSHMEM_TRACE", &file);
     let job = Waiting::start(command, 2);
     assert!(Command::new("kill").args(["-9", &job.pids[1]]).status().unwrap().success());
@@ -170,8 +170,8 @@ fn read_report(job: &mut Waiting) -> String {
 }
 
 #[test]
-fn sigusr1_shows_the_waits_of_the_job() {
-    let test = "sigusr1_shows_the_waits_of_the_job";
+fn sigusr1_prints_the_waits_of_the_job() {
+    let test = "sigusr1_prints_the_waits_of_the_job";
     let Some(told) = waits_of(test, "1", |job| job.launcher.id().to_string()) else { return };
     assert_eq!(told.matches("waits of the job").count(), 1, "{told}");
     for pe in [0, 1] {
@@ -186,8 +186,8 @@ fn sigusr1_shows_the_waits_of_the_job() {
 }
 
 #[test]
-fn a_pe_without_a_timeline_shows_its_kernels() {
-    let test = "a_pe_without_a_timeline_shows_its_kernels";
+fn waits_report_shows_kernels_without_a_timeline() {
+    let test = "waits_report_shows_kernels_without_a_timeline";
     let Some(told) = waits_of(test, "0", |job| job.pids[1].clone()) else { return };
     for pe in [0, 1] {
         let line = format!("PE {pe}: runs kernel wait_for_ever, launched at tests/src/app.rs:");
@@ -197,9 +197,9 @@ fn a_pe_without_a_timeline_shows_its_kernels() {
 }
 
 #[test]
-fn a_cycle_of_waits_is_marked() {
+fn waits_report_marks_cycles() {
     let args = ["run", "-n", "2", "--set", "timeout=2s", "--set", "stats=on", PE, "apart"];
-    let Some(mut command) = rushmem("a_cycle_of_waits_is_marked", &args) else { return };
+    let Some(mut command) = rushmem("waits_report_marks_cycles", &args) else { return };
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);
@@ -215,9 +215,9 @@ fn a_cycle_of_waits_is_marked() {
 }
 
 #[test]
-fn a_passed_deadline_shows_the_waits_of_the_job() {
+fn timeout_prints_the_waits_of_the_job() {
     let args = ["run", "-n", "2", "--set", "timeout=1s", PE, "wait"];
-    let Some(mut command) = rushmem("a_passed_deadline_shows_the_waits_of_the_job", &args) else { return };
+    let Some(mut command) = rushmem("timeout_prints_the_waits_of_the_job", &args) else { return };
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);

@@ -111,8 +111,8 @@ fn passed(outputs: &[Output]) {
 }
 
 #[test]
-fn the_commands_by_hand_start_a_job_on_two_nodes() {
-    let Some(nodes) = Nodes::new("the_commands_by_hand_start_a_job_on_two_nodes") else { return };
+fn documented_manual_commands_start_a_job_on_two_nodes() {
+    let Some(nodes) = Nodes::new("documented_manual_commands_start_a_job_on_two_nodes") else { return };
     let token = "5a".repeat(32);
     let by_hand = commands("**By hand.**").replace("5a5a...", &token);
     assert!(by_hand.contains(&token), "{by_hand}");
@@ -128,8 +128,8 @@ fn the_commands_by_hand_start_a_job_on_two_nodes() {
 }
 
 #[test]
-fn the_command_of_open_mpi_starts_a_job_on_two_nodes() {
-    let test = "the_command_of_open_mpi_starts_a_job_on_two_nodes";
+fn documented_open_mpi_command_starts_a_job_on_two_nodes() {
+    let test = "documented_open_mpi_command_starts_a_job_on_two_nodes";
     let Some(nodes) = Nodes::new(test) else { return };
     if Command::new("mpirun.openmpi").arg("--version").output().is_err() {
         return skip(test, "mpirun.openmpi is not installed (Debian: openmpi-bin)");
@@ -140,8 +140,8 @@ fn the_command_of_open_mpi_starts_a_job_on_two_nodes() {
 }
 
 #[test]
-fn the_command_of_slurm_starts_a_job_on_two_nodes() {
-    let test = "the_command_of_slurm_starts_a_job_on_two_nodes";
+fn documented_slurm_command_starts_a_job_on_two_nodes() {
+    let test = "documented_slurm_command_starts_a_job_on_two_nodes";
     let Some(nodes) = Nodes::new(test) else { return };
     let node = |i: usize| SlurmNode {
         name: format!("node{i}"),
@@ -166,8 +166,8 @@ fn the_command_of_slurm_starts_a_job_on_two_nodes() {
 /// Runs the command by hand on the software ConnectX as an RDMA device, with one PE on each node.
 #[cfg(feature = "rdma")]
 #[test]
-fn rdma_devices_of_two_nodes_connect() {
-    let Some(nodes) = Nodes::new("rdma_devices_of_two_nodes_connect") else { return };
+fn rdma_devices_connect_across_two_nodes() {
+    let Some(nodes) = Nodes::new("rdma_devices_connect_across_two_nodes") else { return };
     let by_hand = commands("**By hand.**").replace("5a5a...", &"5a".repeat(32));
     let on_device = |i: usize| {
         let device = format!("rushmem softnic --ip 10.83.0.{} -- rushmem run -n 2", i + 1);

@@ -50,7 +50,7 @@ fn variables(source: &str, is_test: bool) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn every_variable_that_a_crate_reads_is_known() {
+fn every_environment_variable_is_in_the_settings_table() {
     let known = |name: &str| {
         SETTINGS.iter().any(|setting| setting.env == name)
             || OTHER_VARIABLES.iter().any(|(other, _)| *other == name)

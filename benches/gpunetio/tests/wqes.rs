@@ -14,7 +14,7 @@ fn here(path: &str) -> PathBuf {
 }
 
 #[test]
-fn our_device_code_does_every_case() {
+fn device_code_passes_every_case() {
     for case in CASES {
         let entries = ours::run(case, RING).unwrap();
         assert_eq!(entries.len(), case.our_wqes(), "{case}");
@@ -41,7 +41,7 @@ fn rejects_differences_in_bytes_that_the_nic_reads() {
 }
 
 #[test]
-fn accepts_known_differences_only() {
+fn accepts_only_known_differences() {
     let compared = |case: Case, change: fn(&mut [Entry])| {
         let ours = ours::run(&case, RING).unwrap();
         let mut theirs = ours.clone();
@@ -65,7 +65,7 @@ fn accepts_known_differences_only() {
 }
 
 #[test]
-fn the_document_explains_all_known_differences() {
+fn document_explains_every_known_difference() {
     let text = std::fs::read_to_string(here("../../docs/wqe-compat.md")).unwrap();
     let reasons = KNOWN.iter().map(|known| (known.field.to_string(), known.why));
     for (what, why) in reasons.chain(ONLY_THEIRS.iter().map(|(opcode, why)| (opcode.to_string(), *why))) {
@@ -76,12 +76,12 @@ fn the_document_explains_all_known_differences() {
 
 /// Compares the recorded entries of NVIDIA's code with the entries that our code posts here.
 #[test]
-fn our_entries_equal_the_record() {
+fn entries_match_the_record() {
     let file = here("recorded.txt");
     let Ok(text) = std::fs::read_to_string(&file) else {
         let missing = format!("there is no {}: write it on a GPU with --record", file.display());
         assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{missing}");
-        eprintln!("SKIPPED our_entries_equal_the_record: {missing}");
+        eprintln!("SKIPPED entries_match_the_record: {missing}");
         return;
     };
     let recorded = record::read(&text).unwrap();
@@ -92,7 +92,7 @@ fn our_entries_equal_the_record() {
 }
 
 #[test]
-fn a_record_reads_back() {
+fn record_round_trips() {
     let entries: Vec<(&Case, Vec<Entry>)> = CASES
         .iter()
         .enumerate()

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_has_each_element_once() {
+    fn fft_pass_visits_each_element_once() {
         for (log2_n, columns) in [(1, 0), (1, 1), (3, 0), (3, 1), (7, 1), (11, 1)] {
             let pass = FftPass { log2_n, planes: 1, columns, inverse: 0 };
             let size = pass.lines() * pass.n();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_cross_the_rows_of_a_plane() {
+    fn row_and_column_passes_agree_on_indices() {
         let rows = FftPass { log2_n: 2, planes: 2, columns: 0, inverse: 0 };
         let columns = FftPass { columns: 1, ..rows };
         for (plane, y, x) in [(0, 0, 0), (0, 3, 1), (1, 2, 3)] {

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_may_begin_anywhere() {
+    fn sequence_can_start_at_any_index() {
         let mut x = 1;
         for n in 0..300 {
             assert_eq!(number(n), x, "number {n}");

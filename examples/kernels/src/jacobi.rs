@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn halos_follow_each_other() {
+    fn halos_of_all_sides_are_adjacent() {
         for shape in shapes() {
             let mut first = 0;
             for side in 0..shape.sides() {
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_a_face_are_outermost() {
+    fn face_cells_lie_on_the_boundary_of_the_block() {
         for shape in shapes() {
             for side in 0..shape.sides() {
                 let mut cells = Vec::new();

@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pes_own_ranges_in_the_order_of_their_numbers() {
+    fn key_ranges_ascend_with_pe_number() {
         for n_pes in [1, 2, 3, 7, 256] {
             assert_eq!((owner(0, n_pes), owner(u32::MAX, n_pes)), (0, n_pes - 1));
             for pe in 1..n_pes {

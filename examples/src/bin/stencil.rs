@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_conserves_heat_and_levels_it() {
+    fn serial_reference_conserves_and_evens_out_heat() {
         let values: Vec<f32> =
             (0..7 * 5 * 2).map(|i| rushmem_examples::pattern(3, i) as f32 / 4.3e9).collect();
         let image = Image { width: 7, height: 5, channels: 2, values };
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_seen() {
+    fn largest_difference_detects_deviations_and_nan() {
         assert_eq!(largest_difference(&[1.0, 2.0], &[1.0, 2.5]), 0.5);
         assert_eq!(largest_difference(&[f32::NAN, 2.0], &[1.0, 2.0]), f32::INFINITY);
         assert_eq!(largest_difference(&[1.0, f32::NAN], &[f32::NAN, 2.0]), f32::INFINITY);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_failing_input_and_names_its_origin() {
+    fn reports_the_origin_of_a_failing_input() {
         let folder = tempfile::tempdir().unwrap();
         target(folder.path()).update();
         target(folder.path()).run(100, |_| ());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corpus_without_a_message_is_an_error() {
+    fn rejects_a_corpus_that_lacks_a_message() {
         let folder = tempfile::tempdir().unwrap();
         target(folder.path()).update();
         let run = || target(folder.path()).message("three", b"3").run(0, |_| ());

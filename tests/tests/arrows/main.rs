@@ -220,7 +220,7 @@ fn arrows() -> (BTreeSet<String>, Vec<Arrow>) {
 }
 
 #[test]
-fn arrows_point_downwards() {
+fn crates_depend_only_on_allowed_crates() {
     let (members, arrows) = arrows();
     let known: BTreeSet<String> =
         ARROWS.iter().map(|(name, _)| *name).chain(TOP_CRATES.iter().copied()).map(Into::into).collect();
@@ -289,7 +289,7 @@ fn source_folders() -> BTreeSet<String> {
 
 /// Reports each circle by its arrows, with file and line.
 #[test]
-fn modules_use_each_other_in_one_direction() {
+fn modules_have_no_dependency_cycles() {
     let (mut report, files) = (String::new(), repository::files(&["rs"]));
     for folder in source_folders() {
         let graph = Graph::read(&folder, &files);
@@ -307,7 +307,7 @@ const LAYERS: &str = "docs/architecture.md";
 
 /// Update the page with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test arrows`.
 #[test]
-fn the_page_shows_the_layers() {
+fn architecture_page_shows_the_layers() {
     let (mut shown, files) = (String::new(), repository::files(&["rs"]));
     for folder in SHOWN {
         shown += &format!("`{folder}`, from the lowest layer:\n\n");
@@ -338,7 +338,7 @@ fn source_files_are_short() {
 }
 
 #[test]
-fn the_quick_start_is_two_commands() {
+fn quick_start_is_two_commands() {
     let readme = repository::read("README.md");
     let (_, section) =
         readme.split_once("\n## Quick start\n").expect("README.md has a section `Quick start`");
@@ -359,7 +359,7 @@ fn code(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_readme_shows_the_hello_example() {
+fn readme_shows_the_hello_example() {
     let readme = repository::read("README.md");
     let mut blocks = readme.split("\n```rust\n").skip(1);
     for file in ["examples/kernels/src/hello.rs", "examples/src/bin/hello.rs"] {

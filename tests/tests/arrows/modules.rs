@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_circles_between_modules() {
+    fn finds_cycles_between_modules() {
         let files = [
             ("a.rs", "use crate::{x::Y, b::{self, C}};"),
             ("b/mod.rs", "mod inner;"),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_lie_above_those_that_they_use() {
+    fn layers_place_modules_above_their_dependencies() {
         let files = [
             ("a.rs", "use crate::b;"),
             ("b/mod.rs", ""),
@@ -384,20 +384,20 @@ mod tests {
     }
 
     #[test]
-    fn finds_circles_inside_of_a_folder() {
+    fn finds_cycles_within_a_folder() {
         let files =
             [("a/b.rs", "use super::c; use crate::a::c::X;"), ("a/c.rs", "use super::b;"), ("a.rs", "")];
         assert_eq!(circles(&files), [["a::b", "a::c"]]);
     }
 
     #[test]
-    fn a_module_and_its_parent_are_no_circle() {
+    fn parent_and_child_modules_may_use_each_other() {
         let files = [("a/b.rs", "use super::f;"), ("a.rs", "mod b; use b::g;"), ("c.rs", "use crate::a::b;")];
         assert!(circles(&files).is_empty());
     }
 
     #[test]
-    fn an_imported_name_leads_to_its_origin() {
+    fn imported_names_resolve_to_their_origin() {
         let files = [
             ("a/mod.rs", "use crate::c::X; mod b; pub use b::{Y, f as g};"),
             ("a/b.rs", "use super::X;"),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_strings_visibility_and_tests_are_no_arrows() {
+    fn comments_strings_visibility_and_tests_are_ignored() {
         let files = [
             ("a.rs", "use crate::b;"),
             (

@@ -58,7 +58,7 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn named_items_and_tests_exist() {
+fn listed_items_and_tests_exist() {
     let source = Source::read(&root());
     let mut wrong = Vec::new();
     for row in rows() {
@@ -88,7 +88,7 @@ fn every_row_is_complete() {
 }
 
 #[test]
-fn the_page_has_every_row() {
+fn page_has_every_row() {
     let (rows, page) = (rows(), page::page(&rows()));
     std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("coverage.md"), &page).unwrap();
     for Row { id, .. } in &rows {

@@ -22,7 +22,7 @@ fn exists(source: &Source, name: &str) -> bool {
 }
 
 #[test]
-fn the_porting_guide_names_existing_items() {
+fn porting_guide_names_existing_items() {
     let source = Source::read(&root());
     let page = std::fs::read_to_string(root().join("docs/porting.md")).unwrap();
     assert!(names(&page).count() > 100, "the tables were not found");

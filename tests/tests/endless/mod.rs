@@ -45,7 +45,7 @@ fn only_line<'a>(told: &'a str, part: &str) -> &'a str {
 }
 
 #[test]
-fn an_endless_kernel_is_reported_and_ended_at_its_limit() {
+fn endless_kernel_is_reported_and_aborted_at_its_time_limit() {
     let told = fails(endless(EndlessLoop::Barriers));
     let warning = only_line(&told, "WARN");
     assert!(warning.contains("PE 0: kernel endless, launched at tests/src/app.rs:"), "{told}");
@@ -60,7 +60,7 @@ fn an_endless_kernel_is_reported_and_ended_at_its_limit() {
 }
 
 #[test]
-fn a_kernel_that_nothing_can_end_ends_its_process() {
+fn unstoppable_kernel_terminates_its_process() {
     let told = fails(endless(EndlessLoop::Loads));
     only_line(&told, "WARN");
     let end = only_line(&told, "Error: ");
@@ -73,7 +73,7 @@ fn a_kernel_that_nothing_can_end_ends_its_process() {
 }
 
 #[test]
-fn a_loop_of_loads_is_reported_with_its_source_line() {
+fn endless_loop_of_loads_is_reported_with_its_source_line() {
     let mut command = pe(&["endless", &(EndlessLoop::Loads as u32).to_string()]);
     command.env("RUSHMEM_LANE_LIMIT", "300ms");
     let told = fails(command);
@@ -88,7 +88,7 @@ fn a_loop_of_loads_is_reported_with_its_source_line() {
 }
 
 #[test]
-fn a_kernel_that_ignores_the_end_of_the_job_ends_its_process() {
+fn kernel_that_ignores_job_abort_terminates_its_process() {
     for body in [EndlessLoop::IgnoredErrors, EndlessLoop::Loads] {
         let mut command = endless(body);
         command.env("RUSHMEM_PES", "2").env("RUSHMEM_KERNEL_LIMIT", "none");
@@ -119,19 +119,19 @@ fn ends_its_kernels(what: &str, cause: &str) {
 }
 
 #[test]
-fn a_panic_ends_the_kernels_of_its_pe() {
+fn panic_aborts_kernels_of_the_same_pe() {
     ends_its_kernels("panics", "PE 0 panicked");
 }
 
 #[test]
-fn an_early_error_ends_the_kernels_of_its_pe() {
+fn early_error_aborts_kernels_of_the_same_pe() {
     ends_its_kernels("fails", "PE 0 failed: suite_pe: on purpose");
 }
 
 #[test]
-fn an_early_error_is_told_before_the_waits_of_the_others() {
+fn early_error_is_reported_before_failed_waits_of_other_pes() {
     let Some(launcher) = launcher(PE) else {
-        let test = "an_early_error_is_told_before_the_waits_of_the_others";
+        let test = "early_error_is_reported_before_failed_waits_of_other_pes";
         return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
     };
     let mut command = clean(&launcher);
@@ -143,8 +143,8 @@ fn an_early_error_is_told_before_the_waits_of_the_others() {
 }
 
 #[test]
-fn no_process_is_left_by_an_endless_kernel() {
-    let test = "no_process_is_left_by_an_endless_kernel";
+fn endless_kernel_leaves_no_process_running() {
+    let test = "endless_kernel_leaves_no_process_running";
     let Some(launcher) = launcher(PE) else {
         return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
     };
@@ -162,7 +162,7 @@ fn no_process_is_left_by_an_endless_kernel() {
 }
 
 #[test]
-fn a_stack_overflow_names_the_lane_and_the_setting() {
+fn stack_overflow_error_names_the_lane_and_the_setting() {
     let run = |depth: &str| pe(&["recurse", depth]).env("RUSHMEM_NATIVE_STACK", "256KiB").output().unwrap();
     let output = run("3");
     assert!(output.status.success(), "{}", text(&output.stderr));

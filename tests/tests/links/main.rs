@@ -7,7 +7,7 @@ use std::path::Path;
 use rushmem_tests::repository;
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let read = |path: &Path| {
         let whole = repository::root().join(path);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

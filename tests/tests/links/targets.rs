@@ -63,13 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_links_outside_of_code() {
+    fn finds_links_outside_code() {
         let text = "See [a](a.md) and [b](../b.md#c), not `[c](c)`.\n```\n[d](d)\n```\n[e](#e)";
         assert_eq!(targets(text), ["a.md", "../b.md#c", "#e"]);
     }
 
     #[test]
-    fn names_missing_files_and_headings() {
+    fn reports_missing_files_and_headings() {
         let read = |path: &Path| (path == "docs/a.md").then(|| "# A: `x` of y\n".into());
         let problem = |target: &str| problem(Path::new("docs/deep/b.md"), target, read);
         for good in ["../a.md", "../a.md#a-x-of-y", "https://example.org/a"] {

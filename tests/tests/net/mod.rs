@@ -68,8 +68,8 @@ fn run(hosts: &Hosts, launcher: &Path, args: &[&str]) -> [Output; 2] {
 }
 
 #[test]
-fn two_hosts_talk_rocev2() {
-    const TEST: &str = "two_hosts_talk_rocev2";
+fn two_hosts_exchange_rocev2_packets() {
+    const TEST: &str = "two_hosts_exchange_rocev2_packets";
     let Some(launcher) = launcher(super::PE) else {
         return skip(TEST, "the launcher is not built: cargo build -p rushmem-cli");
     };
@@ -125,8 +125,8 @@ fn by_hand(hosts: &Hosts, command: impl Fn(&mut Command, u32)) -> Vec<Output> {
 }
 
 #[test]
-fn two_hosts_meet_without_a_launcher() {
-    const TEST: &str = "two_hosts_meet_without_a_launcher";
+fn two_hosts_start_a_job_without_a_launcher() {
+    const TEST: &str = "two_hosts_start_a_job_without_a_launcher";
     let hosts = match Hosts::new() {
         Ok(hosts) => hosts,
         Err(reason) => return skip(TEST, &format!("network namespaces need root and iproute2: {reason}")),
@@ -176,8 +176,8 @@ fn two_hosts_meet_without_a_launcher() {
 
 /// Runs `rping` on both hosts, each with its address.
 #[test]
-fn two_hosts_connect_by_rdma_cm() {
-    const TEST: &str = "two_hosts_connect_by_rdma_cm";
+fn two_hosts_connect_through_rdma_cm() {
+    const TEST: &str = "two_hosts_connect_through_rdma_cm";
     let library = launcher(super::PE).filter(|launcher| launcher.with_file_name("rushmem-preload").is_file());
     let Some(launcher) = library else {
         return skip(TEST, "the launcher and its library are not built: cargo build -p rushmem-cli");

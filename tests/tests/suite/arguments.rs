@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid, without_line};
 const LEN: usize = 9;
 
 #[test]
-fn a_kernel_gets_the_fields_of_a_structure() {
+fn kernel_receives_every_field_of_a_struct_argument() {
     Setup::new(2).run(|pe| {
         let object = pe.alloc::<u64>(LEN)?;
         let fill = Fill { enabled: true, to: Cells { object, step: 3 }, first: 1, value: 700 };
@@ -22,7 +22,7 @@ fn a_kernel_gets_the_fields_of_a_structure() {
 }
 
 #[test]
-fn a_launch_refuses_a_stale_handle_inside_of_a_structure() {
+fn launch_rejects_a_stale_handle_in_a_struct_argument() {
     Setup::new(1).run(|pe| {
         let object = pe.alloc::<u64>(LEN)?;
         let fill = Fill { enabled: true, to: Cells { object, step: 1 }, first: 0, value: 1 };
@@ -34,7 +34,7 @@ fn a_launch_refuses_a_stale_handle_inside_of_a_structure() {
 }
 
 #[test]
-fn a_launch_refuses_the_signal_of_a_freed_shadowed_signal() {
+fn launch_rejects_the_signal_of_a_freed_shadowed_signal() {
     Setup::new(1).run(|pe| {
         let freed: Sym<Shadowed> = pe.alloc_one()?;
         let signal = freed.signal();

@@ -114,7 +114,7 @@ fn every_atomic_of_every_type() {
 }
 
 #[test]
-fn contended_words_lose_nothing() {
+fn contended_atomics_lose_no_updates() {
     const ROUNDS: u32 = 4;
     for (pes, depth, qps) in [(1, 8, 1), (2, 2, 1), (3, 8, 3), (4, 1024, 1), (5, 8, 1)] {
         let setup = Setup::new(pes).with("sq_depth", depth).with("qps_per_peer", qps);
@@ -145,7 +145,7 @@ fn contended_words_lose_nothing() {
 }
 
 #[test]
-fn atomics_that_do_not_wait_fetch_the_same() {
+fn nonblocking_atomics_fetch_the_same_values() {
     // All atomics that return a result.
     let fetching = [0, 2, 3, 4, 6, 8, 10, 12, 14];
     for setup in setups::all() {
@@ -179,7 +179,7 @@ fn many_fetches_may_be_outstanding() {
 }
 
 #[test]
-fn floats_pass_bit_for_bit_and_add_up() {
+fn float_atomics_preserve_bits_and_sum_exactly() {
     // A signalling NaN with a payload, in both widths; -0.0; a denormal.
     let patterns = [0x7ff0_dead_7fa0_beef, 0x8000_0000_8000_0000, 0x000f_1234_0000_0001];
     let (blocks, threads, rounds) = (2, 8, 2);
@@ -207,7 +207,7 @@ fn floats_pass_bit_for_bit_and_add_up() {
 }
 
 #[test]
-fn masked_atomics_keep_to_their_fields() {
+fn masked_atomics_change_only_their_fields() {
     let compare = 0x0011_2233_4455_6677u64;
     let compare_mask = 0x00ff_0000_00ff_00ffu64;
     let value = 0xfedc_ba98_8765_43f1u64;

@@ -16,7 +16,7 @@ fn await_qps(pe: &Pe, wanted: usize) {
 }
 
 #[test]
-fn only_qps_that_kernels_use_are_made() {
+fn qps_are_created_on_first_use() {
     for rails in [1, 2] {
         let setup = Setup::new(4).with("peer_path", "nic").with("qps_per_peer", 2);
         let setup = setup.with("nics_per_pe", rails).with("block_qps", 3);
@@ -36,7 +36,7 @@ fn only_qps_that_kernels_use_are_made() {
 }
 
 #[test]
-fn the_nic_reports_the_state_of_each_qp() {
+fn nic_reports_the_state_of_each_qp() {
     const PUTS: usize = 20;
     for depth in [2u32, 16384] {
         let setup = Setup::new(2).with("sq_depth", depth).with("peer_path", "nic").with("nic", "soft");
@@ -60,7 +60,7 @@ fn the_nic_reports_the_state_of_each_qp() {
 }
 
 #[test]
-fn qps_report_their_order() {
+fn qps_report_their_ordering() {
     for (ordering, relaxed) in [("auto", "auto"), ("out_of_order", "off"), ("ibta", "on")] {
         let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("connect", "eager");
         setup.with("ordering", ordering).with("relaxed_ordering", relaxed).run(|pe| {
@@ -77,7 +77,7 @@ fn qps_report_their_order() {
 }
 
 #[test]
-fn the_deepest_queue_takes_a_flood() {
+fn deepest_queue_handles_a_flood_of_puts() {
     const TIMES: u32 = 400;
     Setup::new(2).with("sq_depth", 16384).with("peer_path", "nic").with("queue_memory", "64MiB").run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(128 * TIMES as usize)?, pe.alloc::<u32>(128)?);
@@ -94,14 +94,14 @@ fn the_deepest_queue_takes_a_flood() {
 }
 
 #[test]
-fn eager_connect_makes_all_qps_at_start() {
+fn eager_connect_creates_all_qps_at_startup() {
     let setup = Setup::new(3).with("peer_path", "nic").with("connect", "eager");
     let setup = setup.with("qps_per_peer", 2).with("exclusive_qps", 1).without_sanitizer("it counts QPs");
     assert_eq!(setup.run(|pe| Ok(pe.connected_qps())), [9; 3]);
 }
 
 #[test]
-fn queues_beyond_the_budget_are_an_error_at_the_start() {
+fn startup_rejects_queues_beyond_the_budget() {
     let begin = Instant::now();
     let setup = Setup::new(3).with("peer_path", "nic").with("queue_memory", "20KiB");
     let error = setup

@@ -11,7 +11,7 @@ use rushmem_tests::{Setup, grid};
 use super::setups;
 
 #[test]
-fn every_block_has_queues_of_its_own() {
+fn every_block_has_its_own_queues() {
     for (pes, depth, cq) in [(1, 2, "ring"), (3, 8, "collapsed"), (4, 1024, "ring")] {
         let setup = Setup::new(pes).with("sq_depth", depth).with("cq", cq).with("block_qps", 5);
         let len = 1000;
@@ -30,7 +30,7 @@ fn every_block_has_queues_of_its_own() {
 }
 
 #[test]
-fn exclusive_queues_are_taken_and_given_back() {
+fn exclusive_queues_are_acquired_and_released() {
     for (pes, depth) in [(1, 2), (2, 8), (3, 2)] {
         let setup = Setup::new(pes).with("sq_depth", depth).with("exclusive_qps", 8);
         let found = setup.run(|pe| {
@@ -44,7 +44,7 @@ fn exclusive_queues_are_taken_and_given_back() {
 }
 
 #[test]
-fn blocks_share_memory() {
+fn threads_of_a_block_share_memory() {
     Setup::new(2).run(|pe| {
         for threads in [1usize, 32, 33, 256] {
             let data = pe.alloc::<u64>(3 * threads)?;
@@ -136,7 +136,7 @@ fn newer_openshmem_names_work() {
 }
 
 #[test]
-fn contexts_of_the_host_are_ordered_and_completed_by_themselves() {
+fn host_contexts_order_and_complete_independently() {
     for setup in [
         Setup::new(1).with("sq_depth", 2),
         Setup::new(2).with("sq_depth", 8).with("cq", "collapsed"),
@@ -169,7 +169,7 @@ fn contexts_of_the_host_are_ordered_and_completed_by_themselves() {
 }
 
 #[test]
-fn an_unavailable_context_is_only_an_error() {
+fn unavailable_context_is_a_recoverable_error() {
     let told = Setup::new(1).with("context_qps", 1).run(|pe| {
         let one = pe.context::<Exclusive>()?;
         let none = pe.context::<Exclusive>().unwrap_err();
@@ -186,7 +186,7 @@ fn an_unavailable_context_is_only_an_error() {
 }
 
 #[test]
-fn kernels_that_run_at_the_same_time_do_not_share_the_context_of_a_block() {
+fn concurrent_kernels_do_not_share_a_block_context() {
     Setup::new(1).with("context_qps", 1).run(|pe| {
         let context = pe.context::<PerBlock>()?;
         let (held, go) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?);
@@ -206,7 +206,7 @@ fn kernels_that_run_at_the_same_time_do_not_share_the_context_of_a_block() {
 }
 
 #[test]
-fn kernels_that_run_at_the_same_time_do_not_share_the_queues_of_a_block() {
+fn concurrent_kernels_do_not_share_block_queues() {
     Setup::new(1).with("block_qps", 1).run(|pe| {
         let (held, go) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?);
         let (one, other) = (pe.stream()?, pe.stream()?);
@@ -236,7 +236,7 @@ fn kernels_that_run_at_the_same_time_do_not_share_the_queues_of_a_block() {
 }
 
 #[test]
-fn only_declared_kernels_use_the_queues_of_their_blocks() {
+fn block_queues_require_the_per_block_attribute() {
     let told = Setup::new(1).with("block_qps", 1).run(|pe| {
         let error = pe.run(grid(1, 32), undeclared_per_block()).unwrap_err();
         Ok(error.to_string())
@@ -259,7 +259,7 @@ fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result
 }
 
 #[test]
-fn a_communicator_gets_its_requirements_and_returns_them() {
+fn communicator_allocates_and_releases_its_requirements() {
     for setup in setups::all() {
         setup.with("context_qps", 2).with("peer_path", "nic").with("connect", "lazy").run(|pe| {
             let (n, me) = (pe.n_pes(), pe.my_pe());
@@ -288,7 +288,7 @@ fn a_communicator_gets_its_requirements_and_returns_them() {
 }
 
 #[test]
-fn a_limited_context_refuses_other_pes() {
+fn limited_context_rejects_other_pes() {
     let setup =
         Setup::new(3).with("context_qps", 1).with("peer_path", "nic").without_sanitizer("it looks at QPs");
     let told = setup.run(|pe| {

@@ -13,7 +13,7 @@ fn dc(pes: u32, dcis: u32) -> Setup {
 }
 
 #[test]
-fn the_number_of_qps_does_not_follow_the_number_of_pes() {
+fn number_of_qps_is_independent_of_the_number_of_pes() {
     if !has_dc() {
         return kernels_without_dc_are_refused();
     }
@@ -41,7 +41,7 @@ fn the_number_of_qps_does_not_follow_the_number_of_pes() {
 }
 
 #[test]
-fn only_jobs_above_the_setting_have_initiators() {
+fn dc_is_used_only_above_the_configured_job_size() {
     if !has_dc() {
         return kernels_without_dc_are_refused();
     }
@@ -53,7 +53,7 @@ fn only_jobs_above_the_setting_have_initiators() {
 }
 
 #[test]
-fn an_error_names_the_peer_of_the_wqe() {
+fn dc_error_names_the_peer_of_the_wqe() {
     if !has_dc() {
         return kernels_without_dc_are_refused();
     }
@@ -83,7 +83,7 @@ fn an_error_names_the_peer_of_the_wqe() {
 }
 
 #[test]
-fn a_context_to_some_pes_takes_no_more_initiators() {
+fn limited_context_uses_no_more_dc_initiators() {
     if !has_dc() {
         return kernels_without_dc_are_refused();
     }

@@ -56,7 +56,7 @@ fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
 
 // More than 60 lines, as each misuse has its row.
 #[test]
-fn a_misuse_is_named() {
+fn misuse_errors_name_the_mistake() {
     const SITE: &str = "at errors.rs:N (block 0, thread 0)";
     let outside = |part: &str| {
         format!(
@@ -149,7 +149,7 @@ fn a_misuse_is_named() {
 }
 
 #[test]
-fn an_exclusive_context_has_one_owner() {
+fn exclusive_context_has_one_owner() {
     let told = Setup::new(1).with("exclusive_qps", 1).run(|pe| {
         let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
         let lock = pe.alloc_one()?;
@@ -166,7 +166,7 @@ fn an_exclusive_context_has_one_owner() {
 }
 
 #[test]
-fn a_signal_that_never_comes_ends_the_wait() {
+fn wait_for_a_missing_signal_times_out() {
     let begin = Instant::now();
     let told = Setup::new(2).with("timeout", "300ms").run(|pe| {
         let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
@@ -185,7 +185,7 @@ fn a_signal_that_never_comes_ends_the_wait() {
 }
 
 #[test]
-fn an_error_of_a_leader_reaches_its_group() {
+fn leader_error_reaches_its_group() {
     const DONE: u32 = 1000;
     let setups = ["nic", "p2p"].map(|path| Setup::new(2).with("peer_path", path));
     for setup in setups {
@@ -211,7 +211,7 @@ fn an_error_of_a_leader_reaches_its_group() {
 }
 
 #[test]
-fn an_error_of_any_thread_reaches_its_group() {
+fn error_of_any_thread_reaches_its_group() {
     const DONE: u32 = 1000;
     Setup::new(1).run(|pe| {
         let codes = pe.alloc::<u32>(2 * 64)?;
@@ -229,7 +229,7 @@ fn an_error_of_any_thread_reaches_its_group() {
 }
 
 #[test]
-fn a_grid_barrier_reports_missing_blocks() {
+fn grid_barrier_reports_missing_blocks() {
     let told = Setup::new(1).with("timeout", "300ms").run(|pe| {
         let (seen, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u32>()?);
         let error = pe.run(grid(2, 33), stray_block(seen)).unwrap_err();
@@ -246,7 +246,7 @@ fn a_grid_barrier_reports_missing_blocks() {
 }
 
 #[test]
-fn a_barrier_reports_the_missing_pe() {
+fn barrier_reports_the_missing_pe() {
     // With P2P peers each lane waits for one peer, and another thread reports the error.
     let setup = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic");
     let told = setup.without_sanitizer("it names the thread that waits for a NIC").run(|pe| {
@@ -326,7 +326,7 @@ fn reset_queues_recovers_from_an_error() {
 }
 
 #[test]
-fn a_wrong_key_ends_only_one_qp() {
+fn wrong_key_fails_only_one_qp() {
     for (cq, depth) in [("ring", 1024), ("ring", 2), ("collapsed", 8)] {
         let setup = Setup::new(3).with("peer_path", "nic").with("cq", cq).with("sq_depth", depth);
         let setup = setup.without_sanitizer(ENDED);
@@ -381,7 +381,7 @@ fn a_wrong_key_ends_only_one_qp() {
 }
 
 #[test]
-fn the_cause_is_told_before_many_flushed_operations() {
+fn cause_is_reported_before_flushed_operations() {
     let setup = Setup::new(2).with("sq_depth", 64).with("peer_path", "nic").without_sanitizer(ENDED);
     let told = setup.run(|pe| {
         let cells = pe.alloc::<u32>(4)?;
@@ -421,7 +421,7 @@ fn works(pes: u32) {
 }
 
 #[test]
-fn a_job_beside_a_failing_one_works() {
+fn failing_job_does_not_disturb_a_concurrent_job() {
     std::thread::scope(|scope| {
         let failing = scope.spawn(|| {
             let setup = Setup::new(2).with("peer_path", "nic").without_sanitizer(ENDED);
@@ -440,7 +440,7 @@ fn a_job_beside_a_failing_one_works() {
 }
 
 #[test]
-fn a_different_layout_is_refused_before_any_access() {
+fn kernel_rejects_a_different_layout_before_any_access() {
     let told = Setup::new(1).run(|pe| {
         let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
         let parts: CtxParts = pe.ctx_parts();
@@ -472,10 +472,10 @@ fn a_different_layout_is_refused_before_any_access() {
 }
 
 #[test]
-fn a_deadlock_of_native_lanes_is_named() {
+fn deadlock_of_native_lanes_is_reported() {
     if Setup::on_gpu() {
         return skip(
-            "a_deadlock_of_native_lanes_is_named",
+            "deadlock_of_native_lanes_is_reported",
             "kernels run on a GPU, which does not detect deadlocks",
         );
     }
@@ -495,7 +495,7 @@ fn a_deadlock_of_native_lanes_is_named() {
 }
 
 #[test]
-fn a_wait_that_times_out_names_the_failed_qp() {
+fn wait_timeout_names_the_failed_qp() {
     let setup = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic").without_sanitizer(ENDED);
     let told = setup.run(|pe| {
         let (cells, signal) = (pe.alloc::<u32>(4)?, pe.alloc_one::<Signal>()?);

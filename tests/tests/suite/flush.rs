@@ -25,7 +25,7 @@ fn put(pe: &Pe, data: SymSlice<u64>, value: u64) -> Result<(), Error> {
 }
 
 #[test]
-fn completed_puts_are_visible_after_collective_calls_of_the_host() {
+fn completed_puts_are_visible_after_host_collectives() {
     type Meet = fn(&Pe) -> Result<(), Error>;
     let calls: [(&str, Meet); 4] = [
         ("host_sync", Pe::host_sync),
@@ -96,7 +96,7 @@ fn resets_keep_completed_puts_visible() {
 
 /// Shows that data of a destroyed context is in memory of its target, by whatever way the target learns of the end.
 #[test]
-fn a_destroyed_context_has_delivered() {
+fn destroying_a_context_delivers_its_puts() {
     for (depth, cq) in [(2, "ring"), (8, "collapsed")] {
         let setup = late(2).with("context_qps", 1).with("sq_depth", depth).with("cq", cq);
         let setup = setup.without_sanitizer("its PEs meet at a barrier of the process, without the runtime");

@@ -23,7 +23,7 @@ where
 }
 
 #[test]
-fn each_instance_of_a_kernel_has_its_types_and_constants() {
+fn kernel_instances_use_their_types_and_constants() {
     Setup::new(2).run(|pe| {
         assert_eq!(scaled::<f32, 1>(pe, 0.5)?, [0.5, 1.0, 1.5, 2.0, 2.5]);
         assert_eq!(scaled::<f64, 2>(pe, 1e300)?, [1e300, 0.0, 3e300, 0.0, 5e300]);
@@ -33,7 +33,7 @@ fn each_instance_of_a_kernel_has_its_types_and_constants() {
 }
 
 #[test]
-fn arguments_select_the_instance() {
+fn arguments_select_the_kernel_instance() {
     Setup::new(1).run(|pe| {
         let (bytes, words, longs) = (pe.alloc::<u8>(3)?, pe.alloc::<u32>(3)?, pe.alloc::<u64>(3)?);
         pe.write(bytes, &[1, 2, 255])?;

@@ -14,7 +14,7 @@ fn reversed(pe: &Pe) -> Result<Team, Error> {
 }
 
 #[test]
-fn host_collectives_give_the_right_results() {
+fn host_collectives_match_the_expected_results() {
     for setup in setups::all() {
         setup.run(|pe| {
             let n = pe.n_pes() as usize;
@@ -107,7 +107,7 @@ fn reduces<T: Element + PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn a_stream_does_every_reduction_of_every_type() {
+fn stream_reductions_of_every_type() {
     Setup::new(3).run(|pe| {
         macro_rules! all {
             ($($t:ident)*) => {$(

@@ -18,7 +18,7 @@ fn before(pe: &Pe) -> u32 {
 }
 
 #[test]
-fn the_host_puts_and_gets_every_length() {
+fn host_puts_and_gets_of_every_length() {
     for setup in setups::all() {
         setup.run(|pe| {
             for len in [0, 1, 3, 1000, 70_001] {
@@ -61,7 +61,7 @@ fn the_host_puts_and_gets_every_length() {
 
 /// Transfers more than 2^30 bytes, the maximum of one WQE.
 #[test]
-fn a_transfer_longer_than_a_message_arrives_complete() {
+fn transfer_longer_than_one_message_is_complete() {
     const SEAM: usize = 1 << 30;
     const LONG: usize = SEAM + 70_001;
     let setup = Setup::new(2).with("peer_path", "nic").with("heap_bytes", "2200MiB");
@@ -98,7 +98,7 @@ fn a_transfer_longer_than_a_message_arrives_complete() {
 }
 
 #[test]
-fn single_values_of_the_host_leave_their_neighbours_alone() {
+fn host_single_value_puts_leave_neighbours_unchanged() {
     fn cell<T: rushmem_device::Scalar + PartialEq + std::fmt::Debug>(pe: &Pe, value: T) -> Result<(), Error> {
         let cells = pe.alloc::<T>(3)?;
         pe.p(cells.at(1), value, next(pe))?;
@@ -125,7 +125,7 @@ fn single_values_of_the_host_leave_their_neighbours_alone() {
 }
 
 #[test]
-fn a_kernel_reads_data_that_another_host_put() {
+fn kernel_reads_data_put_by_a_remote_host() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u64>(500)?, pe.alloc::<u64>(500)?);
@@ -148,7 +148,7 @@ fn a_kernel_reads_data_that_another_host_put() {
 }
 
 #[test]
-fn a_fence_of_the_host_orders_its_puts() {
+fn host_fence_orders_host_puts() {
     for setup in setups::even() {
         setup.run(|pe| {
             let (data, flag) = (pe.alloc::<u64>(300)?, pe.alloc_one::<u64>()?);
@@ -171,7 +171,7 @@ fn a_fence_of_the_host_orders_its_puts() {
 }
 
 #[test]
-fn a_quiet_of_the_host_covers_kernels_that_have_ended() {
+fn host_quiet_covers_completed_kernels() {
     for setup in setups::all() {
         setup.run(|pe| {
             let cells = pe.alloc::<u64>(4)?;
@@ -186,7 +186,7 @@ fn a_quiet_of_the_host_covers_kernels_that_have_ended() {
 }
 
 #[test]
-fn host_atomics_give_the_right_results() {
+fn host_atomics_match_the_expected_results() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (small, large) = (pe.alloc_one::<u32>()?, pe.alloc_one::<i64>()?);
@@ -257,7 +257,7 @@ fn host_atomics_support_floats_and_nonblocking_fetches() {
 }
 
 #[test]
-fn the_host_makes_strided_transfers() {
+fn host_strided_transfers() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u16>(40)?, pe.alloc::<u16>(40)?);
@@ -291,7 +291,7 @@ fn the_host_makes_strided_transfers() {
 }
 
 #[test]
-fn the_host_waits_for_sets_of_words() {
+fn host_waits_for_sets_of_words() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (words, values) = (pe.alloc::<i32>(6)?, pe.alloc::<i32>(6)?);
@@ -340,7 +340,7 @@ fn the_host_waits_for_sets_of_words() {
 }
 
 #[test]
-fn adds_of_hosts_and_kernels_are_exact_together() {
+fn concurrent_host_and_kernel_adds_are_exact() {
     const TIMES: u32 = 20;
     for setup in setups::all() {
         let totals = setup.run(|pe| {
@@ -372,7 +372,7 @@ fn adds_of_hosts_and_kernels_are_exact_together() {
 }
 
 #[test]
-fn eight_threads_of_a_host_put_at_once() {
+fn eight_host_threads_put_concurrently() {
     const LEN: usize = 200;
     for setup in setups::all() {
         setup.run(|pe| {
@@ -402,7 +402,7 @@ fn eight_threads_of_a_host_put_at_once() {
 }
 
 #[test]
-fn a_host_waits_for_signals_of_another() {
+fn host_waits_for_signals_of_another_host() {
     for setup in setups::even() {
         setup.run(|pe| {
             let (data, source) = (pe.alloc::<u64>(400)?, pe.alloc::<u64>(400)?);
@@ -482,7 +482,7 @@ fn host_kernel_and_stream_barriers_interoperate() {
 }
 
 #[test]
-fn an_error_of_the_host_names_its_operation() {
+fn host_error_names_its_operation() {
     let setup = Setup::new(2).with("timeout", "1s").with("peer_path", "nic");
     setup.without_sanitizer("a wrong key ends QPs").run(|pe| {
         let (data, signal) = (pe.alloc::<u64>(4)?, pe.alloc_one::<Signal>()?);
@@ -522,7 +522,7 @@ fn an_error_of_the_host_names_its_operation() {
 }
 
 #[test]
-fn a_failing_kernel_does_not_fail_host_operations() {
+fn failing_kernel_does_not_fail_host_operations() {
     Setup::new(2).with("timeout", "2s").run(|pe| {
         let (data, word) = (pe.alloc::<u64>(4)?, pe.alloc_one::<u64>()?);
         let signal: Sym<Signal> = pe.alloc_one()?;

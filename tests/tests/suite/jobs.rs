@@ -44,21 +44,21 @@ fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
 }
 
 #[test]
-fn an_error_of_one_pe_ends_the_waits_of_all() {
+fn error_of_one_pe_aborts_all_waits() {
     let (error, told) = left_by(|| Error::misuse("the solver", "does not converge"));
     assert_eq!(error.to_string(), "the solver: does not converge");
     assert_eq!(told, ["PE 1 was lost: aborted: the solver: does not converge"; 2]);
 }
 
 #[test]
-fn a_panic_of_one_pe_ends_the_waits_of_all() {
+fn panic_of_one_pe_aborts_all_waits() {
     let (error, told) = left_by(|| panic!("out of ideas"));
     assert!(matches!(&error, Error::Panic(text) if text == "out of ideas"), "{error}");
     assert_eq!(told, ["PE 1 was lost: aborted: panic: out of ideas"; 2]);
 }
 
 #[test]
-fn a_full_heap_error_states_the_free_space() {
+fn heap_full_error_states_the_free_space() {
     let told = Setup::new(2).with("heap_bytes", "64KiB").run(|pe| {
         let kept = pe.alloc::<u8>(16 << 10)?;
         let error = pe.alloc::<u64>(10_000).unwrap_err();
@@ -75,7 +75,7 @@ fn a_full_heap_error_states_the_free_space() {
 }
 
 #[test]
-fn a_heap_larger_than_memory_is_refused() {
+fn rejects_a_heap_larger_than_memory() {
     let error = Setup::new(2).with("heap_bytes", "64TiB").try_run(|_| Ok::<_, Error>(())).unwrap_err();
     let text = error.to_string();
     let Error::HeapTooLarge { wanted, pes, .. } = error else { panic!("{text}") };
@@ -86,7 +86,7 @@ fn a_heap_larger_than_memory_is_refused() {
 }
 
 #[test]
-fn different_collective_calls_are_named() {
+fn error_names_mismatched_collective_calls() {
     let told = Mutex::new(vec![String::new(); 3]);
     let result = Setup::new(3).try_run(|pe| {
         let error = pe.alloc::<u32>(if pe.my_pe() == 2 { 20 } else { 10 }).unwrap_err();
@@ -103,7 +103,7 @@ fn different_collective_calls_are_named() {
 }
 
 #[test]
-fn an_object_is_freed_once_and_not_used_afterwards() {
+fn rejects_double_free_and_use_after_free() {
     let told = Setup::new(2).run(|pe| {
         let object = pe.alloc::<u16>(100)?;
         let size = pe.write(object, &[1; 99]).unwrap_err();
@@ -129,7 +129,7 @@ fn an_object_is_freed_once_and_not_used_afterwards() {
 }
 
 #[test]
-fn a_grid_that_cannot_run_is_refused() {
+fn rejects_a_grid_that_cannot_run() {
     Setup::new(1).run(|pe| {
         let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
         for bad in [grid(0, 32), grid(1, 0), grid(1, 1025)] {
@@ -141,7 +141,7 @@ fn a_grid_that_cannot_run_is_refused() {
 }
 
 #[test]
-fn many_jobs_one_after_another() {
+fn many_consecutive_jobs() {
     for pes in [1, 2, 3, 4, 5].into_iter().cycle().take(20) {
         let sums = Setup::new(pes).run(|pe| {
             let all = pe.allgather(&[pe.my_pe() as u8])?;
@@ -152,7 +152,7 @@ fn many_jobs_one_after_another() {
 }
 
 #[test]
-fn a_pe_that_ended_early_is_named() {
+fn error_names_a_pe_that_returned_early() {
     let run = |call: fn(&Pe) -> Result<(), Error>| {
         let error = Setup::new(2).try_run(|pe| if pe.my_pe() == 0 { call(pe) } else { Ok(()) });
         error.unwrap_err().to_string()

@@ -24,7 +24,7 @@ fn blocks_of_a_collective_launch_wait_for_each_other() {
 }
 
 #[test]
-fn the_largest_grid_is_launched_and_no_larger_one() {
+fn rejects_a_grid_larger_than_the_maximum() {
     // Small stacks, since the largest grid has many of them. Large blocks leave stacks for the tests that run beside this one.
     let setup = Setup::new(2).with("native_stack", "64KiB");
     let largest = setup.run(|pe| {
@@ -50,7 +50,7 @@ fn the_largest_grid_is_launched_and_no_larger_one() {
 }
 
 #[test]
-fn a_block_has_no_more_threads_than_its_kernel_says() {
+fn rejects_blocks_above_the_thread_limit_of_the_kernel() {
     Setup::new(2).run(|pe| {
         let count = pe.alloc_one::<u32>()?;
         let call = || few_threads(count);
@@ -76,7 +76,7 @@ fn a_block_has_no_more_threads_than_its_kernel_says() {
 }
 
 #[test]
-fn different_kernels_are_not_launched_together() {
+fn collective_launch_rejects_different_kernels() {
     let error = Setup::new(2)
         .try_run(|pe| {
             let words = pe.alloc::<u64>(1)?;
@@ -88,7 +88,7 @@ fn different_kernels_are_not_launched_together() {
 }
 
 #[test]
-fn a_kernel_that_only_puts_runs_alone() {
+fn kernel_without_waits_may_be_launched_on_one_pe() {
     for setup in setups::all() {
         setup.run(|pe| {
             let cells = pe.alloc::<u64>(300)?;
@@ -122,7 +122,7 @@ fn grid_barriers_and_pe_barriers_combine() {
 }
 
 #[test]
-fn an_error_belongs_to_the_launch_that_recorded_it() {
+fn error_is_returned_by_the_launch_that_recorded_it() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(100)?;
         for _ in 0..60 {
@@ -138,7 +138,7 @@ fn an_error_belongs_to_the_launch_that_recorded_it() {
 }
 
 #[test]
-fn launches_of_a_pe_follow_each_other() {
+fn launches_of_a_pe_run_in_order() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(100)?;
         let first = pe.launch(grid(2, 32), fill_with(data, 1))?;
@@ -164,7 +164,7 @@ fn launches_of_a_pe_follow_each_other() {
 }
 
 #[test]
-fn a_failed_launch_that_was_dropped_fails_the_job() {
+fn dropped_failed_launch_fails_the_job() {
     let run = |end: fn(&Pe, SymSlice<u64>) -> Result<(), Error>| {
         Setup::new(1).try_run(|pe| end(pe, pe.alloc::<u64>(1)?)).map(drop)
     };
@@ -201,7 +201,7 @@ fn assert_places(pe: &Pe, config: LaunchConfig) -> Result<(), Error> {
 }
 
 #[test]
-fn a_launch_has_up_to_three_dimensions() {
+fn launch_supports_up_to_three_dimensions() {
     Setup::new(1).run(|pe| {
         assert_places(pe, LaunchConfig::new(3, 40))?;
         assert_places(pe, LaunchConfig::new_2d([3, 2], [8, 5]))?;
@@ -216,7 +216,7 @@ fn a_launch_has_up_to_three_dimensions() {
 }
 
 #[test]
-fn a_launch_with_too_many_places_is_refused() {
+fn rejects_a_launch_with_too_many_threads_or_blocks() {
     Setup::new(1).run(|pe| {
         let extents = pe.alloc::<u32>(6)?;
         let too_many = [

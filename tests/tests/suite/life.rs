@@ -27,7 +27,7 @@ fn host_and_kernel_agree_on_pes_and_versions() {
 }
 
 #[test]
-fn any_threads_may_call_a_pe_at_the_same_time() {
+fn pe_can_be_called_from_many_threads() {
     const THREADS: u64 = 8;
     const LAUNCHES: u64 = 5;
     assert_eq!(THREAD_LEVEL, ThreadLevel::Multiple);
@@ -79,7 +79,7 @@ fn accessible_pes_and_addresses_are_reported() {
 }
 
 #[test]
-fn every_failure_has_a_number() {
+fn every_error_has_a_status_code() {
     let status = |result: Result<Vec<()>, Error>| result.unwrap_err().status();
     let full = Setup::new(1).with("heap_bytes", "64KiB").try_run(|pe| pe.alloc::<u8>(1 << 20).map(drop));
     assert_eq!(status(full), Status::OutOfMemory);

@@ -9,7 +9,7 @@ use rushmem_tests::{Setup, grid};
 use super::setups;
 
 #[test]
-fn a_lock_protects_plain_gets_and_puts() {
+fn lock_protects_plain_gets_and_puts() {
     let rounds = 12;
     for setup in setups::all() {
         let sums = setup.run(|pe| {
@@ -31,7 +31,7 @@ fn a_lock_protects_plain_gets_and_puts() {
 }
 
 #[test]
-fn a_lock_is_granted_in_the_order_of_request() {
+fn lock_is_granted_in_request_order() {
     // The PEs ask in this order. The lock's word on its home PE shows the last one that asked.
     let order = [0, 2, 1, 3];
     let setup = Setup::new(4).without_sanitizer("it reads the words of a lock while others ask for it");

@@ -68,7 +68,7 @@ const ROOM: usize = 1024;
 pub(super) const ALL: usize = 3 * ROOM + 3 * 16;
 
 #[test]
-fn a_new_object_is_zero_on_every_pe() {
+fn new_object_is_zeroed_on_every_pe() {
     for setup in setups::all() {
         setup.run(|pe| {
             let into = pe.alloc::<u64>(pe.n_pes() as usize * 500)?;
@@ -89,7 +89,7 @@ fn a_new_object_is_zero_on_every_pe() {
 }
 
 #[test]
-fn no_elements_take_no_room() {
+fn empty_objects_take_no_space() {
     Setup::new(2).run(|pe| {
         let before = pe.heap_free();
         let (none, nothing) = (pe.alloc::<u64>(0)?, pe.alloc::<()>(5)?);
@@ -106,7 +106,7 @@ fn no_elements_take_no_room() {
 }
 
 #[test]
-fn sizes_that_overflow_are_refused() {
+fn rejects_sizes_that_overflow() {
     const HUGE: usize = usize::MAX / 4;
     let told = Setup::new(2).run(|pe| {
         let errors = [
@@ -127,7 +127,7 @@ fn sizes_that_overflow_are_refused() {
 }
 
 #[test]
-fn addresses_are_aligned_as_asked_on_every_pe() {
+fn requested_alignment_holds_on_every_pe() {
     Setup::new(3).with("heap_bytes", "8MiB").run(|pe| {
         let shift = pe.alloc::<u8>(1)?;
         let mut align = 8;
@@ -170,7 +170,7 @@ fn memory_with_hints_supports_every_access() {
 }
 
 #[test]
-fn a_resized_object_keeps_its_contents() {
+fn realloc_keeps_the_contents() {
     Setup::new(3).run(|pe| {
         let me = pe.my_pe();
         let object = pe.alloc::<u64>(1000)?;
@@ -207,7 +207,7 @@ fn a_resized_object_keeps_its_contents() {
 }
 
 #[test]
-fn ten_thousand_objects_in_any_order_leave_the_heap_as_it_was() {
+fn freeing_ten_thousand_objects_in_any_order_restores_the_heap() {
     Setup::new(2).with("heap_bytes", "256KiB").run(|pe| {
         let before = pe.heap_free();
         // The same on all PEs.
@@ -240,7 +240,7 @@ fn ten_thousand_objects_in_any_order_leave_the_heap_as_it_was() {
 }
 
 #[test]
-fn memory_stays_until_all_pes_have_freed_it() {
+fn memory_is_kept_until_all_pes_free_it() {
     let late = AtomicBool::new(false);
     Setup::new(2).run(|pe| {
         let object = pe.alloc::<u64>(100)?;
@@ -259,7 +259,7 @@ fn memory_stays_until_all_pes_have_freed_it() {
 }
 
 #[test]
-fn misuse_of_an_object_is_named() {
+fn object_misuse_errors_name_the_mistake() {
     Setup::new(2).run(|pe| {
         let object = pe.alloc::<u64>(100)?;
         let told = |result: Result<(), Error>, end: &str| {
@@ -286,7 +286,7 @@ fn misuse_of_an_object_is_named() {
 }
 
 #[test]
-fn a_handle_of_another_job_is_refused() {
+fn rejects_a_handle_from_another_job() {
     let theirs = Setup::new(1).run(|pe| pe.alloc::<u64>(10))[0];
     Setup::new(1).run(|pe| {
         let ours = pe.alloc::<u64>(10)?;
@@ -305,7 +305,7 @@ fn a_handle_of_another_job_is_refused() {
 }
 
 #[test]
-fn a_pe_that_frees_something_else_is_named() {
+fn error_names_a_pe_that_frees_another_object() {
     let result = Setup::new(2).try_run(|pe| {
         let (a, b) = (pe.alloc::<u64>(10)?, pe.alloc::<u64>(10)?);
         pe.free(if pe.my_pe() == 1 { b } else { a })
@@ -320,7 +320,7 @@ fn growing(setup: Setup) -> Setup {
 }
 
 #[test]
-fn a_heap_grows_and_its_objects_stay_where_they_are() {
+fn growing_the_heap_does_not_move_objects() {
     for setup in setups::all().map(growing) {
         setup.run(|pe| {
             let first = pe.alloc::<u64>(ALL)?;
@@ -363,7 +363,7 @@ fn a_heap_grows_and_its_objects_stay_where_they_are() {
 }
 
 #[test]
-fn a_heap_grows_to_its_limit_and_no_further() {
+fn heap_does_not_grow_beyond_its_limit() {
     let told = Setup::new(2).with("heap_bytes", "64KiB").with("heap_max", "9M").run(|pe| {
         let mut objects = Vec::new();
         let error = loop {
@@ -387,7 +387,7 @@ fn a_heap_grows_to_its_limit_and_no_further() {
 }
 
 #[test]
-fn the_heap_grows_while_a_kernel_runs() {
+fn heap_grows_while_a_kernel_runs() {
     growing(Setup::new(2)).run(|pe| {
         let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
         let launch = pe.launch(grid(1, 32), wait_for_ever(signal, 1, seen))?;
@@ -401,7 +401,7 @@ fn the_heap_grows_while_a_kernel_runs() {
 }
 
 #[test]
-fn a_window_is_the_users_own_memory() {
+fn window_shares_the_users_memory() {
     for setup in setups::with_host_windows() {
         setup.run(|pe| {
             let me = pe.my_pe();
@@ -487,7 +487,7 @@ fn window_addresses_convert_to_handles_and_back() {
 }
 
 #[test]
-fn windows_of_different_lengths_are_named() {
+fn error_names_windows_of_different_lengths() {
     let result = Setup::new(3).try_run(|pe| {
         let len = if pe.my_pe() == 1 { 11 } else { 10 };
         pe.register_symmetric(vec![0u32; len]).map(drop)
@@ -501,7 +501,7 @@ fn windows_of_different_lengths_are_named() {
 }
 
 #[test]
-fn a_failed_window_registration_fails_on_all_pes() {
+fn failed_window_registration_fails_on_all_pes() {
     Setup::new(3).run(|pe| {
         // Each buffer has pages of its own, as a GPU needs it.
         let mut own = Pages::<u64>::zeroed(100);
@@ -534,7 +534,7 @@ fn a_failed_window_registration_fails_on_all_pes() {
 }
 
 #[test]
-fn a_window_stays_while_a_launch_may_use_it() {
+fn window_cannot_be_unregistered_during_a_launch() {
     let ended = AtomicU64::new(0);
     Setup::new(2).run(|pe| {
         let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
@@ -557,7 +557,7 @@ fn a_window_stays_while_a_launch_may_use_it() {
 }
 
 #[test]
-fn a_window_is_not_an_object_of_the_heap() {
+fn window_cannot_be_freed_as_a_heap_object() {
     Setup::new(1).run(|pe| {
         let window = pe.register_symmetric(vec![0u64; 100])?;
         let error = pe.free(window.handle()).unwrap_err().to_string();
@@ -614,7 +614,7 @@ fn local_buffers_serve_as_sources_and_destinations() {
 }
 
 #[test]
-fn misuse_of_a_local_buffer_is_named() {
+fn local_buffer_misuse_errors_name_the_mistake() {
     Setup::new(2).run(|pe| {
         let dst = pe.alloc::<u64>(100)?;
         // Two buffers of one page can be registered natively only.
@@ -666,7 +666,7 @@ fn misuse_of_a_local_buffer_is_named() {
 }
 
 #[test]
-fn a_local_buffer_belongs_to_one_pe() {
+fn local_buffer_belongs_to_one_pe() {
     let others = std::sync::Mutex::new(Vec::new());
     Setup::new(2).run(|pe| {
         let mine = pe.register(vec![u64::from(pe.my_pe()); 50])?;
@@ -687,7 +687,7 @@ fn a_local_buffer_belongs_to_one_pe() {
 }
 
 #[test]
-fn a_buffer_stays_while_a_launch_may_use_it() {
+fn buffer_cannot_be_unregistered_during_a_launch() {
     Setup::new(1).run(|pe| {
         let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
         let mine = pe.register(vec![0u64; 100])?;

@@ -27,7 +27,7 @@ fn update(pe: &Pe, rounds: u32) -> Result<u32, rushmem::Error> {
 }
 
 #[test]
-fn words_of_a_node_need_no_queues() {
+fn atomics_within_a_node_need_no_queues() {
     for (pes, node) in [(4, 2), (6, 3)] {
         assert_eq!(mixed(pes, node).run(|pe| update(pe, 5)), vec![0; pes as usize]);
         let setup = mixed(pes, node).with("p2p_atomics", "node");
@@ -38,7 +38,7 @@ fn words_of_a_node_need_no_queues() {
 }
 
 #[test]
-fn a_barrier_of_all_sends_one_word_from_each_node_to_each_other_node() {
+fn barrier_all_connects_only_node_leaders() {
     let sync = |pe: &Pe| {
         pe.barrier_all()?;
         Ok(pe.connected_qps())

@@ -77,8 +77,8 @@ fn refused(pe: &Pe, ring: &Ring, why: &str) -> Result<(), Error> {
 }
 
 #[test]
-fn kernels_come_and_go_while_a_job_runs() {
-    let named = named("kernels_come_and_go_while_a_job_runs");
+fn kernels_load_and_unload_during_a_job() {
+    let named = named("kernels_load_and_unload_during_a_job");
     run(&Setup::new(2), |pe| {
         let ring = Ring::new(pe, 4)?;
         // Host-initiated operations need no application kernels.
@@ -150,8 +150,8 @@ fn launches_and_graphs_outlive_their_module() {
 }
 
 #[test]
-fn kernels_of_one_name_are_not_loaded_together() {
-    if !named("kernels_of_one_name_are_not_loaded_together") {
+fn rejects_loading_two_kernels_of_the_same_name() {
+    if !named("rejects_loading_two_kernels_of_the_same_name") {
         return;
     }
     run(&Setup::new(1), |pe| {
@@ -182,7 +182,7 @@ fn kernels_of_one_name_are_not_loaded_together() {
 }
 
 #[test]
-fn refused_ptx_is_only_an_error() {
+fn rejected_ptx_is_a_recoverable_error() {
     const BROKEN: Ptx = Ptx {
         name: "broken",
         image: ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n\tnonsense;\n}\n",
@@ -206,7 +206,7 @@ fn refused_ptx_is_only_an_error() {
 
 /// Shows that loading ends. On a GPU, loading waits for running kernels, and waiting kernels have a deadline.
 #[test]
-fn a_waiting_kernel_delays_loading_until_its_deadline() {
+fn waiting_kernel_delays_loading_until_its_deadline() {
     const SOON: Duration = Duration::from_secs(40);
     run(&Setup::new(2).with("timeout", "2s"), |pe| {
         let (ring, other) = (Ring::new(pe, 1)?, Ring::new(pe, 1)?);

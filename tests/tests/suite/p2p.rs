@@ -102,7 +102,7 @@ fn domains() -> impl Iterator<Item = Setup> {
 }
 
 #[test]
-fn atomics_over_all_paths_are_exact_together() {
+fn concurrent_atomics_over_all_paths_are_exact() {
     const ROUNDS: u32 = 5;
     for setup in domains() {
         setup.run(|pe| {
@@ -121,7 +121,7 @@ fn atomics_over_all_paths_are_exact_together() {
 }
 
 #[test]
-fn tickets_of_a_mixed_job_are_drawn_once() {
+fn tickets_are_unique_in_a_mixed_job() {
     const ROUNDS: u32 = 3;
     for setup in domains() {
         let all = 2 * 40 * setup.pes();
@@ -142,7 +142,7 @@ fn tickets_of_a_mixed_job_are_drawn_once() {
 }
 
 #[test]
-fn a_fence_orders_an_atomic_before_a_store() {
+fn fence_orders_an_atomic_before_a_store() {
     // With a slow NIC the store could overtake the atomic.
     for setup in domains().chain(setups::all().filter(|setup| setup.pes() > 1)) {
         let setup = setup.with("softnic_fault", "skip_qp=0.3,completion_delay=0.3");
@@ -178,7 +178,7 @@ fn p2p_peers_need_no_queues() {
 }
 
 #[test]
-fn reasons_are_given_for_each_path() {
+fn path_report_gives_a_reason_for_each_peer() {
     let whys = |path: &str, group: u32| {
         let setup = Setup::new(3).with("peer_path", path).with("p2p_group", group);
         let setup = if path == "p2p" { setup } else { setup.without_sanitizer(BY_NIC) };

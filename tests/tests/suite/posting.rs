@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 use super::setups;
 
 #[test]
-fn handles_and_flushes_free_sources() {
+fn handles_and_flushes_release_sources() {
     let (blocks, row) = (3, 400);
     for setup in setups::all() {
         for how in [Free::Wait, Free::Test, Free::Flush, Free::FlushPe, Free::FlushAsync] {
@@ -30,7 +30,7 @@ fn handles_and_flushes_free_sources() {
 }
 
 #[test]
-fn a_batch_changes_nothing_but_the_doorbells() {
+fn batch_changes_only_the_doorbells() {
     let times = 5;
     for setup in setups::all() {
         for (sharing, blocks, threads) in
@@ -55,7 +55,7 @@ fn a_batch_changes_nothing_but_the_doorbells() {
 }
 
 #[test]
-fn a_batch_holds_back_until_it_ends() {
+fn batch_delays_its_doorbell_until_closed() {
     let setup = Setup::new(1).with("peer_path", "nic").with("exclusive_qps", 1);
     let seen = setup.without_sanitizer("a batch holds back a put, which only a NIC does").run(|pe| {
         let (word, never, seen) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?, pe.alloc::<u64>(2)?);
@@ -66,7 +66,7 @@ fn a_batch_holds_back_until_it_ends() {
 }
 
 #[test]
-fn a_queue_completes_independently() {
+fn queue_completes_independently() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (len, n) = (600, pe.n_pes() as usize);

@@ -17,7 +17,7 @@ fn printed(setup: Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -
 }
 
 #[test]
-fn lines_of_a_thread_come_in_order_before_the_wait_returns() {
+fn lines_of_a_thread_arrive_in_order_before_the_wait_returns() {
     let lines = printed(Setup::new(2), |pe| pe.run(grid(3, 40), print_numbers(4)));
     let mut threads = BTreeMap::<_, Vec<String>>::new();
     for KernelLine { pe, block, thread, text, .. } in lines {
@@ -57,7 +57,7 @@ fn lines_arrive_while_the_kernel_runs() {
 }
 
 #[test]
-fn a_full_ring_loses_lines_and_no_kernel_waits() {
+fn full_print_ring_drops_lines_without_blocking_kernels() {
     // 16 slots. The last lines are lost, unless the host reads in time.
     let lines = printed(Setup::new(1).with("print_buffer", "1"), |pe| pe.run(grid(4, 32), print_numbers(8)));
     assert!((16..=4 * 32 * 8).contains(&lines.len()), "{} lines", lines.len());

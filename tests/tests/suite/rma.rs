@@ -204,7 +204,7 @@ fn empty_transfers_still_signal() {
 }
 
 #[test]
-fn the_index_wraps_at_16_bits() {
+fn wqe_index_wraps_at_16_bits() {
     const TIMES: usize = 280;
     for (depth, cq) in [(8, "ring"), (1024, "collapsed")] {
         let setup = Setup::new(2).with("sq_depth", depth).with("cq", cq);
@@ -227,7 +227,7 @@ fn the_index_wraps_at_16_bits() {
 
 /// Uses pieces for few threads and for many, with any end, over P2P and over the NIC.
 #[test]
-fn groups_that_are_ready_need_no_barriers() {
+fn groups_without_barrier_transfer_correctly() {
     for setup in setups::all() {
         setup.run(|pe| {
             let n = 3001;
@@ -254,7 +254,7 @@ fn groups_that_are_ready_need_no_barriers() {
 }
 
 #[test]
-fn a_thread_can_put_to_itself_through_the_nic() {
+fn thread_can_put_to_its_own_pe_through_the_nic() {
     Setup::new(1).with("peer_path", "nic").with("sq_depth", 2).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(2 * 64)?, pe.alloc::<u32>(64)?);
         pe.write(src, &[7; 64])?;

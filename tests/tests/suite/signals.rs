@@ -34,7 +34,7 @@ fn gpu_scope_fences_hand_a_source_between_blocks() {
     }
 }
 
-/// Messages of [`a_signal_comes_after_its_data`].
+/// Messages of [`signal_arrives_after_its_data`].
 struct Messages {
     set: u32,
     nbi: u32,
@@ -43,7 +43,7 @@ struct Messages {
 }
 
 #[test]
-fn a_signal_comes_after_its_data() {
+fn signal_arrives_after_its_data() {
     let cases = [
         Messages { set: 0, nbi: 1, len: 300, threads: 64 },
         Messages { set: 1, nbi: 0, len: 1, threads: 1 },
@@ -65,7 +65,7 @@ fn a_signal_comes_after_its_data() {
 }
 
 #[test]
-fn a_fence_orders_a_put_before_a_flag() {
+fn fence_orders_a_put_before_a_flag() {
     for setup in setups::even() {
         let bad = setup.run(|pe| {
             let (inbox, outbox) = (pe.alloc::<u64>(500)?, pe.alloc::<u64>(500)?);
@@ -79,7 +79,7 @@ fn a_fence_orders_a_put_before_a_flag() {
 }
 
 #[test]
-fn comparisons_are_those_of_the_type() {
+fn comparisons_respect_the_signedness_of_the_type() {
     let words = [-1, 0, 1];
     let truth = Setup::new(1).run(|pe| {
         let (signed, unsigned) = (pe.alloc::<i32>(3)?, pe.alloc::<u64>(3)?);
@@ -104,7 +104,7 @@ fn comparisons_are_those_of_the_type() {
 }
 
 #[test]
-fn waits_end_for_every_comparison_and_group() {
+fn waits_return_for_every_comparison_and_group() {
     for setup in setups::all() {
         let seen = setup.run(|pe| {
             let (words, signals) = (pe.alloc::<i32>(6)?, pe.alloc::<Signal>(3)?);
@@ -137,7 +137,7 @@ fn no_pe_leaves_a_barrier_early() {
 }
 
 #[test]
-fn all_blocks_meet_in_a_grid_barrier() {
+fn grid_barrier_synchronises_all_blocks() {
     for (pes, blocks, threads) in [(1, 1, 32), (1, 5, 33), (3, 4, 64)] {
         let bad = Setup::new(pes).run(|pe| {
             let (cells, bad) = (pe.alloc::<u32>((blocks * threads) as usize)?, pe.alloc_one::<u32>()?);
@@ -149,7 +149,7 @@ fn all_blocks_meet_in_a_grid_barrier() {
 }
 
 #[test]
-fn a_strong_signal_covers_the_puts_of_all_blocks() {
+fn strong_signal_covers_puts_of_all_blocks() {
     use Announcement::*;
     for setup in setups::even() {
         for how in [Signal, PutSignal, FenceGroup, FencePe, QuietPe, QuietPes] {
@@ -169,7 +169,7 @@ fn a_strong_signal_covers_the_puts_of_all_blocks() {
 }
 
 #[test]
-fn a_shadow_follows_its_signal() {
+fn shadow_follows_its_signal() {
     let (blocks, threads, rounds) = (2, 33, 5);
     for setup in setups::all() {
         let seen = setup.run(|pe| {

@@ -17,7 +17,7 @@ fn next(pe: &Pe) -> u32 {
 }
 
 #[test]
-fn a_put_takes_its_source_in_stream_order() {
+fn stream_put_reads_its_source_in_stream_order() {
     for setup in setups::all() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
@@ -40,7 +40,7 @@ fn a_put_takes_its_source_in_stream_order() {
 /// Makes and destroys streams while other PEs wait. A driver could make these calls wait for kernels that wait for this
 /// PE.
 #[test]
-fn streams_come_and_go_while_other_pes_wait() {
+fn streams_are_created_and_destroyed_while_other_pes_wait() {
     const MANY: usize = 20;
     Setup::new(3).run(|pe| {
         for _ in 0..6 {
@@ -61,7 +61,7 @@ fn streams_come_and_go_while_other_pes_wait() {
 /// A driver may put streams of different threads into one hardware queue. One PE's kernel would then wait for another
 /// PE's kernel to end, which waits for the first.
 #[test]
-fn simultaneous_launches_begin_on_all_pes() {
+fn simultaneous_launches_start_on_all_pes() {
     const STREAMS: usize = 20;
     Setup::new(4).run(|pe| {
         let streams = (0..STREAMS).map(|_| pe.stream()).collect::<Result<Vec<_>, _>>()?;
@@ -80,7 +80,7 @@ fn simultaneous_launches_begin_on_all_pes() {
 /// Fills a stream. A GPU's stream has room for some 1000 pending operations: a PE that queues more waits, but must not
 /// block other PEs.
 #[test]
-fn a_full_stream_does_not_block_other_pes() {
+fn full_stream_does_not_block_other_pes() {
     Setup::new(2).run(|pe| {
         let (word, stream) = (pe.alloc_one::<u64>()?, pe.stream()?);
         pe.host_sync()?;
@@ -103,7 +103,7 @@ fn a_full_stream_does_not_block_other_pes() {
 /// Launches a kernel that needs much local memory beside one that waits. A driver that first enlarged the local memory
 /// would wait for the waiting kernel.
 #[test]
-fn a_kernel_with_large_tables_starts_beside_a_waiting_one() {
+fn kernel_with_large_local_memory_starts_beside_a_waiting_kernel() {
     Setup::new(1).run(|pe| {
         let word = pe.alloc_one::<u64>()?;
         let (held, free) = (pe.stream()?, pe.stream()?);
@@ -117,7 +117,7 @@ fn a_kernel_with_large_tables_starts_beside_a_waiting_one() {
 /// Launches kernels beside one that waits on every multiprocessor. A busy multiprocessor starts no kernel that needs
 /// much shared memory, so the runtime's kernels need little.
 #[test]
-fn kernels_start_beside_one_that_waits_in_all_blocks() {
+fn kernels_start_beside_a_kernel_that_waits_on_every_multiprocessor() {
     Setup::new(1).run(|pe| {
         let (word, signal) = (pe.alloc_one::<u64>()?, pe.alloc_one::<Signal>()?);
         let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
@@ -134,7 +134,7 @@ fn kernels_start_beside_one_that_waits_in_all_blocks() {
 }
 
 #[test]
-fn a_stream_kernel_sees_data_of_earlier_gets() {
+fn stream_kernel_sees_data_of_earlier_gets() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (theirs, mine) = (pe.alloc::<u64>(3000)?, pe.alloc::<u64>(3000)?);
@@ -161,7 +161,7 @@ fn a_stream_kernel_sees_data_of_earlier_gets() {
 }
 
 #[test]
-fn a_wait_holds_up_its_own_stream_only() {
+fn stream_wait_blocks_only_its_own_stream() {
     for setup in setups::even() {
         let bad = setup.run(|pe| {
             let (data, src) = (pe.alloc::<u64>(600)?, pe.alloc::<u64>(600)?);
@@ -257,7 +257,7 @@ fn every_operation_works_on_a_host_context() {
 
 /// Shows that operations of a context use only the context's queues, recorded or not.
 #[test]
-fn a_host_context_has_separate_queues() {
+fn host_context_has_separate_queues() {
     let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("context_qps", 1);
     setup.without_sanitizer("it looks at QPs").run(|pe| {
         let (dst, src) = (pe.alloc::<u64>(8)?, pe.alloc::<u64>(8)?);
@@ -293,7 +293,7 @@ fn a_host_context_has_separate_queues() {
 }
 
 #[test]
-fn a_barrier_on_a_stream_lets_the_peers_next_kernel_see() {
+fn stream_barrier_makes_puts_visible_to_the_next_kernel_of_the_peer() {
     for setup in setups::all() {
         let bad = setup.run(|pe| {
             let (cells, bad) = (pe.alloc::<u64>(4)?, pe.alloc_one::<u64>()?);
@@ -313,7 +313,7 @@ fn a_barrier_on_a_stream_lets_the_peers_next_kernel_see() {
 }
 
 #[test]
-fn a_stream_follows_an_event_of_another() {
+fn stream_waits_for_an_event_of_another_stream() {
     let bad = Setup::new(2).run(|pe| {
         let (data, bad) = (pe.alloc::<u64>(200)?, pe.alloc_one::<u64>()?);
         let signal = pe.alloc_one::<Signal>()?;
@@ -367,7 +367,7 @@ fn two_streams_work_independently() {
 }
 
 #[test]
-fn a_stream_stops_at_an_error_until_it_is_reported() {
+fn stream_stops_at_an_error_until_it_is_reported() {
     Setup::new(2).with("timeout", "1s").run(|pe| {
         let (data, signal) = (pe.alloc::<u64>(40)?, pe.alloc_one::<Signal>()?);
         let beside = pe.alloc::<u64>(4)?;
@@ -399,7 +399,7 @@ fn a_stream_stops_at_an_error_until_it_is_reported() {
 }
 
 #[test]
-fn a_graph_is_right_at_each_of_a_thousand_launches() {
+fn graph_is_correct_at_each_of_a_thousand_launches() {
     const LAUNCHES: u64 = 1000;
     let bad = Setup::new(2).run(|pe| {
         let (data, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
@@ -430,7 +430,7 @@ fn a_graph_is_right_at_each_of_a_thousand_launches() {
 }
 
 #[test]
-fn a_failing_graph_stops_and_names_its_operation() {
+fn failing_graph_stops_and_names_its_operation() {
     Setup::new(1).with("timeout", "1s").run(|pe| {
         let (data, signal) = (pe.alloc::<u64>(4)?, pe.alloc_one::<Signal>()?);
         let count = pe.alloc_one::<u64>()?;
@@ -458,7 +458,7 @@ fn a_failing_graph_stops_and_names_its_operation() {
 }
 
 #[test]
-fn recording_refuses_waits_and_nested_recordings() {
+fn recording_rejects_waits_and_nested_recordings() {
     Setup::new(1).run(|pe| {
         let stream = pe.stream()?;
         let graph = stream.capture(|stream| {
@@ -474,7 +474,7 @@ fn recording_refuses_waits_and_nested_recordings() {
 }
 
 #[test]
-fn the_next_call_waits_for_a_dropped_stream() {
+fn next_call_waits_for_a_dropped_stream() {
     Setup::new(2).run(|pe| {
         let data = pe.alloc::<u64>(500)?;
         for round in 0..20 {

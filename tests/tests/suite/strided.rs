@@ -66,7 +66,7 @@ impl Blocks {
 }
 
 #[test]
-fn blocks_arrive_in_place_and_gaps_stay_unchanged() {
+fn strided_blocks_arrive_in_place_and_gaps_stay_unchanged() {
     let elements = |dst_stride, src_stride, n| Blocks { dst_stride, src_stride, block: 1, n };
     let cases = [
         elements(1, 1, 40),
@@ -98,7 +98,7 @@ fn blocks_arrive_in_place_and_gaps_stay_unchanged() {
 }
 
 #[test]
-fn every_thread_has_strides_of_its_own() {
+fn every_thread_has_its_own_strides() {
     for setup in setups::all() {
         let (threads, each) = (2 * 40, 6);
         setup.run(|pe| {

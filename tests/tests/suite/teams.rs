@@ -27,7 +27,7 @@ fn numbers(pe: &Pe, from: Team, to: Team) -> Result<Vec<i32>, Error> {
 }
 
 #[test]
-fn the_world_team_is_the_job() {
+fn world_team_is_the_job() {
     for pes in [1, 3] {
         let seen = Setup::new(pes).run(|pe| {
             pe.team_destroy(Team::WORLD)?;
@@ -57,7 +57,7 @@ fn node_and_rail_teams_cover_a_job_of_threads() {
 }
 
 #[test]
-fn invalid_teams_have_no_numbers() {
+fn invalid_teams_have_no_pe_numbers() {
     let seen = Setup::new(2).run(|pe| {
         let team = pe.team_split_strided(Team::WORLD, 0, 1, 2, PLAIN)?;
         pe.team_destroy(team)?;
@@ -74,7 +74,7 @@ fn invalid_teams_have_no_numbers() {
 }
 
 #[test]
-fn strided_teams_of_all_signs() {
+fn strided_teams_with_positive_zero_and_negative_strides() {
     for pes in [1, 2, 5, 6] {
         let n = pes as i32;
         for (start, stride, size) in
@@ -115,7 +115,7 @@ fn strided_teams_of_all_signs() {
 }
 
 #[test]
-fn bad_triples_are_refused_on_all_members() {
+fn invalid_strides_are_rejected_on_all_members() {
     let told = Setup::new(3).run(|pe| {
         let bad = [(0, 1, 4), (2, -1, 4), (3, 1, 1), (0, 0, 2), (0, 1, 0), (0, 2, 3)];
         let errors = bad.map(|(start, stride, size)| {
@@ -131,7 +131,7 @@ fn bad_triples_are_refused_on_all_members() {
 }
 
 #[test]
-fn rows_and_columns_of_ragged_parents() {
+fn two_dimensional_splits_of_ragged_teams() {
     for pes in [1, 5, 6] {
         let seen = Setup::new(pes).run(|pe| {
             let mut seen = Vec::new();
@@ -157,7 +157,7 @@ fn rows_and_columns_of_ragged_parents() {
 }
 
 #[test]
-fn only_the_members_of_a_list_make_its_team() {
+fn team_from_a_list_is_created_by_its_members_only() {
     let seen = Setup::new(7).run(|pe| {
         let mut seen = Vec::new();
         // Twice: the second call makes another team.
@@ -186,7 +186,7 @@ fn numbers_of(pe: &Pe, team: Team) -> Result<Vec<u32>, Error> {
 }
 
 #[test]
-fn bad_lists_are_refused() {
+fn invalid_lists_are_rejected() {
     let told = Setup::new(2).run(|pe| {
         let other = 1 - pe.my_pe();
         Ok([&[][..], &[0, 1, 0], &[0, 1, 2], &[other]]
@@ -202,7 +202,7 @@ fn bad_lists_are_refused() {
 }
 
 #[test]
-fn a_missing_member_is_named() {
+fn error_names_the_missing_member() {
     let told = Setup::new(3).with("bootstrap_timeout", "2s").run(|pe| {
         if pe.my_pe() == 1 {
             // Longer than the deadline of the others' call, and shorter than the deadline of their next one.
@@ -216,7 +216,7 @@ fn a_missing_member_is_named() {
 }
 
 #[test]
-fn a_pe_with_other_arguments_is_named() {
+fn error_names_a_pe_with_other_arguments() {
     let told = Mutex::new(vec![String::new(); 3]);
     let result = Setup::new(3).try_run(|pe| {
         let size = if pe.my_pe() == 2 { 3 } else { 2 };
@@ -242,7 +242,7 @@ fn a_pe_with_other_arguments_is_named() {
 }
 
 #[test]
-fn a_configuration_is_read_back() {
+fn team_configuration_is_read_back() {
     Setup::new(2).run(|pe| {
         let team = pe.team_split_strided(Team::WORLD, 0, 1, 2, PLAIN.contexts(3))?;
         assert_eq!(pe.team_config(team), Some(PLAIN.contexts(3)));
@@ -253,7 +253,7 @@ fn a_configuration_is_read_back() {
 }
 
 #[test]
-fn teams_are_made_and_destroyed_a_thousand_times() {
+fn teams_are_created_and_destroyed_a_thousand_times() {
     Setup::new(2).with("teams", 6).run(|pe| {
         let mut before = Team::INVALID;
         for _ in 0..1000 {
@@ -267,7 +267,7 @@ fn teams_are_made_and_destroyed_a_thousand_times() {
 }
 
 #[test]
-fn one_team_too_many_is_refused_on_all_members() {
+fn team_beyond_the_limit_is_rejected_on_all_members() {
     let told = Setup::new(3).with("teams", 6).run(|pe| {
         // PE 0 is in two teams, the others in one.
         let few = pe.team_split_strided(Team::WORLD, 0, 1, 1, PLAIN)?;

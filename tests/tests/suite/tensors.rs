@@ -54,7 +54,7 @@ fn export(returned: &AtomicU32) -> NonNull<ManagedTensor> {
 }
 
 #[test]
-fn a_dlpack_tensor_is_a_window() {
+fn dlpack_tensor_is_registered_as_a_window() {
     for setup in setups::with_host_windows() {
         let returned = AtomicU32::new(0);
         setup.run(|pe| {
@@ -76,7 +76,7 @@ fn a_dlpack_tensor_is_a_window() {
 }
 
 #[test]
-fn a_refused_dlpack_tensor_goes_back_to_its_library() {
+fn rejected_dlpack_tensor_is_returned_to_its_library() {
     let returned = AtomicU32::new(0);
     // SAFETY: a tensor of this test.
     let refused = unsafe { DlpackTensor::<f64>::from_raw(export(&returned)) };
@@ -86,7 +86,7 @@ fn a_refused_dlpack_tensor_goes_back_to_its_library() {
 }
 
 #[test]
-fn a_registered_dlpack_tensor_goes_back_when_its_pe_ends() {
+fn registered_dlpack_tensor_is_returned_when_its_pe_is_dropped() {
     let returned = AtomicU32::new(0);
     let setup = Setup::new(2);
     setup.run(|pe| {
@@ -128,8 +128,8 @@ fn on_one_gpu(pe: &Pe) -> Result<bool, Error> {
 }
 
 #[test]
-fn a_slice_of_cudarc_is_a_window() {
-    if !has_gpu("a_slice_of_cudarc_is_a_window") {
+fn cudarc_slice_is_registered_as_a_window() {
+    if !has_gpu("cudarc_slice_is_registered_as_a_window") {
         return;
     }
     for setup in setups::all() {
@@ -162,8 +162,8 @@ fn a_slice_of_cudarc_is_a_window() {
 }
 
 #[test]
-fn kernels_follow_the_work_of_the_applications_stream() {
-    if !has_gpu("kernels_follow_the_work_of_the_applications_stream") {
+fn kernels_run_in_order_on_the_applications_stream() {
+    if !has_gpu("kernels_run_in_order_on_the_applications_stream") {
         return;
     }
     Setup::new(2).run(|pe| {
@@ -194,8 +194,8 @@ fn kernels_follow_the_work_of_the_applications_stream() {
 }
 
 #[test]
-fn a_graph_of_the_application_holds_kernels() {
-    if !has_gpu("a_graph_of_the_application_holds_kernels") {
+fn application_graph_captures_kernels() {
+    if !has_gpu("application_graph_captures_kernels") {
         return;
     }
     Setup::new(2).run(|pe| {

@@ -110,7 +110,7 @@ fn set() -> impl Strategy<Value = Set> {
 }
 
 #[test]
-fn set_tests_match_the_model() {
+fn tests_of_word_sets_match_the_model() {
     Setup::new(1).run(|pe| {
         let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
         let ran = TestRunner::new(config).run(&set(), |set| {
@@ -155,7 +155,7 @@ fn every_word_of_a_set_is_returned_once() {
 }
 
 #[test]
-fn waits_for_an_empty_set_return_at_once() {
+fn waits_for_an_empty_set_return_immediately() {
     Setup::new(1).run(|pe| {
         let (words, told) = (pe.alloc::<u32>(0)?, pe.alloc::<u32>(1)?);
         pe.run(grid(1, 33), any_in_turn(words, told, 5))?;
@@ -175,7 +175,7 @@ fn wait_until_any_returns_every_word_in_turn() {
 }
 
 #[test]
-fn a_wait_reports_its_own_deadline() {
+fn wait_with_timeout_reports_its_own_deadline() {
     for timeout in [0, 30_000_000] {
         let begin = Instant::now();
         Setup::new(2).run(|pe| {
@@ -191,7 +191,7 @@ fn a_wait_reports_its_own_deadline() {
 }
 
 #[test]
-fn a_wait_returns_the_value_that_ended_it() {
+fn wait_returns_the_value_that_satisfied_it() {
     for setup in setups::even() {
         let bad = setup.run(|pe| {
             let (signal, stop, bad) =
@@ -205,7 +205,7 @@ fn a_wait_returns_the_value_that_ended_it() {
 }
 
 #[test]
-fn a_counter_may_wrap_while_it_is_waited_for() {
+fn waits_handle_counter_wraparound() {
     for setup in [Setup::new(1), Setup::new(2), Setup::new(3).with("sq_depth", 2)] {
         let bad = setup.run(|pe| {
             let (counter, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u64>()?);
@@ -218,7 +218,7 @@ fn a_counter_may_wrap_while_it_is_waited_for() {
 }
 
 #[test]
-fn a_loop_of_tests_meets_the_deadline() {
+fn endless_test_loop_meets_the_deadline() {
     for (kind, threads) in [
         (VainTest::One, 33),
         (VainTest::All, 40),
@@ -244,7 +244,7 @@ fn a_loop_of_tests_meets_the_deadline() {
 }
 
 #[test]
-fn a_loop_of_tests_on_the_host_meets_the_deadline() {
+fn endless_host_test_loop_meets_the_deadline() {
     Setup::new(1).with("timeout", "300ms").run(|pe| {
         let words = pe.alloc::<u64>(8)?;
         let mut set = WaitSet::new(words, Cmp::Eq, 7);

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_as_it_should_be_or_an_error() {
+    fn verify_names_the_wrong_entry_thread_or_record() {
         let row = row();
         assert_eq!((row.queues(), row.entries(), row.depth()), (2, 12, 64));
         let record = Some(record_word(12));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_row_is_named() {
+    fn plan_error_names_the_malformed_line() {
         assert!(Row::read("post_shared\t8\t1\n").unwrap_err().to_string().contains("line 1"));
     }
 }

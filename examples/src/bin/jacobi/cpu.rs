@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_follow_any_program_name() {
+    fn cpu_ticks_are_parsed_after_any_program_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0 5 1000 10";
         assert_eq!(ticks(stat), Some(42));
         assert_eq!(ticks(""), None);

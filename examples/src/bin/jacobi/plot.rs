@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_says_that_pes_share_a_device() {
+    fn plot_notes_that_pes_share_a_device() {
         let svg_on = |is_gpu, sharers| {
             let points = [Point { pes: 1, cost: 1e-4 }, Point { pes: 8, cost: 2e-4 }];
             svg("a & b", &Device { is_gpu, sharers }, &points)

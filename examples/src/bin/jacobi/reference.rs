@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_analytic_solution_agrees_with_the_serial_reference() {
+    fn analytic_solution_matches_the_serial_reference() {
         for (cells, is_flat) in [([20, 17, 12], false), ([40, 31, 1], true), ([9, 16, 20], false)] {
             let shape = shape(cells, is_flat);
             let steps = 50;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_cell_is_named() {
+    fn comparison_error_names_the_wrong_cell() {
         let shape = shape([20, 17, 12], false);
         let reference = Reference::new(shape, 50, true);
         let mut after = reference.serial();

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_device_counts() {
+    fn sharers_counts_the_busiest_device() {
         let devices = |names: &[&str]| names.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
         assert_eq!(sharers(&devices(&["a", "b", "a"])), 2);
         assert_eq!(sharers(&devices(&["a"])), 1);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_lie_in_gpu_memory_where_kernels_run_on_gpus() {
+    fn pages_default_to_gpu_memory_on_gpus() {
         let memory = |args: &[&str], is_gpu| Args::parse_from([&["kv"], args].concat()).memory(is_gpu);
         assert_eq!(memory(&[], true), MemoryArg::Symmetric);
         assert_eq!(memory(&[], false), MemoryArg::Registered);

@@ -28,22 +28,22 @@ fn assert_check(name: &str, paths: impl Iterator<Item = Path>) {
 }
 
 #[test]
-fn collective_calls_follow_each_other() {
+fn consecutive_collective_calls_do_not_overlap() {
     assert_check("collective calls follow each other", two_paths());
 }
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn collective_calls_follow_each_other_on_all_paths() {
+fn consecutive_collective_calls_do_not_overlap_on_any_path() {
     assert_check("collective calls follow each other", all_paths());
 }
 
 #[test]
-fn two_teams_do_not_meet() {
+fn two_teams_do_not_interfere() {
     assert_check("two teams do not meet", all_paths());
 }
 
 #[test]
-fn nothing_and_nobody_else_are_legal() {
+fn empty_calls_and_single_member_teams_are_legal() {
     assert_check("nothing and nobody else are legal", all_paths());
 }

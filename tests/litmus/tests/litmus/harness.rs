@@ -54,8 +54,8 @@ pub(crate) fn has_weak_memory(test: &str) -> bool {
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn weak_memory_shows_missing_fences() {
-    if !has_weak_memory("weak_memory_shows_missing_fences") {
+fn weak_memory_exposes_missing_fences() {
+    if !has_weak_memory("weak_memory_exposes_missing_fences") {
         return;
     }
     for (test, path) in table::weak_memory() {
@@ -106,15 +106,15 @@ fn signals_depend_on_strict_keys() {
 }
 
 #[test]
-fn an_ack_is_not_enough_with_two_nics() {
-    if !skipped("an_ack_is_not_enough_with_two_nics") {
+fn ack_does_not_order_puts_through_two_nics() {
+    if !skipped("ack_does_not_order_puts_through_two_nics") {
         until_seen(&table::acknowledged_only(), PATHS[7].with(Faults::Reordering), |row| row.forbidden > 0);
     }
 }
 
 #[test]
-fn weak_outcomes_are_seen() {
-    if skipped("weak_outcomes_are_seen") {
+fn allowed_weak_outcomes_occur() {
+    if skipped("allowed_weak_outcomes_occur") {
         return;
     }
     for (name, path) in [

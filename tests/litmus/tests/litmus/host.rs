@@ -16,43 +16,43 @@ fn assert_check(name: &str) {
 }
 
 #[test]
-fn memory_is_ready_on_all_pes_when_alloc_returns() {
+fn alloc_returns_after_memory_is_ready_on_all_pes() {
     assert_check("memory is ready on all PEs when alloc returns");
 }
 
 #[test]
-fn an_early_put_is_not_overwritten_by_zeros() {
+fn zeroing_does_not_overwrite_an_early_put() {
     assert_check("an early put is not overwritten by zeros");
 }
 
 #[test]
-fn memory_that_is_given_out_again_is_zero() {
+fn reallocated_memory_is_zeroed() {
     assert_check("memory that is given out again is zero");
 }
 
 #[test]
-fn the_end_of_a_job_completes_puts() {
+fn job_shutdown_completes_puts() {
     for _ in 0..5 {
         on_pes(check::leave_behind);
     }
 }
 
 #[test]
-fn the_quiet_of_a_kernel_completes_its_puts() {
+fn kernel_quiet_completes_its_puts() {
     assert_check("the quiet of a kernel completes its puts");
 }
 
 #[test]
-fn barriers_of_host_and_kernels_mix() {
+fn host_and_kernel_barriers_match() {
     assert_check("barriers of host and kernels mix");
 }
 
 #[test]
-fn the_host_that_sees_a_flag_reads_the_data_before_it() {
+fn host_that_sees_a_flag_reads_the_data_written_before_it() {
     assert_check("the host that sees a flag reads the data before it");
 }
 
 #[test]
-fn an_operation_on_a_stream_publishes_the_stores_of_earlier_kernels() {
+fn stream_operation_publishes_stores_of_earlier_kernels() {
     assert_check("an operation on a stream publishes the stores of earlier kernels");
 }

@@ -8,14 +8,14 @@ use rushmem_litmus::list::{self, Status};
 use rushmem_litmus::{check, table};
 
 #[test]
-fn the_list_is_complete() {
+fn list_has_every_litmus_test() {
     let ids: Vec<&str> = list::read().into_iter().map(|(id, _)| id).collect();
     let wanted: Vec<String> = (1..=109).map(|n| format!("L{n:02}")).collect();
     assert_eq!(ids, wanted);
 }
 
 #[test]
-fn the_list_names_all_tests_that_run() {
+fn list_marks_exactly_the_implemented_tests_as_run() {
     let mut runs: BTreeSet<&str> = table::all().iter().map(|test| test.id).collect();
     runs.extend(check::all().iter().flat_map(|check| check.ids));
     runs.insert(check::LEAVE_BEHIND);
@@ -44,7 +44,7 @@ fn listed_files_and_functions_exist() {
 }
 
 #[test]
-fn names_of_tests_are_unique() {
+fn test_names_are_unique() {
     let mut names = BTreeSet::new();
     for test in table::all() {
         assert!(names.insert((test.id, test.name.clone())), "{} {}", test.id, test.name);
@@ -57,7 +57,7 @@ fn incorrect_programs_do_not_compile() {
 }
 
 #[test]
-fn the_page_names_litmus_tests_and_sanitizer_programs_that_exist() {
+fn memory_model_page_names_existing_tests_and_programs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = fs::read_to_string(root.join("docs/memory-model.md")).unwrap();
     let files = fs::read_dir(root.join("tests/sanitizer/src/programs")).unwrap();

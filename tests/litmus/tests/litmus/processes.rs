@@ -56,19 +56,19 @@ fn four_processes_p2p() {
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn two_processes_by_packets() {
-    nothing_forbidden("two_processes_by_packets", 2, 48, &["peer_path=nic"]);
+fn two_processes_over_packets() {
+    nothing_forbidden("two_processes_over_packets", 2, 48, &["peer_path=nic"]);
 }
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn four_processes_two_of_them_p2p() {
-    nothing_forbidden("four_processes_two_of_them_p2p", 4, 48, &["peer_path=p2p", "p2p_group=2"]);
+fn four_processes_in_two_p2p_pairs() {
+    nothing_forbidden("four_processes_in_two_p2p_pairs", 4, 48, &["peer_path=p2p", "p2p_group=2"]);
 }
 
 #[test]
-fn four_processes_by_packets_adversary() {
-    nothing_forbidden("four_processes_by_packets_adversary", 4, 16, &adversary());
+fn four_processes_over_packets_adversary() {
+    nothing_forbidden("four_processes_over_packets_adversary", 4, 16, &adversary());
 }
 
 /// Shows forbidden outcomes of incorrect programs between processes, too.

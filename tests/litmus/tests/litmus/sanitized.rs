@@ -37,7 +37,7 @@ fn all() -> impl Iterator<Item = Test> {
 }
 
 #[test]
-fn the_first_run_of_each_program_finds_its_race() {
+fn first_run_of_each_program_finds_its_race() {
     let mut problems = Vec::new();
     for test in all() {
         if !matches!(test.race, Race::None | Race::Always) {
@@ -55,7 +55,7 @@ fn the_first_run_of_each_program_finds_its_race() {
 }
 
 #[test]
-fn races_that_depend_on_the_winner_are_found_in_some_run() {
+fn schedule_dependent_races_are_found_in_some_run() {
     for test in all() {
         let Race::ByWinner(_) = test.race else { continue };
         let is_found = (0..RUNS).any(|_| !findings(&test).is_empty());
@@ -64,7 +64,7 @@ fn races_that_depend_on_the_winner_are_found_in_some_run() {
 }
 
 #[test]
-fn programs_with_weak_outcomes_race() {
+fn programs_with_weak_outcomes_are_racy() {
     for test in all().filter(|test| !test.weak.is_empty()) {
         let is_listed = NO_RACE.iter().any(|(name, _)| *name == test.name);
         assert_eq!(test.race == Race::None, is_listed, "{} {}", test.id, test.name);
@@ -73,7 +73,7 @@ fn programs_with_weak_outcomes_race() {
 }
 
 #[test]
-fn checks_with_kernels_of_their_own_are_judged_too() {
+fn checks_with_separate_kernels_are_judged() {
     let job = || Job::with_config(path::sanitized()).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
     for check in check::all() {
         match (job().run(|pe| check.run(pe)), check.race) {

@@ -164,7 +164,7 @@ fn names_are_unique() {
 }
 
 #[test]
-fn programs_are_written_as_they_are_listed() {
+fn sources_match_the_program_table() {
     for topic in all() {
         let mut last = 0;
         for program in topic.programs {

@@ -47,7 +47,7 @@ pub(super) fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
 }
 
 #[test]
-fn processes_run_one_job_after_another() {
+fn processes_run_consecutive_jobs() {
     let all = all();
     let named = |name: &str| {
         let mut programs = all.iter().flat_map(|topic| topic.programs);

@@ -31,7 +31,7 @@ fn name_of(awaited: &Awaited) -> &'static str {
 }
 
 #[test]
-fn a_wait_for_a_word_has_its_value_and_its_writer() {
+fn deadlock_report_shows_the_value_and_writer_of_the_awaited_word() {
     let (deadlock, words) = awaited("more_signals_than_are_sent");
     let [word] = &words[..] else { panic!("{deadlock}") };
     assert_eq!((name_of(word), word.value), ("flag", Some(2)), "{deadlock}");
@@ -42,7 +42,7 @@ fn a_wait_for_a_word_has_its_value_and_its_writer() {
 }
 
 #[test]
-fn a_wait_for_a_word_has_the_writers_of_words_beside_it() {
+fn deadlock_report_shows_writers_of_neighbouring_words() {
     let (deadlock, words) = awaited("signal_to_another_word");
     let [word] = &words[..] else { panic!("{deadlock}") };
     assert_eq!((name_of(word), word.value, word.writer), ("words", Some(0), None), "{deadlock}");
@@ -52,7 +52,7 @@ fn a_wait_for_a_word_has_the_writers_of_words_beside_it() {
 }
 
 #[test]
-fn a_wait_for_a_word_has_the_writers_of_the_copies_in_other_pes() {
+fn deadlock_report_shows_writers_of_copies_on_other_pes() {
     let (deadlock, words) = awaited("signal_to_another_pe");
     let [word] = &words[..] else { panic!("{deadlock}") };
     let [(other, party)] = &word.elsewhere[..] else { panic!("{deadlock}") };
@@ -60,7 +60,7 @@ fn a_wait_for_a_word_has_the_writers_of_the_copies_in_other_pes() {
 }
 
 #[test]
-fn a_wait_for_a_lock_has_its_holder() {
+fn deadlock_report_shows_the_lock_holder() {
     let (deadlock, words) = awaited("locks_in_opposite_order");
     assert_eq!(words.len(), 2, "{deadlock}");
     for word in words {
@@ -75,7 +75,7 @@ fn a_wait_for_a_lock_has_its_holder() {
 }
 
 #[test]
-fn a_race_after_a_wait_has_the_value_and_its_sender() {
+fn race_report_shows_the_awaited_value_and_its_sender() {
     let race = race("signal_without_fence");
     let seen = race.seen.unwrap_or_else(|| panic!("{race}"));
     assert_eq!((seen.value, seen.word.object.unwrap().label.name), (Some(1), "flag"), "{race}");

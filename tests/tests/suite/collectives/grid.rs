@@ -57,7 +57,7 @@ fn every_call_by_grids_of_any_size() {
 }
 
 #[test]
-fn few_bytes_of_scratch_suffice() {
+fn grid_collectives_work_with_little_scratch() {
     for path in ["p2p", "nic"] {
         let setup = Setup::new(3).with("peer_path", path).with("grid_scratch", "1KiB");
         check(&setup, 4, false, &[148, 20_000]);
@@ -65,19 +65,19 @@ fn few_bytes_of_scratch_suffice() {
 }
 
 #[test]
-fn grids_of_mixed_jobs() {
+fn grid_collectives_in_mixed_jobs() {
     for (pes, node) in [(4, 2), (5, 3)] {
         check(&mixed(pes, node), 3, false, &[148, 20_000]);
     }
 }
 
 #[test]
-fn blocks_beyond_the_channels_of_a_team_wait_for_the_others() {
+fn blocks_without_a_team_channel_wait_for_the_others() {
     check(&Setup::new(2).with("peer_path", "nic"), 11, false, &[100_000]);
 }
 
 #[test]
-fn all_blocks_see_the_sources_and_the_result() {
+fn grid_collectives_synchronise_sources_and_results_across_blocks() {
     for (pes, path) in [(1, "p2p"), (2, "p2p"), (3, "nic"), (4, "p2p")] {
         let wrong = Setup::new(pes).with("peer_path", path).run(|pe| {
             let (blocks, threads) = (4, 33);
@@ -91,7 +91,7 @@ fn all_blocks_see_the_sources_and_the_result() {
 }
 
 #[test]
-fn a_call_that_fails_fails_in_all_blocks_and_leaves_the_team_usable() {
+fn failed_grid_call_fails_in_all_blocks_and_leaves_the_team_usable() {
     for path in ["p2p", "nic"] {
         Setup::new(2).with("peer_path", path).run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(20_000)?, pe.alloc::<u32>(20_000)?);

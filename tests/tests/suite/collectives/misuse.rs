@@ -31,7 +31,7 @@ fn record(told: Result<(), Error>) -> Told {
 }
 
 #[test]
-fn a_differing_member_is_named_and_the_team_stays_usable() {
+fn mismatch_names_the_member_and_leaves_the_team_usable() {
     use Disagreement::*;
     let cases = [
         (Fcollect, Broadcast),
@@ -107,7 +107,7 @@ fn differ(common: Disagreement, other: Disagreement, at_odd: bool) -> String {
 }
 
 #[test]
-fn wrong_arguments_are_reported_without_a_hang() {
+fn wrong_arguments_do_not_hang() {
     use Disagreement::*;
     let cases = [
         (Shorter, Code::LengthMismatch, "a length is "),
@@ -145,7 +145,7 @@ fn wrong_arguments_are_reported_without_a_hang() {
 }
 
 #[test]
-fn a_failed_team_reports_it_and_others_work() {
+fn failed_team_keeps_failing_while_others_work() {
     for path in PATHS {
         team_that_failed(path);
     }
@@ -192,7 +192,7 @@ fn team_that_failed(path: &str) {
 }
 
 #[test]
-fn a_team_has_one_group_at_a_time() {
+fn team_rejects_a_second_group() {
     for path in PATHS {
         team_of_two_groups(path);
     }

@@ -170,7 +170,7 @@ fn teams_of_different_blocks_do_not_interfere() {
 }
 
 #[test]
-fn calls_back_to_back_with_a_slow_member() {
+fn back_to_back_calls_with_a_slow_member() {
     let paths = [("nic", 15), ("p2p", 300)];
     for ((pes, slow), (path, rounds)) in
         [(2, 0), (3, 2), (4, 1)].into_iter().flat_map(|job| paths.map(|path| (job, path)))
@@ -200,7 +200,7 @@ fn calls_back_to_back_with_a_slow_member() {
 /// Uses lengths around the limit at which P2P calls change their protocol: the data for one member is an eighth of the
 /// scratch. Also uses lengths around multiples of 8 and 16 bytes.
 #[test]
-fn lengths_around_those_of_small_calls() {
+fn lengths_around_protocol_and_alignment_limits() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (4, "p2p"), (3, "nic")] {
         let setup = Setup::new(pes).with("team_scratch", "4KiB").with("peer_path", path);
         for (group_kind, threads) in GROUPS {
@@ -228,7 +228,7 @@ fn lengths_around_those_of_small_calls() {
 
 /// Uses objects in segments beyond the first heap.
 #[test]
-fn objects_in_a_heap_that_has_grown() {
+fn collectives_on_objects_in_heap_segments() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (3, "nic")] {
         let setup =
             Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("heap_max", "16MiB");
@@ -271,7 +271,7 @@ fn teams_of_many_members() {
 }
 
 #[test]
-fn work_goes_on_between_arrival_and_wait() {
+fn other_calls_may_run_between_sync_arrive_and_sync_wait() {
     for setup in setups::all() {
         let (pes, world) = (setup.pes(), 3);
         let step = |code| TeamStep::new(code, world, 0, 0, 0, 0, 0);
@@ -292,7 +292,7 @@ fn work_goes_on_between_arrival_and_wait() {
 }
 
 #[test]
-fn ll_words_belong_to_their_epoch() {
+fn ll_words_never_leak_into_another_epoch() {
     for (i, setup) in setups::all().enumerate() {
         let members = some(setup.pes());
         let (group_kind, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];

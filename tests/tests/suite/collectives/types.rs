@@ -60,7 +60,7 @@ fn every_reduction_of_every_type() {
 }
 
 #[test]
-fn of_equal_values_the_lowest_index_wins() {
+fn ties_select_the_lowest_index() {
     // The largest or smallest of each column, on any PE first.
     let of = |pe: u32| {
         [(5.0, 9), (1.0, 4), (f64::from(pe), 7), (-0.5, 8)]
@@ -85,7 +85,7 @@ fn of_equal_values_the_lowest_index_wins() {
 }
 
 #[test]
-fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
+fn float_reductions_are_identical_on_all_members_and_ignore_nan() {
     let nan = f32::NAN;
     let sources = [
         [nan, 1.0, nan, -0.0, f32::INFINITY, 0.1, 1e8, 3.0],
@@ -123,7 +123,7 @@ fn floating_point_is_the_same_everywhere_and_nan_is_ignored() {
 }
 
 #[test]
-fn messages_larger_than_the_scratch_work() {
+fn reductions_larger_than_the_scratch() {
     // Not a multiple of the default scratch's pieces, in place and not.
     let n = 1_000_004;
     let kind = ElementKind::U64 as u64;
