@@ -1,14 +1,14 @@
-//! Options, settings and the end of a program.
+//! Options, settings and exit codes shared by all examples.
 
 use std::num::NonZeroU32;
 use std::process::ExitCode;
 
 use rushmem::config::{Bytes, Config};
 
-/// A result with any error.
+/// A result whose error may be anything.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Options that every example has.
+/// Options common to all examples.
 #[derive(clap::Args, Debug)]
 pub struct JobArgs {
     /// Number of PEs, as threads of this process; PEs as processes are started by `rushmem run -n N`
@@ -17,10 +17,10 @@ pub struct JobArgs {
 }
 
 impl JobArgs {
-    /// Loads the settings of the job and starts the log that they describe.
+    /// Loads the settings of the job and starts the log that they configure.
     ///
     /// # Errors
-    /// - A setting is wrong.
+    /// - A setting is invalid.
     /// - `--pes` is given in a process that a launcher has started.
     pub fn config(&self) -> Result<Config> {
         let mut config = Config::load()?;
@@ -40,10 +40,10 @@ impl JobArgs {
     }
 }
 
-/// Returns the number of PEs of a job with these settings.
+/// Returns the number of PEs of a job with these settings, from the settings or from the launcher's variables.
 ///
 /// # Errors
-/// - The variables of launchers are incomplete, or do not tell the number.
+/// - The launcher's variables are incomplete or do not contain the number.
 pub fn n_pes(config: &Config) -> Result<u32> {
     let told = rushmem::bootstrap::n_pes(config)?;
     told.ok_or_else(|| {
@@ -51,7 +51,7 @@ pub fn n_pes(config: &Config) -> Result<u32> {
     })
 }
 
-/// Makes the symmetric heap large enough for `bytes` in `objects` objects, unless the user has chosen its size.
+/// Raises the size of the symmetric heap to fit `bytes` in `objects` objects, unless the user has set it.
 pub fn need_heap(config: &mut Config, bytes: u64, objects: u64) {
     const ALIGNMENT: u64 = 128;
     if config.is_default("heap_bytes") {
@@ -60,7 +60,7 @@ pub fn need_heap(config: &mut Config, bytes: u64, objects: u64) {
     }
 }
 
-/// Returns the exit code of a program. Prints an error as one line on standard error.
+/// Converts the result of a program to its exit code. Prints an error as one line on standard error.
 pub fn exit_code(program: &str, result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

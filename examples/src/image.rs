@@ -1,4 +1,4 @@
-//! Pictures: PNG in and out.
+//! Reading and writing pictures as PNG.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -8,24 +8,24 @@ use png::{BitDepth, ColorType, Transformations};
 
 use crate::Result;
 
-/// A picture: rows of pixels, each of 1 to 4 values from 0 to 1.
+/// A picture: rows of pixels, with 1 to 4 values per pixel in the range 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// Pixels in a row.
+    /// Pixels per row.
     pub width: usize,
-    /// Rows.
+    /// Number of rows.
     pub height: usize,
-    /// Values for each pixel: gray, red, green, blue, opacity.
+    /// Values per pixel: gray or red, green and blue; with 2 or 4, the last one is opacity.
     pub channels: usize,
-    /// Row by row, pixel by pixel.
+    /// The values, row by row and pixel by pixel.
     pub values: Vec<f32>,
 }
 
 impl Image {
-    /// Reads a PNG file of any kind. Palettes become colours, and 16 bits become 8.
+    /// Reads a PNG file of any colour type. Palettes are expanded, and 16-bit samples are reduced to 8.
     ///
     /// # Errors
-    /// One that names the file.
+    /// The error names the file.
     pub fn read(path: &Path) -> Result<Self> {
         let wrong = |why: &dyn std::fmt::Display| format!("cannot read {}: {why}", path.display());
         let file = File::open(path).map_err(|error| wrong(&error))?;
@@ -33,7 +33,7 @@ impl Image {
         decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
         let mut reader = decoder.read_info().map_err(|error| wrong(&error))?;
         let size = reader.output_buffer_size().ok_or_else(|| wrong(&"it is larger than memory"))?;
-        // The bytes, and a value for each.
+        // The decoded bytes, plus one `f32` for each of them.
         check_memory(size.saturating_mul(1 + size_of::<f32>())).map_err(|error| wrong(&error))?;
         let mut bytes = reserve(size).map_err(|error| wrong(&error))?;
         bytes.resize(size, 0);
@@ -52,10 +52,10 @@ impl Image {
         })
     }
 
-    /// Returns the picture as a PNG file, 8 bits a value.
+    /// Encodes the picture as PNG with 8 bits per value.
     ///
     /// # Errors
-    /// The picture has too many pixels, or a wrong number of values.
+    /// The picture has too many pixels, or the number of values does not match its size.
     pub fn to_png(&self) -> Result<Vec<u8>> {
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, self.width.try_into()?, self.height.try_into()?);
@@ -73,15 +73,15 @@ impl Image {
         Ok(file)
     }
 
-    /// Returns the number of values in a row.
+    /// Number of values in a row.
     pub fn row(&self) -> usize {
         self.width * self.channels
     }
 
-    /// Returns the picture with other values.
+    /// Returns a picture of the same size with other values.
     ///
     /// # Panics
-    /// If the number of values differs.
+    /// If `values` has a different length.
     #[must_use]
     pub fn with_values(&self, values: Vec<f32>) -> Self {
         assert_eq!(values.len(), self.values.len());
@@ -89,7 +89,7 @@ impl Image {
     }
 }
 
-/// Checks that this machine has `bytes` bytes of free memory.
+/// Checks that this machine has `bytes` bytes of memory available. A PNG header may claim any size.
 fn check_memory(bytes: usize) -> Result<()> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     match rushmem::inspect::available_memory(&meminfo) {
@@ -101,7 +101,7 @@ fn check_memory(bytes: usize) -> Result<()> {
     }
 }
 
-/// Returns an empty vector with room for `len` elements.
+/// Returns an empty vector with capacity for `len` elements, or an error instead of an abort.
 fn reserve<T>(len: usize) -> Result<Vec<T>> {
     let mut vector = Vec::new();
     match vector.try_reserve_exact(len) {

@@ -1,4 +1,4 @@
-//! Files that programs write at their end.
+//! Files that programs write before they exit.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -9,17 +9,17 @@ use tempfile::NamedTempFile;
 
 use crate::Result;
 
-/// A file that will be written. It appears under its name only when it is complete.
+/// An output file that appears under its name only once it is complete.
 pub struct Output {
     file: NamedTempFile,
     path: PathBuf,
 }
 
 impl Output {
-    /// Sees to it that the file can be written, before any work is done for it.
+    /// Creates a temporary file next to `path`, so that an unwritable path is reported before any work is done.
     ///
     /// # Errors
-    /// One that names the file.
+    /// The error names the file.
     pub fn new(path: &Path) -> Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
@@ -31,10 +31,10 @@ impl Output {
         Ok(Self { file, path: path.into() })
     }
 
-    /// Writes the content.
+    /// Writes the content and renames the file into place.
     ///
     /// # Errors
-    /// One that names the file.
+    /// The error names the file.
     pub fn write(mut self, content: &[u8]) -> Result<()> {
         let written = self.file.write_all(content);
         let written = written.and_then(|()| self.file.persist(&self.path).map_err(|error| error.error));

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal; a line every few seconds elsewhere.
+//! A progress bar on a terminal, or a line every few seconds elsewhere.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use rushmem::config;
 
-/// Interval between two lines.
+/// Interval between two lines when there is no terminal.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A progress display for the steps of a computation.
+/// Progress display for a computation with a known number of steps.
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts to show `steps` steps. Each step updates `work_per_step` cells.
+    /// Starts the display for `steps` steps, each of which updates `work_per_step` cells.
     pub fn new(how: config::Progress, steps: u64, work_per_step: u64) -> Self {
         let target = match how {
             config::Progress::Auto => ProgressDrawTarget::stderr(),
@@ -35,7 +35,7 @@ impl Progress {
         Self { bar, lines, steps, work_per_step, start, last_line: start }
     }
 
-    /// Shows that `done` steps are done.
+    /// Reports that `done` steps are complete.
     pub fn at(&mut self, done: u64) {
         let rate = self.rate(done);
         if self.lines && self.last_line.elapsed() >= EVERY {
@@ -46,7 +46,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Removes the display, and returns the time since the start.
+    /// Removes the display and returns the time since [`new`](Self::new).
     pub fn end(&self) -> Duration {
         let took = self.start.elapsed();
         self.bar.finish_and_clear();
@@ -60,12 +60,13 @@ impl Progress {
     }
 }
 
-/// A terminal for a launcher, which reads standard error line by line and understands a carriage return.
+/// A terminal whose output passes through the launcher, which reads standard error line by line and understands
+/// carriage returns.
 #[derive(Debug)]
 struct LauncherTerminal;
 
 impl TermLike for LauncherTerminal {
-    /// Returns less than the width of the narrowest terminal: the launcher puts a label before each line.
+    /// Stays below the width of the narrowest terminal, because the launcher prefixes each line with a label.
     fn width(&self) -> u16 {
         74
     }

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use rushmem_examples::{Image, Output as OutputFile, pattern};
 
-/// Returns the command that runs a program natively with these settings, and without any settings of the user's.
+/// Returns a command that runs a program natively with these settings, ignoring the user's own.
 fn command(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -37,7 +37,7 @@ fn passes_with(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> 
     last.to_owned()
 }
 
-/// Fails with code 1 and one line on standard error, which it returns.
+/// Asserts that the program exits with code 1, and returns the single line on its standard error.
 #[track_caller]
 fn fails(program: &str, arguments: &[&str]) -> String {
     let err = fails_in_the_job(program, arguments);
@@ -45,7 +45,7 @@ fn fails(program: &str, arguments: &[&str]) -> String {
     err
 }
 
-/// Fails with code 1 on all PEs. Returns standard error, where a PE may also warn of the end of another one.
+/// Asserts that all PEs exit with code 1. Returns standard error, which may also have warnings about lost PEs.
 #[track_caller]
 fn fails_in_the_job(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments, &[]);
@@ -94,7 +94,7 @@ fn gups_on_any_number_of_pes() {
     passes(GUPS, &["--pes", "2", "--log2-words", "12", "--updates", "7"]);
 }
 
-/// A small cache with an odd number of pages, the last of each request in part without tokens.
+/// A small cache with an odd number of pages. The last page of each request is only partly used.
 const SMALL_CACHE: [&str; 12] = [
     "--layers",
     "3",
@@ -205,7 +205,7 @@ fn fft_on_any_number_of_pes() {
     assert!(error.contains("2 planes") && error.contains("3 PEs"), "{error}");
 }
 
-/// Packets are lost, repeated and reordered.
+/// A network that drops, duplicates and reorders packets.
 const BAD_NETWORK: [(&str, &str); 2] =
     [("RUSHMEM_PEER_PATH", "nic"), ("RUSHMEM_SOFTNIC_FAULT", "drop=0.02,duplicate=0.02,reorder=0.02,seed=5")];
 
@@ -219,9 +219,9 @@ fn sort_between_processes_on_a_lossy_network() {
     passes_as_processes(SORT, "sort faults", 3, &["--log2-keys", "12", "--iterations", "2"], &BAD_NETWORK);
 }
 
-/// Runs a program as processes, with the variables of torchrun. `job` distinguishes jobs of this test program.
+/// Runs a program as processes with torchrun's variables, and returns the last line that PE 0 prints.
 ///
-/// Returns the last line of PE 0.
+/// `job` keeps concurrent jobs of this test program apart.
 #[track_caller]
 fn passes_as_processes(
     program: &str,
@@ -258,7 +258,7 @@ fn number_of_pes_comes_from_torchrun_variables() {
     passes_as_processes(SORT, "sort", 3, &["--log2-keys", "8"], &[]);
 }
 
-/// Few steps, so that many shapes take little time. 13 launches of 3 steps are one graph and a rest.
+/// Few steps, so many shapes can be tested quickly. 13 launches of 3 steps make one graph and a remainder.
 const FEW_STEPS: [&str; 8] =
     ["--steps", "37", "--launch-steps", "3", "--graph-launches", "10", "--repetitions", "1"];
 
@@ -356,7 +356,7 @@ fn stencil_of_any_picture() {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));
     let (input_arg, output_arg) = (input.to_str().unwrap(), output.to_str().unwrap());
-    // One row or one column, bands of one row, bands of unequal height, each kind of pixel.
+    // A single row or column, bands of one row, bands of unequal height, and each number of channels.
     for ([width, height, channels], pes, steps) in [
         ([1, 1, 1], "1", "7"),
         ([1, 5, 2], "5", "61"),
@@ -416,7 +416,7 @@ fn errors_name_unknown_settings_and_a_small_heap() {
     assert!(error.contains("lower RUSHMEM_HEAP_BYTES"), "{error}");
 }
 
-/// Runs each program in small sizes under the sanitizer, which finds nothing.
+/// Runs each program at a small size under the sanitizer and expects no findings.
 #[test]
 fn programs_are_clean_under_the_sanitizer() {
     let folder = tempfile::tempdir().unwrap();

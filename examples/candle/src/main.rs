@@ -16,9 +16,7 @@ use rushmem::{Ptx, config::Config};
 
 use tensor::TensorBuffer;
 
-/// The kernel for GPUs.
 const KERNELS: Ptx = rushmem::ptx!("rushmem_candle_kernels");
-/// The shape of the tensors.
 const SHAPE: (usize, usize) = (256, 1024);
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -32,14 +30,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Passes the tensor of this PE on, and checks the tensor of the previous PE.
+/// Sends this PE's tensor to the next PE and checks the tensor received from the previous one.
 fn exchange(pe: &Pe) -> Result<()> {
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let device = match pe.gpu() {
         Some(gpu) => Device::new_cuda_with_stream(gpu as usize)?,
         None => Device::Cpu,
     };
-    // All tensors are computed before kernels run, because Candle loads its own kernels when it needs them first.
+    // Compute all tensors before any kernel runs: Candle loads its kernels on first use, and loading waits for running
+    // kernels.
     let expected = tensor_of((me + n - 1) % n, &device)?;
     let inbox = Tensor::zeros(SHAPE, DType::F32, &device)?;
     difference(&inbox, &expected)?;
@@ -53,7 +52,8 @@ fn exchange(pe: &Pe) -> Result<()> {
     let stream = candle_stream(pe, &device)?;
     let grid = LaunchConfig::new(4, 128);
     stream.launch(grid, rushmem_candle_kernels::pass_on(window.handle(), source.handle(), arrived))?;
-    // Candle may wait for running kernels. After this, each kernel ends without help of the host.
+    // Candle may wait for running kernels. Past this barrier every PE has launched its kernel, so none of them depends
+    // on further host calls.
     pe.host_sync()?;
     // On a GPU, Candle's kernels follow in the same stream.
     let on_gpu = if pe.is_gpu() { Some(difference(&inbox, &expected)?) } else { None };
@@ -74,19 +74,17 @@ fn exchange(pe: &Pe) -> Result<()> {
     Ok(())
 }
 
-/// Returns the tensor of a PE.
 fn tensor_of(pe: u32, device: &Device) -> candle_core::Result<Tensor> {
     let numbers = Tensor::arange(0.0, (SHAPE.0 * SHAPE.1) as f32, device)?;
     // The numbers are below 2^24, so their sums are exact.
     numbers.affine(1.0, f64::from(1000 * pe))?.reshape(SHAPE)
 }
 
-/// Returns the sum of the absolute differences of two tensors.
 fn difference(a: &Tensor, b: &Tensor) -> candle_core::Result<Tensor> {
     (a - b)?.abs()?.sum_all()
 }
 
-/// Returns Candle's stream of a GPU as a stream of the PE. Natively it is a stream of the PE's own.
+/// Wraps Candle's CUDA stream as a stream of the PE. Native PEs get a stream from the runtime.
 #[cfg(feature = "cuda")]
 fn candle_stream<'a>(pe: &'a Pe, device: &Device) -> Result<Stream<'a>> {
     match device {
@@ -95,7 +93,7 @@ fn candle_stream<'a>(pe: &'a Pe, device: &Device) -> Result<Stream<'a>> {
     }
 }
 
-/// Returns a stream of the PE, as Candle has none on the CPU.
+/// Creates a stream of the PE: Candle has no streams on the CPU.
 #[cfg(not(feature = "cuda"))]
 fn candle_stream<'a>(pe: &'a Pe, _: &Device) -> Result<Stream<'a>> {
     Ok(pe.stream()?)

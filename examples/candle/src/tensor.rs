@@ -1,4 +1,4 @@
-//! Tensors of Candle as buffers of Rushmem.
+//! Candle tensors as Rushmem buffers.
 #![allow(unsafe_code, reason = "`Buffer` is an unsafe trait: its implementations promise valid memory")]
 
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
 use rushmem::{Buffer, MemoryLocation};
 
-/// A compact tensor of `f32`, on the CPU or a GPU, that can be a window.
+/// A contiguous `f32` tensor, on the CPU or a GPU, that can be registered as a window.
 pub struct TensorBuffer {
     tensor: Tensor,
     location: MemoryLocation,
@@ -19,14 +19,14 @@ unsafe impl Send for TensorBuffer {}
 unsafe impl Sync for TensorBuffer {}
 
 impl TensorBuffer {
-    /// Makes a buffer of a tensor. Its earlier work on a GPU must be in the stream that launches the kernels.
+    /// Wraps a tensor. On a GPU, pending work on the tensor must be in the stream that launches the kernels.
     ///
     /// # Errors
-    /// An error of Candle if the tensor is not compact, or has elements of another type.
+    /// Returns Candle's error if the tensor is not contiguous or not `f32`.
     ///
     /// # Safety
-    /// No other clone or view of the tensor is used while the runtime holds the buffer. On a GPU, work that Candle
-    /// queues behind the kernels in their stream is no such use.
+    /// No other clone or view of the tensor may be used while the runtime holds the buffer. Work that Candle queues
+    /// after the kernels in their stream does not count as use.
     pub unsafe fn new(tensor: Tensor) -> Result<Self> {
         let locate = Locate::default();
         tensor.inplace_op1(&locate)?;
@@ -35,13 +35,13 @@ impl TensorBuffer {
         Ok(Self { tensor, location })
     }
 
-    /// Returns the tensor.
+    /// Returns the tensor, with whatever the PEs have written to it.
     pub fn into_tensor(self) -> Tensor {
         self.tensor
     }
 }
 
-// SAFETY: the caller of `new` promised it, and Candle keeps the memory as long as the tensor.
+// SAFETY: the caller of `new` promised exclusive use, and Candle keeps the memory alive as long as the tensor.
 unsafe impl Buffer for TensorBuffer {
     type Element = f32;
     fn location(&mut self) -> MemoryLocation {
@@ -52,12 +52,12 @@ unsafe impl Buffer for TensorBuffer {
     }
 }
 
-/// An operation that changes nothing, and notes the address of the first element.
+/// A no-op Candle operation that records the address of the tensor's first element.
 #[derive(Default)]
 struct Locate(OnceLock<MemoryLocation>);
 
 impl Locate {
-    /// Returns the index of the first element of a compact tensor.
+    /// Returns the index of the first element of a contiguous tensor.
     fn first(layout: &Layout) -> Result<usize> {
         let range = layout.contiguous_offsets();
         Ok(range.ok_or_else(|| candle_core::Error::msg("the tensor is not compact: call `contiguous`"))?.0)

@@ -7,19 +7,19 @@ use rushmem_device::prelude::*;
 
 use crate::band::{Band, bands};
 
-/// Side of the tiles that are transposed in shared memory.
+/// Side of the square tiles that are transposed in shared memory.
 const TILE: usize = 32;
 
-/// Distance between rows of a tile in shared memory: not a multiple of 32, so that columns are free of bank conflicts.
+/// Row pitch of a tile in shared memory. It is odd, so the threads that read a column hit 32 different banks.
 const PITCH: usize = TILE + 1;
 
-/// Shared memory that a block of [`transpose`] needs, in bytes.
+/// Dynamic shared memory that each block of [`transpose`] needs, in bytes.
 pub const TILE_BYTES: u32 = (TILE * PITCH * size_of::<u32>()) as u32;
 
-/// Writes this PE's band of the transpose of the `n` x `n` matrix to `result`, where `matrix` is its band of the matrix.
+/// Computes this PE's band of the transpose of an `n` x `n` matrix. `matrix` is this PE's band of the input.
 ///
-/// `arrived` has an element for each PE, and counts rows received from it; all are 0 at the launch. `n` is at least
-/// the number of PEs. Needs [`TILE_BYTES`] of shared memory for each block; the PEs may run different grids.
+/// `arrived` has one element per PE and counts the rows received from that PE; all must be 0 at the launch. `n` must be
+/// at least the number of PEs. Each block needs [`TILE_BYTES`] of shared memory. The PEs may use different grids.
 #[kernel]
 pub fn transpose(
     ctx: &Ctx,
@@ -35,7 +35,7 @@ pub fn transpose(
     let (me, n_pes) = (ctx.my_pe(), ctx.n_pes());
     let mine = bands(n, me, n_pes);
 
-    // Send each peer its part. Each PE starts with another peer, so that not all PEs send to one PE.
+    // Send each peer its part. Every PE starts with a different peer, to spread the traffic.
     for k in 0..n_pes {
         let peer = ctx.pe_after(k);
         let theirs = bands(n, peer, n_pes);
@@ -57,7 +57,7 @@ pub fn transpose(
         ctx.put_signal_nbi(block, dst, src, arrived.at(me as usize).add(rows), peer)?;
     }
 
-    // Receive the part of each peer, in the order in which the peers send to this PE.
+    // Receive the parts in the order in which the peers send to this PE.
     for k in 0..n_pes {
         let peer = ctx.pe_after(n_pes - k);
         let theirs = bands(n, peer, n_pes);
@@ -74,7 +74,7 @@ pub fn transpose(
         }
     }
 
-    // The outbox may be written again after this.
+    // Wait for the puts: the caller may overwrite the outbox after this kernel.
     ctx.quiet(block)
 }
 
@@ -91,7 +91,7 @@ struct Part<'a> {
 impl Part<'_> {
     /// Transposes the columns `first..end` of the part into rows of the outbox.
     ///
-    /// Copies tile by tile through shared memory, so that neighbouring threads load and store neighbouring elements.
+    /// The copy goes through a tile in shared memory, which makes both the loads and the stores coalesced.
     #[inline(always)]
     fn turn(&self, outbox: SymSlice<u32>, first: usize, end: usize) {
         let Part { ctx, block, n, mine, theirs, .. } = *self;
@@ -122,9 +122,9 @@ impl Part<'_> {
     }
 }
 
-/// Calls `f` with the row and column of each element of a tile.
+/// Calls `f` with the row and column of each element of a tile, divided among the threads of the block.
 ///
-/// The threads of the block divide the elements. Neighbouring threads take neighbouring elements of a row.
+/// Consecutive threads get consecutive elements of a row.
 #[inline(always)]
 fn for_each(block: Block, f: impl Fn(usize, usize)) {
     let mut i = block.rank() as usize;

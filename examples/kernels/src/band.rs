@@ -1,11 +1,11 @@
 //! Splits the rows of a matrix over the PEs.
 
-/// The contiguous rows of one PE. The numbers of rows of two PEs differ by at most one.
+/// The contiguous rows that one PE owns. The bands of two PEs differ by at most one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
-    /// First row, in the whole matrix.
+    /// Index of the first row in the whole matrix.
     pub first: usize,
-    /// Number of rows.
+    /// Number of rows in the band.
     pub rows: usize,
 }
 

@@ -1,16 +1,17 @@
-//! Elements of views, where an index outside of the view is no error.
+//! Access to elements of views that ignores an index out of bounds.
 //!
-//! The check before [`View::load`] makes its own check vanish, and the registers that its report needs.
+//! The explicit check lets the compiler drop the check in [`View::load`], and with it the registers that its error
+//! report occupies.
 
 use rushmem_device::prelude::*;
 
-/// Returns an element, or zero if there is none.
+/// Returns an element, or zero if the index is out of bounds.
 #[inline(always)]
 pub(crate) fn get<T: Pod>(view: View<T>, i: usize) -> T {
     if i < view.len() { view.load(i) } else { T::zeroed() }
 }
 
-/// Writes an element, if there is one.
+/// Writes an element. Does nothing if the index is out of bounds.
 #[inline(always)]
 pub(crate) fn set<T: Pod>(view: View<T>, i: usize, value: T) {
     if i < view.len() {

@@ -1,13 +1,14 @@
 //! A Fourier transform of a cube of `n`^3 complex numbers, distributed over the PEs by planes.
 //!
-//! Each PE transforms its lines of two axes. Then all PEs *transpose* the cube, so that the lines of the third axis are local:
+//! Each PE transforms its lines along two axes. The PEs then *transpose* the cube, which makes the lines of the third
+//! axis local:
 //!
 //! ```text
 //! before    [z of this PE][y][x]
 //! after     [y of this PE][z][x]
 //! ```
 //!
-//! A transpose moves rows of `n` numbers. The same transpose leads back.
+//! A transpose moves rows of `n` numbers, and a second one restores the original layout.
 
 use core::ops::{Add, Mul, Sub};
 
@@ -16,13 +17,13 @@ use rushmem_device::prelude::*;
 use crate::band::bands;
 use crate::element::{get, set};
 
-/// Lanes of a warp. All warps are whole.
+/// Lanes of a warp. Blocks consist of whole warps.
 const LANES: usize = 32;
 
-/// Most numbers that a block transforms at once.
+/// Maximum number of complex numbers that a block holds in shared memory.
 const TILE: u32 = 2048;
 
-/// A complex number. In memory it is one word: the real part in the low half.
+/// A complex number, stored as one word with the real part in the low half.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Complex {
     /// Real part.
@@ -32,13 +33,13 @@ pub struct Complex {
 }
 
 impl Complex {
-    /// Returns the number in a word of memory.
+    /// Unpacks a number from a word of memory.
     #[inline(always)]
     pub fn from_word(word: u64) -> Self {
         Self { re: f32::from_bits(word as u32), im: f32::from_bits((word >> 32) as u32) }
     }
 
-    /// Returns the word of memory.
+    /// Packs the number into a word of memory.
     #[inline(always)]
     pub fn word(self) -> u64 {
         self.re.to_bits() as u64 | (self.im.to_bits() as u64) << 32
@@ -70,45 +71,46 @@ impl Mul for Complex {
     }
 }
 
-/// A transform of all lines of one axis.
+/// One pass: a transform of all lines of one axis.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArg)]
 pub struct FftPass {
-    /// Power of two of the numbers in a line.
+    /// log2 of the length of a line.
     pub log2_n: u32,
-    /// Planes of this PE.
+    /// Number of planes that this PE owns.
     pub planes: u32,
-    /// 1 for the columns of the planes, 0 for their rows.
+    /// 1 to transform the columns of each plane, 0 for its rows.
     pub columns: u32,
-    /// 1 for the inverse transform, which divides by `n`.
+    /// 1 for the inverse transform, which scales by `1 / n`.
     pub inverse: u32,
 }
 
 impl FftPass {
-    /// Returns the numbers in a line.
+    /// Length of a line, in numbers.
     #[inline(always)]
     fn n(&self) -> u32 {
         1 << self.log2_n
     }
 
-    /// Returns the lines that a block transforms at once. All are in one plane.
+    /// Number of lines that a block transforms together. They lie in the same plane.
     #[inline(always)]
     fn lines(&self) -> u32 {
         (TILE >> self.log2_n).max(1).min(self.n())
     }
 
-    /// Returns the distance of lines in shared memory: odd, so that columns are free of bank conflicts.
+    /// Pitch of lines in shared memory. It is odd, to avoid bank conflicts between the lines.
     #[inline(always)]
     fn pitch(&self) -> u32 {
         self.n() + 1
     }
 
-    /// Returns the bytes of shared memory that a block needs.
+    /// Dynamic shared memory that each block needs, in bytes.
     pub fn shared_bytes(&self) -> u32 {
         self.lines() * self.pitch() * size_of::<u64>() as u32
     }
 
-    /// Returns the line and the place in it of element `i` of a tile. Neighbouring elements are neighbours in memory.
+    /// Returns the line of element `i` of a tile and the position within that line. Consecutive `i` are consecutive in
+    /// memory.
     #[inline(always)]
     fn place(&self, i: u32) -> (u32, u32) {
         if self.columns == 1 {
@@ -119,7 +121,7 @@ impl FftPass {
         }
     }
 
-    /// Returns the index of number `k` of a line.
+    /// Returns the index in `data` of number `k` of a line.
     #[inline(always)]
     fn index(&self, line: u32, k: u32) -> usize {
         let (plane, x, k) = ((line >> self.log2_n) as usize, line & (self.n() - 1), k as usize);
@@ -131,9 +133,9 @@ impl FftPass {
     }
 }
 
-/// Transforms all lines of an axis in place. Blocks divide the lines.
+/// Transforms all lines of an axis in place. The blocks of the grid share the lines.
 ///
-/// `twiddles` has `exp(-2 pi i k / n)` for `k` below `n / 2`. Needs [`FftPass::shared_bytes`].
+/// `twiddles[k]` is `exp(-2 pi i k / n)` for `k < n / 2`. Each block needs [`FftPass::shared_bytes`].
 #[kernel(max_threads = 1024)]
 pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: FftPass) {
     let (block, n, lines) = (Block::current(), pass.n(), pass.lines());
@@ -144,7 +146,7 @@ pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: 
         let first = tile_number as u32 * lines;
         for_each(block, lines * n, |i| {
             let (line, k) = pass.place(i);
-            // A transform in place begins with its numbers in bit-reversed order.
+            // The in-place algorithm takes its input in bit-reversed order.
             let reversed = k.reverse_bits() >> (u32::BITS - pass.log2_n);
             let number = get(data, pass.index(first + line, k));
             set(tile, (line * pass.pitch() + reversed) as usize, number);
@@ -163,7 +165,7 @@ pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: 
     }
 }
 
-/// Computes butterfly `i` of a stage: two numbers that are `2^stage` apart.
+/// Computes butterfly `i` of a stage, on two numbers that are `2^stage` apart.
 #[inline(always)]
 fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i: u32) {
     let (line, j) = (i >> (pass.log2_n - 1), i & (pass.n() / 2 - 1));
@@ -178,9 +180,9 @@ fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i:
     set(tile, (low + half) as usize, (a - b).word());
 }
 
-/// Stores the rows of the transpose that P2P peers and this PE itself own. [`fft_post`] tells them.
+/// Stores the rows of the transpose that belong to P2P peers and to this PE. [`fft_post`] signals their arrival.
 ///
-/// A warp stores a row in chunks of 16 bytes.
+/// Each warp stores a row, in chunks of 16 bytes.
 #[kernel(max_threads = 512)]
 pub fn fft_store(ctx: &Ctx, to: SymSlice<u64>, from: SymSlice<u64>, log2_n: u32) {
     let (n, n_pes) = (1usize << log2_n, ctx.n_pes());
@@ -188,7 +190,7 @@ pub fn fft_store(ctx: &Ctx, to: SymSlice<u64>, from: SymSlice<u64>, log2_n: u32)
     let (from, to) = (ctx.local(from.cast::<u128>()), to.cast::<u128>());
     let mut row = Thread::index() / LANES;
     while row < mine.rows * n {
-        // Each PE starts with its own part, so that not all PEs store to one PE.
+        // Every PE starts with its own rows, so the PEs do not all store to the same peer.
         let (z, y) = (row >> log2_n, (row + mine.first) & (n - 1));
         let peer = (((y as u64 + 1) * n_pes as u64 - 1) >> log2_n) as u32;
         if let Some(to) = ctx.ptr(to, peer) {
@@ -200,7 +202,7 @@ pub fn fft_store(ctx: &Ctx, to: SymSlice<u64>, from: SymSlice<u64>, log2_n: u32)
     }
 }
 
-/// Copies `chunks` chunks. All loads of a lane come before its first store, because memory is far away.
+/// Copies `chunks` chunks. Each lane issues all of its loads before its first store, to overlap their latency.
 #[inline(always)]
 fn copy_row(to: RemoteView<u128>, dst: usize, from: View<u128>, src: usize, chunks: usize) {
     let mut first = Warp::current().rank() as usize;
@@ -224,10 +226,11 @@ fn copy_row(to: RemoteView<u128>, dst: usize, from: View<u128>, src: usize, chun
     }
 }
 
-/// Puts the rows of the transpose that NIC peers own, tells all PEs, and waits for them. Takes one block.
+/// Puts the rows of the transpose that belong to NIC peers, signals all PEs, and waits for their data. Runs as one
+/// block.
 ///
-/// `arrived` counts the PEs that have sent all, in all transposes up to number `round`, from 1. All PEs meet between two transposes,
-/// because `from` is read and `to` is written by other PEs.
+/// `arrived` counts the PEs that have finished sending, summed over all transposes up to `round`, which starts at 1.
+/// The PEs must synchronise between two transposes: other PEs read `from` and write `to`.
 #[kernel(max_threads = 256)]
 pub fn fft_post(
     ctx: &Ctx,
@@ -244,7 +247,7 @@ pub fn fft_post(
         if ctx.ptr(to, peer).is_some() {
             continue;
         }
-        // From each plane, its rows for the peer.
+        // One strided put per plane: the rows are consecutive here, and one plane apart at the peer.
         let theirs = bands(n, peer, n_pes);
         let mut z = warp.id() as usize;
         while z < mine.rows {
@@ -259,7 +262,7 @@ pub fn fft_post(
     block.sync();
     let mut pe = block.rank();
     while pe < n_pes {
-        // Behind all stores and puts to that PE.
+        // The signal is strong, so it arrives after all stores and puts to that PE.
         ctx.signal_strong(Thread, arrived.add(1), pe)?;
         pe += block.size();
     }
@@ -267,7 +270,7 @@ pub fn fft_post(
     ctx.quiet(block)
 }
 
-/// Calls `f` with each number below `count`. The threads of the block divide them.
+/// Calls `f` with each number below `count`, divided among the threads of the block.
 #[inline(always)]
 fn for_each(block: Block, count: u32, f: impl Fn(u32)) {
     let mut i = block.rank();
@@ -277,7 +280,7 @@ fn for_each(block: Block, count: u32, f: impl Fn(u32)) {
     }
 }
 
-/// Returns a number, or zero if there is none.
+/// Returns a number, or zero if the index is out of bounds.
 #[inline(always)]
 fn number(view: View<u64>, i: u32) -> Complex {
     Complex::from_word(get(view, i as usize))

@@ -1,21 +1,21 @@
-//! Random updates of a table that is distributed over the PEs: HPCC's RandomAccess.
+//! Random updates of a distributed table: HPCC's RandomAccess.
 //!
-//! The updates are a sequence of pseudo-random numbers `x`. Update `x` changes the word `x % words` of the table by an
-//! exclusive or with `x`. The numbers are the powers of `t` in the field of 2^64 elements with the polynomial
-//! `t^64 + t^2 + t + 1`, so each thread can begin anywhere.
+//! The updates are a sequence of pseudo-random numbers `x`; each XORs `x` into word `x % words` of the table. The
+//! numbers are successive powers of `t` in the field of 2^64 elements with the polynomial `t^64 + t^2 + t + 1`, so a
+//! thread can start anywhere in the sequence.
 
 use rushmem_device::prelude::*;
 
-/// The polynomial of HPCC's sequence, without its highest power.
+/// Low terms of the field polynomial, `t^2 + t + 1`.
 const POLYNOMIAL: u64 = 7;
 
-/// Returns the number that follows `x`.
+/// Returns the successor of `x` in the sequence.
 #[inline(always)]
 pub fn next(x: u64) -> u64 {
     (x << 1) ^ if x >> 63 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// Returns number `n` of the sequence, from number 0, which is 1.
+/// Returns element `n` of the sequence. Element 0 is 1. Takes O(log n) field multiplications.
 pub fn number(n: u64) -> u64 {
     let mut power = 1;
     for bit in (0..64 - n.leading_zeros()).rev() {
@@ -27,7 +27,7 @@ pub fn number(n: u64) -> u64 {
     power
 }
 
-/// Returns the product of two elements of the field.
+/// Returns the product of two field elements.
 fn product(mut a: u64, mut b: u64) -> u64 {
     let mut sum = 0;
     while b != 0 {
@@ -40,10 +40,11 @@ fn product(mut a: u64, mut b: u64) -> u64 {
     sum
 }
 
-/// Makes `updates` updates of the table, beginning with number `first`.
+/// Performs `updates` updates of the table, starting with element `first` of the sequence.
 ///
-/// The table has `words` words, a power of two. Each PE has `part.len()` of them: PE 0 the first ones, and the last PE what
-/// is left. The threads of the grid divide the updates. A thread stores no updates for later.
+/// The table has `words` words, a power of two. Each PE owns `part.len()` of them in PE order; the last PE may own
+/// fewer. The threads of the grid divide the updates. A thread keeps no look-ahead buffer of updates, which HPCC would
+/// allow.
 #[kernel]
 pub fn update(ctx: &Ctx, part: SymSlice<u64>, words: u64, first: u64, updates: u64) -> Result {
     let (threads, len) = (Thread::count() as u64, part.len() as u64);
@@ -73,7 +74,7 @@ mod tests {
             x = next(x);
         }
         assert_eq!(next(number((1 << 40) + 12344)), number((1 << 40) + 12345));
-        // The sequence of HPCC has this period.
+        // The period of HPCC's sequence.
         assert_eq!(number(1_317_624_576_693_539_401), 1);
     }
 }

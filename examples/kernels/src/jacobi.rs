@@ -1,11 +1,11 @@
-//! Heat in a solid or a plate: damped Jacobi iteration, with blocks of cells in three dimensions.
+//! Heat in a solid or a plate: damped Jacobi iteration on a block-decomposed grid of three (or two) dimensions.
 //!
-//! The PEs form a grid, numbered along x first, then y, then z. Each PE has a block of cells, also stored along x first. One
-//! step of the 7-point stencil (5-point in two dimensions) computes *generation* `g + 1` of all cells from generation `g`.
-//! Outside of the whole grid the temperature is 0.
+//! The PEs form a grid, numbered along x first, then y, then z. Each PE owns a block of cells, stored along x first.
+//! One step of the 7-point stencil (5-point in two dimensions) computes *generation* `g + 1` of all cells from
+//! generation `g`. Cells outside the whole grid have temperature 0.
 //!
-//! A block has six *sides* (four in two dimensions). Beyond a side with a neighbour is a *halo*: a copy of the cells of the
-//! neighbour's *face*. A halo is contiguous, apart from the block:
+//! A block has six *sides* (four in two dimensions). Next to each side with a neighbour is a *halo*: a copy of the
+//! neighbour's *face*, its outermost layer of cells. Each halo is contiguous and separate from the block:
 //!
 //! ```text
 //! even, odd   the block, for generations g with g % 2 = 0 and 1
@@ -16,21 +16,24 @@
 //!
 //! # How a face travels
 //!
-//! - To a P2P peer, threads store each cell into its halo as soon as they have computed it. Neighbouring threads store
-//!   neighbouring cells on every side.
-//! - To a NIC peer, a face that is contiguous in the block goes from there. Other faces are packed in the outbox first. Packing is
-//!   one more store of a value that is in a register. A strided put would need a WQE of 64 bytes for each cell of 4 bytes.
+//! - To a P2P peer, threads store each cell into the peer's halo as soon as they have computed it. Consecutive threads
+//!   store consecutive cells on every side.
+//! - To a NIC peer, a face that is contiguous in the block is put from there. Other faces are first packed into the
+//!   outbox, at the cost of one more store of a value that is still in a register. A strided put would need a 64-byte
+//!   WQE for each 4-byte cell.
 //!
 //! # Why no halo is overwritten too early
 //!
-//! A PE sends generation `g + 3` of a face after it has received generation `g + 2` from all neighbours. Each neighbour sent
-//! this in step `g + 1` or later. All its blocks of threads meet between two steps, so all have read the halos of generation `g`
-//! by then. Generation `g + 3` overwrites exactly these. Two sets of halos do not suffice. A cell at an edge reads the halos of
-//! two sides, and a signal to one side says nothing about cells of other faces.
+//! A PE sends generation `g + 3` of a face after it has received generation `g + 2` from all neighbours. Each neighbour
+//! sent that in step `g + 1` or later. All of its blocks of threads synchronise between two steps, so by then they have
+//! read the halos of generation `g`, the ones that generation `g + 3` overwrites. Two sets of halos would not suffice:
+//! a cell at an edge reads the halos of two sides, and a signal from one side says nothing about the cells of other
+//! faces.
 //!
-//! A NIC reads a face of generation `g` from the block or the outbox until the neighbour has it. The neighbour has waited for
-//! it before it sends generation `g + 1`. This PE writes generation `g + 2` of any face after it has received that. So two
-//! outboxes are enough, and a launch needs no `quiet`: the same rule holds from one launch to the next.
+//! A NIC may read a face of generation `g` from the block or the outbox until the neighbour has received it, and the
+//! neighbour receives it before it sends generation `g + 1`. This PE writes generation `g + 2` of any face only after
+//! it has received that. So two outboxes are enough, and a launch needs no `quiet`: the same argument holds across
+//! launches.
 
 use core::ops::Range;
 
@@ -39,13 +42,14 @@ use rushmem_device::prelude::*;
 use crate::divide::divided;
 use crate::element::{get, set};
 
-/// Fraction of the difference to a neighbour that a cell takes over in one step. Stable below 1/6.
+/// Fraction of the difference to each neighbour that a cell takes over per step. The iteration is stable below 1/6.
 pub const JACOBI_ALPHA: f32 = 0.125;
 
-/// Blocks of threads divide the faces in units of so many cells, so that most messages to NIC peers have 4 KiB or more.
+/// Granularity, in cells, at which blocks of threads divide the faces. It makes most messages to NIC peers 4 KiB or
+/// larger.
 const UNIT: u32 = 1024;
 
-/// Lanes of a warp. All warps are whole.
+/// Lanes of a warp. Blocks consist of whole warps.
 const LANES: u32 = 32;
 
 const WEST: u32 = 0;
@@ -55,9 +59,10 @@ const NORTH: u32 = 3;
 const BELOW: u32 = 4;
 const ABOVE: u32 = 5;
 
-/// Returns the next value of a cell from its own value, and from the sums of its two neighbours along x, y and z.
+/// Returns the next value of a cell, from its own value and the sums of its two neighbours along x, y and z.
 ///
-/// There is no `z` in two dimensions. The serial reference uses this function too, so that results can be compared bit by bit.
+/// In two dimensions, the z sum is absent. The serial reference calls this function too, and its results match bit for
+/// bit.
 #[inline(always)]
 pub fn jacobi_relax(here: f32, x: f32, y: f32, z: Option<f32>) -> f32 {
     let difference = match z {
@@ -67,7 +72,7 @@ pub fn jacobi_relax(here: f32, x: f32, y: f32, z: Option<f32>) -> f32 {
     here + JACOBI_ALPHA * difference
 }
 
-/// Three numbers or coordinates: along x, y and z.
+/// Three counts or coordinates, along x, y and z.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct Extent {
@@ -75,18 +80,18 @@ pub struct Extent {
     pub x: u32,
     /// Along y.
     pub y: u32,
-    /// Along z. In two dimensions there is one.
+    /// Along z; a two-dimensional extent has 1 here.
     pub z: u32,
 }
 
 impl Extent {
-    /// Returns the product of the three numbers.
+    /// Returns `x * y * z`.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.x as usize * self.y as usize * self.z as usize
     }
 
-    /// Returns the coordinates of element `i`, counted along x first.
+    /// Returns the coordinates of the element with linear index `i`. x varies fastest.
     #[inline(always)]
     pub fn coordinates(&self, i: u32) -> Self {
         let (rest, x) = divided(i, self.x);
@@ -94,13 +99,13 @@ impl Extent {
         Self { x, y, z }
     }
 
-    /// Returns the number of an element, counted along x first.
+    /// Returns the linear index of an element. x varies fastest.
     #[inline(always)]
     pub fn index(&self, at: Self) -> u32 {
         (at.z * self.y + at.y) * self.x + at.x
     }
 
-    /// Returns the coordinates of the next element on a side, if there is one.
+    /// Returns the coordinates of the adjacent element on a side, or `None` at the boundary.
     #[inline(always)]
     pub fn beside(&self, at: Self, side: u32) -> Option<Self> {
         match side {
@@ -115,32 +120,32 @@ impl Extent {
     }
 }
 
-/// The grid of PEs, and the block of cells that each PE has.
+/// The grid of PEs, and the size of each PE's block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct JacobiShape {
-    /// Number of PEs. Other PEs of the job take no part.
+    /// PEs along each axis. PEs of the job beyond the grid take no part.
     pub pes: Extent,
-    /// Number of cells of a PE.
+    /// Cells of one block along each axis.
     pub cells: Extent,
-    /// Whether there are two dimensions only.
+    /// Whether the problem is two-dimensional.
     pub is_flat: bool,
 }
 
 impl JacobiShape {
-    /// Returns the number of sides of a block.
+    /// Number of sides of a block: 6, or 4 in two dimensions.
     #[inline(always)]
     pub fn sides(&self) -> u32 {
         if self.is_flat { BELOW } else { ABOVE + 1 }
     }
 
-    /// Returns the number of the PE on a side of `pe`, if there is one.
+    /// Returns the PE next to `pe` on a side, or `None` at the boundary of the grid.
     #[inline(always)]
     pub fn neighbour(&self, pe: u32, side: u32) -> Option<u32> {
         self.pes.beside(self.pes.coordinates(pe), side).map(|at| self.pes.index(at))
     }
 
-    /// Returns the number of cells of a face.
+    /// Number of cells in the face of a side.
     #[inline(always)]
     pub fn face_cells(&self, side: u32) -> u32 {
         let Extent { x, y, z } = self.cells;
@@ -151,7 +156,7 @@ impl JacobiShape {
         }
     }
 
-    /// Returns the first cell of the halo of a side, in the halos of one generation.
+    /// Offset of a side's halo within one generation's halos, in cells.
     #[inline(always)]
     pub fn halo(&self, side: u32) -> u32 {
         let mut first = side % 2 * self.face_cells(side);
@@ -163,13 +168,13 @@ impl JacobiShape {
         first
     }
 
-    /// Returns the number of cells in the halos of one generation.
+    /// Number of cells in all halos of one generation.
     #[inline(always)]
     pub fn halo_cells(&self) -> u32 {
         self.halo(self.sides())
     }
 
-    /// Returns the coordinates in the block of cell `i` of a face.
+    /// Returns the coordinates, within the block, of cell `i` of a face.
     #[inline(always)]
     pub fn face_cell(&self, side: u32, i: u32) -> Extent {
         let Extent { x, y, z } = self.cells;
@@ -190,7 +195,7 @@ impl JacobiShape {
         }
     }
 
-    /// Returns the number in its face of a cell of the block.
+    /// Returns the index within its face of a cell of the block. Inverse of [`face_cell`](Self::face_cell).
     #[inline(always)]
     fn face_index(&self, side: u32, at: Extent) -> u32 {
         let (row, row_cells, column) = match side {
@@ -201,7 +206,7 @@ impl JacobiShape {
         row * row_cells + column
     }
 
-    /// Returns whether the cells of a face lie one after the other in the block, and are in no later face.
+    /// Whether a face is contiguous in the block and shares no cell with a later face.
     #[inline(always)]
     fn is_contiguous(&self, side: u32) -> bool {
         match side {
@@ -212,7 +217,7 @@ impl JacobiShape {
         }
     }
 
-    /// Returns whether a cell of a face is in a later face too.
+    /// Whether a cell of this face also belongs to a later face.
     #[inline(always)]
     fn is_in_later_face(&self, side: u32, at: Extent) -> bool {
         let Extent { x, y, z } = self.cells;
@@ -225,33 +230,33 @@ impl JacobiShape {
     }
 }
 
-/// The memory of an iteration, as kernels see it.
+/// The symmetric memory of an iteration, as the kernels see it.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Jacobi {
-    /// The sizes.
+    /// The decomposition.
     pub shape: JacobiShape,
-    /// The block of even generations.
+    /// The block in even generations.
     pub even: SymSlice<f32>,
-    /// The block of odd generations.
+    /// The block in odd generations.
     pub odd: SymSlice<f32>,
-    /// Three sets of halos.
+    /// Three sets of halos, indexed by generation modulo 3.
     pub halos: SymSlice<f32>,
-    /// Two outboxes, each as large as a set of halos.
+    /// Two outboxes, each as large as one set of halos.
     pub outbox: SymSlice<f32>,
-    /// A counter of received cells for each side.
+    /// One signal per side, which counts the cells received from it.
     pub received: SymSlice<Signal>,
-    /// The newest generation.
+    /// The newest complete generation, which the kernel advances.
     pub generation: Sym<u64>,
 }
 
 /// Computes the next `steps` generations, at least one.
 ///
-/// The newest generation is in its block, its halos have arrived or will arrive, and `received` counts its cells. The kernel
-/// reads the number of this generation from memory, because a graph launches it with the same arguments each time. All PEs make
-/// the same launches, each with one grid of co-resident blocks.
+/// On entry the newest generation is in its block, its halos have arrived or are under way, and `received` counts its
+/// cells. The generation is read from memory because a graph launches the kernel with the same arguments every time.
+/// All PEs make the same launches, each with a grid of co-resident blocks.
 ///
-/// Each step computes the faces before the inner cells, so halos travel while the inner cells are computed.
+/// Each step computes the faces before the interior, so halos travel while the interior is computed.
 #[kernel(max_threads = 256)]
 pub fn jacobi(ctx: &Ctx, state: Jacobi, steps: u64) -> Result {
     let block = Block::current();
@@ -261,29 +266,27 @@ pub fn jacobi(ctx: &Ctx, state: Jacobi, steps: u64) -> Result {
         let step = Step::new(ctx, &state, generation);
         step.outer(block)?;
         step.inner(block);
-        // The next step needs cells of other blocks.
+        // The next step reads cells of other blocks.
         ctx.sync_grid(block)?;
     }
     if Thread::index() == 0 {
-        // All blocks have read the old number.
+        // All blocks have read the old generation.
         newest.store(0, first + steps);
     }
     Ok(())
 }
 
-/// One step of a PE.
+/// One step on one PE.
 struct Step<'a> {
     ctx: &'a Ctx<'a>,
     state: &'a Jacobi,
     /// The generation that the step reads.
     generation: u64,
-    /// The cells of this generation.
     old: View<'a, f32>,
-    /// The halos of this generation.
     halos: View<'a, f32>,
     /// The cells of the next generation.
     new: View<'a, f32>,
-    /// A bit for each side that has a neighbour.
+    /// Bit mask of the sides that have a neighbour.
     neighbours: u32,
 }
 
@@ -301,10 +304,10 @@ impl<'a> Step<'a> {
         Self { ctx, state, generation, old: ctx.local(old), halos, new: ctx.local(new), neighbours }
     }
 
-    /// Computes this block's share of the faces, and sends it.
+    /// Computes this block's share of the faces and sends it.
     ///
-    /// The share is a range of the cells of all faces, one face after the other. A cell at an edge is in several faces. They
-    /// all compute the same value, and the last face stores it.
+    /// The share is a range over the concatenated faces. A cell at an edge belongs to several faces: each computes the
+    /// same value, and the last one stores it.
     #[inline(always)]
     fn outer(&self, block: Block) -> Result {
         let shape = &self.state.shape;
@@ -324,7 +327,8 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// Waits for all halos of this generation. Each side has a thread of its own, so the waits cost one barrier together.
+    /// Waits for all halos of this generation. A separate thread waits for each side, so all waits together cost one
+    /// barrier.
     #[inline(always)]
     fn receive(&self, block: Block) -> Result {
         let (state, mut mine) = (self.state, Ok(()));
@@ -340,12 +344,12 @@ impl<'a> Step<'a> {
         block.agree(mine)
     }
 
-    /// Computes some cells of a face, and sends them to the neighbour.
+    /// Computes a range of cells of a face and sends them to the neighbour.
     #[inline(always)]
     fn face(&self, block: Block, side: u32, part: Range<u32>) -> Result {
         let (ctx, state, shape) = (self.ctx, self.state, &self.state.shape);
         let peer = shape.neighbour(ctx.my_pe(), side);
-        // The neighbour has this face on its opposite side.
+        // The neighbour receives this face on its opposite side.
         let there = shape.halo(side ^ 1);
         let dst = halos_of(state, self.generation + 1).slice(moved(&part, there as usize));
         let p2p = peer.and_then(|pe| ctx.ptr(dst, pe));
@@ -378,15 +382,15 @@ impl<'a> Step<'a> {
             let first = shape.cells.index(shape.face_cell(side, part.start));
             self.newest().slice(moved(&(0..part.end - part.start), first as usize))
         };
-        // A P2P peer has the cells already. The signal announces the stores.
+        // For a P2P peer the cells have already been stored; the signal alone announces them.
         let put = if p2p.is_some() { 0 } else { src.len() };
         let (arrived, cells) = (state.received.at(side as usize ^ 1), src.len() as u64);
-        // Each word has one writer, so a processor and a NIC never update the same word.
+        // Each signal word has a single writer, so a processor and a NIC never update the same word.
         let ctx = ctx.for_node_words();
         ctx.put_signal_nbi(block, dst.slice(0..put), src.slice(0..put), arrived.add(cells), pe)
     }
 
-    /// Computes this block's share of the cells that are in no face. Each warp takes a row along x.
+    /// Computes this block's share of the interior, the cells in no face. Each warp takes a row along x.
     #[inline(always)]
     fn inner(&self, block: Block) {
         let Extent { x, y, z } = self.state.shape.cells;
@@ -411,7 +415,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Returns the next value of a cell anywhere in the block.
+    /// Returns the next value of a cell anywhere in the block. Its neighbours may lie in halos.
     #[inline(always)]
     fn next(&self, at: Extent) -> f32 {
         let pair = |side: u32| self.beside(at, side) + self.beside(at, side + 1);
@@ -419,7 +423,7 @@ impl<'a> Step<'a> {
         jacobi_relax(get(self.old, self.state.shape.cells.index(at) as usize), pair(WEST), pair(SOUTH), z)
     }
 
-    /// Returns the value on one side of a cell.
+    /// Returns the value next to a cell on one side, from the block or from a halo.
     #[inline(always)]
     fn beside(&self, at: Extent, side: u32) -> f32 {
         let shape = &self.state.shape;
@@ -437,20 +441,18 @@ impl<'a> Step<'a> {
         self.neighbours >> side & 1 == 1
     }
 
-    /// Returns the block of the next generation.
     #[inline(always)]
     fn newest(&self) -> SymSlice<f32> {
         if self.generation & 1 == 0 { self.state.odd } else { self.state.even }
     }
 }
 
-/// Returns a range, moved by `distance`.
+/// Returns the range shifted by `distance`.
 #[inline(always)]
 fn moved(range: &Range<u32>, distance: usize) -> Range<usize> {
     distance + range.start as usize..distance + range.end as usize
 }
 
-/// Returns the halos of a generation.
 #[inline(always)]
 fn halos_of(state: &Jacobi, generation: u64) -> SymSlice<f32> {
     let len = state.shape.halo_cells() as usize;

@@ -1,7 +1,7 @@
-//! The transfer of a paged KV cache, layer by layer, from prefill PEs to decode PEs.
+//! The layer-by-layer transfer of a paged KV cache from prefill PEs to decode PEs.
 //!
-//! Prefill PEs have computed the keys and values of the tokens of some requests. Decode PEs continue the requests. Each side
-//! divides the heads among its PEs (tensor parallelism), and the sides may have different numbers of PEs.
+//! Prefill PEs have computed the keys and values for the tokens of some requests; decode PEs continue the requests.
+//! Each side divides the heads among its PEs (tensor parallelism), and the two sides may have different numbers of PEs.
 //!
 //! ```text
 //! pool     [layer][page][row][head of the PE][chunk of 16 bytes]
@@ -10,17 +10,18 @@
 //! arrived  [layer][prefill PE]: the round that this PE has sent here completely
 //! ```
 //!
-//! A page of a prefill PE and the same page of a decode PE have some heads in common. In each row these heads are a *run*
-//! of chunks, at different distances on both sides:
+//! A page of a prefill PE and the corresponding page of a decode PE share some heads. In each row these heads form a
+//! *run* of chunks, and the distance between runs differs on the two sides:
 //!
 //! ```text
 //! prefill PE, 2 heads a row    [h2 h3][h2 h3][h2 h3] ...
 //! decode PE, 4 heads a row     [h0 h1 h2 h3][h0 h1 h2 h3][h0 h1 h2 h3] ...
 //! ```
 //!
-//! If both sides are equally wide, the whole page is one run. So one code serves all widths.
+//! If both sides are equally wide, the whole page is a single run, so the same code serves all widths.
 //!
-//! A round sends all layers. All PEs meet between two rounds, because decode PEs must not read pages that are sent again.
+//! A round sends all layers. The PEs must synchronise between two rounds, because the next round overwrites pages that
+//! decode PEs still read.
 
 use core::ops::Range;
 
@@ -30,53 +31,53 @@ use rushmem_device::prelude::*;
 use crate::divide::divided;
 use crate::element::{get, set};
 
-/// Lanes of a warp. All warps are whole.
+/// Lanes of a warp. Blocks consist of whole warps.
 const LANES: u32 = 32;
 
-/// Chunks that a warp copies at once: each lane has eight loads in flight, because memory is far away.
+/// Chunks that a warp copies in one step: eight loads in flight per lane, to hide memory latency.
 const PART: u32 = 8 * LANES;
 
-/// The PEs of both sides, and the sizes of their caches.
+/// The numbers of PEs on both sides, and the dimensions of their caches.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct KvShape {
-    /// Number of prefill PEs, which are the first ones.
+    /// Number of prefill PEs. They are PEs `0..prefill`.
     pub prefill: u32,
-    /// Number of decode PEs, which are the others.
+    /// Number of decode PEs. They follow the prefill PEs.
     pub decode: u32,
-    /// Number of layers.
+    /// Number of layers of the model.
     pub layers: u32,
-    /// Number of KV heads of the model.
+    /// Number of KV heads of the model, over all PEs of a side.
     pub heads: u32,
-    /// Chunks of a head in a row.
+    /// Chunks of one head in a row.
     pub head_chunks: u32,
-    /// Rows of a page: two for each token.
+    /// Rows of a page: a key and a value for each token.
     pub rows: u32,
-    /// Pages of all requests in a layer.
+    /// Pages of all requests, per layer.
     pub pages: u32,
-    /// Pages of a layer that a pool has room for.
+    /// Capacity of a pool, in pages per layer.
     pub pool_pages: u32,
 }
 
-/// The chunks that a page of a prefill PE and the same page of a decode PE have in common: runs at equal distances.
+/// The chunks that a page of a prefill PE and the same page of a decode PE share, as runs at constant distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
     /// Number of runs in a page.
     pub count: u32,
-    /// Chunks of a run.
+    /// Length of a run, in chunks.
     pub chunks: u32,
-    /// Chunk of the prefill PE's page where the first run begins.
+    /// Offset of the first run in the prefill PE's page, in chunks.
     pub from: u32,
-    /// Chunks from one run to the next in that page.
+    /// Distance between runs in the prefill PE's page, in chunks.
     pub from_step: u32,
-    /// Chunk of the decode PE's page where the first run begins.
+    /// Offset of the first run in the decode PE's page, in chunks.
     pub to: u32,
-    /// Chunks from one run to the next in that page.
+    /// Distance between runs in the decode PE's page, in chunks.
     pub to_step: u32,
 }
 
 impl KvShape {
-    /// Returns the heads of a PE.
+    /// Returns the range of heads that a PE holds.
     #[inline(always)]
     pub fn heads_of(&self, pe: u32) -> Range<u32> {
         let (rank, width) =
@@ -85,7 +86,7 @@ impl KvShape {
         rank * count..(rank + 1) * count
     }
 
-    /// Returns the PEs of the other side that have heads of `pe`.
+    /// Returns the PEs of the other side that share heads with `pe`.
     #[inline(always)]
     pub fn peers(&self, pe: u32) -> Range<u32> {
         let heads = self.heads_of(pe);
@@ -98,20 +99,20 @@ impl KvShape {
         first + rank(heads.start)..first + rank(heads.end - 1) + 1
     }
 
-    /// Returns the chunks in a row of a PE's page.
+    /// Number of chunks in a row of a PE's page.
     #[inline(always)]
     pub fn row_chunks(&self, pe: u32) -> u32 {
         let heads = self.heads_of(pe);
         (heads.end - heads.start) * self.head_chunks
     }
 
-    /// Returns the chunks of a PE's page.
+    /// Number of chunks in a PE's page.
     #[inline(always)]
     pub fn page_chunks(&self, pe: u32) -> u32 {
         self.rows * self.row_chunks(pe)
     }
 
-    /// Returns the chunks of a PE's page in its pool, where `number` is from the PE's table.
+    /// Returns the chunks in a PE's pool of the page with this number, as found in the PE's table.
     #[inline(always)]
     pub fn page(&self, pe: u32, layer: u32, number: u32) -> Range<usize> {
         let (pages, chunks) = (self.pool_pages as usize, self.page_chunks(pe) as usize);
@@ -119,7 +120,7 @@ impl KvShape {
         first..first + chunks
     }
 
-    /// Returns the runs that a page of prefill PE `source` and a page of decode PE `target` have in common.
+    /// Returns the runs that a page of prefill PE `source` shares with the same page of decode PE `target`.
     #[inline(always)]
     pub fn runs(&self, source: u32, target: u32) -> Runs {
         let (ours, theirs) = (self.heads_of(source), self.heads_of(target));
@@ -134,31 +135,31 @@ impl KvShape {
             to_step: self.row_chunks(target),
         };
         if runs.chunks == runs.from_step && runs.chunks == runs.to_step {
-            // No gaps on both sides.
+            // Both sides are contiguous, so merge all runs into one.
             let page = self.page_chunks(source);
             return Runs { count: 1, chunks: page, from: 0, from_step: page, to: 0, to_step: page };
         }
         runs
     }
 
-    /// Returns the index of the signal of a prefill PE for a layer.
+    /// Index in `arrived` of the signal that prefill PE `source` sends for a layer.
     #[inline(always)]
     pub fn signal(&self, layer: u32, source: u32) -> usize {
         layer as usize * self.prefill as usize + source as usize
     }
 }
 
-/// A transfer, as kernels see it.
+/// A transfer, as the kernels see it.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct KvTransfer {
-    /// The sizes.
+    /// The dimensions.
     pub shape: KvShape,
-    /// The pool of each PE.
+    /// The pool of pages of each PE.
     pub pool: SymSlice<u128>,
-    /// The tables, `[PE][page]`. A PE needs its own, and a prefill PE needs its peers' too.
+    /// The page tables, `[PE][page]`. A PE needs its own table, and a prefill PE also those of its peers.
     pub tables: SymSlice<u32>,
-    /// The signals: see [`KvShape::signal`].
+    /// One signal per layer and prefill PE, indexed by [`KvShape::signal`].
     pub arrived: SymSlice<Signal>,
 }
 
@@ -169,7 +170,7 @@ impl KvTransfer {
         self.shape.page(pe, layer, get(tables, (pe * self.shape.pages + i) as usize))
     }
 
-    /// Returns the runs of a page of the pool: `first`, `chunks` and `step` are from [`Runs`].
+    /// Returns the runs within a page of the pool. `first`, `chunks` and `step` come from [`Runs`].
     #[inline(always)]
     pub fn blocks(&self, page: Range<usize>, first: u32, chunks: u32, step: u32) -> Strided<u128> {
         let all = self.pool.slice(page.start + first as usize..page.end);
@@ -177,9 +178,9 @@ impl KvTransfer {
     }
 }
 
-/// Stores the pages of a layer into the pages of all P2P peers that have heads of this PE. [`kv_post`] tells them.
+/// Stores the pages of a layer into all P2P peers that share heads with this PE. [`kv_post`] signals their arrival.
 ///
-/// The warps of the grid divide the chunks of 16 bytes, so that each gets as many, however large a page is.
+/// The warps of the grid divide the chunks rather than the pages, which balances the load for pages of any size.
 #[kernel(max_threads = 512)]
 pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32) {
     let KvTransfer { shape, pool, tables, .. } = transfer;
@@ -215,10 +216,10 @@ pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32) {
     }
 }
 
-/// Puts the pages of a layer into the pages of all NIC peers, and then tells all peers that the layer is there. Earlier
-/// kernels have stored the pages of P2P peers. Takes one block.
+/// Puts the pages of a layer to all NIC peers, then signals to all peers that the layer has arrived. Expects
+/// [`kv_store`] to have run for the P2P peers. Runs as one block.
 ///
-/// A warp posts a page: one message for each run. A thread tells a peer.
+/// Each warp posts a page, one message per run. Each thread signals a peer.
 #[kernel(max_threads = 256)]
 pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Result {
     let KvTransfer { shape, pool, .. } = transfer;
@@ -242,14 +243,15 @@ pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Resul
     let arrived = transfer.arrived.at(shape.signal(layer, me));
     let mut peer = shape.peers(me).start + block.rank();
     while peer < shape.peers(me).end {
-        // Behind all stores and puts to that peer.
+        // The signal is strong, so it arrives after all stores and puts to that peer.
         ctx.signal_strong(Thread, arrived.set(round), peer)?;
         peer += block.size();
     }
     Ok(())
 }
 
-/// Waits for a layer of this decode PE, and computes the [`kv_sum`] of each page, a warp for each. It stands for attention.
+/// Waits for a layer of this decode PE and computes the [`kv_sum`] of each page, one warp per page. Stands in for
+/// attention.
 ///
 /// `sums` has an element for each layer and page.
 #[kernel(max_threads = 512)]
@@ -287,14 +289,14 @@ pub fn kv_attend(ctx: &Ctx, transfer: KvTransfer, sums: SymSlice<u64>, layer: u3
     Ok(())
 }
 
-/// Returns the share of chunk `at` of a page in the sum of the page, which wraps. Each word has a weight of its own.
+/// Returns the contribution of chunk `at` to the checksum of a page, modulo 2^64. Every word has a different weight.
 #[inline(always)]
 pub fn kv_sum(at: u32, chunk: u128) -> u64 {
     let (low, high, weight) = (chunk as u64, (chunk >> 64) as u64, 4 * at as u64 + 1);
     low.wrapping_mul(weight).wrapping_add(high.wrapping_mul(weight + 2))
 }
 
-/// Copies `src` to `dst` of this PE: the yardstick of a transfer of as many bytes.
+/// Copies `src` to `dst` on this PE, as a baseline for the transfer of as many bytes.
 #[kernel(max_threads = 512)]
 pub fn kv_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     let (to, from) = (ctx.local(dst), ctx.local(src));
@@ -317,7 +319,7 @@ pub fn kv_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     Ok(())
 }
 
-/// Copies at most [`PART`] chunks. All loads of a lane come before its first store, which waits for one.
+/// Copies at most [`PART`] chunks. Each lane issues all of its loads before its first store, to overlap their latency.
 #[inline(always)]
 fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, u128)) {
     let first = range.start + Warp::current().rank();
@@ -339,7 +341,7 @@ fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, 
     store(7, h);
 }
 
-/// Returns the index of this warp in the grid, and the number of warps.
+/// Returns the index of this warp in the grid and the number of warps.
 #[inline(always)]
 fn warp_of_grid() -> (u32, u32) {
     let (block, warps) = (Block::current(), Block::current().size() / LANES);

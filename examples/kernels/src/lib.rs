@@ -1,6 +1,6 @@
 //! The kernels of the examples.
 //!
-//! Each file is complete: a kernel, and the arithmetic that host and kernel must agree on.
+//! Each file is self-contained: a kernel, and the arithmetic that host and kernel must agree on.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! A sort of integers that are distributed over the PEs, like ISx: a bucket sort with a bucket for each PE.
+//! A distributed integer sort like ISx: a bucket sort with one bucket per PE.
 //!
-//! [`exchange_keys`] sends each key to the PE that owns its range, and [`sort_keys`] sorts the keys of a PE. Both *split* keys by a
-//! digit: the owner of a key, or a byte of it. Keys of equal digit keep their order. Each warp takes a contiguous share:
+//! [`exchange_keys`] sends each key to the PE that owns its range, and [`sort_keys`] sorts the keys that a PE owns.
+//! Both *split* keys by a digit, which is the owner of a key or one of its bytes. A split is stable. Each warp takes a
+//! contiguous share:
 //!
 //! ```text
 //! count    a warp counts its keys of each digit                   counts[digit][warp]
@@ -9,7 +10,7 @@
 //! place    a warp stores its keys after those of lower digits, and after those of earlier warps
 //! ```
 //!
-//! A PE reserves room in the inbox of each owner by one atomic. So keys of several PEs do not overlap.
+//! A PE reserves space in each owner's inbox with one atomic, so the keys of different PEs do not overlap.
 
 use core::ops::Range;
 
@@ -18,71 +19,73 @@ use rushmem_device::prelude::*;
 
 use crate::element::{get, set};
 
-/// Number of digits: the values of a byte, and at most as many PEs.
+/// Number of digits: the values of a byte, which also limits the number of PEs.
 pub const DIGITS: usize = 256;
 
-/// Most warps that take a share. Further warps of a grid have none.
+/// Maximum number of warps that take a share. Further warps of a grid stay idle.
 pub const MAX_WARPS: usize = 4096;
 
-/// One PE in the upper bits of [`SortBuffers::reserved`], above its keys.
+/// The unit of the PE count in the upper bits of [`SortBuffers::reserved`]; the lower bits count keys.
 pub const ONE_PE: u64 = 1 << 40;
 
-/// Lanes of a warp. All warps are whole.
+/// Lanes of a warp. Blocks consist of whole warps.
 const LANES: usize = 32;
 
-/// Digits that a lane adds up.
+/// Digits that each lane handles.
 const OWN_DIGITS: usize = DIGITS / LANES;
 
-/// Keys of a put, or more: 16 KiB.
+/// Minimum size of a put, in keys: 16 KiB. Only the last piece of a bucket may be smaller.
 const PIECE: usize = 4096;
 
-/// Tables of a split, for this PE only.
+/// Scratch tables of a split. They are local to the PE.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct SplitTables {
-    /// Keys of each digit and warp: [`DIGITS`] rows of [`MAX_WARPS`].
+    /// Number of keys per digit and warp: [`DIGITS`] rows of [`MAX_WARPS`].
     pub counts: SymSlice<u32>,
-    /// Keys of each digit.
+    /// Number of keys per digit.
     pub totals: SymSlice<u32>,
-    /// Place of the first key of each digit.
+    /// Index of the first key of each digit.
     pub starts: SymSlice<u32>,
 }
 
-/// Memory of the exchange.
+/// Symmetric memory of the exchange.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct SortBuffers {
-    /// The keys that this PE begins with.
+    /// This PE's unsorted input.
     pub keys: SymSlice<u32>,
-    /// The same keys, by owner.
+    /// The input, grouped by owner.
     pub outbox: SymSlice<u32>,
     /// The keys that this PE owns.
     pub inbox: SymSlice<u32>,
-    /// Keys that have room in the inbox, or would need it, and [`ONE_PE`] for each PE that has reserved room for its keys.
+    /// Low bits: keys for which the PEs have requested space in the inbox, possibly more than it holds. Upper bits: the
+    /// number of PEs that have requested space, in units of [`ONE_PE`].
     pub reserved: Sym<u64>,
-    /// Number of keys that have arrived.
+    /// Number of keys that have arrived in the inbox.
     pub arrived: Sym<Signal>,
-    /// For each owner, the place of this PE's keys in its inbox.
+    /// For each owner, the index of this PE's keys in the owner's inbox.
     pub places: SymSlice<u64>,
     /// Tables of the split by owner.
     pub tables: SplitTables,
 }
 
-/// Returns the PE that owns a key. The PEs divide the range of keys evenly, in the order of their numbers.
+/// Returns the PE that owns a key. PEs own equal ranges, in ascending order.
 #[inline(always)]
 pub fn owner(key: u32, n_pes: u32) -> u32 {
     ((key as u64 * n_pes as u64) >> 32) as u32
 }
 
-/// Returns the bytes of shared memory that a block of so many threads needs.
+/// Dynamic shared memory that a block of `threads` threads needs, in bytes.
 pub fn sort_shared_bytes(threads: u32) -> u32 {
     threads / LANES as u32 * (DIGITS * size_of::<u32>()) as u32
 }
 
 /// Sends each key to its owner.
 ///
-/// `reserved` and `arrived` are 0 on all PEs at the launch. If the keys for an owner do not fit, some are not sent, and its
-/// `reserved` tells. There are at most [`DIGITS`] PEs. Needs [`sort_shared_bytes`]; the PEs may run different grids.
+/// `reserved` and `arrived` must be 0 on all PEs at the launch. If an owner's inbox is too small, some of its keys are
+/// not sent, and `reserved` there exceeds the size of the inbox. Supports at most [`DIGITS`] PEs. Each block needs
+/// [`sort_shared_bytes`]. The PEs may use different grids.
 #[kernel(max_threads = 256)]
 pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
     let SortBuffers { keys, outbox, inbox, reserved, arrived, .. } = buffers;
@@ -92,14 +95,14 @@ pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
     ctx.sync_grid(block)?;
     split.add_up();
     ctx.sync_grid(block)?;
-    // The first blocks wait for their atomics while the others place keys.
+    // The atomics of the first blocks overlap with the other blocks' work below.
     block.agree(reserve(ctx, &buffers))?;
     split.place(ctx.local(outbox));
     ctx.sync_grid(block)?;
 
     let places = ctx.local(buffers.places);
     for k in 0..n_pes {
-        // Each PE starts with another owner, so that not all PEs send to one PE.
+        // Every PE starts with a different owner, to spread the traffic.
         let pe = ctx.pe_after(k);
         let (start, count) = split.bucket(pe as usize);
         let place = places.load(pe as usize) as usize;
@@ -116,7 +119,7 @@ pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
         }
     }
 
-    // The launch ends when its last block does, so one block waits for all.
+    // A launch is complete when its last block is, so it suffices that one block waits.
     if block.id() == 0 {
         ctx.wait_until(block, reserved, Cmp::Ge, n_pes as u64 * ONE_PE)?;
         let wanted = ctx.local_one(reserved).load(0) % ONE_PE;
@@ -124,11 +127,11 @@ pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
             ctx.signal_wait_until(block, arrived, Cmp::Ge, wanted)?;
         }
     }
-    // The outbox may be written again after this.
+    // Wait for the puts: the caller may overwrite the outbox after this kernel.
     ctx.quiet(block)
 }
 
-/// Reserves room for the keys of each owner, a thread for each.
+/// Reserves space for the keys of each owner, one thread per owner.
 #[inline(always)]
 fn reserve(ctx: &Ctx, buffers: &SortBuffers) -> Result {
     let (totals, places) = (ctx.local(buffers.tables.totals), ctx.local(buffers.places));
@@ -142,14 +145,14 @@ fn reserve(ctx: &Ctx, buffers: &SortBuffers) -> Result {
     Ok(())
 }
 
-/// Sorts `keys` by their bytes, from the lowest one. `spare` has as many elements.
+/// Sorts `keys` by a radix sort with 8-bit digits. `spare` must have the same length.
 ///
-/// Needs [`sort_shared_bytes`].
+/// Each block needs [`sort_shared_bytes`].
 #[kernel(max_threads = 256)]
 pub fn sort_keys(ctx: &Ctx, keys: SymSlice<u32>, spare: SymSlice<u32>, tables: SplitTables) -> Result {
     let block = Block::current();
     let (mut from, mut to) = (keys, spare);
-    // Four splits: the last one ends in `keys`.
+    // The number of splits is even, so the last one writes to `keys`.
     for byte in 0..size_of::<u32>() {
         let split = Split::new(ctx, from, tables, |key| (key >> (8 * byte)) as usize % DIGITS);
         split.count();
@@ -163,18 +166,18 @@ pub fn sort_keys(ctx: &Ctx, keys: SymSlice<u32>, spare: SymSlice<u32>, tables: S
     Ok(())
 }
 
-/// A split of keys by the digit that `digit` returns. The whole grid synchronises between its steps.
+/// A split of keys by the digit that `digit` returns. The whole grid must synchronise between its steps.
 struct Split<'a, F> {
     keys: View<'a, u32>,
     counts: View<'a, u32>,
     totals: View<'a, u32>,
     starts: View<'a, u32>,
-    /// A counter for each warp of the block and each digit.
+    /// In shared memory: a counter for each warp of the block and each digit.
     counters: View<'a, u32>,
     digit: F,
     /// Index of this warp in the grid.
     warp: usize,
-    /// Warps of the grid.
+    /// Number of warps in the grid.
     warps: usize,
 }
 
@@ -187,7 +190,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         Self { keys, counts, totals, starts, counters, digit, warp, warps }
     }
 
-    /// Returns the keys of this warp.
+    /// Returns the index range of this warp's keys.
     #[inline(always)]
     fn share(&self) -> Range<usize> {
         let warps = self.warps.min(MAX_WARPS);
@@ -195,19 +198,19 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         cut(self.warp)..cut(self.warp + 1)
     }
 
-    /// Returns the index of this warp's counter of a digit.
+    /// Returns the index of this warp's counter for a digit.
     #[inline(always)]
     fn counter(&self, digit: usize) -> usize {
         Warp::current().id() as usize * DIGITS + digit
     }
 
-    /// Returns the place of the first key of a digit, and the number of its keys.
+    /// Returns the index of the first key of a digit, and how many keys have that digit.
     #[inline(always)]
     fn bucket(&self, digit: usize) -> (usize, usize) {
         (self.starts.load(digit) as usize, self.totals.load(digit) as usize)
     }
 
-    /// Counts the keys of each digit in this warp's share.
+    /// Counts the keys per digit in this warp's share.
     #[inline(always)]
     fn count(&self) {
         let lane = Warp::current().rank() as usize;
@@ -224,7 +227,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         }
     }
 
-    /// Replaces the count of each warp by the sum of the counts of earlier warps. Warps divide the digits.
+    /// Replaces each warp's count by the exclusive prefix sum over the warps. The warps divide the digits.
     #[inline(always)]
     fn add_up(&self) {
         let lane = Warp::current().rank() as usize;
@@ -249,7 +252,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         }
     }
 
-    /// Stores the keys of this warp's share to their places.
+    /// Moves the keys of this warp's share to their sorted positions.
     #[inline(always)]
     fn place(&self, to: View<u32>) {
         let lane = Warp::current().rank() as usize;
@@ -269,9 +272,9 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         self.walk(|key, place| set(to, place as usize, key));
     }
 
-    /// Calls `f` with each key of this warp's share and the value of its counter, which it increments.
+    /// Calls `f` with each key of this warp's share and the current value of its counter, then increments the counter.
     ///
-    /// All loads of a lane come before its first count, because memory is far away.
+    /// Each lane issues four loads before it counts the first key, to overlap their latency.
     #[inline(always)]
     fn walk(&self, f: impl Fn(u32, u32)) {
         let share = self.share();
@@ -291,7 +294,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         }
     }
 
-    /// Increments the counters for one key of each lane. Lanes with the same digit form a group, and the first one counts.
+    /// Increments the counters for one key per lane. The first of the lanes with the same digit counts for all of them.
     #[inline(always)]
     fn step(&self, key: Option<u32>, f: &impl Fn(u32, u32)) {
         let warp = Warp::current();
@@ -310,7 +313,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
     }
 }
 
-/// Returns the sum of the values of earlier lanes, and the sum of all.
+/// Returns the exclusive prefix sum of `value` over the lanes of the warp, and the total.
 #[inline(always)]
 fn add_lanes(value: u32) -> (u32, u32) {
     let lane = Warp::current().rank();

@@ -1,7 +1,7 @@
-//! Heat that spreads in an insulated plate: a 5-point stencil with halo exchange between the PEs.
+//! Heat in an insulated plate: a 5-point stencil with halo exchange between the PEs.
 //!
-//! The plate is an image of `height` rows. Each PE has a band of them, and a *halo* row above and below, where its
-//! neighbours put copies of their outermost rows:
+//! The plate is an image of `height` rows. Each PE owns a band of them, with a *halo* row above and below. The
+//! neighbours put copies of their outermost rows there:
 //!
 //! ```text
 //! row 0           halo: the last row of the PE above
@@ -9,19 +9,19 @@
 //! row n + 1       halo: the first row of the PE below
 //! ```
 //!
-//! There are two such buffers. Generation `g` of the plate is in buffer `g % 2`. The kernel computes generation
-//! `g + 1` from it into the other buffer.
+//! There are two such buffers. Generation `g` of the plate is in buffer `g % 2`; the kernel computes generation `g + 1`
+//! from it into the other buffer.
 
 use rushmem_device::prelude::*;
 
 use crate::band::bands;
 
-/// Fraction of the difference to its neighbours that a cell gives away in one step. Stable below 0.25.
+/// Fraction of the difference to each neighbour that a cell takes over per step. The iteration is stable below 0.25.
 const ALPHA: f32 = 0.2;
 
 /// Returns the next value of a cell from its own value and its four neighbours.
 ///
-/// The serial reference uses it too, so that results can be compared bit by bit.
+/// The serial reference calls this function too, and its results match bit for bit.
 #[inline(always)]
 pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
     here + ALPHA * ((above + below) + (left + right) - 4.0 * here)
@@ -29,16 +29,16 @@ pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
 
 /// Computes generations `first + 1` to `first + steps` of the plate.
 ///
-/// `even` and `odd` are the two buffers, of rows of `width` values with `channels` values for each pixel. `first` is
-/// the newest generation: it is in its buffer, halo rows included, and `halos` (from above, from below) both
-/// count `first` rows received. No grid may have more blocks than the PE has rows.
+/// `even` and `odd` are the two buffers, with rows of `width` values and `channels` values per pixel. On entry,
+/// generation `first` is in its buffer, including the halo rows, and both signals of `halos` (from above, from below)
+/// have counted `first` rows. The grid must not have more blocks than the PE has rows.
 ///
 /// # Why no halo row is overwritten too early
 ///
-/// A PE computes its outermost row of generation `g` from both halo rows of generation `g - 1`, and then puts it. So the
-/// signal of generation `g` also says that the sender no longer needs its halo of `g - 1`. A neighbour overwrites that
-/// halo with generation `g + 1`. It cannot compute this generation before it has seen the signal. In the same way, a PE
-/// overwrites a row that it is sending only after its neighbour has answered. So two buffers are enough.
+/// A PE puts its outermost row of generation `g` after it has computed it from its halo rows of generation `g - 1`. So
+/// the signal of generation `g` also tells the neighbour that this PE no longer needs those halo rows. The neighbour
+/// overwrites them with generation `g + 1`, which it cannot compute before it has seen the signal. In the same way, a
+/// PE overwrites a row that it is sending only after the neighbour has answered. So two buffers are enough.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's arguments are flat
 pub fn heat(
@@ -59,7 +59,7 @@ pub fn heat(
     for generation in first..first + steps {
         let (old, new) = if generation & 1 == 0 { (even, odd) } else { (odd, even) };
         for i in 0..mine.len() {
-            // First and last row before the others, so that halos travel while the rest is computed.
+            // Compute the first and the last row first, so halos travel while the inner rows are computed.
             let row = match i {
                 0 => mine.start + 1,
                 1 => mine.end,
@@ -80,26 +80,25 @@ pub fn heat(
             }
         }
 
-        // The next generation needs rows of other blocks.
+        // The next generation reads rows of other blocks.
         ctx.sync_grid(block)?;
     }
 
-    // The rows sent last have left.
+    // Wait for the last puts: the host may read or reuse the buffers after this kernel.
     ctx.quiet(block)
 }
 
-/// Sides of a row.
 const ABOVE: u32 = 0;
 const BELOW: u32 = 1;
 
-/// A neighbouring PE, and the halo that it has in common with this one.
+/// A neighbouring PE, and where the shared edge lies in its memory.
 struct Beyond {
     pe: u32,
-    /// Where this PE's row lies in the neighbour's buffer.
+    /// Index of the halo row in the neighbour's buffer that receives this PE's row.
     halo: usize,
-    /// Which signal counts the rows that the neighbour sent here.
+    /// Index in this PE's `halos` of the signal that counts rows from the neighbour.
     received: usize,
-    /// Which signal there counts the rows that this PE sent.
+    /// Index in the neighbour's `halos` of the signal that counts rows from this PE.
     sent: usize,
 }
 
@@ -112,19 +111,18 @@ struct Plate<'a> {
 }
 
 impl Plate<'_> {
-    /// Returns the PE above, if this PE is not the first.
     #[inline(always)]
     fn above(&self) -> Option<u32> {
         self.ctx.my_pe().checked_sub(1)
     }
 
-    /// Returns the PE below, if this PE is not the last.
     #[inline(always)]
     fn below(&self) -> Option<u32> {
         Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
     }
 
-    /// Returns the neighbour on one side of a row, if the next row on that side is outside this PE's band.
+    /// Returns the neighbour adjacent to `row` on one side, or `None` if the adjacent row is in this PE's band or
+    /// outside the plate.
     #[inline(always)]
     fn beyond(&self, row: usize, side: u32) -> Option<Beyond> {
         match side {
@@ -138,27 +136,24 @@ impl Plate<'_> {
         }
     }
 
-    /// Returns the number of rows in the band of a PE.
     #[inline(always)]
     fn rows_of(&self, pe: u32) -> usize {
         bands(self.height, pe, self.ctx.n_pes()).rows
     }
 
-    /// Returns the number of rows in this PE's band.
     #[inline(always)]
     fn rows(&self) -> usize {
         self.rows_of(self.ctx.my_pe())
     }
 
-    /// Returns a row of a buffer.
     #[inline(always)]
     fn row(&self, buffer: SymSlice<f32>, row: usize) -> SymSlice<f32> {
         buffer.slice(row * self.width..(row + 1) * self.width)
     }
 
-    /// Computes one row. The threads of the block take neighbouring columns.
+    /// Computes one row. Consecutive threads compute consecutive columns.
     ///
-    /// No heat leaves the plate: a cell at its edge takes its own value for the neighbour that it lacks.
+    /// The plate is insulated: at its edge, a cell stands in for its own missing neighbour.
     #[inline(always)]
     fn advance(&self, block: Block, old: SymSlice<f32>, new: SymSlice<f32>, row: usize) {
         let insulated_above = row == 1 && self.above().is_none();
@@ -180,7 +175,7 @@ impl Plate<'_> {
     }
 }
 
-/// Brings the bands of all PEs together in `whole` of PE 0, which waits for them. `arrived` is 0 at the launch.
+/// Gathers the bands of all PEs in `whole` on PE 0, which waits for them. `arrived` must be 0 at the launch.
 #[kernel]
 pub fn collect(
     ctx: &Ctx,

@@ -1,4 +1,4 @@
-//! Transposes a matrix. Each PE has a band of its rows.
+//! Transposes a matrix whose rows are distributed over the PEs.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -47,7 +47,7 @@ fn app(pe: &Pe, n: usize) -> Result<()> {
     let (me, n_pes) = (pe.my_pe(), pe.n_pes());
     let band = bands(n, me, n_pes);
 
-    // A symmetric object has the same size on all PEs: enough for the tallest band.
+    // A symmetric object has the same size on all PEs, so it must fit the tallest band.
     let most = n * n.div_ceil(n_pes as usize);
     let own = band.rows * n;
     let (matrix, result) = (pe.alloc::<u32>(most)?, pe.alloc::<u32>(most)?);
@@ -74,7 +74,7 @@ fn app(pe: &Pe, n: usize) -> Result<()> {
         return Err(format!("element ({row}, {column}) is {found:#010x}, not {wanted:#010x}").into());
     }
 
-    // All PEs have verified theirs.
+    // Keep the memory alive until all PEs have verified their bands.
     pe.host_sync()?;
     if me == 0 {
         println!(

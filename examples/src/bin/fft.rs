@@ -1,4 +1,4 @@
-//! Transforms a cube of complex numbers, distributed over the PEs by planes, to its frequencies and back.
+//! Transforms a cube of complex numbers, distributed over the PEs by planes, and transforms it back.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use rushmem_device::{Signal, Sym, SymSlice};
 use rushmem_example_kernels::{Complex, FftPass, bands, fft_lines, fft_post, fft_store};
 use rushmem_examples::{JobArgs, Result, exit_code, median, n_pes, need_heap, pattern};
 
-/// Side of the largest cube that the program also transforms serially, to compare the frequencies.
+/// Side of the largest cube whose frequencies the program verifies against a serial transform.
 const LARGEST_SERIAL: usize = 64;
 
-/// Largest error of a number, as a part of the typical size of the numbers.
+/// Maximum error, relative to the typical magnitude of the numbers.
 const TOLERANCE: f64 = 1e-5;
 
 /// Transforms a cube of complex numbers in three dimensions and back, and verifies every number.
@@ -91,34 +91,34 @@ fn app(pe: &Pe, log2_n: u32, iterations: u32) -> Result<()> {
     Ok(())
 }
 
-/// The seconds of all steps of a kind, each until all PEs have ended it.
+/// Durations of all steps of one kind, in seconds. A step lasts until the slowest PE has finished it.
 #[derive(Default)]
 struct Seconds {
     ffts: f64,
     transposes: f64,
 }
 
-/// The planes of a PE.
+/// This PE's planes.
 struct Cube<'a> {
     pe: &'a Pe,
     stream: Stream<'a>,
     log2_n: u32,
     n: usize,
-    /// `[z of this PE][y][x]`
+    /// Layout `[z of this PE][y][x]`.
     data: SymSlice<u64>,
-    /// `[y of this PE][z][x]`
+    /// Layout `[y of this PE][z][x]`.
     transposed: SymSlice<u64>,
     twiddles: SymSlice<u64>,
     arrived: Sym<Signal>,
-    /// Number of transposes.
+    /// Number of transposes so far.
     round: u64,
 }
 
 impl<'a> Cube<'a> {
-    /// Allocates the memory and writes the table of twiddles. Collective.
+    /// Allocates the memory and fills in the table of twiddles. Collective.
     fn new(pe: &'a Pe, log2_n: u32) -> Result<Self> {
         let n = 1usize << log2_n;
-        // A symmetric object has the same size on all PEs.
+        // A symmetric object has the same size on all PEs, so it must fit the thickest slab.
         let most = n * n * n.div_ceil(pe.n_pes() as usize);
         let (data, transposed) = (pe.alloc(most)?, pe.alloc(most)?);
         let (twiddles, arrived) = (pe.alloc(n / 2)?, pe.alloc_one()?);
@@ -127,25 +127,24 @@ impl<'a> Cube<'a> {
         Ok(Self { pe, stream: pe.stream()?, log2_n, n, data, transposed, twiddles, arrived, round: 0 })
     }
 
-    /// Returns the planes of this PE, before and after a transpose.
     fn planes(&self) -> Range<usize> {
         let band = bands(self.n, self.pe.my_pe(), self.pe.n_pes());
         band.first..band.first + band.rows
     }
 
-    /// Returns the indices of the numbers of this PE.
+    /// Returns the range of this PE's numbers within the whole cube.
     fn numbers(&self) -> Range<usize> {
         let planes = self.planes();
         planes.start * self.n * self.n..planes.end * self.n * self.n
     }
 
-    /// Writes the numbers of this PE.
     fn write(&self, iteration: u32) -> Result<()> {
         let words: Vec<u64> = self.numbers().map(|i| word(number(iteration, i))).collect();
         Ok(self.pe.write(self.data.slice(0..words.len()), &words)?)
     }
 
-    /// Clears `data`: the inverse transpose writes the values that are there, so a missing one would not be found.
+    /// Clears `data`. The inverse transform would otherwise find its expected result already there, and a missing store
+    /// would go unnoticed.
     fn clear(&self) -> Result<()> {
         Ok(self.pe.write(self.data, &vec![0; self.data.len()])?)
     }
@@ -159,7 +158,7 @@ impl<'a> Cube<'a> {
         Ok(())
     }
 
-    /// Transforms frequencies in `transposed` back to `data`. Collective.
+    /// Transforms the frequencies in `transposed` back to `data`. Collective.
     fn inverse(&mut self, times: &mut Seconds) -> Result<()> {
         let pass = FftPass { inverse: 1, ..self.pass() };
         times.ffts += self.ffts(self.transposed, &[FftPass { columns: 1, ..pass }])?;
@@ -168,20 +167,20 @@ impl<'a> Cube<'a> {
         Ok(())
     }
 
-    /// Returns a pass along the rows.
     fn pass(&self) -> FftPass {
         FftPass { log2_n: self.log2_n, planes: self.planes().len() as u32, columns: 0, inverse: 0 }
     }
 
-    /// Returns the grid of kernels with these bytes of shared memory, and as many threads in a block on a GPU.
+    /// Returns a launch configuration with `shared_bytes` of shared memory, and `gpu_threads` threads per block on a
+    /// GPU.
     fn grid(&self, gpu_threads: u32, shared_bytes: u32) -> LaunchConfig {
         let grid = self.pe.grid();
-        // A GPU needs many loads in flight.
+        // A GPU needs many loads in flight to hide memory latency.
         let threads = if self.pe.is_gpu() { gpu_threads } else { grid.threads() };
         grid.with_threads(threads).with_shared_bytes(shared_bytes)
     }
 
-    /// Transforms lines of all planes in place. Returns the seconds. Collective.
+    /// Transforms lines of all planes in place, and returns the time in seconds. Collective.
     fn ffts(&self, data: SymSlice<u64>, passes: &[FftPass]) -> Result<f64> {
         self.seconds(|| {
             for &pass in passes {
@@ -192,7 +191,7 @@ impl<'a> Cube<'a> {
         })
     }
 
-    /// Transposes all planes. Returns the seconds. Collective.
+    /// Transposes all planes, and returns the time in seconds. Collective.
     fn transpose(&mut self, to: SymSlice<u64>, from: SymSlice<u64>) -> Result<f64> {
         self.round += 1;
         let one_block = LaunchConfig::new(1, 128);
@@ -203,7 +202,7 @@ impl<'a> Cube<'a> {
         })
     }
 
-    /// Returns the seconds of a step, until all PEs have ended it. Collective.
+    /// Runs a step, and returns the seconds until the slowest PE has finished it. Collective.
     fn seconds(&self, step: impl FnOnce() -> Result<()>) -> Result<f64> {
         self.pe.host_sync()?;
         let start = Instant::now();
@@ -212,7 +211,7 @@ impl<'a> Cube<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Compares the numbers of this PE. `step` names the step that computed them. Collective.
+    /// Compares this PE's numbers with `wanted`. `step` names the step that computed them. Collective.
     fn verify(&self, step: &str, data: SymSlice<u64>, wanted: &[Number]) -> Result<()> {
         let typical =
             (wanted.iter().map(|&(re, im)| re * re + im * im).sum::<f64>() / wanted.len() as f64).sqrt();
@@ -231,20 +230,20 @@ impl<'a> Cube<'a> {
                 .into());
             }
         }
-        // All PEs have verified theirs.
+        // Keep the memory alive until all PEs have verified their numbers.
         Ok(self.pe.host_sync()?)
     }
 }
 
-/// A complex number of the serial computation.
+/// Real and imaginary part, in the serial computation.
 type Number = (f64, f64);
 
-/// Returns the word of a number in the memory of a PE.
+/// Converts a number to the word that represents it in symmetric memory.
 fn word((re, im): Number) -> u64 {
     Complex { re: re as f32, im: im as f32 }.word()
 }
 
-/// Returns number `i` of the cube of an iteration, with both parts from -1 to 1.
+/// Returns element `i` of the cube for an iteration. Both parts are in -1..1.
 fn number(iteration: u32, i: usize) -> Number {
     let part = |seed| f64::from(pattern(seed, i as u64) as i32) / f64::from(1u32 << 31);
     let seed = 2 * u64::from(iteration);
@@ -257,7 +256,7 @@ fn unit(k: usize, n: usize) -> Number {
     (cosine, sine)
 }
 
-/// Returns the frequencies of a cube for some values of `y`, as `[y][z][x]`, by a serial computation.
+/// Computes the frequencies of some planes serially, in the layout `[y][z][x]`.
 fn frequencies(n: usize, iteration: u32, planes: Range<usize>) -> Vec<Number> {
     let mut cube: Vec<Number> = (0..n * n * n).map(|i| number(iteration, i)).collect();
     for stride in [1, n, n * n] {
@@ -272,7 +271,7 @@ fn frequencies(n: usize, iteration: u32, planes: Range<usize>) -> Vec<Number> {
     rows.flat_map(|row| cube[row..row + n].iter().copied()).collect()
 }
 
-/// Returns the transform of a line, from the transforms of its even and of its odd numbers.
+/// Transforms a line recursively (radix 2, decimation in time).
 fn transform(line: &[Number]) -> Vec<Number> {
     let n = line.len();
     if n == 1 {

@@ -53,11 +53,11 @@ fn app(pe: &Pe, words: u64, updates: u64) -> Result<()> {
     pe.host_sync()?;
     let start = Instant::now();
     pe.run(pe.grid(), update(part, words, cut(me), cut(me + 1) - cut(me)))?;
-    // All updates are complete when all PEs have completed theirs.
+    // A PE's `quiet` covers its own updates only. After the barrier the updates of all PEs are complete.
     pe.host_sync()?;
     let took = start.elapsed().as_secs_f64();
 
-    // Apply all updates to this PE's part, one after another.
+    // Replay all updates of this PE's part serially.
     let mut x = number(0);
     for _ in 0..updates {
         if let Some(word) = wanted.get_mut((x & (words - 1)).wrapping_sub(first_word) as usize) {
@@ -71,7 +71,7 @@ fn app(pe: &Pe, words: u64, updates: u64) -> Result<()> {
         return Err(format!("{wrong} of the {} words of PE {me} are wrong", part.len()).into());
     }
 
-    // All PEs have verified theirs.
+    // Keep the memory alive until all PEs have verified their parts.
     pe.host_sync()?;
     if me == 0 {
         println!(

@@ -10,7 +10,7 @@ use rushmem_device::Signal;
 use rushmem_example_kernels::ring;
 use rushmem_examples::{JobArgs, Result, exit_code, need_heap, pattern};
 
-/// Sends an array once round the ring of PEs, step by step, and verifies it.
+/// Sends an array around the ring of PEs, step by step, and verifies it.
 #[derive(Parser)]
 #[command(name = "ring")]
 struct Args {
@@ -42,7 +42,8 @@ fn app(pe: &Pe, count: usize) -> Result<()> {
     let array_of = |pe: u32| -> Vec<u32> { (0..count).map(|i| pattern(pe.into(), i as u64)).collect() };
     pe.write(arrays[0], &array_of(me))?;
 
-    // Each PE sends in one step the array that it received in the step before. After `n_pes` steps it has its own back.
+    // In each step a PE sends the array that it received in the previous step. After `n_pes` steps its own array has
+    // returned.
     let mut took = Duration::ZERO;
     for step in 0..n_pes as usize {
         let (src, dst) = (arrays[step % 2], arrays[(step + 1) % 2]);
@@ -62,7 +63,7 @@ fn app(pe: &Pe, count: usize) -> Result<()> {
         }
     }
 
-    // Wait until all PEs have verified their arrays.
+    // Keep the memory alive until all PEs have verified their arrays.
     pe.host_sync()?;
     if me == 0 {
         println!(

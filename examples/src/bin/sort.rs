@@ -1,4 +1,4 @@
-//! Sorts integers that are distributed over the PEs, like ISx.
+//! Sorts distributed integers, like ISx.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -35,12 +35,12 @@ impl Args {
         1 << self.log2_keys
     }
 
-    /// Returns the number of keys that a PE has room for. The default is at least eight standard deviations above the mean.
+    /// Returns the capacity of a PE, in keys. The default is at least eight standard deviations above the mean.
     fn capacity(&self) -> usize {
         self.capacity.map_or(self.keys() + self.keys() / 4 + 64, |keys| keys as usize)
     }
 
-    /// Returns the elements of the outbox, which is also the spare memory of the sort.
+    /// Returns the length of the outbox. It also serves as the spare memory of the local sort.
     fn outbox(&self) -> usize {
         self.keys().max(self.capacity())
     }
@@ -106,13 +106,13 @@ fn app(pe: &Pe, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the keys that a PE begins with.
+/// Returns the initial keys of PE `of_pe`.
 fn keys(pe: &Pe, args: &Args, iteration: u32, of_pe: u32) -> impl Iterator<Item = u32> + use<> {
     let seed = u64::from(iteration) * u64::from(pe.n_pes()) + u64::from(of_pe);
     (0..args.keys() as u64).map(move |i| pattern(seed, i))
 }
 
-/// The seconds of the steps, each until all PEs have ended it.
+/// Duration of each step in seconds. A step lasts until the slowest PE has finished it.
 struct Seconds {
     exchange: f64,
     sort: f64,
@@ -135,7 +135,7 @@ fn sort(pe: &Pe, buffers: &SortBuffers) -> Result<Seconds> {
     Ok(Seconds { exchange, sort: start.elapsed().as_secs_f64() })
 }
 
-/// Returns the number of keys that this PE owns. Fails on all PEs if a PE has no room for its keys. Collective.
+/// Returns the number of keys that this PE owns. Fails on all PEs if any PE has insufficient capacity. Collective.
 fn owned_keys(pe: &Pe, buffers: &SortBuffers) -> Result<usize> {
     let (found, capacity) = (pe.read(buffers.reserved.as_slice())?[0] % ONE_PE, buffers.inbox.len() as u64);
     let all = pe.allgather(&found.to_le_bytes())?;
@@ -149,7 +149,7 @@ fn owned_keys(pe: &Pe, buffers: &SortBuffers) -> Result<usize> {
     }
 }
 
-/// Compares the keys of this PE with a serial sort of all keys in its range. Collective.
+/// Compares this PE's keys with a serial sort of all keys in its range. Collective.
 fn verify(pe: &Pe, args: &Args, buffers: &SortBuffers, iteration: u32) -> Result<()> {
     let owned = owned_keys(pe, buffers)?;
     let all = (0..pe.n_pes()).flat_map(|of_pe| keys(pe, args, iteration, of_pe));
@@ -163,6 +163,6 @@ fn verify(pe: &Pe, args: &Args, buffers: &SortBuffers, iteration: u32) -> Result
         let (found, wanted) = (found[i], wanted[i]);
         return Err(format!("key {i} of PE {} is {found:#010x}, not {wanted:#010x}", pe.my_pe()).into());
     }
-    // All PEs have verified theirs.
+    // Keep the memory alive until all PEs have verified their keys.
     Ok(pe.host_sync()?)
 }

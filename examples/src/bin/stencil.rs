@@ -1,4 +1,4 @@
-//! Heat spreads in a picture.
+//! Simulates heat that spreads in a picture.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use rushmem_device::{Signal, SymSlice};
 use rushmem_example_kernels::{bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
 
-/// Steps of one kernel launch: the bar moves in between.
+/// Steps of one kernel launch. The progress bar advances between launches.
 const STEPS_PER_LAUNCH: u64 = 50;
 
-/// Largest difference from the serial reference; values are from 0 to 1.
+/// Maximum deviation from the serial reference. Values range from 0 to 1.
 const TOLERANCE: f32 = 1e-4;
 
 /// Simulates heat that spreads in a picture, and compares the result with a serial computation.
@@ -64,7 +64,6 @@ fn start(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The result at PE 0.
 struct Heated {
     values: Vec<f32>,
     report: String,
@@ -92,7 +91,7 @@ fn app(pe: &Pe, image: &Image, steps: u64) -> Result<Option<Heated>> {
     Ok(Some(Heated { values, report }))
 }
 
-/// One PE's part of the plate.
+/// This PE's part of the plate.
 struct Plate<'a> {
     pe: &'a Pe,
     image: &'a Image,
@@ -104,12 +103,12 @@ struct Plate<'a> {
 }
 
 impl<'a> Plate<'a> {
-    /// Allocates the buffers, and fills the first with this PE's band of the picture and the rows around it.
+    /// Allocates the buffers, and fills the first one with this PE's band of the picture and the adjacent rows.
     fn new(pe: &'a Pe, image: &'a Image) -> Result<Self> {
         let (me, n_pes) = (pe.my_pe(), pe.n_pes() as usize);
         let row = image.row();
 
-        // A symmetric object has the same size on all PEs: enough for the tallest band.
+        // A symmetric object has the same size on all PEs, so it must fit the tallest band.
         let tallest = image.height.div_ceil(n_pes) + 2;
         let buffers = [pe.alloc(tallest * row)?, pe.alloc(tallest * row)?];
         let whole = pe.alloc(image.height * row)?;
@@ -122,13 +121,13 @@ impl<'a> Plate<'a> {
         let part = at * row..(at + end - first) * row;
         pe.write(buffers[0].slice(part), &image.values[first * row..end * row])?;
 
-        // A block with no row of its own would have nothing to do.
+        // More blocks than rows would leave blocks without a row, which the kernel does not support.
         let grid = pe.grid();
         let blocks = grid.blocks().min((image.height / n_pes) as u32);
         Ok(Self { pe, image, buffers, whole, halos, arrived, grid: grid.with_blocks(blocks) })
     }
 
-    /// Runs the steps; returns the time they took.
+    /// Runs the steps and returns their duration.
     fn spread(&self, steps: u64) -> Result<Duration> {
         let pe = self.pe;
         pe.host_sync()?;
@@ -149,7 +148,7 @@ impl<'a> Plate<'a> {
         Ok(progress.map_or(Duration::ZERO, |progress| progress.end()))
     }
 
-    /// Collects the whole plate after `steps` steps, and returns it at PE 0.
+    /// Gathers the whole plate after `steps` steps. Returns it on PE 0.
     fn collect(&self, steps: u64) -> Result<Option<Vec<f32>>> {
         let newest = self.buffers[(steps % 2) as usize];
         let (row, height, _) = self.shape();
@@ -157,7 +156,7 @@ impl<'a> Plate<'a> {
         Ok(if self.pe.my_pe() == 0 { Some(self.pe.read(self.whole)?) } else { None })
     }
 
-    /// Returns the values in a row, the number of rows, and the values in a pixel.
+    /// Returns the width in values, the height in rows, and the number of channels.
     fn shape(&self) -> (u64, u64, u64) {
         (self.image.row() as u64, self.image.height as u64, self.image.channels as u64)
     }
@@ -191,7 +190,7 @@ fn serial(image: &Image, steps: u64) -> Vec<f32> {
     old
 }
 
-/// Returns the largest difference. A NaN counts as an infinite difference.
+/// Returns the largest absolute difference. A NaN counts as an infinite difference.
 fn largest_difference(found: &[f32], wanted: &[f32]) -> f32 {
     let differences = found.iter().zip(wanted).map(|(f, w)| (f - w).abs());
     differences.fold(0.0, |most, d| if d.is_nan() { f32::INFINITY } else { most.max(d) })
@@ -212,7 +211,7 @@ mod tests {
         let image = Image { width: 7, height: 5, channels: 2, values };
         let after = serial(&image, 2000);
         assert!((mean(&image.values) - mean(&after)).abs() < 1e-5);
-        // Each channel by itself has become even.
+        // Heat does not cross channels, so each channel levels out independently.
         for channel in 0..2 {
             let of = |v: &[f32]| -> Vec<f32> { v.iter().skip(channel).step_by(2).copied().collect() };
             let level = mean(&of(&image.values)) as f32;

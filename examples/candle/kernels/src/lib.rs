@@ -6,7 +6,7 @@ use rushmem_device::prelude::*;
 
 /// Puts `tensor` into `inbox` of the next PE, signals it, and waits for the tensor of the previous PE.
 ///
-/// The blocks share the elements. `arrived` counts those that have arrived.
+/// All blocks of the grid share the copy, and each signals its own part; `arrived` counts elements.
 #[kernel]
 pub fn pass_on(ctx: &Ctx, inbox: SymSlice<f32>, tensor: SymSlice<f32>, arrived: Sym<Signal>) -> Result {
     let (block, next) = (Block::current(), ctx.pe_after(1));

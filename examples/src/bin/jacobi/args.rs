@@ -1,4 +1,4 @@
-//! The options, and the sizes that follow from them.
+//! Command-line options, and the sizes derived from them.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::dims::balanced;
 
 /// Computes how heat spreads on a regular grid in three or two dimensions, and verifies the result.
 ///
-/// Each PE has a block of as many cells, so that more PEs have a larger grid: weak scaling.
+/// The size of a PE's block is fixed, so more PEs compute a larger grid: weak scaling.
 #[derive(Parser)]
 #[command(name = "jacobi")]
 pub(crate) struct Args {
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the shape of each run in a job with `n_pes` PEs.
+    /// Returns the shape of each run in a job of `n_pes` PEs.
     pub(crate) fn shapes(&self, n_pes: u32) -> Result<Vec<JacobiShape>> {
         let cells = self.cells()?;
         let shape = |pes| JacobiShape { pes, cells, is_flat: self.two_d };
@@ -81,7 +81,6 @@ impl Args {
         Ok(self.scaling.iter().map(|&n| shape(balanced(n, self.two_d))).collect())
     }
 
-    /// Returns the grid of all PEs.
     fn grid_of_pes(&self, n_pes: u32) -> Result<Extent> {
         let found = balanced(n_pes, self.two_d);
         let dims = match (&self.dims[..], self.two_d) {
@@ -102,7 +101,6 @@ impl Args {
         Ok(dims)
     }
 
-    /// Returns the cells of a PE.
     fn cells(&self) -> Result<Extent> {
         let cells = match (&self.size[..], self.two_d) {
             (&[n], true) => Extent { x: n, y: n, z: 1 },
@@ -111,7 +109,7 @@ impl Args {
             (&[x, y, z], false) => Extent { x, y, z },
             (numbers, is_flat) => return Err(wrong_count("--size", numbers, is_flat).into()),
         };
-        // Kernels number cells in 32 bits, also the cells of all halos.
+        // Kernels index cells with 32 bits, including the cells of all halos.
         let count = u128::from(cells.x) * u128::from(cells.y) * u128::from(cells.z);
         if count > 1 << 29 {
             return Err(
@@ -121,7 +119,7 @@ impl Args {
         Ok(cells)
     }
 
-    /// Makes the symmetric heap large enough. All shapes need as much.
+    /// Raises the size of the symmetric heap as needed. All shapes need the same amount.
     pub(crate) fn need_heap(&self, config: &mut Config) -> Result<()> {
         let pes = Extent { x: 1, y: 1, z: 1 };
         let shape = JacobiShape { pes, cells: self.cells()?, is_flat: self.two_d };
@@ -131,12 +129,12 @@ impl Args {
     }
 }
 
-/// Returns the numbers of the dimensions that there are.
+/// Returns the components of the axes in use.
 pub(crate) fn axes(extent: Extent, is_flat: bool) -> Vec<u32> {
     if is_flat { vec![extent.x, extent.y] } else { vec![extent.x, extent.y, extent.z] }
 }
 
-/// Returns the numbers as the options take them.
+/// Formats numbers as the options accept them.
 fn listed(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! CPU time of the processes of a job.
+//! CPU time used by the processes of a job.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,17 +6,16 @@ use std::fs;
 use rushmem::Pe;
 use rushmem_examples::Result;
 
-/// Ticks of `/proc/self/stat` in a second. Linux always reports in this unit on x86-64.
+/// Ticks of `/proc/self/stat` per second (`USER_HZ`), which is always 100 on x86-64.
 const TICKS: f64 = 100.0;
 
-/// Returns the name of this PE's host.
 pub(crate) fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// Returns the CPU seconds that all processes of the job have used so far, on all cores. Collective.
+/// Returns the CPU seconds that all processes of the job have used so far, over all cores. Collective.
 pub(crate) fn seconds(pe: &Pe) -> Result<f64> {
-    // PEs that are threads belong to one process, which counts once.
+    // Several PEs may be threads of one process, which must be counted once.
     let process = format!("{} {}", host(), std::process::id());
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let mine = format!("{process}\n{}", ticks(&stat).unwrap_or(0));
@@ -30,9 +29,9 @@ pub(crate) fn seconds(pe: &Pe) -> Result<f64> {
     Ok(processes.values().sum::<u64>() as f64 / TICKS)
 }
 
-/// Returns the ticks of user and system time.
+/// Returns the user plus system time from a line of `/proc/*/stat`, in ticks.
 fn ticks(stat: &str) -> Option<u64> {
-    // The name of the program may have spaces and parentheses.
+    // The program name is in parentheses and may itself contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11).map(str::parse::<u64>);
     Some(times.next()?.ok()? + times.next()?.ok()?)

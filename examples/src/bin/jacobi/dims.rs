@@ -1,10 +1,10 @@
-//! Grids of PEs.
+//! Factorisation of a number of PEs into a grid.
 
 use rushmem_example_kernels::Extent;
 
-/// Returns the most cubic grid of `n` PEs, or the most square one if it is flat: MPI's `MPI_Dims_create`.
+/// Returns the most cubic grid of `n` PEs, or the most square one if flat, like `MPI_Dims_create`.
 ///
-/// The numbers grow from x to z, because faces along z are contiguous in memory.
+/// The extents ascend from x to z, because faces perpendicular to z are contiguous in memory.
 pub(crate) fn balanced(n: u32, is_flat: bool) -> Extent {
     let divisors = |n: u32| (1..=n).filter(move |d| n.is_multiple_of(*d));
     let grids = divisors(n).flat_map(|x| divisors(n / x).map(move |y| Extent { x, y, z: n / x / y }));

@@ -1,4 +1,4 @@
-//! The memory of a PE: its block, its halos, and the check of the result.
+//! A PE's block and halos, and the verification of the result.
 
 use rushmem::{Error, Pe, Stream};
 use rushmem_device::SymSlice;
@@ -7,7 +7,6 @@ use rushmem_examples::{Result, largest};
 
 use crate::reference::Reference;
 
-/// The block and the halos of a PE.
 pub(crate) struct Field<'a> {
     pub(crate) pe: &'a Pe,
     pub(crate) reference: Reference,
@@ -15,7 +14,7 @@ pub(crate) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Allocates the memory, and writes the initial temperatures of the block and its halos. Collective.
+    /// Allocates the memory and fills in the initial temperatures of the block and its halos. Collective.
     pub(crate) fn new(pe: &'a Pe, shape: JacobiShape, reference: Reference) -> Result<Self> {
         let (cells, halo_cells) = (shape.cells.count(), shape.halo_cells() as usize);
         let state = Jacobi {
@@ -35,7 +34,7 @@ impl<'a> Field<'a> {
         Ok(field)
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     pub(crate) fn end(self) -> Result<()> {
         let Jacobi { even, odd, halos, outbox, received, generation, .. } = self.state;
         for object in [even, odd, halos, outbox] {
@@ -45,12 +44,12 @@ impl<'a> Field<'a> {
         Ok(self.pe.free(generation.as_slice())?)
     }
 
-    /// Returns whether this PE has a block.
+    /// Whether this PE has a block. PEs beyond the grid only synchronise.
     pub(crate) fn takes_part(&self) -> bool {
         (self.pe.my_pe() as usize) < self.state.shape.pes.count()
     }
 
-    /// Writes the initial temperatures: generation 0 is even, and has the first set of halos.
+    /// Writes the initial temperatures. Generation 0 is even and uses the first set of halos.
     fn fill(&self) -> Result<()> {
         let (shape, me) = (self.state.shape, self.pe.my_pe());
         let initial = |pe, at| self.reference.initial(self.reference.global(pe, at));
@@ -71,7 +70,7 @@ impl<'a> Field<'a> {
         stream.launch(self.pe.grid(), jacobi(self.state, steps))
     }
 
-    /// Verifies the newest generation, after `steps` steps. Returns the largest error on any PE. Collective.
+    /// Verifies the newest generation, which is number `steps`. Returns the largest error over all PEs. Collective.
     pub(crate) fn verify(&self, steps: u64) -> Result<f64> {
         let newest = if steps.is_multiple_of(2) { self.state.even } else { self.state.odd };
         let error = if self.reference.is_exact() {
@@ -87,7 +86,7 @@ impl<'a> Field<'a> {
         largest(self.pe, error)
     }
 
-    /// Compares the blocks of all PEs with the serial reference.
+    /// Compares the blocks of all PEs with the serial reference, on PE 0.
     fn verify_all(&self, newest: SymSlice<f32>) -> Result<()> {
         let (shape, whole) = (self.state.shape, self.reference.whole());
         let wanted = self.reference.serial();

@@ -1,4 +1,4 @@
-//! The run of one shape: its steps, their time, and their verification.
+//! Runs one shape: its steps, their timing and their verification.
 
 use std::time::Instant;
 
@@ -11,23 +11,23 @@ use crate::cpu;
 use crate::field::Field;
 use crate::reference::Reference;
 
-/// The result of a run.
 pub(crate) struct Timing {
     /// Median time of a step on the slowest PE.
     pub(crate) seconds: f64,
-    /// CPU time of a step in all processes together.
+    /// CPU time of a step, over all processes.
     pub(crate) cpu: f64,
     /// Number of verified steps.
     pub(crate) steps: u64,
-    /// The largest error, and the largest allowed one. There is none if all bits are equal.
+    /// The largest error and the tolerance, or `None` if the result matched the serial reference bit for bit.
     pub(crate) error: Option<(f64, f64)>,
-    /// The routes of this PE to its neighbours.
+    /// How this PE reaches its neighbours.
     pub(crate) routes: &'static str,
 }
 
-/// Runs all repetitions on the PEs of `shape`, and verifies the result. Other PEs only meet them. Collective.
+/// Runs all repetitions on the PEs of `shape` and verifies the result. Other PEs only take part in synchronisation.
+/// Collective.
 pub(crate) fn run(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Timing> {
-    // The first repetition warms up.
+    // One more repetition than requested, as a warm-up.
     let steps = args.steps * (u64::from(args.repetitions) + 1);
     let field = Field::new(pe, shape, Reference::new(shape, steps, args.analytic))?;
     let stream = pe.stream()?;
@@ -44,7 +44,8 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Timing> {
         if repetition == 1 {
             cpu_begin = cpu::seconds(pe)?;
         }
-        // A PE that makes its graph waits for the kernels of the others. So all have made theirs before one begins.
+        // Creating a graph waits for running kernels, which may themselves wait for this PE. So no PE launches before
+        // all have created their graphs.
         pe.host_sync()?;
         let start = Instant::now();
         if field.takes_part() {
@@ -64,7 +65,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Timing> {
     Ok(Timing { seconds, cpu, steps, error, routes: routes(pe, shape) })
 }
 
-/// Queues the steps of a repetition: graphs, and the rest as kernels.
+/// Queues the steps of one repetition: whole graphs, then single kernels for the remainder.
 fn queue(field: &Field, stream: &Stream, args: &Args, graph: Option<&Graph>) -> Result<()> {
     let mut left = args.steps;
     if let Some(graph) = graph {
@@ -82,7 +83,7 @@ fn queue(field: &Field, stream: &Stream, args: &Args, graph: Option<&Graph>) -> 
     Ok(())
 }
 
-/// Returns how kernels of this PE reach its neighbours.
+/// Describes how kernels of this PE reach its neighbours.
 fn routes(pe: &Pe, shape: JacobiShape) -> &'static str {
     let is_neighbour =
         |other: u32| (0..shape.sides()).any(|side| shape.neighbour(pe.my_pe(), side) == Some(other));

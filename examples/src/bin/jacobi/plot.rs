@@ -1,22 +1,22 @@
-//! An SVG picture of weak scaling: the device time of a step, and the parallel efficiency.
+//! An SVG plot of weak scaling: device time per step, and parallel efficiency.
 
 use std::fmt::Write;
 
 use crate::point::{Device, Point};
 
-/// Size of a panel in pixels, with its margins.
+/// Size of a panel in pixels, including its margins.
 const PANEL: (f64, f64) = (440.0, 300.0);
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 52.0;
-/// Height of the lines of text above the panels.
+/// Height of the text above the panels, in pixels.
 const HEAD: f64 = 52.0;
 
 const MEASURED: &str = "#0072b2";
 const IDEAL: &str = "#999999";
 
-/// A curve: its colour, and a value for each number of PEs.
+/// A curve, with one value for each number of PEs.
 struct Curve<'a> {
     name: &'a str,
     colour: &'a str,
@@ -47,7 +47,7 @@ pub(crate) fn svg(title: &str, device: &Device, points: &[Point]) -> String {
     svg + "</svg>\n"
 }
 
-/// Says how many PEs share a device, and what that means.
+/// Returns a note on how many PEs share a device, and how that affects the times.
 fn note(device: &Device) -> String {
     match device {
         Device { is_gpu: false, sharers } => format!(
@@ -60,7 +60,7 @@ fn note(device: &Device) -> String {
     }
 }
 
-/// Draws the curves above the numbers of PEs, which are at equal distances.
+/// Draws the curves of one panel. The numbers of PEs are spaced evenly along x.
 fn panel(svg: &mut String, left: f64, title: &str, pes: &[usize], curves: &[Curve]) {
     let (x0, x1) = (left + LEFT, left + PANEL.0 - RIGHT);
     let (y0, y1) = (HEAD + PANEL.1 - BOTTOM, HEAD + TOP);
@@ -97,7 +97,7 @@ fn panel(svg: &mut String, left: f64, title: &str, pes: &[usize], curves: &[Curv
     }
 }
 
-/// Returns a round distance of at most six ticks up to `highest`.
+/// Returns a round tick spacing that yields at most six ticks up to `highest`.
 fn round_step(highest: f64) -> f64 {
     let least = highest.max(f64::MIN_POSITIVE) / 6.0;
     let decade = 10f64.powf(least.log10().floor());

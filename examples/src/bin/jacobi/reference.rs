@@ -1,36 +1,34 @@
-//! The initial temperatures, and the two ways to know the temperatures after some steps.
+//! The initial temperatures, and two references for the result: serial and analytic.
 
 use std::f64::consts::PI;
 
 use rushmem_example_kernels::{Extent, JACOBI_ALPHA, JacobiShape, jacobi_relax};
 use rushmem_examples::{Result, pattern};
 
-/// Cell updates that PE 0 may repeat serially. Larger runs are compared with the analytic solution.
+/// Maximum number of cell updates that PE 0 repeats serially. Larger runs are compared with the analytic solution.
 const MAX_UPDATES: u128 = 1 << 28;
 
-/// Largest error of rounding in a step. All terms of a step together are below 32, and are rounded to 24 bits. JACOBI_ALPHA
-/// makes the error smaller by 8. A step makes the errors of earlier steps no larger.
+/// Bound on the rounding error of a step. The sum of all terms of a step is below 32 and is rounded to 24 bits;
+/// `JACOBI_ALPHA` reduces that error by a factor of 8. A step never amplifies the errors of earlier steps.
 const ERROR_PER_STEP: f64 = 4.0 / (1 << 24) as f64;
 
-/// The whole grid, with its initial temperatures.
 pub(crate) struct Reference {
-    /// The cells of all PEs.
     whole: Extent,
     shape: JacobiShape,
     steps: u64,
     content: Content,
 }
 
-/// The initial temperatures.
 enum Content {
-    /// Pseudo-random numbers. The serial reference computes the same steps.
+    /// Pseudo-random temperatures, verified against the serial reference.
     Random,
-    /// A product of sines, which keeps its form: each step multiplies it by `decay`.
+    /// A product of sines, an eigenmode of the iteration: each step multiplies it by `decay`.
     Mode { sines: [Vec<f64>; 3], decay: f64 },
 }
 
 impl Reference {
-    /// Returns the reference of a run of `steps` steps in all: the serial one, unless it is too long or not wanted.
+    /// Returns the reference for a run of `steps` steps. It is the serial one, unless that would take too long or
+    /// `is_analytic` is set.
     pub(crate) fn new(shape: JacobiShape, steps: u64, is_analytic: bool) -> Self {
         let (pes, cells) = (shape.pes, shape.cells);
         let whole = Extent { x: pes.x * cells.x, y: pes.y * cells.y, z: pes.z * cells.z };
@@ -42,12 +40,11 @@ impl Reference {
         Self { whole, shape, steps, content }
     }
 
-    /// Returns whether the result must be the serial reference, bit by bit.
+    /// Whether the result must match the serial reference bit for bit.
     pub(crate) fn is_exact(&self) -> bool {
         matches!(self.content, Content::Random)
     }
 
-    /// Returns the cells of all PEs.
     pub(crate) fn whole(&self) -> Extent {
         self.whole
     }
@@ -55,19 +52,19 @@ impl Reference {
     /// Returns the initial temperature of a cell of the whole grid.
     pub(crate) fn initial(&self, at: Extent) -> f32 {
         match &self.content {
-            // 24 bits are exact.
+            // 24 bits are exact in an `f32`.
             Content::Random => (pattern(11, self.whole.index(at).into()) >> 8) as f32 / (1 << 24) as f32,
             Content::Mode { sines, .. } => product(sines, at) as f32,
         }
     }
 
-    /// Returns the coordinates in the whole grid of a cell of a PE's block.
+    /// Converts the coordinates of a cell within a PE's block to those within the whole grid.
     pub(crate) fn global(&self, pe: u32, at: Extent) -> Extent {
         let (corner, cells) = (self.shape.pes.coordinates(pe), self.shape.cells);
         Extent { x: corner.x * cells.x + at.x, y: corner.y * cells.y + at.y, z: corner.z * cells.z + at.z }
     }
 
-    /// Returns the temperatures of the whole grid after all steps, computed on one thread.
+    /// Computes the temperatures of the whole grid after all steps, on one thread.
     pub(crate) fn serial(&self) -> Vec<f32> {
         let cells = || (0..self.whole.count() as u32).map(|i| self.whole.coordinates(i));
         let mut old: Vec<f32> = cells().map(|at| self.initial(at)).collect();
@@ -85,7 +82,7 @@ impl Reference {
         old
     }
 
-    /// Compares the block of a PE with the analytic solution after all steps. Returns the largest error.
+    /// Compares a PE's block with the analytic solution after all steps. Returns the largest error.
     pub(crate) fn compare(&self, pe: u32, found: &[f32]) -> Result<f64> {
         let Content::Mode { sines, decay } = &self.content else { return Ok(0.0) };
         let factor = decay.powf(self.steps as f64);
@@ -95,7 +92,7 @@ impl Reference {
             let at = self.global(pe, self.shape.cells.coordinates(i));
             let wanted = factor * product(sines, at);
             let error = (f64::from(found) - wanted).abs();
-            // A NaN is no error that a comparison finds.
+            // A NaN compares false with any tolerance, so test for it explicitly.
             if error.is_nan() || error > tolerance {
                 return Err(format!(
                     "cell {}, {}, {} of PE {pe} is {found}, but the analytic solution is {wanted}",
@@ -108,13 +105,13 @@ impl Reference {
         Ok(largest)
     }
 
-    /// Returns the largest error that rounding may cause.
+    /// Returns the maximum error that rounding can cause in all steps.
     pub(crate) fn tolerance(&self) -> f64 {
         (self.steps + 1) as f64 * ERROR_PER_STEP
     }
 }
 
-/// Returns a product of sines that has not faded away after `steps` steps, with waves as short as that allows.
+/// Returns the product of sines with the shortest waves that have not faded away after `steps` steps.
 fn mode(whole: Extent, is_flat: bool, steps: u64) -> Content {
     let alpha = f64::from(JACOBI_ALPHA);
     let lengths = [whole.x, whole.y, whole.z];

@@ -1,14 +1,14 @@
-//! The options, and the sizes that follow from them.
+//! Command-line options, and the sizes derived from them.
 
 use clap::{Parser, ValueEnum};
 use rushmem::config::Config;
 use rushmem_example_kernels::KvShape;
 use rushmem_examples::{JobArgs, Result, need_heap};
 
-/// Bytes of an element of the cache.
+/// Size of a cache element, in bytes.
 const ELEMENT: u32 = 2;
 
-/// Bytes of a chunk, in which kernels copy.
+/// Size of a chunk, the unit in which kernels copy, in bytes.
 pub(crate) const CHUNK: u32 = 16;
 
 /// Sends the KV cache of some requests from prefill PEs to decode PEs, layer by layer, and verifies every page.
@@ -48,17 +48,16 @@ pub(crate) struct Args {
     pub(crate) job: JobArgs,
 }
 
-/// A kind of memory.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryArg {
-    /// The application's own host memory, registered as a window.
+    /// The application's host memory, registered as a window.
     Registered,
-    /// The symmetric heap, on a GPU in its memory.
+    /// The symmetric heap, which is in GPU memory on a GPU.
     Symmetric,
 }
 
 impl Args {
-    /// Returns the sizes of a job with `n_pes` PEs.
+    /// Returns the dimensions for a job of `n_pes` PEs.
     pub(crate) fn shape(&self, n_pes: u32) -> Result<KvShape> {
         if n_pes < 2 {
             return Err("1 PE cannot be on both sides: use --pes 2 or more, or `rushmem run -n 2 kv`".into());
@@ -93,7 +92,7 @@ impl Args {
         let pages = u64::from(self.requests) * u64::from(self.tokens.div_ceil(self.page_tokens));
         let page_bytes = u128::from(2 * self.page_tokens * self.heads) * u128::from(head_bytes);
         let bytes = u128::from(pages) * u128::from(self.layers) * page_bytes;
-        // Kernels number the chunks of all pages in 32 bits.
+        // Kernels index the chunks of all pages with 32 bits.
         let fits = bytes / u128::from(CHUNK) < 1 << 32;
         let pages = u32::try_from(pages).ok().filter(|_| fits).ok_or_else(|| {
             format!("a cache of {bytes} bytes is larger than 64 GiB: use fewer layers, requests or tokens")
@@ -106,31 +105,33 @@ impl Args {
             head_chunks: head_bytes / CHUNK,
             rows: 2 * self.page_tokens,
             pages,
-            // Some pages belong to no request. They must stay as they are.
+            // A few pages belong to no request. The transfer must leave them untouched.
             pool_pages: pages + pages / 8 + 1,
         })
     }
 
-    /// Returns the memory of the pages: GPU memory for kernels of a GPU, unless the user chose otherwise.
+    /// Returns the memory to use for pages. Unless the user chose, kernels on a GPU get GPU memory.
     pub(crate) fn memory(&self, is_gpu: bool) -> MemoryArg {
         self.memory.unwrap_or(if is_gpu { MemoryArg::Symmetric } else { MemoryArg::Registered })
     }
 
-    /// Makes the symmetric heap large enough.
+    /// Raises the size of the symmetric heap as needed.
     pub(crate) fn need_heap(&self, config: &mut Config, shape: KvShape) {
         let n_pes = u64::from(shape.prefill + shape.decode);
         let (layers, pages) = (u64::from(shape.layers), u64::from(shape.pages));
         let words = 4 * n_pes * pages + 8 * layers * (u64::from(shape.prefill) + pages);
         let pools = match self.memory {
             Some(MemoryArg::Registered) => 0,
-            // The kind of processor is not known yet. Native memory that is not used costs nothing.
+            // Whether kernels run on a GPU is not known yet, so assume the symmetric heap. Unused native memory costs
+            // nothing.
             Some(MemoryArg::Symmetric) | None => 2 * pool_chunks(&shape) as u64 * u64::from(CHUNK),
         };
         need_heap(config, words + pools, 5);
     }
 }
 
-/// Returns the chunks of the largest pool. All PEs have as many, because a window has the same length on every PE.
+/// Returns the size of the largest pool, in chunks. Every PE allocates this much: a window has the same length on all
+/// PEs.
 pub(crate) fn pool_chunks(shape: &KvShape) -> usize {
     let page = shape.page_chunks(0).max(shape.page_chunks(shape.prefill));
     shape.layers as usize * shape.pool_pages as usize * page as usize

@@ -1,4 +1,4 @@
-//! A PE with its pool of pages, and the check of every page.
+//! A PE's pool of pages, and the verification of every page.
 
 use rushmem::{Error, LaunchConfig, Operations, Pages, Pe, Stream, Window};
 use rushmem_device::{Signal, SymSlice};
@@ -7,14 +7,13 @@ use rushmem_examples::{Result, pattern};
 
 use crate::args::{MemoryArg, pool_chunks};
 
-/// Content of a chunk that belongs to no request, or that has not arrived.
+/// Content of a chunk that belongs to no request or has not arrived yet.
 const EMPTY: u128 = u128::MAX;
 
-/// Memory for pages.
 pub(crate) enum Memory {
-    /// The application's own, registered.
+    /// Host memory of the application, registered as a window.
     Registered(Window<Pages<u128>>),
-    /// An object of the symmetric heap.
+    /// An object in the symmetric heap.
     Symmetric(SymSlice<u128>),
 }
 
@@ -27,7 +26,6 @@ impl Memory {
         })
     }
 
-    /// Returns the handle for kernels and operations.
     fn handle(&self) -> SymSlice<u128> {
         match self {
             Self::Registered(window) => window.handle(),
@@ -35,7 +33,7 @@ impl Memory {
         }
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     fn end(self, pe: &Pe) -> Result<()> {
         match self {
             Self::Registered(window) => drop(pe.unregister_symmetric(window).map_err(Error::from)?),
@@ -45,18 +43,17 @@ impl Memory {
     }
 }
 
-/// The cache of a PE.
 pub(crate) struct Cache<'a> {
     pub(crate) pe: &'a Pe,
     pub(crate) shape: KvShape,
     pool: Memory,
-    /// The target of the local copy.
+    /// Destination of the local copy.
     spare: Memory,
     transfer: KvTransfer,
     sums: SymSlice<u64>,
-    /// The tables that this PE knows.
+    /// The page tables that this PE knows, as `[PE][page]`.
     tables: Vec<u32>,
-    /// The content of the pool after a transfer.
+    /// Expected content of the pool after a transfer.
     wanted: Vec<u128>,
 }
 
@@ -80,31 +77,30 @@ impl<'a> Cache<'a> {
         Ok(cache)
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     pub(crate) fn end(self) -> Result<()> {
         self.pool.end(self.pe)?;
         self.spare.end(self.pe)
     }
 
-    /// Returns whether this is a prefill PE.
     pub(crate) fn is_prefill(&self) -> bool {
         self.pe.my_pe() < self.shape.prefill
     }
 
-    /// Returns how kernels of this PE reach the pages of another PE.
+    /// Describes how kernels of this PE reach the pages of another PE.
     pub(crate) fn route(&self, peer: u32) -> &'static str {
         if self.pe.ptr(self.pool.handle(), peer).is_some() { "p2p" } else { "NIC" }
     }
 
-    /// Returns the grid of the kernels that read or write whole layers.
+    /// Launch configuration of the kernels that read or write whole layers.
     fn grid(&self) -> LaunchConfig {
         let grid = self.pe.grid();
-        // A GPU needs many loads in flight.
+        // A GPU needs many loads in flight to hide memory latency.
         let threads = if self.pe.is_gpu() { 512 } else { grid.threads() };
         grid.with_threads(threads)
     }
 
-    /// Writes the pages of a prefill PE, and empties the pages of a decode PE. Collective.
+    /// Restores the initial content: filled pages on prefill PEs, empty ones on decode PEs. Collective.
     pub(crate) fn reset(&self) -> Result<()> {
         match self.is_prefill() {
             true => self.pe.write(self.pool.handle(), &self.wanted)?,
@@ -113,12 +109,12 @@ impl<'a> Cache<'a> {
         Ok(self.pe.host_sync()?)
     }
 
-    /// Returns the number in the pool of `pe` of page `i` of the requests.
+    /// Returns the number, within the pool of `pe`, of page `i` of the requests.
     fn number(&self, pe: u32, i: u32) -> u32 {
         self.tables[(pe * self.shape.pages + i) as usize]
     }
 
-    /// Returns the content of this PE's pool with all its pages. Each chunk of the model's cache is different.
+    /// Returns the content of this PE's pool when all pages are present. Every chunk of the model's cache is different.
     fn content(&self) -> Vec<u128> {
         const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
         let (shape, me) = (&self.shape, self.pe.my_pe());
@@ -139,7 +135,7 @@ impl<'a> Cache<'a> {
         pool
     }
 
-    /// Compares the whole pool with its content after a transfer. `how` names the transfer.
+    /// Verifies the whole pool after a transfer. `how` names the transfer in errors.
     pub(crate) fn verify_pages(&self, how: &str) -> Result<()> {
         let (shape, me) = (&self.shape, self.pe.my_pe());
         let found = self.pe.read(self.pool.handle())?;
@@ -174,9 +170,9 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Queues the transfer of all layers from a prefill PE, and nothing on a decode PE.
+    /// Queues the transfer of all layers on a prefill PE. Does nothing on a decode PE.
     ///
-    /// The posts have a stream of their own, so no store waits for the posts of the layer before.
+    /// The posts run in a separate stream, so the stores of a layer do not wait for the posts of the previous one.
     pub(crate) fn send(&self, stores: &Stream, posts: &Stream, round: u64) -> Result<()> {
         if !self.is_prefill() {
             return Ok(());
@@ -187,11 +183,11 @@ impl<'a> Cache<'a> {
             posts.follow(&stores.record()?)?;
             posts.launch(one_block, kv_post(self.transfer, layer, round))?;
         }
-        // The pages may be used for other requests after this.
+        // After this, the pages may be reused for other requests.
         Ok(posts.quiet()?)
     }
 
-    /// Queues the reads of a decode PE, a kernel for each layer, and nothing on a prefill PE.
+    /// Queues the reads of a decode PE, one kernel per layer. Does nothing on a prefill PE.
     pub(crate) fn attend(&self, stream: &Stream, round: u64) -> Result<()> {
         if self.is_prefill() {
             return Ok(());
@@ -202,7 +198,7 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Queues the same transfer as operations of the host: a put for each page and peer, strided if the widths differ.
+    /// Queues the same transfer as host operations: one put per page and peer, strided if the widths differ.
     pub(crate) fn put(&self, stream: &Stream, round: u64) -> Result<()> {
         let (shape, me, pool) = (&self.shape, self.pe.my_pe(), self.pool.handle());
         for layer in (0..shape.layers).filter(|_| self.is_prefill()) {
@@ -229,7 +225,7 @@ impl<'a> Cache<'a> {
         Ok(stream.quiet()?)
     }
 
-    /// Queues local copies of as many bytes as a prefill PE sends, a kernel for each layer.
+    /// Queues local copies of as many bytes as a prefill PE sends, one kernel per layer.
     pub(crate) fn copy(&self, stream: &Stream) -> Result<()> {
         let (shape, from, to) = (&self.shape, self.pool.handle(), self.spare.handle());
         let layer_chunks = shape.pages as usize * shape.page_chunks(self.pe.my_pe()) as usize;
@@ -241,10 +237,11 @@ impl<'a> Cache<'a> {
     }
 }
 
-/// Makes the table of this PE, and sends it to the PEs that need it. Returns the tables that this PE knows. Collective.
+/// Creates this PE's page table and sends it to the PEs that need it. Returns all tables that this PE knows.
+/// Collective.
 fn exchange_tables(pe: &Pe, transfer: &KvTransfer) -> Result<Vec<u32>> {
     let (shape, me) = (&transfer.shape, pe.my_pe());
-    // The allocator of the pool has given out its pages in any order.
+    // Hand out the pages in a shuffled order, as a real pool allocator would after a while.
     let mut numbers: Vec<u32> = (0..shape.pool_pages).collect();
     numbers.sort_by_key(|&number| pattern(me.into(), number.into()));
     let own = &numbers[..shape.pages as usize];

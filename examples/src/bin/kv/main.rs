@@ -1,4 +1,4 @@
-//! The transfer of a paged KV cache from prefill PEs to decode PEs, layer by layer.
+//! Transfers a paged KV cache from prefill PEs to decode PEs, layer by layer.
 
 mod args;
 mod cache;

@@ -1,4 +1,4 @@
-//! The transfers on a PE, and their report by PE 0.
+//! Runs and times the transfers. PE 0 reports.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -24,7 +24,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
         Ok(posts.wait()?)
     };
 
-    // Decode computes each layer while later ones arrive.
+    // Decode computes each layer while later ones are still arriving.
     let mut both = || {
         cache.attend(&stream, next_round())?;
         cache.send(&stream, &posts, round.get())?;
@@ -39,7 +39,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
         wait()
     })?;
     let attend = measure(pe, args, &mut || {
-        // All its layers have arrived.
+        // All layers of the decode PE have already arrived.
         cache.attend(&stream, round.get())?;
         wait()
     })?;
@@ -63,7 +63,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     cache.end()
 }
 
-/// Verifies a transfer on every PE: the pages, and the sums of the last kernels of decode. Collective.
+/// Verifies a transfer on every PE: the pages, and the sums that decode computed. Collective.
 fn verify(cache: &Cache, how: &str) -> Result<()> {
     cache.verify_pages(how)?;
     if !cache.is_prefill() {
@@ -72,7 +72,7 @@ fn verify(cache: &Cache, how: &str) -> Result<()> {
     Ok(cache.pe.host_sync()?)
 }
 
-/// The seconds of each step on the slowest PE.
+/// Duration of each step on the slowest PE, in seconds.
 struct Seconds {
     send: f64,
     both: f64,
@@ -81,7 +81,6 @@ struct Seconds {
     put: f64,
 }
 
-/// Prints the result.
 fn print(cache: &Cache, seconds: &Seconds) {
     let shape = &cache.shape;
     let chunks = shape.layers as usize * shape.pages as usize * shape.page_chunks(0) as usize;
@@ -112,14 +111,14 @@ fn print(cache: &Cache, seconds: &Seconds) {
     );
 }
 
-/// Returns the median of the seconds of `step`, on the slowest PE. Collective.
+/// Returns the median duration of `step` on the slowest PE, in seconds. Collective.
 fn measure(pe: &Pe, args: &Args, step: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     let mut all = Vec::new();
     for _ in 0..args.repetitions {
         pe.host_sync()?;
         let start = Instant::now();
         step()?;
-        // The rate of a step that takes no time would have no limit.
+        // Avoid a division by zero when a step takes no measurable time.
         all.push(largest(pe, start.elapsed().as_secs_f64().max(1e-9))?);
     }
     Ok(median(all))
