@@ -29,7 +29,7 @@ using u64 = unsigned long long;
 constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256, RUNS = 7;
 // Words, from one line to another that is none of its neighbours.
 constexpr int APART = 16 * 37;
-constexpr u64 PATIENCE = 1 << 24;
+constexpr u64 MAX_POLLS = 1 << 24;
 // Words of a value and a flag, of one run: two for each thread.
 constexpr int CELLS = 2 * THREADS;
 
@@ -79,7 +79,7 @@ __device__ u64 swap_if(u64 *p, u64 old, u64 v) {
 
 // False if it never came.
 __device__ bool wait(const u64 *p, u64 value) {
-    for (u64 turn = 0; turn < PATIENCE; turn++) {
+    for (u64 turn = 0; turn < MAX_POLLS; turn++) {
         if (load(p) >= value) return true;
     }
     return false;
@@ -200,7 +200,7 @@ __global__ void cells(Side me, Side peer, int row) {
         store(peer.cells + half, flag << 32 | value);
         bool came = false;
         u64 found = 0;
-        for (u64 turn = 0; turn < PATIENCE && !came; turn++) {
+        for (u64 turn = 0; turn < MAX_POLLS && !came; turn++) {
             found = load(me.cells + half);
             came = found >> 32 == flag;
         }

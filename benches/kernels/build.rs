@@ -1,4 +1,4 @@
-//! Tells the build script of `rushmem-cli` where these kernels are: in the repository or in cargo's registry.
+//! Passes the location of these kernels to the build script of `rushmem-cli`: in the repository or in cargo's registry.
 
 fn main() {
     println!("cargo::metadata=dir={}", env!("CARGO_MANIFEST_DIR"));

@@ -10,8 +10,8 @@
 namespace {
 
 constexpr uint64_t WINDOW = 256ull << 20;  // bytes that data is spread over, more than the GPU's cache holds
-constexpr uint64_t MOST_THREADS = 1 << 18;
-constexpr uint64_t MOST_BLOCKS = 1 << 12;
+constexpr uint64_t MAX_THREADS = 1 << 18;
+constexpr uint64_t MAX_BLOCKS = 1 << 12;
 constexpr uint64_t CHECKED = 10;
 // How far it is to a word depends on its line of the GPU's memory: each run visits several lines, as Rushmem's do.
 constexpr uint64_t LINES = 64, PLACE = 37 * 16;
@@ -21,11 +21,11 @@ class Bed {
   public:
     Bed() {
         me = nvshmem_my_pe();
-        all.spans = symmetric<uint64_t>(2 * MOST_BLOCKS);
+        all.spans = symmetric<uint64_t>(2 * MAX_BLOCKS);
         all.dst = symmetric<uint64_t>(WINDOW / 8);
         all.src = symmetric<uint64_t>(WINDOW / 8);
-        all.words = symmetric<uint64_t>(MOST_THREADS + LINES * PLACE);
-        all.sums = symmetric<uint64_t>(MOST_THREADS);
+        all.words = symmetric<uint64_t>(MAX_THREADS + LINES * PLACE);
+        all.sums = symmetric<uint64_t>(MAX_THREADS);
         all.signal = symmetric<uint64_t>(LINES * PLACE);
         CUDA(cudaMalloc(&wrong, sizeof(*wrong)));
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -305,7 +305,7 @@ int main(int count, char **arguments) {
     rows.erase(std::remove_if(rows.begin(), rows.end(), other), rows.end());
     if (rows.empty()) fail("the plan has no rows for NVSHMEM");
     for (const Row &row : rows) {
-        if (row.bytes > WINDOW || row.blocks > MOST_BLOCKS || row.blocks * row.threads > MOST_THREADS) {
+        if (row.bytes > WINDOW || row.blocks > MAX_BLOCKS || row.blocks * row.threads > MAX_THREADS) {
             fail("a row of the plan is too large: " + row.bench);
         }
     }

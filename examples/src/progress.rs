@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use rushmem::config;
 
 /// Interval between two lines when there is no terminal.
-const EVERY: Duration = Duration::from_secs(2);
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Progress display for a computation with a known number of steps.
 pub struct Progress {
@@ -38,7 +38,7 @@ impl Progress {
     /// Reports that `done` steps are complete.
     pub fn at(&mut self, done: u64) {
         let rate = self.rate(done);
-        if self.lines && self.last_line.elapsed() >= EVERY {
+        if self.lines && self.last_line.elapsed() >= LINE_INTERVAL {
             self.last_line = Instant::now();
             eprintln!("{done}/{} steps, {rate}", self.steps);
         }

@@ -7,7 +7,7 @@ use rushmem::Error;
 use rushmem::bootstrap::{Exchange, ExchangeError};
 
 /// Longer than any process takes to start.
-const LONG: Duration = Duration::from_secs(30);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An exchange in which each process writes its part into a file named by its number.
 pub struct Files {
@@ -50,7 +50,7 @@ impl Exchange for Files {
         let read = |pe: u32| loop {
             match std::fs::read(self.folder.join(pe.to_string())) {
                 Ok(bytes) => return Ok(bytes),
-                Err(error) if begin.elapsed() > LONG => return Err(error.into()),
+                Err(error) if begin.elapsed() > STARTUP_TIMEOUT => return Err(error.into()),
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
         };

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::launch::{clean, text};
 
 /// Maximum time until the daemons have found each other.
-const LONG: Duration = Duration::from_secs(30);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node of a cluster.
 pub struct SlurmNode {
@@ -80,7 +80,7 @@ impl Slurm {
         let idle = "idle\n".repeat(slurm.nodes.len());
         let states = |slurm: &Slurm| slurm.command("sinfo").args(["-h", "-N", "-o", "%T"]).output();
         while text(&states(&slurm).map_err(|error| error.to_string())?.stdout) != idle {
-            if begin.elapsed() > LONG {
+            if begin.elapsed() > STARTUP_TIMEOUT {
                 return Err(format!("its nodes do not come up: {}", slurm.logs()));
             }
             std::thread::sleep(Duration::from_millis(200));

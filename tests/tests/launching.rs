@@ -18,7 +18,7 @@ const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");
 
 /// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
-const SOON: Duration = Duration::from_secs(40);
+const PROMPT_LIMIT: Duration = Duration::from_secs(40);
 
 /// Returns the sorted lines that `ring` prints with `n` PEs.
 fn ring_lines(n: u32) -> Vec<String> {
@@ -109,7 +109,7 @@ fn startup_timeout_names_the_missing_process() {
             all(&output)
         );
     }
-    assert!(begin.elapsed() < SOON);
+    assert!(begin.elapsed() < PROMPT_LIMIT);
 }
 
 #[test]
@@ -335,11 +335,11 @@ fn ends(command: Option<Command>, what: &str) {
     let begin = Instant::now();
     let output = command.args([what, "1"]).env("RUSHMEM_TIMEOUT", "120s").output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{what}: {}", all(&output));
-    assert!(begin.elapsed() < SOON, "{what}: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < PROMPT_LIMIT, "{what}: {:?}", begin.elapsed());
     for line in text(&output.stdout).lines().filter(|line| line.contains("ready")) {
         let pid = line.rsplit(' ').next().unwrap_or_default();
         while lives(pid) {
-            assert!(begin.elapsed() < SOON, "{what}: process {pid} is still there");
+            assert!(begin.elapsed() < PROMPT_LIMIT, "{what}: process {pid} is still there");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -421,7 +421,7 @@ fn stopped_process_is_killed_after_the_job_fails() {
     let output = first.wait_with_output().unwrap();
     let told = text(&output.stderr);
     let begin = Instant::now();
-    while second.try_wait().unwrap().is_none() && begin.elapsed() < SOON {
+    while second.try_wait().unwrap().is_none() && begin.elapsed() < PROMPT_LIMIT {
         std::thread::sleep(Duration::from_millis(10));
     }
     let is_left = second.try_wait().unwrap().is_none();

@@ -11,7 +11,7 @@ use rushmem_tests::launch::{self, Waiting, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
 
 /// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
-const SOON: Duration = Duration::from_secs(40);
+const PROMPT_LIMIT: Duration = Duration::from_secs(40);
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const OTHER_BUILD: &str = env!("CARGO_BIN_EXE_suite_pe_of_another_build");
@@ -66,7 +66,7 @@ fn killed_pe_aborts_waits_of_other_pes() {
     let job = Waiting::start(command, 4);
     assert!(Command::new("kill").args(["-9", &job.pids[2]]).status().unwrap().success());
     let (output, took) = job.end();
-    assert!(took < SOON, "{took:?}");
+    assert!(took < PROMPT_LIMIT, "{took:?}");
     assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
     let told = text(&output.stderr);
     assert!(told.contains("PE 2") && told.contains("killed"), "{told}");
@@ -176,7 +176,7 @@ fn memory_of_a_killed_pe_stays_mapped_during_shutdown() {
     let job = Waiting::start(command, 3);
     assert!(Command::new("kill").args(["-9", &job.pids[1]]).status().unwrap().success());
     let (output, took) = job.end();
-    assert!(took < SOON, "{took:?}");
+    assert!(took < PROMPT_LIMIT, "{took:?}");
     assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
     for pe in [0, 2] {
         assert!(text(&output.stdout).contains(&format!("[{pe}] PE {pe} has stored")), "{}", all(&output));
@@ -204,7 +204,7 @@ fn error_names_a_pe_that_exits_early() {
     let Some(mut command) = run("error_names_a_pe_that_exits_early", &args) else { return };
     let begin = Instant::now();
     let output = command.output().unwrap();
-    assert!(begin.elapsed() < SOON);
+    assert!(begin.elapsed() < PROMPT_LIMIT);
     assert_eq!(output.status.code(), Some(3), "{}", all(&output));
     let told = text(&output.stderr);
     assert!(told.contains("rushmem: PE 1 exited with code 3"), "{told}");
@@ -246,7 +246,7 @@ fn dead_link_error_names_the_peer() {
     let Some(mut command) = run("dead_link_error_names_the_peer", &args) else { return };
     let begin = Instant::now();
     let output = command.output().unwrap();
-    assert!(begin.elapsed() < SOON);
+    assert!(begin.elapsed() < PROMPT_LIMIT);
     assert_eq!(output.status.code(), Some(1), "{}", all(&output));
     let told = text(&output.stderr);
     let named = [("0", "1"), ("1", "0")].iter().any(|(pe, peer)| {
@@ -264,7 +264,7 @@ fn port_failure_aborts_waits_of_both_peers() {
     let Some(mut command) = run("port_failure_aborts_waits_of_both_peers", &args) else { return };
     let begin = Instant::now();
     let output = command.env("RUSHMEM_PEER_PATH", "nic").output().unwrap();
-    assert!(begin.elapsed() < SOON, "the deadline of 60 s ended the waits: {}", all(&output));
+    assert!(begin.elapsed() < PROMPT_LIMIT, "the deadline of 60 s ended the waits: {}", all(&output));
     assert!(!output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);
     let cause = "PE 0: software ConnectX failed: its port has been down for 1s";

@@ -1,4 +1,4 @@
-//! A fresh software ConnectX with an initiator and a target, brought up by PRM commands.
+//! A fresh software ConnectX with a connected initiator and target, brought up by PRM commands.
 
 use std::sync::Arc;
 
@@ -16,30 +16,30 @@ use rushmem_softnic::{Config, Context, HostBuffer, Memory, Nic, Numbers, Uar};
 
 use crate::{Error, Result};
 
-/// Bytes of each heap. Data starts at [`HEAD`].
+/// Size of each heap, in bytes. Data starts at [`HEAD`].
 pub const HEAP_BYTES: usize = 64 << 10;
-/// Offset of the data in a heap. Before it, only the first word is used: atomics return old values there.
+/// Offset of the data in a heap. Of the bytes before it, only the first word is used: atomics return old values there.
 pub const HEAD: u64 = 8 << 10;
-/// Byte that fills the slots of a send queue before entries are written. It shows the bytes that no code writes.
+/// Fill byte of the send queue's slots before entries are written. It reveals bytes that no code writes.
 pub const UNWRITTEN: u8 = 0xa5;
 
 const CQE_BYTES: usize = 64;
-/// Bytes of a doorbell record, alone in its cache line.
+/// Size of a doorbell record in bytes. Each has a cache line to itself.
 const RECORD_BYTES: usize = 64;
-/// Low byte of both keys.
+/// Low byte of both memory keys.
 const KEY_LOW: u8 = 0x52;
 
-/// Entries of the queues, and how completions arrive.
+/// Depth of the queues, and how completions arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// log2 of the WQEBBs of the send queue, and of the entries of the completion queue.
+    /// log2 of the number of WQEBBs in the send queue and of the number of entries in the completion queue.
     pub log_depth: u8,
-    /// All completions go to entry 0.
+    /// Whether all completions are written to entry 0.
     pub collapsed: bool,
 }
 
 impl Shape {
-    /// Returns the number of WQEBBs of the send queue.
+    /// Number of WQEBBs in the send queue.
     pub fn depth(self) -> usize {
         1 << self.log_depth
     }
@@ -52,7 +52,6 @@ impl Shape {
         self.depth() * WQEBB_BYTES
     }
 
-    /// Returns the offset of the doorbell record's send word.
     pub(crate) fn sq_record_at(self) -> usize {
         self.cq_at() + self.depth() * CQE_BYTES + Record::SND_OFFSET
     }
@@ -66,26 +65,27 @@ impl Shape {
     }
 }
 
-/// An initiator and a target on an adapter of their own, with connected QPs.
+/// An adapter with an initiator and a target whose QPs are connected.
 pub struct Bed {
     /// The adapter.
     pub nic: Nic,
-    /// The end that posts.
+    /// The side that posts.
     pub initiator: End,
-    /// The end with the heap that the initiator writes and reads.
+    /// The side whose heap the initiator writes and reads.
     pub target: End,
     /// The shape of the queues.
     pub shape: Shape,
 }
 
 impl Bed {
-    /// Connects both QPs. The heaps are zeroed.
+    /// Creates an adapter, connects both QPs and zeroes the heaps.
     ///
     /// # Errors
-    /// - [`Error::Nic`], [`Error::Command`] and [`Error::Memory`]: the adapter refuses a call.
+    /// - [`Error::Nic`], [`Error::Command`] and [`Error::Memory`]: the adapter refused a call.
     pub fn new(shape: Shape) -> Result<Self> {
         let nic = Nic::start(Config { numbers: Numbers::Lowest, ..Config::default() })?;
-        // The target comes first: otherwise the initiator's QP number reads the same in both byte orders.
+        // Create the target first. Otherwise the initiator's QPN would read the same in both byte orders and hide a
+        // missing swap.
         let target = End::new(&nic, shape)?;
         let initiator = End::new(&nic, shape)?;
         initiator.connect(&nic, &target)?;
@@ -112,20 +112,20 @@ impl Bed {
     }
 }
 
-/// One user of the adapter, with a heap and a QP.
+/// One side of the connection: a heap and a QP.
 pub struct End {
     context: Context,
-    /// Memory that its key covers, from address 0 on.
+    /// The registered memory. Its key covers it from address 0 on.
     pub heap: Arc<HostBuffer>,
     /// The key of the heap.
     pub key: u32,
     /// The doorbell page.
     pub uar: Uar,
-    /// Send queue, completion queue and doorbell records.
+    /// Memory of the send queue, the completion queue and the doorbell records.
     pub queues: Arc<HostBuffer>,
-    /// The QP.
+    /// QP number.
     pub qpn: u32,
-    /// Its completion queue.
+    /// Number of the completion queue.
     pub cqn: u32,
 }
 
@@ -186,7 +186,7 @@ impl End {
     }
 
     fn connect(&self, nic: &Nic, peer: &End) -> Result {
-        /// log2 of the READs and atomics in flight.
+        /// log2 of the maximum number of READs and atomics in flight.
         const LOG_READS: u8 = 4;
         let qpn = self.qpn;
         let context = QpContext {
@@ -227,7 +227,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns all bytes of the heap.
+    /// Reads the whole heap.
     ///
     /// # Errors
     /// - [`Error::Memory`]: the heap cannot be read.
@@ -237,7 +237,7 @@ impl End {
         Ok(bytes)
     }
 
-    /// Writes all bytes of the heap.
+    /// Overwrites the whole heap.
     ///
     /// # Errors
     /// - [`Error::Memory`]: the heap cannot be written.
@@ -266,7 +266,6 @@ fn create_cq(context: &Context, shape: Shape, umem: u32, uar_page: u32) -> Resul
     Ok(call(context, &create)?.cqn)
 }
 
-/// Executes a command.
 fn call<C: Command>(context: &Context, command: &C) -> Result<C::Output> {
     let mut output = <C::Output as Response>::EMPTY;
     context.command(command.encode().as_ref(), output.as_mut());

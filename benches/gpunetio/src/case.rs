@@ -1,21 +1,22 @@
-//! The operations to compare, and their effects on the heaps.
+//! The operations to compare, and their expected effects on the heaps.
 
 use std::fmt;
 
 use crate::bed::{HEAD, HEAP_BYTES};
 
-/// Offset of the initiator's data: thread `i` uses `LADDR + i * stride`.
+/// Offset of the initiator's data. Thread `i` uses `LADDR + i * stride`.
 pub const LADDR: u64 = HEAD + 0x10;
 /// Offset of the target's data.
 pub const RADDR: u64 = 0x8120;
 /// Offset of the target's signal word.
 pub const SIGNAL: u64 = 0x7008;
-/// The value that puts carry inline, and that signals add.
+/// The value that puts carry inline and that signals add.
 pub const VALUE: u64 = 0x0123_4567_89ab_cdef;
-/// Initial value of the signal word. It is the same in both byte orders, since the old value may return in either.
+/// Initial value of the signal word. It is a palindrome in bytes, because NICs may return the old value in either byte
+/// order.
 const SIGNAL_BEFORE: u64 = 0x0101_0101_0101_0101;
 
-/// The operation of each thread.
+/// What each thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Copies bytes to the target.
@@ -43,7 +44,7 @@ pub enum Op {
 pub struct Case {
     /// The operation.
     pub op: Op,
-    /// Bytes that each thread moves.
+    /// Number of bytes that each thread moves.
     pub bytes: u64,
 }
 
@@ -69,17 +70,17 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// Returns the number of threads that run the operation.
+    /// Number of threads that perform the operation.
     pub fn threads(&self) -> u32 {
         if matches!(self.op, Op::PutWarp | Op::GetWarp) { 32 } else { 1 }
     }
 
-    /// Returns the distance between the data of two threads, in bytes.
+    /// Distance between the data of consecutive threads, in bytes.
     pub fn stride(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the number of WQEs that our device code posts.
+    /// Number of WQEs that our device code posts.
     pub fn our_wqes(&self) -> usize {
         match self.op {
             Op::Put if self.bytes == 0 => 0,
@@ -88,7 +89,7 @@ impl Case {
         }
     }
 
-    /// Returns the number of WQEs that NVIDIA's device code posts. It may post one more at the end.
+    /// Number of WQEs that NVIDIA's device code posts. It may post one more at the end.
     pub fn their_wqes(&self) -> usize {
         match self.op {
             Op::Put if self.bytes == 0 => 1,
@@ -125,7 +126,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Returns the contents before a case: pseudo-random bytes.
+    /// Returns the initial contents: pseudo-random bytes.
     pub fn before() -> Self {
         let mut this = Self { initiator: pattern(1), target: pattern(2) };
         word(&mut this.initiator, 0).fill(0);
@@ -133,7 +134,7 @@ impl Images {
         this
     }
 
-    /// Returns the contents after a case.
+    /// Returns the expected contents after a case.
     pub fn after(case: &Case) -> Self {
         let mut this = Self::before();
         for thread in 0..u64::from(case.threads()) {

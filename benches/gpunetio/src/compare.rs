@@ -1,4 +1,4 @@
-//! Compares two send queues field by field.
+//! Field-by-field comparison of two send queues.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,27 +11,27 @@ use crate::bed::{Bed, UNWRITTEN};
 use crate::case::{Case, Images};
 use crate::{Error, Result};
 
-/// The bytes of a WQE. Every compared WQE takes one basic block.
+/// The bytes of a WQE. Every compared WQE is one basic block.
 pub type Entry = [u8; WQEBB_BYTES];
 
-/// A known difference, and the reason why it does no harm.
+/// A known difference, and why it is harmless.
 pub struct Known {
-    /// The field.
+    /// Name of the field.
     pub field: &'static str,
-    /// Whether a difference in it is of this kind.
+    /// Whether a difference in this field is the known one.
     holds: fn(&FieldPair<'_>) -> bool,
-    /// The reason, which `docs/wqe-compat.md` repeats.
+    /// The reason, as in `docs/wqe-compat.md`.
     pub why: &'static str,
 }
 
-/// One field of two entries at the same index.
+/// The same field of the two entries at one index.
 struct FieldPair<'a> {
     ours: &'a [u8],
     theirs: &'a [u8],
     opcode: Opcode,
-    /// Whether the entry is the last that the call posts.
+    /// Whether this is the last entry of the call.
     last: bool,
-    /// The number that our entry adds, if it is a fetch and add.
+    /// The addend of our entry, if it is a fetch-and-add.
     add: &'a [u8],
 }
 
@@ -50,7 +50,7 @@ const UNINITIALISED: &str =
 const OLD_BYTES: &str =
     "NVIDIA's code does not write it: what was in the slot stays; ds or the inline length end before it";
 
-/// All allowed differences.
+/// All accepted differences.
 pub const KNOWN: &[Known] = &[
     Known { field: "signature", holds: |p| p.ours_is(0), why: UNINITIALISED },
     Known { field: "stream channel", holds: |p| p.ours_is(0), why: UNINITIALISED },
@@ -70,7 +70,7 @@ pub const KNOWN: &[Known] = &[
     Known { field: "unused", holds: |p| p.ours_is(0) && p.theirs_is(UNWRITTEN), why: OLD_BYTES },
 ];
 
-/// Entries that only NVIDIA's code posts, and why.
+/// Entries that only NVIDIA's code posts, with the reason.
 pub const ONLY_THEIRS: &[(Opcode, &str)] = &[
     (Opcode::NOP, "NVIDIA's code posts a NOP for a put of 0 bytes; ours posts nothing"),
     (
@@ -86,15 +86,15 @@ fn carries_imm(opcode: Opcode) -> bool {
 /// A difference between two entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The entry, counted from 0.
+    /// Index of the entry, from 0.
     pub entry: usize,
-    /// The field.
+    /// Name of the field.
     pub field: &'static str,
     /// Our bytes.
     pub ours: Vec<u8>,
     /// NVIDIA's bytes.
     pub theirs: Vec<u8>,
-    /// The reason, if it is known.
+    /// The reason, if the difference is a known one.
     pub why: Option<&'static str>,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns bytes as hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -114,7 +114,7 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Compares the entries of a case.
 ///
 /// # Errors
-/// - [`Error::Wrong`]: a difference is unexpected, or the number of entries is wrong.
+/// - [`Error::Wrong`]: a difference is not a known one, or the number of entries is wrong.
 pub fn compare(case: &Case, ours: &[Entry], theirs: &[Entry]) -> Result<Vec<Difference>> {
     if (ours.len(), theirs.len()) != (case.our_wqes(), case.their_wqes()) {
         return Err(Error::wrong(
@@ -164,7 +164,7 @@ fn segments(entry: &Entry) -> [Segment; 4] {
     bytemuck::cast(*entry)
 }
 
-/// Returns an entry as one line of text.
+/// Formats an entry as one line of text.
 pub fn dump(entry: &Entry) -> String {
     match View::parse(&segments(entry)) {
         Ok(view) => view.to_string(),
@@ -172,7 +172,7 @@ pub fn dump(entry: &Entry) -> String {
     }
 }
 
-/// Returns the name and the byte range of each field of an entry.
+/// Returns the name and byte range of each field of an entry.
 fn fields(entry: &Entry) -> Vec<(&'static str, Range<usize>)> {
     let mut fields = Vec::new();
     let mut at = 0;
@@ -219,7 +219,7 @@ fn fields(entry: &Entry) -> Vec<(&'static str, Range<usize>)> {
     fields
 }
 
-/// Checks the effects of a case: both heaps, the doorbell record, and the adapter's rules except `tolerated`.
+/// Checks the effects of a case: both heaps, the doorbell record, and the adapter's rules other than `tolerated`.
 ///
 /// # Errors
 /// - [`Error::Wrong`]: an effect differs from the expected one.
@@ -242,10 +242,10 @@ pub fn check_effects(bed: &Bed, case: &Case, wqes: usize, tolerated: &[Rule]) ->
     check_rules(bed, case, tolerated)
 }
 
-/// Checks the adapter's rules except `tolerated`.
+/// Checks that the adapter saw no violation of its rules other than `tolerated`.
 ///
 /// # Errors
-/// - [`Error::Wrong`]: a rule is broken.
+/// - [`Error::Wrong`]: a rule is violated.
 pub fn check_rules(bed: &Bed, what: impl fmt::Display, tolerated: &[Rule]) -> Result {
     let broken = bed.nic.violations().into_iter().find(|v| !tolerated.contains(&v.rule));
     broken.map_or(Ok(()), |violation| Err(Error::wrong(what, violation)))

@@ -5,10 +5,10 @@ use rushmem_mlx5::prm::{CmdOpcode, DecodeError};
 /// The result of this crate's calls.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// A failure of a comparison.
+/// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// NVIDIA's half lacks something that it needs.
+    /// Something that NVIDIA's half requires is missing.
     #[error("{0}")]
     Missing(String),
     /// The software ConnectX refused a call.
@@ -17,49 +17,48 @@ pub enum Error {
     /// The software ConnectX refused a command.
     #[error("the software ConnectX refused {0}: {1}")]
     Command(CmdOpcode, DecodeError),
-    /// Memory of a queue or heap could not be reached.
+    /// The memory of a queue or heap is not accessible.
     #[error("memory of the software ConnectX: {0}")]
     Memory(#[from] rushmem_softnic::MemoryError),
-    /// CUDA failed.
+    /// A CUDA call failed.
     #[error(transparent)]
     Cuda(#[from] rushmem::cuda::Error),
-    /// Running our kernel natively failed.
+    /// Our kernel failed on the CPU.
     #[error(transparent)]
     Native(#[from] rushmem::native::Error),
-    /// A file could not be used.
+    /// A file could not be read or written.
     #[error("{0}: {1}")]
     File(PathBuf, std::io::Error),
-    /// nvcc refused NVIDIA's headers or our kernels.
+    /// nvcc rejected NVIDIA's headers or our kernels.
     #[error("{command} failed:\n{log}")]
     Compile {
-        /// The command line.
+        /// The nvcc command line.
         command: String,
-        /// Its output.
+        /// What nvcc printed.
         log: String,
     },
-    /// A record of WQEs cannot be read.
+    /// A record of WQEs is malformed.
     #[error("line {line} of the record: {what}")]
     Record {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The mistake in the line.
+        /// What is wrong with the line.
         what: String,
     },
-    /// Some runs failed. Their errors have been printed.
+    /// Some runs failed. Their errors have already been printed.
     #[error("{0} runs failed: see above")]
     Failed(usize),
-    /// A case had a wrong result.
+    /// A case produced a wrong result.
     #[error("{case}: {what}")]
     Wrong {
-        /// The case.
+        /// The name of the case.
         case: String,
-        /// The mistake.
+        /// What is wrong.
         what: String,
     },
 }
 
 impl Error {
-    /// Returns the error of a case with a wrong result.
     pub(crate) fn wrong(case: impl ToString, what: impl ToString) -> Self {
         Self::Wrong { case: case.to_string(), what: what.to_string() }
     }

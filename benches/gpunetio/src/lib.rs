@@ -1,12 +1,12 @@
-//! NVIDIA's DOCA GPUNetIO device code beside ours, on queues that the software ConnectX executes.
+//! Compares NVIDIA's DOCA GPUNetIO device code with ours, on queues that the software ConnectX executes.
 //!
 //! Each [`Case`] is one operation. [`ours`] posts it with `rushmem-device`, natively. [`theirs`] posts it on a GPU with
-//! NVIDIA's own headers, which are compiled there and are no part of this repository. Each half has its own [`Bed`]:
-//! a fresh software ConnectX with two QPs. Both are created in the same order, so that numbers, keys and addresses are
-//! equal. [`compare`] compares the send queues byte by byte. [`KNOWN`](compare::KNOWN) lists the allowed differences with
-//! their reasons, and `docs/wqe-compat.md` explains them. Any other difference is an error.
+//! NVIDIA's headers, which are compiled at run time and are not part of this repository. Each half has its own [`Bed`]:
+//! a fresh software ConnectX with two QPs, created in the same order, so QPNs, keys and addresses agree. [`compare`]
+//! compares the send queues byte by byte. [`KNOWN`](compare::KNOWN) lists the accepted differences with their reasons,
+//! and `docs/wqe-compat.md` explains them. Any other difference is an error.
 //!
-//! [`posting`] measures how fast both post, on a GPU and into queues that no NIC executes.
+//! [`posting`] measures how fast both post on a GPU, into queues that no NIC executes.
 
 pub mod bed;
 pub mod case;

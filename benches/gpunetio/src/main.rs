@@ -4,7 +4,7 @@
 //! cargo run --release -p rushmem-gpunetio -- --headers FOLDER
 //! ```
 //!
-//! Without a GPU, nvcc or the headers it runs our half, and says what is missing for theirs.
+//! Without a GPU, nvcc or the headers, it runs our half only and reports what is missing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,12 +40,12 @@ struct Arguments {
     /// Writes the WQEs of NVIDIA's code to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Says every difference of every entry
+    /// Print every difference of every entry
     #[arg(long)]
     all: bool,
 }
 
-/// Queues of the cases.
+/// log2 of the send-queue depth used by every case.
 const LOG_DEPTH: u8 = 6;
 
 fn main() -> ExitCode {
@@ -64,10 +64,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result {
-    // Before anything starts a thread: loading the driver may set variables of the environment.
+    // Must run before any thread starts: loading the driver may set environment variables.
     let gpu = theirs::gpu();
     let own = ours()?;
-    // Without a GPU too: that the kernels compile is worth knowing.
+    // Compile even without a GPU, to learn whether the kernels still compile.
     let ptx = their_ptx(arguments, gpu.as_ref().map_or((9, 0), |gpu| gpu.attributes().compute_capability))?;
     println!("\nNVIDIA's, compiled: {} lines of PTX", ptx.lines().count());
     let gpu = gpu?;
@@ -121,7 +121,7 @@ fn run(arguments: &Arguments) -> Result {
     Ok(())
 }
 
-/// Runs our half. Returns the entries by shape and case.
+/// Runs all cases with our code. Returns the posted entries by queue shape (collapsed or not) and case.
 fn ours() -> Result<BTreeMap<(bool, String), Vec<Entry>>> {
     let mut own = BTreeMap::new();
     for collapsed in [false, true] {
@@ -144,7 +144,7 @@ fn their_ptx(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     }
 }
 
-/// Lets NVIDIA's code do a case, and compares with what ours did.
+/// Runs a case with NVIDIA's code and compares the entries with ours.
 fn side_by_side(
     theirs: &Theirs,
     case: &Case,
@@ -161,10 +161,10 @@ fn side_by_side(
     Ok((entries, found))
 }
 
-/// Posts from many threads to one queue.
+/// Posts from many threads into one queue.
 ///
-/// With a collapsed completion queue, the queue has room for all outstanding entries. NVIDIA's wait for a free slot ends
-/// one entry early there.
+/// With a collapsed completion queue, the send queue has room for all outstanding entries: there, NVIDIA's wait for a
+/// free slot returns one entry too early.
 fn storm(theirs: &Theirs, collapsed: bool, rounds: u32) -> Result {
     if rounds == 0 {
         return Ok(());
@@ -193,7 +193,7 @@ fn say(case: &Case, entries: &[Entry]) {
     }
 }
 
-/// Prints the differences: all of them, or one of each field.
+/// Prints all differences, or only the first one of each field.
 fn tell(found: &[Difference], all: bool) {
     let mut told = Vec::new();
     for difference in found {

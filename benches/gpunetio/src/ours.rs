@@ -1,4 +1,4 @@
-//! Posts with `rushmem-device`. The kernels run natively here, from the same source that a GPU runs.
+//! Posts with `rushmem-device`. The kernels run natively, from the same source as on a GPU.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::bed::{Bed, HEAD, Shape};
 use crate::case::{Case, Images, LADDR, Op, RADDR, SIGNAL, VALUE};
 use crate::{Error, Result};
 
-/// The PE that posts, and the one that is written and read.
+/// The PE that posts. The other PE is written and read.
 const INITIATOR: u32 = 0;
 const TARGET: u32 = 1;
-/// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs a case on a fresh adapter, checks its effects, and returns the WQEs that it posted.
 ///
 /// # Errors
-/// [`Error::Wrong`] if the heaps, the doorbell record or the adapter tell of a fault.
+/// [`Error::Wrong`] if the heaps, the doorbell record or the adapter's rules show a fault.
 pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
     let bed = Bed::new(shape)?;
     let before = Images::before();
@@ -38,7 +38,7 @@ pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
     let errors = Mutex::new(Vec::new());
     let grid = LaunchConfig::new(1, case.threads());
     native::launch(grid, &Options::default(), || {
-        // SAFETY: the words and the bed, which hold all that the parts lead to, outlive the launch.
+        // SAFETY: the tables and the bed, which own everything that the parts point to, outlive the launch.
         let ctx = unsafe { Ctx::from_parts(parts) };
         if let Err(error) = post(&ctx, case) {
             errors.lock().unwrap_or_else(PoisonError::into_inner).push(error);
@@ -54,9 +54,9 @@ pub fn run(case: &Case, shape: Shape) -> Result<Vec<[u8; WQEBB_BYTES]>> {
 fn post(ctx: &Ctx, case: &Case) -> DeviceResult {
     let place = |base: u64| base + Thread::index() as u64 * case.stride();
     let (here, there) = (place(LADDR), place(RADDR));
-    // SAFETY: both lie in the heaps, in nobody else's place.
+    // SAFETY: the range lies in the heap and is used for nothing else.
     let slice = |at: u64| unsafe { SymSlice::<u8>::from_raw(at, case.bytes as usize) };
-    // SAFETY: it lies in the heap, in nobody else's place, and is aligned.
+    // SAFETY: the word lies in the heap, is aligned, and is used for nothing else.
     let signal = unsafe { Sym::<Signal>::from_raw(SIGNAL) };
     match case.op {
         Op::Put | Op::PutWarp => ctx.put_nbi(Thread, slice(there), slice(here), TARGET)?,
@@ -76,7 +76,7 @@ fn post(ctx: &Ctx, case: &Case) -> DeviceResult {
 }
 
 fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
-    // SAFETY: the place lies in the heap, is this thread's own, and is aligned to 8.
+    // SAFETY: the location lies in the heap, belongs to this thread, and is aligned to 8.
     unsafe {
         match bytes {
             1 => ctx.p(Sym::from_raw(at), VALUE as u8, TARGET),
@@ -87,14 +87,14 @@ fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
     }
 }
 
-/// The memory that kernels use beside queues and heaps.
+/// The memory that kernels use besides queues and heaps.
 struct DeviceTables {
     control: HostBuffer,
     state: HostBuffer,
     segments: HostBuffer,
     /// Ready entries and busy words of each QP.
     ready: HostBuffer,
-    /// A [`QpEntry`] for each PE, then how they are reached.
+    /// A [`QpEntry`] for each PE, followed by the table of peers.
     table: HostBuffer,
 }
 
@@ -111,7 +111,7 @@ impl DeviceTables {
         };
         let state = DeviceState {
             control: address(&this.control, 0),
-            deadline_ns: PATIENCE.as_nanos() as u64,
+            deadline_ns: CALL_TIMEOUT.as_nanos() as u64,
             pe: INITIATOR,
             ..Zeroable::zeroed()
         };
@@ -123,7 +123,7 @@ impl DeviceTables {
         Ok(this)
     }
 
-    /// Describes the QP to `peer`. There is only one, to the target. Nothing is posted to the initiator itself.
+    /// Describes the QP to `peer`. Only the one to the target exists; nothing is posted to the initiator itself.
     fn describe(&self, bed: &Bed, peer: u32) -> QpEntry {
         let (shape, from) = (bed.shape, &bed.initiator);
         let depth = shape.depth();
@@ -164,7 +164,7 @@ impl DeviceTables {
             heap_bytes: bed.initiator.heap.len(),
             segments: address(&self.segments, 0),
             qps: address(&self.table, 0),
-            // Zeroes: no heap is mapped, so that everything goes through the NIC.
+            // All zero: no peer's heap is mapped, so every operation goes through the NIC.
             peers: address(&self.table, 2 * size_of::<QpEntry>()),
             pe: INITIATOR,
             n_pes: 2,

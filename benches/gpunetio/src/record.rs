@@ -1,12 +1,13 @@
-//! WQEs as text. The record has the entries that NVIDIA's code posted on a GPU, for machines without one.
+//! WQEs as text. The record holds the entries that NVIDIA's code posted on a GPU, for use on machines without one.
 //!
-//! A line is the name of a [`Case`], a tab, and the 128 digits of one entry; lines that begin with `#` are comments.
+//! A line is the name of a [`Case`], a tab, and the 128 hexadecimal digits of one entry. Lines that start with `#` are
+//! comments.
 
 use crate::case::{CASES, Case};
 use crate::compare::{Entry, hex};
 use crate::{Error, Result};
 
-/// Returns the text of a record.
+/// Formats a record.
 pub fn write<'a>(head: &str, cases: impl IntoIterator<Item = (&'a Case, &'a [Entry])>) -> String {
     let mut text: String = head.lines().map(|line| format!("# {line}\n")).collect();
     for (case, entries) in cases {
@@ -17,7 +18,7 @@ pub fn write<'a>(head: &str, cases: impl IntoIterator<Item = (&'a Case, &'a [Ent
     text
 }
 
-/// Returns the entries of each case.
+/// Parses a record. Returns the entries of each case.
 ///
 /// # Errors
 /// - [`Error::Record`]: a line is malformed.

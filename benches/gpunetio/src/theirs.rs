@@ -1,4 +1,4 @@
-//! Posts with NVIDIA's device code, on a GPU: compiles `kernels.cu` with their headers, and launches it.
+//! Posts with NVIDIA's device code on a GPU: compiles `kernels.cu` with their headers and launches it.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,25 +19,26 @@ use crate::case::{Case, Images, LADDR, Op, RADDR, SIGNAL, VALUE};
 use crate::compare::{Entry, check_effects, check_rules};
 use crate::{Error, Result};
 
-/// Our kernels over NVIDIA's interface.
+/// Our kernels on top of NVIDIA's interface.
 const KERNELS: &str = include_str!("../kernels.cu");
-/// The header that includes all the others.
+/// The header that includes all others.
 const HEADER: &str = "doca_gpunetio_device.h";
-/// Bytes of GPU memory for NVIDIA's queue pair. Only the kernels know its layout.
+/// GPU memory reserved for NVIDIA's queue pair, in bytes. Only the kernels know its layout.
 pub(crate) const QP_ROOM: usize = 4096;
 /// Time limit of a kernel for one completion.
-const PATIENCE: Duration = Duration::from_secs(3);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit of a launch.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// NVIDIA's code rings the doorbell once before it writes the doorbell record, and again after.
+pub(crate) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Rules that NVIDIA's code breaks: it rings the doorbell once before it writes the doorbell record, and again after.
 const TOLERATED: &[Rule] = &[Rule::DoorbellRecord];
 
 /// Scope of the fence before the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fence {
-    /// The fence of NVIDIA's calls: entries are visible to the GPU, which is right for queues in its memory.
+    /// The fence that NVIDIA's calls contain. It makes entries visible to the GPU, which suffices for queues in its
+    /// memory.
     Shipped,
-    /// Entries are visible to the whole system, which queues in host memory need. The calls do not ring the doorbell:
+    /// A fence that makes entries visible to the whole system, as queues in host memory require. The calls do not ring;
     /// NVIDIA's function that rings at system scope runs after them.
     System,
 }
@@ -82,18 +83,18 @@ pub(crate) struct Work {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Outcome {
-    /// Index of its last entry.
+    /// Index of the thread's last entry.
     pub ticket: u64,
-    /// Status of its completion: 0 is success.
+    /// Status of its completion; 0 means success.
     pub status: i32,
-    /// Result of polling the next entry, which no thread posted. Only a single thread sets it.
+    /// Result of polling the entry after the last one, which nobody posted. Set only if there is a single thread.
     pub ahead: i32,
 }
 
 /// Returns the GPU of this machine.
 ///
 /// # Errors
-/// [`Error::Missing`] if there is none, or what the driver says.
+/// [`Error::Missing`] if there is none, or the driver's error.
 pub fn gpu() -> Result<Arc<Device>> {
     /// `CUDA_ERROR_NO_DEVICE`.
     const NO_DEVICE: u32 = 100;
@@ -109,10 +110,10 @@ pub fn gpu() -> Result<Arc<Device>> {
     }
 }
 
-/// Compiles the kernels with NVIDIA's headers, which lie in `headers`, for GPUs of a compute capability.
+/// Compiles the kernels with NVIDIA's headers in the folder `headers`, for GPUs of a compute capability.
 ///
 /// # Errors
-/// [`Error::Missing`] if the headers or nvcc are not there, [`Error::Compile`] with all that nvcc said.
+/// [`Error::Missing`] if the headers or nvcc are missing, or [`Error::Compile`] with the output of nvcc.
 pub fn compile(headers: &Path, nvcc: &Path, capability: (u32, u32)) -> Result<String> {
     if !headers.join(HEADER).is_file() {
         return Err(Error::Missing(format!("there is no {HEADER} in {}", headers.display())));
@@ -135,7 +136,7 @@ pub fn compile(headers: &Path, nvcc: &Path, capability: (u32, u32)) -> Result<St
     std::fs::read_to_string(&ptx).map_err(|error| Error::File(ptx, error))
 }
 
-/// NVIDIA's device code, loaded to a GPU.
+/// NVIDIA's device code, loaded on a GPU.
 pub struct Theirs {
     module: Arc<Module>,
     stream: Stream,
@@ -143,7 +144,7 @@ pub struct Theirs {
 }
 
 impl Theirs {
-    /// Loads PTX that [`compile`] made.
+    /// Loads PTX that [`compile`] returned.
     ///
     /// # Errors
     /// - [`Error::Cuda`]: the driver fails.
@@ -155,7 +156,7 @@ impl Theirs {
     /// Runs a case on a fresh adapter, checks its effects, and returns the WQEs that it posted.
     ///
     /// # Errors
-    /// [`Error::Wrong`] if completions, heaps, the doorbell record or the adapter tell of a fault.
+    /// [`Error::Wrong`] if a completion, the heaps, the doorbell record or the adapter's rules show a fault.
     pub fn run(&self, case: &Case, shape: Shape) -> Result<(Vec<Entry>, Vec<Outcome>)> {
         let bed = Bed::new(shape)?;
         let before = Images::before();
@@ -169,8 +170,8 @@ impl Theirs {
         Ok((bed.wqes(case.their_wqes())?, outcomes))
     }
 
-    /// Lets many threads share the queue for `rounds` rounds: see `storm` in `kernels.cu`. Gives the WQEs and doorbells
-    /// that the adapter saw.
+    /// Shares the queue among many threads for `rounds` rounds; see `storm` in `kernels.cu`. Returns the numbers of
+    /// WQEs and doorbells that the adapter saw.
     ///
     /// # Errors
     /// - The errors of [`run`](Self::run).
@@ -206,7 +207,7 @@ impl Theirs {
             signal: SIGNAL,
             sink: reserved::SINK,
             value: VALUE,
-            patience_ns: PATIENCE.as_nanos() as u64,
+            patience_ns: COMPLETION_TIMEOUT.as_nanos() as u64,
             lkey: bed.initiator.key,
             rkey: bed.target.key,
             fence: u32::from(self.fence == Fence::System),
@@ -239,14 +240,14 @@ impl Theirs {
         };
         let (qp_at, outcomes_at) = (qp.address().to_ne_bytes(), outcomes.address().to_ne_bytes());
         let one = LaunchConfig::new(1, 1);
-        // SAFETY: the kernels' own parameters; queue pair, queues, page and outcomes live until the stream is done, or
-        // the process ends.
+        // SAFETY: these are the kernels' parameters. The queue pair, queues, page and outcomes live until the stream is
+        // idle or the process exits.
         unsafe {
             prepare.launch(&self.stream, one, &[&qp_at, bytemuck::bytes_of(&queue)])?;
             kernel.launch(&self.stream, grid, &[&qp_at, bytemuck::bytes_of(&work), &outcomes_at])?;
         }
-        if let Err(error @ CudaError::Deadline { .. }) = self.stream.wait(LIMIT) {
-            // Nothing that a running kernel uses can be given back: only the end of the process ends it.
+        if let Err(error @ CudaError::Deadline { .. }) = self.stream.wait(LAUNCH_TIMEOUT) {
+            // A running kernel still uses its memory, so nothing can be freed. Only the exit of the process stops it.
             eprintln!("{name}: {error}");
             std::process::abort();
         }
@@ -278,7 +279,7 @@ fn kernel(case: &Case) -> &'static str {
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize) -> Result<RegisteredHost> {
     let start = NonNull::new(start).ok_or_else(|| Error::Missing("a page at address 0".into()))?;
-    // SAFETY: the bed, which owns the pages, outlives the launch for which they are registered.
+    // SAFETY: the bed owns the pages and outlives the launch for which they are registered.
     Ok(unsafe { RegisteredHost::new(device, start, bytes, HostKind::Memory) }?)
 }
 

@@ -1,4 +1,4 @@
-//! Our half of the comparison, and the comparison itself, on any machine.
+//! Tests of our half of the comparison, and of the comparison itself. They need no GPU.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ fn rejects_differences_in_bytes_that_the_nic_reads() {
             theirs[entry][at] ^= 0xff;
             compare(case, &ours, &theirs).is_ok()
         };
-        // Signature, stream channel, immediate, and the word after the rkey: a NIC ignores them here.
+        // The NIC ignores these here: the signature, the stream channel, the immediate, and the word after the rkey.
         let ignored = [8, 9, 10, 12, 13, 14, 15, 28, 29, 30, 31];
         let found: Vec<usize> = (0..64).filter(|&at| passes(at)).collect();
         assert_eq!(found, ignored, "{case}");
@@ -50,17 +50,17 @@ fn accepts_only_known_differences() {
     };
     let signal = Case { op: Op::Signal, bytes: 8 };
     let put_signal = Case { op: Op::PutSignal, bytes: 300 };
-    // The number to add, repeated; and another one.
+    // The addend may be repeated in the compare field, but another value may not.
     assert_eq!(compared(signal, |e| e[0].copy_within(32..40, 40)).unwrap(), ["compare"]);
     assert!(compared(signal, |e| e[0][47] = 1).is_err());
-    // A completion of the first entry, but never none of the last.
+    // A completion may be requested for the first entry, but must be for the last.
     assert_eq!(compared(put_signal, |e| e[0][11] = 8).unwrap(), ["fm_ce_se"]);
     assert!(compared(put_signal, |e| e[1][11] = 0).is_err());
     assert!(compared(put_signal, |e| e[0][11] = 0x48).is_err());
-    // Old bytes behind the entry, all of them.
+    // Bytes after the end of the entry may be stale, but only all of them.
     assert_eq!(compared(put_signal, |e| e[0][48..].fill(UNWRITTEN)).unwrap(), ["unused"]);
     assert!(compared(put_signal, |e| e[0][63] = UNWRITTEN).is_err());
-    // One entry more.
+    // A missing entry is an error.
     assert!(compare(&signal, &ours::run(&signal, RING).unwrap(), &[]).is_err());
 }
 
@@ -74,7 +74,7 @@ fn document_explains_every_known_difference() {
     }
 }
 
-/// Compares the recorded entries of NVIDIA's code with the entries that our code posts here.
+/// Compares the recorded entries of NVIDIA's code with the entries that our code posts now.
 #[test]
 fn entries_match_the_record() {
     let file = here("recorded.txt");

@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Runs `call` once without measuring, and then measures `rounds` calls.
+/// Makes one warm-up call, then measures `rounds` calls.
 #[inline(always)]
 fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Result) -> Result {
     let span = Span::begin(ctx, spans);
@@ -20,7 +20,7 @@ fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Resul
     Ok(())
 }
 
-/// Measures `rounds` calls of `barrier_all`, or of `sync_all` if `complete` is 0, after one warm-up call.
+/// Measures `rounds` calls of `barrier_all`, or of `sync_all` if `complete` is 0, after a warm-up call.
 #[kernel]
 pub fn meet(ctx: &Ctx, spans: SymSlice<u64>, complete: u32, rounds: u32) -> Result {
     let block = Block::current();
@@ -31,7 +31,7 @@ pub fn meet(ctx: &Ctx, spans: SymSlice<u64>, complete: u32, rounds: u32) -> Resu
     }
 }
 
-/// Measures `rounds` calls of `barrier` on `team`, or of `team_sync` if `complete` is 0, after one warm-up call.
+/// Measures `rounds` calls of `barrier` on `team`, or of `team_sync` if `complete` is 0, after a warm-up call.
 #[kernel]
 pub fn meet_team(ctx: &Ctx, spans: SymSlice<u64>, team: Team, complete: u32, rounds: u32) -> Result {
     let block = Block::current();
@@ -44,8 +44,8 @@ pub fn meet_team(ctx: &Ctx, spans: SymSlice<u64>, team: Team, complete: u32, rou
 
 /// Verifies `barrier` on `team`, or `team_sync` if `complete` is 0.
 ///
-/// Before every second call each PE puts the round to its right neighbour in the team. After the call it expects the
-/// value of its left neighbour. `wrong` counts the failures.
+/// Before every second call, each PE puts the round to its right neighbour in the team. After the call it expects the
+/// left neighbour's value. `wrong` counts the failures.
 #[kernel]
 pub fn meet_checked(
     ctx: &Ctx,
@@ -83,7 +83,7 @@ pub fn meet_checked(
     Ok(())
 }
 
-/// The operation of [`exchange`], passed as its number.
+/// The operation of [`exchange`], as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// `broadcast` from PE 0.
@@ -94,7 +94,7 @@ pub enum Exchange {
     Alltoall = 2,
 }
 
-/// Measures `rounds` calls that move data after one warm-up call. `kind` is an [`Exchange`].
+/// Measures `rounds` calls that move data, after a warm-up call. `kind` is an [`Exchange`].
 #[kernel]
 pub fn exchange(
     ctx: &Ctx,
@@ -114,7 +114,7 @@ pub fn exchange(
     }
 }
 
-/// Measures `rounds` sums over all PEs after one warm-up call.
+/// Measures `rounds` sums over all PEs, after a warm-up call.
 #[kernel]
 pub fn sum(ctx: &Ctx, spans: SymSlice<u64>, dst: SymSlice<f32>, src: SymSlice<f32>, rounds: u32) -> Result {
     let (block, team) = (Block::current(), Team::WORLD);

@@ -1,8 +1,9 @@
-//! The first contact of a PE with its peers.
+//! First contact of a PE with its peers, which connects the QPs.
 
 use rushmem_device::prelude::*;
 
-/// Puts this PE's number to element `my_pe` of `words` on the `peers` PEs after it. Its threads take the peers in turn.
+/// Puts this PE's number plus 1, which is never 0, to element `my_pe` of `words` on each of the `peers` PEs that follow
+/// it. The threads divide the peers.
 #[kernel]
 pub fn first_contact(ctx: &Ctx, words: SymSlice<u32>, peers: u32) -> Result {
     let me = ctx.my_pe();

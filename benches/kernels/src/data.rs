@@ -1,4 +1,4 @@
-//! Data for tests of arrival: a pattern that a kernel writes and checks.
+//! Test data: a pattern that kernels write and verify.
 
 use rushmem_device::prelude::*;
 
@@ -9,7 +9,7 @@ pub fn pattern(seed: u64, i: u64) -> u64 {
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Writes this PE's part of `data`.
+/// Fills this PE's part of `data`.
 #[kernel]
 pub fn fill(ctx: &Ctx, data: SymSlice<u64>, seed: u64) {
     let data = ctx.local(data);
@@ -22,7 +22,7 @@ pub fn fill(ctx: &Ctx, data: SymSlice<u64>, seed: u64) {
 
 /// Counts the elements of this PE's part of `data` that differ from the output of [`fill`].
 ///
-/// Each thread writes the count of its elements to its element of `wrong`.
+/// Each thread stores its count in its element of `wrong`.
 #[kernel]
 pub fn check(ctx: &Ctx, data: SymSlice<u64>, seed: u64, wrong: SymSlice<u64>) {
     let (data, wrong) = (ctx.local(data), ctx.local(wrong));
@@ -34,13 +34,13 @@ pub fn check(ctx: &Ctx, data: SymSlice<u64>, seed: u64, wrong: SymSlice<u64>) {
     wrong.store(Thread::index(), n);
 }
 
-/// Returns the term that PE `pe` adds to element `i` of a sum. Sums of small whole numbers are exact.
+/// Returns the term that PE `pe` adds to element `i` of a sum. Terms are small whole numbers, so sums are exact.
 #[inline(always)]
 fn term(pe: u32, run: u64, i: u64) -> f32 {
     (i % 97) as f32 + pe as f32 * (run + 1) as f32
 }
 
-/// Writes this PE's terms.
+/// Fills this PE's part with its terms.
 #[kernel]
 pub fn fill_terms(ctx: &Ctx, data: SymSlice<f32>, run: u64) {
     let data = ctx.local(data);
@@ -51,9 +51,10 @@ pub fn fill_terms(ctx: &Ctx, data: SymSlice<f32>, run: u64) {
     }
 }
 
-/// Counts the elements of this PE's part of `data` that differ from the sum of all PEs' terms, from element `first` on.
+/// Counts the elements of this PE's part of `data`, from element `first` on, that differ from the sum of all PEs'
+/// terms.
 ///
-/// Each thread writes the count of its elements to its element of `wrong`.
+/// Each thread stores its count in its element of `wrong`.
 #[kernel]
 pub fn check_sums(ctx: &Ctx, data: SymSlice<f32>, first: u64, run: u64, wrong: SymSlice<u64>) {
     let (data, wrong) = (ctx.local(data), ctx.local(wrong));

@@ -1,6 +1,7 @@
-//! The kernels of `rushmem perf`. Each runs one operation `rounds` times and measures it with the device's clock.
+//! The kernels of `rushmem perf`. Each performs one operation `rounds` times, and times it with the device's clock.
 //!
-//! If only two PEs take part, PE 0 is the initiator and PE 1 the target. `spans` gets the time of each block: see `Span`.
+//! Where only two PEs take part, PE 0 is the initiator and PE 1 the target. `spans` receives the times of each block;
+//! see `Span`.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

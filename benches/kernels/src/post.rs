@@ -1,7 +1,7 @@
-//! Posting: each thread of PE 0 posts `rounds` puts of its own word of `src` to PE 1. The queues have room for all.
+//! Posting: each thread of PE 0 posts `rounds` puts of its word of `src` to PE 1. The queues have room for all of them.
 //!
-//! The measured time ends with the last posting. The kernel then waits for completion, unless `complete` is 0. No NIC
-//! executes the entries in that case.
+//! The measured span covers the posting only. Afterwards the kernel waits for completion, unless `complete` is 0, which
+//! is for entries that no NIC executes.
 
 use rushmem_device::prelude::*;
 
@@ -29,7 +29,7 @@ fn post<S: Sharing>(
     if complete != 0 { through.quiet(Block::current()) } else { Ok(()) }
 }
 
-/// Posts into the one queue of the PE.
+/// Posts into the PE's shared queue.
 #[kernel]
 pub fn post_shared(
     ctx: &Ctx,
@@ -42,7 +42,7 @@ pub fn post_shared(
     if ctx.my_pe() == 0 { post(ctx, ctx, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
-/// Posts into one queue for each block.
+/// Posts into a separate queue for each block.
 #[kernel(per_block)]
 pub fn post_per_block(
     ctx: &Ctx,
@@ -55,7 +55,7 @@ pub fn post_per_block(
     if ctx.my_pe() == 0 { post(ctx, &ctx.per_block()?, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
-/// Posts from one thread, the only one of its grid, into a queue of its own.
+/// Posts from a single thread into its exclusive queue.
 #[kernel]
 pub fn post_exclusive(
     ctx: &Ctx,

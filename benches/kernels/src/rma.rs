@@ -6,16 +6,16 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Returns a block's part of a message of `len` words, in units of 16 bytes.
+/// Returns a block's part of a message of `len` words, in whole units of 16 bytes.
 #[inline(always)]
 fn part(block: Block, len: usize) -> Range<usize> {
     let share = block.share(len.div_ceil(2));
     (2 * share.start).min(len)..(2 * share.end).min(len)
 }
 
-/// Moves `rounds` messages of `len` words by `transfer`, which gets a block's range of each. All blocks divide each message.
+/// Moves `rounds` messages of `len` words with `transfer`, which is called with this block's range of each message.
 ///
-/// Messages take successive ranges of arrays of `words` words, a whole number of messages. PE 0 works alone.
+/// Messages go to successive ranges of arrays of `words` words, a whole number of messages. Only PE 0 works.
 #[inline(always)]
 fn each_message(
     ctx: &Ctx,
@@ -30,7 +30,7 @@ fn each_message(
     let block = Block::current();
     let part = part(block, len as usize);
     let span = Span::begin(ctx, spans);
-    // Numbers of 32 bits keep fewer registers live.
+    // Indices of 32 bits keep fewer registers live.
     let (start, size) = (part.start as u32, part.len() as u32);
     let (mut left, mut at) = (rounds, start);
     while left > 0 {
@@ -61,7 +61,7 @@ pub fn put(
     })
 }
 
-/// Puts messages like [`put`]. Each completes before the next.
+/// Puts messages like [`put`], but completes each one before the next.
 #[kernel(max_threads = 256)]
 pub fn put_quiet(
     ctx: &Ctx,
@@ -77,7 +77,7 @@ pub fn put_quiet(
     })
 }
 
-/// Gets messages from PE 1 at PE 0, into the range of `dst` that they have in `src`.
+/// Gets messages from PE 1 to PE 0, into the range of `dst` that they have in `src`.
 #[kernel(max_threads = 512)]
 pub fn get(
     ctx: &Ctx,

@@ -1,4 +1,4 @@
-//! Signals back and forth between PE 0 and PE 1, by one block.
+//! Ping-pong between PE 0 and PE 1, by one block.
 
 use rushmem_device::prelude::*;
 
@@ -48,9 +48,9 @@ pub fn put_signal_ping_pong(
     let span = Span::begin(ctx, spans);
     let (mut now, last) = (0, 2 * rounds as u64);
     while now < last {
-        // PE 0 sends in even turns, PE 1 in odd ones; each PE waits for the count of its own arrivals.
+        // PE 0 sends in even turns and PE 1 in odd ones; the other PE waits for its next arrival.
         if now & 1 == u64::from(me) {
-            // The wait before this call was a barrier.
+            // The preceding wait was already a barrier of the block.
             ctx.put_signal_nbi(block.without_barrier(), dst, src, signal.add(1), peer)?;
         } else {
             ctx.signal_wait_until(block, signal, Cmp::Ge, (now >> 1) + 1)?;

@@ -1,21 +1,21 @@
-//! Time measurement in a kernel.
+//! Time measurement in kernels.
 
 use rushmem_device::arch::now_ns;
 use rushmem_device::prelude::*;
 
-/// The time span of a block's work.
+/// The span of a block's work.
 ///
-/// Element `2 * block` of `spans` gets the start, and the next element the end. Both are in nanoseconds of a clock that
-/// all blocks of a PE share.
+/// Element `2 * block` of `spans` receives the start time, and the next element the end time, in nanoseconds of a clock
+/// that all blocks of a PE share.
 ///
-/// The start is stored at once, so that no register holds it meanwhile.
+/// The start time is stored immediately, so it occupies no register during the measured work.
 pub(crate) struct Span<'a, 'k> {
     ctx: &'a Ctx<'k>,
     spans: SymSlice<u64>,
 }
 
 impl<'a, 'k> Span<'a, 'k> {
-    /// Starts the span after all threads of the block have arrived.
+    /// Waits for all threads of the block, then takes the start time.
     #[inline(always)]
     pub(crate) fn begin(ctx: &'a Ctx<'k>, spans: SymSlice<u64>) -> Self {
         Block::current().sync();
@@ -24,20 +24,20 @@ impl<'a, 'k> Span<'a, 'k> {
         span
     }
 
-    /// Starts the span again.
+    /// Takes the start time again, for example after a warm-up call.
     #[inline(always)]
     pub(crate) fn again(&self) {
         self.store_now(0);
     }
 
-    /// Ends the span after all threads of the block have arrived.
+    /// Waits for all threads of the block, then takes the end time.
     #[inline(always)]
     pub(crate) fn end(self) {
         Block::current().sync();
         self.store_now(1);
     }
 
-    /// Stores the time in element `which` of the block.
+    /// Stores the current time in element `which` of the block.
     #[inline(always)]
     fn store_now(&self, which: usize) {
         let block = Block::current();
@@ -47,7 +47,7 @@ impl<'a, 'k> Span<'a, 'k> {
     }
 }
 
-/// Stores the time in element `which` of `spans`, by one thread.
+/// Stores the current time in element `which` of `spans`. Runs as one thread.
 #[kernel]
 pub fn stamp(ctx: &Ctx, spans: SymSlice<u64>, which: u32) {
     ctx.local(spans).store(which as usize, now_ns());

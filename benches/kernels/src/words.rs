@@ -1,12 +1,12 @@
 //! Single words: each thread of PE 0 works on its own word of PE 1.
 //!
-//! Each thread that fetches writes the sum of the fetched values to its element of `sums`.
+//! Threads that fetch store the sum of the fetched values in their element of `sums`.
 
 use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Puts `value`, `value + 1`, and so on. If `each` is not 0, each put completes before the next.
+/// Puts `value`, `value + 1` and so on. If `each` is not 0, every put completes before the next.
 #[kernel]
 pub fn p(
     ctx: &Ctx,
@@ -34,7 +34,7 @@ pub fn p(
     Ok(())
 }
 
-/// Gets the word, and waits for it.
+/// Gets the word in each round, and waits for it.
 #[kernel]
 pub fn g(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, sums: SymSlice<u64>, rounds: u32) -> Result {
     if ctx.my_pe() != 0 {
@@ -70,10 +70,10 @@ pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -
     Ok(())
 }
 
-/// Returns the sum of `rounds` values that `fetch` returns one after another.
+/// Returns the sum of the values that `rounds` successive calls of `fetch` return.
 ///
-/// Each turn makes four calls, since a turn costs as much as a quarter of an atomic. nvcc unrolls the loops of the programs that
-/// we compare with in the same way.
+/// The loop is unrolled four times, because an iteration costs a quarter of an atomic. nvcc does the same to the
+/// programs that we compare with.
 #[inline(always)]
 fn sum_of(rounds: u32, mut fetch: impl FnMut() -> Result<u64>) -> Result<u64> {
     let (mut left, mut sum) = (rounds, 0u64);
@@ -106,7 +106,7 @@ pub fn fetch_add(
     let mut one = 1;
     let sum = sum_of(rounds, || {
         let old = ctx.atomic_fetch_add(word, one, 1)?;
-        // The words stay small. So this adds 0, but the next call has to wait for this one.
+        // Words stay small, so this adds 0. But it makes the next call depend on the result of this one.
         one += old >> 63;
         Ok(old)
     })?;
@@ -115,7 +115,7 @@ pub fn fetch_add(
     Ok(())
 }
 
-/// Replaces the round number with the next one by compare and swap, and waits for the previous value.
+/// Replaces the round number with its successor by compare-and-swap, and waits for the previous value.
 #[kernel]
 pub fn compare_swap(
     ctx: &Ctx,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use random::Random;
 
 /// The longest mutated input in bytes.
-const LONGEST: usize = 4096;
+const MAX_INPUT_BYTES: usize = 4096;
 
 /// A fuzz target with its corpus.
 pub struct FuzzTarget {
@@ -146,7 +146,7 @@ fn mutate(random: &mut Random, corpus: &[(PathBuf, Vec<u8>)]) -> Vec<u8> {
             _ => input.push(random.byte()),
         }
     }
-    input.truncate(LONGEST);
+    input.truncate(MAX_INPUT_BYTES);
     input
 }
 

@@ -10,13 +10,13 @@ use crate::program::{Outcome, Test};
 use crate::report::Row;
 
 /// The most rounds of one launch. Each round has its own memory.
-const LAUNCH: u64 = 512;
+const MAX_ROUNDS_PER_LAUNCH: u64 = 512;
 /// The most actors of a test.
-const ACTORS: usize = 8;
+const MAX_ACTORS: usize = 8;
 /// Words that all rounds share.
 const KEPT: usize = 64;
 /// Rounds between two synchronizations of the actors.
-const EVERY: u64 = 8;
+const ROUNDS_PER_SYNC: u64 = 8;
 /// The longest pause before an operation, in turns of a wait loop.
 const JITTER: u64 = 12;
 
@@ -76,17 +76,17 @@ struct Memory {
 
 impl Memory {
     fn new(pe: &Pe) -> Result<Self, Error> {
-        let rounds = LAUNCH as usize;
+        let rounds = MAX_ROUNDS_PER_LAUNCH as usize;
         Ok(Self {
             plan: pe.alloc(PLAN_WORDS)?,
-            programs: pe.alloc(ACTORS * PROGRAM_WORDS)?,
+            programs: pe.alloc(MAX_ACTORS * PROGRAM_WORDS)?,
             words: pe.alloc(rounds * WORDS)?,
             kept: pe.alloc(KEPT)?,
             halves: pe.alloc(rounds * HALVES)?,
             bytes: pe.alloc(rounds * BYTES)?,
             floats: pe.alloc(rounds * HALVES)?,
             lock: pe.alloc_one()?,
-            registers: pe.alloc(rounds * ACTORS * REGS)?,
+            registers: pe.alloc(rounds * MAX_ACTORS * REGS)?,
             gate: pe.alloc(1)?,
         })
     }
@@ -95,7 +95,7 @@ impl Memory {
     fn launch(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Vec<Vec<u64>>, Error> {
         let Play { test, cast, .. } = play;
         let actors = test.actors.len();
-        assert!(actors <= ACTORS, "{} has {actors} actors", test.id);
+        assert!(actors <= MAX_ACTORS, "{} has {actors} actors", test.id);
         let part = |per_round: usize| 0..rounds as usize * per_round;
         let registers = self.registers.slice(part(actors * REGS));
         let (words, halves) = (self.words.slice(part(WORDS)), self.halves.slice(part(HALVES)));
@@ -107,7 +107,7 @@ impl Memory {
         pe.write(registers, &vec![0; registers.len()])?;
         pe.write(self.kept, &[0; KEPT])?;
         pe.write(self.gate, &[0])?;
-        pe.write(self.plan, &[rounds, actors as u64, test.who as u64, EVERY, seed, JITTER])?;
+        pe.write(self.plan, &[rounds, actors as u64, test.who as u64, ROUNDS_PER_SYNC, seed, JITTER])?;
         let programs = test.encode(|role| cast.pe_of(role));
         pe.write(self.programs.slice(0..programs.len()), &programs)?;
         pe.host_sync()?;
@@ -135,7 +135,7 @@ impl Memory {
         let mut row = Row::new(&play.test, play.title.clone(), rounds);
         let mut done = 0;
         while done < rounds {
-            let some = LAUNCH.min(rounds - done);
+            let some = MAX_ROUNDS_PER_LAUNCH.min(rounds - done);
             let of_pes = self.launch(pe, play, some, seed | done << 8)?;
             judge(&mut row, play, some, &of_pes);
             done += some;
@@ -174,8 +174,8 @@ pub fn run_sanitized(test: &Test, rounds: u64) -> Result<Vec<Row>, Error> {
 /// - the error of a launch, such as a wait that passes its deadline
 pub fn run_in(pe: &Pe, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let n_pes = pe.n_pes();
-    if n_pes as usize > ACTORS {
-        let what = format!("{n_pes} PEs, but the tests allow {ACTORS} at most");
+    if n_pes as usize > MAX_ACTORS {
+        let what = format!("{n_pes} PEs, but the tests allow {MAX_ACTORS} at most");
         return Err(Error::misuse("litmus", what));
     }
     let plays = plays(tests, n_pes, &format!("{n_pes} PEs"), |test| Cast::in_job(test, n_pes));

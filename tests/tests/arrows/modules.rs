@@ -166,7 +166,7 @@ impl Graph {
 
 impl Names {
     /// The most imports that lead to one name.
-    const MOST_IMPORTS: usize = 8;
+    const MAX_IMPORTS: usize = 8;
 
     /// Returns the module that defines the item at `names`, seen from the module `base`.
     fn resolve(&self, base: &Module, names: &[String], imports: usize) -> Module {
@@ -176,7 +176,7 @@ impl Names {
             if self.modules.contains(&inner) {
                 module = inner;
             } else if let Some((base, first)) = self.imports.get(&(module.clone(), name.clone()))
-                && imports < Self::MOST_IMPORTS
+                && imports < Self::MAX_IMPORTS
             {
                 return self.resolve(base, &[first, &names[i + 1..]].concat(), imports + 1);
             } else {

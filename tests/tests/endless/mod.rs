@@ -8,7 +8,7 @@ use rushmem_test_kernels::EndlessLoop;
 use rushmem_tests::launch::{clean, launcher, text};
 use rushmem_tests::skip;
 
-use super::{PE, SOON, pe};
+use super::{PE, PROMPT_LIMIT, pe};
 
 /// Returns the command of a PE that runs an endless kernel, with short limits.
 fn endless(body: EndlessLoop) -> Command {
@@ -26,7 +26,7 @@ fn fails(mut command: Command) -> String {
     let begin = Instant::now();
     let mut child = command.spawn().unwrap();
     while child.try_wait().unwrap().is_none() {
-        if begin.elapsed() > SOON {
+        if begin.elapsed() > PROMPT_LIMIT {
             child.kill().unwrap();
         }
         std::thread::sleep(Duration::from_millis(10));

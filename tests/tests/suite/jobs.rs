@@ -9,7 +9,7 @@ use rushmem_test_kernels::wait_for_ever;
 use rushmem_tests::{Setup, grid, without_line};
 
 /// Much less than the deadline of a wait.
-const SOON: Duration = Duration::from_secs(30);
+const PROMPT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits in a kernel for a signal that never comes.
 fn wait(pe: &Pe) -> Result<(), Error> {
@@ -39,7 +39,7 @@ fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
         })
         .map(|_: Vec<()>| ())
         .expect_err("a PE left");
-    assert!(begin.elapsed() < SOON, "the others waited for their deadline");
+    assert!(begin.elapsed() < PROMPT_LIMIT, "the others waited for their deadline");
     (error, told.into_inner().unwrap())
 }
 

@@ -207,7 +207,7 @@ fn rejected_ptx_is_a_recoverable_error() {
 /// Shows that loading ends. On a GPU, loading waits for running kernels, and waiting kernels have a deadline.
 #[test]
 fn waiting_kernel_delays_loading_until_its_deadline() {
-    const SOON: Duration = Duration::from_secs(40);
+    const PROMPT_LIMIT: Duration = Duration::from_secs(40);
     run(&Setup::new(2).with("timeout", "2s"), |pe| {
         let (ring, other) = (Ring::new(pe, 1)?, Ring::new(pe, 1)?);
         if pe.my_pe() == 0 {
@@ -223,7 +223,7 @@ fn waiting_kernel_delays_loading_until_its_deadline() {
             pe.host_sync()?;
             let begin = Instant::now();
             let _loaded = pe.load(examples())?;
-            assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+            assert!(begin.elapsed() < PROMPT_LIMIT, "{:?}", begin.elapsed());
             pe.host_sync()?;
             pe.run(grid(1, 32), other.call(0))?;
         }

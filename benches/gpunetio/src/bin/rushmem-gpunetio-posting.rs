@@ -1,4 +1,4 @@
-//! Measures how fast NVIDIA's DOCA GPUNetIO device code posts, and ours, into queues in GPU memory that nobody executes:
+//! Measures how fast NVIDIA's DOCA GPUNetIO device code and ours post into queues in GPU memory that no NIC executes:
 //!
 //! ```sh
 //! rushmem perf --list post > plan
@@ -81,7 +81,7 @@ fn write(path: &Path, text: &str) -> Result {
     fs::write(path, text).map_err(|error| Error::File(path.into(), error))
 }
 
-/// Returns NVIDIA's kernels as PTX.
+/// Reads or compiles NVIDIA's kernels, and returns their PTX.
 fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     match (&arguments.ptx, &arguments.headers) {
         (Some(file), _) => read(file),
@@ -90,7 +90,7 @@ fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     }
 }
 
-/// Returns the measurements of a poster in the format of `rushmem perf`.
+/// Measures all rows with a poster, and returns the results in the format of `rushmem perf`.
 fn results(poster: &impl Poster, machine: &str, rows: &[Row], no_record: bool) -> Result<String> {
     let rows: Vec<Value> = rows.iter().map(|row| measure(poster, row, no_record)).collect::<Result<_>>()?;
     let all = json!({ "program": poster.program(), "machine": machine, "rows": rows });

@@ -1,7 +1,7 @@
 //! Measures how fast NVIDIA's device code ([`Theirs`]) and ours ([`Ours`]) post the rows of `rushmem perf --list`.
 //!
-//! Queues and doorbell records are in GPU memory, like the queues of a ConnectX. The doorbell register is a page-locked
-//! word of the host. No NIC executes the entries. The queues show afterwards that all entries are there and announced.
+//! Queues and doorbell records are in GPU memory, as with a ConnectX. The doorbell register is a word in page-locked
+//! host memory. No NIC executes the entries; afterwards, the queues are checked for complete and announced entries.
 
 mod ours;
 mod theirs;
@@ -15,33 +15,33 @@ use rushmem_mlx5::{Opcode, View};
 
 pub use self::ours::Ours;
 pub use self::theirs::Theirs;
-use crate::theirs::LIMIT;
+use crate::theirs::LAUNCH_TIMEOUT;
 use crate::{Error, Result};
 
 /// A row to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The benchmark, which is the kernel's name too.
+    /// Name of the benchmark, which is also the name of the kernel.
     pub bench: String,
-    /// Bytes of each put.
+    /// Size of each put, in bytes.
     pub bytes: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads of each.
+    /// Threads per block.
     pub threads: u32,
-    /// Puts of each thread in a run.
+    /// Puts per thread and run.
     pub rounds: u32,
-    /// PEs that the row is compared with.
+    /// Number of PEs in the row that this one is compared with.
     pub pes: u32,
-    /// Runs that count.
+    /// Number of measured runs.
     pub runs: usize,
 }
 
 impl Row {
-    /// Returns the posting rows of a plan: lines of `bench bytes blocks threads rounds pes runs`.
+    /// Parses the posting rows of a plan. Its lines are `bench bytes blocks threads rounds pes runs`.
     ///
     /// # Errors
-    /// [`Error::Record`] for a line that is none.
+    /// [`Error::Record`] for a malformed line.
     pub fn read(plan: &str) -> Result<Vec<Self>> {
         let lines = plan.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
         let rows = lines.map(|(i, line)| {
@@ -67,17 +67,17 @@ impl Row {
         })
     }
 
-    /// Queues that it posts to.
+    /// Number of queues that the row posts to.
     fn queues(&self) -> u32 {
         if self.bench.ends_with("per_block") { self.blocks } else { 1 }
     }
 
-    /// Entries that come into each.
+    /// Number of entries posted to each queue.
     fn entries(&self) -> u32 {
         self.blocks / self.queues() * self.threads * self.rounds
     }
 
-    /// Entries that each has room for.
+    /// Depth of each queue. It holds all entries, so posting never waits for a slot.
     fn depth(&self) -> u32 {
         self.entries().next_power_of_two().max(64)
     }
@@ -85,24 +85,24 @@ impl Row {
 
 /// Posts the rows of a plan.
 pub trait Poster {
-    /// Returns the name of the program, with its version if it has one.
+    /// Name of the poster, with its version if it has one.
     fn program(&self) -> String;
 
-    /// Returns whether the last doorbell of a queue without a doorbell record is the one that announces most. A NIC ignores
-    /// others that come late.
+    /// Whether the last doorbell of a queue without a doorbell record is also the one with the highest producer index.
+    /// If not, earlier doorbells may arrive late, and a NIC ignores them.
     fn rings_in_order(&self) -> bool;
 
-    /// Returns the stream of its kernels.
+    /// The stream in which the kernels run.
     fn stream(&self) -> &Stream;
 
-    /// Launches the kernel that posts the row once into fresh queues.
+    /// Launches the kernel that posts the row once, into fresh queues.
     ///
     /// # Errors
     /// - [`Error::Cuda`]: the driver fails.
     fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans>;
 
-    /// Returns millions of entries a second for each run, after one run that is not counted. `no_record` says that queues
-    /// have no doorbell record.
+    /// Measures the row. Returns the rate of each run in millions of entries per second, after one warm-up run.
+    /// `no_record` selects queues without a doorbell record.
     ///
     /// # Errors
     /// - [`Error::Wrong`]: entries are missing or wrong.
@@ -115,8 +115,9 @@ pub trait Poster {
         let once = |run: usize| {
             let queues = Queues::new(self.stream(), row, run * SHIFT, no_record)?;
             let spans = self.launch(row, &queues)?;
-            if let Err(error @ CudaError::Deadline { .. }) = self.stream().wait(LIMIT) {
-                // Nothing that a running kernel uses can be given back: only the end of the process ends it.
+            if let Err(error @ CudaError::Deadline { .. }) = self.stream().wait(LAUNCH_TIMEOUT) {
+                // A running kernel still uses its memory, so nothing can be freed. Only the exit of the process stops
+                // it.
                 eprintln!("{}: {error}", row.bench);
                 std::process::abort();
             }
@@ -131,15 +132,15 @@ pub trait Poster {
 
 /// Start and end times of the blocks of a launch.
 ///
-/// The memory starts with two words for each block, in nanoseconds of the GPU's clock. It also has the kernel's data.
+/// The memory starts with two words per block, in nanoseconds of the GPU's clock. The kernel's data follows.
 pub struct Spans {
     memory: DeviceBuffer,
-    /// Other buffers that the kernel uses until it ends.
+    /// Other buffers that must outlive the kernel.
     _kept: Vec<DeviceBuffer>,
 }
 
 impl Spans {
-    /// Nanoseconds from the first block's begin to the last one's end.
+    /// Returns the nanoseconds from the start of the first block to the end of the last one.
     fn read(&self, stream: &Stream, row: &Row) -> Result<f64> {
         let mut told = vec![[0u64; 2]; row.blocks as usize];
         self.memory.read(stream, 0, bytemuck::cast_slice_mut(&mut told))?;
@@ -155,16 +156,15 @@ impl Spans {
 /// Fresh queues for a row, and their doorbell.
 pub struct Queues {
     memory: DeviceBuffer,
-    /// Bytes before the first one; of other memory that posting uses as many are to be left out.
+    /// Offset of the first queue. Other memory that posting uses must be shifted by the same amount.
     shift: usize,
     doorbell: PinnedBuffer,
-    /// Bytes of a send queue, and of a completion queue.
+    /// Sizes of a send queue and of a completion queue, in bytes.
     bytes: (usize, usize),
-    /// Whether there is no doorbell record.
+    /// Whether the queues have no doorbell record.
     no_record: bool,
 }
 
-/// GPU addresses of the parts of a queue.
 struct QueueAddresses {
     sq: u64,
     cq: u64,
@@ -174,10 +174,11 @@ struct QueueAddresses {
 }
 
 const CQE_BYTES: usize = 64;
-/// Bytes of a doorbell record, alone in its cache line.
+/// Size of a doorbell record in bytes. Each has a cache line to itself.
 const RECORD_BYTES: usize = 64;
 const PAGE: usize = 4096;
-/// Offset between the queues of two runs. Access time depends on the position in GPU memory, so each run uses another.
+/// Shift between the queues of consecutive runs. Access time depends on the position in GPU memory, so each run uses
+/// another one.
 const SHIFT: usize = 37 * 128;
 /// Address of the data, here and at the peer. No NIC accesses it.
 const BASE: u64 = 1 << 16;
@@ -193,18 +194,16 @@ impl Queues {
         let memory = DeviceBuffer::zeroed(stream, shift + row.queues() as usize * one)?;
         let queues = Self { memory, shift, doorbell, bytes, no_record };
         for i in 0..row.queues() as usize {
-            // An entry of ones has never completed.
+            // A completion entry of all ones reads as not yet completed.
             queues.memory.fill(stream, queues.start(i) + bytes.0, bytes.1, 0xff)?;
         }
         Ok(queues)
     }
 
-    /// Returns the offset of queue `i`.
     fn start(&self, i: usize) -> usize {
         self.shift + i * (self.bytes.0 + self.bytes.1 + 2 * RECORD_BYTES)
     }
 
-    /// Returns the offset of the doorbell record of queue `i`.
     fn record(&self, i: usize) -> usize {
         self.start(i) + self.bytes.0 + self.bytes.1
     }
@@ -219,7 +218,6 @@ impl Queues {
         }
     }
 
-    /// Returns the GPU address of the doorbell register.
     fn doorbell(&self) -> u64 {
         self.doorbell.address()
     }
@@ -232,7 +230,7 @@ impl Queues {
             self.memory.read(stream, self.record(i as usize) + Record::SND_OFFSET, &mut record)?;
             verify(row, i, &sq, (!self.no_record).then(|| u32::from_ne_bytes(record)))?;
         }
-        // SAFETY: inside of the page; the kernel has ended.
+        // SAFETY: the word is within the page, and the kernel has completed.
         let rung = Doorbell::from_raw(unsafe { self.doorbell.as_ptr().cast::<u64>().read() });
         match (rung.qpn(), rung.producer_index()) {
             (QPN, index) if index == row.entries() as u16 || self.no_record && !in_order => Ok(()),
@@ -243,8 +241,8 @@ impl Queues {
     }
 }
 
-/// Reads a send queue: an entry in each place, and each thread's put as often as it made it. A doorbell record must
-/// announce all of it.
+/// Checks a send queue: every slot has an entry, and each thread's put appears once per round. If there is a doorbell
+/// record, it must announce all entries.
 fn verify(row: &Row, queue: u32, sq: &[u8], record: Option<u32>) -> Result {
     let wrong = |what: String| Err(Error::wrong(format!("{}, queue {queue}", row.bench), what));
     let entries = row.entries();

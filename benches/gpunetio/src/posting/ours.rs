@@ -1,4 +1,4 @@
-//! Our half: the kernels of `rushmem perf`, as they are, with a context that the host has made by hand.
+//! Our half: the unmodified kernels of `rushmem perf`, with a context that the host builds by hand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use rushmem_device::kernel::Call;
 use super::{BASE, LKEY, Poster, QPN, Queues, RKEY, Row, Spans};
 use crate::{Error, Result};
 
-/// PEs of the job that the context tells of. PE 0 posts to PE 1.
+/// Number of PEs that the context claims. PE 0 posts to PE 1.
 const PES: usize = 2;
-/// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Posts with `rushmem-device`.
 pub struct Ours {
     kernels: HashMap<String, Function>,
     stream: Stream,
-    /// Where kernels write of errors.
+    /// Where kernels report errors.
     control: PinnedBuffer,
 }
 
@@ -35,7 +35,7 @@ impl Ours {
     /// Loads the kernels.
     ///
     /// # Errors
-    /// [`Error::Missing`] if this was built without PTX, or what the driver says.
+    /// [`Error::Missing`] if this crate was built without PTX, or the driver's error.
     pub fn load(device: &Arc<Device>) -> Result<Self> {
         let ptx = rushmem::ptx!("rushmem_bench_kernels");
         if ptx.image.is_empty() {
@@ -50,7 +50,7 @@ impl Ours {
     }
 }
 
-/// Offsets of the tables behind the context, in this order.
+/// Offsets of the tables that the context points to, in this order.
 struct Tables {
     state: usize,
     segments: usize,
@@ -62,7 +62,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Places the tables after `state` bytes.
+    /// Lays out the tables, starting at offset `state`.
     fn new(state: usize, row: &Row, sets: usize) -> Self {
         let segments = state + size_of::<DeviceState>();
         let peers = segments + size_of::<SegmentTable>();
@@ -94,11 +94,11 @@ impl Poster for Ours {
 
     fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans> {
         let threads = row.blocks as usize * row.threads as usize;
-        // SAFETY: the spans, and behind `BASE` a word for each thread, lie in the heap.
+        // SAFETY: the spans, and one word per thread from `BASE` on, lie in the heap.
         let (spans, words) =
             unsafe { (SymSlice::from_raw(0, 2 * row.blocks as usize), SymSlice::from_raw(BASE, threads)) };
         let post = |kernel: fn(_, _, _, _, _) -> Call| kernel(spans, words, words, row.rounds, 0);
-        // Sets of queues: one that all share, then the blocks' or the thread's own.
+        // Queue sets: the one that all blocks share, followed by those of the blocks or of the thread.
         let (call, blocks, exclusive) = match row.bench.as_str() {
             "post_exclusive" => (post(kernels::post_exclusive), 0, 1),
             "post_per_block" | "post_warp_per_block" => (post(kernels::post_per_block), row.queues(), 0),
@@ -108,7 +108,7 @@ impl Poster for Ours {
         let kernel =
             self.kernels.get(call.name()).ok_or_else(|| Error::wrong(call.name(), "it is not loaded"))?;
         let sets = 1 + (blocks + exclusive) as usize;
-        // Those that are posted to come last.
+        // The row posts to the last sets.
         let first = sets - row.queues() as usize;
 
         let tables = Tables::new(queues.shift, row, sets);
@@ -116,7 +116,8 @@ impl Poster for Ours {
         let heap = DeviceBuffer::zeroed(&self.stream, BASE as usize + 8 * threads)?;
         let at = |offset: usize| DevAddr(memory.address() + offset as u64);
         let control = DevAddr(self.control.address());
-        let state = DeviceState { control, deadline_ns: PATIENCE.as_nanos() as u64, ..Zeroable::zeroed() };
+        let state =
+            DeviceState { control, deadline_ns: CALL_TIMEOUT.as_nanos() as u64, ..Zeroable::zeroed() };
         memory.write(&self.stream, tables.state, bytemuck::bytes_of(&state))?;
         for i in 0..row.queues() as usize {
             let ready = at(tables.ready + i * 8 * row.depth() as usize);
@@ -131,7 +132,7 @@ impl Poster for Ours {
             heap_bytes: heap.len() as u64,
             segments: at(tables.segments),
             qps: at(tables.entries),
-            // Zeroes: no heap is mapped, so that everything goes through the NIC.
+            // All zero: no peer's heap is mapped, so every operation goes through the NIC.
             peers: at(tables.peers),
             pe: 0,
             n_pes: PES as u32,
@@ -139,7 +140,7 @@ impl Poster for Ours {
             block_sets: blocks,
             exclusive_sets: exclusive,
             rails: 1,
-            // No other kernel of the PE runs, which the host of a job has to check.
+            // `PER_BLOCK` requires that no other kernel of the PE runs, which the host of a real job checks.
             flags: ctx_flags::GPU_QUEUES | ctx_flags::NO_P2P_OTHERS | ctx_flags::PER_BLOCK,
             ..Zeroable::zeroed()
         };
@@ -148,13 +149,13 @@ impl Poster for Ours {
         let grid = LaunchConfig::new(row.blocks, row.threads);
         let mut arguments: Vec<&[u8]> = vec![bytemuck::bytes_of(&parts)];
         arguments.extend(call.args());
-        // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
+        // SAFETY: these are the kernel's parameters, and everything they point to lives until the stream is idle.
         unsafe { kernel.launch(&self.stream, grid, &arguments)? };
         Ok(Spans { memory: heap, _kept: vec![memory] })
     }
 }
 
-/// Returns the QP to PE 1 that posts to queue `i`.
+/// Describes the QP to PE 1 that posts to queue `i`.
 fn entry(row: &Row, queues: &Queues, i: usize, pe_state: DevAddr, ready: DevAddr) -> QpEntry {
     let addresses = queues.addresses(i);
     let flags = qp_flags::ON_GPU | if queues.no_record { qp_flags::LATE_RECORD } else { 0 };

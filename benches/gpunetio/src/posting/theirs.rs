@@ -17,7 +17,7 @@ pub struct Theirs {
 }
 
 impl Theirs {
-    /// Loads PTX that [`compile`](crate::theirs::compile) made.
+    /// Loads PTX that [`compile`](crate::theirs::compile) returned.
     ///
     /// # Errors
     /// - [`Error::Cuda`](crate::Error::Cuda): the driver fails.
@@ -61,7 +61,7 @@ impl Poster for Theirs {
                 reserved: 0,
             };
             let qp = (first_qp + (i * QP_ROOM) as u64).to_ne_bytes();
-            // SAFETY: the kernel's own parameters; all that they lead to lives until the stream is done.
+            // SAFETY: these are the kernel's parameters, and everything they point to lives until the stream is idle.
             unsafe { prepare.launch(&self.stream, single, &[&qp, bytemuck::bytes_of(&queue)])? };
         }
         let work = Work {

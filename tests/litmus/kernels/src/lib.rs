@@ -22,7 +22,7 @@ use crate::code::{Op, Plan};
 use crate::memory::Memory;
 
 /// Turns after which a plain loop gives up. The loop calls no function with a deadline.
-const TURNS: u32 = 1 << 24;
+const MAX_TURNS: u32 = 1 << 24;
 
 /// Runs the program of each actor once per round, and stores the results in the registers of the actor.
 ///

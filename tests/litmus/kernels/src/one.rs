@@ -5,10 +5,10 @@ use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::{BYTES, Memory, comparison};
-use crate::{TURNS, never, rare};
+use crate::{MAX_TURNS, never, rare};
 
 /// Turns of a loop that need not see the value, because the L1 cache of a GPU may keep an old one.
-const FEW: u32 = 1 << 16;
+const MAX_STALE_TURNS: u32 = 1 << 16;
 
 /// Carries out one operation.
 #[inline(never)]
@@ -21,9 +21,9 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
         keep(ctx.local_one(m.word(op.a)).load(0));
     } else if op.is(Code::SpinUntil) {
         let view = ctx.local_one(m.word(op.a));
-        keep(never(FEW, || Ok(view.load(0) == value))?);
+        keep(never(MAX_STALE_TURNS, || Ok(view.load(0) == value))?);
     } else if op.is(Code::TestUntil) {
-        keep(never(TURNS, || ctx.test(m.word(op.a), comparison(op.n), value))?);
+        keep(never(MAX_TURNS, || ctx.test(m.word(op.a), comparison(op.n), value))?);
     } else if op.is(Code::P) {
         ctx.p(m.word(op.a), value, pe)?;
     } else if op.is(Code::Flood) {

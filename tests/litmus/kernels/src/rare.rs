@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::code::{Code, Op};
 use crate::memory::Memory;
-use crate::{TURNS, never};
+use crate::{MAX_TURNS, never};
 
 /// Calls after which [`Code::AnyEach`] gives up.
 const CALLS: u32 = 64;
@@ -34,7 +34,7 @@ pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
         ctx.local_one(m.word(op.a)).store_relaxed(0, value);
     } else if op.is(Code::SpinRelaxed) {
         let view = ctx.local_one(m.word(op.a));
-        m.keep(ctx, op.r, never(TURNS, || Ok(view.load_relaxed(0) == value))?);
+        m.keep(ctx, op.r, never(MAX_TURNS, || Ok(view.load_relaxed(0) == value))?);
     } else if op.is(Code::LastPut) {
         last_put(ctx, m, op)?;
     } else if op.is(Code::AnyEach) {
