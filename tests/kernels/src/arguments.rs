@@ -1,32 +1,32 @@
-//! Structures and flags as arguments.
+//! Structures and flags as kernel arguments.
 
 use rushmem_device::prelude::*;
 
-/// An argument with padding, a flag, a size and a structure inside.
+/// A kernel argument with padding, a flag, a size and a nested structure.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Fill {
-    /// Whether to write at all.
+    /// Whether to write anything.
     pub enabled: bool,
-    /// The words.
+    /// The cells to write to.
     pub to: Cells,
-    /// The word to begin with.
+    /// Index of the first word to write.
     pub first: usize,
     /// The value to write.
     pub value: u16,
 }
 
-/// Cells in symmetric memory, and the distance from one to the next.
+/// Words of an object at a constant distance.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Cells {
-    /// The object.
+    /// The object that contains the cells.
     pub object: SymSlice<u64>,
-    /// The distance in words.
+    /// Distance between consecutive cells, in words.
     pub step: u8,
 }
 
-/// Writes `fill.value` to each `step`th word from `first` on, plus `more` if `twice` is set.
+/// Writes `fill.value`, plus `more` if `twice` is set, to every `step`th word from `first` on.
 #[kernel]
 pub fn fill_structured(ctx: &Ctx, twice: bool, fill: Fill, more: usize) {
     if !fill.enabled || Thread::index() != 0 {

@@ -4,22 +4,23 @@ use rushmem_device::prelude::*;
 
 use crate::units::modulo;
 
-/// Number of words that [`atomics_u64`] and the kernels like it use.
+/// Number of words that [`atomics_u64`] and its variants use.
 pub const ATOMICS: usize = 15;
 
-/// Performs every atomic once on the next PE, each on its own word. Stores the results of the fetching ones in `olds`.
+/// Performs every atomic once on the next PE, each on a different word. Stores the results of the fetching atomics in
+/// `olds`.
 #[kernel]
 pub fn atomics_u32(ctx: &Ctx, words: SymSlice<u32>, olds: SymSlice<u32>, a: u32, b: u32) -> Result {
     each(ctx, words, olds, a, b)
 }
 
-/// Makes the calls of [`atomics_u32`].
+/// The `i32` variant of [`atomics_u32`].
 #[kernel]
 pub fn atomics_i32(ctx: &Ctx, words: SymSlice<i32>, olds: SymSlice<i32>, a: i32, b: i32) -> Result {
     each(ctx, words, olds, a, b)
 }
 
-/// Makes the calls of [`atomics_u32`] with exclusive queues of one thread.
+/// Like [`atomics_u32`], through the exclusive queues of one thread.
 #[kernel]
 pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64, b: u64) -> Result {
     if Thread::index() != 0 {
@@ -31,7 +32,7 @@ pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64,
     Ok(())
 }
 
-/// Makes the calls of [`atomics_u32`] with the block's queues.
+/// Like [`atomics_u32`], through the queues of the block.
 #[kernel(per_block)]
 pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64, b: i64) -> Result {
     if Block::current().id() != 0 {
@@ -40,8 +41,8 @@ pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64,
     each(&ctx.per_block()?, words, olds, a, b)
 }
 
-/// Performs one atomic of each kind that a NIC has. All types of one width share their code, so these suffice for
-/// `usize`.
+/// Performs one atomic of each kind that a NIC implements. All types of one width share their code, so this suffices
+/// for `usize`.
 #[kernel]
 pub fn atomics_usize(ctx: &Ctx, words: SymSlice<usize>, olds: SymSlice<usize>, a: u64) -> Result {
     if Thread::index() != 0 {
@@ -78,7 +79,7 @@ fn each<S: Sharing, T: Amo>(ctx: &Ctx<S>, w: SymSlice<T>, olds: SymSlice<T>, a: 
     ctx.quiet(Thread)
 }
 
-/// Lets all threads of all PEs use the same words, `rounds` times. Each thread:
+/// Updates the same words from all threads of all PEs, `rounds` times. Each thread:
 ///
 /// - draws a ticket from PE 0, and counts it in the element of `drawn` with that index;
 /// - adds to a wide and a narrow sum of every PE;
@@ -139,7 +140,7 @@ pub fn starting_u32(
     started(ctx, w, results, olds, a, b)
 }
 
-/// Makes the calls of [`starting_u32`].
+/// The 64-bit variant of [`starting_u32`].
 #[kernel]
 pub fn starting_u64(
     ctx: &Ctx,
@@ -181,7 +182,7 @@ fn started<T: Amo>(
     Ok(())
 }
 
-/// Lets each thread draw `each` tickets of PE 0 with nonblocking atomics, and stores them in `drawn`.
+/// Each thread draws `each` tickets from PE 0 with nonblocking atomics and stores them in `drawn`.
 #[kernel]
 pub fn many_tickets(
     ctx: &Ctx,
@@ -206,8 +207,9 @@ pub fn many_tickets(
     Ok(())
 }
 
-/// Sets, fetches and swaps `bits` as a float of the next PE, and stores the fetched and the swapped values in `found`.
-/// Then all threads of all PEs add 1 to a sum of PE 0, `rounds` times. Each counts the value that it found in `drawn`.
+/// Sets, fetches and swaps the float with these `bits` on the next PE, and stores the fetched and swapped values in
+/// `found`. Then all threads of all PEs add 1 to a sum on PE 0, `rounds` times. Each thread counts the returned values
+/// in `drawn`.
 #[kernel]
 pub fn float_atomics(
     ctx: &Ctx,
@@ -239,8 +241,8 @@ pub fn float_atomics(
     ctx.quiet(Thread)
 }
 
-/// Performs masked atomics on the next PE's words, and stores the old values in `olds`. For each size, word 0 gets a
-/// swap with a comparison that holds. Word 1 gets one with a comparison that fails, and word 2 a sum in fields.
+/// Performs masked atomics on the next PE's words and stores the old values in `olds`. For each size, word 0 gets a
+/// swap whose comparison holds, word 1 a swap whose comparison fails, and word 2 an addition in fields.
 #[kernel]
 pub fn masked(
     ctx: &Ctx,

@@ -1,9 +1,9 @@
-//! Contexts with queues of their own.
+//! Contexts with separate queues.
 
 use rushmem_device::prelude::*;
 
-/// Lets every block put its share of `src` to every PE through the block's queues. The data of PE `s` lands in part `s`
-/// of `dst`.
+/// Every block puts its share of `src` to every PE through its own queues. The data from PE `s` goes to part `s` of
+/// `dst`.
 #[kernel(per_block)]
 pub fn private_puts(ctx: &Ctx, dst: SymSlice<u16>, src: SymSlice<u16>) -> Result {
     let (block, own) = (Block::current(), ctx.per_block()?);
@@ -15,12 +15,12 @@ pub fn private_puts(ctx: &Ctx, dst: SymSlice<u16>, src: SymSlice<u16>) -> Result
         own.fence()?;
         pe += 1;
     }
-    // One block may be in the barrier of all PEs; the others complete their own.
+    // Only one block may enter the barrier of all PEs; the others just complete their operations.
     if block.id() == 0 { own.barrier_all(block) } else { own.quiet(block) }
 }
 
-/// Lets each thread take its exclusive queues `turns` times. The thread adds 1 to its own word of the next PE, reads it
-/// back, and releases the queues. Counts words with wrong values in `wrong`.
+/// Each thread acquires its exclusive queues `turns` times, adds 1 to its word on the next PE, reads it back, and
+/// releases the queues. Counts wrong values in `wrong`.
 #[kernel]
 pub fn exclusive_turns(ctx: &Ctx, words: SymSlice<u64>, wrong: SymSlice<u32>, turns: u32) -> Result {
     let (i, pe) = (Thread::index(), ctx.pe_after(1));
@@ -43,11 +43,11 @@ pub fn exclusive_turns(ctx: &Ctx, words: SymSlice<u64>, wrong: SymSlice<u32>, tu
 
 /// Posts to three contexts that the host created.
 ///
-/// - `slow` holds back a put to element 0 of the next PE's `dst` while `quick` completes a put to element 1.
+/// - `slow` batches a put to element 0 of the next PE's `dst` while `quick` completes a put to element 1.
 /// - Then `slow` posts it, followed by `more` puts to element 2 and a signal to element 3, without a quiet.
-/// - All threads of the first block put to the remaining elements by `together`.
+/// - All threads of the first block put to the remaining elements through `together`.
 ///
-/// Stores the values of elements 0 and 1 after the quiet of `quick` in `seen`.
+/// Stores elements 0 and 1, as they are after the quiet of `quick`, in `seen`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // three contexts, and the data that goes through them
 pub fn three_contexts(
@@ -90,7 +90,7 @@ pub fn three_contexts(
     Ok(())
 }
 
-/// Takes an exclusive context twice.
+/// Acquires an exclusive context twice, which must fail.
 #[kernel]
 pub fn take_context_twice(ctx: &Ctx, context: Context<Exclusive>) -> Result {
     if Thread::index() != 0 {
@@ -102,7 +102,7 @@ pub fn take_context_twice(ctx: &Ctx, context: Context<Exclusive>) -> Result {
     second
 }
 
-/// Holds the context of block 0, from a 1 in `held` until there is a 1 in `go`.
+/// Holds the context of block 0: sets `held` to 1, then waits until `go` is 1.
 #[kernel]
 pub fn hold_context(ctx: &Ctx, context: Context<PerBlock>, held: Sym<Signal>, go: Sym<Signal>) -> Result {
     if Thread::index() != 0 {
@@ -114,7 +114,7 @@ pub fn hold_context(ctx: &Ctx, context: Context<PerBlock>, held: Sym<Signal>, go
     outcome.map(|_| ())
 }
 
-/// Holds the queues of block 0, from a 1 in `held` until there is a 1 in `go`.
+/// Holds the queues of block 0: sets `held` to 1, then waits until `go` is 1.
 #[kernel(per_block)]
 pub fn hold_per_block(ctx: &Ctx, held: Sym<Signal>, go: Sym<Signal>) -> Result {
     let own = ctx.per_block()?;
@@ -126,14 +126,14 @@ pub fn hold_per_block(ctx: &Ctx, held: Sym<Signal>, go: Sym<Signal>) -> Result {
     ctx.signal_wait_until(Thread, go, Cmp::Eq, 1).map(|_| ())
 }
 
-/// Uses the queues of its block without the attribute for it.
+/// Uses the queues of its block although it lacks the `per_block` attribute.
 #[kernel]
 pub fn undeclared_per_block(ctx: &Ctx) -> Result {
     ctx.per_block().map(|_| ())
 }
 
-/// Lets each block send its half of `src` to `pe` by `context` with a signal of the block, and wait for the half that
-/// arrives. Then each block enters a barrier with the same block of the other PEs.
+/// Each block sends its half of `src` to `pe` through `context` with its own signal, and waits for the half that it
+/// receives. Then each block enters a barrier with the same block of the other PEs.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a communicator's parts, and the data that goes through it
 pub fn exchange_by(
@@ -153,6 +153,6 @@ pub fn exchange_by(
     own.put_signal(block, dst.slice(range.clone()), src.slice(range), signal.set(round), pe)?;
     ctx.signal_wait_until(block, signal, Cmp::Eq, round)?;
     own.quiet(block)?;
-    // The context may connect some PEs only, but a barrier signals all.
+    // The context may be connected to some PEs only, but a barrier signals all, so it uses `ctx`.
     ctx.barrier(block, if id == 0 { first } else { second })
 }

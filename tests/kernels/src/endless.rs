@@ -1,20 +1,20 @@
-//! Kernels that never end by themselves, and a kernel that needs a large stack.
+//! Kernels that never return by themselves, and a kernel that needs a large stack.
 
 use rushmem_device::prelude::*;
 
-/// The body of an endless loop.
+/// The body of an infinite loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum EndlessLoop {
     /// Barriers of the block.
     Barriers,
-    /// Waits with errors that the kernel ignores.
+    /// Waits whose errors the kernel ignores.
     IgnoredErrors,
-    /// Nothing but a load.
+    /// A single load.
     Loads,
 }
 
-/// Loops until `word` is set, which no PE does. `body` is an [`EndlessLoop`].
+/// Loops until `word` is set, which never happens. `body` is an [`EndlessLoop`].
 #[kernel]
 pub fn endless(ctx: &Ctx, body: u32, word: Sym<Signal>) {
     let view = ctx.local_one(word);
@@ -27,7 +27,7 @@ pub fn endless(ctx: &Ctx, body: u32, word: Sym<Signal>) {
     }
 }
 
-/// Stores the result of a recursion of `depth` calls that keeps 8 KiB of stack for each, natively.
+/// Stores the result of `depth` nested calls. Natively, each keeps 8 KiB on the stack.
 #[kernel]
 pub fn recurse(ctx: &Ctx, depth: u32, out: Sym<u64>) {
     #[cfg(not(target_arch = "nvptx64"))]

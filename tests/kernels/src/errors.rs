@@ -10,11 +10,11 @@ pub enum Misuse {
     PutToMissingPe,
     /// An atomic on a PE that does not exist.
     AtomicOnMissingPe,
-    /// A put from beyond the end of an object.
+    /// A put from a range that exceeds its object.
     BeyondTheEnd,
     /// A get into an element that does not exist.
     GetOutside,
-    /// A put of fewer elements than there is room for.
+    /// A put whose source is shorter than its destination.
     LengthMismatch,
     /// A load of an element that does not exist.
     LoadBeyond,
@@ -22,25 +22,25 @@ pub enum Misuse {
     StoreBeyond,
     /// The same exclusive context taken twice.
     TakeTwice,
-    /// Queues of a block's own where the job has none.
+    /// The queues of a block in a job without them.
     NoBlockQueues,
-    /// Exclusive queues where the job has none.
+    /// Exclusive queues in a job without them.
     NoExclusiveQueues,
     /// A strided put with a stride of 0.
     ZeroStride,
     /// A strided get with a stride shorter than its block.
     ShortStride,
-    /// A strided put of fewer blocks than there is room for.
+    /// A strided put with fewer source blocks than destination blocks.
     UnequalBlocks,
-    /// A strided get of more blocks than there are.
+    /// A strided get with more blocks than the source has.
     TooManyBlocks,
-    /// A wait for words with too few statuses.
+    /// A wait for words with a status array that is too short.
     FewStatuses,
-    /// A test of some words without room for an index.
+    /// A test of words with no space for an index.
     NoRoom,
-    /// A lock cleared that is not held.
+    /// `clear_lock` of a lock that is not held.
     ClearUnheld,
-    /// A lock set that is held.
+    /// `set_lock` of a lock that is already held.
     SetHeld,
     /// A queue that the job does not have.
     NoQueue,
@@ -50,7 +50,7 @@ pub enum Misuse {
     MaskedOutside,
 }
 
-/// Makes the call that `which` names in thread 0, and stores its error code, or 1000 for success.
+/// Makes the call that `which` selects in thread 0, and stores its error code, or 1000 for success.
 #[kernel]
 pub fn misuse(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>, code: Sym<u32>) {
     if Thread::index() != 0 {
@@ -133,8 +133,8 @@ fn do_wrong_with_sets(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock
     }
 }
 
-/// Lets block `b` put its part of `src` to PE `b` and wait for it, three times. Stores three error codes for each block
-/// in `codes`.
+/// Block `b` puts its part of `src` to PE `b` and waits for it, three times. Stores three error codes per block in
+/// `codes`.
 #[kernel]
 pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: SymSlice<u32>) {
     let block = Block::current();
@@ -153,7 +153,7 @@ pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: Sym
     }
 }
 
-/// Lets every thread put its element to every PE and wait for the delivery. `dst` has a row for each PE.
+/// Every thread puts its element to every PE and waits for delivery. `dst` has one row per PE.
 #[kernel]
 pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
     let i = Thread::index();
@@ -166,7 +166,7 @@ pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result 
     ctx.quiet(Thread)
 }
 
-/// Waits until `signal` is `value`, and stores the code of the error.
+/// Waits until `signal` is `value`, and stores the error code.
 #[kernel]
 pub fn wait_for_ever(ctx: &Ctx, signal: Sym<Signal>, value: u64, code: Sym<u32>) {
     let block = Block::current();
@@ -176,7 +176,7 @@ pub fn wait_for_ever(ctx: &Ctx, signal: Sym<Signal>, value: u64, code: Sym<u32>)
     }
 }
 
-/// Lets all threads but the first of each block enter a block barrier.
+/// All threads except the first of each block enter a block barrier.
 #[kernel]
 pub fn stray_barrier(_ctx: &Ctx) {
     let block = Block::current();
@@ -185,7 +185,7 @@ pub fn stray_barrier(_ctx: &Ctx) {
     }
 }
 
-/// Lets all blocks but the first enter a grid barrier, and stores the error code of the call in `code`.
+/// All blocks except the first enter a grid barrier. Stores the error code of the call in `code`.
 #[kernel]
 pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
     let block = Block::current();
@@ -197,8 +197,8 @@ pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
     }
 }
 
-/// Lets the leader of each warp allocate a slot of `slots` on `pe`, and all of its lanes write their numbers there.
-/// Stores the error code of each thread in `codes`.
+/// The leader of each warp allocates a slot of `slots` on `pe`, and every lane writes its index there. Stores the error
+/// code of each thread in `codes`.
 #[kernel]
 pub fn fill_slots(ctx: &Ctx, slots: SymSlice<u32>, used: Sym<u64>, pe: u32, codes: SymSlice<u32>) {
     let warp = Warp::current();
@@ -214,8 +214,7 @@ fn fill_slot(ctx: &Ctx, warp: Warp, slots: SymSlice<u32>, used: Sym<u64>, pe: u3
     ctx.quiet(warp)
 }
 
-/// Lets the thread `failing` of each block fail, and stores in `codes` the code that each thread gets from
-/// [`Group::agree`].
+/// Thread `failing` of each block fails. Stores the code that each thread gets from [`Group::agree`] in `codes`.
 #[kernel]
 pub fn fail_in_one_thread(ctx: &Ctx, failing: u32, codes: SymSlice<u32>) {
     let block = Block::current();

@@ -4,7 +4,7 @@ use core::ops::Mul;
 
 use rushmem_device::prelude::*;
 
-/// Stores every `STEP`th element of `src`, multiplied by `factor`, in `dst` of the next PE.
+/// Multiplies every `STEP`th element of `src` by `factor`, and puts the results to `dst` of the next PE.
 #[kernel(T = [f32, f64, u64], STEP = [1, 2])]
 pub fn put_scaled<T, const STEP: usize>(ctx: &Ctx, dst: SymSlice<T>, src: SymSlice<T>, factor: T) -> Result
 where
@@ -19,7 +19,7 @@ where
     ctx.quiet(Thread)
 }
 
-/// Converts the elements of `from` into `to`.
+/// Converts the elements of `from` and stores them in `to`.
 #[kernel(T = [u8, u32], U = [u32, u64], max_threads = 64)]
 pub fn convert<T: Pod + Into<U>, U: Pod>(ctx: &Ctx, to: SymSlice<U>, from: SymSlice<T>) {
     let (to, from) = (ctx.local(to), ctx.local(from));

@@ -1,12 +1,12 @@
-//! The job as a kernel sees it, and its end by a kernel.
+//! The job as seen by a kernel, and `global_exit` from a kernel.
 
 use rushmem_device::info;
 use rushmem_device::prelude::*;
 
-/// Number of facts: this PE, the number of PEs, and the versions of specification and library.
+/// Number of facts: this PE, the number of PEs, and the versions of the specification and the library.
 pub const FACTS: usize = 7;
 
-/// Stores the facts about the job and the library, and the library's name.
+/// Stores facts about the job and the library, and the library's name.
 #[kernel]
 pub fn report_job(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
     if !Block::current().leader() {
@@ -28,7 +28,7 @@ pub fn report_job(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
     }
 }
 
-/// Ends the job with `code` from the first block. The others wait for a signal that never comes.
+/// The first block calls `global_exit` with `code`. The other blocks wait for a signal that never arrives.
 #[kernel]
 pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
     let block = Block::current();
@@ -38,7 +38,7 @@ pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
     ctx.signal_wait_until(block, signal, Cmp::Eq, 1).map(|_| ())
 }
 
-/// Lets every thread add 1 to a word of the next PE, `times` times.
+/// Every thread adds 1 to a word on the next PE, `times` times.
 #[kernel]
 pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     let mut i = 0;
@@ -49,7 +49,7 @@ pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Stores the number of threads of its block. The kernel limits it.
+/// Stores the number of threads of its block. The kernel declares a limit of 96.
 #[kernel(max_threads = 96)]
 pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
     let block = Block::current();
@@ -58,13 +58,13 @@ pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
     }
 }
 
-/// Puts to the next PE with a signal, and waits for nothing.
+/// Puts to the next PE with a signal, and returns without waiting for completion.
 #[kernel]
 pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     ctx.put_signal_nbi(Block::current(), dst, src, arrived.set(1), ctx.pe_after(1))
 }
 
-/// Stores in each place of `places`, a box `width` wide and `height` high, the coordinates of the thread there.
+/// Stores the coordinates of every thread in `places`, a box of the given width and height.
 #[kernel]
 pub fn store_coordinates(ctx: &Ctx, places: SymSlice<u32>, width: u32, height: u32) {
     let ([bx, by, bz], [tx, ty, tz]) = (ctx.block_idx(), ctx.thread_idx());

@@ -1,4 +1,4 @@
-//! The kernels of the test suites. Each calls a part of the API, and stores its results in symmetric memory.
+//! The kernels of the test suites. Each exercises one part of the API and stores its results in symmetric memory.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 
 use rushmem_device::prelude::*;
 
-/// Adds to a counter of PE 0 by plain gets and puts under the lock, `rounds` times on every PE. Every third time the PE
-/// calls `test_lock` first, and counts in `tried` how often that took the lock.
+/// Increments a counter on PE 0 by plain gets and puts under the lock, `rounds` times on every PE. In every third round
+/// the PE calls `test_lock` first, and counts in `tried` how often that acquired the lock.
 #[kernel]
 pub fn locked_sum(ctx: &Ctx, lock: Sym<Lock>, counter: Sym<u64>, tried: Sym<u64>, rounds: u32) -> Result {
     if Thread::index() != 0 {
@@ -25,8 +25,8 @@ pub fn locked_sum(ctx: &Ctx, lock: Sym<Lock>, counter: Sym<u64>, tried: Sym<u64>
     ctx.sync_all(Thread)
 }
 
-/// Takes the lock, and appends this PE's number to the list on PE 0. With `wait`, it waits for `go` on this PE while it
-/// holds the lock.
+/// Acquires the lock and appends this PE's number to the list on PE 0. With `wait`, it holds the lock until `go` is set
+/// on this PE.
 #[kernel]
 pub fn sign_in(
     ctx: &Ctx,

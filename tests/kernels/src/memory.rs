@@ -1,13 +1,13 @@
-//! Every kind of access, to every kind of memory: the first heap, segments and windows.
+//! Every kind of access, to every kind of memory: the initial heap, segments and windows.
 
 use rushmem_device::prelude::*;
 
-/// Accesses memory of the next PE in every way. The blocks of the grid share the work.
+/// Accesses the next PE's memory in every way. The blocks of the grid share the work.
 ///
-/// Each block puts its part of `src` to `dst` there with a signal that adds its length to `arrived`. It adds 1 to
-/// `word` there by each kind of atomic. It gets the next PE's part of `src` into `back`. The first thread puts a value
-/// into the last element of `dst`, fetches the first element of `src`, and stores it in `seen`. The kernel returns
-/// after this PE has received all data too.
+/// Each block puts its part of `src` to `dst` with a signal that adds its length to `arrived`, adds 1 to `word` with
+/// each kind of atomic, and gets the next PE's part of `src` into `back`. The first thread puts a value into the last
+/// element of `dst`, fetches the first element of `src`, and stores it in `seen`. The kernel returns once this PE has
+/// also received all data.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // one for each use of memory
 pub fn reach(
@@ -36,7 +36,7 @@ pub fn reach(
     ctx.quiet(block)
 }
 
-/// Gets `src` of every PE into `into`, one after the other.
+/// Gets `src` of every PE in turn into `into`.
 #[kernel]
 pub fn gather(ctx: &Ctx, into: SymSlice<u64>, src: SymSlice<u64>) -> Result {
     let (block, len) = (Block::current(), src.len());
@@ -49,7 +49,8 @@ pub fn gather(ctx: &Ctx, into: SymSlice<u64>, src: SymSlice<u64>) -> Result {
     ctx.quiet(block)
 }
 
-/// Fills `object` of all PEs with `value`: even elements by plain stores of their PE, odd ones by puts of the PE before.
+/// Fills `object` on all PEs with `value`: even elements by plain stores of their owner, odd ones by puts of the
+/// previous PE.
 #[kernel]
 pub fn fill(ctx: &Ctx, object: SymSlice<u64>, value: u64) -> Result {
     let mut i = Thread::index();
@@ -66,8 +67,8 @@ pub fn fill(ctx: &Ctx, object: SymSlice<u64>, value: u64) -> Result {
 
 /// Transfers between local buffers and the next PE's objects. The blocks share the work.
 ///
-/// Each block puts its part of `mine` to `dst` there, both blocking with a signal and nonblocking. It gets the next
-/// PE's `theirs` into `back`. Afterwards it adds 1 to each element of `mine`.
+/// Each block puts its part of `mine` to `dst`, both blocking with a signal and nonblocking, and gets the next PE's
+/// `theirs` into `back`. Afterwards it adds 1 to each element of `mine`.
 #[kernel]
 pub fn reach_from_own(
     ctx: &Ctx,
@@ -96,7 +97,7 @@ pub fn reach_from_own(
     Ok(())
 }
 
-/// Puts a part of `mine` that ends beyond the buffer.
+/// Puts a part of `mine` that extends past the end of the buffer.
 #[kernel]
 pub fn put_beyond(ctx: &Ctx, dst: SymSlice<u64>, mine: Local<u64>) -> Result {
     ctx.put(Thread, dst, mine.slice(1..mine.len() + 1), ctx.pe_after(1))

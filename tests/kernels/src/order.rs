@@ -4,8 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::units::GroupKind;
 
-/// Lets even PEs put an array, fence, and put a flag. Their partners count stale elements in `bad`, and answer in
-/// `ack`.
+/// Even PEs put an array, fence, and put a flag. Their partners count stale elements in `bad` and answer in `ack`.
 #[kernel]
 pub fn fence_then_flag(
     ctx: &Ctx,
@@ -57,8 +56,8 @@ pub fn fence_then_flag(
     ctx.quiet(block)
 }
 
-/// Checks barriers in `rounds` rounds. The group's leader puts the round to its cell on every PE. After `barrier_all`
-/// all cells must hold the round. The round ends with `sync_all`.
+/// Checks `barrier_all` for `rounds` rounds. The group's leader puts the round to its cell on every PE. After the
+/// barrier, all cells must hold the round. A `sync_all` separates the rounds.
 #[kernel]
 pub fn barriers(ctx: &Ctx, group_kind: u32, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
     if group_kind == GroupKind::Block as u32 {
@@ -103,7 +102,7 @@ fn rounds_of<G: Group>(ctx: &Ctx, group: G, cells: SymSlice<u32>, bad: Sym<u32>,
     Ok(())
 }
 
-/// Checks grid barriers in `rounds` rounds. Every thread writes the round to its cell, enters `sync_grid`, and reads a
+/// Checks grid barriers for `rounds` rounds. Every thread writes the round to its cell, calls `sync_grid`, and reads a
 /// cell of the next block.
 #[kernel]
 pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
@@ -124,10 +123,10 @@ pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32
     ctx.quiet(block)
 }
 
-/// Loads a word without ordering.
+/// Loads a word with a relaxed load.
 #[inline(always)]
 fn look(ctx: &Ctx, word: Sym<u64>, wanted: u64) -> Result<u64> {
-    // On a CPU, other lanes run only while this one waits for something.
+    // On a CPU, other lanes only run while this one waits.
     if cfg!(not(target_arch = "nvptx64")) {
         let _ = ctx.wait_until_for(Thread, word, Cmp::Ge, wanted, 1_000)?;
     }
@@ -137,8 +136,8 @@ fn look(ctx: &Ctx, word: Sym<u64>, wanted: u64) -> Result<u64> {
 /// Hands a source from one block to another by relaxed words and fences.
 ///
 /// The first block writes `src`. The second block, which has read the old values, puts `src` to the next PE and gets it
-/// back. They synchronise by the relaxed words `asked` and `written`, and by fences if `fences` is set. Stale values
-/// are counted in `stale`. A block that has polled `patience` times in a round returns an error.
+/// back. The blocks synchronise through the relaxed words `asked` and `written`, with fences if `fences` is set. Stale
+/// values are counted in `stale`. A block that has polled `patience` times in a round returns an error.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // the test's objects
 pub fn hand_over(
@@ -162,10 +161,10 @@ pub fn hand_over(
     let (mut wrong, mut round) = (0, 1);
     while round <= rounds as u64 {
         if !writes {
-            // This block's cache holds the values that it has read.
+            // The L1 cache of this block's multiprocessor holds the values just read.
             wrong += differ(views.0, round - 1);
             if fences != 0 {
-                // The reads come before the next values.
+                // The reads must be performed before the other block stores the next values.
                 ctx.fence_release(FenceScope::Gpu);
             }
             ctx.local_one(told).store_relaxed(0, round);
@@ -204,7 +203,7 @@ pub fn hand_over(
     Ok(())
 }
 
-/// Counts elements that `round` did not write.
+/// Counts elements that do not have the value of `round`.
 #[inline(always)]
 fn differ(view: View<u64>, round: u64) -> u64 {
     let (mut wrong, mut i) = (0, 0);

@@ -3,10 +3,10 @@
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::shmem_ptr;
 
-/// Stores a mark of this PE at its own index of `object` on each P2P peer.
+/// Stores a mark at this PE's index in `object` on each P2P peer.
 ///
-/// Stores the earlier value of that element in `before`, and 1 or 2 in `reached`. Enters a barrier at the end, so that
-/// all marks are visible.
+/// Stores the previous value of that element in `before`, and 1 or 2 in `reached`. A final barrier makes all marks
+/// visible.
 #[kernel]
 pub fn store_marks(
     ctx: &Ctx,
@@ -32,8 +32,8 @@ pub fn store_marks(
     if Block::current().id() == 0 { ctx.barrier_all(Block::current()) } else { Ok(()) }
 }
 
-/// Lets every thread add 1 to both words of every PE and, with a put, to the signal of every PE, `rounds` times. `dst` has
-/// an element for each thread of all PEs in each round, and `src` has one for each thread of this PE.
+/// Every thread adds 1 to both words of every PE and, with a put, to the signal of every PE, `rounds` times. `dst` has
+/// an element per round for each thread of all PEs, and `src` has one for each thread of this PE.
 #[kernel]
 pub fn add_everywhere(
     ctx: &Ctx,
@@ -62,8 +62,8 @@ pub fn add_everywhere(
     ctx.quiet(Thread)
 }
 
-/// Lets each PE add to a counter of the next PE, fence, and store a flag there. Each PE counts in `bad` how often it
-/// saw the flag before the counter's new value.
+/// Each PE adds to a counter on the next PE, fences, and stores a flag there. Each PE counts in `bad` how often it saw
+/// the flag before the new counter.
 #[kernel]
 pub fn atomic_then_flag(
     ctx: &Ctx,
@@ -92,7 +92,7 @@ pub fn atomic_then_flag(
     ctx.quiet(Thread)
 }
 
-/// Stores to `cells` of every P2P peer, by all threads.
+/// Stores to `cells` on every P2P peer, from all threads.
 #[kernel]
 pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
     let mut pe = 0;
@@ -108,13 +108,13 @@ pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
     }
 }
 
-/// Stores this PE's number in `cells` of each member of `team` that is a P2P peer, at this PE's index in the team.
+/// Stores this PE's number at its index in `team` in `cells` of each member that is a P2P peer.
 #[kernel]
 pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) -> Result {
     let Some(members) = ctx.team_n_pes(team) else { return Ok(()) };
     let mine = ctx.team_my_pe(team).unwrap_or(0) as usize;
     let mut member = 0;
-    // Includes one index that no member has.
+    // One index past the last member, which must be rejected.
     while member <= members && Thread::index() == 0 {
         if let Some(there) = ctx.team_ptr(team, cells, member) {
             there.store(mine, 100 + ctx.my_pe());
@@ -124,8 +124,8 @@ pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Lets the first thread of each member update words of all members, `rounds` times: add to both words, and announce the
-/// round by a signal of each kind. `announced` has a signal for each PE. Ends when all rounds have arrived here.
+/// The first thread of each member updates words of all members, `rounds` times: it adds to both words and announces
+/// the round with a signal of each kind. `announced` has one signal per PE. Returns when all rounds have arrived here.
 #[kernel]
 pub fn update_node(
     ctx: &Ctx,

@@ -1,27 +1,27 @@
-//! Pending operations, flushes, batches, queue handles.
+//! Pending operations, flushes, batches and queue handles.
 
 use rushmem_device::prelude::*;
 
 use crate::units::{QueueSharing, modulo};
 
-/// A way to learn that sources are free.
+/// How to learn that sources may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Free {
-    /// Waiting for each put by its handle.
+    /// Wait for each put by its handle.
     Wait,
-    /// Testing each put by its handle.
+    /// Test each put by its handle.
     Test,
     /// `flush`.
     Flush,
     /// `flush_pe`.
     FlushPe,
-    /// Waiting for the result of `flush_async`.
+    /// Wait for the result of `flush_async`.
     FlushAsync,
 }
 
-/// Lets each block put its row of `src` to the same row of the next PE's `dst` in four parts. The block overwrites each
-/// part of the source once it is free, and gets the row into `back`.
+/// Each block puts its row of `src` to the same row of the next PE's `dst` in four parts. It overwrites each part of
+/// the source as soon as it is free, and finally gets the row into `back`.
 #[kernel]
 pub fn reuse_sources(
     ctx: &Ctx,
@@ -81,10 +81,10 @@ fn overwrite(ctx: &Ctx, part: SymSlice<u32>) {
     block.sync();
 }
 
-/// Puts, adds and gets in a batch, by every thread.
+/// Every thread puts, adds and gets in a batch.
 ///
-/// Every thread puts `times` elements to every PE, adds to a sum there, and reads its last element back, with queues
-/// that `with` selects. Counts wrong values in `wrong`.
+/// Every thread puts `times` elements to every PE, adds to a sum there, and reads its last element back, through the
+/// queues that `sharing` selects. Counts wrong values in `wrong`.
 #[kernel(per_block)]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn batched(
@@ -133,7 +133,7 @@ fn in_batch<S: rushmem_device::Batchable>(
         }
         t += 1;
     }
-    // A fetch rings the doorbell. The reads follow the completion of the puts.
+    // A fetch rings the doorbell. The reads below follow the completion of the puts.
     let mut wrong_here = batch.atomic_fetch(sums.at(0), batch.my_pe())? > (3 * n as u64 + 1) * threads as u64;
     batch.quiet(Thread)?;
     let last = (me * threads + Thread::index()) * times as usize + times as usize - 1;
@@ -146,15 +146,15 @@ fn in_batch<S: rushmem_device::Batchable>(
         batch.signal_op(arrived.add(1), pe)?;
         pe += 1;
     }
-    // All threads wait for each other inside of the batch: the wait rings the doorbell for the signals.
+    // All threads wait for each other within the batch, because a wait rings the doorbell for the signals.
     batch.signal_wait_until(Thread, arrived, Cmp::Ge, n as u64 * threads as u64)?;
     batch.atomic_add(sums.at(0), 1, batch.my_pe())?;
     batch.end();
     ctx.quiet(Thread)
 }
 
-/// Puts 7 to its own word through the NIC in a batch, by one thread. Watches the word for `patience_ns`, and ends the
-/// batch. Stores the word before and after the end in `seen`.
+/// One thread puts 7 to its own word through the NIC in a batch, watches the word for `patience_ns`, and closes the
+/// batch. Stores the values of the word before and after closing it in `seen`.
 #[kernel]
 pub fn held_back(
     ctx: &Ctx,
@@ -169,7 +169,7 @@ pub fn held_back(
     let own = ctx.exclusive(0)?;
     let batch = own.batch();
     batch.p(word, 7, batch.my_pe())?;
-    // The wait does not use the batch, since it would ring the doorbell.
+    // Wait through `ctx`: a wait of the batch would ring the doorbell.
     ctx.wait_until_for(Thread, never, Cmp::Ne, 0, patience_ns)?;
     ctx.local(seen).store(0, ctx.local_one(word).load(0));
     batch.end();
@@ -180,8 +180,8 @@ pub fn held_back(
     Ok(())
 }
 
-/// Lets each block use a queue by its handle. The block puts its share to every PE, announces it there with a signal of
-/// that queue, and completes that queue. The first block waits for all shares, and counts missing elements in `bad`.
+/// Each block uses a queue by its handle: it puts its share to every PE, announces it with a signal on the same queue,
+/// and completes that queue. The first block waits for all shares and counts missing elements in `bad`.
 #[kernel]
 pub fn queue_handles(
     ctx: &Ctx,
@@ -215,11 +215,11 @@ pub fn queue_handles(
     ctx.quiet(block)
 }
 
-/// Lets the lanes of a warp diverge and reconverge.
+/// Lanes of a warp diverge and reconverge.
 ///
-/// Odd lanes put to the next PE, even lanes to this PE. Then the warp puts together. Then each tile of `lanes` lanes
-/// makes a call of its own: odd tiles a get, even tiles a put with signal. Thread `i` owns the elements `i`, `n + i`,
-/// `2n + i` and `3n + i` of `dst`.
+/// Odd lanes put to the next PE, even lanes to this PE. Then the whole warp puts. Then each tile of `lanes` lanes makes
+/// a separate call: odd tiles a get, even tiles a put with signal. Thread `i` owns the elements `i`, `n + i`, `2n + i`
+/// and `3n + i` of `dst`.
 #[kernel]
 pub fn part_ways(
     ctx: &Ctx,

@@ -1,8 +1,8 @@
-//! Lines that kernels print.
+//! Kernels that print.
 
 use rushmem_device::prelude::*;
 
-/// Each thread prints `lines` lines with their numbers.
+/// Each thread prints `lines` numbered lines.
 #[kernel]
 pub fn print_numbers(ctx: &Ctx, lines: u32) {
     let mut i = 0;
@@ -12,7 +12,7 @@ pub fn print_numbers(ctx: &Ctx, lines: u32) {
     }
 }
 
-/// Prints values of all kinds, in two lines. The second one takes several slots of the ring.
+/// Prints values of all kinds in two lines. The second line takes several slots of the ring.
 #[kernel]
 pub fn print_values(ctx: &Ctx, x: f32, y: f64) {
     let (yes, small) = (true, -3i8);
@@ -33,7 +33,7 @@ pub fn print_values(ctx: &Ctx, x: f32, y: f64) {
     );
 }
 
-/// Prints a line, and waits for a word that a host sets once it has read that line.
+/// Prints a line, then waits for a word that the host sets after reading that line.
 #[kernel]
 pub fn print_and_wait(ctx: &Ctx, word: Sym<u64>) -> Result {
     if Thread::index() == 0 {

@@ -1,45 +1,45 @@
-//! An interpreter: each thread carries out a list of operations that the host generated.
+//! An interpreter: each thread performs a list of operations that the host generated.
 
 use rushmem_device::prelude::*;
 
-/// Words of one operation: code, PE, and four operands.
+/// Words per operation: code, PE, and four operands.
 pub const OP_WORDS: usize = 6;
 
 /// An operation of the interpreter, with operands `a`, `b`, `n` and `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Operation {
-    /// End of the list.
+    /// Terminates the list.
     End,
     /// `put` of `n` bytes from `b` to `a` of the PE.
     Put,
-    /// `put_nbi`, likewise.
+    /// `put_nbi`, with the operands of `Put`.
     PutNbi,
     /// `get` of `n` bytes from `b` of the PE to `a`.
     Get,
-    /// `get_nbi`, likewise.
+    /// `get_nbi`, with the operands of `Get`.
     GetNbi,
-    /// `put_signal`, likewise, adding `v` to signal 0.
+    /// `put_signal`, with the operands of `Put`. Adds `v` to signal 0.
     PutSignal,
-    /// `put_signal_nbi`, likewise.
+    /// `put_signal_nbi`, with the operands of `PutSignal`.
     PutSignalNbi,
     /// `p` of `v` to word `a`.
     P,
-    /// `g` of word `a`; the result goes to result `b`.
+    /// `g` of word `a` into result `b`.
     G,
     /// `atomic_add` of `v` to word `a`.
     Add,
-    /// `atomic_fetch_add`; the result goes to result `b`.
+    /// `atomic_fetch_add` of `v` to word `a`, into result `b`.
     FetchAdd,
-    /// `atomic_swap`, likewise.
+    /// `atomic_swap` of `v` with word `a`, into result `b`.
     Swap,
-    /// `atomic_compare_swap` of `n` for `v`, likewise.
+    /// `atomic_compare_swap` of word `a` from `n` to `v`, into result `b`.
     CompareSwap,
-    /// `atomic_fetch_or`, likewise.
+    /// `atomic_fetch_or` of `v` to word `a`, into result `b`.
     FetchOr,
     /// `atomic_xor` of `v` to word `a`.
     Xor,
-    /// `signal_op` Add `v` to signal 1.
+    /// `signal_op` that adds `v` to signal 1.
     Signal,
     /// `fence`.
     Fence,
@@ -47,8 +47,8 @@ pub enum Operation {
     Quiet,
 }
 
-/// Lets each thread carry out its part of `programs`. The operations use `bytes` and `words`. The interpreter writes
-/// `results` on this PE only.
+/// Each thread performs its part of `programs`. Operations access `bytes` and `words`. Only this PE's interpreter
+/// writes its `results`.
 #[kernel]
 pub fn interpret(
     ctx: &Ctx,

@@ -5,7 +5,7 @@ use rushmem_device::{Bf16, F16};
 
 use crate::units::{GroupKind, QueueSharing, Unit, modulo};
 
-/// A call that moves an array, as a kernel argument.
+/// A call that transfers an array, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transfer {
@@ -23,24 +23,24 @@ pub enum Transfer {
     PutSignalNbi,
 }
 
-/// Arguments of a transfer of pieces.
+/// Arguments of a transfer in pieces.
 #[derive(Clone, Copy)]
 struct PieceArgs {
     /// A [`Transfer`].
     call: u32,
-    /// `n_pes` landing places, one for each source.
+    /// `n_pes` destinations, one for each source.
     landing: SymSlice<u8>,
     source: SymSlice<u8>,
     piece: usize,
     arrived: Sym<Signal>,
 }
 
-/// Moves `source` to the landing places in pieces of `piece` bytes.
+/// Transfers `source` to the destinations in pieces of `piece` bytes.
 ///
-/// Piece `k` goes from PE `s` to PE `(k + s) mod n`, or from there to here with a get. The units of the grid take the
-/// pieces in turn. With a signal, each piece adds 1 to `arrived`, and the first thread waits for `expected` of them.
-/// Not all combinations exist, to limit the PTX. The block's queues serve only threads and blocks with the calls of
-/// `put_or_get`. Exclusive queues serve only threads.
+/// Piece `k` goes from PE `s` to PE `(k + s) mod n`; a get transfers it in the opposite direction. The units of the
+/// grid take the pieces round-robin. With a signal, each piece adds 1 to `arrived`, and the first thread waits for
+/// `expected` of them. To limit the size of the PTX, not all combinations exist: the block's queues serve threads and
+/// blocks with the calls of `put_or_get` only, and exclusive queues serve threads only.
 #[kernel(per_block)]
 #[allow(clippy::too_many_arguments)] // a kernel that can do everything
 pub fn move_pieces(
@@ -81,7 +81,7 @@ pub fn move_pieces(
     Ok(())
 }
 
-/// A piece: its addresses at its PE and here, and the destination of a get.
+/// The addresses of a piece, remote and local, and the destination of a get.
 struct Piece {
     there: SymSlice<u8>,
     here: SymSlice<u8>,
@@ -89,7 +89,7 @@ struct Piece {
     pe: u32,
 }
 
-/// Shares the pieces out among the groups of the grid, moves each by `one`, and completes.
+/// Divides the pieces among the groups of the grid, transfers each with `one`, and completes.
 #[inline(always)]
 fn units<S: Sharing, G: Unit>(
     ctx: &Ctx<S>,
@@ -112,7 +112,7 @@ fn units<S: Sharing, G: Unit>(
     ctx.quiet(group)
 }
 
-/// Moves a piece by any [`Transfer`].
+/// Transfers a piece with any [`Transfer`].
 #[inline(always)]
 fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
@@ -130,7 +130,7 @@ fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece
     }
 }
 
-/// Moves a piece by `put_nbi` or `get_nbi`.
+/// Transfers a piece with `put_nbi` or `get_nbi`.
 #[inline(always)]
 fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
@@ -141,8 +141,8 @@ fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, pie
     }
 }
 
-/// Lets every thread put its own element `times` times to the PE `ahead` places on, all lanes at once, and quiets. `dst`
-/// has a row of elements for each time.
+/// Every thread puts its element `times` times to the PE that is `ahead` places further, with all lanes converged, and
+/// then calls quiet. `dst` has a row of elements for each time.
 #[kernel]
 pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32, ahead: u32) -> Result {
     let i = Thread::index();
@@ -156,7 +156,7 @@ pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32,
     ctx.quiet(Thread)
 }
 
-/// Transfers zero elements, by every group, in both directions. The signals must arrive.
+/// Transfers zero elements with every group, in both directions. The signals must still arrive.
 #[kernel]
 pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     let block = Block::current();
@@ -170,7 +170,7 @@ pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Resu
     ctx.quiet(block)
 }
 
-/// Checks `p` and `g` of every scalar type. Each thread puts its own value to the next PE, and gets it back.
+/// Checks `p` and `g` of every scalar type. Each thread puts a value to the next PE and gets it back.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // one for each type
 pub fn scalars(
@@ -219,8 +219,8 @@ fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
     Ok(())
 }
 
-/// Puts `src` to `dst` of the next PE in pieces of `piece` elements, and gets it back, by a group `without_barrier`. Only
-/// `quiet` separates the calls that depend on each other.
+/// Puts `src` to `dst` of the next PE in pieces of `piece` elements and gets it back, with a group `without_barrier`.
+/// Only `quiet` separates dependent calls.
 #[kernel]
 pub fn ready_pieces(
     ctx: &Ctx,

@@ -1,8 +1,9 @@
-//! Kernels with and without the order that the memory model asks for. Comments mark the lines that a report names.
+//! Kernels with and without the ordering that the memory model requires. Comments mark the lines that a report must
+//! name.
 
 use rushmem_device::prelude::*;
 
-/// The order that a kernel makes.
+/// The ordering that a kernel establishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Made {
@@ -12,17 +13,17 @@ pub enum Made {
     Fence,
     /// A quiet before the flag.
     Quiet,
-    /// A signal of the put itself.
+    /// The signal of the put itself.
     Signal,
-    /// A signal after all operations.
+    /// A strong signal, which follows all earlier operations.
     AfterAll,
     /// A barrier that completes operations.
     Barrier,
-    /// A barrier that completes nothing.
+    /// A sync, which completes nothing.
     Sync,
 }
 
-/// Puts `src` of PE 0 to `dst` of PE 1, which waits for `flag` and reads `dst` into `seen`.
+/// PE 0 puts `src` to `dst` of PE 1, which waits for `flag` and copies `dst` into `seen`.
 #[kernel]
 pub fn put_and_flag(
     ctx: &Ctx,
@@ -58,7 +59,7 @@ pub fn put_and_flag(
     block.agree(mine)
 }
 
-/// Sets the flag of PE 1.
+/// Sets the flag on PE 1, with the ordering that `made` selects.
 fn raise(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     if made == Made::Fence as u32 {
         ctx.fence()?;
@@ -66,7 +67,7 @@ fn raise(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     ctx.signal_op(flag.set(1), 1)
 }
 
-/// Puts `src` to `dst` of the next PE and reads the own `dst`, after a collective call or none.
+/// Puts `src` to `dst` of the next PE and reads its own `dst`, with or without a collective call in between.
 #[kernel]
 pub fn put_and_meet(
     ctx: &Ctx,
@@ -91,7 +92,7 @@ pub fn put_and_meet(
     Ok(())
 }
 
-/// Puts `src` to `dst` of the next PE and changes the source, behind a quiet or not.
+/// Puts `src` to `dst` of the next PE and overwrites the source, with or without a quiet in between.
 #[kernel]
 pub fn reuse_source(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, made: u32) -> Result {
     let block = Block::current();
@@ -105,7 +106,7 @@ pub fn reuse_source(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, made: u32
     Ok(())
 }
 
-/// Exchanges numbers among threads through `words`, with a barrier of the block or of the grid, or with none.
+/// Threads exchange numbers through `words`, with a barrier of the block, a barrier of the grid, or none.
 #[kernel]
 pub fn exchange(ctx: &Ctx, words: SymSlice<u64>, seen: SymSlice<u64>, made: u32) -> Result {
     let (me, count) = (Thread::index(), Thread::count());
@@ -121,7 +122,7 @@ pub fn exchange(ctx: &Ctx, words: SymSlice<u64>, seen: SymSlice<u64>, made: u32)
     Ok(())
 }
 
-/// Puts a number to PE 0 and counts it there. The last PE to come reads the numbers of all.
+/// Puts a number to PE 0 and counts it there. The last PE to arrive reads all numbers.
 #[kernel]
 pub fn count_in(ctx: &Ctx, parts: SymSlice<u64>, counter: Sym<u64>, total: Sym<u64>, made: u32) -> Result {
     if Thread::index() != 0 {
@@ -146,7 +147,7 @@ pub fn count_in(ctx: &Ctx, parts: SymSlice<u64>, counter: Sym<u64>, total: Sym<u
     Ok(())
 }
 
-/// Sums `src` of all PEs into `dst`, and reads `dst`.
+/// Sums `src` over all PEs into `dst`, and reads `dst`.
 #[kernel]
 pub fn sum_and_read(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, seen: SymSlice<u64>) -> Result {
     let block = Block::current();
@@ -160,7 +161,7 @@ pub fn sum_and_read(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, seen: Sym
     Ok(())
 }
 
-/// Waits for `flag` before it raises the flag of the next PE, or calls a barrier on PE 0 instead.
+/// Waits for `flag` before it raises the flag of the next PE. PE 0 may call a barrier instead.
 #[kernel]
 pub fn wait_first(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     let block = Block::current();

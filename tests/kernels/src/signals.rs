@@ -2,8 +2,8 @@
 
 use rushmem_device::prelude::*;
 
-/// Sends an array back and forth between each PE and its partner, announced by a signal. The partners' numbers differ
-/// in the last bit. The receiver counts elements in `bad` that have not arrived.
+/// Sends an array back and forth between each PE and its partner, announced by a signal. Partners differ in the last
+/// bit of their PE number. The receiver counts missing elements in `bad`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn ping_pong(
@@ -63,7 +63,7 @@ fn receive(ctx: &Ctx, inbox: SymSlice<u64>, signal: Sym<Signal>, bad: Sym<u64>, 
     Ok(())
 }
 
-/// Tests this PE's words against -1, 0 and 1 with every comparison, and stores 1 in `truth` for each that holds.
+/// Compares this PE's words with -1, 0 and 1 by every comparison, and stores 1 in `truth` for each that holds.
 #[kernel]
 pub fn compare_all(ctx: &Ctx, words: SymSlice<i32>, unsigned: SymSlice<u64>, truth: SymSlice<u8>) -> Result {
     if Thread::index() != 0 {
@@ -87,7 +87,7 @@ pub fn compare_all(ctx: &Ctx, words: SymSlice<i32>, unsigned: SymSlice<u64>, tru
     Ok(())
 }
 
-/// Waits by groups of every kind, once for each comparison.
+/// Waits with groups of every kind, once for each comparison.
 ///
 /// Even PEs set the next PE's words before they wait, odd PEs afterwards. Stores the results of the signal waits in
 /// `seen`.

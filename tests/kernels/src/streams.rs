@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-/// Writes `value` to all of this PE's `data`.
+/// Fills this PE's `data` with `value`.
 #[kernel]
 pub fn fill_with(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
     let data = ctx.local(data);
@@ -13,7 +13,7 @@ pub fn fill_with(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
     }
 }
 
-/// Adds to this PE's `bad` how many elements of `data` are not `value`.
+/// Adds the number of elements of `data` that differ from `value` to this PE's `bad`.
 #[kernel]
 pub fn expect(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Result {
     count_others(ctx, data, value, bad)
@@ -31,14 +31,14 @@ fn count_others(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Re
     if wrong != 0 { ctx.atomic_add(bad, wrong, ctx.my_pe()) } else { Ok(()) }
 }
 
-/// Lets one thread of each block wait until this PE's `word` is `value`, without shared memory.
+/// One thread of each block waits until this PE's `word` is `value`. Uses no shared memory.
 #[kernel]
 pub fn wait_in_all_blocks(ctx: &Ctx, word: Sym<u64>, value: u64) -> Result {
     if Block::current().leader() { ctx.wait_until(Thread, word, Cmp::Eq, value) } else { Ok(()) }
 }
 
-/// Puts `value` (0 to 255) to this PE's `word`, by way of a table in thread-local memory. The table is larger than the
-/// local memory that a GPU reserves for a thread at first. `step` is odd.
+/// Puts `value` (0 to 255) to this PE's `word` by way of a thread-local table. The table exceeds the local memory that
+/// a GPU initially reserves per thread. `step` must be odd.
 #[kernel]
 pub fn look_up(ctx: &Ctx, word: Sym<u64>, value: u64, step: u64) -> Result {
     let found = tabulated(value, step);
@@ -56,7 +56,7 @@ fn tabulated(value: u64, step: u64) -> u64 {
     table[(value * step % 256) as usize]
 }
 
-/// Increments this PE's `round`, and writes it to all of `data`. Needs one block.
+/// Increments this PE's `round` and fills `data` with it. Runs as one block.
 #[kernel]
 pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
     let (block, count) = (Block::current(), ctx.local_one(round));
@@ -73,7 +73,7 @@ pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
     }
 }
 
-/// Increments this PE's `round`, waits until `signal` reaches it, and checks that `data` holds that round. Needs one
+/// Increments this PE's `round`, waits until `signal` reaches it, and checks that `data` holds that round. Runs as one
 /// block.
 #[kernel]
 pub fn await_round(
@@ -93,7 +93,7 @@ pub fn await_round(
     count_others(ctx, data, now, bad)
 }
 
-/// Lets every thread add 1 to the word of `pe`, `times` times.
+/// Every thread adds 1 to the word on `pe`, `times` times.
 #[kernel]
 pub fn add_often(ctx: &Ctx, word: Sym<u64>, times: u32, pe: u32) -> Result {
     let mut i = 0;
@@ -104,7 +104,7 @@ pub fn add_often(ctx: &Ctx, word: Sym<u64>, times: u32, pe: u32) -> Result {
     Ok(())
 }
 
-/// Calls `barrier_all` `times` times. Needs one block.
+/// Calls `barrier_all` `times` times. Runs as one block.
 #[kernel]
 pub fn meet(ctx: &Ctx, times: u32) -> Result {
     let mut i = 0;
@@ -115,14 +115,14 @@ pub fn meet(ctx: &Ctx, times: u32) -> Result {
     Ok(())
 }
 
-/// Lets every block put `value` to its element of `cells` on the next PE, and return without `quiet`.
+/// Every block puts `value` to its element of `cells` on the next PE, and returns without `quiet`.
 #[kernel]
 pub fn put_cells(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     let block = Block::current();
     if block.leader() { ctx.p(cells.at(block.id() as usize), value, ctx.pe_after(1)) } else { Ok(()) }
 }
 
-/// Lets every block signal the next block on the next PE, and wait for the previous block on the previous PE.
+/// Every block signals the next block on the next PE, and waits for the previous block on the previous PE.
 #[kernel(max_threads = 1024)]
 pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     let block = Block::current();
@@ -134,10 +134,10 @@ pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     ctx.quiet(block)
 }
 
-/// Checks barriers of all blocks of all PEs in `rounds` rounds.
+/// Checks barriers over all blocks of all PEs for `rounds` rounds.
 ///
 /// Every block puts to its cell on all PEs. Then the blocks of each PE synchronise, then the PEs, then the blocks
-/// again. Every block counts missing cells in `bad`. `cells` has one for each block of each PE.
+/// again. Every block counts missing cells in `bad`. `cells` has one cell for each block of each PE.
 #[kernel]
 pub fn meet_with_all_blocks(ctx: &Ctx, cells: SymSlice<u64>, bad: Sym<u64>, rounds: u32) -> Result {
     let block = Block::current();

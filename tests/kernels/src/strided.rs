@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::units::GroupKind;
 
-/// A call that moves blocks, as a kernel argument.
+/// A strided call, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StridedCall {
@@ -18,7 +18,7 @@ pub enum StridedCall {
     GetNbi,
 }
 
-/// Makes one strided transfer of `n` blocks of `block` elements with the next PE, by the first group of the grid.
+/// The first group of the grid makes one strided transfer of `n` blocks of `block` elements with the next PE.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn move_strided(
@@ -63,7 +63,7 @@ fn moved<G: Group>(ctx: &Ctx, group: G, call: u32, dst: Strided<u16>, src: Strid
     ctx.quiet(group)
 }
 
-/// Lets every thread put every third of its elements to every second element of its destination on the next PE.
+/// Every thread puts every third of its elements to every second element of its destination on the next PE.
 #[kernel]
 pub fn thread_strides(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, each: u32) -> Result {
     let (i, each) = (Thread::index(), each as usize);

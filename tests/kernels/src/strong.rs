@@ -1,8 +1,8 @@
-//! Strong signals, signals with shadows, and fences across threads.
+//! Strong signals, signals with shadows, and fences on behalf of other threads.
 
 use rushmem_device::prelude::*;
 
-/// A way to announce the puts of all blocks.
+/// How to announce the puts of all blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Announcement {
@@ -12,7 +12,7 @@ pub enum Announcement {
     PutSignal,
     /// `fence_group`, then a signal.
     FenceGroup,
-    /// `fence_pe` by another thread than those that put, then a signal.
+    /// `fence_pe` by a thread other than those that put, then a signal.
     FencePe,
     /// `quiet_pe`, then a signal.
     QuietPe,
@@ -20,8 +20,8 @@ pub enum Announcement {
     QuietPes,
 }
 
-/// Lets all blocks of even PEs put their shares of an array to the partner, and the first block announce them as `how`
-/// says. The partner counts missing elements in `bad`, and answers.
+/// All blocks of even PEs put their shares of an array to the partner, and the first block announces them as `how`
+/// selects. The partner counts missing elements in `bad` and answers.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn announce_all(
@@ -104,7 +104,7 @@ fn announce(
         let (to, from) = (last.slice(1..2), last.slice(0..1));
         return ctx.put_signal_strong(block, to, from, signal.add(1), pe);
     }
-    // The last thread orders the puts that other threads posted.
+    // The last thread announces, so it must order puts that other threads posted.
     let speaker = block.rank() + 1 == block.size();
     if how == Announcement::FenceGroup as u32 {
         ctx.fence_group(block)?;
@@ -118,10 +118,11 @@ fn announce(
     if speaker { ctx.signal_op(signal.set(round), pe) } else { Ok(()) }
 }
 
-/// Lets every thread add to signals of the next PE `rounds` times. The first block waits for each round by the first
+/// Every thread adds to signals on the next PE, `rounds` times. The first block waits for each round through the first
 /// signal's shadow, and follows the second signal.
 ///
-/// `seen` gets the final shadow of the first signal, the total advance of the second shadow, and the result of a reset.
+/// `seen` receives the final shadow of the first signal, the total advance of the second shadow, and the values that a
+/// reset of the third signal returns and leaves.
 #[kernel]
 pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds: u32) -> Result {
     let (block, pe) = (Block::current(), ctx.pe_after(1));
@@ -138,8 +139,8 @@ pub fn shadows(ctx: &Ctx, words: SymSlice<Shadowed>, seen: SymSlice<u64>, rounds
                 ctx.shadow_increase(meet, Thread::count() as u64)?;
             }
             shadow = ctx.wait_meet_shadow(block, meet)?;
-            // Waits for no increase: an earlier round may have taken all signals that come before the neighbour's next
-            // round.
+            // Do not wait for an increase: an earlier round may already have consumed all signals that arrive before
+            // the neighbour's next round.
             moved += ctx.wait_follow_shadow(block, follow, 0)?;
         }
         round += 1;

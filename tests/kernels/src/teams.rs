@@ -1,10 +1,10 @@
-//! Teams as kernels see them.
+//! Teams as seen by kernels.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Stores this PE's number in `from`, the number of its members, and the numbers in `to` of its members and of one
-/// number beyond.
+/// Stores this PE's number in `from`, the size of `from`, and the translation to `to` of every member's number and of
+/// one number past the last.
 #[kernel]
 pub fn team_numbers(ctx: &Ctx, from: Team, to: Team, numbers: SymSlice<i32>) {
     if Thread::index() != 0 {

@@ -1,4 +1,4 @@
-//! How a grid is divided into units that work independently.
+//! Division of a grid into units that work independently.
 
 use rushmem_device::prelude::*;
 
@@ -14,7 +14,7 @@ pub enum GroupKind {
     Block,
 }
 
-/// The sharing of queues, as a kernel argument.
+/// Which queues to use, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum QueueSharing {
@@ -26,9 +26,9 @@ pub enum QueueSharing {
     Exclusive,
 }
 
-/// A group that knows its index among the grid's groups of its kind.
+/// A group that knows its index among the groups of its kind in the grid.
 pub(crate) trait Unit: Group {
-    /// Returns the index in the grid, and the number of such groups.
+    /// Returns the index of this group in the grid, and the number of such groups.
     fn place(self) -> (usize, usize);
 }
 
@@ -55,7 +55,7 @@ impl Unit for Block {
     }
 }
 
-/// Returns `a` modulo `n`, which is not 0.
+/// Returns `a % n`. `n` must not be 0.
 #[inline(always)]
 pub(crate) fn modulo(a: usize, n: usize) -> usize {
     a.checked_rem(n).unwrap_or(0)

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-/// Lets every block reverse its piece of `data`, by way of shared memory.
+/// Every block reverses its piece of `data` by way of shared memory.
 #[kernel]
 pub fn reverse(ctx: &Ctx, data: SymSlice<u64>) {
     let block = Block::current();

@@ -1,4 +1,4 @@
-//! Waits and tests of sets of words.
+//! Waits for and tests of sets of words.
 
 use rushmem_device::prelude::*;
 
@@ -15,8 +15,8 @@ fn cmp_of(cmp: u32) -> Cmp {
     }
 }
 
-/// Tests this PE's words. `out` gets the result of `test_all`, the index of `test_any` (or `u64::MAX`), and the count
-/// and the indices of `test_some`. Without `vector`, all words are compared with `value`.
+/// Tests this PE's words. `out` receives the result of `test_all`, the index from `test_any` (or `u64::MAX`), and the
+/// count and the indices from `test_some`. Without `vector`, all words are compared with `value`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what to compare, and how
 pub fn test_sets(
@@ -48,7 +48,7 @@ pub fn test_sets(
     Ok(())
 }
 
-/// A way to collect the words that other PEs write.
+/// How to collect the words that other PEs write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WaitKind {
@@ -60,11 +60,11 @@ pub enum WaitKind {
     Some,
 }
 
-/// Exchanges words between all PEs, each word after a payload.
+/// Exchanges words between all PEs. Each word announces a payload.
 ///
-/// Every PE writes the round to its words of every PE. Each PE then waits for all words by a block, for any by a
-/// thread, or for some by a warp. All words have one value, or each has its own. `told` counts how often each index was
-/// returned. `bad` counts missing payloads.
+/// Every PE writes the round to its words on every PE. Each PE then waits for all words with a block, for any word with
+/// a thread, or for some words with a warp. Words have the same value, or one each. `told` counts how often each index
+/// was returned, and `bad` counts missing payloads.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what to wait for, and how
 pub fn collect(
@@ -142,7 +142,7 @@ impl Set {
         Ok(())
     }
 
-    /// Sends a payload to each element of every PE, and then its word.
+    /// Sends a payload to each element of every PE, followed by its word.
     #[inline(always)]
     fn send(&self, ctx: &Ctx, round: u64, per_pe: usize) -> Result {
         let mut k = 0;
@@ -195,7 +195,7 @@ impl Set {
         }
     }
 
-    /// Handles the returned index `i`: every thread checks its payload. Later waits exclude it.
+    /// Processes index `i`, returned by a wait: every thread checks its payload. Later waits exclude it.
     #[inline(always)]
     fn tell<G: Group>(&self, ctx: &Ctx, group: G, i: usize, round: u64) -> Result {
         if ctx.local(self.payload).load(i) != round << 8 {
@@ -229,8 +229,8 @@ pub fn any_in_turn(ctx: &Ctx, words: SymSlice<u32>, told: SymSlice<u32>, calls: 
     Ok(())
 }
 
-/// Waits twice for at most `timeout_ns`: until the word is not 5, which stays false, and until it is more than 4. Each
-/// thread stores whether each wait succeeded, and the value of the second.
+/// Waits twice with a limit of `timeout_ns`: until the word differs from 5, which never happens, and until it exceeds
+/// 4. Each thread stores whether each wait succeeded, and the value from the second.
 #[kernel]
 pub fn wait_in_vain(ctx: &Ctx, word: Sym<u64>, timeout_ns: u64, out: SymSlice<u64>) -> Result {
     let (block, out) = (Block::current(), ctx.local(out));
@@ -243,8 +243,8 @@ pub fn wait_in_vain(ctx: &Ctx, word: Sym<u64>, timeout_ns: u64, out: SymSlice<u6
     Ok(())
 }
 
-/// Lets even PEs flip their partner's signal between 1 and 2 until `stop` is set. The partner waits for 1 `rounds`
-/// times. Each of its threads counts in `bad` how often the wait returned another value.
+/// Even PEs flip their partner's signal between 1 and 2 until `stop` is set. The partner waits for 1, `rounds` times.
+/// Each of its threads counts in `bad` how often the wait returned another value.
 #[kernel]
 pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, rounds: u32) -> Result {
     let (block, me) = (Block::current(), ctx.my_pe());
@@ -275,8 +275,8 @@ pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, ro
     ctx.quiet(block)
 }
 
-/// Moves the next PE's counter past its wrap in steps of 3, and waits for each step. Counts waits in `bad` that ended
-/// early.
+/// Moves the next PE's counter past its wraparound in steps of 3, and waits for each step. Counts waits that returned
+/// early in `bad`.
 #[kernel]
 pub fn wrap_around(ctx: &Ctx, counter: Sym<u32>, bad: Sym<u64>, steps: u32) -> Result {
     if Thread::index() != 0 {
@@ -318,7 +318,7 @@ pub enum VainTest {
     Lock,
 }
 
-/// Tests words that nobody writes, or a lock that another PE holds, until the test fails with an error. `kind` is a
+/// Tests words that nobody writes, or a lock that another PE holds, until the test returns an error. `kind` is a
 /// [`VainTest`].
 #[kernel]
 pub fn test_in_vain(ctx: &Ctx, kind: u32, words: SymSlice<u64>, lock: Sym<Lock>) -> Result {
@@ -342,7 +342,7 @@ pub fn test_in_vain(ctx: &Ctx, kind: u32, words: SymSlice<u64>, lock: Sym<Lock>)
     }
 }
 
-/// Takes a lock, in one thread.
+/// Acquires a lock in one thread.
 #[kernel]
 pub fn take_lock(ctx: &Ctx, lock: Sym<Lock>) -> Result {
     if Thread::index() == 0 { ctx.set_lock(lock) } else { Ok(()) }

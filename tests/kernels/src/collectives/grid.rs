@@ -1,11 +1,11 @@
-//! Collective calls by all blocks of a kernel.
+//! Collective calls by all blocks of a grid.
 
 use rushmem_device::prelude::*;
 
 use super::{STEP_WORDS, Step, by_callers};
 
-/// Lets all blocks carry out `steps` with the teams `one`, `two` and `three`. Block 0 alone meets at barriers. If `ready`
-/// is not 0, the calls have no barriers, and the kernel makes them.
+/// Performs `steps` with the teams `one`, `two` and `three`, by all blocks. Only block 0 enters barriers of PEs. If
+/// `ready` is not 0, the calls are made without barriers, and the kernel synchronises the blocks itself.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn grid_collectives(
@@ -44,8 +44,8 @@ pub fn grid_collectives(
     Ok(())
 }
 
-/// Sums by all blocks in `rounds` rounds. Before each, every thread changes its elements of `src`. After it, every thread
-/// checks the elements of another block, and counts wrong ones in its element of `wrong`.
+/// Sums with all blocks, `rounds` times. Before each call, every thread changes its elements of `src`. After it, every
+/// thread checks the elements of another block, and counts wrong ones in its element of `wrong`.
 #[kernel]
 pub fn many_sums(
     ctx: &Ctx,
@@ -71,15 +71,15 @@ pub fn many_sums(
             found += u64::from(sums.load(i) != wanted);
             i += threads;
         }
-        // The next call overwrites the sums after its first barrier.
+        // The next call overwrites the sums only after its first barrier.
         round += 1;
     }
     counts.store(index, found);
     Ok(())
 }
 
-/// Sums objects of different lengths by all blocks. Each block counts its error in its element of `codes`, and makes a
-/// good call afterwards.
+/// Sums objects of different lengths with all blocks, which must fail, then makes a valid call. Each block stores
+/// the error code in its element of `codes`.
 #[kernel]
 pub fn grid_fails(
     ctx: &Ctx,

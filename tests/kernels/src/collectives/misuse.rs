@@ -1,4 +1,4 @@
-//! Collective calls that disagree or are invalid.
+//! Collective calls with invalid or mismatched arguments.
 
 use rushmem_device::prelude::*;
 
@@ -30,7 +30,7 @@ pub enum Disagreement {
     OtherType,
     /// `scan`.
     Scan,
-    /// `reduce_scatter`.
+    /// `reduce_scatter` by `Sum`.
     ScatteredSum,
     /// `fcollect` into a destination that is too short.
     Shorter,
@@ -44,7 +44,7 @@ pub enum Disagreement {
     Outside,
 }
 
-/// Makes the call that `which` names, and then a correct `fcollect` from `src` to `dst`. Stores both error codes in
+/// Makes the call that `which` selects, then a valid `fcollect` from `src` to `dst`. Stores both error codes in
 /// `codes`, or 1000 for success.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
@@ -154,8 +154,8 @@ fn wrong<G: Group>(
     }
 }
 
-/// Lets two blocks of PE 0 sync with the team at the same time. The refused block signals PE 1, which waits for that
-/// before it syncs. Stores the error code of each call in `codes`.
+/// Two blocks of PE 0 enter the team's sync at the same time. The rejected block signals PE 1, which waits for that
+/// before it enters. Stores the error code of each call in `codes`.
 #[kernel]
 pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u32>) -> Result {
     let block = Block::current();
@@ -173,8 +173,8 @@ pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u3
     Ok(())
 }
 
-/// Makes an early `sync_wait`, a good `sync_arrive`, one too many, and then the good calls that complete. Stores their
-/// error codes in `codes`.
+/// Calls `sync_wait` too early, `sync_arrive`, `sync_arrive` once too often, and then the valid calls that complete the
+/// sync. Stores the error codes in `codes`.
 #[kernel]
 pub fn half_barriers(ctx: &Ctx, team: Team, codes: SymSlice<u32>) {
     let block = Block::current();

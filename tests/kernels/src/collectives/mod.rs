@@ -1,4 +1,4 @@
-//! An interpreter of collective calls: each block carries out a list of steps that the host generated.
+//! An interpreter for collective calls: each block performs a list of steps that the host generated.
 
 mod grid;
 mod misuse;
@@ -12,14 +12,14 @@ use rushmem_device::prelude::*;
 
 use crate::units::GroupKind;
 
-/// Words of one step: a [`Step`], the number of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
+/// Words per step: a [`Step`], the index of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
 pub const STEP_WORDS: usize = 8;
 
-/// A step of the interpreter. `dst` and `src` are offsets in its bytes, lengths are bytes.
+/// A step of the interpreter. `dst` and `src` are byte offsets, and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Step {
-    /// End of the list.
+    /// Terminates the list.
     End,
     /// `team_sync`.
     Sync,
@@ -31,27 +31,27 @@ pub enum Step {
     Wait,
     /// `broadcast` of `n` bytes from member `a`.
     Broadcast,
-    /// `fcollect` of `n` bytes of each.
+    /// `fcollect` of `n` bytes from each member.
     Fcollect,
-    /// `collect` of `n` bytes of this one into `a`.
+    /// `collect` of `n` bytes from this member, into `a` bytes.
     Collect,
-    /// `alltoall` of blocks of `n` bytes.
+    /// `alltoall` with blocks of `n` bytes.
     Alltoall,
-    /// `reduce` of `n` bytes by operation `a` of type `b`.
+    /// `reduce` of `n` bytes with operation `a` on type `b`.
     Reduce,
-    /// `reduce_scatter` into `n` bytes, likewise.
+    /// `reduce_scatter` into `n` bytes, with operation `a` on type `b`.
     ReduceScatter,
-    /// `scan` of `n` bytes: kind `a` of type `b`.
+    /// `scan` of `n` bytes, with kind `a` on type `b`.
     Scan,
     /// `team_sync`, then `put_signal` of `n` bytes from member `a` to member `b`, which waits for signal `c`.
     PutSignal,
-    /// `put_nbi` likewise, `fence`, and an atomic on the signal.
+    /// Like `PutSignal`, but as `put_nbi`, `fence` and an atomic on the signal.
     PutFence,
-    /// A delay: `n` reads of a word of this PE.
+    /// A delay of `n` reads of a word on this PE.
     Delay,
 }
 
-/// Lets the first group of each block carry out the block's part of `steps` with the teams `one`, `two` and `three`.
+/// The first group of each block performs the block's part of `steps`, with the teams `one`, `two` and `three`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn collectives(
@@ -142,7 +142,7 @@ fn step<G: Group>(
     }
 }
 
-/// Carries out a step that groups and grids can make.
+/// Performs a step that groups and grids have in common.
 #[inline(always)]
 fn by_callers<C: CollectiveGroup>(
     ctx: &Ctx,
@@ -184,7 +184,7 @@ fn between_two<G: Group>(
     else {
         return Ok(());
     };
-    // The receiver has finished its earlier steps.
+    // After this, the receiver has finished its earlier steps and no longer uses the destination.
     ctx.team_sync(group, team)?;
     if me == from && code == Step::PutSignal as u64 {
         ctx.put_signal(group, dst, src, signal.add(1), pe)?;
@@ -199,8 +199,8 @@ fn between_two<G: Group>(
     if me == to { ctx.wait_until(group, signal, Cmp::Eq, 1) } else { Ok(()) }
 }
 
-/// Calls `alltoalls` or `alltoallv` with words of 4 bytes, by the first block. `parts` holds the counts and offsets of
-/// the destination, then of the source.
+/// Calls `alltoalls` or `alltoallv` on words of 4 bytes, by the first block. `parts` holds the counts and offsets of
+/// the destination, then those of the source.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn scattered(

@@ -3,7 +3,7 @@
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Stores the sum, product, minimum and maximum of the PEs' `src`, one after another, in `dst`.
+/// Stores the sum, product, minimum and maximum of the PEs' `src` in `dst`, one after another.
 #[kernel]
 pub fn reduce_floats(ctx: &Ctx, dst: SymSlice<f32>, src: SymSlice<f32>) -> Result {
     let (block, n) = (Block::current(), src.len());
@@ -13,8 +13,9 @@ pub fn reduce_floats(ctx: &Ctx, dst: SymSlice<f32>, src: SymSlice<f32>) -> Resul
     ctx.reduce(block, Team::WORLD, Reduce::Max, dst.slice(3 * n..4 * n), src)
 }
 
-/// Exchanges words by the LL protocol in `epochs` epochs. Each word encodes its epoch, sender, receiver and index, and
-/// the receiver counts wrong words in `bad`. Each PE delays itself in some epochs, each PE in others.
+/// Exchanges words over the LL protocol for `epochs` epochs. Each word encodes its epoch, sender, receiver and index,
+/// and the receiver counts wrong words in `bad`. Different PEs pause in
+/// different epochs, to vary the timing.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn words_with_flags(
@@ -82,8 +83,8 @@ fn flags_of<G: Group>(
     ctx.quiet(group)
 }
 
-/// Calls every OpenSHMEM name of a collective call. `src` has a word for each PE. Result `i` begins at word `i * n` of
-/// `dst`, where `n` is the number of PEs.
+/// Calls every collective by its OpenSHMEM name. `src` has one word per PE. Result `i` starts at word `i * n` of `dst`,
+/// where `n` is the number of PEs.
 #[kernel]
 pub fn collective_names(ctx: &Ctx, team: Team, dst: SymSlice<i64>, src: SymSlice<i64>) -> Result {
     let (warp, n) = (Warp::current(), src.len());
