@@ -1,21 +1,21 @@
-//! The kernels of a user's first hour: structures as arguments, and mistakes.
+//! The kernels of a user's first hour: struct arguments, and typical mistakes.
 #![forbid(unsafe_code)]
 
 use rushmem_device::prelude::*;
 
-/// Words, and what to write.
+/// Which words to write, and whether.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Fill {
-    /// The words.
+    /// The words to write to.
     pub words: SymSlice<u64>,
-    /// The first word to write.
+    /// Index of the first word to write.
     pub first: usize,
-    /// Whether to write at all.
+    /// Whether to write anything.
     pub enabled: bool,
 }
 
-/// Writes 7 to all words from the first one of `fill` on.
+/// Writes 7 to all words of `fill` from its first one on.
 #[kernel]
 pub fn fill(ctx: &Ctx, fill: Fill) {
     let words = ctx.local(fill.words);
@@ -26,7 +26,7 @@ pub fn fill(ctx: &Ctx, fill: Fill) {
     }
 }
 
-/// Adds 5 to a word of `pe`, and stores the old value in `old`.
+/// Adds 5 to a word on `pe`, and stores the old value in `old`.
 #[kernel]
 pub fn add(ctx: &Ctx, old: Sym<Fetched<u64>>, word: Sym<u64>, pe: u32) -> Result {
     if Thread::index() == 0 {
@@ -35,7 +35,7 @@ pub fn add(ctx: &Ctx, old: Sym<Fetched<u64>>, word: Sym<u64>, pe: u32) -> Result
     ctx.quiet(Block::current())
 }
 
-/// Lets the leader alone meet an error, which all threads return.
+/// Only the leader encounters an error, but all threads return it.
 #[kernel]
 pub fn fail_in_leader(ctx: &Ctx, word: Sym<u64>, pe: u32) -> Result {
     let block = Block::current();
@@ -56,28 +56,28 @@ pub fn use_missing_words(ctx: &Ctx, words: SymSlice<u64>, first: usize) -> Resul
     ctx.put(Block::current(), words.slice(first..99), words.slice(first..99), 0)
 }
 
-/// Uses an element that its table may lack.
+/// Uses an element that may be outside its table.
 #[kernel]
 pub fn no_panic_reduce(ctx: &Ctx, words: SymSlice<u64>, at: usize) {
     let table = [3, 5, 7];
     ctx.local(words).store(0, table[at]);
 }
 
-/// Loops until a word is set, which no PE does.
+/// Loops until a word is set, which never happens.
 #[kernel]
 pub fn loop_for_ever(ctx: &Ctx, words: SymSlice<u64>) {
     let words = ctx.local(words);
     while words.load_relaxed(0) == 0 {}
 }
 
-/// Stores the result of `depth` calls inside of each other.
+/// Stores the result of `depth` nested calls.
 #[kernel]
 pub fn recurse(ctx: &Ctx, words: SymSlice<u64>, depth: u64) {
     #[cfg(not(target_arch = "nvptx64"))]
     ctx.local(words).store(0, deeper(depth));
 }
 
-/// Returns the sum of the depths, and keeps 8 KiB on the stack for each.
+/// Returns the sum of the depths. Each call keeps 8 KiB on the stack.
 #[cfg(not(target_arch = "nvptx64"))]
 fn deeper(depth: u64) -> u64 {
     let cells = std::hint::black_box([depth; 1024]);

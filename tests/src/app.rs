@@ -1,4 +1,4 @@
-//! The program that the PEs of multi-process tests run.
+//! The program that PEs run in multi-process tests.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,29 +17,31 @@ use crate::files::Files;
 use crate::fork::fork_and_meet;
 use crate::{grid, kernels};
 
-/// Threads that send, in all.
+/// Number of threads that send, over all blocks.
 const THREADS: usize = 128;
 
-/// Runs the program with the arguments `ACTION [PE|N]`.
+/// Runs the action that the arguments `ACTION [PE|N]` select.
 ///
 /// - `ring`, `qps`, `p2p`: each PE communicates with the others and prints the result.
-/// - `signal`: each PE sends to the next one, waits for its message, and meets all PEs.
-/// - `apart`: PE 0 meets the hosts of all PEs, and the other PEs meet all PEs in a kernel.
-/// - `up`, `full`: the job starts, or each PE sends to all; PE 0 prints what its process holds then.
+/// - `signal`: each PE sends to the next one, waits for its own message, and synchronises with all PEs.
+/// - `apart`: PE 0 synchronises through the host, the other PEs through a kernel.
+/// - `up`, `full`: start the job, or also send to all PEs; then PE 0 prints the resources of its process.
 /// - `pause`: like `ring`, twice, with a pause of two seconds. `ring_wait`: like `ring`, then like `wait`.
-/// - `wait`: all PEs wait for a signal in a kernel. `store`: they then store to each other's memory.
+/// - `wait`: all PEs wait for a signal in a kernel. `store`: afterwards, they store to each other's memory.
 /// - `exit PE`: like `wait`, but the given PE exits with code 3.
-/// - `endless BODY`: PE 0 runs a kernel that never ends, and each other PE fails. `recurse DEPTH`: a kernel recurses.
-/// - `panics [BODY]`: PE 0 panics while it runs a kernel that waits for a signal, or that never ends.
-/// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE ends the job with code 7, from its host or a kernel.
-/// - `again N`: runs N jobs, one after another.
+/// - `endless BODY`: PE 0 runs a kernel that never returns, and each other PE fails. `recurse DEPTH`: a kernel
+///   recurses.
+/// - `panics [BODY]`: PE 0 panics while its kernel waits for a signal, or runs an infinite loop.
+/// - `global_exit PE`, `kernel_exit PE`: like `wait`, but the given PE calls `global_exit` with code 7, on its host or
+///   in a kernel.
+/// - `again N`: runs N consecutive jobs.
 /// - `ping_pong`: PE 0 and PE 1 send an array back and forth, announced by a signal.
-/// - `racy`: PE 0 puts to PE 1, which reads without an order.
-/// - `forks`: each PE forks a child, which returns, and then meets the other PEs.
+/// - `racy`: PE 0 puts to PE 1, which reads concurrently.
+/// - `forks`: each PE forks a child, which returns, and then synchronises with the other PEs.
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
-/// - `doctor`: runs no job and checks the machine.
+/// - `doctor`: checks the machine without running a job.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
@@ -68,7 +70,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Sends a message to the next PE, waits for the message of the previous one, and meets all PEs.
+/// Sends a message to the next PE, waits for the previous PE's message, and synchronises with all PEs.
 fn signal(pe: &Pe) -> Result<(), Error> {
     let (inbox, message) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
     let arrived = pe.alloc_named("arrived", 1)?.at(0);
@@ -78,7 +80,7 @@ fn signal(pe: &Pe) -> Result<(), Error> {
     pe.barrier_all()
 }
 
-/// Lets PE 0 put to PE 1, which reads at the same time.
+/// PE 0 puts to PE 1, which reads the same memory concurrently.
 fn racy(pe: &Pe) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u32>(4)?, pe.alloc::<u32>(4)?);
     if pe.my_pe() == 0 { pe.put(dst, src, 1) } else { pe.read(dst).map(drop) }
@@ -123,7 +125,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
             match what {
                 "exit" if who == Some(pe.my_pe()) => std::process::exit(3),
                 "global_exit" if who == Some(pe.my_pe()) => pe.global_exit(7),
-                // Its other blocks wait as the other PEs do.
+                // Other blocks of this kernel wait, like the other PEs do.
                 "kernel_exit" if who == Some(pe.my_pe()) => {
                     pe.run(grid(2, 32), end_the_job(signal, 7))?;
                     Err(Error::misuse("suite_pe", "the job did not end"))
@@ -136,7 +138,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     }
 }
 
-/// Runs an endless kernel on PE 0. Each other PE fails after the kernel has begun.
+/// Runs an endless kernel on PE 0. Each other PE fails once that kernel has started.
 fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
     let word = pe.alloc_one::<Signal>()?;
     eprintln!("this is process {}", std::process::id());
@@ -148,7 +150,8 @@ fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
     Err(Error::misuse("suite_pe", "on purpose"))
 }
 
-/// Panics or returns an error on PE 0 while a kernel runs, in a stream if it never ends. The other PEs wait in a kernel.
+/// Panics or returns an error on PE 0 while a kernel runs; an endless kernel runs in a stream. The other PEs wait in a
+/// kernel.
 fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), Error> {
     let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
     let stream = pe.stream()?;
@@ -165,7 +168,7 @@ fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), 
     pe.host_sync()
 }
 
-/// Prints a line for each check.
+/// Prints one line per check.
 fn doctor(config: &Config) {
     let host = Host::here();
     for finding in [examine(&host, config), probe(&host, config)].concat() {
@@ -173,7 +176,7 @@ fn doctor(config: &Config) {
     }
 }
 
-/// Sends to all PEs, and prints the attributes of the QPs used.
+/// Sends to all PEs and prints the attributes of the QPs in use.
 fn qps(pe: &Pe) -> Result<(), Error> {
     round(pe)?;
     for qp in pe.qps()? {
@@ -187,7 +190,7 @@ fn qps(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stores a mark on each P2P peer, adds to the same words on all PEs, and prints the result.
+/// Stores a mark on each P2P peer, adds to shared words on all PEs, and prints the result.
 fn p2p(pe: &Pe) -> Result<(), Error> {
     const ROUNDS: u32 = 3;
     let (me, n) = (pe.my_pe(), pe.n_pes());
@@ -217,7 +220,7 @@ fn p2p(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs `n` jobs that put and signal, and prints the resources of this process after the first ten and after all.
+/// Runs `n` jobs that put and signal. Prints the resources of this process after the first ten jobs and after all.
 fn again(job: Job, n: u32) -> Result<(), Error> {
     assert!(!rushmem::is_initialized());
     for i in 1..=n {
@@ -234,7 +237,7 @@ fn again(job: Job, n: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Meets the other PEs, and prints what this process holds.
+/// Synchronises with the other PEs and prints the resources of this process.
 fn up(pe: &Pe) -> Result<(), Error> {
     pe.host_sync()?;
     if pe.my_pe() == 0 {
@@ -244,12 +247,12 @@ fn up(pe: &Pe) -> Result<(), Error> {
     pe.host_sync()
 }
 
-/// Waits in a kernel until the job ends, and then stores to all PEs, even to those that have ended.
+/// Waits in a kernel until the job fails, then stores to all PEs, including those that have exited.
 fn store(pe: &Pe) -> Result<(), Error> {
-    // Larger than what a process holds in its caches, and untouched so far.
+    // Larger than a process caches, and untouched so far.
     let cells = pe.alloc::<u32>(1 << 18)?;
     let outcome = act(pe, "wait", None);
-    // The job has failed, so this kernel may fail too.
+    // The job has already failed, so this kernel may fail as well.
     let _ = pe.run(grid(1, 32), store_everywhere(cells, 1));
     println!("PE {} has stored", pe.my_pe());
     outcome
@@ -259,7 +262,7 @@ fn store(pe: &Pe) -> Result<(), Error> {
 fn stalled(pe: &Pe) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u32>(64)?, pe.alloc::<u32>(64)?);
     let pids = pe.allgather(std::process::id().to_string().as_bytes())?;
-    // The state of a process: `T` if it is stopped.
+    // The state of a process in `/proc`: `T` means stopped.
     let state = |pe: usize| {
         let pid = String::from_utf8_lossy(&pids[pe]);
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -267,7 +270,7 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
     };
     if pe.my_pe() == 0 {
         pe.write(src, &[7; 64])?;
-        // So that both are connected.
+        // Connect to both PEs before one of them stops.
         [1, 2].into_iter().try_for_each(|peer| pe.put(dst, src, peer))?;
         pe.quiet()?;
     }
@@ -287,9 +290,9 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
     pe.host_sync()
 }
 
-/// Returns the threads, open files and memory in KiB of this process.
+/// Returns the number of threads, the number of open files, and the memory in KiB of this process.
 ///
-/// It samples for a second and takes the minimum, because ended threads and closed connections vanish with a delay.
+/// Samples for a second and takes the minimum, because exited threads and closed connections disappear with a delay.
 fn held() -> (usize, usize, u64) {
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
     let (mut threads, mut files) = (usize::MAX, usize::MAX);
@@ -302,7 +305,7 @@ fn held() -> (usize, usize, u64) {
     (threads, files, status_bytes(&status, "VmRSS").unwrap_or(0) / 1024)
 }
 
-/// Sends to the next PE, then to all, and prints whether the data arrived.
+/// Sends to the next PE, then to all PEs, and prints whether the data arrived.
 fn ring(pe: &Pe) -> Result<(), Error> {
     let (n, me) = (pe.n_pes(), pe.my_pe());
     let before = (me + n - 1) % n;
@@ -312,13 +315,13 @@ fn ring(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends to the next PE, then to all, and returns whether the data of each step arrived.
+/// Sends to the next PE, then to all PEs, and returns for each step whether the data arrived.
 fn round(pe: &Pe) -> Result<[bool; 2], Error> {
     const TIMES: usize = 20;
     let (n, me) = (pe.n_pes(), pe.my_pe());
     let (one, src) = (pe.alloc::<u32>(TIMES * THREADS)?, pe.alloc::<u32>(THREADS)?);
     let all = pe.alloc::<u32>(n as usize * THREADS)?;
-    // Wireshark guesses the content of a payload: it takes a word with a zero half for Ethernet in InfiniBand.
+    // Wireshark guesses the type of a payload. A word with a zero half would look like Ethernet over InfiniBand.
     let array = |pe: u32| (0..THREADS as u32).map(|i| 0x5a5a_0101 + i * 1009 + pe).collect::<Vec<_>>();
     pe.write(src, &array(me))?;
     pe.host_sync()?;

@@ -1,4 +1,4 @@
-//! A minimal start-up exchange: files in a folder that all processes share.
+//! A minimal start-up exchange through files in a shared folder.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rushmem::bootstrap::{Exchange, ExchangeError};
 /// Longer than any process takes to start.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An exchange in which each process writes its part into a file named by its number.
+/// An exchange in which each process writes its part to a file named after its PE number.
 pub struct Files {
     folder: PathBuf,
     pe: u32,
@@ -17,7 +17,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads the folder, the number of this PE and the number of PEs from `args`.
+    /// Parses the folder, this PE's number and the number of PEs from `args`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if one is missing
@@ -44,7 +44,7 @@ impl Exchange for Files {
     fn allgather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let draft = self.folder.join(format!("{}.draft", self.pe));
         std::fs::write(&draft, mine)?;
-        // Renaming makes the file appear complete.
+        // Write to a draft and rename it, so the file is complete when it appears.
         std::fs::rename(&draft, self.folder.join(self.pe.to_string()))?;
         let begin = Instant::now();
         let read = |pe: u32| loop {

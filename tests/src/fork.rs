@@ -8,9 +8,9 @@ unsafe extern "C" {
     fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
 }
 
-/// Forks a child that returns from the function of the application, waits for it, and then meets the other PEs.
+/// Forks a child that returns from the application's function, waits for it, and synchronises with the other PEs.
 pub(crate) fn fork_and_meet(pe: &Pe) -> Result<(), Error> {
-    // SAFETY: the child only returns, and ends in the runtime.
+    // SAFETY: the child only returns and exits within the runtime.
     let child = unsafe { fork() };
     if child == 0 {
         return Ok(());

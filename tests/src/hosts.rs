@@ -1,4 +1,4 @@
-//! Two hosts, as two network namespaces joined by a cable.
+//! Two hosts, simulated by two network namespaces joined by a veth pair.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::launch::{clean, text};
 
-/// Runs a tool, and returns its output, or its error.
+/// Runs a tool and returns its output.
 ///
 /// # Errors
-/// A text, if the tool cannot be started or fails.
+/// Returns a message if the tool cannot be started or fails.
 pub fn tool(program: &str, args: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
     match output.status.success() {
@@ -22,15 +22,15 @@ fn ip(args: &str) -> Result<String, String> {
     tool("ip", &args.split(' ').collect::<Vec<_>>())
 }
 
-/// Two namespaces, with the addresses 10.83.0.1 and 10.83.0.2, joined by a veth pair with the name `cable` at both ends.
-/// Dropping it removes all of them.
+/// Two namespaces with the addresses 10.83.0.1 and 10.83.0.2. The interface of each is called `cable`. Dropping this
+/// value removes both namespaces.
 pub struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Makes the namespaces.
+    /// Creates the namespaces.
     ///
     /// # Errors
-    /// The failure of `ip`, which needs root.
+    /// Returns the failure of `ip`, which needs root.
     pub fn new() -> Result<Hosts, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (id, i) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -47,17 +47,17 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Returns a command that runs in host `i`.
+    /// Returns a command that runs `program` on host `i`.
     pub fn command(&self, i: usize, program: &Path) -> Command {
         let mut command = clean(Path::new("ip"));
         command.args(["netns", "exec", &self.0[i]]).arg(program);
         command
     }
 
-    /// Returns the words of a command that runs the command after it in host `i`, under the name `node0` or `node1`. The
-    /// file `names` has the addresses of both.
+    /// Returns the words of a command prefix that runs a command on host `i` under the name `node0` or `node1`. The
+    /// file `names` has the addresses of both, in the format of `/etc/hosts`.
     pub fn node(&self, i: usize, names: &Path) -> Vec<String> {
-        // Unlike `ip netns exec`, this keeps /sys, which Slurm needs.
+        // Unlike `ip netns exec`, this keeps /sys mounted, which Slurm needs.
         let script = "hostname \"$0\" && mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
         let net = format!("--net=/run/netns/{}", self.0[i]);
         let (name, names) = (format!("node{i}"), names.display().to_string());
@@ -69,7 +69,8 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in &self.0 {
-            // A namespace that was not made cannot be deleted. The error of making it was reported.
+            // Ignore errors: a namespace that could not be created cannot be deleted either, and that failure has been
+            // reported.
             let _ = ip(&format!("netns del {name}"));
         }
     }

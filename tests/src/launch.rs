@@ -1,4 +1,4 @@
-//! The launcher, for tests with PEs as processes.
+//! The launcher, for tests that run PEs as processes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Returns the path of the launcher, which lies beside `program`, or `None` where it is not built.
+/// Returns the path of the launcher next to `program`, or `None` if it has not been built.
 ///
-/// Under cargo, it first builds the launcher and the library that it preloads.
+/// Under cargo, builds the launcher and the library that it preloads first.
 ///
 /// # Panics
-/// If cargo cannot build it.
+/// If the build fails.
 pub fn launcher(program: &str) -> Option<PathBuf> {
     static BUILT: OnceLock<()> = OnceLock::new();
     let path = Path::new(program).with_file_name("rushmem");
@@ -22,8 +22,8 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
                 _ => "dev",
             };
             let mut build = Command::new(cargo);
-            // All packages and a test, for the same features of dependencies as in `cargo test --workspace`: nothing is
-            // built again after that.
+            // Build all packages and one test. Dependencies then get the same features as in `cargo test --workspace`,
+            // and nothing is built twice.
             build.args(["build", "-q", "--workspace", "--test", "info"]);
             build.args(["--bin", "rushmem", "--bin", "rushmem-preload"]);
             let built = build.args(["--profile", profile]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
@@ -33,7 +33,7 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Creates a command without the user's settings, for native kernels.
+/// Returns a command that runs native kernels and ignores the user's settings.
 pub fn clean(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -46,7 +46,7 @@ pub fn clean(program: &Path) -> Command {
     command
 }
 
-/// Converts output to text.
+/// Converts output to text, replacing invalid UTF-8.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -63,7 +63,7 @@ pub fn sorted(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Returns the sorted output of `suite_pe ring` with `n` PEs. `label` gives the prefix of each line.
+/// Returns the sorted output of `suite_pe ring` with `n` PEs. `label` returns the prefix of each PE's lines.
 pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
     let mut lines: Vec<String> = (0..n)
         .flat_map(|pe| {
@@ -78,21 +78,21 @@ pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
     lines
 }
 
-/// A job in which all PEs wait in a kernel: its launcher, the process of each PE, and its unread output.
+/// A job whose PEs all wait in a kernel.
 pub struct Waiting {
     /// The launcher.
     pub launcher: Child,
-    /// The process of each PE.
+    /// Process IDs of the PEs.
     pub pids: Vec<String>,
-    /// The unread output.
+    /// The output that has not been read yet.
     pub out: BufReader<ChildStdout>,
 }
 
 impl Waiting {
-    /// Starts the job, and waits until its `n` PEs are ready.
+    /// Starts the job and waits until its `n` PEs are ready.
     ///
     /// # Panics
-    /// If the job ends before.
+    /// If the job exits before that.
     pub fn start(mut command: Command, n: usize) -> Waiting {
         let mut launcher = command.spawn().unwrap();
         let mut out = BufReader::new(launcher.stdout.take().unwrap());
@@ -108,7 +108,7 @@ impl Waiting {
         Waiting { launcher, pids, out }
     }
 
-    /// Waits for its end, and returns its output and the elapsed time.
+    /// Waits for the launcher to exit. Returns its output and the elapsed time.
     ///
     /// # Panics
     /// If the output cannot be read.

@@ -1,4 +1,4 @@
-//! The shared parts of the system tests: jobs with settings, tests that report why they were skipped, and source checks.
+//! Shared code of the system tests: jobs with settings, reports of skipped tests, and source checks.
 
 pub mod app;
 pub mod files;
@@ -15,7 +15,7 @@ use std::fmt;
 use rushmem::config::{Config, Switch};
 use rushmem::{AppError, Error, Job, LaunchConfig, Pe, Ptx};
 
-/// Returns the text of an error of the host without its last part, the line of the test, which it must have.
+/// Returns the text of a host error without its source location. Asserts that the location is a line of a test.
 pub fn without_line(error: &Error) -> String {
     let text = error.to_string();
     let (before, line) = text.rsplit_once(", at ").unwrap_or_else(|| panic!("no line: {text}"));
@@ -27,7 +27,7 @@ pub fn without_line(error: &Error) -> String {
     before.to_owned()
 }
 
-/// A job of the test kernels. `RUSHMEM_DEVICE` and the machine decide whether it runs on CPU or GPU.
+/// A job of the test kernels. `RUSHMEM_DEVICE` and the machine decide whether it runs on the CPU or on GPUs.
 #[derive(Clone)]
 pub struct Setup {
     config: Config,
@@ -44,7 +44,7 @@ impl Setup {
         Self { config, name: String::new() }
             .with("pes", pes)
             .with("heap_bytes", "4MiB")
-            // Long enough for a busy machine. Only a failing test waits so long.
+            // Long enough for a busy machine. Only a failing test waits this long.
             .with("timeout", "60s")
     }
 
@@ -58,8 +58,8 @@ impl Setup {
         self
     }
 
-    /// Lets the job run without the sanitizer, also if `RUSHMEM_SANITIZE` asks for it. `reason` completes "the job runs
-    /// without the sanitizer because".
+    /// Runs the job without the sanitizer even if `RUSHMEM_SANITIZE` asks for it. `reason` completes the sentence "the
+    /// job runs without the sanitizer because".
     pub fn without_sanitizer(mut self, reason: &str) -> Self {
         if self.config.sanitize == Switch::On {
             eprintln!("WITHOUT SANITIZER: {reason}");
@@ -78,12 +78,12 @@ impl Setup {
         self.config.pes.get()
     }
 
-    /// Creates the job.
+    /// Creates a job with these settings.
     pub fn job(&self) -> Job {
         Job::with_config(self.config.clone()).kernels(kernels())
     }
 
-    /// Runs `app` on every PE, and returns their results.
+    /// Runs `app` on every PE and returns the results.
     ///
     /// # Errors
     /// - the error of the job
@@ -94,7 +94,7 @@ impl Setup {
         self.job().run(app)
     }
 
-    /// Runs `app` on every PE, and returns their results.
+    /// Runs `app` on every PE and returns the results.
     ///
     /// # Panics
     /// If the job fails; the message names the settings.
@@ -102,7 +102,7 @@ impl Setup {
         self.try_run(app).unwrap_or_else(|error| panic!("{self}: {error}"))
     }
 
-    /// Returns whether this machine runs the kernels on a GPU.
+    /// Whether this machine runs the kernels on a GPU.
     pub fn on_gpu() -> bool {
         let setup = Self::new(1);
         setup.run(|pe| Ok(pe.is_gpu())) == [true]
@@ -120,12 +120,12 @@ pub fn kernels() -> Ptx {
     rushmem::ptx!("rushmem_test_kernels")
 }
 
-/// Creates a grid without shared memory.
+/// Returns a launch configuration without shared memory.
 pub const fn grid(blocks: u32, threads: u32) -> LaunchConfig {
     LaunchConfig::new(blocks, threads)
 }
 
-/// Reports that a test cannot run here, and why. Where `CI_REQUIRE_ALL` is set, that is a failure.
+/// Reports that a test cannot run here, and why. With `CI_REQUIRE_ALL` set, this fails the test.
 ///
 /// # Panics
 /// Where `CI_REQUIRE_ALL` is set.

@@ -1,11 +1,11 @@
-//! The few MPI calls that a test needs, from the MPICH library. Its handles are numbers (`mpi.h` of MPICH 3 and 4).
+//! Bindings to the few MPI functions that a test needs. Handles have MPICH's representation (`mpi.h` of MPICH 3 and 4).
 
 use std::ffi::{c_int, c_void};
 
 use libloading::Library;
 use rushmem::bootstrap::{Exchange, ExchangeError};
 
-/// The name of MPICH's library in Debian.
+/// File name of the MPICH library on Debian.
 const LIBRARY: &str = "libmpich.so.12";
 
 const COMM_WORLD: c_int = 0x4400_0000;
@@ -32,10 +32,10 @@ impl Mpi {
     /// - the library is missing, or it does not work here
     pub fn begin() -> Result<Mpi, ExchangeError> {
         type InitThread = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_int) -> c_int;
-        // SAFETY: loading the library runs its initializers, which is what is wanted.
+        // SAFETY: loading the library runs its initializers, as intended.
         let mpi = Mpi(unsafe { Library::new(LIBRARY) }?);
         let mut level = 0;
-        // SAFETY: the type matches the function, which takes no program arguments here.
+        // SAFETY: the type matches the function, and null is allowed for the program arguments.
         let status = unsafe {
             mpi.0.get::<InitThread>("MPI_Init_thread")?(
                 std::ptr::null_mut(),
@@ -63,7 +63,7 @@ impl Mpi {
         type Ask = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
         let ask = |name: &str| -> Result<c_int, ExchangeError> {
             let mut answer = 0;
-            // SAFETY: the type matches both functions, and the answer goes to a live variable.
+            // SAFETY: the type matches both functions, and the result goes to a live variable.
             check(name, unsafe { self.0.get::<Ask>(name)?(handle, &mut answer) })?;
             Ok(answer)
         };
@@ -76,27 +76,27 @@ impl Mpi {
     /// - MPI returns an error
     pub fn end(self) -> Result<(), ExchangeError> {
         type Finalize = unsafe extern "C" fn() -> c_int;
-        // SAFETY: the type matches the function, and nothing of MPI is used afterwards.
+        // SAFETY: the type matches the function, and MPI is not used afterwards.
         check("MPI_Finalize", unsafe { self.0.get::<Finalize>("MPI_Finalize")?() })
     }
 }
 
 impl Communicator<'_> {
-    /// Splits off the processes with the same `color`, in the order of their keys.
+    /// Returns the communicator of the processes with the same `color`, ordered by `key`.
     ///
     /// # Errors
     /// - MPI returns an error
     pub fn split(&self, color: c_int, key: c_int) -> Result<Self, ExchangeError> {
         type Split = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_int) -> c_int;
         let mut handle = 0;
-        // SAFETY: the type matches the function, and the answer goes to a live variable.
+        // SAFETY: the type matches the function, and the result goes to a live variable.
         let status =
             unsafe { self.mpi.0.get::<Split>("MPI_Comm_split")?(self.handle, color, key, &mut handle) };
         check("MPI_Comm_split", status)?;
         self.mpi.communicator(handle)
     }
 
-    /// Returns the sum of the values of all processes.
+    /// Returns the sum of `mine` over all processes.
     ///
     /// # Errors
     /// - MPI returns an error

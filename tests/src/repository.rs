@@ -1,4 +1,4 @@
-//! The files of this repository, read by the tests that check source and documents.
+//! Access to the files of this repository, for tests that check sources and documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 /// Returns the root folder of the repository.
 ///
 /// # Panics
-/// If the folder of this crate has gone.
+/// If the folder of this crate no longer exists.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the root of the repository")
 }
 
-/// Returns all files that have one of `extensions`, relative to the root and sorted.
+/// Returns all files with one of `extensions`, relative to the root and sorted.
 ///
-/// Build folders and hidden folders are skipped.
+/// Skips build folders and hidden folders.
 pub fn files(extensions: &[&str]) -> Vec<PathBuf> {
     let root = root();
     let mut found = Vec::new();

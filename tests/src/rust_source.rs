@@ -1,24 +1,24 @@
-//! The tokens of Rust source, for the tests that read the code of the repository.
+//! A tokenizer of Rust source, for tests that read the code of the repository.
 //!
-//! Unlike a syntax tree, they include the code inside macro calls.
+//! Unlike a syntax tree, its tokens include the code inside macro calls.
 
 use std::str::FromStr;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
-/// A word, a literal, `::`, a delimiter, or one other character of punctuation.
+/// A word, a literal, `::`, a delimiter, or another single character of punctuation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The token as it is written.
+    /// The token as written.
     pub text: String,
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
 }
 
-/// Returns the tokens of `source`, without comments. A doc comment becomes an attribute.
+/// Returns the tokens of `source`. Comments are dropped, and doc comments become attributes.
 ///
 /// # Panics
-/// If `source` is not Rust.
+/// If `source` is not valid Rust.
 pub fn tokens(source: &str) -> Vec<Token> {
     let stream = TokenStream::from_str(source).unwrap_or_else(|error| panic!("{error} in {source}"));
     let mut tokens = Vec::new();

@@ -1,4 +1,4 @@
-//! A Slurm cluster, for the time of a test.
+//! A temporary Slurm cluster for a test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node of a cluster.
 pub struct SlurmNode {
-    /// Name of the node, which is its host name.
+    /// Name of the node, which is also its host name.
     pub name: String,
     /// Address of the node.
     pub address: String,
-    /// Words of a command that runs the command after it on the node.
+    /// Words of a command prefix that runs a command on the node.
     pub prefix: Vec<String>,
 }
 
-/// The controller, on the first node, and the daemon of each node. Dropping it ends all.
+/// The controller on the first node, and a daemon on each node. Dropping this value stops all of them.
 pub struct Slurm {
     folder: TempDir,
     daemons: Vec<Child>,
@@ -30,20 +30,20 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Starts a cluster of this machine only, on the loopback interface.
+    /// Starts a cluster that consists of this machine only, on the loopback interface.
     ///
     /// # Errors
-    /// A text, if Slurm is not installed or does not start.
+    /// Returns a message if Slurm is not installed or does not start.
     pub fn start(port: impl Fn() -> u16) -> Result<Slurm, String> {
         let output = Command::new("hostname").arg("-s").output().map_err(|error| error.to_string())?;
         let name = text(&output.stdout).trim().to_owned();
         Slurm::on(vec![SlurmNode { name, address: "127.0.0.1".into(), prefix: Vec::new() }], port)
     }
 
-    /// Starts the daemons of these nodes, without authentication.
+    /// Starts the daemons on these nodes, without authentication.
     ///
     /// # Errors
-    /// A text, if Slurm is not installed or does not start.
+    /// Returns a message if Slurm is not installed or does not start.
     pub fn on(nodes: Vec<SlurmNode>, port: impl Fn() -> u16) -> Result<Slurm, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let path = folder.path().display();
@@ -97,12 +97,12 @@ impl Slurm {
         Ok(())
     }
 
-    /// Returns the file of settings, for `SLURM_CONF`.
+    /// Returns the path of the configuration file, for `SLURM_CONF`.
     pub fn settings(&self) -> PathBuf {
         self.folder.path().join("slurm.conf")
     }
 
-    /// Returns the command of a program of this Slurm, on the first node.
+    /// Returns a command that runs a program of Slurm on the first node.
     pub fn command(&self, name: &str) -> Command {
         self.command_on(0, name)
     }
@@ -111,7 +111,7 @@ impl Slurm {
         let words = [&self.nodes[node].prefix[..], &[name.to_owned()]].concat();
         let mut command = clean(Path::new(&words[0]));
         command.args(&words[1..]).env("SLURM_CONF", self.settings());
-        // System daemons are in folders that not every user has in PATH.
+        // System daemons are in folders that are not in every user's PATH.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin"));
         command
@@ -126,7 +126,7 @@ impl Slurm {
 impl Drop for Slurm {
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
-            // A daemon that has ended already is fine.
+            // Ignore the error of a daemon that has already exited.
             let _ = daemon.kill();
             let _ = daemon.wait();
         }

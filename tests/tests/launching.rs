@@ -1,5 +1,5 @@
-//! Every way to start a job except the Rushmem launcher: by hand with an id, by files, by other launchers, in MPI. Also
-//! the end of jobs, and the logs of processes.
+//! Every way to start a job except the Rushmem launcher: manually with an ID, through files, by other launchers, in
+//! MPI. Also job termination, and the logs of processes.
 
 mod endless;
 
@@ -17,7 +17,7 @@ use rushmem_tests::slurm::Slurm;
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");
 
-/// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
+/// Time limit that even a busy machine meets. It is shorter than any deadline that these tests set.
 const PROMPT_LIMIT: Duration = Duration::from_secs(40);
 
 /// Returns the sorted lines that `ring` prints with `n` PEs.
@@ -25,14 +25,14 @@ fn ring_lines(n: u32) -> Vec<String> {
     launch::ring_lines(n, |_| String::new())
 }
 
-/// Returns the command of a PE that is started by hand.
+/// Returns the command of a PE that is started manually.
 fn pe(what: &[&str]) -> Command {
     let mut command = clean(Path::new(PE));
     command.args(what);
     command
 }
 
-/// Runs processes at the same time, and returns their outputs.
+/// Runs processes concurrently and returns their outputs.
 fn together(commands: impl IntoIterator<Item = Command>) -> Vec<Output> {
     let started: Vec<Child> = commands.into_iter().map(|mut command| command.spawn().unwrap()).collect();
     started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
@@ -61,7 +61,7 @@ fn forked_child_that_returns_does_not_disturb_the_job() {
     assert!(told.contains("a forked child returned from the function of the application"), "{told}");
 }
 
-/// Makes an id for this machine by `rushmem id`.
+/// Creates an ID for this machine with `rushmem id`.
 fn id(test: &str) -> Option<String> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -72,7 +72,7 @@ fn id(test: &str) -> Option<String> {
     Some(text(&output.stdout).trim().to_owned())
 }
 
-/// Returns the command of PE `i` of `n`, with an id in its environment.
+/// Returns the command of PE `i` of `n`, with the ID in its environment.
 fn with_id(id: &str, i: u32, n: u32, what: &[&str]) -> Command {
     let mut command = pe(what);
     command.env("RUSHMEM_ID", id).env("RUSHMEM_PE", i.to_string()).env("RUSHMEM_N_PES", n.to_string());
@@ -84,7 +84,7 @@ fn processes_join_by_id_and_jobs_stay_separate() {
     let test = "processes_join_by_id_and_jobs_stay_separate";
     let (Some(one), Some(other)) = (id(test), id(test)) else { return };
     std::thread::scope(|scope| {
-        // The joining PEs start before PE 0, which listens.
+        // Start the joining PEs before PE 0, which listens.
         let job = |id: String, n: u32| together((0..n).rev().map(|i| with_id(&id, i, n, &["ring"])));
         let first = scope.spawn(move || job(one, 3));
         assert_ring(&job(other, 2));
@@ -122,7 +122,7 @@ fn rejects_a_process_with_another_secret() {
     let output = stranger.env("RUSHMEM_BOOTSTRAP_TIMEOUT", "10s").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("its token is not this job's"), "{}", all(&output));
-    // The job still accepts its own PE.
+    // The job must still accept its own PE.
     let joined = with_id(&text_of_id, 1, 2, &["ring"]).output().unwrap();
     assert!(joined.status.success(), "{}", all(&joined));
     assert!(server.wait().unwrap().success());
@@ -164,7 +164,7 @@ fn uses_the_configured_interface_and_rejects_a_wrong_one() {
     assert!(text(&outputs[1].stderr).contains("PE 0 could not create an id"), "{}", all(&outputs[1]));
 }
 
-/// Returns the command of a launcher with these arguments and a program. Returns nothing if the launcher is not
+/// Returns a command that runs `program` with a launcher and these arguments, or `None` if the launcher is not
 /// installed.
 fn mpi_launcher(test: &str, name: &str, package: &str, args: &[&str], program: &str) -> Option<Command> {
     if Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
@@ -172,7 +172,7 @@ fn mpi_launcher(test: &str, name: &str, package: &str, args: &[&str], program: &
         return None;
     }
     let mut command = clean(Path::new(name));
-    // Open MPI requires this for root, and on machines with fewer cores than processes.
+    // Open MPI requires this for root.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.args(args).arg(program);
     Some(command)
@@ -186,7 +186,7 @@ fn open_mpi(test: &str, n: &str, program: &str) -> Option<Command> {
     mpi_launcher(test, "mpirun.openmpi", "openmpi-bin", &["--oversubscribe", "-n", n], program)
 }
 
-/// Runs the ring under a launcher, which the processes must recognise.
+/// Runs the ring under a launcher. The processes must recognise it, as the reason `why` in their log shows.
 fn rings(command: Option<Command>, n: u32, why: &str) {
     let Some(mut command) = command else { return };
     let output = command.arg("ring").env("RUSHMEM_LOG", "rushmem_bootstrap=info").output().unwrap();
@@ -256,7 +256,7 @@ fn bootstrap_setting_makes_each_process_a_separate_job() {
     assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
 }
 
-/// Returns the command of a process as torchrun starts it.
+/// Returns the command of a process, with the environment that torchrun sets.
 fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
     let mut command = pe(what);
     for name in ["RANK", "LOCAL_RANK"] {
@@ -270,7 +270,7 @@ fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
     command
 }
 
-/// Returns a free port.
+/// Returns a free TCP port.
 fn port() -> u16 {
     rushmem_base::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap().port()
 }
@@ -329,7 +329,7 @@ fn pe_numbers_follow_mpi_ranks() {
     assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
 }
 
-/// Ends the job from PE 1 with code 7 while all others wait.
+/// Calls `global_exit` with code 7 on PE 1 while all others wait, and checks that the whole job terminates.
 fn ends(command: Option<Command>, what: &str) {
     let Some(mut command) = command else { return };
     let begin = Instant::now();
@@ -345,7 +345,7 @@ fn ends(command: Option<Command>, what: &str) {
     }
 }
 
-/// Returns whether a process exists and is no zombie.
+/// Whether a process exists and is not a zombie.
 fn lives(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim().starts_with('Z'))
@@ -381,7 +381,7 @@ fn launcher_names_the_pe_that_called_global_exit() {
     assert!(text(&output.stderr).contains("rushmem: PE 2 ended the job with code 7"), "{}", all(&output));
 }
 
-/// Returns the threads, files and KiB that a line of `again` states.
+/// Parses the numbers of threads, files and KiB in a line of `again`.
 fn held(line: &str) -> [u64; 3] {
     let numbers: Vec<u64> =
         line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
@@ -389,10 +389,10 @@ fn held(line: &str) -> [u64; 3] {
     [threads, files, kib]
 }
 
-/// Asserts that the processes of many jobs hold no more after the last job than after the tenth.
+/// Asserts that the processes of repeated jobs hold no more resources after the last job than after the tenth.
 fn leaves_nothing(command: Option<Command>, jobs: &str) {
     let Some(mut command) = command else { return };
-    // Keeps memory that the allocator reserves for reuse out of the measurement.
+    // Prevents the allocator from caching memory, which would distort the measurement.
     command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "65536");
     let output = command.args(["again", jobs]).output().unwrap();
     assert!(output.status.success(), "{}", all(&output));
@@ -404,11 +404,11 @@ fn leaves_nothing(command: Option<Command>, jobs: &str) {
     let sum = |held: &[[u64; 3]], i: usize| held.iter().map(|held| held[i]).sum::<u64>();
     assert!(!early.is_empty() && early.len() == late.len(), "{told}");
     assert!(sum(&late, 0) <= sum(&early, 0) && sum(&late, 1) <= sum(&early, 1), "{told}");
-    // The heap of one PE alone has 2 MiB.
+    // The heap of a single PE is already 2 MiB.
     assert!(sum(&late, 2) < sum(&early, 2) + 4096, "{told}");
 }
 
-/// Launchers such as mpiexec.hydra wait for ever for a process that a signal has stopped.
+/// Launchers such as mpiexec.hydra wait forever for a process that a signal has stopped.
 #[test]
 fn stopped_process_is_killed_after_the_job_fails() {
     let Some(id) = id("stopped_process_is_killed_after_the_job_fails") else { return };
@@ -480,7 +480,7 @@ fn logs_are_filtered_by_target_and_written_to_files() {
     }
 }
 
-/// Returns the KiB that `pes` PEs as threads, with small heaps, hold after doing `what`.
+/// Returns the memory, in KiB, that `pes` PEs as threads with small heaps hold after doing `what`.
 fn kib_of_threads(pes: u64, what: &str) -> u64 {
     let mut command = pe(&[what]);
     command.env("RUSHMEM_PES", pes.to_string()).env("RUSHMEM_HEAP_BYTES", "1MiB");
@@ -501,7 +501,7 @@ fn connection_takes_less_than_64_kib() {
     assert!(full - up < 64 * 64 * 64, "{up} KiB, with all connections {full} KiB");
 }
 
-/// Runs the PE program as `n` processes, which must not complain. Returns the lines that they print, in order.
+/// Runs the PE program as `n` processes, which must print no errors. Returns their output lines in order.
 fn processes(test: &str, n: &str, what: &str) -> Option<Vec<String>> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -539,7 +539,7 @@ fn kernel_probes_queues_in_gpu_memory() {
 fn startup_connection_failures_are_reported_once() {
     let mut command = pe(&["up"]);
     command.env("RUSHMEM_PES", "16").env("RUSHMEM_CONNECT", "eager").env("RUSHMEM_QUEUE_MEMORY", "512KiB");
-    // Without a depth, the queues would fit.
+    // Without an explicit depth, the runtime would make the queues fit.
     command.env("RUSHMEM_SQ_DEPTH", "1024");
     let output = command.output().unwrap();
     let told = text(&output.stderr);

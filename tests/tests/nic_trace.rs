@@ -1,4 +1,4 @@
-//! The software ConnectX on the timeline of a job.
+//! The software ConnectX in the timeline of a job.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn is_queue(span: &Span) -> bool {
     matches!(span.track, Track::Queue { .. })
 }
 
-/// Returns whether a WQE changes memory of the peer.
+/// Whether a WQE writes to the peer's memory.
 fn writes(span: &Span) -> bool {
     is_queue(span) && span.detail.index.is_some() && (span.name == "RDMA_WRITE" || is_atomic(span))
 }
@@ -30,7 +30,7 @@ fn is_atomic(span: &Span) -> bool {
     span.name.starts_with("ATOMIC")
 }
 
-/// Checks that all WQEs of a PE to another that change memory have arrived there, and returns their number.
+/// Checks that all WQEs from one PE to another that write to memory have arrived, and returns their number.
 fn check_arrivals(trace: &Trace, from: u32, to: u32) -> usize {
     let place = |span: &&Span| (span.name.clone(), span.detail.remote, span.detail.bytes.unwrap_or(0));
     let wqes =
@@ -41,7 +41,7 @@ fn check_arrivals(trace: &Trace, from: u32, to: u32) -> usize {
         .filter(|span| span.track == Track::Arrivals && (span.pe, span.detail.peer) == (to, Some(from)));
     let (mut sent, mut arrived): (Vec<_>, Vec<_>) = (wqes.clone().collect(), arrivals.collect());
     assert!(wqes.clone().all(|wqe| wqe.end.is_some() && wqe.detail.qpn.is_some()));
-    // WQEs of several QPs arrive in any order.
+    // WQEs of different QPs arrive in any order.
     sent.sort_by_key(|span| (place(span), span.begin));
     arrived.sort_by_key(|span| (place(span), span.begin));
     let places = |spans: &[&Span]| spans.iter().map(place).collect::<Vec<_>>();
@@ -52,7 +52,7 @@ fn check_arrivals(trace: &Trace, from: u32, to: u32) -> usize {
     sent.len()
 }
 
-/// Checks that the tables count what the spans show.
+/// Checks that the tables agree with the spans.
 fn check_tables(trace: &Trace) {
     let summary = Summary::new(trace);
     let is_remote = |traffic: &&Traffic| traffic.pe != traffic.peer;
@@ -69,12 +69,12 @@ fn check_tables(trace: &Trace) {
     assert_eq!(summary.dropped, 0);
 }
 
-/// Returns the spans of an arrow.
+/// Returns the spans that an arrow connects.
 fn spans<'a>(trace: &'a Trace, arrow: &Arrow) -> Vec<&'a Span> {
     arrow.points.iter().map(|(i, _)| &trace.spans[*i]).collect()
 }
 
-/// Checks the way of a put with a signal to another PE, from its call to the wait.
+/// Follows a put with signal to another PE, from the call to the wait.
 fn check_way(trace: &Trace, arrow: &Arrow) {
     assert!(arrow.points.is_sorted_by_key(|(_, ns)| *ns), "{arrow:?}");
     let way = spans(trace, arrow);
@@ -85,7 +85,7 @@ fn check_way(trace: &Trace, arrow: &Arrow) {
     assert_eq!((wait.category, wait.detail.awaits), (Category::Wait, call.detail.changes));
     let peer = call.detail.peer.unwrap();
     assert!(peer == wait.pe && peer != call.pe);
-    // The data and the signal each have a WQE and an arrival.
+    // Both the data and the signal have a WQE and an arrival.
     for remote in [call.detail.remote, call.detail.changes.map(|word| word.offset)] {
         let of = |queue: bool| {
             way.iter().find(|span| {
@@ -102,7 +102,7 @@ fn check_way(trace: &Trace, arrow: &Arrow) {
     }
 }
 
-/// Puts to the heap, and then to a window, which has another address on the wire.
+/// Puts to the heap, then to a window, which has a different address on the wire.
 #[test]
 fn put_signal_is_traced_through_the_nic_to_the_wait() {
     const ROUNDS: u32 = 5;
@@ -133,12 +133,12 @@ fn put_signal_is_traced_through_the_nic_to_the_wait() {
         let ways = signals.iter().filter(begins_there).inspect(|arrow| check_way(&trace, arrow)).count();
         assert_eq!(ways, 2 * ROUNDS as usize, "{offset:#x}");
     }
-    // QPs of one NIC exchange no packets.
+    // QPs of the same NIC exchange no packets.
     assert!(!trace.spans.iter().any(|span| span.category == Category::Packet));
 }
 
-/// Runs two jobs at the same time in this process. A set of a signal is a WRITE where WRITEs keep their order. On other QPs,
-/// it is an atomic, which keeps its place behind WRITEs.
+/// Runs two concurrent jobs in this process. Setting a signal is a WRITE on QPs that keep WRITEs in order. On other QPs
+/// it is an atomic, which is ordered after WRITEs.
 #[test]
 fn concurrent_jobs_trace_their_own_signal_sets() {
     const ROUNDS: usize = 5;
@@ -153,7 +153,7 @@ fn concurrent_jobs_trace_their_own_signal_sets() {
             let [first, signal] = [pe.alloc_one::<Signal>()?, pe.alloc_one::<Signal>()?];
             let bad = pe.alloc_one::<u64>()?;
             all_run.wait();
-            // A QP has no order before it is connected.
+            // A QP has no ordering before it is connected, so connect it first.
             for (signal, rounds) in [(first, 1), (signal, ROUNDS as u32)] {
                 pe.run(grid(1, 1), ping_pong(inbox, outbox, signal, bad, rounds, 1, 1))?;
             }
@@ -183,7 +183,7 @@ fn concurrent_jobs_trace_their_own_signal_sets() {
     }
 }
 
-/// Names the file of a running job in a job inside of it.
+/// Uses the trace file of a running job for another job inside it.
 #[test]
 fn trace_file_is_exclusive_to_one_job_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn trace_file_is_exclusive_to_one_job_at_a_time() {
     assert!(errors[0].contains("another running job of this process writes it"), "{errors:?}");
     let calls = || read(&file).spans.iter().filter(|span| span.name == "host_sync").count();
     assert_eq!(calls(), 0);
-    // The next job is behind the first one.
+    // Each further job is appended after the previous one.
     (1..3).for_each(|jobs| {
         setup.run(|pe| pe.host_sync());
         assert_eq!(calls(), jobs);

@@ -1,4 +1,4 @@
-//! Jobs of several processes, started by the real launcher, also on two simulated hosts.
+//! Jobs of several processes started by the real launcher, some on two simulated hosts.
 
 mod net;
 
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use rushmem_tests::launch::{self, Waiting, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
 
-/// A time that a busy machine keeps, and shorter than any deadline that a test sets on purpose.
+/// Time limit that even a busy machine meets. It is shorter than any deadline that these tests set.
 const PROMPT_LIMIT: Duration = Duration::from_secs(40);
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const OTHER_BUILD: &str = env!("CARGO_BIN_EXE_suite_pe_of_another_build");
 
-/// Returns the command `rushmem run` with these arguments, or nothing if the launcher is not built.
+/// Returns the command `rushmem run` with these arguments, or `None` if the launcher is not built.
 fn run(test: &str, args: &[&str]) -> Option<Command> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -73,7 +73,7 @@ fn killed_pe_aborts_waits_of_other_pes() {
     assert!(told.contains("rushmem: PEs 0-1, 3 reported that PE 2 was lost\n"), "{told}");
 }
 
-/// Shows that quiet of one PE does not wait for another, while quiet of all does.
+/// `quiet_pe` for one PE does not wait for another PE, while `quiet` waits for all.
 #[test]
 fn quiet_pe_does_not_wait_for_a_stalled_pe() {
     let args = ["-n", "3", "--set", "peer_path=nic", PE, "stalled"];
@@ -87,7 +87,7 @@ fn quiet_pe_does_not_wait_for_a_stalled_pe() {
     kill("-STOP");
     let mut line = String::new();
     job.out.read_line(&mut line).unwrap();
-    // Long enough for `quiet` to return, if it did not wait.
+    // Gives `quiet` time to return, in case it wrongly does not wait.
     std::thread::sleep(Duration::from_millis(300));
     kill("-CONT");
     assert_eq!(line, "[0] PE 2 is quiet: PE 1 is T\n");
@@ -131,9 +131,9 @@ fn error_names_a_window_that_processes_cannot_map() {
     assert!(text(&output.stderr).contains(error), "{}", all(&output));
 }
 
-/// Runs `what` on `n` PEs of two nodes, both on this machine, with P2P peers within each node.
+/// Runs `what` on `n` PEs of two nodes. Both nodes are this machine, and only PEs of the same node are P2P peers.
 fn two_nodes(launcher: &Path, n: &str, what: &str) -> Vec<Output> {
-    // No other process on this machine uses such an address, so its port is free.
+    // No other process on this machine uses this loopback address, so the port is free.
     let rendezvous = format!("127.79.{}.{n}:7000", std::process::id() % 250);
     let start = |node: &str| {
         let mut command = clean(launcher);
@@ -150,7 +150,7 @@ fn job_with_p2p_and_nic_peers_computes_correct_sums() {
     let Some(launcher) = launcher(PE) else {
         return skip("job_with_p2p_and_nic_peers_computes_correct_sums", "the launcher is not built");
     };
-    // PEs 0 and 1 on the first node, 2 to 4 on the second.
+    // PEs 0 and 1 are on the first node, 2 to 4 on the second.
     let outputs = two_nodes(&launcher, "5", "p2p");
     for (output, pes) in outputs.iter().zip(["0 1", "2 3 4"]) {
         assert!(output.status.success(), "{}", all(output));
@@ -271,7 +271,7 @@ fn port_failure_aborts_waits_of_both_peers() {
     let reports: Vec<&str> = told.lines().filter(|line| line.contains("ERROR")).collect();
     assert!(reports.len() == 1 && reports[0].contains(cause), "{told}");
     assert!(told.contains(&format!("error: {cause}")), "{told}");
-    // PE 1 learns of it from the connection, or from the job, if PE 0 ends sooner.
+    // PE 1 learns of it from the failed connection, or from the job if PE 0 exits first.
     let lost = format!("PE 1 lost its connection to PE 0: PE 0 reports: {cause}");
     assert!(told.contains(&lost) || told.contains("PE 1 reported that PE 0 was lost"), "{told}");
 }

@@ -1,7 +1,7 @@
-//! All public names of the crates that applications use, in `docs/public-names.txt`.
+//! All public names of the crates that applications use, as listed in `docs/public-names.txt`.
 //!
-//! The list is what rustdoc sees. A change of the API thus shows in review, as a change of this file. Update it with
-//! `UPDATE_DOCS=1 cargo test -p rushmem-tests --test public_names -- --ignored`.
+//! The list contains what rustdoc sees, so a change of the API shows up in review as a change of this file. Update it
+//! with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test public_names -- --ignored`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use rushmem_tests::repository::root;
 
-/// The crates of the list. Names that they export from other crates of the workspace are listed with their members.
+/// The crates in the list. Items that they re-export from other crates of the workspace are listed with their members.
 const LISTED: [&str; 2] = ["rushmem", "rushmem-device"];
 
 #[test]
@@ -41,23 +41,23 @@ fn list_of_public_names_is_current() {
     assert!(changes.is_empty(), "the public names have changed; set UPDATE_DOCS=1 to list them:\n{changes}");
 }
 
-/// What rustdoc writes about one crate.
+/// The rustdoc output of one crate.
 struct Krate {
     root: String,
     index: BTreeMap<String, Value>,
-    /// The items by path, where they are defined.
+    /// Paths of items in the crate that defines them, by rustdoc ID.
     paths: BTreeMap<String, String>,
-    /// The path and kind of each item, of this crate or another.
+    /// Path and kind of each item that the crate mentions, including foreign ones, by rustdoc ID.
     known: BTreeMap<String, (String, String)>,
 }
 
 /// The crates of the workspace, by name.
 struct Documented(BTreeMap<String, Krate>);
 
-/// Runs rustdoc on all crates of the workspace that the listed ones may export.
+/// Runs rustdoc on all crates of the workspace that the listed ones may re-export.
 fn documented() -> Documented {
     let folder = tempfile::tempdir().unwrap();
-    // Only rustdoc needs the unstable option. Set for cargo, the variable would rebuild dependencies.
+    // Only rustdoc needs the unstable option. Passed to cargo, the variable would cause dependencies to be rebuilt.
     let rustdoc = folder.path().join("rustdoc");
     std::fs::write(&rustdoc, "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n").unwrap();
     std::fs::set_permissions(&rustdoc, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -102,7 +102,7 @@ impl Krate {
 }
 
 impl Documented {
-    /// Returns an item with its crate, which may be another one than that of the identifier.
+    /// Returns an item and its crate, which need not be the crate of the ID.
     fn find<'a>(&'a self, krate: &'a Krate, id: &str) -> Option<(&'a Krate, &'a Value)> {
         if let Some(item) = krate.index.get(id) {
             return Some((krate, item));
@@ -112,7 +112,7 @@ impl Documented {
         Some((owner, owner.index.get(owner.paths.get(path)?)?))
     }
 
-    /// Lists the names of the module or type `id` as members of `path`.
+    /// Lists the names in the module or type `id` as members of `path`.
     fn list(&self, krate: &Krate, id: &str, path: &str, names: &mut BTreeSet<String>) {
         let Some((krate, item)) = self.find(krate, id) else { return };
         let (kind, inner) = item["inner"].as_object().unwrap().iter().next().unwrap();
@@ -176,7 +176,7 @@ impl Documented {
     }
 }
 
-/// Returns the keyword of a kind of item.
+/// Returns the keyword for a kind of item.
 fn short(kind: &str) -> &str {
     match kind {
         "function" => "fn",

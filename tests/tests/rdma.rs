@@ -1,5 +1,5 @@
-//! The RDMA path: jobs with `mlx5_0` as their NIC, driven through libibverbs and libmlx5. Here these find the software
-//! ConnectX (`rushmem softnic`). Needs the feature `rdma`.
+//! The RDMA path: jobs with `mlx5_0` as their NIC, driven through libibverbs and libmlx5. Here these libraries find the
+//! software ConnectX (`rushmem softnic`). Needs the feature `rdma`.
 #![cfg(feature = "rdma")]
 
 use std::process::{Command, Output};
@@ -11,8 +11,8 @@ use rushmem_tests::skip;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// A device as `rushmem softnic` presents it with some options, for jobs. Only one job runs at a time, since each
-/// opened device has a polling thread.
+/// A device that `rushmem softnic` presents, with some options. Only one job runs at a time, because each opened device
+/// has a polling thread.
 struct SoftnicDevice {
     command: Command,
     _turn: MutexGuard<'static, ()>,
@@ -21,7 +21,7 @@ struct SoftnicDevice {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl SoftnicDevice {
-    /// Returns nothing if the launcher is not built.
+    /// Returns `None` if the launcher is not built.
     fn new(test: &str, options: &[&str]) -> Option<SoftnicDevice> {
         let Some(launcher) = launcher(PE) else {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -38,8 +38,8 @@ impl SoftnicDevice {
         self
     }
 
-    /// Runs `ring` on `pes` PEs. `env` sets the PEs' environment, since the launcher may be built without the feature.
-    /// The PEs may lock 8 MiB of memory, whatever the limit of this machine.
+    /// Runs `ring` on `pes` PEs. `env` sets the environment of the PEs rather than of the launcher, which may be built
+    /// without the feature. The PEs may lock 8 MiB of memory, whatever the limit of this machine.
     fn ring(mut self, pes: &str, env: &[&str]) -> Output {
         let limited = "ulimit -S -l 8192; exec env \"$@\"";
         self.command.args(["run", "-n", pes, "sh", "-c", limited, "sh"]).args(env).args([PE, "ring"]);
@@ -62,7 +62,7 @@ fn passed_quietly(output: &Output, pes: usize) {
     assert_eq!(lines("has all that all sent"), pes, "{}", all(output));
 }
 
-/// Asserts that the job failed, and that one line of a PE's error has all these words.
+/// Asserts that the job failed, and that one line of a PE's error contains all these words.
 fn failed(output: &Output, words: &[&str]) {
     assert!(!output.status.success(), "{}", all(output));
     let told = text(&output.stderr);
@@ -187,7 +187,8 @@ fn port_without_loopback_is_distinguished_from_a_dead_port() {
     let test = "port_without_loopback_is_distinguished_from_a_dead_port";
     let Some(device) = SoftnicDevice::new(test, &["--fault", "no-self-loop"]) else { return };
     let output = device.ring("2", &["RUSHMEM_PEER_PATH=nic"]);
-    // Each PE also posts to itself, and both share the device, but the probe passes with two QPs.
+    // Each PE also posts to itself, which this port does not loop back. The probe falls back to two QPs of the shared
+    // device.
     let told = text(&output.stderr);
     assert!(
         told.contains("probing with two QPs") && told.contains("loopback from doorbell"),
@@ -240,7 +241,7 @@ fn qps_alternate_between_ports_of_a_bond() {
             let uses_port = format!("sends from port {port} of a bond");
             told.lines().filter(of_pe).filter(|line| line.contains(&uses_port)).count()
         };
-        // Four QPs to each PE.
+        // Four QPs to each of the two PEs.
         assert_eq!([0, 1, 2].map(uses), [0, 4, 4], "{}", all(&output));
     }
 }
@@ -266,7 +267,7 @@ fn settings_select_gid_partition_and_retries() {
 fn missing_gid_or_partition_is_reported() {
     let test = "missing_gid_or_partition_is_reported";
     for (setting, words) in [
-        // RoCE v1, and no GID.
+        // The GID at index 2 is of RoCE v1, and there is no other GID.
         ("RUSHMEM_GID_INDEX=2", &["mlx5_0", "no usable GID at index 2", "RoCE v1", "RUSHMEM_GID_INDEX"][..]),
         ("RUSHMEM_GID_INDEX=9", &["mlx5_0", "no usable GID at index 9", "RoCE v2", "RUSHMEM_GID_INDEX"]),
         (
@@ -296,7 +297,7 @@ fn ports_of_different_infiniband_subnets_are_reported() {
     failed(&output, &["its subnet prefix is fe", "this port's is fe", "one subnet in RUSHMEM_NIC"]);
 }
 
-/// Runs `action` on two PEs in two processes. The device of PE 0 has these faults. No wait ends by its deadline.
+/// Runs `action` on two PEs in two processes. Injects `fault` into the device of PE 0. No wait may time out.
 fn with_fault_of_pe_0(test: &str, options: &[&str], fault: &str, action: &str) -> Option<Output> {
     let mut device = SoftnicDevice::new(test, options)?;
     let script =

@@ -1,4 +1,4 @@
-//! The communication sanitizer: programs with too little order have one finding each, and correct programs have none.
+//! The communication sanitizer: programs with insufficient ordering have one finding each, correct programs have none.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn setup(pes: u32) -> Setup {
     Setup::new(pes).with("sanitize", "on").with("device", "native")
 }
 
-/// Runs a job, and returns the races that the sanitizer has found.
+/// Runs a job and returns the races that the sanitizer found.
 fn races(pes: u32, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<Race> {
     match setup(pes).try_run(app) {
         Ok(_) => Vec::new(),
@@ -32,14 +32,14 @@ fn race(finding: Finding) -> Race {
     }
 }
 
-/// Returns the line of the test kernels with this mark.
+/// Returns the line number of this mark in the source of the test kernels.
 fn line(mark: &str) -> u32 {
     let source = include_str!("../kernels/src/sanitizer.rs");
     let at = source.lines().position(|line| line.ends_with(&format!("// {mark}")));
     at.unwrap_or_else(|| panic!("no line is marked {mark}")) as u32 + 1
 }
 
-/// Checks that the only finding names these lines, in any order.
+/// Asserts that the only finding names these two lines, in either order.
 fn assert_lines(races: &[Race], first: &str, second: &str) {
     let [race] = races else { panic!("{races:#?}") };
     let mut found = [race.first.call.site.line, race.second.call.site.line];
@@ -207,7 +207,7 @@ fn findings_name_the_lines_of_host_operations() {
     assert!(puts.clone().all(|call| call.site.file == file!()), "{found:#?}");
 }
 
-/// Runs `suite_pe` under `rushmem run --sanitize` with these arguments, or returns nothing if the launcher is not built.
+/// Runs `suite_pe` under `rushmem run --sanitize` with these arguments, or returns `None` if the launcher is not built.
 fn launched(args: &[&str]) -> Option<Output> {
     const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
     let mut command = clean(&launcher(PE)?);
@@ -218,7 +218,7 @@ fn launched(args: &[&str]) -> Option<Output> {
     Some(command.output().unwrap())
 }
 
-/// Checks that the launcher ends with code 5 and the only finding as JSON, and that the finding is printed once.
+/// Asserts that the launcher exited with code 5, with the only finding as JSON, and printed it exactly once.
 fn assert_found(output: &Output) {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(5), "{told}");
@@ -243,11 +243,11 @@ fn processes_share_one_sanitizer() {
 
 #[test]
 fn lost_process_fails_the_job_under_the_sanitizer() {
-    // The report is lost with PE 0, which has the engine.
+    // PE 0 hosts the engine, so the report is lost with it.
     let Some(output) = launched(&["--processes", "PE", "exit", "0"]) else { return };
     assert_eq!(output.status.code(), Some(3), "{}", all(&output));
     assert!(text(&output.stderr).contains("has no report"), "{}", all(&output));
-    // Both blocks of the kernel that then ends on PE 0 store to one word.
+    // In the kernel that still completes on PE 0, both blocks store to the same word.
     let output = launched(&["--processes", "PE", "exit", "1"]).unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", all(&output));
     assert!(text(&output.stderr).contains("PE 1 exited with code 3"), "{}", all(&output));
@@ -260,12 +260,12 @@ fn unmappable_windows_are_rejected_for_processes() {
     assert!(text(&output.stderr).contains("run the PEs as threads"), "{}", all(&output));
 }
 
-/// Runs a job with waits that cannot end, and returns the lines of the waits.
+/// Runs a job whose waits can never be satisfied, and returns the lines of the waits.
 fn deadlock(app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
     deadlock_in(setup(2), app)
 }
 
-/// Runs a job like [`deadlock`], with these settings.
+/// Like [`deadlock`], with these settings.
 fn deadlock_in(setup: Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
     match setup.try_run(app) {
         Err(Error::Sanitizer(findings)) => match &*findings {
@@ -292,7 +292,7 @@ fn deadlock_is_reported_before_the_deadline() {
     });
     assert!(lines.contains(&line("endless wait")), "{lines:?}");
     assert!(lines.contains(&line("missed barrier")), "{lines:?}");
-    // The deadline of waits is 60 s.
+    // The deadline of waits is 60 s, so the sanitizer has reported the deadlock earlier.
     assert!(begin.elapsed() < Duration::from_secs(30));
 }
 

@@ -1,5 +1,5 @@
-//! The pages `docs/settings.md`, `docs/errors.md` and `docs/doctor.md` match the settings, the error codes and the
-//! doctor's checks.
+//! The pages `docs/settings.md`, `docs/errors.md` and `docs/doctor.md` match the table of settings, the error codes and
+//! the doctor's checks.
 //!
 //! Update them with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
 
@@ -165,6 +165,6 @@ fn doctor_page_matches_the_checks() {
 #[test]
 fn errors_page_matches_the_codes() {
     compare("errors.md", &errors());
-    // The codes have no gap, so the page misses none.
+    // The codes are contiguous, so iterating until the first gap misses none.
     assert!((1..).map_while(Code::from_code).count() == (1..1000).filter_map(Code::from_code).count());
 }

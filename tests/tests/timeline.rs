@@ -1,4 +1,4 @@
-//! The timeline of jobs of several processes, and the report of who waits for whom.
+//! The timeline of multi-process jobs, and the report of which PE waits for which.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rushmem_trace::{Span, Trace, arrows};
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// The name of the signal that the program waits for.
+/// Prefix of the report's description of the signal that the program waits for.
 const ARRIVED: &str = "byte 0 of `arrived`, allocated at tests/src/app.rs:";
 
-/// Returns the command `rushmem` with these arguments, or nothing if the launcher is not built.
+/// Returns the command `rushmem` with these arguments, or `None` if the launcher is not built.
 fn rushmem(test: &str, args: &[&str]) -> Option<Command> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -135,19 +135,19 @@ fn top_shows_running_jobs() {
     }
     assert!(told.contains("2 of 2 PEs are here") && told.contains("errors.rs:173 since "), "{told}");
     assert_eq!(told.matches(ARRIVED).count(), 2, "{told}");
-    // A dead PE leaves its file, and the next look removes it.
+    // A killed PE leaves its file behind. The next `rushmem top` removes it.
     assert!(Command::new("kill").args(["-9", &job.pids[0], &job.pids[1]]).status().unwrap().success());
     job.end();
     assert!(top().unwrap().starts_with("no job of this user"));
     assert_eq!(std::fs::read_dir(folder.path().join("rushmem")).unwrap().count(), 0);
 }
 
-/// Starts a job of two PEs that wait, sends SIGUSR1 to `target`, and returns what the job prints.
+/// Starts a job of two waiting PEs, sends SIGUSR1 to `target`, and returns what the job prints.
 fn waits_of(test: &str, stats: &str, target: impl Fn(&Waiting) -> String) -> Option<String> {
     let mut command = rushmem(test, &["run", "-n", "2", "--set", "timeout=60s", PE, "wait"])?;
     command.env("RUSHMEM_STATS", stats);
     let mut job = Waiting::start(command, 2);
-    // The kernels begin to wait.
+    // Give the kernels time to reach their waits.
     std::thread::sleep(Duration::from_millis(500));
     let kill = |how: &str, pid: &str| Command::new("kill").args([how, pid]).status().unwrap();
     assert!(kill("-USR1", &target(&job)).success());

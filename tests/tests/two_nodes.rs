@@ -1,4 +1,4 @@
-//! The commands of the section "Two nodes" of docs/rdma.md, as they stand there, between two network namespaces.
+//! Runs the commands of the section "Two nodes" of docs/rdma.md verbatim, between two network namespaces.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// Two nodes with the names `node0` and `node1`, on which `rushmem` and `ring` are installed.
+/// Two nodes named `node0` and `node1`, with `rushmem` and `ring` installed.
 struct Nodes {
     hosts: Hosts,
     folder: TempDir,
 }
 
 impl Nodes {
-    /// Returns nothing if this machine cannot have them.
+    /// Returns `None` if this machine cannot simulate nodes.
     fn new(test: &str) -> Option<Nodes> {
         let Some(launcher) = launcher(PE) else {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -35,10 +35,11 @@ impl Nodes {
         };
         let nodes = Nodes { hosts, folder: tempfile::tempdir().unwrap() };
         fs::write(nodes.names(), "127.0.0.1 localhost\n10.83.0.1 node0\n10.83.0.2 node1\n").unwrap();
-        // Copy the launcher: it prefers programs in its own folder, and a symbolic link would resolve to the build folder.
+        // Copy the launcher: it prefers programs in its own folder, and a symbolic link would resolve to the build
+        // folder.
         fs::copy(launcher, nodes.folder.path().join("rushmem")).unwrap();
         nodes.install("ring", &format!("exec {PE} ring"));
-        // In place of ssh, which Open MPI calls with a host and a command.
+        // A replacement for ssh, which Open MPI calls with a host and a command.
         let agent: String = (0..2)
             .map(|i| {
                 let words = nodes.hosts.node(i, &nodes.names());
@@ -60,7 +61,7 @@ impl Nodes {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Returns a shell script on node `i` as a command.
+    /// Returns a command that runs a shell script on node `i`.
     fn script(&self, i: usize, script: &str) -> Command {
         let words = self.hosts.node(i, &self.names());
         let mut command = clean(Path::new(&words[0]));
@@ -72,7 +73,7 @@ impl Nodes {
         command
     }
 
-    /// Runs a script on each node at the same time.
+    /// Runs one script on each node concurrently.
     fn run(&self, scripts: [&str; 2]) -> Vec<Output> {
         let start = |(i, script): (usize, &str)| self.script(i, script).spawn().unwrap();
         let started: Vec<Child> = scripts.into_iter().enumerate().map(start).collect();
@@ -80,7 +81,7 @@ impl Nodes {
     }
 }
 
-/// Returns the commands below a heading such as `**Slurm.**`, in the section "Two nodes" of docs/rdma.md.
+/// Returns the commands under a heading such as `**Slurm.**`, in the section "Two nodes" of docs/rdma.md.
 fn commands(heading: &str) -> String {
     let page = repository::read("docs/rdma.md");
     let section = page.split("## Two nodes").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
@@ -90,14 +91,14 @@ fn commands(heading: &str) -> String {
     block.replace("eth0", "cable")
 }
 
-/// Returns the script of node `i`: the lines without the name of the other node in their comment.
+/// Returns the script of node `i`: all lines except those whose comment names the other node.
 fn of_node(i: usize, commands: &str) -> String {
     let others = ["# on the other node", "# on the node with 10.83.0.1"][i];
     let lines = commands.lines().filter(|line| !line.contains(others));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Asserts that four PEs received all data, with an output of any labels.
+/// Asserts that four PEs received all data, whatever the labels of the output lines.
 fn passed(outputs: &[Output]) {
     let told: String = outputs.iter().map(all).collect();
     assert!(outputs.iter().all(|output| output.status.success()), "{told}");
@@ -118,7 +119,7 @@ fn documented_manual_commands_start_a_job_on_two_nodes() {
     assert!(by_hand.contains(&token), "{by_hand}");
     passed(&nodes.run([&of_node(0, &by_hand), &of_node(1, &by_hand)]));
 
-    // The id is made once, and is the same on both nodes.
+    // The ID is created once and is the same on both nodes.
     let with_id = commands("**With an id**");
     let command = with_id.split("$(").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
     let id = nodes.script(0, command).output().unwrap();
@@ -134,7 +135,7 @@ fn documented_open_mpi_command_starts_a_job_on_two_nodes() {
     if Command::new("mpirun.openmpi").arg("--version").output().is_err() {
         return skip(test, "mpirun.openmpi is not installed (Debian: openmpi-bin)");
     }
-    // `mpirun` may be the one of MPICH.
+    // `mpirun` may be that of MPICH.
     let command = commands("**Open MPI.**").replace("mpirun ", "mpirun.openmpi ");
     passed(&[nodes.script(0, &command).output().unwrap()]);
 }
@@ -163,7 +164,7 @@ fn documented_slurm_command_starts_a_job_on_two_nodes() {
     passed(&[command.env("SLURM_CONF", slurm.settings()).output().unwrap()]);
 }
 
-/// Runs the command by hand on the software ConnectX as an RDMA device, with one PE on each node.
+/// Runs the manual command with the software ConnectX as an RDMA device, and one PE on each node.
 #[cfg(feature = "rdma")]
 #[test]
 fn rdma_devices_connect_across_two_nodes() {

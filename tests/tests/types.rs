@@ -1,4 +1,5 @@
-//! Errors that the types prevent: memory of another kind, used twice, or used for the wrong purpose.
+//! Mistakes that the type system rules out: the wrong kind of memory, memory used twice, or memory used for the wrong
+//! purpose.
 
 #[test]
 fn memory_misuse_does_not_compile() {

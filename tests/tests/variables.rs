@@ -1,7 +1,7 @@
-//! The table of settings knows every environment variable that a crate of this repository reads.
+//! The table of settings contains every environment variable that a crate of this repository reads.
 //!
-//! A job refuses unknown variables with the prefix `RUSHMEM_`. A variable that is missing in the table would therefore
-//! stop every program as soon as a user sets it.
+//! A job rejects unknown variables with the prefix `RUSHMEM_`. So a variable that is missing in the table would stop
+//! every program as soon as a user sets it.
 
 use std::path::Path;
 
@@ -9,27 +9,27 @@ use rushmem::config::{OTHER_VARIABLES, PREFIX, SETTINGS};
 use rushmem_tests::repository;
 use rushmem_tests::rust_source::{Token, tokens};
 
-/// Returns whether all code in this file is test code, which also has invalid names.
+/// Whether this file consists of test code, which may also use invalid names.
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs") || path.iter().any(|part| part == "tests")
 }
 
-/// Returns whether `text` is the name of a variable of this project, and nothing else.
+/// Whether `text` is exactly the name of a Rushmem variable.
 fn is_variable(text: &str) -> bool {
     text.strip_prefix(PREFIX).is_some_and(|rest| {
         !rest.is_empty() && rest.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
     })
 }
 
-/// Returns whether the last of these tokens is an argument of a call that reads an environment variable.
+/// Whether the last of these tokens is an argument of a call that reads an environment variable.
 fn reads_environment(tokens: &[Token]) -> bool {
     let texts: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
     matches!(texts[..], [.., "var" | "var_os", "(", _] | [.., "env" | "option_env", "!", "(", _])
 }
 
-/// Returns the line numbers and names of variables that the code reads or names.
+/// Returns the line numbers and names of variables that the code reads or mentions.
 ///
-/// Test code may name anything, so there only direct reads count.
+/// Test code may mention anything, so only direct reads count there.
 fn variables(source: &str, is_test: bool) -> Vec<(usize, String)> {
     let tokens = tokens(source);
     let begins_tests = |tokens: &[Token]| {

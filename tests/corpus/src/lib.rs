@@ -1,8 +1,8 @@
 //! Runs fuzz targets on stable Rust: with the inputs of a committed corpus, and with seeded mutations of them.
 //!
-//! A corpus is the folder `fuzz/corpus/TARGET` of a crate, where cargo-fuzz looks for it too. Its files come from real
-//! messages, which the test of the target makes, and from inputs that once failed. `UPDATE_CORPUS=1` writes the files of
-//! the messages. `FUZZ_SEED` (a hexadecimal number) selects other mutations.
+//! A corpus is the folder `fuzz/corpus/TARGET` of a crate, the same that cargo-fuzz uses. Its files are real messages,
+//! which the target's test creates, and inputs that once failed. `UPDATE_CORPUS=1` writes the files of the messages.
+//! `FUZZ_SEED` (a hexadecimal number) selects different mutations.
 #![forbid(unsafe_code)]
 
 mod random;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use random::Random;
 
-/// The longest mutated input in bytes.
+/// Maximum length of a mutated input.
 const MAX_INPUT_BYTES: usize = 4096;
 
 /// A fuzz target with its corpus.
@@ -23,8 +23,8 @@ pub struct FuzzTarget {
     messages: Vec<(String, Vec<u8>)>,
 }
 
-/// Returns the fuzz target with this name. Its corpus is below the folder of the calling crate, or below the folder
-/// `$crates` relative to that.
+/// Returns the fuzz target with this name. Its corpus is in the folder of the calling crate, or in the folder `$crates`
+/// relative to it.
 #[macro_export]
 macro_rules! target {
     ($name:literal) => {
@@ -43,23 +43,23 @@ impl FuzzTarget {
         FuzzTarget { name: name.into(), folder, messages: Vec::new() }
     }
 
-    /// Adds a real message to the corpus, as the file `name`.
+    /// Adds a real message to the corpus, in the file `name`.
     #[must_use]
     pub fn message(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> FuzzTarget {
         self.messages.push((name.into(), bytes.into()));
         self
     }
 
-    /// Adds real messages with the file names `00`, `01` and so on.
+    /// Adds real messages, in the files `00`, `01` and so on.
     #[must_use]
     pub fn messages<B: Into<Vec<u8>>>(self, all: impl IntoIterator<Item = B>) -> FuzzTarget {
         all.into_iter().enumerate().fold(self, |target, (i, bytes)| target.message(format!("{i:02}"), bytes))
     }
 
-    /// Runs `target` with every file of the corpus, and then with `mutations` mutated inputs.
+    /// Runs `target` on every file of the corpus, then on `mutations` mutated inputs.
     ///
     /// # Panics
-    /// Panics if `target` panics, or if the corpus lacks a message.
+    /// If `target` panics, or if the corpus lacks a message or differs from it.
     pub fn run(self, mutations: u64, target: impl Fn(&[u8])) {
         let corpus = self.corpus();
         for (file, input) in &corpus {
@@ -84,7 +84,7 @@ impl FuzzTarget {
         }
     }
 
-    /// Returns all files of the corpus, in the order of their names. Checks that the messages are among them.
+    /// Returns all files of the corpus in alphabetical order. Checks that the messages are among them.
     fn corpus(&self) -> Vec<(PathBuf, Vec<u8>)> {
         if std::env::var_os("UPDATE_CORPUS").is_some() {
             self.update();
@@ -118,7 +118,7 @@ fn seed() -> u64 {
     given.map_or(0x5eed, |text| u64::from_str_radix(&text, 16).expect("FUZZ_SEED is a hexadecimal number"))
 }
 
-/// Returns a changed copy of an input of the corpus.
+/// Returns a mutated copy of a random input of the corpus.
 fn mutate(random: &mut Random, corpus: &[(PathBuf, Vec<u8>)]) -> Vec<u8> {
     let pick = |random: &mut Random| &corpus[random.below(corpus.len())].1;
     let mut input = pick(random).clone();

@@ -1,4 +1,4 @@
-//! A small seeded generator.
+//! A small seeded pseudo-random number generator.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub(crate) struct Random(u64);
@@ -19,13 +19,13 @@ impl Random {
         self.next() as u8
     }
 
-    /// Returns a number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// Returns a place in an input of `len` bytes, or its end. Half of the places are among the first 16 bytes, where
-    /// formats keep the fields that steer decoding.
+    /// Returns a position in `0..=len`. Half of the positions are among the first 16 bytes, where formats keep the
+    /// fields that steer decoding.
     pub(crate) fn position(&mut self, len: usize) -> usize {
         let reach = if self.below(2) == 0 { len.min(16) } else { len };
         self.below(reach + 1)

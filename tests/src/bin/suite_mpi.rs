@@ -1,4 +1,4 @@
-//! MPI and this library in one program: the processes of each half of `MPI_COMM_WORLD`, backwards, are the PEs of a job.
+//! MPI and Rushmem in one program: each half of `MPI_COMM_WORLD` forms a job, with PE numbers in reverse rank order.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use rushmem_test_kernels::small_puts;
 use rushmem_tests::mpi::Mpi;
 use rushmem_tests::{grid, kernels};
 
-/// How often the calls of both libraries take turns.
+/// Number of alternating calls of both libraries.
 const TURNS: u64 = 1000;
 
 fn main() -> ExitCode {
@@ -41,7 +41,7 @@ fn run() -> Result<(), ExchangeError> {
         pe.host_sync()?;
         let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
         assert_eq!(pe.read(dst)?, [before + 100; 64]);
-        // Which rank each PE is.
+        // MPI rank of each PE.
         let ranks = pe.allgather(&rank.to_le_bytes())?;
         let ranks: Vec<u8> = ranks.iter().map(|bytes| bytes[0]).collect();
         Ok(format!("rank {rank} of {size} is PE {me} of {n}; ranks {ranks:?}"))

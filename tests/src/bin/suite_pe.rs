@@ -1,4 +1,4 @@
-//! A PE of the tests with several processes.
+//! A PE of the multi-process tests.
 
 fn main() -> std::process::ExitCode {
     rushmem_tests::app::main()

@@ -1,4 +1,4 @@
-//! The program `suite_pe` as another build: no PE of the one may be in a job with PEs of the other.
+//! The same program as `suite_pe`, but with another build identity, so the two must not join the same job.
 
 fn main() -> std::process::ExitCode {
     rushmem_tests::app::main()

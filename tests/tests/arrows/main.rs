@@ -1,4 +1,4 @@
-//! The structure of the repository: dependencies between crates and modules, lengths of files, commands of the README.
+//! The structure of the repository: dependencies between crates and modules, file lengths, commands in the README.
 
 mod modules;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use modules::Graph;
 
-/// The normal dependencies that each crate may have inside of the workspace.
+/// The normal dependencies on other workspace crates that each crate may have.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-mlx5", &[]),
     ("rushmem-macros", &[]),
@@ -148,11 +148,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
 ];
 
-/// The crates that may use everything, and that no crate uses.
+/// Crates that may use everything, and that no crate uses.
 const TOP_CRATES: &[&str] =
     &["rushmem-tests", "rushmem-litmus", "rushmem-sanitizer-suite", "rushmem-gpunetio"];
 
-/// The dependencies from outside of the workspace that these crates may have.
+/// The external dependencies that these crates may have.
 const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-mlx5", &["bytemuck"]),
     ("rushmem-device", &["bytemuck"]),
@@ -173,10 +173,9 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["clap", "thiserror"]),
 ];
 
-/// The most lines of a source file.
+/// Maximum number of code lines in a source file.
 const MAX_LINES: usize = 800;
 
-/// A dependency of a crate.
 #[derive(Debug)]
 struct Arrow {
     from: String,
@@ -186,7 +185,7 @@ struct Arrow {
     inside: bool,
 }
 
-/// Returns what `cargo metadata` prints.
+/// Returns the output of `cargo metadata`.
 fn metadata() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -198,7 +197,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns the crates of the workspace and their dependencies.
+/// Returns the crates of the workspace and the dependencies between them.
 fn arrows() -> (BTreeSet<String>, Vec<Arrow>) {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
@@ -249,7 +248,7 @@ fn ptx_builder_is_a_build_dependency_only() {
     assert!(!arrows.iter().any(|a| a.to == "rushmem-ptx" && a.kind != "build"));
 }
 
-/// Checks test dependencies too: one crate encodes, the other decodes, so neither can hide a mistake of the other.
+/// Includes test dependencies: one crate encodes and the other decodes, so neither may hide the other's mistakes.
 #[test]
 fn device_and_softnic_are_independent() {
     let (_, arrows) = arrows();
@@ -271,7 +270,7 @@ fn restricted_crates_have_no_other_dependencies() {
     }
 }
 
-/// Returns the folders of all libraries and programs that may have modules, relative to the root.
+/// Returns the source folders of all libraries and programs that may have modules, relative to the root.
 fn source_folders() -> BTreeSet<String> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
@@ -287,7 +286,7 @@ fn source_folders() -> BTreeSet<String> {
     targets.filter(is_program).filter_map(folder).collect()
 }
 
-/// Reports each circle by its arrows, with file and line.
+/// Reports the dependencies in each cycle with file and line.
 #[test]
 fn modules_have_no_dependency_cycles() {
     let (mut report, files) = (String::new(), repository::files(&["rs"]));
@@ -300,7 +299,7 @@ fn modules_have_no_dependency_cycles() {
     assert!(report.is_empty(), "modules use each other\n{report}");
 }
 
-/// The source folders whose layers docs/architecture.md shows.
+/// Source folders whose layers docs/architecture.md shows.
 const SHOWN: [&str; 3] = ["device/src", "softnic/src", "host/src"];
 
 const LAYERS: &str = "docs/architecture.md";

@@ -1,11 +1,11 @@
-//! The graph of a crate's modules, read from the tokens of its source.
+//! The dependency graph of a crate's modules, derived from the tokens of its source.
 //!
-//! An arrow is a path from one module to another that starts with `crate::`, `self::` or `super::`. An imported or re-exported name
-//! counts as the module that defines it. Test code is ignored. So are `$crate::` paths, paths that start with an imported module,
-//! and names imported by a glob.
+//! An arrow is a path from one module to another that starts with `crate::`, `self::` or `super::`. An imported or
+//! re-exported name counts as a use of the module that defines it. Ignored are test code, `$crate::` paths, paths that
+//! start with an imported module, and names imported by a glob.
 //!
-//! The modules of a crate form a tree. Of two modules that use each other, one may contain the other. Otherwise, the arrow counts
-//! where their paths part: between two children of the same parent.
+//! The modules of a crate form a tree. A module and one that contains it may use each other. Otherwise an arrow counts
+//! at the level where the two paths diverge: between two children of the same parent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,20 +13,19 @@ use std::path::PathBuf;
 use rushmem_tests::repository;
 use rushmem_tests::rust_source::{Token, tokens};
 
-/// The names of a module and its parents, from the root of the crate.
+/// The names of a module and its ancestors, starting below the crate root.
 type Module = Vec<String>;
 
-/// The modules of a crate and the arrows between them, each with `file:line` of one path.
+/// The modules of a crate and the arrows between them, with the `file:line` of one path for each arrow.
 #[derive(Default)]
 pub(crate) struct Graph {
     arrows: BTreeMap<Module, BTreeMap<Module, String>>,
 }
 
-/// A source file.
 struct File {
-    /// The path from the root of the repository.
+    /// Path relative to the root of the repository.
     path: String,
-    /// The module that the file holds. It is empty for the root.
+    /// The module that the file holds. Empty for the crate root.
     module: Module,
     tokens: Vec<Token>,
 }
@@ -35,21 +34,21 @@ struct File {
 struct Path {
     base: Module,
     names: Vec<String>,
-    /// The name that a `use` item gives it.
+    /// The name that a `use` item introduces for it.
     name: Option<String>,
     line: usize,
 }
 
-/// The modules of a crate and what they import.
+/// The modules of a crate and their imports.
 #[derive(Default)]
 struct Names {
     modules: BTreeSet<Module>,
-    /// The module and the remaining names of each imported path, by importing module and name.
+    /// The module and remaining names of each imported path, keyed by importing module and name.
     imports: BTreeMap<(Module, String), (Module, Vec<String>)>,
 }
 
 impl Graph {
-    /// Reads the crate with this source folder, such as `host/src`, from `files`, those of the repository.
+    /// Reads the crate with this source folder, such as `host/src`. `files` lists the files of the repository.
     pub(crate) fn read(folder: &str, files: &[PathBuf]) -> Self {
         let prefix = format!("{folder}/");
         let paths = files.iter().filter_map(|path| path.to_str()).filter(|path| path.starts_with(&prefix));
@@ -87,7 +86,7 @@ impl Graph {
         graph
     }
 
-    /// Returns the sets of modules with the same parent that use each other, directly or not.
+    /// Returns the sets of sibling modules that use each other, directly or indirectly.
     pub(crate) fn circles(&self) -> BTreeSet<BTreeSet<Module>> {
         let circle = |module: &Module| {
             let peers = self.arrows.keys().filter(|other| self.path(module, other).is_some());
@@ -96,7 +95,8 @@ impl Graph {
         self.arrows.keys().map(circle).filter(|circle| circle.len() > 1).collect()
     }
 
-    /// Returns the top-level modules in layers, the lowest first. Each module is in the lowest layer above all that it uses.
+    /// Returns the top-level modules in layers, lowest first. Each module is in the lowest layer above everything that
+    /// it uses.
     pub(crate) fn layers(&self) -> Vec<BTreeSet<String>> {
         let is_top = |module: &&Module| module.len() == 1;
         let all: BTreeSet<&Module> = self
@@ -120,7 +120,7 @@ impl Graph {
         layers
     }
 
-    /// Returns the shortest circle through each arrow between `modules`, with the place of each arrow.
+    /// Returns the shortest cycle through each arrow between `modules`, with the source location of each arrow.
     pub(crate) fn explain(&self, modules: &BTreeSet<Module>) -> String {
         let mut circles = BTreeSet::new();
         for from in modules {
@@ -142,7 +142,7 @@ impl Graph {
         text
     }
 
-    /// Returns the modules on the shortest path, both ends included.
+    /// Returns the modules on the shortest path, including `from` and `to`.
     fn path(&self, from: &Module, to: &Module) -> Option<Vec<Module>> {
         let mut paths = vec![vec![from.clone()]];
         let mut seen = BTreeSet::from([from.clone()]);
@@ -165,10 +165,10 @@ impl Graph {
 }
 
 impl Names {
-    /// The most imports that lead to one name.
+    /// Maximum number of imports to follow for one name. Imports may be cyclic.
     const MAX_IMPORTS: usize = 8;
 
-    /// Returns the module that defines the item at `names`, seen from the module `base`.
+    /// Returns the module that defines the item at `names`, as seen from the module `base`.
     fn resolve(&self, base: &Module, names: &[String], imports: usize) -> Module {
         let mut module = base.clone();
         for (i, name) in names.iter().enumerate() {
@@ -188,7 +188,7 @@ impl Names {
 }
 
 impl File {
-    /// Reads a file at `inside`, a path relative to the crate's root. Programs below `bin` are separate crates.
+    /// Parses a file at `inside`, a path relative to the crate's root. Programs below `bin` are separate crates.
     fn new(path: &str, inside: &str, text: &str) -> Option<Self> {
         let mut module: Module = inside.trim_end_matches(".rs").split('/').map(Into::into).collect();
         if module.last().is_some_and(|name| name == "mod") || ["lib.rs", "main.rs"].contains(&inside) {
@@ -198,7 +198,7 @@ impl File {
         (!is_program).then(|| Self { path: path.into(), module, tokens: tokens(text) })
     }
 
-    /// Removes items with `#[cfg(test)]`, and returns the modules of other files that are for tests.
+    /// Removes items with `#[cfg(test)]`. Returns the out-of-line modules among them.
     fn remove_tests(&mut self) -> Vec<Module> {
         let mut tests = Vec::new();
         while let Some(begin) = (0..self.tokens.len()).find(|at| is_test_attribute(&self.tokens[*at..])) {
@@ -217,7 +217,7 @@ impl File {
         tests
     }
 
-    /// Returns the paths in the file that begin at a module of the crate.
+    /// Returns the paths in the file that start at a module of the crate.
     fn paths(&self, modules: &BTreeSet<Module>) -> Vec<Path> {
         let tokens = &self.tokens;
         let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
@@ -248,7 +248,7 @@ impl File {
                     let base = match text(at) {
                         "crate" => Vec::new(),
                         _ => {
-                            // An inline module counts as a part of its file.
+                            // An inline module counts as part of its file.
                             let up = supers.saturating_sub(inline.len());
                             self.module[..self.module.len().saturating_sub(up)].to_vec()
                         }
@@ -265,14 +265,14 @@ impl File {
     }
 }
 
-/// Returns whether `#[cfg(test)]`, `#[cfg(all(test, ...))]` or one of them with `!` is at the start.
+/// Whether `tokens` starts with `#[cfg(test)]`, `#[cfg(all(test, ...))]`, or the inner (`#!`) form of one of them.
 fn is_test_attribute(tokens: &[Token]) -> bool {
     let words = tokens.iter().take(8).map(|token| token.text.as_str()).filter(|text| *text != "!");
     let text: String = words.collect();
     text.starts_with("#[cfg(test)") || text.starts_with("#[cfg(all(test")
 }
 
-/// Returns the index one past the item whose attributes start at `begin`: after its `;` or its last brace.
+/// Returns the index after the item whose attributes start at `begin`, that is after its `;` or closing brace.
 fn end_of_item(tokens: &[Token], begin: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(begin) {
@@ -281,7 +281,7 @@ fn end_of_item(tokens: &[Token], begin: usize) -> usize {
             ")" | "]" | "}" => -1,
             _ => 0,
         };
-        // A field or a variant ends with a comma, and the last one before the brace of its type.
+        // A field or variant stops at a comma, the last one at the closing brace of its type.
         let is_end = match token.text.as_str() {
             "}" if depth < 0 => return at,
             "}" => depth == 0 && !is_use_tree(tokens, at),
@@ -295,12 +295,12 @@ fn end_of_item(tokens: &[Token], begin: usize) -> usize {
     tokens.len()
 }
 
-/// Returns whether the brace at `at` ends the tree of a `use` item, which `;` follows.
+/// Whether the brace at `at` closes the tree of a `use` item: it is followed by `;`.
 fn is_use_tree(tokens: &[Token], at: usize) -> bool {
     tokens.get(at + 1).is_some_and(|token| token.text == ";")
 }
 
-/// Returns the path at the start, or all paths of a tree in braces. Those of a `use` item have names.
+/// Returns the path at the start, or all paths of a tree in braces. Paths of a `use` item have names.
 fn leaves(tokens: &[Token], base: &Module, is_use: bool) -> Vec<Path> {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let mut found = Vec::new();

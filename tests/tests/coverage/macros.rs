@@ -1,15 +1,16 @@
-//! Functions that local macros generate, with names from the macro's arguments.
+//! Functions that local macros generate, with names taken from the macro's arguments.
 //!
-//! Nothing is expanded. Each rule of a macro lists the variables that name functions, and the type with these methods.
-//! An argument is matched against the beginning of the rule, up to its first repetition or group.
+//! Macros are not expanded. Each rule of a macro records which of its variables name functions, and the type that has
+//! them as methods. An argument is matched against the start of the rule's pattern, up to the first repetition or
+//! group.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::Item;
 
-/// A function that a macro generates from one name.
+/// A function that a macro generates from a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Generated {
-    /// The type that has the method.
+    /// The type whose method it is, if any.
     pub(crate) of: Option<String>,
     pub(crate) name: String,
     pub(crate) is_public: bool,
@@ -20,16 +21,16 @@ pub(crate) struct Generated {
 struct Rule {
     of_macro: String,
     pattern: Vec<TokenTree>,
-    /// The generated functions; `name` is the variable.
+    /// The generated functions. Their `name` is a variable of the pattern.
     generates: Vec<Generated>,
 }
 
-/// Local macros that generate functions.
+/// The local macros that generate functions.
 #[derive(Default)]
 pub(crate) struct Macros(Vec<Rule>);
 
 impl Macros {
-    /// Adds the macros that `items` define.
+    /// Adds the macros defined by `items`.
     pub(crate) fn add(&mut self, items: &[Item]) {
         for item in items {
             match item {
@@ -87,7 +88,7 @@ fn rules(of_macro: &str, tokens: TokenStream) -> Vec<Rule> {
     groups.chunks_exact(2).map(rule).filter(|rule| !rule.generates.is_empty()).collect()
 }
 
-/// Returns the repeated tokens of a pattern that is one repetition, or the pattern.
+/// If the pattern is a single repetition, returns its tokens, otherwise the pattern itself.
 fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
     match &pattern[..] {
         [dollar, TokenTree::Group(group), ..] if is(dollar, "$") => group.stream().into_iter().collect(),
@@ -95,7 +96,7 @@ fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
     }
 }
 
-/// Adds the functions of a body that have a variable as their name. `of` is the type of the surrounding `impl`.
+/// Adds the functions in a body whose name is a variable. `of` is the type of the surrounding `impl`.
 fn functions(body: &[TokenTree], of: Option<&str>, generates: &mut Vec<Generated>) {
     let mut of = of.map(str::to_owned);
     for (i, token) in body.iter().enumerate() {
@@ -117,7 +118,7 @@ fn functions(body: &[TokenTree], of: Option<&str>, generates: &mut Vec<Generated
     }
 }
 
-/// Returns the values of the variables at the beginning of a pattern, or nothing if the argument does not match.
+/// Returns the values of the variables at the start of a pattern, or `None` if the argument does not match.
 fn bind(pattern: &[TokenTree], argument: &[TokenTree]) -> Option<Vec<(String, String)>> {
     let (mut bound, mut pattern, mut argument) = (Vec::new(), pattern.iter(), argument.iter());
     while let Some(token) = pattern.next() {
@@ -128,7 +129,7 @@ fn bind(pattern: &[TokenTree], argument: &[TokenTree]) -> Option<Vec<(String, St
             (is(argument.next()?, &token.to_string())).then_some(())?;
             continue;
         }
-        // `$name:kind`; kinds of more than one token end the match.
+        // `$name:kind`. A fragment of more than one token stops the match.
         let Some(variable) = ident(pattern.next()) else { break };
         let kind = pattern.nth(1)?.to_string();
         if !["ident", "literal"].contains(&kind.as_str()) {

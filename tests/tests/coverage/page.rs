@@ -1,4 +1,4 @@
-//! The table as a Markdown page: a summary, one narrow table for each family, and a table of the other libraries.
+//! The table as a Markdown page: a summary, a narrow table for each family, and a table of the other libraries.
 
 use std::fmt::Write;
 
@@ -34,10 +34,9 @@ A version is the first that has the operation. `partial` means restricted, or re
 |---|---|---|---|---|---|---|---|
 ";
 
-/// The states, in the order of the columns of the summary.
+/// The states, in the column order of the summary.
 const STATES: [State; 3] = [State::Done, State::Partial, State::No];
 
-/// Returns the page.
 pub(crate) fn page(rows: &[Row]) -> String {
     let families: Vec<&[Row]> = rows.chunk_by(|one, next| family(one) == family(next)).collect();
     let mut page = HEAD.to_owned();
@@ -68,7 +67,7 @@ fn summarize_tiers(page: &mut String, rows: &[Row]) {
     }
 }
 
-/// Writes one line of a summary: a name, and the number of rows in each state.
+/// Writes one row of a summary: a name, and the number of rows in each state.
 fn line<'r>(page: &mut String, name: &str, rows: impl IntoIterator<Item = &'r Row> + Clone) {
     let count = |state| rows.clone().into_iter().filter(|row| row.state == state).count();
     let [done, partial, no] = STATES.map(count);
@@ -113,12 +112,12 @@ fn compare_libraries(page: &mut String, rows: &[Row]) {
     }
 }
 
-/// Returns the first part of a row's id, which names its family.
+/// Returns the first part of a row's ID, the family.
 fn family(row: &Row) -> &str {
     row.id.split('.').next().unwrap_or_default()
 }
 
-/// Returns the second part of a row's id.
+/// Returns the second part of a row's ID.
 fn number(row: &Row) -> &str {
     row.id.split('.').nth(1).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The names of this project in `docs/porting.md`.
+//! Checks the Rushmem names in `docs/porting.md`.
 
 use rushmem::config::{PREFIX, SETTINGS};
 
@@ -12,7 +12,7 @@ fn names(page: &str) -> impl Iterator<Item = &str> {
     ours.flat_map(|cell| cell.split('`').skip(1).step_by(2))
 }
 
-/// Returns whether a setting, or an item of a crate for users, has this name. A name of another form is no item.
+/// Whether a setting, or an item of a crate for users, has this name. Text that does not look like a name is accepted.
 fn exists(source: &Source, name: &str) -> bool {
     if name.starts_with(PREFIX) {
         return SETTINGS.iter().any(|setting| setting.env == name);

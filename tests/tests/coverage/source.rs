@@ -1,4 +1,4 @@
-//! The public items and the tests of the workspace, from its source.
+//! The public items and the tests of the workspace, parsed from its source.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use syn::{Attribute, Fields, ImplItem, Item, TraitItem, Visibility};
 
 use crate::macros::Macros;
 
-/// Crates with public items, and their folders.
+/// Crates with public items, and their source folders.
 const CRATES: &[(&str, &str)] = &[
     ("rushmem_mlx5", "mlx5/src"),
     ("rushmem_device", "device/src"),
@@ -31,9 +31,8 @@ const CRATES: &[(&str, &str)] = &[
     ("rushmem_ptx", "ptx/src"),
 ];
 
-/// The public items of the workspace.
 pub(crate) struct Source {
-    /// `crate::name` and `crate::Type::name`.
+    /// Names such as `crate::name` and `crate::Type::name`.
     items: BTreeSet<String>,
     root: std::path::PathBuf,
 }
@@ -51,21 +50,21 @@ impl Source {
         Self { items, root: root.into() }
     }
 
-    /// Returns whether such a public item or setting exists. Modules in the path are ignored: `crate::module::name` is
+    /// Whether a public item or setting exists. Modules in the path are ignored: `crate::module::name` is looked up as
     /// `crate::name`.
     pub(crate) fn has(&self, path: &str) -> bool {
         if path.starts_with("setting ") {
             return self.items.contains(path);
         }
         let mut parts: Vec<&str> = path.split("::").collect();
-        // A module's name begins with a small letter, and something follows it.
+        // Modules start with a lower-case letter and are followed by another name.
         while parts.len() > 2 && parts[1].starts_with(|c: char| c.is_lowercase()) {
             parts.remove(1);
         }
         self.items.contains(&parts.join("::"))
     }
 
-    /// Returns whether the test `file::name` exists.
+    /// Whether the test `file::name` exists.
     pub(crate) fn has_test(&self, path: &str) -> bool {
         let Some((file, name)) = path.rsplit_once("::") else { return false };
         let file = self.root.join(file);
@@ -98,7 +97,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Adds the public items, `krate::name`, and what belongs to types, `krate::Type::name`.
+/// Adds public items as `krate::name`, and associated items as `krate::Type::name`.
 fn collect(krate: &str, items: &[Item], macros: &Macros, found: &mut BTreeSet<String>) {
     let mut add = |name: String| {
         found.insert(format!("{krate}::{name}"));
@@ -162,8 +161,7 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|a| a.path().is_ident("cfg"))
 }
 
-/// Returns whether a function `name` with `#[test]` is among the items. Looks into modules, `proptest!` and local
-/// macros too.
+/// Whether a function `name` with `#[test]` is among the items. Searches modules, `proptest!` and local macros too.
 fn has_test(items: &[Item], macros: &Macros, name: &str) -> bool {
     items.iter().any(|item| match item {
         Item::Fn(f) => f.sig.ident == name && f.attrs.iter().any(|a| a.path().is_ident("test")),

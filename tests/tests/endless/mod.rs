@@ -1,4 +1,5 @@
-//! Kernels that do not end by themselves: the runtime reports them and ends the job. Also the overflow of a lane's stack.
+//! Kernels that do not return by themselves, which the runtime reports and aborts. Also stack overflow of a native
+//! lane.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -10,7 +11,7 @@ use rushmem_tests::skip;
 
 use super::{PE, PROMPT_LIMIT, pe};
 
-/// Returns the command of a PE that runs an endless kernel, with short limits.
+/// Returns the command of a PE that runs an endless kernel, with short time limits.
 fn endless(body: EndlessLoop) -> Command {
     with_limits(pe(&["endless", &(body as u32).to_string()]))
 }
@@ -21,7 +22,7 @@ fn with_limits(mut command: Command) -> Command {
     command
 }
 
-/// Runs a command that must fail soon, and returns its standard error.
+/// Runs a command that must fail promptly, and returns its standard error.
 fn fails(mut command: Command) -> String {
     let begin = Instant::now();
     let mut child = command.spawn().unwrap();
@@ -37,7 +38,7 @@ fn fails(mut command: Command) -> String {
     told
 }
 
-/// Returns the only line of `told` with `part`.
+/// Returns the only line of `told` that contains `part`.
 fn only_line<'a>(told: &'a str, part: &str) -> &'a str {
     let lines: Vec<&str> = told.lines().filter(|line| line.contains(part)).collect();
     assert_eq!(lines.len(), 1, "{part}: {told}");
@@ -51,7 +52,7 @@ fn endless_kernel_is_reported_and_aborted_at_its_time_limit() {
     assert!(warning.contains("PE 0: kernel endless, launched at tests/src/app.rs:"), "{told}");
     assert!(warning.contains(", has run for 4"), "{told}");
     assert!(warning.ends_with("; a kernel that runs for 1s ends the job (setting kernel_limit)"), "{told}");
-    // The emulator unwinds the lanes and tells where they are.
+    // The emulator unwinds the lanes and reports where they are.
     assert!(
         told.contains("error: PE 0: kernel endless: the kernel did not end within 1s; check its loops"),
         "{told}"
@@ -99,17 +100,18 @@ fn kernel_that_ignores_job_abort_terminates_its_process() {
     }
 }
 
-/// Checks that PE 0, which does `what` beside a kernel, ends its kernels. Its own error is the cause.
+/// Checks that PE 0, which does `what` while its kernel runs, aborts that kernel, and that PE 0's own error is the
+/// cause.
 fn ends_its_kernels(what: &str, cause: &str) {
     let run = |n: &str, args: &[&str], timeout: &str| {
         let mut command = with_limits(pe(args));
         command.env("RUSHMEM_PES", n).env("RUSHMEM_KERNEL_LIMIT", "none").env("RUSHMEM_TIMEOUT", timeout);
         fails(command)
     };
-    // The abort word ends the waits of both PEs long before their deadline.
+    // The abort word makes the waits of both PEs return long before their deadline.
     let told = run("2", &[what], "120s");
     assert!(only_line(&told, "error: ").contains("on purpose"), "{told}");
-    // Nothing but the end of the process ends a loop of the application.
+    // A loop of the application does not check the abort word, so only the exit of the process stops it.
     for body in [EndlessLoop::IgnoredErrors, EndlessLoop::Loads] {
         let told = run("1", &[what, &(body as u32).to_string()], "300ms");
         let end = only_line(&told, "Error: ");
@@ -168,7 +170,7 @@ fn stack_overflow_error_names_the_lane_and_the_setting() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let output = run("1000");
     let told = text(&output.stderr);
-    // SIGSEGV, by the default action.
+    // The default action of SIGSEGV.
     assert_eq!(output.status.signal(), Some(11), "{told}");
     let hint = only_line(&told, "overflowed");
     assert_eq!(

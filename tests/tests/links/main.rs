@@ -1,4 +1,4 @@
-//! Links between the documents of the repository lead to files and headings that exist.
+//! Links between the documents of the repository refer to existing files and headings.
 
 mod targets;
 

@@ -1,8 +1,8 @@
-//! Links between the documents of the repository.
+//! Parsing and resolving links between Markdown documents.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Returns the targets of the links `[..](target)` in a Markdown text. Code is left out.
+/// Returns the targets of the links `[..](target)` in a Markdown text, ignoring code.
 pub(crate) fn targets(text: &str) -> Vec<String> {
     let mut in_code = false;
     let mut found = Vec::new();
@@ -20,8 +20,8 @@ pub(crate) fn targets(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns why a link in the file at `path` leads nowhere. `read` returns the text of a file, or `None` if it is missing; a
-/// folder has an empty text.
+/// Returns why a link in the file at `path` is broken, if it is. `read` returns the text of a file, an empty text for a
+/// folder, or `None` if neither exists.
 pub(crate) fn problem(path: &Path, target: &str, read: impl Fn(&Path) -> Option<String>) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -35,7 +35,7 @@ pub(crate) fn problem(path: &Path, target: &str, read: impl Fn(&Path) -> Option<
     (!known).then(|| format!("{target}: {} has no such heading", to.display()))
 }
 
-/// Returns the path of `file`, which a document at `from` names.
+/// Resolves the path `file` relative to the document at `from`.
 fn join(from: &Path, file: &str) -> PathBuf {
     let mut joined = from.parent().unwrap_or(Path::new("")).to_owned();
     for part in Path::new(file).components() {

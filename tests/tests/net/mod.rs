@@ -1,4 +1,4 @@
-//! Two hosts, as two network namespaces joined by a cable.
+//! Two hosts, simulated by two network namespaces joined by a veth pair.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,19 +10,19 @@ use rushmem_tests::skip;
 
 use super::{PE, all, launcher, ring_lines, sorted, text};
 
-/// A capture of everything on host 0's cable.
+/// A packet capture of host 0's interface.
 struct Capture {
     tshark: Child,
 }
 
 impl Capture {
-    /// Starts the capture, and waits until it sees packets.
+    /// Starts the capture and waits until it records packets.
     fn start(hosts: &Hosts, file: &Path) -> Result<Capture, String> {
         let mut command = hosts.command(0, Path::new("tshark"));
         command.args(["-q", "-i", "cable", "-w"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
         let mut tshark = command.spawn().map_err(|error| format!("tshark: {error}"))?;
         let begin = Instant::now();
-        // The file grows with the first packet; a ping sends one.
+        // The file grows with the first packet, which a ping provides.
         while std::fs::metadata(file).map_or(0, |meta| meta.len()) < 500 {
             if let Ok(Some(status)) = tshark.try_wait() {
                 return Err(format!("tshark: {status}"));
@@ -37,25 +37,25 @@ impl Capture {
         Ok(Capture { tshark })
     }
 
-    /// Ends the capture, with all packets written.
+    /// Stops the capture after all packets have been written.
     fn stop(mut self) {
-        // Its buffers are written first.
+        // The capture tool flushes its buffers with a delay.
         std::thread::sleep(Duration::from_millis(500));
         let _ = tool("kill", &["-INT", &self.tshark.id().to_string()]);
         let _ = self.tshark.wait();
     }
 }
 
-/// Returns a line for each packet of the capture that the filter selects.
+/// Returns a line for each captured packet that the filter selects.
 fn packets(file: &Path, filter: &str) -> Vec<String> {
     let file = file.to_str().unwrap_or_default();
-    // The second PE of a host has the next port, which Wireshark does not know by itself.
+    // The second PE of a host uses the next UDP port, which Wireshark does not recognise by itself.
     let ports = ["-d", "udp.port==4791,infiniband", "-d", "udp.port==4792,infiniband"];
     let lines = tool("tshark", &[&["-r", file, "-Y", filter], &ports[..]].concat());
     lines.unwrap_or_else(|error| panic!("{error}")).lines().map(str::to_owned).collect()
 }
 
-/// Runs `rushmem run` on both hosts at the same time.
+/// Runs `rushmem run` on both hosts concurrently.
 fn run(hosts: &Hosts, launcher: &Path, args: &[&str]) -> [Output; 2] {
     let start = |node: usize| {
         let mut command = hosts.command(node, launcher);
@@ -104,7 +104,8 @@ fn two_hosts_exchange_rocev2_packets() {
     );
     for bad in [
         "udp.port in {4791, 4792} && !infiniband",
-        // Only malformed RDMA packets count: by the port, tshark may take the pings of `Capture` for another protocol.
+        // Count malformed RDMA packets only: because of the port, tshark may mistake the pings of `Capture` for another
+        // protocol.
         "infiniband && _ws.malformed",
         "infiniband && _ws.expert.severity == error",
     ] {
@@ -113,7 +114,7 @@ fn two_hosts_exchange_rocev2_packets() {
     }
 }
 
-/// Starts two processes in each host, with `command` for PE `i` of 4, and returns their outputs.
+/// Starts two processes on each host, after `command` has set up PE `i` of 4, and returns their outputs.
 fn by_hand(hosts: &Hosts, command: impl Fn(&mut Command, u32)) -> Vec<Output> {
     let start = |i: u32| {
         let mut pe = hosts.command(i as usize / 2, Path::new(PE));
@@ -142,13 +143,13 @@ fn two_hosts_start_a_job_without_a_launcher() {
         assert_eq!(sorted(&all), wanted, "{told}");
     };
 
-    // By an id in a variable of every process.
+    // With an ID in an environment variable.
     let id = UniqueId::at("10.83.0.1:4711".parse().unwrap()).unwrap().to_hex();
     did_the_ring(&by_hand(&hosts, |pe, i| {
         pe.arg("ring").env("RUSHMEM_ID", &id).env("RUSHMEM_PE", i.to_string()).env("RUSHMEM_N_PES", "4");
     }));
 
-    // By files, with an interface of PE 0's host that the other host can reach.
+    // Through files, with an interface of PE 0's host that the other host can reach.
     let files = |interface: &str| {
         let folder = tempfile::tempdir().unwrap();
         by_hand(&hosts, |pe, i| {
@@ -161,7 +162,7 @@ fn two_hosts_start_a_job_without_a_launcher() {
     did_the_ring(&outputs);
     assert!(text(&outputs[0].stderr).contains("PE 0 listens at 10.83.0.1:"), "{}", all(&outputs[0]));
 
-    // By default no PE listens to other machines, and the PEs on another machine get an error that says so.
+    // By default no PE listens to other machines, and PEs on another machine get an error that says so.
     let outputs = files("");
     for far in &outputs[2..] {
         assert!(!far.status.success());
@@ -174,7 +175,7 @@ fn two_hosts_start_a_job_without_a_launcher() {
     assert!(text(&outputs[0].stderr).contains("PEs 2-3 of 4 did not arrive"), "{}", all(&outputs[0]));
 }
 
-/// Runs `rping` on both hosts, each with its address.
+/// Runs `rping` on both hosts, each with its own address.
 #[test]
 fn two_hosts_connect_through_rdma_cm() {
     const TEST: &str = "two_hosts_connect_through_rdma_cm";
@@ -198,7 +199,7 @@ fn two_hosts_connect_through_rdma_cm() {
     let begin = Instant::now();
     let client = loop {
         let client = start(1, &["-c", "-a", "10.83.0.1"]).wait_with_output().unwrap();
-        // The server may not listen yet.
+        // Retry: the server may not be listening yet.
         if client.status.success() || begin.elapsed() > Duration::from_secs(60) {
             break client;
         }
