@@ -1,4 +1,4 @@
-//! Structures as kernel arguments, and handles inside of them.
+//! Structs as kernel arguments, and handles inside them.
 
 use rushmem_device::{Shadowed, Sym};
 use rushmem_test_kernels::{Cells, Fill, fill_structured};
@@ -40,7 +40,7 @@ fn launch_rejects_the_signal_of_a_freed_shadowed_signal() {
         let signal = freed.signal();
         pe.write(signal.as_slice(), &[3])?;
         pe.free(freed.as_slice())?;
-        // Another object is there now.
+        // Another object now occupies the same memory.
         let other: Sym<Shadowed> = pe.alloc_one()?;
         assert_eq!(pe.read_one(other.signal())?, 0);
         let words = Cells { object: signal.as_slice(), step: 1 };

@@ -14,7 +14,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// The atomics, for the model.
+/// A type of word that the model supports.
 trait Word: Amo + PartialEq + Debug {
     fn of(bits: u64) -> Self;
     fn add(self, other: Self) -> Self;
@@ -36,7 +36,7 @@ macro_rules! word {
 }
 word!(u32 i32 u64 i64 usize);
 
-/// Returns the values after all of the atomics, and the returned values, from the values `before`.
+/// Applies all atomics to the values `before`. Returns the resulting values and the values that each atomic returned.
 fn model<T: Word>(before: &[T], a: T, b: T) -> (Vec<T>, Vec<Option<T>>) {
     let one = T::of(1);
     let after = |i: usize| match i {
@@ -54,14 +54,14 @@ fn model<T: Word>(before: &[T], a: T, b: T) -> (Vec<T>, Vec<Option<T>>) {
     ((0..ATOMICS).map(after).collect(), old)
 }
 
-/// Returns the words of PE `pe` before the atomics. Word 3 holds the value that the compare-and-swap expects, word 4
+/// Returns the words of PE `pe` before the atomics. Word 3 holds the value that the compare-and-swap expects; word 4
 /// does not.
 fn before<T: Word>(pe: u32, a: T) -> Vec<T> {
     let word = |i: usize| T::of((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(pe));
     (0..ATOMICS).map(|i| if i == 3 { a } else { word(i) }).collect()
 }
 
-/// Makes `call`, and compares the words in `which` with the model.
+/// Performs `call`, and compares the words in `which` with the model.
 fn check<T: Word>(
     pe: &Pe,
     [a, b]: [u64; 2],
@@ -91,7 +91,7 @@ fn check<T: Word>(
 fn every_atomic_of_every_type() {
     let operands = [
         [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210],
-        // Carries from every bit, and no carry.
+        // The first pair carries out of every bit, the second out of none.
         [u64::MAX, 1],
         [0, u64::MAX],
         [1 << 63 | 1 << 31, 1 << 32],
@@ -146,7 +146,7 @@ fn contended_atomics_lose_no_updates() {
 
 #[test]
 fn nonblocking_atomics_fetch_the_same_values() {
-    // All atomics that return a result.
+    // Indices of all atomics that return a value.
     let fetching = [0, 2, 3, 4, 6, 8, 10, 12, 14];
     for setup in setups::all() {
         setup.run(|pe| {
@@ -194,7 +194,7 @@ fn float_atomics_preserve_bits_and_sum_exactly() {
                 pe.host_sync()?;
                 if pe.my_pe() == 0 {
                     assert_eq!((pe.read(narrow)?[1], pe.read(wide)?[1]), (all as f32, all as f64), "{setup}");
-                    // Each sum was returned once.
+                    // Every intermediate sum must have been returned exactly once.
                     assert_eq!(pe.read(drawn)?, vec![1; all], "{setup}");
                 }
                 assert_eq!((pe.read(narrow)?[0], pe.read(wide)?[0]), (1.5, -2.5), "{setup}");
@@ -212,11 +212,11 @@ fn masked_atomics_change_only_their_fields() {
     let compare_mask = 0x00ff_0000_00ff_00ffu64;
     let value = 0xfedc_ba98_8765_43f1u64;
     let mask = 0x8080_0800_8080_8008u64;
-    // The bits outside of the comparison differ. The second word also differs inside of it.
+    // The bits outside the comparison mask differ. The second word also differs inside it.
     let first = compare ^ 0xff00_ff0f_ff00_ff00;
     let words = [first, first ^ 1, 0xffff_7f7f_80ff_ff7f];
     let swapped = |old: u64| (old & !mask) | (value & mask);
-    // Field by field, from the lowest: each ends with its top bit.
+    // Add field by field, from the lowest one up. Each field ends at its top bit in the mask.
     let added = |old: u64, mask: u64, bits: u32| {
         let (mut sum, mut from) = (0, 0);
         for top in (0..bits).filter(|&i| mask >> i & 1 == 1 || i + 1 == bits) {

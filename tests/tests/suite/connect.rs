@@ -1,4 +1,4 @@
-//! QPs that are connected on demand, and failures of that.
+//! QPs that are connected on demand, and connection failures.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rushmem::{ControlCosts, Error, Pe};
 use rushmem_test_kernels::{send_to_all, small_puts};
 use rushmem_tests::{Setup, grid};
 
-/// Waits until the PE has `wanted` QPs. The last connect message of a peer may arrive late.
+/// Waits until the PE has `wanted` QPs. A peer's last connect message may arrive late.
 fn await_qps(pe: &Pe, wanted: usize) {
     let begin = Instant::now();
     while pe.connected_qps() < wanted && begin.elapsed() < Duration::from_secs(10) {
@@ -23,10 +23,10 @@ fn qps_are_created_on_first_use() {
         setup.without_sanitizer("it counts QPs").run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(32)?, pe.alloc::<u32>(32)?);
             assert_eq!(pe.connected_qps(), 0);
-            // Nobody begins before all have looked.
+            // No PE connects before all have checked that they have no QPs.
             pe.host_sync()?;
             pe.run(grid(1, 32), small_puts(dst, src, 1, 1))?;
-            // One block uses one QP towards its right neighbour, and the left neighbour has one towards this PE.
+            // A block uses one QP to its right neighbour, and the left neighbour has one to this PE.
             await_qps(pe, 2);
             pe.run(grid(1, 32), small_puts(dst, src, 1, 1))?;
             await_qps(pe, 2);
@@ -44,7 +44,7 @@ fn nic_reports_the_state_of_each_qp() {
         setup.run(|pe| {
             let (dst, src) = (pe.alloc::<u32>(32 * PUTS)?, pe.alloc::<u32>(32)?);
             assert_eq!(pe.qps()?, []);
-            // Nobody connects before both have looked.
+            // No PE connects before both have checked.
             pe.host_sync()?;
             pe.run(grid(1, 32), small_puts(dst, src, PUTS as u32, 1))?;
             await_qps(pe, 1);
@@ -84,7 +84,7 @@ fn deepest_queue_handles_a_flood_of_puts() {
         let mine: Vec<u32> = (0..128).map(|i| i * 3 + pe.my_pe()).collect();
         pe.write(src, &mine)?;
         pe.host_sync()?;
-        // More than the queue holds, of every thread its own.
+        // More puts than the queue holds, from every thread.
         pe.run(grid(1, 128), small_puts(dst, src, TIMES, 1))?;
         pe.host_sync()?;
         let theirs: Vec<u32> = (0..128).map(|i| i * 3 + 1 - pe.my_pe()).collect();
@@ -123,21 +123,21 @@ fn many_pes_connect_with_few_commands_and_messages() {
         let started = pe.control_costs();
         let (dst, src) = (pe.alloc::<u32>(PES)?, pe.alloc::<u32>(1)?);
         pe.write(src, &[pe.my_pe() + 1])?;
-        // No PE begins before all have looked.
+        // No PE launches before all have read their counters.
         let before = pe.control_costs();
         pe.host_sync()?;
         pe.run(grid(1, 1), send_to_all(dst, src))?;
         pe.host_sync()?;
         assert_eq!(pe.read(dst)?, (1..=PES as u32).collect::<Vec<_>>());
         await_qps(pe, PES);
-        // No PE ends before all have counted the messages of its QPs.
+        // No PE returns before all have counted the messages for its QPs.
         pe.host_sync()?;
         Ok((started, before, pe.control_costs()))
     });
     let late_probes = if Setup::on_gpu() { 2 } else { 0 };
     for (started, before, end) in &all {
-        // 13 natively. A heap in GPU memory has its own keys. There, a probe may be late and is repeated, at most twice, on a new
-        // QP.
+        // Natively 13. A heap in GPU memory has separate keys, and a late probe is repeated there on a new QP, at most
+        // twice.
         assert!(started.commands <= 24 + late_probes * 6, "{started:?}");
         assert!(started.bootstrap.calls <= 6 && started.bootstrap.messages == 0, "{started:?}");
         assert!(started.bootstrap.call_bytes <= 512 * PES as u64, "{started:?}");

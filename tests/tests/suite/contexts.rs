@@ -1,4 +1,4 @@
-//! Contexts with their own queues, views, shared memory, and the OpenSHMEM names.
+//! Contexts with separate queues, views, shared memory, and the OpenSHMEM names.
 
 use rushmem::{Comm, CommRequirements, Error, Operations, Pe};
 use rushmem_device::prelude::{Cmp, Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};
@@ -113,7 +113,7 @@ fn newer_openshmem_names_work() {
             let (lock, results) = (pe.alloc_one::<Lock>()?, pe.alloc::<u64>(MORE_NAMES)?);
             let of = |pe: u32| (1..9).map(|i| i * 10 + pe as i32).collect::<Vec<_>>();
             pe.write(data.slice(0..8), &of(me))?;
-            // Word 3 is excluded: it would end no wait.
+            // Word 3 is excluded from the waits: its value satisfies none of them.
             pe.write(words.slice(3..4), &[1000])?;
             pe.write(wanted, &[0, 6, 0, 2000])?;
             pe.write(status, &[0, 0, 0, 1])?;
@@ -148,13 +148,14 @@ fn host_contexts_order_and_complete_independently() {
             let (dst, src, seen) = (pe.alloc::<u64>(100)?, pe.alloc::<u64>(100)?, pe.alloc::<u64>(2)?);
             pe.write(src, &(0..100).collect::<Vec<u64>>())?;
             let (quick, together) = (pe.context::<PerGpu>()?, pe.context::<PerBlock>()?);
-            // Twice, with a new context: it continues where the first one stopped.
+            // Run twice, each time with a new context on the same queues, which continue where the first context
+            // stopped.
             for more in [30, 5] {
                 pe.write(dst, &[0; 100])?;
                 pe.host_sync()?;
                 let slow = pe.context::<Exclusive>()?;
                 pe.run(grid(2, 40), three_contexts(slow, quick, together, dst, src, seen, more))?;
-                // Completes the operations that the kernel left pending.
+                // Destroying the context completes the operations that the kernel left pending.
                 pe.destroy_context(slow)?;
                 pe.host_sync()?;
                 assert_eq!(pe.read(seen)?, [0, 8], "{setup}");
@@ -176,7 +177,7 @@ fn unavailable_context_is_a_recoverable_error() {
         let busy = pe.run(grid(1, 32), take_context_twice(one)).unwrap_err();
         assert!(busy.to_string().contains("another thread, block or kernel has the context"), "{busy}");
         pe.destroy_context(one)?;
-        // The set has served one thread at a time, and cannot serve all.
+        // The queue set is in exclusive mode, so it cannot serve all threads.
         assert!(pe.context::<PerGpu>().is_err());
         let one = pe.context::<Exclusive>()?;
         pe.destroy_context(one)?;
@@ -193,13 +194,13 @@ fn concurrent_kernels_do_not_share_a_block_context() {
         let (one, other) = (pe.stream()?, pe.stream()?);
         one.launch(grid(1, 32), hold_context(context, held, go))?;
         pe.signal_wait_until(held, Cmp::Eq, 1)?;
-        // The blocks of both kernels have the number 0.
+        // Both kernels have a block 0.
         other.launch(grid(1, 32), hold_context(context, held, go))?;
         let busy = other.wait().unwrap_err();
         assert!(busy.to_string().contains("another thread, block or kernel has the context"), "{busy}");
         pe.p(go, 1, 0)?;
         one.wait()?;
-        // It has been given back.
+        // The first kernel has released the context.
         other.launch(grid(1, 32), hold_context(context, held, go))?;
         other.wait()
     });
@@ -221,7 +222,7 @@ fn concurrent_kernels_do_not_share_block_queues() {
         refused(other.launch(grid(1, 32), hold()));
         refused(pe.run(grid(1, 32), hold()));
         refused(graph.launch(&other));
-        // The streams of these launches follow the first one.
+        // These launches are in streams that follow the first launch.
         one.launch(grid(1, 32), hold())?;
         other.follow(&one.record()?)?;
         other.launch(grid(1, 32), hold())?;
@@ -229,7 +230,7 @@ fn concurrent_kernels_do_not_share_block_queues() {
         refused(one.launch(grid(1, 32), hold()));
         pe.p(go, 1, 0)?;
         other.wait()?;
-        // All have ended.
+        // All earlier launches have completed.
         one.launch(grid(1, 32), hold())?;
         one.wait()
     });
@@ -245,7 +246,7 @@ fn block_queues_require_the_per_block_attribute() {
     assert!(told[0].contains("write #[kernel(per_block)]"), "{}", told[0]);
 }
 
-/// Sends by the first context of `comm` to `to`, and receives from `from`.
+/// Sends through the first context of `comm` to `to`, and receives from `from`.
 fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
     let of = |pe: u32| (0..64).map(|i| u64::from(pe) << 32 | round << 16 | i).collect::<Vec<_>>();
@@ -266,7 +267,7 @@ fn communicator_allocates_and_releases_its_requirements() {
             let (next, before) = ((me + 1) % n, (me + n - 1) % n);
             let ring = CommRequirements::new().signals(5).barriers(2).contexts(1).peers(&[next]);
             let free = pe.heap_free();
-            // A new communicator has the initial state.
+            // A new communicator starts in the initial state.
             for times in 1..=3 {
                 let comm = pe.comm::<PerGpu>(&ring)?;
                 assert_eq!((comm.signals().len(), comm.barriers().len(), comm.contexts().len()), (5, 2, 1));
@@ -275,7 +276,7 @@ fn communicator_allocates_and_releases_its_requirements() {
                 pe.destroy_comm(comm)?;
                 assert_eq!(pe.heap_free(), free);
             }
-            // If one member asks for too much, no member gets anything, and all resources are free again.
+            // If one member asks for too much, no member gets anything, and nothing leaks.
             let greedy = CommRequirements::new().signals(1).barriers(1).contexts(if me == 0 { 3 } else { 1 });
             let refused = pe.comm::<PerGpu>(&greedy).unwrap_err();
             assert!(matches!(refused, Error::Unavailable { .. } | Error::Elsewhere { .. }), "{refused}");
@@ -296,8 +297,8 @@ fn limited_context_rejects_other_pes() {
         let ring = CommRequirements::new().signals(2).barriers(2).contexts(1).peers(&[next]);
         let comm = pe.comm::<PerGpu>(&ring)?;
         round(pe, &comm, next, before, 1)?;
-        // The job's queues, for the barrier, and one queue of the context. The PE before this one has connected to its
-        // set too.
+        // One default queue, for the barrier, and one queue of the context to the next PE. The previous PE has also
+        // connected to its set.
         let mut peers: Vec<u32> = pe.qps()?.iter().map(|qp| qp.peer).collect();
         peers.sort_unstable();
         let mut wanted = [before, next, next];

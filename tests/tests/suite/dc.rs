@@ -1,4 +1,4 @@
-//! The DC transport: few initiators in the place of one QP to each peer.
+//! The DC transport: a few initiators instead of one QP per peer.
 
 use rushmem::{Error, Operations};
 use rushmem_device::PerGpu;
@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups::has_dc;
 
-/// Returns a job with `dcis` DC initiators in each QP set.
+/// Returns a job with `dcis` DC initiators in each queue set.
 fn dc(pes: u32, dcis: u32) -> Setup {
     Setup::new(pes).with("peer_path", "nic").with("dc_above", 0).with("dcis", dcis)
 }
@@ -32,7 +32,7 @@ fn number_of_qps_is_independent_of_the_number_of_pes() {
         let qps = pe.qps()?;
         assert_eq!(qps.iter().map(|qp| qp.peer).collect::<Vec<_>>(), [0, 1, 2, 3], "the first PE of each");
         assert!(qps.iter().all(|qp| qp.state == "RTS"), "{qps:?}");
-        // An initiator takes two commands to create, three to start and one query. Peers cost nothing.
+        // An initiator costs six commands: two to create, three to start and one to query. Peers cost nothing.
         let after = pe.control_costs();
         assert_eq!(after.commands - before.commands, 4 * 6 + 4, "{before:?}, {after:?}");
         assert_eq!(after.bootstrap.messages, before.bootstrap.messages, "{before:?}, {after:?}");
@@ -67,7 +67,7 @@ fn dc_error_names_the_peer_of_the_wqe() {
             if pe.my_pe() == 1 {
                 pe.corrupt_rkey(4)?;
                 let told = pe.run(grid(5, 32), report_puts(dst, src, codes)).unwrap_err().to_string();
-                // The error of a flushed put of the same initiator may have overwritten a collapsed CQ's only entry.
+                // A flushed put of the same initiator may have overwritten the error in a collapsed CQ's only entry.
                 let flushed =
                     ["towards PE 0 failed", "towards PE 2 failed"].iter().any(|peer| told.contains(peer));
                 let overwritten = cq == "collapsed" && flushed && told.contains("was overwritten");
@@ -101,7 +101,7 @@ fn limited_context_uses_no_more_dc_initiators() {
     });
 }
 
-/// Checks that a job with DC initiators refuses kernels for GPUs that were built without.
+/// Without DC support in the PTX, a job on GPUs with DC initiators must be rejected.
 fn kernels_without_dc_are_refused() {
     let error = dc(2, 1).try_run(|_| -> Result<(), Error> { unreachable!("it does not start") }).unwrap_err();
     assert!(error.to_string().contains("build with RUSHMEM_PTX_DC=1"), "{error}");

@@ -1,4 +1,4 @@
-//! Errors of kernels: each ends the call, and is reported in one line that names the cause.
+//! Errors in kernels: each makes the call fail and is reported in one line that names the cause.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use rushmem_test_kernels::{
 };
 use rushmem_tests::{Setup, grid, skip};
 
-/// The reason why jobs with a wrong key run without the sanitizer.
+/// Why jobs with a wrong key run without the sanitizer.
 const ENDED: &str = "a wrong key ends QPs";
 
-/// Returns the line of an error without the parts that differ between runs: QP numbers, heap offsets, source lines,
+/// Returns the text of an error without the parts that vary between runs: QP numbers, heap offsets, source lines,
 /// folders.
 fn line(error: &Error) -> String {
     let mut words: Vec<String> = error.to_string().split(' ').map(str::to_owned).collect();
@@ -40,7 +40,7 @@ fn code(error: &Error) -> Option<Code> {
     }
 }
 
-/// Runs one misuse, and returns the code that the kernel got and the error that the host got.
+/// Commits one misuse. Returns the error code that the kernel got and the error that the host got.
 fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
     let told = pe.run(grid(1, 32), misuse(which as u32, data, pe.alloc_one()?, seen));
@@ -48,13 +48,13 @@ fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     assert_eq!(pe.read(data)?, [0; 8], "{which:?} wrote something");
     let error = told.expect_err("a misuse must fail");
     let seen_there = pe.read_one(seen)?;
-    // The error belongs to that launch: the next one succeeds.
+    // The error belongs to that launch only: the next one succeeds.
     let signal = pe.alloc_one::<Signal>()?;
     pe.run(grid(1, 32), wait_for_ever(signal, 0, seen))?;
     Ok((seen_there, error))
 }
 
-// More than 60 lines, as each misuse has its row.
+// Longer than 60 lines, because each misuse has its row.
 #[test]
 fn misuse_errors_name_the_mistake() {
     const SITE: &str = "at errors.rs:N (block 0, thread 0)";
@@ -155,7 +155,7 @@ fn exclusive_context_has_one_owner() {
         let lock = pe.alloc_one()?;
         let error = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, lock, seen)).unwrap_err();
         assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Busy));
-        // The context was released: the second run fails in the same way, and not at the first take.
+        // The context was released, so the second run fails at the second acquisition again, not at the first.
         let again = pe.run(grid(1, 32), misuse(Misuse::TakeTwice as u32, data, lock, seen)).unwrap_err();
         assert_eq!(line(&again), line(&error));
         Ok(line(&error))
@@ -200,7 +200,7 @@ fn leader_error_reaches_its_group() {
             let mut filled = pe.read(slots)?;
             filled.sort_by_key(|number| (number - 1) / 32);
             assert_eq!(filled, (1..=128).collect::<Vec<_>>(), "{setup}");
-            // The leaders fail, and no lane stays in a barrier.
+            // The leaders fail, and no lane is left behind in a barrier.
             assert_eq!(code(&fill(2).unwrap_err()), Some(Code::BadPe), "{setup}");
             let wanted = |i| if i % 32 == 0 { Code::BadPe } else { Code::InGroup };
             assert_eq!(pe.read(codes)?, (0..128).map(|i| wanted(i) as u32).collect::<Vec<_>>(), "{setup}");
@@ -234,7 +234,7 @@ fn grid_barrier_reports_missing_blocks() {
         let (seen, bad) = (pe.alloc_one::<u32>()?, pe.alloc_one::<u32>()?);
         let error = pe.run(grid(2, 33), stray_block(seen)).unwrap_err();
         assert_eq!(Code::from_code(pe.read_one(seen)?), Some(Code::Timeout));
-        // The barriers of the next launch start from the beginning.
+        // The barriers of the next launch start from a clean state.
         let cells = pe.alloc::<u32>(66)?;
         pe.run(grid(2, 33), grid_barriers(cells, bad, 5))?;
         assert_eq!(pe.read_one(bad)?, 0);
@@ -247,7 +247,7 @@ fn grid_barrier_reports_missing_blocks() {
 
 #[test]
 fn barrier_reports_the_missing_pe() {
-    // With P2P peers each lane waits for one peer, and another thread reports the error.
+    // With P2P peers each lane waits for one peer, so another thread would report the error.
     let setup = Setup::new(2).with("timeout", "300ms").with("peer_path", "nic");
     let told = setup.without_sanitizer("it names the thread that waits for a NIC").run(|pe| {
         let (cells, bad) = (pe.alloc::<u32>(2)?, pe.alloc_one::<u32>()?);
@@ -292,7 +292,7 @@ fn reset_queues_recovers_from_an_error() {
                 assert_eq!((pe.read(codes)?, pe.read(dst)?), (vec![1000; 3 * n as usize], wanted), "{setup}");
                 pe.host_sync()?;
 
-                // Each round ends the QPs between two others.
+                // Each round breaks the QP between two other PEs.
                 let (one, other) = (round as u32 % n, (round as u32 + 1) % n);
                 if me == one {
                     pe.corrupt_rkey(other)?;
@@ -301,7 +301,7 @@ fn reset_queues_recovers_from_an_error() {
                 assert!(me != one || matches!(told, Err(Error::Device { .. })), "{setup}: {told:?}");
                 pe.host_sync()?;
                 if me == one {
-                    // By the other NIC this put may be the first with the wrong key.
+                    // Through the other NIC, this put may be the first with the wrong key.
                     let still = pe.put(dst.slice(0..4), src, other).unwrap_err().to_string();
                     let ended = format!("towards PE {other} was ended by an earlier error");
                     let named = still.contains(&ended) && still.contains("Pe::reset_queues");
@@ -314,7 +314,7 @@ fn reset_queues_recovers_from_an_error() {
                 }
                 let busy = pe.reset_queues().unwrap_err().to_string();
                 assert!(busy.contains(&format!("kernels of PE {other} may be running")), "{setup}: {busy}");
-                // The fence may find the QP that the error has ended.
+                // The fence may encounter the QP that failed.
                 let _ = stream.wait();
                 drop(stream);
                 pe.reset_queues()?;
@@ -342,8 +342,8 @@ fn wrong_key_fails_only_one_qp() {
             let told = pe.run(grid(n, 32), report_puts(dst, src, codes));
             pe.host_sync()?;
             let (codes, dst) = (pe.read(codes)?, pe.read(dst)?);
-            // All puts with the right key arrived, and no other data. The error ends both ends of the QP, so PE 2's put
-            // to PE 0 may be missing.
+            // All puts with the right key arrived, and no other data. A QP error affects both sides, so PE 2's put to
+            // PE 0 may be missing.
             let parts: Vec<&[u64]> = dst.chunks(4).collect();
             for (from, part) in (0..n).zip(parts) {
                 let whole = [u64::from(from) + 1; 4];
@@ -375,7 +375,7 @@ fn wrong_key_fails_only_one_qp() {
             "PE 0: RDMA_WRITE towards PE 2 failed on QP 0x*: REMOTE_ACCESS_ERR (syndrome 0x13, vendor ";
         assert!(told[0].starts_with(wanted), "{setup}: {}", told[0]);
         assert!(told[0].ends_with(", at errors.rs:N (block 2, thread 0)"), "{}", told[0]);
-        // Another job of this process works afterwards.
+        // A later job in this process must work.
         works(3);
     }
 }
@@ -387,7 +387,7 @@ fn cause_is_reported_before_flushed_operations() {
         let cells = pe.alloc::<u32>(4)?;
         let mut told = String::new();
         if pe.my_pe() == 0 {
-            // The CQ is in its second lap then.
+            // Enough puts to bring the CQ to its second lap.
             for _ in 0..80 {
                 pe.put(cells, cells, 1)?;
             }
@@ -446,10 +446,10 @@ fn kernel_rejects_a_different_layout_before_any_access() {
         let parts: CtxParts = pe.ctx_parts();
         let mut forged = parts;
         forged.header.layout ^= 1;
-        // A value that a kernel of another build would misread.
+        // A value that a kernel of another build would misinterpret.
         forged.heap = rushmem_device::abi::DevAddr(8);
         let call = misuse(Misuse::PutToMissingPe as u32, data, pe.alloc_one()?, seen);
-        // SAFETY: the kernel finds a different layout, and touches only the control page, which is right.
+        // SAFETY: the kernel detects the different layout and accesses only the control page, which is valid.
         let error = unsafe { pe.launch_with(forged, grid(1, 32), call) }?.wait().unwrap_err();
         assert_eq!(code(&error), Some(Code::Layout));
         assert_eq!(pe.read_one(seen)?, 0);
@@ -504,7 +504,7 @@ fn wait_timeout_names_the_failed_qp() {
         if pe.my_pe() == 0 {
             pe.put(cells, cells, 1)?;
             pe.corrupt_rkey(1)?;
-            // Nothing waits for this put, so no kernel meets its error.
+            // Nothing waits for this put, so no kernel encounters its error.
             pe.put_nbi(cells, cells, 1)?;
             told = line(&pe.run(grid(1, 32), wait_for_ever(signal, 1, code)).unwrap_err());
         }

@@ -1,4 +1,4 @@
-//! The host sees completed puts, although an ACK of a NIC does not prove that data is in memory.
+//! Visibility of completed puts to the host: a NIC's ACK does not prove that the data is in memory.
 
 use std::sync::Barrier;
 
@@ -7,16 +7,16 @@ use rushmem_device::SymSlice;
 use rushmem_device::prelude::PerGpu;
 use rushmem_tests::Setup;
 
-/// Elements of an object. The last one lands last.
+/// Elements of an object. The last one is delivered last.
 const LEN: usize = 8;
 
-/// Returns a job in which each WRITE is acknowledged long before it lands by itself.
+/// Returns a job in which WRITEs are acknowledged long before they land, unless something flushes them.
 fn late(pes: u32) -> Setup {
     let faults = "posted=1 late_us=60000000";
     Setup::new(pes).with("nic", "soft").with("peer_path", "nic").with("softnic_fault", faults)
 }
 
-/// Puts `value` to all elements on PE 1, one by one, and completes the puts. PE 0 calls it.
+/// Puts `value` to all elements on PE 1, one by one, and completes the puts. Called on PE 0.
 fn put(pe: &Pe, data: SymSlice<u64>, value: u64) -> Result<(), Error> {
     for i in 0..data.len() {
         pe.p(data.at(i), value, 1)?;
@@ -94,7 +94,7 @@ fn resets_keep_completed_puts_visible() {
     });
 }
 
-/// Shows that data of a destroyed context is in memory of its target, by whatever way the target learns of the end.
+/// Data of a destroyed context has been delivered, no matter how the target learns that it was destroyed.
 #[test]
 fn destroying_a_context_delivers_its_puts() {
     for (depth, cq) in [(2, "ring"), (8, "collapsed")] {
@@ -104,7 +104,7 @@ fn destroying_a_context_delivers_its_puts() {
         let found = setup.run(|pe| {
             let (data, window) = (pe.alloc::<u64>(LEN)?, pe.register_symmetric(Pages::<u64>::zeroed(LEN))?);
             let mut found = Vec::new();
-            // The queues of the context stay, and serve the next one.
+            // The context's queues are kept and serve the next one.
             for value in 1..=3 {
                 if pe.my_pe() == 0 {
                     let context = pe.context::<PerGpu>()?;

@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// Makes a team of all PEs in descending order.
+/// Creates a team of all PEs in descending order.
 fn reversed(pe: &Pe) -> Result<Team, Error> {
     let n = pe.n_pes();
     pe.team_split_strided(Team::WORLD, n - 1, -1, n, TeamConfig::default())
@@ -37,7 +37,7 @@ fn host_collectives_match_the_expected_results() {
                 assert_eq!(pe.read(dst)?, all, "{setup}");
                 pe.team_barrier(team)?;
 
-                // Member m contributes m % 4 elements.
+                // Member `m` contributes `m % 4` elements.
                 pe.write(dst, &vec![7; 3 * n])?;
                 pe.team_barrier(team)?;
                 pe.collect(team, dst, src.slice(0..me % 4))?;
@@ -74,7 +74,7 @@ fn host_collectives_match_the_expected_results() {
     }
 }
 
-/// Reduces on a stream with `op`, and compares the result with `fold` in the order of the members.
+/// Reduces on a stream with `op`, and compares the result with a `fold` in member order.
 fn reduces<T: Element + PartialEq + std::fmt::Debug>(
     pe: &Pe,
     op: Reduce,
@@ -91,7 +91,7 @@ fn reduces<T: Element + PartialEq + std::fmt::Debug>(
     stream.barrier_all()?;
     stream.reduce(Team::WORLD, op, dst, src)?;
     stream.reduce_scatter(Team::WORLD, op, part, src)?;
-    // The result is a source of the next operation on the stream, in place.
+    // The result is the source of the next operation, which works in place.
     stream.reduce(Team::WORLD, Reduce::Max, src, dst)?;
     stream.wait()?;
     let wanted = |i: usize| (1..n).map(|m| value(m, i)).fold(value(0, i), &fold);
@@ -131,8 +131,8 @@ fn stream_reductions_of_every_type() {
     });
 }
 
-/// Uses two teams of all PEs, each with a stream. Even PEs queue the calls of the first team first, odd PEs the calls
-/// of the second.
+/// Uses two teams of all PEs with a stream each. Even PEs queue the first team's calls first, odd PEs the second
+/// team's.
 #[test]
 fn collectives_of_two_teams_run_concurrently() {
     const ROUNDS: u64 = 5;
@@ -196,7 +196,7 @@ fn mismatched_host_collectives_are_errors() {
             };
             let error = error.expect_err("sum and product");
             assert!(matches!(&error, Error::Operation { what: "reduce", .. }), "{error}");
-            // The calls did not start: the team still works.
+            // The rejected calls did not start, so the team still works.
             pe.host_sync()?;
             pe.reduce(Team::WORLD, Reduce::Sum, other, data)?;
             let none = pe.team_sync(Team::INVALID).expect_err("no team");

@@ -1,4 +1,4 @@
-//! Host-initiated operations: the same calls as in kernels, beside kernels, from many threads.
+//! Host-initiated operations: the same calls as in kernels, concurrent with kernels, and from many threads.
 
 use std::sync::Mutex;
 
@@ -68,7 +68,7 @@ fn transfer_longer_than_one_message_is_complete() {
     setup.run(|pe| {
         let (me, n) = (pe.my_pe(), pe.n_pes());
         let (dst, src) = (pe.alloc::<u8>(LONG)?, pe.alloc::<u8>(LONG)?);
-        // The checked parts: the beginning, the seam and the end.
+        // Check only the beginning, the seam between the two messages, and the end.
         let parts = [0..1000, SEAM - 1000..SEAM + 1000, LONG - 1000..LONG];
         let data = |part: &std::ops::Range<usize>, pe: u32| {
             part.clone().map(|i| (i * 7 + i / 1000 + pe as usize) as u8).collect::<Vec<_>>()
@@ -133,7 +133,7 @@ fn kernel_reads_data_put_by_a_remote_host() {
             for round in 1..4 {
                 pe.write(src, &[round; 500])?;
                 pe.put(dst, src, next(pe))?;
-                // The source may be overwritten at once.
+                // A blocking put allows its source to be overwritten on return.
                 pe.write(src, &[99; 500])?;
                 pe.quiet()?;
                 pe.host_sync()?;
@@ -310,7 +310,7 @@ fn host_waits_for_sets_of_words() {
             }
             let first = pe.wait_until_any(&mut nonzero)?.expect("there are words");
             assert!(first == 1 || first == 4);
-            // The search continues behind the last found word, so it returns the other word next.
+            // The search resumes after the last word found, so the next call returns the other word.
             pe.barrier_all()?;
             let second = pe.wait_until_any(&mut nonzero)?.expect("there are words");
             assert_eq!(first + second, 5, "{setup}");
@@ -452,7 +452,7 @@ fn host_kernel_and_stream_barriers_interoperate() {
         let stream = pe.stream()?;
         for round in 0..ROUNDS {
             let value = u64::from(round) + 1;
-            // A barrier completes earlier puts, whether the host, a kernel or a stream calls it.
+            // A barrier completes earlier puts, no matter whether the host, a kernel or a stream calls it.
             match round % 3 {
                 0 => {
                     pe.p(data.at(0), value, next(pe))?;
@@ -471,7 +471,7 @@ fn host_kernel_and_stream_barriers_interoperate() {
             pe.run(grid(1, 1), expect(data, value, bad))?;
             pe.sync_all()?;
         }
-        // Many barriers, back to back.
+        // Many back-to-back barriers.
         for _ in 0..20 {
             pe.run(grid(1, 1), meet(400))?;
             (0..20).try_for_each(|_| pe.barrier_all())?;
@@ -498,7 +498,7 @@ fn host_error_names_its_operation() {
         let error = pe.signal_wait_until(signal, Cmp::Ge, 3).expect_err("nobody signals");
         let text = error.to_string();
         assert!(text.starts_with("signal_wait_until: PE "), "{text}");
-        // The line of this test, not one of the runtime's kernels.
+        // The error names the line of this test, not a line of the runtime's kernels.
         assert!(
             text.contains(", at tests/tests/suite/host_initiated.rs:") && !text.contains("kernels/src"),
             "{text}"
@@ -508,7 +508,7 @@ fn host_error_names_its_operation() {
         assert_eq!(first.code(), Some(Code::WaitTimeout));
         assert_eq!((first.record().found, first.record().wanted), (0, 3));
 
-        // The next operation is unaffected.
+        // The next operation is not affected.
         pe.put(data, data, pe.my_pe() ^ 1)?;
         pe.barrier_all()?;
         pe.host_sync()?;

@@ -1,4 +1,4 @@
-//! Errors of the host's calls, and jobs that end early.
+//! Errors of host calls, and jobs that PEs leave early.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use rushmem_device::Signal;
 use rushmem_test_kernels::wait_for_ever;
 use rushmem_tests::{Setup, grid, without_line};
 
-/// Much less than the deadline of a wait.
+/// Far below the deadline of a wait.
 const PROMPT_LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits in a kernel for a signal that never comes.
+/// Waits in a kernel for a signal that never arrives.
 fn wait(pe: &Pe) -> Result<(), Error> {
     let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
     pe.host_sync()?;
     pe.run(grid(2, 32), wait_for_ever(signal, 1, seen))
 }
 
-/// Runs a job in which PE 1 calls `leave` while the others wait in a kernel. Returns its error, and the errors of the
-/// others.
+/// Runs a job in which PE 1 returns the error of `leave` while the others wait in a kernel. Returns that error and the
+/// errors of the others.
 fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
     let begin = Instant::now();
     let told = Mutex::new(Vec::new());
@@ -29,7 +29,7 @@ fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
                 pe.alloc_one::<Signal>()?;
                 pe.alloc_one::<u32>()?;
                 pe.host_sync()?;
-                // The other PEs wait already, or soon.
+                // Give the other PEs time to reach their waits.
                 std::thread::sleep(Duration::from_millis(50));
                 return Err(leave());
             }
@@ -62,7 +62,7 @@ fn heap_full_error_states_the_free_space() {
     let told = Setup::new(2).with("heap_bytes", "64KiB").run(|pe| {
         let kept = pe.alloc::<u8>(16 << 10)?;
         let error = pe.alloc::<u64>(10_000).unwrap_err();
-        // The heap is unchanged.
+        // The failed allocation left the heap unchanged.
         let rest = pe.alloc::<u8>(48 << 10)?;
         pe.free(kept)?;
         pe.free(rest)?;
@@ -80,7 +80,7 @@ fn rejects_a_heap_larger_than_memory() {
     let text = error.to_string();
     let Error::HeapTooLarge { wanted, pes, .. } = error else { panic!("{text}") };
     assert_eq!(wanted >> 40, 64);
-    // Native PEs share the machine; each GPU has its own memory.
+    // Native PEs share the memory of the machine; a GPU has its own.
     assert!(pes == 2 || Setup::on_gpu() && pes == 1, "{text}");
     assert!(text.ends_with("lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Kernel launches: on one PE, on all PEs together, one after another.
+//! Kernel launches: on one PE, on all PEs together, and in sequence.
 
 use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_device::{Signal, SymSlice};
@@ -25,7 +25,8 @@ fn blocks_of_a_collective_launch_wait_for_each_other() {
 
 #[test]
 fn rejects_a_grid_larger_than_the_maximum() {
-    // Small stacks, since the largest grid has many of them. Large blocks leave stacks for the tests that run beside this one.
+    // The largest grid needs many stacks, so make them small. Large blocks leave stacks for tests that run
+    // concurrently.
     let setup = Setup::new(2).with("native_stack", "64KiB");
     let largest = setup.run(|pe| {
         let shape = |blocks| LaunchConfig::new(blocks, 1024).with_shared_bytes(256);
@@ -37,7 +38,7 @@ fn rejects_a_grid_larger_than_the_maximum() {
         pe.host_sync()?;
         assert_eq!(pe.read(signals)?, vec![1; signals.len()]);
 
-        // Too large on one PE only, but both PEs refuse it.
+        // Too large on one PE only, yet both PEs must reject it.
         let mine = shape(if pe.my_pe() == 1 { largest.blocks() + 1 } else { 1 });
         let error = pe.launch_collective(mine, chain(none)).err().expect("it does not fit");
         let Error::GridTooLarge { kernel: "chain", pe: 1, blocks, room } = error else { panic!("{error}") };
@@ -93,7 +94,7 @@ fn kernel_without_waits_may_be_launched_on_one_pe() {
         setup.run(|pe| {
             let cells = pe.alloc::<u64>(300)?;
             pe.host_sync()?;
-            // More blocks than run concurrently; no other PE launches anything.
+            // More blocks than can run concurrently. No other PE launches anything.
             if pe.my_pe() == 0 {
                 pe.run(grid(300, 32), put_cells(cells, 5))?;
                 pe.quiet()?;
@@ -175,7 +176,7 @@ fn dropped_failed_launch_fails_the_job() {
     assert!(matches!(error, Err(Error::Device { .. })), "{error:?}");
     let error = run(|pe, data| pe.stream()?.launch(grid(1, 32), put_nowhere(data.at(0))));
     assert!(matches!(error, Err(Error::Operation { what: "put_nowhere", .. })), "{error:?}");
-    // The wait reports the cause, so the dropped launch behind it adds nothing.
+    // The wait has already reported the cause, so the dropped later launch adds nothing.
     run(|pe, data| {
         let failed = pe.launch(grid(1, 32), put_nowhere(data.at(0)))?;
         let _behind = pe.launch(grid(1, 32), fill_with(data, 1))?;
@@ -185,7 +186,7 @@ fn dropped_failed_launch_fails_the_job() {
     .unwrap();
 }
 
-/// Asserts that each thread of a launch has its own place, in extents that `config` gives.
+/// Asserts that the threads of a launch have distinct coordinates within the extents of `config`.
 fn assert_places(pe: &Pe, config: LaunchConfig) -> Result<(), Error> {
     let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) = (config.grid_dim(), config.block_dim());
     let [width, height, depth] = [grid_x * block_x, grid_y * block_y, grid_z * block_z];

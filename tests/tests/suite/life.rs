@@ -1,4 +1,4 @@
-//! A job from start to end: PE numbers, calls from threads, delivery of puts, status of failures.
+//! A job from start to finish: PE numbers, calls from several threads, delivery of puts, status codes.
 
 use std::ffi::CStr;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn unawaited_puts_arrive_before_the_job_ends() {
         pe.write(src, &wanted)?;
         pe.host_sync()?;
         if pe.my_pe() == 0 {
-            // It returns at once.
+            // The kernel returns without waiting for its put.
             return pe.run(grid(1, 32), put_and_leave(dst, src, arrived));
         }
         pe.signal_wait_until(arrived, Cmp::Eq, 1)?;

@@ -13,7 +13,7 @@ fn lock_protects_plain_gets_and_puts() {
     let rounds = 12;
     for setup in setups::all() {
         let sums = setup.run(|pe| {
-            // Two locks, on different PEs.
+            // Two locks, with different home PEs.
             let (locks, counter) = (pe.alloc::<Lock>(5)?, pe.alloc_one::<u64>()?);
             let tried = pe.alloc_one::<u64>()?;
             pe.run(grid(1, 32), locked_sum(locks.at(0), counter, tried, rounds))?;
@@ -32,7 +32,7 @@ fn lock_protects_plain_gets_and_puts() {
 
 #[test]
 fn lock_is_granted_in_request_order() {
-    // The PEs ask in this order. The lock's word on its home PE shows the last one that asked.
+    // The PEs request the lock in this order. Its word on the home PE shows the last PE that did.
     let order = [0, 2, 1, 3];
     let setup = Setup::new(4).without_sanitizer("it reads the words of a lock while others ask for it");
     let lists = setup.run(|pe| {

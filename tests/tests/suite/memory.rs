@@ -1,4 +1,4 @@
-//! Symmetric memory: objects of the heap and of its segments, windows, and refused handles.
+//! Symmetric memory: heap objects, segments and windows, and rejected handles.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Puts, gets, and uses atomics and signals, and checks the memory. `dst` is one element longer than the others.
+    /// Puts, gets, and uses atomics and signals, then checks the memory. `dst` has one more element than the others.
     pub(super) fn check(&self, pe: &Pe) -> Result<(), Error> {
         const BLOCKS: u32 = 3;
         let Self { dst, src, back, word, arrived, seen } = *self;
@@ -49,7 +49,7 @@ impl Reached {
         pe.host_sync()
     }
 
-    /// Places all objects in one array of [`ALL`] elements, each in separate cache lines.
+    /// Places all objects in one array of [`ALL`] elements, in separate cache lines.
     pub(super) fn within(all: SymSlice<u64>) -> Self {
         let word = |i: usize| all.at(3 * ROOM + 16 * i);
         Self {
@@ -74,7 +74,7 @@ fn new_object_is_zeroed_on_every_pe() {
             let into = pe.alloc::<u64>(pe.n_pes() as usize * 500)?;
             for _ in 0..3 {
                 let object = pe.alloc::<u64>(500)?;
-                // Without a barrier: the copies of all PEs are zero already.
+                // No barrier is needed: the copies of all PEs are already zero.
                 pe.run(grid(1, 32), gather(into, object))?;
                 assert!(pe.read(into)?.iter().all(|&word| word == 0), "PE {}", pe.my_pe());
                 pe.host_sync()?;
@@ -175,7 +175,7 @@ fn realloc_keeps_the_contents() {
         let me = pe.my_pe();
         let object = pe.alloc::<u64>(1000)?;
         pe.write(object, &pattern(me, 1000))?;
-        // In place; then to another place, since an object follows it; then shorter; then to no elements.
+        // Grow in place; grow by moving, because an object follows; shrink; shrink to nothing.
         let longer = pe.realloc(object, 3000)?;
         assert_eq!(longer.offset(), object.offset());
         let behind = pe.alloc::<u64>(10)?;
@@ -194,7 +194,7 @@ fn realloc_keeps_the_contents() {
         pe.run(grid(1, 32), fill(shorter, 3))?;
         pe.host_sync()?;
         let free = pe.heap_free();
-        // Without room it stays unchanged.
+        // If there is not enough space, the object stays unchanged.
         assert!(matches!(pe.realloc(shorter, 1 << 20).unwrap_err(), Error::HeapFull { .. }));
         assert_eq!((pe.read(shorter)?, pe.heap_free()), (vec![3; 10], free));
         let none = pe.realloc(shorter, 0)?;
@@ -210,7 +210,7 @@ fn realloc_keeps_the_contents() {
 fn freeing_ten_thousand_objects_in_any_order_restores_the_heap() {
     Setup::new(2).with("heap_bytes", "256KiB").run(|pe| {
         let before = pe.heap_free();
-        // The same on all PEs.
+        // The same sequence on all PEs.
         let mut random = 0x9e37_79b9_7f4a_7c15u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -271,7 +271,7 @@ fn object_misuse_errors_name_the_mistake() {
         told(pe.realloc(object.slice(1..100), 5).map(drop), "is only a part of an object");
         told(pe.free(object.slice(1..101)), "is not an object, or has been freed");
         pe.free(object)?;
-        // Another object has its place: the old handle does not match it.
+        // Another object now occupies the memory. The old handle must not match it.
         let other = pe.alloc::<u64>(100)?;
         assert_eq!(other.offset(), object.offset());
         let gone = "is not an object, or has been freed";
@@ -314,7 +314,7 @@ fn error_names_a_pe_that_frees_another_object() {
     assert!(matches!(&error, Error::Mismatch { call, .. } if call == "free"), "{error}");
 }
 
-/// Returns a setting with a heap that has room for the runtime's words and little more.
+/// Returns a setup whose initial heap has space for the runtime's own words and little more.
 fn growing(setup: Setup) -> Setup {
     setup.with("heap_bytes", "32KiB").with("heap_max", "24MiB")
 }
@@ -377,7 +377,7 @@ fn heap_does_not_grow_beyond_its_limit() {
             pe.free(object)?;
         }
         assert_eq!(pe.heap_free(), pe.heap_size());
-        // Free segments are used again.
+        // Freed segments are reused.
         let size = pe.heap_size();
         pe.free(pe.alloc::<u8>(2 << 20)?)?;
         assert_eq!(pe.heap_size(), size);
@@ -406,17 +406,17 @@ fn window_shares_the_users_memory() {
         setup.run(|pe| {
             let me = pe.my_pe();
             let before = pe.heap_free();
-            // At a different offset in its page on each PE, which a NIC must handle.
+            // Use a different page offset on each PE, which a NIC must handle.
             let mut own = vec![0u64; ALL + 16];
             let start = std::ptr::NonNull::from(&mut own[2 * (me as usize % 7)]);
             let address = start.as_ptr() as u64;
-            // SAFETY: inside of `own`, which outlives its use by the job, and is only read afterwards.
+            // SAFETY: the range lies in `own`, which outlives its use by the job and is only read afterwards.
             let range = unsafe { HostRange::new(start, ALL) };
             let window = pe.register_symmetric(range)?;
             let all = window.handle();
             assert_eq!((pe.address(all)?, all.len(), pe.heap_free()), (address, ALL, before), "not copied");
             Reached::within(all).check(pe)?;
-            // With parts in the heap and in a later window.
+            // Mix it with parts in the heap and in a later window.
             let (heap, pages) = (pe.alloc::<u64>(ALL)?, pe.register_symmetric(Pages::<u64>::zeroed(ALL))?);
             let (a, b, c) = (Reached::within(all), Reached::within(heap), Reached::within(pages.handle()));
             let mixed = Reached {
@@ -437,11 +437,11 @@ fn window_shares_the_users_memory() {
                 seen: a.seen,
             };
             mixed.check(pe)?;
-            // The puts of peers are in the user's memory.
+            // The peers' puts went to the user's memory.
             let left = (me + pe.n_pes() - 1) % pe.n_pes();
             let theirs = pe.unregister_symmetric(pages)?;
             assert_eq!(theirs[..LEN], pattern(left, LEN));
-            // A new registration works; the first handle is refused forever.
+            // A new registration works, while the first handle stays invalid forever.
             let _: HostRange<u64> = pe.unregister_symmetric(window)?;
             let window = pe.register_symmetric(own)?;
             Reached::within(window.handle()).check(pe)?;
@@ -473,7 +473,7 @@ fn window_addresses_convert_to_handles_and_back() {
             assert!(pe.element_at(object, pe.address(object)? - 8)?.is_none());
             assert!(pe.element_at(object, 0)?.is_none());
         }
-        // No memory is registered beyond a window, for the host and for kernels.
+        // Nothing is registered past the window, neither for the host nor for kernels.
         assert!(pe.read(all.slice(90..101)).is_err());
         // SAFETY: the memory is never accessed.
         let beyond = unsafe { SymSlice::<u64>::from_raw(all.offset() + 8 * 99, 2) };
@@ -503,13 +503,13 @@ fn error_names_windows_of_different_lengths() {
 #[test]
 fn failed_window_registration_fails_on_all_pes() {
     Setup::new(3).run(|pe| {
-        // Each buffer has pages of its own, as a GPU needs it.
+        // Each buffer has separate pages, as GPUs require.
         let mut own = Pages::<u64>::zeroed(100);
         let start = std::ptr::NonNull::from(&mut own[0]);
         // SAFETY: `own` lives until all windows are gone.
         let range = || unsafe { HostRange::new(start, 100) };
         let window = pe.register_symmetric(range())?;
-        // PE 1 registers the same memory again.
+        // PE 1 registers the same memory twice.
         let error = match pe.my_pe() {
             1 => pe.register_symmetric(range()).map(drop).unwrap_err(),
             _ => pe.register_symmetric(Pages::<u64>::zeroed(100)).map(drop).unwrap_err(),
@@ -524,7 +524,7 @@ fn failed_window_registration_fails_on_all_pes() {
             }
             (me, _) => panic!("PE {me}: {text}"),
         }
-        // Nothing remains registered.
+        // The failed registrations left nothing behind.
         let next = pe.register_symmetric(Pages::<u64>::zeroed(ALL))?;
         Reached::within(next.handle()).check(pe)?;
         let _ = pe.unregister_symmetric(next)?;
@@ -564,7 +564,7 @@ fn window_cannot_be_freed_as_a_heap_object() {
         assert!(error.contains("is a registered buffer: return it with `unregister_symmetric`"), "{error}");
         let empty = pe.register_symmetric(Vec::<u64>::new()).map(drop).unwrap_err().to_string();
         assert!(empty.contains("the buffer has no bytes"), "{empty}");
-        // A window that the program does not unregister ends with the PE.
+        // A window that is never unregistered lives until its PE is dropped.
         drop(window);
         Ok(())
     });
@@ -595,15 +595,15 @@ fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
 fn local_buffers_serve_as_sources_and_destinations() {
     for setup in setups::all() {
         setup.run(|pe| {
-            // The lengths and places differ, since registration of a local buffer is not collective.
+            // Registering a local buffer is not collective, so lengths and addresses may differ between PEs.
             let len = LEN + pe.my_pe() as usize;
-            // A GPU registers whole pages, and two vectors may share one.
+            // A GPU registers whole pages, and two vectors may share a page.
             let spare = pe.register(Pages::<u32>::zeroed(len))?;
             let (mine, back) = (pe.register(vec![0u64; LEN])?, pe.register(Pages::<u64>::zeroed(LEN))?);
             from_own(pe, mine.handle(), back.handle())?;
             let returned = pe.unregister(back)?;
             assert_eq!(returned[..], pattern(100 + (pe.my_pe() + 1) % pe.n_pes(), LEN));
-            // Again, with another handle.
+            // Register it again, with a new handle.
             let back = pe.register(returned)?;
             from_own(pe, mine.handle(), back.handle())?;
             assert_eq!(pe.unregister(spare)?[..], vec![0; len]);
@@ -617,11 +617,11 @@ fn local_buffers_serve_as_sources_and_destinations() {
 fn local_buffer_misuse_errors_name_the_mistake() {
     Setup::new(2).run(|pe| {
         let dst = pe.alloc::<u64>(100)?;
-        // Two buffers of one page can be registered natively only.
+        // Only native PEs can register two buffers in the same page.
         const PAGE: usize = 1024;
         let mut own = vec![0u64; 3 * PAGE];
         let start = std::ptr::NonNull::from(&mut own[PAGE]);
-        // SAFETY: inside of `own`, which lives until all registrations are over.
+        // SAFETY: the range lies in `own`, which outlives all registrations.
         let part = |from: usize, len| unsafe { HostRange::new(start.add(from), len) };
         let mine = pe.register(part(10, 50))?;
         let overlap = "overlap the heap or a registered buffer";
@@ -632,9 +632,9 @@ fn local_buffer_misuse_errors_name_the_mistake() {
         // SAFETY: as above.
         let before = pe.register(unsafe { HostRange::new(start.sub(PAGE), 10) })?;
         let after = pe.register(part(PAGE + 60, 40))?;
-        // A part of the heap cannot be registered.
+        // Memory of the heap cannot be registered.
         let inside = std::ptr::NonNull::new(pe.address(dst)? as *mut u64).unwrap();
-        // SAFETY: refused before any access.
+        // SAFETY: the call is rejected before any access.
         let error = pe.register(unsafe { HostRange::new(inside, 8) }).map(drop).unwrap_err();
         assert!(Setup::on_gpu() || error.to_string().contains(overlap), "{error}");
 
@@ -653,7 +653,7 @@ fn local_buffer_misuse_errors_name_the_mistake() {
             let error = result.unwrap_err();
             assert!(matches!(error, Error::Misuse { .. }) && error.to_string().contains(gone), "{error}");
         }
-        // A new registration at the same place does not revive the old handle.
+        // A new registration at the same address does not revive the old handle.
         let again = pe.register(part(10, 50))?;
         assert!(pe.read(handle).is_err() && pe.read(again.handle()).is_ok());
         assert_eq!(pe.unregister_all()?, 3);

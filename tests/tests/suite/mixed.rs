@@ -1,11 +1,11 @@
-//! Mixed jobs: P2P peers share nodes, and other nodes are reached through the NIC.
+//! Mixed jobs: PEs of a node are P2P peers, and PEs on other nodes are reached through the NIC.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::{Signal, Team};
 use rushmem_test_kernels::update_node;
 use rushmem_tests::{Setup, grid};
 
-/// Returns a job with nodes of `node` PEs. NICs are slow, and not atomic with processors.
+/// Returns a job with `node` PEs per node. Its NICs are slow and not atomic with processors.
 fn mixed(pes: u32, node: u32) -> Setup {
     Setup::new(pes)
         .with("peer_path", "p2p")
@@ -13,7 +13,7 @@ fn mixed(pes: u32, node: u32) -> Setup {
         .with("softnic_fault", "loose_atomic=0.5 skip_qp=0.3 completion_delay=0.3")
 }
 
-/// Lets every PE update words of all PEs of its node. Returns the number of its queues afterwards.
+/// Updates words on all PEs of the node, then returns the number of connected queues.
 fn update(pe: &Pe, rounds: u32) -> Result<u32, rushmem::Error> {
     let (wide, narrow) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u32>()?);
     let (counted, announced) = (pe.alloc_one::<Signal>()?, pe.alloc::<Signal>(pe.n_pes() as usize)?);
@@ -43,7 +43,7 @@ fn barrier_all_connects_only_node_leaders() {
         pe.barrier_all()?;
         Ok(pe.connected_qps())
     };
-    // The leaders of three nodes have a queue to each other.
+    // The leaders of the three nodes have a queue to each other.
     assert_eq!(mixed(6, 2).run(sync), [2, 0, 2, 0, 2, 0]);
     assert_eq!(mixed(3, 2).run(sync), [1, 0, 1]);
     assert_eq!(mixed(4, 4).run(sync), [0; 4]);

@@ -1,4 +1,4 @@
-//! One binary for all suites, since linking takes longer than running.
+//! All suites in one binary, because linking takes longer than running them.
 
 mod arguments;
 mod atomics;

@@ -1,4 +1,4 @@
-//! Kernels that a running job loads.
+//! Loading kernels into a running job.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
 use rushmem_example_kernels::ring;
 use rushmem_tests::{Setup, grid, skip};
 
-/// Returns kernels that the suite's jobs do not start with.
+/// Returns kernels that the jobs of this suite do not start with.
 fn examples() -> Ptx {
     rushmem::ptx!("rushmem_example_kernels")
 }
@@ -18,7 +18,7 @@ fn run(setup: &Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) {
     job.run(app).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Returns whether the program knows the names of kernels. Without PTX it does not, and kernels run natively.
+/// Whether kernels are looked up by name. Without PTX they are not, and native kernels run instead.
 fn named(test: &str) -> bool {
     let known = !examples().image.is_empty();
     if !known {
@@ -27,11 +27,10 @@ fn named(test: &str) -> bool {
     known
 }
 
-/// The objects of the ring kernel.
 struct Ring {
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
-    /// One signal for each round.
+    /// One signal per round.
     arrived: SymSlice<Signal>,
 }
 
@@ -48,7 +47,7 @@ impl Ring {
         ring(self.dst, self.src, arrived)
     }
 
-    /// Checks a round that all PEs have completed, and clears the destination.
+    /// Checks a round that all PEs have completed, then clears the destination.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         pe.host_sync()?;
         let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
@@ -58,7 +57,7 @@ impl Ring {
     }
 }
 
-/// Asserts that every way to launch the kernel refuses it.
+/// Asserts that every way to launch the kernel rejects it.
 fn refused(pe: &Pe, ring: &Ring, why: &str) -> Result<(), Error> {
     let stream = pe.stream()?;
     let shape = grid(1, 32);
@@ -81,7 +80,7 @@ fn kernels_load_and_unload_during_a_job() {
     let named = named("kernels_load_and_unload_during_a_job");
     run(&Setup::new(2), |pe| {
         let ring = Ring::new(pe, 4)?;
-        // Host-initiated operations need no application kernels.
+        // Host-initiated operations need no kernels of the application.
         pe.put(ring.dst, ring.src, (pe.my_pe() + 1) % pe.n_pes())?;
         pe.quiet()?;
         ring.check(pe)?;
@@ -122,7 +121,7 @@ fn launches_and_graphs_outlive_their_module() {
         let graph = stream.capture(|stream| stream.launch(grid(1, 32), ring.call(1)))?;
         pe.host_sync()?;
         if pe.my_pe() == 0 {
-            // The kernel waits for PE 1, which has not started.
+            // The kernel waits for PE 1, which has not launched it yet.
             let waits = pe.launch(grid(1, 32), ring.call(0))?;
             loaded.unload();
             if named {
@@ -170,7 +169,7 @@ fn rejects_loading_two_kernels_of_the_same_name() {
         loaded.unload();
         pe.load(copy)?.unload();
 
-        // The names of the runtime's kernels are reserved too.
+        // The names of the runtime's own kernels are reserved too.
         let image = ".visible .entry rushmem_order(\n)\n{}";
         let taken = clash(Ptx { name: "mine", image, omitted: "", code: &[] });
         assert!(taken.contains("rushmem_runtime_kernels"), "{taken}");
@@ -190,7 +189,7 @@ fn rejected_ptx_is_a_recoverable_error() {
         code: &[],
     };
     run(&Setup::new(1), |pe| {
-        // Natively kernels are functions of the program.
+        // Natively, kernels are functions of the program, so the PTX is not compiled.
         match pe.load(BROKEN) {
             Ok(_) => assert!(!pe.is_gpu()),
             Err(error) => {
@@ -204,7 +203,7 @@ fn rejected_ptx_is_a_recoverable_error() {
     });
 }
 
-/// Shows that loading ends. On a GPU, loading waits for running kernels, and waiting kernels have a deadline.
+/// Loading must terminate. On a GPU it waits for running kernels, whose waits have a deadline.
 #[test]
 fn waiting_kernel_delays_loading_until_its_deadline() {
     const PROMPT_LIMIT: Duration = Duration::from_secs(40);

@@ -1,4 +1,4 @@
-//! P2P peers: pointers to their memory, and one path for all atomics.
+//! P2P peers: pointers to their memory, and a common path for all atomics.
 
 use rushmem::Pe;
 use rushmem_device::{Signal, Team};
@@ -7,15 +7,15 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// The reason why some jobs run without the sanitizer, which needs P2P peers.
+/// Why some jobs run without the sanitizer, which needs P2P peers.
 const BY_NIC: &str = "it looks at paths by NIC";
 
-/// Returns whether two PEs are in the same group of `group` PEs; 0 makes one group of all.
+/// Whether two PEs are in the same group of `group` PEs. If `group` is 0, all PEs form one group.
 fn together(a: u32, b: u32, group: u32) -> bool {
     group == 0 || a / group == b / group
 }
 
-/// Returns whether PEs of a group map each other's heaps. With `auto` they do so on GPUs.
+/// Whether PEs of a group map each other's heaps. With `auto` they do on GPUs only.
 fn mapped(pe: &Pe, path: &str) -> bool {
     path == "p2p" || path == "auto" && pe.is_gpu()
 }
@@ -46,7 +46,7 @@ fn exactly_the_p2p_peers_have_pointers() {
             };
             assert_eq!(pe.read(object)?, pes().map(mark).collect::<Vec<_>>());
 
-            // The host reports the same.
+            // The host must report the same.
             for other in pes() {
                 assert_eq!(pe.ptr(object, other).is_some(), is_p2p(other));
                 assert!(pe.pe_accessible(other));
@@ -94,7 +94,7 @@ fn all_members_of_the_shared_team_have_pointers() {
     }
 }
 
-/// Returns settings of jobs with P2P peers only, with both kinds of peers, and with NIC peers only.
+/// Returns jobs with P2P peers only, with both kinds of peers, and with NIC peers only.
 fn domains() -> impl Iterator<Item = Setup> {
     [(4, 0), (4, 2), (5, 3), (3, 1)].into_iter().map(|(pes, group)| {
         Setup::new(pes).with("peer_path", "p2p").with("p2p_group", group).with("sq_depth", 8)
@@ -143,7 +143,7 @@ fn tickets_are_unique_in_a_mixed_job() {
 
 #[test]
 fn fence_orders_an_atomic_before_a_store() {
-    // With a slow NIC the store could overtake the atomic.
+    // With a slow NIC, the store could overtake the atomic.
     for setup in domains().chain(setups::all().filter(|setup| setup.pes() > 1)) {
         let setup = setup.with("softnic_fault", "skip_qp=0.3,completion_delay=0.3");
         let bad = setup.run(|pe| {
@@ -172,7 +172,7 @@ fn p2p_peers_need_no_queues() {
         let setup = Setup::new(3).with("peer_path", "p2p").with("connect", connect);
         assert_eq!(setup.run(add), [0; 3], "{setup}");
     }
-    // Atomics of a mixed job go through the NIC, also to P2P peers.
+    // In a mixed job, atomics go through the NIC even to P2P peers.
     let setup = Setup::new(3).with("peer_path", "p2p").with("p2p_group", 2);
     assert_eq!(setup.run(add), [3; 3], "{setup}");
 }

@@ -1,4 +1,4 @@
-//! Lines that kernels print.
+//! Output printed by kernels.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,7 +7,7 @@ use rushmem::{Error, KernelLine, Operations, Pe};
 use rushmem_test_kernels::{print_and_wait, print_numbers, print_values};
 use rushmem_tests::{Setup, grid};
 
-/// Runs a job of two PEs; returns the lines of its kernels.
+/// Runs a job of two PEs and returns the lines that its kernels print.
 fn printed(setup: Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<KernelLine> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let receiver = Arc::clone(&lines);
@@ -58,7 +58,7 @@ fn lines_arrive_while_the_kernel_runs() {
 
 #[test]
 fn full_print_ring_drops_lines_without_blocking_kernels() {
-    // 16 slots. The last lines are lost, unless the host reads in time.
+    // The ring has 16 slots, so the last lines are lost unless the host reads in time.
     let lines = printed(Setup::new(1).with("print_buffer", "1"), |pe| pe.run(grid(4, 32), print_numbers(8)));
     assert!((16..=4 * 32 * 8).contains(&lines.len()), "{} lines", lines.len());
 }

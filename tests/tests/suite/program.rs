@@ -1,8 +1,8 @@
-//! Random programs, compared with a model that carries out each thread's operations one after another.
+//! Random programs, compared with a model that performs each thread's operations in order.
 //!
-//! Every thread has its own memory on every PE, so that its results do not depend on the others. All threads add to
+//! Every thread has separate memory on every PE, so its results do not depend on other threads. All threads add to
 //! shared words. If two unordered operations of a thread touch the same memory, the program gets a `quiet` between
-//! them. It gets a `fence` where that suffices.
+//! them, or a `fence` where that suffices.
 
 use std::ops::Range;
 
@@ -17,23 +17,23 @@ use super::setups;
 
 const BLOCKS: u32 = 2;
 const THREADS: u32 = 7;
-/// Threads of a PE.
+/// Number of threads per PE.
 const LANES: usize = (BLOCKS * THREADS) as usize;
-/// Bytes, and words, of one thread on each PE.
+/// Memory of one thread on each PE, in bytes and in words.
 const BYTES: u64 = 40;
 const WORDS: u64 = 3;
-/// Words that all threads share, after the words of the threads.
+/// Number of words that all threads share, after the words of the threads.
 const SHARED: u64 = 2;
-/// Maximum number of operations of one thread; each may need one more before it.
+/// Maximum number of operations per thread. Each may need one more before it, for ordering.
 const OPS: usize = 12;
 const SLOTS: usize = 2 * OPS;
 
-/// An operation, before it has a thread.
+/// An operation before it is assigned to a thread.
 #[derive(Clone, Copy, Debug)]
 struct Op {
     code: Operation,
     pe: u32,
-    /// Offsets within the thread's bytes: destination and source; and the length.
+    /// Destination and source offsets within the thread's bytes, and the length.
     to: u64,
     from: u64,
     len: u64,
@@ -55,21 +55,21 @@ fn op(pes: u32) -> impl Strategy<Value = Op> {
     (code, 0..pes, place, 0..WORDS + SHARED, value, any::<bool>()).prop_map(
         |(code, pe, (to, from, len), word, value, fence)| {
             let len = len.min(BYTES - to).min(BYTES - from);
-            // Shared words support only additions: other results would depend on the order of the threads.
+            // Shared words allow additions only: other results would depend on the order of the threads.
             let word = if code == Add { word } else { word.min(WORDS - 1) };
             Op { code, pe, to, from, len, word, value, fence }
         },
     )
 }
 
-/// A part of some PE's memory that an operation reads or writes.
+/// A range of some PE's memory that an operation reads or writes.
 #[derive(Clone, Debug)]
 struct Access {
     pe: u32,
     words: bool,
     range: Range<u64>,
     writes: bool,
-    /// Access by the NIC or by stores at the peer, which fences order; not the local end of a transfer.
+    /// Whether fences order the access: those by the NIC or by stores at the peer, but not the local end of a transfer.
     ordered: bool,
 }
 
@@ -84,14 +84,14 @@ impl Access {
 }
 
 impl Op {
-    /// Returns the operation with disjoint source and destination, if both are on this PE.
+    /// If both ends are on this PE, makes source and destination disjoint.
     fn apart(self, me: u32) -> Self {
         let len = if self.pe == me { self.len.min(self.to.abs_diff(self.from)) } else { self.len };
-        // A compare-and-swap uses `len` as the expected value.
+        // A compare-and-swap uses `len` as the expected value, so leave it alone.
         if self.code == Operation::CompareSwap { self } else { Self { len, ..self } }
     }
 
-    /// Returns the accesses to the thread's own memory on each PE, with their order.
+    /// Returns the accesses to the thread's memory on each PE, and whether fences order them.
     fn accesses(&self, me: u32) -> Vec<Access> {
         use Operation::*;
         let bytes = |pe, at: u64, writes, ordered| Access {
@@ -113,7 +113,7 @@ impl Op {
                 vec![bytes(self.pe, self.to, true, true), bytes(me, self.from, false, false)]
             }
             Get | GetNbi => vec![bytes(self.pe, self.from, false, false), bytes(me, self.to, true, false)],
-            // The sum of a shared word is independent of the order.
+            // The sum in a shared word does not depend on the order.
             Add if self.word >= WORDS => vec![],
             P | Add | FetchAdd | Swap | CompareSwap | FetchOr | Xor => vec![word(true)],
             G => vec![word(false)],
@@ -121,18 +121,18 @@ impl Op {
         }
     }
 
-    /// Returns whether the operation is complete once it has returned.
+    /// Whether the operation has completed when it returns.
     fn is_complete(&self) -> bool {
         use Operation::*;
         matches!(self.code, Get | G | FetchAdd | Swap | CompareSwap | FetchOr)
     }
 }
 
-/// Inserts the required `quiet` and `fence` calls between the operations.
+/// Inserts the `quiet` and `fence` calls that the operations require.
 fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
     let mut out: Vec<Op> = Vec::new();
     let mut pending: Vec<Access> = Vec::new();
-    // The first `fenced` accesses of `pending` have been fenced.
+    // Number of accesses at the start of `pending` that a fence has already ordered.
     let mut fenced = 0;
     for op in ops {
         let op = &op.apart(me);
@@ -167,7 +167,6 @@ fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
     out
 }
 
-/// The memory of one PE.
 #[derive(Clone, Debug, PartialEq)]
 struct Memory {
     bytes: Vec<u8>,
@@ -188,7 +187,7 @@ impl Memory {
     }
 }
 
-/// Returns the index of thread `lane` of PE `me` among all threads.
+/// Returns the global index of thread `lane` of PE `me`.
 fn thread(me: u32, lane: usize) -> u64 {
     u64::from(me) * LANES as u64 + lane as u64
 }
@@ -260,7 +259,7 @@ fn encode(op: &Op, thread: u64, lane: usize, slot: usize, pes: u32) -> [u64; OP_
     [op.code as u64, op.pe.into(), a, b, op.len, op.value]
 }
 
-/// Runs the programs of this PE's threads, and returns its memory.
+/// Runs the programs of this PE's threads and returns its memory.
 fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
     let (me, pes) = (pe.my_pe(), pe.n_pes());
     let before = Memory::new(me, pes);
@@ -290,7 +289,7 @@ fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
     })
 }
 
-/// Runs `cases` programs, or the number in `PROPTEST_CASES`.
+/// Runs `cases` programs, or as many as `PROPTEST_CASES` says.
 fn agrees(setup: &Setup, cases: u32) {
     let pes = setup.pes();
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());

@@ -14,7 +14,7 @@ fn pattern(pe: u32, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(31).wrapping_add(pe.wrapping_mul(101)) as u8 | 1).collect()
 }
 
-/// An array of `len` bytes, moved in pieces.
+/// An array of `len` bytes that is transferred in pieces.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     call: Transfer,
@@ -23,7 +23,7 @@ struct Moved {
     grid: LaunchConfig,
     len: usize,
     piece: usize,
-    /// Offset of source and landing places from their alignment, in bytes.
+    /// Misalignment of the source and of the destinations, in bytes.
     off: (usize, usize),
 }
 
@@ -38,13 +38,13 @@ impl Moved {
         Self { call, group_kind, sharing: QueueSharing::Gpu, grid, len, piece, off: (0, 0) }
     }
 
-    /// Returns the pieces that PE `pe` gets from PE `from`.
+    /// Returns the pieces that PE `pe` receives from PE `from`.
     fn pieces(&self, n_pes: u32, from: u32, pe: u32) -> impl Iterator<Item = usize> {
         let count = self.len.div_ceil(self.piece);
         (0..count).filter(move |&k| (k + from as usize) % n_pes as usize == pe as usize)
     }
 
-    /// Returns the expected landing places of PE `me`.
+    /// Returns the expected destinations of PE `me`.
     fn expected(&self, n_pes: u32, me: u32) -> Vec<u8> {
         let mut all = vec![0; n_pes as usize * self.len];
         for pe in 0..n_pes {
@@ -62,7 +62,7 @@ impl Moved {
         all
     }
 
-    /// Moves the array, and compares the result.
+    /// Transfers the array and checks the result.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         let (me, n) = (pe.my_pe(), pe.n_pes());
         let whole_source = pe.alloc::<u8>(self.off.0 + self.len)?;
@@ -198,7 +198,7 @@ fn empty_transfers_still_signal() {
             assert_eq!(pe.read(data)?, [0; 8]);
             pe.read_one(arrived)
         });
-        // 32 single threads, and one block.
+        // 32 single threads and one block.
         assert_eq!(seen, vec![1032; seen.len()], "{setup}");
     }
 }
@@ -213,7 +213,7 @@ fn wqe_index_wraps_at_16_bits() {
             let (dst, src) = (pe.alloc::<u32>(TIMES * n)?, pe.alloc::<u32>(n)?);
             pe.write(src, &(0..n as u32).map(|i| i * 3 + pe.my_pe()).collect::<Vec<_>>())?;
             pe.host_sync()?;
-            // More than 70 000 WQEs on the one QP to the peer.
+            // More than 70 000 WQEs on the single QP to the peer.
             pe.run(grid(2, 128), small_puts(dst, src, TIMES as u32, 1))?;
             pe.host_sync()?;
             pe.read(dst)
@@ -225,7 +225,7 @@ fn wqe_index_wraps_at_16_bits() {
     }
 }
 
-/// Uses pieces for few threads and for many, with any end, over P2P and over the NIC.
+/// The pieces suit few threads and many, with any remainder, over P2P and over the NIC.
 #[test]
 fn groups_without_barrier_transfer_correctly() {
     for setup in setups::all() {
@@ -351,7 +351,7 @@ impl Scalars {
     }
 }
 
-/// Compares the first half with the put of the previous PE, and the second half with this PE's own value.
+/// Compares the first half with the previous PE's put, and the second half with this PE's own value.
 fn same<T: Scalar + PartialEq + std::fmt::Debug>(
     pe: &Pe,
     all: SymSlice<T>,

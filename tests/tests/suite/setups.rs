@@ -1,7 +1,7 @@
-//! The settings of the suite: each value of each setting is combined with most of the others.
+//! The settings that the suite runs with. Each value of a setting is combined with most values of the others.
 //!
-//! Tests run with representative settings and fewer repetitions, unless `SUITE_VARIATIONS=all`. Every third job has weak
-//! QPs: NIC and PCIe may reorder the data of puts.
+//! Unless `SUITE_VARIATIONS=all`, tests run with representative settings and fewer repetitions. Every third job has
+//! weakly ordered QPs: the NIC and PCIe may reorder the data of puts.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -10,14 +10,13 @@ use std::sync::OnceLock;
 use rushmem::config::{Config, PeerPath, Switch};
 use rushmem_tests::Setup;
 
-/// How the PEs of a job reach each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peers {
     /// As the runtime chooses.
     Auto,
     Nic,
     P2p,
-    /// PEs 0 and 1, 2 and 3, ... are P2P peers. Others use the NIC.
+    /// PEs 0 and 1, 2 and 3, and so on are P2P peers. Other pairs use the NIC.
     Mixed,
     /// Two DC initiators serve all peers.
     Dc,
@@ -57,11 +56,11 @@ const VARIATIONS: &[Variation] = {
     ]
 };
 
-/// Indices of variations that together have most values of each setting.
+/// Indices of variations that together contain most values of each setting.
 const REPRESENTATIVE: &[usize] = &[1, 2, 11, 12, 15];
 
-/// Returns the suite's settings. Under the sanitizer, all PEs are P2P peers. It then leaves out those that differ in the use
-/// of NICs only.
+/// Returns the suite's settings. Under the sanitizer all PEs are P2P peers, so settings that differ only in their use
+/// of NICs are left out.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
     let mut seen = HashSet::new();
     chosen().filter(move |setup| {
@@ -70,19 +69,18 @@ pub(crate) fn all() -> impl Iterator<Item = Setup> {
     })
 }
 
-/// Returns whether kernels can post to DC initiators: natively, or if they are built so.
+/// Whether kernels can post to DC initiators: native ones always, PTX if it was built for DC.
 pub(crate) fn has_dc() -> bool {
     static NATIVE: OnceLock<bool> = OnceLock::new();
     let is_native = || Setup::new(1).run(|pe| Ok(pe.gpu().is_none()))[0];
     option_env!("RUSHMEM_PTX_DC") == Some("1") || *NATIVE.get_or_init(is_native)
 }
 
-/// Whether the tests run in all variations.
 fn all_are_wanted() -> bool {
     std::env::var_os("SUITE_VARIATIONS").is_some_and(|value| value == "all")
 }
 
-/// Returns the number of repetitions or cases: `n` where all variations are wanted, and otherwise a fifth of it.
+/// Returns the number of repetitions or cases: `n` with all variations, otherwise a fifth of it.
 pub(crate) fn repetitions(n: u32) -> u32 {
     if all_are_wanted() { n } else { n.div_ceil(5) }
 }
@@ -94,7 +92,6 @@ fn chosen() -> impl Iterator<Item = Setup> {
     (0..VARIATIONS.len()).filter(is_chosen).filter(can_run).map(setup)
 }
 
-/// Creates the job of the variation with this index.
 fn setup(i: usize) -> Setup {
     let Variation { pes, sq_depth, cq, qps_per_peer, peers, nics_per_pe, connect } = VARIATIONS[i];
     let (ordering, relaxed) = if i.is_multiple_of(3) { ("out_of_order", "on") } else { ("auto", "auto") };
@@ -119,19 +116,19 @@ fn setup(i: usize) -> Setup {
         .with("doorbell_record", record)
 }
 
-/// Returns settings of jobs with an even number of PEs.
+/// Returns the settings with an even number of PEs.
 pub(crate) fn even() -> impl Iterator<Item = Setup> {
     all().filter(|setup| setup.pes() % 2 == 0)
 }
 
-/// Returns the settings in which peers reach windows in host memory. On several GPUs they need the NIC for that.
+/// Returns the settings in which peers can reach windows in host memory. PEs on several GPUs need the NIC for that.
 pub(crate) fn with_host_windows() -> impl Iterator<Item = Setup> {
     let gpus = Setup::new(2).run(|pe| Ok(pe.gpu()));
     let several = gpus[0] != gpus[1];
     all().filter(move |setup| !(several && setup.config().peer_path == PeerPath::P2p))
 }
 
-/// Runs this program again, with all settings.
+/// Runs this program again with all settings.
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn all_tests_pass_with_all_settings() {

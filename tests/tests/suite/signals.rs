@@ -29,12 +29,12 @@ fn gpu_scope_fences_hand_a_source_between_blocks() {
             told.into_iter().sum::<u64>()
         };
         assert_eq!(stale(1), 0, "{setup}");
-        // Without fences, a GPU returns some old values.
+        // Without fences, a GPU returns some stale values.
         println!("{setup}: {} stale values without fences", stale(0));
     }
 }
 
-/// Messages of [`signal_arrives_after_its_data`].
+/// Parameters of [`signal_arrives_after_its_data`].
 struct Messages {
     set: u32,
     nbi: u32,

@@ -1,4 +1,4 @@
-//! Operations on streams: in order, concurrent, recorded and launched again.
+//! Operations on streams: in order, concurrent, and captured into graphs.
 
 use std::thread;
 use std::time::Duration;
@@ -37,8 +37,8 @@ fn stream_put_reads_its_source_in_stream_order() {
     }
 }
 
-/// Makes and destroys streams while other PEs wait. A driver could make these calls wait for kernels that wait for this
-/// PE.
+/// Creates and destroys streams while other PEs wait. A driver could make these calls wait for running kernels, which
+/// in turn wait for this PE.
 #[test]
 fn streams_are_created_and_destroyed_while_other_pes_wait() {
     const MANY: usize = 20;
@@ -56,10 +56,10 @@ fn streams_are_created_and_destroyed_while_other_pes_wait() {
     });
 }
 
-/// Launches on all PEs at the same moment.
+/// Launches on all PEs at the same time.
 ///
-/// A driver may put streams of different threads into one hardware queue. One PE's kernel would then wait for another
-/// PE's kernel to end, which waits for the first.
+/// A driver may map streams of different threads to the same hardware queue. Then one PE's kernel would wait for
+/// another PE's kernel to complete, while that one waits for the first.
 #[test]
 fn simultaneous_launches_start_on_all_pes() {
     const STREAMS: usize = 20;
@@ -77,8 +77,8 @@ fn simultaneous_launches_start_on_all_pes() {
     });
 }
 
-/// Fills a stream. A GPU's stream has room for some 1000 pending operations: a PE that queues more waits, but must not
-/// block other PEs.
+/// Fills a stream. A GPU's stream holds about 1000 pending operations; a PE that queues more blocks, but must not block
+/// other PEs.
 #[test]
 fn full_stream_does_not_block_other_pes() {
     Setup::new(2).run(|pe| {
@@ -90,7 +90,7 @@ fn full_stream_does_not_block_other_pes() {
                 stream.fence()?;
             }
         } else {
-            // After this time the stream of PE 0 is full.
+            // By then the stream of PE 0 is full.
             thread::sleep(Duration::from_millis(300));
             stream.p(word, 1, 0)?;
             stream.quiet()?;
@@ -100,8 +100,8 @@ fn full_stream_does_not_block_other_pes() {
     });
 }
 
-/// Launches a kernel that needs much local memory beside one that waits. A driver that first enlarged the local memory
-/// would wait for the waiting kernel.
+/// Launches a kernel that needs much local memory while another kernel waits. If the driver had to enlarge the local
+/// memory first, it would wait for the waiting kernel.
 #[test]
 fn kernel_with_large_local_memory_starts_beside_a_waiting_kernel() {
     Setup::new(1).run(|pe| {
@@ -114,8 +114,8 @@ fn kernel_with_large_local_memory_starts_beside_a_waiting_kernel() {
     });
 }
 
-/// Launches kernels beside one that waits on every multiprocessor. A busy multiprocessor starts no kernel that needs
-/// much shared memory, so the runtime's kernels need little.
+/// Launches kernels while another one waits on every multiprocessor. A busy multiprocessor cannot start a kernel that
+/// needs much shared memory, so the runtime's kernels need little.
 #[test]
 fn kernels_start_beside_a_kernel_that_waits_on_every_multiprocessor() {
     Setup::new(1).run(|pe| {
@@ -171,10 +171,10 @@ fn stream_wait_blocks_only_its_own_stream() {
             held.launch(grid(2, 32), expect(data, 9, bad))?;
             free.launch(grid(1, 32), fill_with(src, 9))?;
             free.wait()?;
-            // All `held` streams wait, and all `free` streams are complete.
+            // All `held` streams are waiting, and all `free` streams are idle.
             pe.host_sync()?;
             free.put_signal(data, src, signal.set(4), pe.my_pe() ^ 1)?;
-            // A later operation may overwrite the source.
+            // A later operation on the stream may overwrite the source.
             free.launch(grid(1, 32), fill_with(src, 0))?;
             free.wait()?;
             held.quiet()?;
@@ -186,7 +186,7 @@ fn stream_wait_blocks_only_its_own_stream() {
     }
 }
 
-/// Queues every operation towards the next PE, and checks the results.
+/// Queues every operation with the next PE as the target, and checks the results.
 fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     let (words, old) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(8)?);
     let (signals, data) = (pe.alloc::<Signal>(4)?, pe.alloc::<u64>(2)?);
@@ -255,7 +255,7 @@ fn every_operation_works_on_a_host_context() {
     }
 }
 
-/// Shows that operations of a context use only the context's queues, recorded or not.
+/// Operations of a context use only that context's queues, whether captured or not.
 #[test]
 fn host_context_has_separate_queues() {
     let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("context_qps", 1);
@@ -270,7 +270,7 @@ fn host_context_has_separate_queues() {
         own.wait()?;
         pe.host_sync()?;
         let [first] = executed()?[..] else { panic!("{:?}", pe.qps()) };
-        // The faster PE connects its default queues next.
+        // The faster PE would otherwise already connect its default queues.
         pe.host_sync()?;
 
         plain.put_nbi(dst, src, next(pe))?;
@@ -333,7 +333,7 @@ fn stream_waits_for_an_event_of_another_stream() {
     assert_eq!(bad, [0, 0]);
 }
 
-/// Uses two streams of each PE, each with its own ring of signals. The PEs queue them in different order.
+/// Each PE has two streams, each with a separate ring of signals. The PEs queue them in different orders.
 #[test]
 fn two_streams_work_independently() {
     for setup in setups::all() {
@@ -441,7 +441,7 @@ fn failing_graph_stops_and_names_its_operation() {
             stream.signal_wait_until(signal, Cmp::Ge, 1)?;
             stream.launch(grid(1, 1), fill_with(data, 6))
         })?;
-        // Only the first launch runs. If the others ran, each would wait for its deadline.
+        // Only the first launch runs. If the others did, each would wait until its deadline.
         for _ in 0..100 {
             graph.launch(&stream)?;
         }

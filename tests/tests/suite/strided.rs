@@ -6,10 +6,10 @@ use rushmem_tests::grid;
 
 use super::setups;
 
-/// The value of elements that no transfer has written.
+/// Value of elements that no transfer has written.
 const GUARD: u16 = 0x5a5a;
 
-/// A strided transfer: strides and block in elements, and how many blocks.
+/// A strided transfer: strides and block length in elements, and the number of blocks.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
     dst_stride: usize,
@@ -25,7 +25,7 @@ impl Blocks {
 
     fn check(&self, pe: &Pe, call: StridedCall, group_kind: GroupKind) -> Result<(), Error> {
         let (me, n_pes) = (pe.my_pe(), pe.n_pes());
-        // Guards before, between and after the blocks.
+        // Guard elements before, between and after the blocks.
         let off = 3;
         let (dst_len, src_len) = (self.extent(self.dst_stride), self.extent(self.src_stride));
         let (dst, src) = (pe.alloc::<u16>(dst_len + 2 * off)?, pe.alloc::<u16>(src_len + 2 * off)?);
@@ -85,7 +85,8 @@ fn strided_blocks_arrive_in_place_and_gaps_stay_unchanged() {
             for what in cases {
                 for call in [StridedCall::Put, StridedCall::PutNbi, StridedCall::Get, StridedCall::GetNbi] {
                     for group_kind in [GroupKind::Thread, GroupKind::Warp, GroupKind::Block] {
-                        // All groups with all calls of a few PEs, and each group with some calls of the others.
+                        // Combine all groups with all calls for a few shapes only, and half of the combinations for the
+                        // others.
                         if what.n < 12 || (call as usize + group_kind as usize).is_multiple_of(2) {
                             what.check(pe, call, group_kind)?;
                         }

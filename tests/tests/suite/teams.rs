@@ -10,7 +10,7 @@ use rushmem_tests::{Setup, grid, without_line};
 
 const PLAIN: TeamConfig = TeamConfig::new();
 
-/// Returns a kernel's view of `from`, and of its members' numbers in `to`. Asserts that the host's view is the same.
+/// Returns a kernel's view of `from`, with its members' numbers in `to`. Asserts that the host's view is the same.
 fn numbers(pe: &Pe, from: Team, to: Team) -> Result<Vec<i32>, Error> {
     let out = pe.alloc::<i32>(3 + pe.n_pes() as usize)?;
     pe.run(grid(1, 32), team_numbers(from, to, out))?;
@@ -84,7 +84,7 @@ fn strided_teams_with_positive_zero_and_negative_strides() {
             let seen = Setup::new(pes).run(|pe| {
                 let team = pe.team_split_strided(Team::WORLD, start as u32, stride, size as u32, PLAIN)?;
                 let seen = numbers(pe, team, Team::WORLD)?;
-                // From this team, make another one: some of its members, in descending order.
+                // Split this team again: some of its members, in descending order.
                 let half = match team {
                     Team::INVALID => Team::INVALID,
                     team => {
@@ -160,7 +160,7 @@ fn two_dimensional_splits_of_ragged_teams() {
 fn team_from_a_list_is_created_by_its_members_only() {
     let seen = Setup::new(7).run(|pe| {
         let mut seen = Vec::new();
-        // Twice: the second call makes another team.
+        // Twice, because the second call must create another team.
         for _ in 0..2 {
             if [5, 1, 6].contains(&pe.my_pe()) {
                 let team = pe.team_from_pes(&[5, 1, 6], PLAIN)?;
@@ -178,7 +178,7 @@ fn team_from_a_list_is_created_by_its_members_only() {
     }
 }
 
-/// Returns the host's view of a team. A kernel would need symmetric memory, which all PEs must allocate together.
+/// Returns the host's view of a team. A kernel would need symmetric memory, which only all PEs together can allocate.
 fn numbers_of(pe: &Pe, team: Team) -> Result<Vec<u32>, Error> {
     let mut numbers = vec![pe.team_my_pe(team).unwrap(), pe.team_n_pes(team).unwrap()];
     numbers.extend(pe.team_pes(team).unwrap());
@@ -205,7 +205,7 @@ fn invalid_lists_are_rejected() {
 fn error_names_the_missing_member() {
     let told = Setup::new(3).with("bootstrap_timeout", "2s").run(|pe| {
         if pe.my_pe() == 1 {
-            // Longer than the deadline of the others' call, and shorter than the deadline of their next one.
+            // Longer than the deadline of the others' call, and shorter than that of their next one.
             std::thread::sleep(Duration::from_secs(3));
             return Ok(String::new());
         }
@@ -223,7 +223,7 @@ fn error_names_a_pe_with_other_arguments() {
         let error = pe.team_split_strided(Team::WORLD, 0, 1, size, PLAIN).unwrap_err();
         told.lock().unwrap()[pe.my_pe() as usize] = error.to_string();
         pe.host_sync()?;
-        // The next call has the same arguments on all PEs, and succeeds.
+        // The next call has the same arguments on all PEs and succeeds.
         numbers(pe, pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?, Team::WORLD)
     });
     assert!(result.is_ok(), "{result:?}");
@@ -273,7 +273,7 @@ fn team_beyond_the_limit_is_rejected_on_all_members() {
         let few = pe.team_split_strided(Team::WORLD, 0, 1, 1, PLAIN)?;
         let all = pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN)?;
         let (line, error) = (line!(), pe.team_split_strided(Team::WORLD, 0, 1, 3, PLAIN).unwrap_err());
-        // A team without PE 0 still fits. A team with PE 0 fits when there is room.
+        // A team without PE 0 still fits. A team with PE 0 fits once there is space.
         let rest = pe.team_split_strided(Team::WORLD, 1, 1, 2, PLAIN)?;
         assert_eq!(rest.is_valid(), pe.my_pe() != 0);
         for team in [few, rest] {

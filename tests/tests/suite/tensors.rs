@@ -1,4 +1,4 @@
-//! Tensors of other libraries: windows over memory that the runtime has not allocated.
+//! Tensors of other libraries: windows over memory that the runtime did not allocate.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -17,9 +17,9 @@ use rushmem_tests::{Setup, grid};
 use super::memory::{ALL, LEN, Reached, pattern};
 use super::setups;
 
-/// A tensor of a library that counts the tensors it gets back.
+/// A tensor exported by a library that counts how many are returned to it.
 struct Exported {
-    /// Aligned as windows are, with a page of its own on each side: GPUs map host memory by pages.
+    /// Aligned like a window, and on pages that hold nothing else: GPUs map host memory by pages.
     data: Vec<Page>,
     shape: [i64; 2],
     returned: *const AtomicU32,
@@ -30,13 +30,13 @@ struct Exported {
 struct Page(#[expect(dead_code, reason = "the elements of the tensor")] [u64; 512]);
 
 unsafe extern "C" fn give_back(tensor: *mut ManagedTensor) {
-    // SAFETY: both were leaked by `export`, and the runtime calls this once.
+    // SAFETY: `export` leaked both boxes, and the runtime calls the deleter once.
     let exported = unsafe { Box::from_raw(Box::from_raw(tensor).manager_ctx.cast::<Exported>()) };
     // SAFETY: the counter outlives the job.
     unsafe { &*exported.returned }.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Exports a tensor of two rows of `ALL / 2` zeroes.
+/// Exports a tensor of two rows with `ALL / 2` zeros each.
 fn export(returned: &AtomicU32) -> NonNull<ManagedTensor> {
     let data = vec![Page([0; 512]); ALL.div_ceil(512)];
     let mut exported = Box::new(Exported { data, shape: [2, ALL as i64 / 2], returned });
@@ -58,15 +58,15 @@ fn dlpack_tensor_is_registered_as_a_window() {
     for setup in setups::with_host_windows() {
         let returned = AtomicU32::new(0);
         setup.run(|pe| {
-            // SAFETY: a tensor of this test.
+            // SAFETY: `export` returns a valid tensor.
             let tensor = unsafe { DlpackTensor::<u64>::from_raw(export(&returned)) }?;
             assert_eq!(tensor.shape(), [2, ALL / 2]);
             let window = pe.register_symmetric(tensor)?;
             Reached::within(window.handle()).check(pe)?;
             let mut tensor = pe.unregister_symmetric(window)?;
-            // The puts of the previous PE are in the library's own memory.
+            // The puts of the previous PE went to the library's own memory.
             let MemoryLocation::Host(start) = tensor.location() else { panic!("a tensor of the CPU") };
-            // SAFETY: the elements of the tensor, which nothing else uses now.
+            // SAFETY: the elements belong to the tensor, and nothing else uses them now.
             let row = unsafe { std::slice::from_raw_parts(start.as_ptr().cast::<u64>(), LEN) };
             assert_eq!(row, pattern((pe.my_pe() + pe.n_pes() - 1) % pe.n_pes(), LEN));
             Ok(())
@@ -78,7 +78,7 @@ fn dlpack_tensor_is_registered_as_a_window() {
 #[test]
 fn rejected_dlpack_tensor_is_returned_to_its_library() {
     let returned = AtomicU32::new(0);
-    // SAFETY: a tensor of this test.
+    // SAFETY: `export` returns a valid tensor.
     let refused = unsafe { DlpackTensor::<f64>::from_raw(export(&returned)) };
     let expected = DlpackError::ElementType { found: u64::DATA_TYPE, expected: f64::DATA_TYPE };
     assert_eq!(refused.err(), Some(expected));
@@ -91,7 +91,7 @@ fn registered_dlpack_tensor_is_returned_when_its_pe_is_dropped() {
     let setup = Setup::new(2);
     setup.run(|pe| {
         if pe.my_pe() == 0 {
-            // SAFETY: a tensor of this test.
+            // SAFETY: `export` returns a valid tensor.
             let tensor = unsafe { DlpackTensor::<u64>::from_raw(export(&returned)) }?;
             assert!(pe.register(tensor).is_ok());
             // SAFETY: as above.
@@ -104,7 +104,7 @@ fn registered_dlpack_tensor_is_returned_when_its_pe_is_dropped() {
     assert_eq!(returned.into_inner(), 2);
 }
 
-/// Returns whether kernels run on a GPU. Otherwise reports that a test cannot run.
+/// Whether kernels run on a GPU. If not, reports that the test cannot run.
 fn has_gpu(test: &str) -> bool {
     let found = Setup::on_gpu();
     if !found {
@@ -113,7 +113,7 @@ fn has_gpu(test: &str) -> bool {
     found
 }
 
-/// Creates a stream of cudarc on the GPU of each PE, before any kernel runs. Collective.
+/// Creates a cudarc stream on the GPU of each PE, before any kernel runs. Collective.
 fn cudarc_stream(pe: &Pe) -> Result<Arc<CudaStream>, Error> {
     let context = CudaContext::new(pe.gpu().expect("kernels run on a GPU") as usize);
     let stream = context.and_then(|context| context.new_stream()).expect("a stream of cudarc");
@@ -121,7 +121,7 @@ fn cudarc_stream(pe: &Pe) -> Result<Arc<CudaStream>, Error> {
     Ok(stream)
 }
 
-/// Returns whether all PEs run on one GPU. Collective.
+/// Whether all PEs run on the same GPU. Collective.
 fn on_one_gpu(pe: &Pe) -> Result<bool, Error> {
     let all = pe.allgather(&pe.gpu().unwrap_or(0).to_le_bytes())?;
     Ok(all.iter().all(|gpu| *gpu == all[0]))
@@ -172,7 +172,7 @@ fn kernels_run_in_order_on_the_applications_stream() {
         let window = pe.register_symmetric(GpuBuffer::from_slice(numbers)?)?;
         let next = (pe.my_pe() + 1) % pe.n_pes();
         let dst = pe.alloc::<u64>(1000)?;
-        // SAFETY: `stream` lives longer than the streams of the PE, which are waited for.
+        // SAFETY: `stream` outlives the PE's streams, which are waited for.
         let ours = [pe.stream_from(&stream)?, unsafe { pe.stream_from_raw(stream.cu_stream().cast()) }?];
         for (value, ours) in (8..).zip(&ours) {
             ours.put(dst, window.handle(), next)?;
@@ -188,7 +188,7 @@ fn kernels_run_in_order_on_the_applications_stream() {
         other.wait()?;
         let numbers = pe.unregister_symmetric(window)?.into_owner();
         assert_eq!(stream.clone_dtoh(&numbers).expect("a copy"), [9; 1000]);
-        // SAFETY: the default stream.
+        // SAFETY: null is the default stream.
         unsafe { pe.stream_from_raw(std::ptr::null_mut()) }?.wait()
     });
 }
@@ -207,7 +207,7 @@ fn application_graph_captures_kernels() {
         stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).expect("a capture");
         ours.launch(grid(1, 32), next_round(round, data))?;
         ours.put(window.handle(), data, next)?;
-        // A second stream, which is dropped during the capture.
+        // A second stream, dropped during the capture.
         pe.stream_from(&stream)?.quiet()?;
         let error = ours.wait().unwrap_err().to_string();
         assert!(error.contains("call it after the capture"), "{error}");
@@ -221,11 +221,11 @@ fn application_graph_captures_kernels() {
         pe.host_sync()?;
         assert_eq!(pe.read(window.handle())?, [3; 100]);
 
-        // The graph may run again, so the window stays.
+        // The graph may run again, so the window cannot be unregistered.
         let kept = pe.unregister_symmetric(window).unwrap_err();
         drop(graph);
         pe.host_sync()?;
-        // SAFETY: the graph is gone, and its launches have ended.
+        // SAFETY: the graph has been destroyed, and its launches have completed.
         unsafe { pe.release_captured() };
         assert_eq!(pe.unregister_symmetric(*kept.registration)?[..], [3; 100]);
         Ok(())

@@ -1,4 +1,4 @@
-//! Waits for sets of words, tests of sets, and waits with their own deadline.
+//! Waits for sets of words, tests of sets, and waits with an explicit timeout.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ struct Set {
 }
 
 impl Set {
-    /// Returns the indices of the tested words, and of the words that satisfy the condition.
+    /// Returns the indices of the tested words, and of those that satisfy the condition.
     fn model(&self) -> (Vec<usize>, Vec<usize>) {
         let holds = |i: usize| {
             let (found, wanted) = (self.words[i], if self.vector { self.values[i] } else { self.value });
@@ -138,7 +138,7 @@ fn every_word_of_a_set_is_returned_once() {
                 let n = 3 * pe.n_pes() as usize;
                 let (words, payload) = (pe.alloc::<u64>(n)?, pe.alloc::<u64>(n)?);
                 let (values, status) = (pe.alloc::<u64>(n)?, pe.alloc::<i32>(n)?);
-                // The buffer has room for fewer indices than there may be.
+                // The buffer holds fewer indices than there may be.
                 let (indices, told) = (pe.alloc::<u64>(2)?, pe.alloc::<u32>(n)?);
                 let bad = pe.alloc_one::<u64>()?;
                 let call =
@@ -181,7 +181,7 @@ fn wait_with_timeout_reports_its_own_deadline() {
         Setup::new(2).run(|pe| {
             let (word, out) = (pe.alloc_one::<u64>()?, pe.alloc::<u64>(3 * 40)?);
             pe.write(word.as_slice(), &[5])?;
-            // No error, neither returned nor recorded.
+            // There must be no error, neither returned nor recorded.
             pe.run(grid(1, 40), wait_in_vain(word, timeout, out))?;
             assert_eq!(pe.read(out)?, [0, 1, 5].repeat(40));
             Ok(())

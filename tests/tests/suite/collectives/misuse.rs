@@ -1,4 +1,4 @@
-//! Mismatched calls of members: the error names them, and the next call is unaffected.
+//! Mismatched and invalid calls: the error names the members, and the next call succeeds.
 
 use rushmem::{Error, Pe, TeamConfig};
 use rushmem_device::{Error as Code, Signal, Team};
@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 const PATHS: [&str; 2] = ["nic", "p2p"];
 
-/// The record of an error, and its text.
+/// The record and the text of an error.
 struct Told {
     code: Option<Code>,
     peer: u32,
@@ -15,12 +15,12 @@ struct Told {
     text: String,
 }
 
-/// Returns the record of the first error of a launch.
+/// Returns the record of the first error of a launch, which must have failed.
 fn record(told: Result<(), Error>) -> Told {
     match told {
         Err(error @ Error::Device { .. }) => {
             let text = error.to_string();
-            // The error names the kernel's call, wherever it is detected.
+            // The error names the kernel's line, no matter where it is detected.
             assert!(text.contains("collectives/misuse.rs:"), "{text}");
             let Error::Device { first, .. } = error else { unreachable!() };
             Told { code: first.code(), peer: first.record().peer, found: first.record().found, text }
@@ -59,7 +59,7 @@ fn mismatch_names_the_member_and_leaves_the_team_usable() {
                     let Told { code, peer, found, text } = record(pe.run(grid(1, 32), call));
                     assert_eq!(code, Some(Code::TeamMismatch), "{text}");
                     assert!(peer != me && peer < pes && found < u64::from(pes), "{text}");
-                    // Nothing was written, since the members did not agree, and the good call after it succeeds.
+                    // The members disagreed, so nothing was written. The valid call that followed succeeded.
                     assert_eq!(pe.read(wide)?, vec![0; 4 * n], "{which:?}");
                     assert_eq!(pe.read(codes)?, [Code::TeamMismatch as u32, 1000]);
                     let good: Vec<u32> = (0..pes).flat_map(|pe| [pe + 1; 4]).collect();
@@ -72,7 +72,7 @@ fn mismatch_names_the_member_and_leaves_the_team_usable() {
             });
             for (me, told) in (0..).zip(told) {
                 for ([one, other], differ, text) in told {
-                    // The error names two that differ: one of them is the odd one.
+                    // The error names two members that differ, so one of them must be the odd one.
                     assert!([one, other].contains(&odd), "odd {odd}, to {me}: {text}");
                     let wanted = format!("PE {me}: PE {one} and PE {other} {differ}, at ");
                     assert!(text.starts_with(&wanted), "{text}");
@@ -82,8 +82,8 @@ fn mismatch_names_the_member_and_leaves_the_team_usable() {
     }
 }
 
-/// Returns how two calls differ, in the words of the error. The odd member made the call `other`, and the error names
-/// the call of the peer first.
+/// Returns how two calls differ, in the words of the error. The odd member made the call `other`; the error names the
+/// peer's call first.
 fn differ(common: Disagreement, other: Disagreement, at_odd: bool) -> String {
     use Disagreement::*;
     let call = |which| match which {
@@ -117,7 +117,7 @@ fn wrong_arguments_do_not_hang() {
         (Outside, Code::OutOfRange, "the call used elements 0..13 of an object of 12 elements"),
     ];
     for (wrong, code, text) in cases {
-        // All members, or one.
+        // The wrong arguments come from all members, or from only one.
         for (odd, path) in [None, Some(1)].into_iter().flat_map(|odd| PATHS.map(|path| (odd, path))) {
             Setup::new(3).with("peer_path", path).run(|pe| {
                 let (dst, src) = (pe.alloc::<u32>(12)?, pe.alloc::<u32>(4)?);
@@ -168,14 +168,14 @@ fn team_that_failed(path: &str) {
             told.push(text);
         }
         pe.host_sync()?;
-        // The world is another team.
+        // The world is a different team, so it still works.
         pe.run(grid(1, 32), sync(Team::WORLD))?;
-        // The slot of the failed team works when a new team gets it.
+        // A new team may reuse the slot of the failed one.
         pe.team_destroy(team)?;
         let again = pe.team_split_strided(Team::WORLD, 0, 1, 2, TeamConfig::new())?;
         assert_eq!(again.slot(), team.slot());
         pe.run(grid(1, 32), sync(again))?;
-        // Destroyed and invalid teams are refused.
+        // Destroyed and invalid teams are rejected.
         for gone in [team, Team::INVALID] {
             let Told { code, text, .. } = record(pe.run(grid(1, 32), sync(gone)));
             assert_eq!(code, Some(Code::BadTeam));

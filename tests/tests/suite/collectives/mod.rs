@@ -18,8 +18,8 @@ const U32: u64 = ElementKind::U32 as u64;
 
 const GROUPS: [(GroupKind, u32); 3] = [(GroupKind::Thread, 1), (GroupKind::Warp, 32), (GroupKind::Block, 40)];
 
-/// Returns every call with blocks of `n` bytes, a multiple of 4. They use a region at `at` with room for three times
-/// the members' blocks, and one more.
+/// Returns every call with blocks of `n` bytes, which must be a multiple of 4. They use a region at `at` with space for
+/// three times the members' blocks and one more.
 fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<TeamStep> {
     let (src, dst) = (at, at + (members + 1) * n);
     let (max, xor) = (Reduce::Max as u64, Reduce::Xor as u64);
@@ -44,7 +44,7 @@ fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<TeamStep> {
     ]
 }
 
-/// Returns some PEs of a job, in descending order.
+/// Returns a subset of the PEs of a job, in descending order.
 fn some(pes: u32) -> Vec<u32> {
     (0..pes).rev().filter(|pe| pe % 3 != 1).collect()
 }
@@ -55,7 +55,7 @@ fn every_call_by_every_group_of_any_length() {
         let setup = setup.with("team_scratch", "1KiB");
         let pes = setup.pes();
         let teams = vec![some(pes), vec![pes - 1]];
-        // In rotation: each group gets jobs of most sizes.
+        // Rotate the group kinds over the setups, so each kind gets most job sizes.
         for (group_kind, threads) in [GROUPS[i % 3]] {
             let mut steps = Vec::new();
             let mut at = 0;
@@ -79,7 +79,7 @@ fn every_call_by_every_group_of_any_length() {
     }
 }
 
-/// Returns mixed jobs, with NICs that are slow and not atomic with processors.
+/// Returns a mixed job whose NICs are slow and not atomic with processors.
 fn mixed(pes: u32, node: u32) -> Setup {
     let setup = Setup::new(pes).with("peer_path", "p2p").with("p2p_group", node).with("team_scratch", "1KiB");
     setup.with("softnic_fault", "loose_atomic=0.5 skip_qp=0.3 completion_delay=0.3")
@@ -113,7 +113,7 @@ fn teams_of_several_nodes_of_any_size() {
     let sizes = [(4, 2), (5, 3), (6, 3), (7, 2), (6, 4)];
     for (i, (pes, node)) in sizes.into_iter().take(setups::repetitions(5) as usize).enumerate() {
         let setup = mixed(pes, node);
-        // The nodes of the second team are interleaved, and of different sizes.
+        // The second team interleaves the nodes and takes different numbers of PEs from each.
         let teams = vec![
             some(pes),
             (0..pes)
@@ -152,7 +152,7 @@ fn teams_of_different_blocks_do_not_interfere() {
                 let members = teams.get(team).map_or(u64::from(pes), |team| team.len() as u64);
                 let at = team as u64 * 2 * (u64::from(pes) + 1) * 148;
                 let all = every_call(team, members, at, 148);
-                // Each block has its own pace.
+                // Blocks progress at different speeds.
                 let delay = TeamStep::new(Step::Delay, team, 0, 0, team as u64 * 20, 0, 0);
                 [all.clone(), vec![delay], all].concat()
             });
@@ -197,8 +197,8 @@ fn back_to_back_calls_with_a_slow_member() {
     }
 }
 
-/// Uses lengths around the limit at which P2P calls change their protocol: the data for one member is an eighth of the
-/// scratch. Also uses lengths around multiples of 8 and 16 bytes.
+/// The lengths lie around the limit at which P2P calls switch protocols (when the data for one member exceeds an eighth
+/// of the scratch), and around multiples of 8 and 16 bytes.
 #[test]
 fn lengths_around_protocol_and_alignment_limits() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (4, "p2p"), (3, "nic")] {
@@ -207,7 +207,7 @@ fn lengths_around_protocol_and_alignment_limits() {
             let (mut steps, mut at) = (Vec::new(), 0);
             for most in [512, (512 / u64::from(pes)) & !7] {
                 for n in [most - 20, most - 16, most - 4, most, most + 4, most + 16] {
-                    // Some aligned to 16, some not.
+                    // Some sources are aligned to 16 bytes, some are not.
                     let from = at + n % 8;
                     steps.extend(every_call(3, u64::from(pes), from, n));
                     at = (from + (2 * u64::from(pes) + 2) * n).next_multiple_of(16);
@@ -226,7 +226,7 @@ fn lengths_around_protocol_and_alignment_limits() {
     }
 }
 
-/// Uses objects in segments beyond the first heap.
+/// Uses objects in segments beyond the initial heap.
 #[test]
 fn collectives_on_objects_in_heap_segments() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (3, "nic")] {
@@ -275,7 +275,7 @@ fn other_calls_may_run_between_sync_arrive_and_sync_wait() {
     for setup in setups::all() {
         let (pes, world) = (setup.pes(), 3);
         let step = |code| TeamStep::new(code, world, 0, 0, 0, 0, 0);
-        // Between arrival and wait: other calls of the team, and a delay.
+        // Between arrival and wait, the team makes other calls, and some members pause.
         let late = TeamStep { n: (0..u64::from(pes)).map(|pe| pe * 10).collect(), ..step(Step::Delay) };
         let inner = TeamStep::new(Step::Fcollect, world, 256, 0, 36, 0, 0);
         let round = [late, step(Step::Arrive), inner, step(Step::Wait)];
@@ -296,7 +296,7 @@ fn ll_words_never_leak_into_another_epoch() {
     for (i, setup) in setups::all().enumerate() {
         let members = some(setup.pes());
         let (group_kind, threads, len) = [(0, 1, 3), (2, 40, 5), (2, 32, 37)][i % 3];
-        // Limited by the time of a test; each slot serves every second epoch.
+        // The limit keeps the test short. Each slot serves every second epoch.
         let epochs = if group_kind == 0 { 300 } else { 60 };
         let bad = setup.run(|pe| {
             let all = len * members.len();
@@ -306,7 +306,7 @@ fn ll_words_never_leak_into_another_epoch() {
                 let team = pe.team_from_pes(&members, TeamConfig::new())?;
                 let call = words_with_flags(team, slots, dst, src, bad, group_kind, epochs);
                 pe.run(grid(1, threads), call)?;
-                // The words of the last epoch have arrived.
+                // Guards against a kernel that did nothing: the words of the last epoch have arrived.
                 assert_ne!(pe.read(dst)?, vec![0; all]);
             }
             pe.host_sync()?;
@@ -365,8 +365,8 @@ fn alltoallv_delivers_blocks_of_any_length() {
     for setup in setups::all() {
         let members = some(setup.pes());
         let n = members.len();
-        // The number of elements that member i sends to member j, sometimes 0. The receiver stores the last sender's
-        // block first.
+        // The number of elements that member `i` sends to member `j`, sometimes 0. The receiver stores the last
+        // sender's block first.
         let count = |i: usize, j: usize| (i * 5 + j * 3) % 7;
         for (group_kind, threads) in GROUPS {
             let found = setup.run(|pe| {
@@ -405,7 +405,7 @@ fn no_pe_gets_two_barriers_ahead() {
         let setup = Setup::new(pes).with("peer_path", path).with("softnic_fault", "skip_qp=0.1");
         let bad = setup.run(|pe| {
             let (cells, bad) = (pe.alloc::<u32>(pe.n_pes() as usize)?, pe.alloc_one::<u32>()?);
-            // Each round has two barriers.
+            // Each of the 25,000 rounds per launch has two barriers.
             pe.run(grid(1, 1), barriers(GroupKind::Thread as u32, cells, bad, 25_000))?;
             pe.host_sync()?;
             pe.read_one(bad)

@@ -1,19 +1,19 @@
-//! A model that applies collective calls to the memory of all PEs, one after another.
+//! A model that applies collective calls to the memory of all PEs, one call at a time.
 
 use rushmem::{Error, Pe};
 use rushmem_device::{Bf16, F16, Signal, SymSlice, Team, ValueIndex};
 use rushmem_test_kernels::{GroupKind, STEP_WORDS, Step, collectives, grid_collectives};
 use rushmem_tests::grid;
 
-/// One step of one block, with the arguments of all members of a team.
+/// One step of a block, with the arguments of all members of its team.
 #[derive(Clone, Debug)]
 pub(super) struct TeamStep {
     pub(super) code: Step,
-    /// Number of its team; 3 is the world.
+    /// Index of the team; 3 is the world.
     pub(super) team: usize,
     pub(super) dst: u64,
     pub(super) src: u64,
-    /// Length for each member; the members differ in `Collect` and `Delay` only.
+    /// Length for each member. It varies between members for `Collect` and `Delay` only.
     pub(super) n: Vec<u64>,
     pub(super) a: u64,
     pub(super) b: u64,
@@ -33,14 +33,14 @@ impl TeamStep {
         [self.code as u64, self.team as u64, self.dst, self.src, self.n_of(member), self.a, self.b, self.c]
     }
 
-    /// Applies the step to the memory of the members, in the order of the team.
+    /// Applies the step to the memory of the members, in team order.
     pub(super) fn model(&self, memory: &mut [Vec<u8>], members: &[usize]) {
         let (dst, src, n) = (self.dst as usize, self.src as usize, self.n_of(0) as usize);
         let (all, a) = (members.len(), self.a as usize);
         let sources = |len: usize| -> Vec<Vec<u8>> {
             members.iter().map(|&pe| memory[pe][src..src + len].to_vec()).collect()
         };
-        // The bytes that each member gets.
+        // The bytes that each member receives.
         let got: Vec<Vec<u8>> = match self.code {
             Step::Broadcast => vec![sources(n)[a].clone(); all],
             Step::Fcollect => vec![sources(n).concat(); all],
@@ -82,20 +82,20 @@ impl TeamStep {
     }
 }
 
-/// Returns the lesser value, the first of equal ones, and NaN only if both are. The standard library does not define which
-/// zero it returns.
+/// Returns the smaller value, the first one if they are equal, and NaN only if both are NaN. `f32::min` leaves the sign
+/// of a zero result undefined.
 fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
     #[allow(clippy::eq_op)] // true for NaN
     if b < a || a != a { b } else { a }
 }
 
-/// Returns the greater value, by the rules of [`least`].
+/// Returns the larger value, by the rules of [`least`].
 fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
     #[allow(clippy::eq_op)] // true for NaN
     if b > a || a != a { b } else { a }
 }
 
-/// Combines the sources in their order.
+/// Folds the sources in team order.
 fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! by {
         ($t:ty, $f:expr) => {{
@@ -153,7 +153,7 @@ fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// The program of a job: a list of steps for each block, and the teams of the steps.
+/// A job's program: the steps of each block, and the teams that they use.
 pub(super) struct Plan {
     pub(super) group_kind: GroupKind,
     pub(super) threads: u32,
@@ -165,7 +165,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Returns the initial bytes of a PE. The second bit of each is 0, so that no type sees a NaN or an infinity.
+    /// Returns the initial memory of a PE. The second-highest bit of each byte is 0, so no float is NaN or infinite.
     pub(super) fn memory(&self, pe: u32) -> Vec<u8> {
         let word = |i: u64| (i * 7 + u64::from(pe) * 13 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (0..self.bytes as u64).map(|i| (word(i) >> 43) as u8 & 0xbf).collect()
@@ -188,7 +188,7 @@ impl Plan {
         memory
     }
 
-    /// Runs the program, and returns the final memory of this PE.
+    /// Runs the program and returns this PE's final memory.
     pub(super) fn run(&self, pe: &Pe) -> Result<Vec<u8>, Error> {
         self.launch(pe, |pe, [one, two, three], steps, bytes, signals| {
             let call = collectives(self.group_kind as u32, one, two, three, steps, bytes, signals);
@@ -196,8 +196,8 @@ impl Plan {
         })
     }
 
-    /// Runs the steps of the only block by grids of `blocks`, and returns the final memory of this PE. With `ready`, they
-    /// make calls without barriers.
+    /// Runs the steps of the only block with grids of `blocks` blocks, and returns this PE's final memory. With
+    /// `ready`, the calls are made without barriers.
     fn run_by_grid(&self, pe: &Pe, blocks: u32, ready: bool) -> Result<Vec<u8>, Error> {
         self.launch(pe, |pe, [one, two, three], steps, bytes, _| {
             let call = grid_collectives(ready.into(), one, two, three, steps, bytes);
@@ -205,7 +205,7 @@ impl Plan {
         })
     }
 
-    /// Runs the program by `launch`, and returns the final memory of this PE.
+    /// Runs the program with `launch` and returns this PE's final memory.
     fn launch(
         &self,
         pe: &Pe,
@@ -247,13 +247,13 @@ impl Plan {
         Ok(found)
     }
 
-    /// Runs the program, and panics at the first byte that differs from the model.
+    /// Runs the program and panics at the first byte that differs from the model.
     pub(super) fn check(&self, what: &str, pe: &Pe) -> Result<(), Error> {
         self.compare(what, pe, self.run(pe)?);
         Ok(())
     }
 
-    /// Runs the program by grids, and panics at the first byte that differs from the model.
+    /// Runs the program by grids and panics at the first byte that differs from the model.
     pub(super) fn check_by_grid(&self, what: &str, pe: &Pe, blocks: u32, ready: bool) -> Result<(), Error> {
         self.compare(what, pe, self.run_by_grid(pe, blocks, ready)?);
         Ok(())

@@ -1,7 +1,7 @@
-//! Random programs of collective calls, puts with signals and puts with fences.
+//! Random programs of collective calls, puts with signals, and puts with fences.
 //!
-//! Teams have any members in any order, and the calls use any parts of one memory. All calls are complete when they
-//! return, so a sequential model gives the result.
+//! Teams have arbitrary members in arbitrary order, and the calls use arbitrary parts of one memory. All calls are
+//! complete when they return, so a sequential model yields the result.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -11,12 +11,12 @@ use rushmem_tests::Setup;
 use super::super::setups;
 use super::model::{Plan, TeamStep};
 
-/// Bytes of each PE.
+/// Memory of each PE, in bytes.
 const BYTES: u64 = 1024;
-/// Maximum number of steps of a program. Each may use a signal.
+/// Maximum number of steps per program. Each may use a signal.
 const STEPS: usize = 14;
 
-/// A step, before the number of its team's members is known.
+/// A step before it is fitted to the size of its team.
 #[derive(Clone, Copy, Debug)]
 struct Raw {
     code: Step,
@@ -36,14 +36,14 @@ fn raw() -> impl Strategy<Value = Raw> {
     let others = prop::sample::select(vec![Sync, Barrier, Delay]);
     let code = prop_oneof![4 => moves, 4 => reductions, 3 => between, 2 => others];
     let places = (0..BYTES, 0..BYTES);
-    // Mostly small, sometimes larger than a piece of the scratch.
+    // Mostly small lengths, sometimes more than a piece of the scratch.
     let n = prop_oneof![4 => 0u64..50, 1 => 0..BYTES];
-    // Integers only: random bytes include NaNs, and no rule defines the bits of their sums.
+    // Integers only: random bytes include NaNs, and the bits of their sums are unspecified.
     (code, 0usize..4, places, n, 0u64..56, any::<u64>(), 0u64..8)
         .prop_map(|(code, team, places, n, a, b, kind)| Raw { code, team, places, n, a, b, kind })
 }
 
-/// Selects some of the PEs, in any order.
+/// Selects a random subset of the PEs, in random order.
 fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
     let all: Vec<u32> = (0..pes).collect();
     let few = prop::sample::subsequence(all, 1..=pes as usize);
@@ -51,8 +51,8 @@ fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
 }
 
 impl Raw {
-    /// Returns the step for a team of `members`, with all parts inside of the memory, and disjoint where the call
-    /// requires it.
+    /// Fits the step to a team of `members`: all parts lie within the memory, and are disjoint where the call requires
+    /// it.
     fn fitted(self, members: u64, signal: usize) -> TeamStep {
         use Step::*;
         let log = [0, 0, 1, 1, 2, 2, 3, 3][self.kind as usize];
@@ -66,7 +66,7 @@ impl Raw {
         };
         let half = BYTES / 2;
         let n = self.n.min(half / members) / unit * unit;
-        // Source and destination use one half each, in rotation, or the same place where the call allows it.
+        // Source and destination use alternating halves, or the same location where the call allows it.
         let place =
             |random: u64, blocks: u64, half_at: u64| half_at + random % (half - blocks * n + 1) / unit * unit;
         let upper = self.b & 1;
@@ -83,7 +83,7 @@ impl Raw {
         }
         let count = |i: u64| match self.code {
             Collect => n * ((self.b >> (8 + i)) & 1) / (1 + (self.b >> (16 + i) & 1)),
-            // One member is slow.
+            // Only one member pauses.
             Delay => (self.b % members == i) as u64 * self.n,
             _ => n,
         };
@@ -115,7 +115,7 @@ fn plan(group_kind: GroupKind, teams: &[Vec<u32>], steps: &[Raw], pes: u32) -> P
     }
 }
 
-/// Runs `cases` programs, or the number in `PROPTEST_CASES`.
+/// Runs `cases` programs, or as many as `PROPTEST_CASES` says.
 fn agrees(setup: &Setup, cases: u32) {
     let setup = setup.clone().with("team_scratch", "1KiB");
     let pes = setup.pes();

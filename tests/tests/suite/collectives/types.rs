@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::model::{Plan, TeamStep};
 
-/// Number, size and number of reductions of each type.
+/// Type, element size, and number of reductions.
 const KINDS: [(ElementKind, u64, u64); 12] = [
     (ElementKind::U8, 1, 7),
     (ElementKind::I8, 1, 7),
@@ -28,7 +28,7 @@ fn every_reduction_of_every_type() {
     for pes in [2, 5] {
         let (mut steps, mut at) = (Vec::new(), 0);
         let mut add = |code, size: u64, a, b| {
-            // An odd number of elements, slightly more than one or two vectors, and many elements.
+            // Odd numbers of elements: slightly more than one or two vectors, or many.
             let n = if a % 2 == 0 { 13 } else { 1201 } * size;
             let room = (u64::from(pes) * n).next_multiple_of(16);
             steps.push(TeamStep::new(code, 3, at + room, at, n, a, b));
@@ -42,7 +42,7 @@ fn every_reduction_of_every_type() {
             add(Step::Scan, size, 0, kind as u64);
             add(Step::Scan, size, 1, kind as u64);
         }
-        // The largest with its index, and the smallest.
+        // The largest value with its index, and the smallest.
         add(Step::Reduce, 16, 3, ElementKind::ValueIndex as u64);
         add(Step::ReduceScatter, 16, 2, ElementKind::ValueIndex as u64);
         let plan = Plan {
@@ -61,7 +61,7 @@ fn every_reduction_of_every_type() {
 
 #[test]
 fn ties_select_the_lowest_index() {
-    // The largest or smallest of each column, on any PE first.
+    // The largest or smallest value of each column, on the first PE that has it.
     let of = |pe: u32| {
         [(5.0, 9), (1.0, 4), (f64::from(pe), 7), (-0.5, 8)]
             .map(|(value, index): (f64, i64)| ValueIndex { value, index: index - i64::from(pe) })
@@ -103,19 +103,19 @@ fn float_reductions_are_identical_on_all_members_and_ignore_nan() {
     };
     let found = by("nic");
     assert_eq!(by("p2p"), found);
-    // The same bits on all members.
+    // All members must have the same bits.
     assert_eq!(found[1], found[0]);
     assert_eq!(found[2], found[0]);
     let results: Vec<f32> = found[0].iter().map(|&bits| f32::from_bits(bits)).collect();
     let [sums, products, least, most] = [0, 8, 16, 24].map(|at| &results[at..at + 8]);
     let column = |i: usize| [sources[0][i], sources[1][i], sources[2][i]];
-    // In the order of the team; NaN if an operand is NaN.
+    // Combined in team order; NaN if any operand is NaN.
     for i in 3..8 {
         let [a, b, c] = column(i);
         assert_eq!((sums[i], products[i]), (a + b + c, a * b * c), "{i}");
     }
     assert!(sums[..3].iter().chain(&products[..3]).all(|x| x.is_nan()));
-    // Numbers before NaN; NaN if all are NaN; the first of equal values.
+    // Numbers win over NaN, and the result is NaN only if all operands are. Of equal values, the first one wins.
     assert_eq!((least[0], most[0], least[1], most[1]), (-5.0, 2.0, 1.0, 7.0));
     assert!(least[2].is_nan() && most[2].is_nan());
     assert_eq!((least[3].to_bits(), most[3].to_bits()), ((-0.0f32).to_bits(), (-0.0f32).to_bits()));
@@ -124,7 +124,7 @@ fn float_reductions_are_identical_on_all_members_and_ignore_nan() {
 
 #[test]
 fn reductions_larger_than_the_scratch() {
-    // Not a multiple of the default scratch's pieces, in place and not.
+    // Not a multiple of the default scratch's pieces. Both in place and out of place.
     let n = 1_000_004;
     let kind = ElementKind::U64 as u64;
     let steps = vec![
