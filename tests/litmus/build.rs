@@ -1,4 +1,4 @@
-//! Builds the PTX of the interpreter of litmus tests.
+//! Builds the PTX of the litmus-test interpreter.
 
 fn main() {
     rushmem_ptx::Builder::new("kernels").optional().build();

@@ -1,9 +1,9 @@
-//! The assignment of the roles of a test to PEs.
+//! Assignment of a test's roles to PEs.
 
 use crate::path::Path;
 use crate::program::{Needs, Test};
 
-/// An assignment of roles to consecutive PEs, modulo a number of PEs.
+/// Assigns consecutive roles to consecutive PEs, modulo a number of PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast {
     first: u32,
@@ -11,10 +11,10 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// All roles are PE 0.
+    /// All roles on PE 0.
     const FOLDED: Self = Self { first: 0, circle: 1 };
 
-    /// Assigns roles from PE `first` on, of `n_pes`.
+    /// Assigns roles to the PEs from `first` on, wrapping around at `n_pes`.
     const fn from(first: u32, n_pes: u32) -> Self {
         Self { first, circle: n_pes }
     }
@@ -32,7 +32,7 @@ impl Cast {
         }
     }
 
-    /// Returns the suffix for the title of a path.
+    /// Returns the suffix that distinguishes this cast in the title of a path.
     pub(crate) fn label(self, n_pes: u32) -> String {
         match self {
             Self::FOLDED if n_pes > 1 => ", to itself".into(),
@@ -41,11 +41,11 @@ impl Cast {
         }
     }
 
-    /// Returns the casts of a test on a path, for jobs of the suite itself.
+    /// Returns the casts of a test on a path, in a job that the suite starts itself.
     pub fn on_path(test: &Test, path: &Path) -> Vec<Self> {
         let apart = Self::from(0, path.pes);
         let mut casts = if path.pes > 1 { vec![apart] } else { Vec::new() };
-        // Every job runs the tests that make sense on one PE only.
+        // Tests for a single PE also run in larger jobs.
         if path.folded || test.needs == Needs::OnePe {
             casts.push(Self::FOLDED);
         }
@@ -55,7 +55,7 @@ impl Cast {
 
     /// Returns the casts of a test in a launched job of `n_pes` PEs.
     ///
-    /// Every PE has a role in one of them if `n_pes` exceeds the number of roles by one at most.
+    /// Every PE has a role in one of them, provided there is at most one more PE than there are roles.
     pub fn in_job(test: &Test, n_pes: u32) -> Vec<Self> {
         let mut casts = vec![Self::from(0, n_pes)];
         if n_pes > 1 {

@@ -1,4 +1,4 @@
-//! Tests with kernels of their own: between kernels and the host, and of collective calls.
+//! Tests with separate kernels: interaction of kernels with the host, and collective calls.
 
 mod collect;
 mod host;
@@ -7,19 +7,19 @@ use rushmem::{Error, Pe};
 
 use crate::program::Race;
 
-/// A test with kernels of its own, for a job of two PEs or more.
+/// A test with separate kernels, for a job of at least two PEs.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// The numbers of the litmus tests that it covers.
+    /// IDs of the litmus tests that it covers.
     pub ids: &'static [&'static str],
-    /// The property that it shows.
+    /// The property that it checks.
     pub name: &'static str,
     /// Whether its accesses race.
     pub race: Race,
     run: fn(&Pe) -> Result<Verdict, Error>,
 }
 
-/// The result of a check on one PE, with the violation as the error.
+/// Outcome of a check on one PE. The error describes the violation.
 type Verdict = Result<(), String>;
 
 impl Check {
@@ -31,12 +31,12 @@ impl Check {
         Self { ids, name, race: Race::None, run }
     }
 
-    /// Gives it a race in all runs.
+    /// Declares that the check races in all runs.
     const fn races(self) -> Self {
         Self { race: Race::Always, ..self }
     }
 
-    /// Runs the check on all PEs of a job, and returns the violations that the PEs found. Every PE gets the same.
+    /// Runs the check on all PEs of a job. Returns the violations found on each PE, the same list on every PE.
     ///
     /// # Errors
     /// - the error of a launch or an allocation
@@ -56,10 +56,10 @@ pub fn all() -> Vec<Check> {
     [collect::CHECKS, host::CHECKS].concat()
 }
 
-/// The number of [`leave_behind`].
+/// ID of [`leave_behind`].
 pub const LEAVE_BEHIND: &str = "L78";
 
-/// Ends a job with a put that no call has completed, for a PE that waits for it.
+/// Ends a job with a put that no call has completed, and for which another PE waits.
 ///
 /// # Errors
 /// - the error of a launch or an allocation

@@ -1,20 +1,20 @@
 //! The memory model as a test suite.
 //!
-//! A litmus test has a short program for each of a few actors, on one PE or several, and a set of forbidden outcomes. Allowed
-//! but rare outcomes are counted: a suite that never sees them may miss forbidden ones too. The jobs of the suite run their PEs
-//! as threads. The program `litmus` runs the same tests in a job of processes. The tests have the numbers `L01` to `L109`.
-//! `list.txt` records the status of each.
+//! A litmus test has a short program for each of a few actors, on one or several PEs, and a set of forbidden outcomes.
+//! Allowed but rare outcomes are counted: a suite that never sees them may miss forbidden ones too. The suite's own
+//! jobs run their PEs as threads; the program `litmus` runs the same tests in a job of processes. Tests have the IDs
+//! `L01` to `L109`, and `list.txt` records the status of each.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`program`] | operations, actors, tests |
 //! | [`table`] | the tests |
 //! | [`path`](mod@path) | the settings of a job, and the injected faults |
 //! | [`cast`] | the assignment of roles to PEs |
 //! | [`run`](mod@run) | jobs, launches and outcomes |
-//! | [`check`] | tests with a kernel of their own |
+//! | [`check`] | tests with separate kernels |
 //! | [`report`] | the counts of outcomes, as a table |
-//! | [`list`] | the status of each number |
+//! | [`list`] | the status of each test |
 
 pub mod cast;
 pub mod check;

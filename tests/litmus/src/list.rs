@@ -1,18 +1,18 @@
 //! The status of each litmus test, from `list.txt`.
 
-/// The text of `list.txt`: one line per number.
+/// The contents of `list.txt`: one line per test.
 pub const TEXT: &str = include_str!("../list.txt");
 
 /// The status of a litmus test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It runs in this suite.
+    /// The suite runs it.
     Run,
-    /// The program does not compile. The name is a file in `tests/litmus/fail`.
+    /// The program must not compile. The string names a file in `tests/litmus/fail`.
     CompileFail(String),
-    /// Another test covers it: `FILE::FUNCTION`.
+    /// Another test covers it, given as `FILE::FUNCTION`.
     Elsewhere(String),
-    /// It does not run, for this reason.
+    /// It does not run, for the given reason.
     Documented(String),
 }
 

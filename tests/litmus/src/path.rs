@@ -1,21 +1,21 @@
-//! The paths of operations: through P2P, one NIC or several, with and without injected faults.
+//! Paths that operations take: P2P, or one or more NICs, with and without injected faults.
 
 use rushmem::config::Config;
 
-/// The faults of the adversary: it often does everything that a ConnectX may do.
+/// Faults of the adversary, which often does everything that a ConnectX may do.
 pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
                              completion_delay_us=20 loose_atomic=0.5";
 
 /// Faults that reorder as fabric and PCIe may do: WRITEs of one QP pass each other, and WRITEs land after their ACK.
 pub const REORDERING: &str = "unordered=0.4 posted=0.4";
 
-/// A fault of firmware: it reports that QPs are in order.
+/// A firmware fault: QPs are reported as in order although they are not.
 const HIDDEN_ORDER: &str = "hidden_order=1";
 
-/// A setting of firmware: it relaxes strict keys too.
+/// A firmware setting that relaxes the ordering of strict keys too.
 const FORCED: &str = "posted=0.4 force_relaxed=1";
 
-/// The faults that the NIC of a path injects.
+/// The faults that the NICs of a path inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     /// None.
@@ -24,18 +24,18 @@ pub enum Faults {
     Adversary,
     /// [`ADVERSARY`] and [`REORDERING`].
     Reordering,
-    /// [`REORDERING`], which firmware hides. Correct programs may fail.
+    /// [`REORDERING`], hidden by the firmware. Correct programs may fail.
     Hidden,
-    /// [`ADVERSARY`] and [`REORDERING`], in a job with relaxed keys for data.
+    /// [`ADVERSARY`] and [`REORDERING`], in a job whose keys for data are relaxed.
     Relaxed,
-    /// Relaxed keys in a job that asks for strict ones. Correct programs may fail.
+    /// Relaxed keys in a job that requests strict ones. Correct programs may fail.
     RelaxedUnasked,
-    /// Relaxed keys for words in a job that asks for relaxed keys for data only. Correct programs may fail.
+    /// Relaxed keys for words in a job that requests relaxed keys for data only. Correct programs may fail.
     RelaxedWords,
 }
 
 impl Faults {
-    /// Returns the value of the setting `softnic_fault`, if there are faults.
+    /// Returns the value of the setting `softnic_fault`, or `None` without faults.
     fn setting(self, seed: u64) -> Option<String> {
         match self {
             Self::None => None,
@@ -55,13 +55,13 @@ impl Faults {
     }
 }
 
-/// Returns the settings of the environment, and adds the settings that all jobs of this suite share.
+/// Returns the settings of the environment, plus those that all jobs of this suite share.
 ///
 /// # Panics
 /// If the environment has an invalid setting.
 pub fn config() -> Config {
     let mut config = Config::load().expect("the settings of this suite's environment");
-    // The timeout suits a busy machine. Only a failing test waits so long.
+    // Long enough for a busy machine. Only a failing test waits this long.
     for (key, value) in [("heap_bytes", "8MiB"), ("timeout", "60s"), ("exclusive_qps", "2")] {
         config.set(key, value).expect("a setting of this suite");
     }
@@ -71,17 +71,17 @@ pub fn config() -> Config {
 /// The settings of a job, and the placement of roles on its PEs.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// The name in reports.
+    /// Name in reports.
     pub name: &'static str,
-    /// PEs of the job: 1, or one for each of three roles.
+    /// Number of PEs of the job: 1, or one for each of three roles.
     pub pes: u32,
-    /// Whether tests for several PEs also run with all roles on one PE. A PE reaches itself by another path.
+    /// Whether tests for several PEs also run with all roles on one PE, which takes a different path.
     pub folded: bool,
-    /// Settings.
+    /// The settings, as names and values.
     pub settings: &'static [(&'static str, &'static str)],
-    /// Faults of the NIC.
+    /// Faults that the NICs inject.
     pub faults: Faults,
-    /// Whether the plain accesses of native kernels are as weak as those of a GPU.
+    /// Whether plain accesses of native kernels are as weakly ordered as on a GPU.
     pub is_weak: bool,
 }
 
@@ -117,7 +117,7 @@ pub const PATHS: &[Path] = &[
     ),
 ];
 
-/// The path under the sanitizer, which needs P2P peers.
+/// The path used under the sanitizer, which needs P2P peers.
 pub const SANITIZED: Path = path("sanitizer", 3, true, &[("peer_path", "p2p")]);
 
 /// Returns the settings of jobs under the sanitizer.
@@ -133,7 +133,7 @@ pub fn sanitized() -> Config {
 }
 
 impl Path {
-    /// Returns the same path with the adversary.
+    /// Returns the same path with the faults of the adversary.
     pub const fn with_adversary(self) -> Self {
         self.with(Faults::Adversary)
     }
@@ -143,7 +143,7 @@ impl Path {
         Self { faults, ..self }
     }
 
-    /// Returns the same path with weak memory.
+    /// Returns the same path with weakly ordered memory.
     pub const fn with_weak_memory(self) -> Self {
         Self { is_weak: true, ..self }
     }
@@ -163,7 +163,7 @@ impl Path {
         format!("{}{faults}{weak}", self.name)
     }
 
-    /// Returns the settings of its jobs.
+    /// Returns the settings of the path's jobs.
     ///
     /// # Panics
     /// If the environment has an invalid setting.
@@ -171,7 +171,7 @@ impl Path {
         let mut config = config();
         let mut set = |key: &str, value: &str| config.set(key, value).expect("a setting of a path");
         set("pes", &self.pes.to_string());
-        // PEs take turns anyway. More threads than cores would only make the turns longer.
+        // Native PEs take turns, and more threads than cores would only make the turns longer.
         set("native_workers", if self.pes == 1 { "2" } else { "1" });
         for (key, value) in self.settings {
             set(key, value);

@@ -1,25 +1,25 @@
 //! Operations, actors and tests, as data.
 //!
-//! An actor is one group of threads with a program. A role is a number that stands for a PE; a cast maps roles to PEs.
+//! An actor is a group of threads with a program. A role is a number that stands for a PE; a cast maps roles to PEs.
 
 pub use rushmem_litmus_kernels::Who;
 use rushmem_litmus_kernels::{Code, KEPT, MAX_OPS, OP_WORDS, PROGRAM_WORDS, REG, REGS};
 
-/// The first of four words that lie in different cache lines.
+/// The first of four words in separate cache lines.
 pub const X: u64 = 0;
-/// The second word in a cache line of its own.
+/// The second word in a separate cache line.
 pub const Y: u64 = 8;
-/// The third word in a cache line of its own.
+/// The third word in a separate cache line.
 pub const Z: u64 = 16;
-/// The fourth word in a cache line of its own.
+/// The fourth word in a separate cache line.
 pub const W: u64 = 24;
 /// An array of 32 words.
 pub const D: u64 = 32;
-/// An array of 32 words, the source of transfers from the first role.
+/// An array of 32 words, the source of transfers by the first role.
 pub const S: u64 = 64;
-/// An array of 32 words, the source of transfers from others.
+/// An array of 32 words, the source of transfers by other roles.
 pub const T: u64 = 96;
-/// Words that all rounds share. An address is `K` plus a number below 64.
+/// Words that all rounds share. Their addresses are `K + i` with `i` below 64.
 pub const K: u64 = KEPT;
 
 /// Equal.
@@ -61,12 +61,12 @@ impl Op {
         Self { role, ..self }
     }
 
-    /// Sets the rank of the thread that does it.
+    /// Sets the rank of the thread that performs the operation.
     pub const fn by(self, by: u64) -> Self {
         Self { by, ..self }
     }
 
-    /// Adds the number of the round to the value.
+    /// Adds the round to the value.
     pub const fn each_round(self) -> Self {
         Self { k: 1, ..self }
     }
@@ -76,12 +76,12 @@ impl Op {
         Self { k: REG + r, ..self }
     }
 
-    /// Returns whether all PEs of a job make the call together.
+    /// Whether all PEs of a job must make the call.
     fn meets(&self) -> bool {
         matches!(self.code, Code::Barrier | Code::Sync)
     }
 
-    /// Returns the largest role that the operation names.
+    /// Returns the highest role that the operation names.
     fn last_role(&self) -> u32 {
         if self.code == Code::Diverge { self.role.max(self.n as u32) } else { self.role }
     }
@@ -110,7 +110,7 @@ ops! {
     group_sync() = GroupSync;
     /// Plain stores.
     fill(a: a, n: n, value: v) = Fill;
-    /// Plain loads; register `r` becomes 1 if one is not the value.
+    /// Plain loads. Register `r` becomes 1 if a word differs from the value.
     expect(a: a, n: n, value: v, r: r) = Expect;
     /// `put` of `n` words.
     put(to: a, from: b, n: n) = Put;
@@ -140,13 +140,13 @@ ops! {
     each_put(to: a, from: b, value: v) = EachPut;
     /// Each thread checks its word.
     each_expect(a: a, value: v, r: r) = EachExpect;
-    /// Odd threads `p` to one role, even ones to the role `other`.
+    /// `p` by each thread: odd ranks to one role, even ranks to the role `other`.
     diverge(a: a, other: n, value: v) = Diverge;
     /// A plain store.
     store(a: a, value: v) = Store;
     /// A plain load.
     load(a: a, r: r) = Load;
-    /// Plain loads until the word is the value.
+    /// Plain loads until the word equals the value.
     spin_until(a: a, value: v, r: r) = SpinUntil;
     /// `p`.
     p(a: a, value: v) = P;
@@ -176,25 +176,25 @@ ops! {
     compare_swap(a: a, compare: n, value: v, r: r) = CompareSwap;
     /// `atomic_fetch`.
     fetch(a: a, r: r) = Fetch;
-    /// Compare and swap of 0 until it succeeds.
+    /// `atomic_compare_swap` from 0, in a loop until it succeeds.
     lock(a: a, value: v) = Lock;
     /// `fence`.
     fence() = Fence;
     /// `quiet` by one thread.
     quiet() = Quiet;
-    /// Signals another actor of this PE.
+    /// Signals another actor on this PE.
     hand(signal: s) = Hand;
     /// `p` through exclusive queues.
     private_p(queues: b, a: a, value: v) = PrivateP;
-    /// Their `fence`.
+    /// `fence` of exclusive queues.
     private_fence(queues: b) = PrivateFence;
-    /// Their `quiet`.
+    /// `quiet` of exclusive queues.
     private_quiet(queues: b) = PrivateQuiet;
     /// `quiet_pe`.
     quiet_pe() = QuietPe;
-    /// A store through `ptr`. Register `r` becomes 1 if the PE is no P2P peer.
+    /// A store through `ptr`. Register `r` becomes 1 if the PE is not a P2P peer.
     ptr_store(a: a, value: v, r: r) = PtrStore;
-    /// `p`, `quiet`, `p` in a batch.
+    /// `p`, `quiet` and `p` in one batch.
     batch(first: a, second: b, value: v) = Batch;
     /// `fence_release` at GPU scope.
     release_gpu() = ReleaseGpu;
@@ -202,13 +202,14 @@ ops! {
     acquire_gpu() = AcquireGpu;
     /// `store_relaxed`.
     store_relaxed(a: a, value: v) = StoreRelaxed;
-    /// `load_relaxed` until the word is the value; register `r` becomes 1 if it never was.
+    /// `load_relaxed` until the word equals the value. Register `r` becomes 1 if it never does.
     spin_relaxed(a: a, value: v, r: r) = SpinRelaxed;
-    /// Counts an arrival at word `signal + 1`. The last of `of` puts and signals, with an acquire fence first if `fenced`.
+    /// Counts an arrival at word `signal + 1`. The last of `of` arrivals puts and signals, after an acquire fence if
+    /// `fenced`.
     last_put(to: a, from: b, n: n, signal: s, of: v, fenced: k) = LastPut;
-    /// `wait_until_any` of 4 words until each was found; register `r` becomes 1 if one never was.
+    /// `wait_until_any` of 4 words until each has been returned. Register `r` becomes 1 if one never is.
     any_each(a: a, r: r) = AnyEach;
-    /// Waits and tests of no words, with 4 words of scratch; register `r` becomes 1 if one is wrong.
+    /// Waits and tests of an empty set, with 4 words of scratch. Register `r` becomes 1 if a result is wrong.
     no_words(a: a, scratch: b, r: r) = NoWords;
     /// `set_lock`.
     set_lock() = SetLock;
@@ -232,7 +233,7 @@ ops! {
     load_byte(a: a, r: r) = LoadByte;
     /// `put` of bytes that depend on the round.
     put_piece() = PutPiece;
-    /// Checks these bytes.
+    /// Checks the bytes of `put_piece`.
     expect_piece(r: r) = ExpectPiece;
 }
 
@@ -246,24 +247,24 @@ pub const fn put_signal_add(to: u64, from: u64, n: u64, signal: u64, value: u64)
     Op { r: 1, ..put_signal_nbi(to, from, n, signal, value) }
 }
 
-/// Waits until other actors of this PE have handed over `times` times.
+/// Waits until other actors on this PE have handed over `times` times.
 pub const fn take(signal: u64, times: u64) -> Op {
-    // Register 7 is unused.
+    // The result goes to register 7, which no test reads.
     signal_wait(signal, GE, times, 7)
 }
 
-/// The placement of roles on PEs that a test needs.
+/// The placement of roles on PEs that a test requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Roles may be PEs of their own, or some or all the same.
+    /// Roles may be on separate PEs, or several on the same one.
     Any,
-    /// Each role is a PE of its own.
+    /// Each role on a separate PE.
     Apart,
-    /// All roles are the same PE.
+    /// All roles on the same PE.
     OnePe,
 }
 
-/// The registers of all actors after one round.
+/// The registers of all actors after a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
     /// The round, from 0.
@@ -286,16 +287,16 @@ impl Outcome<'_> {
     }
 }
 
-/// Races of the accesses of a test.
+/// Whether the accesses of a test race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Race {
-    /// The memory model orders all accesses.
+    /// The memory model orders all conflicting accesses.
     None,
-    /// Some accesses have no order in any run.
+    /// Some accesses are unordered in every run.
     Always,
-    /// Some accesses have no order in runs with a certain winner, for the given reason.
+    /// Some accesses are unordered in the runs in which a certain actor wins, for the given reason.
     ByWinner(&'static str),
-    /// Some accesses have no order in runs that mapped memory never shows, for the given reason.
+    /// Some accesses are unordered in runs that cannot occur through mapped memory, for the given reason.
     NotMapped(&'static str),
 }
 
@@ -305,9 +306,9 @@ pub type Verdict = fn(&Outcome<'_>) -> bool;
 /// A litmus test.
 #[derive(Clone, Debug)]
 pub struct Test {
-    /// Its number, as `L01`.
+    /// ID, such as `L01`.
     pub id: &'static str,
-    /// The property that the test shows.
+    /// The property that the test checks.
     pub name: String,
     /// The group that acts: a thread, a warp or a block.
     pub who: Who,
@@ -315,16 +316,16 @@ pub struct Test {
     pub actors: Vec<(u32, Vec<Op>)>,
     /// The outcomes that the memory model forbids.
     pub forbidden: Verdict,
-    /// Outcomes that are allowed but rare, with their names.
+    /// Named outcomes that are allowed but rare.
     pub weak: Vec<(&'static str, Verdict)>,
-    /// The placement that the test needs.
+    /// The placement that the test requires.
     pub needs: Needs,
-    /// Whether its accesses race. The sanitizer must reach the same verdict.
+    /// Whether the accesses race. The sanitizer must reach the same verdict.
     pub race: Race,
 }
 
 impl Test {
-    /// Creates a test without actors that forbids nothing.
+    /// Creates a test without actors and without forbidden outcomes.
     pub fn new(id: &'static str, name: impl Into<String>) -> Self {
         let nothing: Verdict = |_| false;
         Self {
@@ -339,7 +340,7 @@ impl Test {
         }
     }
 
-    /// Adds an actor on a role.
+    /// Adds an actor with a role.
     pub fn on(mut self, role: u32, ops: impl Into<Vec<Op>>) -> Self {
         self.actors.push((role, ops.into()));
         self
@@ -355,34 +356,34 @@ impl Test {
         Self { forbidden, ..self }
     }
 
-    /// Adds rare outcomes that are allowed.
+    /// Adds an allowed but rare outcome.
     pub fn maybe(mut self, what: &'static str, weak: Verdict) -> Self {
         self.weak.push((what, weak));
         self
     }
 
-    /// Gives it a race in all runs.
+    /// Declares that the test races in all runs.
     pub fn races(self) -> Self {
         Self { race: Race::Always, ..self }
     }
 
-    /// Gives it a race in some runs.
+    /// Declares that the test races in some runs.
     pub fn races_if(self, race: Race) -> Self {
         Self { race, ..self }
     }
 
-    /// Sets the placement that the test needs.
+    /// Sets the placement that the test requires.
     pub fn needs(self, needs: Needs) -> Self {
         Self { needs, ..self }
     }
 
-    /// Returns the number of roles.
+    /// Number of roles.
     pub fn roles(&self) -> u32 {
         let named = self.actors.iter().flat_map(|(role, ops)| ops.iter().map(Op::last_role).chain([*role]));
         named.max().map_or(0, |last| last + 1)
     }
 
-    /// Adds actors for PEs without a role if the test has barriers or syncs, because all PEs must join these.
+    /// Adds actors for PEs without a role if the test has barriers or syncs, which all PEs must join.
     pub fn with_bystanders(mut self, n_pes: u32) -> Self {
         let meetings: Vec<Op> = match self.actors.first() {
             Some((_, ops)) => ops.iter().copied().filter(Op::meets).collect(),

@@ -1,4 +1,4 @@
-//! The counts of outcomes, and their table.
+//! Counts of outcomes, and their table.
 
 use std::fmt::Write;
 
@@ -7,19 +7,19 @@ use crate::program::{Outcome, Test};
 /// The outcomes of a test on a path.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The test's number.
+    /// ID of the test.
     pub id: &'static str,
-    /// The test.
+    /// Name of the test.
     pub name: String,
-    /// The path, and the PEs of the roles.
+    /// The path and the cast.
     pub path: String,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u64,
-    /// Rounds with a forbidden outcome.
+    /// Number of rounds with a forbidden outcome.
     pub forbidden: u64,
-    /// The first of them.
+    /// Description of the first forbidden outcome.
     pub first: Option<String>,
-    /// Each weak outcome, and how often it was seen.
+    /// Each weak outcome, and how often it occurred.
     pub weak: Vec<(&'static str, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Row {
     }
 }
 
-/// Returns the rows as a table.
+/// Formats the rows as a table.
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut write =
@@ -65,7 +65,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Returns the rows with forbidden outcomes and the first outcome of each, or an empty text.
+/// Formats the rows with forbidden outcomes, including the first outcome of each. Empty if there are none.
 pub fn failures(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows.iter().filter(|row| row.forbidden != 0) {

@@ -1,4 +1,4 @@
-//! Runs tests, in a job of their own or in an existing job.
+//! Runs tests, in new jobs or in an existing one.
 
 use rushmem::{Error, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
@@ -9,18 +9,18 @@ use crate::path::{self, Path};
 use crate::program::{Outcome, Test};
 use crate::report::Row;
 
-/// The most rounds of one launch. Each round has its own memory.
+/// Maximum number of rounds per launch. Each round has separate memory.
 const MAX_ROUNDS_PER_LAUNCH: u64 = 512;
-/// The most actors of a test.
+/// Maximum number of actors per test.
 const MAX_ACTORS: usize = 8;
-/// Words that all rounds share.
+/// Number of words that all rounds share.
 const KEPT: usize = 64;
 /// Rounds between two synchronizations of the actors.
 const ROUNDS_PER_SYNC: u64 = 8;
-/// The longest pause before an operation, in turns of a wait loop.
+/// Maximum pause before an operation, in turns of a wait loop.
 const JITTER: u64 = 12;
 
-/// Returns the rounds of each test on each path: `RUSHMEM_LITMUS_ROUNDS`, or a number that suits CI.
+/// Number of rounds of each test on each path: `RUSHMEM_LITMUS_ROUNDS`, or a default that suits CI.
 ///
 /// # Panics
 /// If the variable is not a number.
@@ -31,7 +31,7 @@ pub fn rounds() -> u64 {
     }
 }
 
-/// Returns whether this machine runs the kernels on a GPU.
+/// Whether this machine runs the kernels on a GPU.
 ///
 /// # Panics
 /// If the job fails.
@@ -40,7 +40,7 @@ pub fn on_gpu() -> bool {
     job.run(|pe| Ok::<_, Error>(pe.is_gpu())).expect("a job").contains(&true)
 }
 
-/// A test with its assignment of roles to PEs.
+/// A test with an assignment of roles to PEs.
 struct Play {
     test: Test,
     cast: Cast,
@@ -60,7 +60,7 @@ fn plays(tests: &[Test], n_pes: u32, path: &str, casts: impl Fn(&Test) -> Vec<Ca
     plays
 }
 
-/// The symmetric objects of the kernel's interpreter.
+/// The symmetric objects that the interpreter uses.
 struct Memory {
     plan: SymSlice<u64>,
     programs: SymSlice<u64>,
@@ -120,17 +120,17 @@ impl Memory {
         let Self { plan, programs, kept, lock, gate, .. } = *self;
         let call = litmus(plan, programs, words, kept, halves, bytes, floats, lock, registers, gate.at(0));
         pe.run(grid, call)?;
-        // The next launch begins with stores of the host. Without a barrier through the NICs, acknowledged WRITEs may land after
-        // them.
+        // The next launch starts with stores by the host. Without a barrier through the NICs, acknowledged WRITEs could
+        // land after them.
         pe.barrier_all()?;
-        // This also keeps a PE from starting again before all registers have been read.
+        // The allgather also keeps any PE from starting again before all have read their registers.
         let mine: Vec<u8> = pe.read(registers)?.iter().flat_map(|word| word.to_le_bytes()).collect();
         let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
         let words = |bytes: Vec<u8>| bytes.as_chunks().0.iter().map(word).collect();
         Ok(pe.allgather(&mine)?.into_iter().map(words).collect())
     }
 
-    /// Runs all rounds, and counts their outcomes.
+    /// Runs all rounds and counts their outcomes.
     fn play(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Row, Error> {
         let mut row = Row::new(&play.test, play.title.clone(), rounds);
         let mut done = 0;
@@ -144,10 +144,10 @@ impl Memory {
     }
 }
 
-/// Runs every test that the path allows, in a job of its own.
+/// Runs every test that the path allows, in a new job.
 ///
 /// # Errors
-/// - the error of the job, such as a wait that passes its deadline
+/// - the error of the job, such as a wait that times out
 pub fn run(path: &Path, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let job = Job::with_config(path.config(1)).kernels(rushmem::ptx!("rushmem_litmus_kernels"));
     let plays = plays(tests, path.pes, &path.title(), |test| Cast::on_path(test, path));
@@ -155,7 +155,7 @@ pub fn run(path: &Path, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> 
     Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
 }
 
-/// Runs a test under the sanitizer, in a job of its own.
+/// Runs a test under the sanitizer, in a new job.
 ///
 /// # Errors
 /// - [`Error::Sanitizer`] with the findings
@@ -167,11 +167,11 @@ pub fn run_sanitized(test: &Test, rounds: u64) -> Result<Vec<Row>, Error> {
     Ok(job.run(|pe| play_all(pe, &plays, rounds))?.swap_remove(0))
 }
 
-/// Runs every test that this number of PEs allows, by all PEs together. Every PE gets all rows.
+/// Runs every test that this number of PEs allows, with all PEs together. Every PE returns all rows.
 ///
 /// # Errors
 /// - [`Error::Misuse`] if there are more PEs than a test can have actors
-/// - the error of a launch, such as a wait that passes its deadline
+/// - the error of a launch, such as a wait that times out
 pub fn run_in(pe: &Pe, tests: &[Test], rounds: u64) -> Result<Vec<Row>, Error> {
     let n_pes = pe.n_pes();
     if n_pes as usize > MAX_ACTORS {
@@ -197,7 +197,7 @@ fn judge(row: &mut Row, play: &Play, rounds: u64, of_pes: &[Vec<u64>]) {
             let from = (round as usize * actors + actor) * REGS;
             registers[actor].copy_from_slice(&of_pes[cast.pe_of(*role) as usize][from..from + REGS]);
         }
-        // The rounds of each launch start at 0.
+        // Rounds are numbered from 0 in each launch.
         row.count(test, &Outcome { round, registers: &registers });
     }
 }

@@ -1,23 +1,23 @@
-//! The encoding of programs as words.
+//! Encoding of programs as words.
 
 use rushmem_device::View;
 
-/// Words of one operation: code, PE, `a`, `b`, `n`, `v`, `s`, `r`, `k`, `by`.
+/// Words per operation: code, PE, `a`, `b`, `n`, `v`, `s`, `r`, `k`, `by`.
 pub const OP_WORDS: usize = 10;
-/// The most operations of a program.
+/// Maximum number of operations in a program.
 pub const MAX_OPS: usize = 24;
-/// Words of one program: the PE of its actor, then the operations.
+/// Words per program: the PE of its actor, followed by the operations.
 pub const PROGRAM_WORDS: usize = 1 + MAX_OPS * OP_WORDS;
-/// Words of a plan: rounds, actors, the group that acts, rounds between synchronizations (a power of two), seed, jitter.
+/// Words of a plan: rounds, actors, acting group, rounds between synchronizations (a power of two), seed, jitter.
 pub const PLAN_WORDS: usize = 6;
 
-/// The group of threads that acts, and makes the calls of groups.
+/// The group of threads that acts as one actor and makes the group calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Who {
     /// One thread.
     Thread,
-    /// A warp of 32.
+    /// A warp of 32 threads.
     Warp,
     /// A block.
     Block,
@@ -25,32 +25,34 @@ pub enum Who {
 
 /// The code of an operation.
 ///
-/// `a`, `b` and `s` are indices of words, `n` is a length or another number, `r` is the register for the result. The value is
-/// `v` plus `k` times the round, or plus a register if `k` names one. The thread with rank `by` does operations of one thread.
+/// `a`, `b` and `s` are word indices, `n` is a length or another number, and `r` is the register for the result. The
+/// value is `v` plus `k` times the round, or plus the register that `k` names. Single-thread operations are performed
+/// by the thread with rank `by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Code {
-    /// End of the program.
+    /// Terminates the program.
     End,
-    /// Pauses for up to `n` turns.
+    /// A pause of up to `n` turns.
     Delay,
     /// A barrier of the actor's threads.
     GroupSync,
     /// Plain stores of the value to words `a..a + n`, by all threads.
     Fill,
-    /// Plain loads of words `a..a + n`, by all threads; the register becomes 1 if one is not the value. Then a barrier.
+    /// Plain loads of words `a..a + n` by all threads, then a barrier. The register becomes 1 if a word differs from
+    /// the value.
     Expect,
     /// `put` of words `b..b + n` to `a` of the PE, by all threads together.
     Put,
-    /// `put_nbi`, likewise.
+    /// `put_nbi` of words `b..b + n` to `a` of the PE, by all threads together.
     PutNbi,
     /// `get` of words `b..b + n` of the PE to `a`, by all threads together.
     Get,
-    /// `get_nbi`, likewise.
+    /// `get_nbi` of words `b..b + n` of the PE to `a`, by all threads together.
     GetNbi,
-    /// `put_signal`, likewise; signal `s` is set to the value, or gets it added where `r` is 1.
+    /// `put_signal` of the same words. Sets signal `s` to the value, or adds the value if `r` is 1.
     PutSignal,
-    /// `put_signal_nbi`, likewise.
+    /// `put_signal_nbi`, with the operands of `PutSignal`.
     PutSignalNbi,
     /// `quiet` by all threads together.
     QuietAll,
@@ -58,40 +60,41 @@ pub enum Code {
     FlushAll,
     /// `signal_strong` by all threads together: adds the value to signal `s` of the PE.
     StrongSignal,
-    /// `signal_wait_until` by all threads together: signal `s` compares with the value as `n` says.
+    /// `signal_wait_until` by all threads together, until signal `s` compares with the value as `n` says.
     SignalWaitAll,
     /// `barrier_all` by all threads together.
     Barrier,
-    /// `sync_all`, likewise.
+    /// `sync_all` by all threads together.
     Sync,
-    /// Each thread: `put_nbi` of word `b + rank` to `a + rank` of the PE, which it fills with the value plus its rank.
+    /// Each thread: `put_nbi` of word `b + rank`, after filling it with the value plus its rank, to word `a + rank` of
+    /// the PE.
     EachPut,
-    /// Each thread: the register becomes 1 if word `a + rank` is not the value plus its rank.
+    /// Each thread: the register becomes 1 if word `a + rank` differs from the value plus the rank.
     EachExpect,
-    /// Each thread: `p` to word `a + rank` of the PE if its rank is odd, or else of the PE `n`.
+    /// Each thread: `p` to word `a + rank`, of the PE if the rank is odd, otherwise of PE `n`.
     Diverge,
 
     /// A plain store of the value to word `a`.
     Store,
     /// A plain load of word `a`.
     Load,
-    /// Plain loads of word `a` until it is the value; the register becomes 1 if it never was.
+    /// Plain loads of word `a` until it equals the value. The register becomes 1 if it never does.
     SpinUntil,
     /// `p` of the value to word `a` of the PE.
     P,
-    /// `p` to words `a..a + n`, one after another.
+    /// `p` to words `a..a + n`, in order.
     Flood,
     /// `g` of word `a` of the PE.
     G,
-    /// `signal_op` on signal `s` of the PE: set, or add where `n` is 1.
+    /// `signal_op` on signal `s` of the PE: set, or add if `n` is 1.
     SignalOp,
-    /// `signal_wait_until`: signal `s` compares with the value as `n` says.
+    /// `signal_wait_until`, until signal `s` compares with the value as `n` says.
     SignalWait,
     /// `signal_fetch` of signal `s`.
     SignalFetch,
-    /// `wait_until`: word `a` compares with the value as `n` says.
+    /// `wait_until`, until word `a` compares with the value as `n` says.
     Wait,
-    /// `test` until it is true; the register becomes 1 if it never was.
+    /// `test` in a loop until it succeeds. The register becomes 1 if it never does.
     TestUntil,
     /// `atomic_add` to word `a` of the PE.
     Add,
@@ -101,30 +104,30 @@ pub enum Code {
     Set,
     /// `atomic_swap`.
     Swap,
-    /// `atomic_compare_swap` of `n` for the value.
+    /// `atomic_compare_swap` from `n` to the value.
     CompareSwap,
     /// `atomic_fetch`.
     Fetch,
-    /// `atomic_compare_swap` of 0 for the value until it succeeds.
+    /// `atomic_compare_swap` from 0 to the value, in a loop until it succeeds.
     Lock,
     /// `fence`.
     Fence,
     /// `quiet` by one thread.
     Quiet,
-    /// Signals other actors of this PE, by signal `s`, that the operations before are done.
+    /// Signals other actors on this PE, through signal `s`, that the preceding operations are done.
     Hand,
-    /// `p` through the exclusive queues number `b`.
+    /// `p` through the exclusive queues with index `b`.
     PrivateP,
-    /// `fence` of those queues.
+    /// `fence` of the exclusive queues with index `b`.
     PrivateFence,
-    /// `quiet` of those queues.
+    /// `quiet` of the exclusive queues with index `b`.
     PrivateQuiet,
 
     /// `quiet_pe`.
     QuietPe,
-    /// A store of the value to word `a` of the PE through `ptr`. The register becomes 1 if the PE is no P2P peer.
+    /// A store of the value to word `a` of the PE through `ptr`. The register becomes 1 if the PE is not a P2P peer.
     PtrStore,
-    /// In a batch: `p` to word `a` of the PE, `quiet`, `p` to word `b`.
+    /// In one batch: `p` to word `a` of the PE, `quiet`, `p` to word `b`.
     Batch,
     /// `fence_release` at GPU scope.
     ReleaseGpu,
@@ -132,40 +135,40 @@ pub enum Code {
     AcquireGpu,
     /// `store_relaxed` of the value to word `a`.
     StoreRelaxed,
-    /// `load_relaxed` of word `a` until it is the value; the register becomes 1 if it never was.
+    /// `load_relaxed` of word `a` until it equals the value. The register becomes 1 if it never does.
     SpinRelaxed,
-    /// Counts an arrival at word `s + 1`, and on the `v`-th one puts words `b..b + n` to `a` of the PE and sets signal `s` to 1.
-    /// With `k`, an acquire fence at GPU scope lies in between.
+    /// Counts an arrival at word `s + 1`. The `v`-th arrival puts words `b..b + n` to `a` of the PE and sets signal `s`
+    /// to 1; with `k`, it first performs an acquire fence at GPU scope.
     LastPut,
-    /// `wait_until_any` of words `a..a + 4` until each has been found; word 0 is set again at once when it is. The register
-    /// becomes 1 if one is never found.
+    /// `wait_until_any` of words `a..a + 4` until each has been returned. Word 0 is set again as soon as it is
+    /// returned. The register becomes 1 if a word is never returned.
     AnyEach,
-    /// The waits and tests of no words; the register becomes 1 if one returns a wrong result.
+    /// Waits and tests of an empty set. The register becomes 1 if one of them returns a wrong result.
     NoWords,
     /// `set_lock`.
     SetLock,
     /// `clear_lock`.
     ClearLock,
-    /// `atomic_add` of 1.0 to the float `a` of the PE.
+    /// `atomic_add` of 1.0 to the float at `a` of the PE.
     AddFloat,
-    /// `atomic_fetch` of the float `a` of the PE, as an integer.
+    /// `atomic_fetch` of the float at `a` of the PE, returned as an integer.
     FetchFloat,
 
-    /// A plain store to the half word `a`.
+    /// A plain store to half word `a`.
     StoreHalf,
-    /// A plain load of the half word `a`.
+    /// A plain load of half word `a`.
     LoadHalf,
-    /// `atomic_add` to the half word `a` of the PE.
+    /// `atomic_add` to half word `a` of the PE.
     AddHalf,
-    /// `wait_until` as `u32`.
+    /// `wait_until` on half word `a`, as `u32`.
     WaitHalf,
     /// `p` to byte `a` of the PE.
     PByte,
     /// A plain load of byte `a`.
     LoadByte,
-    /// `put` of bytes. Their address and number depend on the round.
+    /// `put` of a number of bytes, to an address, that depend on the round.
     PutPiece,
-    /// The register becomes 1 if the bytes that this round's `PutPiece` wrote are not there, or others have changed.
+    /// The register becomes 1 if the bytes of this round's `PutPiece` are missing, or if others have changed.
     ExpectPiece,
 }
 

@@ -1,16 +1,17 @@
-//! Collective calls of teams, one after another, and checks of their results.
+//! Sequences of collective calls of teams, with checks of their results.
 
 use rushmem_device::prelude::*;
 
 use crate::pause;
 
-/// Words of `bad` in [`one_after_another`].
+/// Number of checks, and so words of `bad`, in [`one_after_another`].
 pub const CHECKS: usize = 5;
 
-/// Makes five collective calls per round, without extra synchronization.
+/// Makes five collective calls per round without synchronization in between.
 ///
-/// The first two members broadcast to different buffers. A sum and a sum in place follow. The last call is a broadcast behind a
-/// `team_sync`, over stores made before it. PE 2 comes late. `bad` counts the wrong elements of each call.
+/// The first two members broadcast to different buffers. A sum follows, then a sum in place. The last call is a
+/// broadcast, after a `team_sync`, over words that were stored before the sync. PE 2 is late. `bad` counts the wrong
+/// elements of each call.
 #[kernel]
 pub fn one_after_another(
     ctx: &Ctx,
@@ -67,7 +68,7 @@ pub fn one_after_another(
     ctx.quiet(block)
 }
 
-/// Sums over one team in block 0, and calls a barrier of another in block 1. `bad` counts wrong sums.
+/// Sums over one team in block 0 while block 1 calls a barrier of another. `bad` counts wrong sums.
 #[kernel]
 pub fn two_teams(
     ctx: &Ctx,
@@ -99,7 +100,7 @@ pub fn two_teams(
     ctx.quiet(block)
 }
 
-/// Makes the calls without data.
+/// Calls collectives with zero elements, then a barrier.
 #[kernel]
 pub fn nothing_together(ctx: &Ctx, team: Team, words: SymSlice<u64>) -> Result {
     let (block, none) = (Block::current(), words.slice(0..0));
@@ -111,7 +112,7 @@ pub fn nothing_together(ctx: &Ctx, team: Team, words: SymSlice<u64>) -> Result {
     ctx.barrier(block, team)
 }
 
-/// Checks a team of one: a broadcast and a sum are copies. `bad` counts wrong elements.
+/// Checks that a broadcast and a sum in a team of one are copies. `bad` counts wrong elements.
 #[kernel]
 pub fn on_its_own(ctx: &Ctx, team: Team, buffers: SymSlice<u64>, bad: SymSlice<u64>) -> Result {
     let block = Block::current();

@@ -1,4 +1,4 @@
-//! Operations of all threads of an actor.
+//! Operations performed by all threads of an actor.
 
 use rushmem_device::prelude::*;
 
@@ -6,7 +6,7 @@ use crate::code::{Code, Op};
 use crate::memory::{Memory, comparison};
 use crate::{agreed, one, pause, random};
 
-/// Carries out one operation.
+/// Performs one operation.
 #[inline(always)]
 pub(crate) fn step<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op, dice: &mut u64) -> Result {
     if op.is(Code::Delay) {
@@ -78,7 +78,7 @@ fn together<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op) -> Result {
     Ok(())
 }
 
-/// Carries out an operation of each single thread.
+/// Performs an operation that each thread executes separately.
 #[inline(always)]
 fn each(ctx: &Ctx, m: &Memory, op: &Op, rank: u64, value: u64) -> Result {
     let value = value.wrapping_add(rank);

@@ -1,8 +1,8 @@
-//! Small kernels for tests between kernels and the host.
+//! Small kernels for tests that involve the host.
 
 use rushmem_device::prelude::*;
 
-/// Puts a value to a word of `pe`, and completes it if `complete` is not 0.
+/// Puts a value to a word of `pe`, and completes the put if `complete` is not 0.
 #[kernel]
 pub fn poke(ctx: &Ctx, word: Sym<u64>, value: u64, pe: u32, complete: u32) -> Result {
     ctx.p(word, value, pe)?;
@@ -15,7 +15,7 @@ pub fn await_word(ctx: &Ctx, word: Sym<u64>, value: u64) -> Result {
     ctx.wait_until(Thread, word, Cmp::Eq, value)
 }
 
-/// Puts a value to its cell on all PEs, and calls a barrier.
+/// Puts a value to this PE's cell on all PEs, then calls a barrier.
 #[kernel]
 pub fn meet_all(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     let mut pe = 0;
@@ -26,7 +26,7 @@ pub fn meet_all(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     ctx.barrier_all(Thread)
 }
 
-/// Writes `value` to `data` of `pe`, by a store where that memory is mapped, then fences, and puts it to `flag`, too.
+/// Writes `value` to `data` of `pe`, by a store if that memory is mapped, then fences, and puts it to `flag`.
 #[kernel]
 pub fn poke_two(ctx: &Ctx, data: Sym<u64>, flag: Sym<u64>, value: u64, pe: u32) -> Result {
     match ctx.ptr(data.as_slice(), pe) {

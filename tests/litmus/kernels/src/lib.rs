@@ -1,4 +1,4 @@
-//! The kernel of the litmus tests: an interpreter. The host encodes a test as data. Each actor is a block.
+//! The kernel of the litmus tests: an interpreter. The host encodes tests as data. Each actor is a block.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
@@ -21,13 +21,13 @@ use rushmem_device::{Lock, arch};
 use crate::code::{Op, Plan};
 use crate::memory::Memory;
 
-/// Turns after which a plain loop gives up. The loop calls no function with a deadline.
+/// Number of turns after which a plain polling loop gives up. Such a loop calls no function that has a deadline.
 const MAX_TURNS: u32 = 1 << 24;
 
-/// Runs the program of each actor once per round, and stores the results in the registers of the actor.
+/// Runs the program of each actor once per round, and stores the results in the actor's registers.
 ///
-/// Block `i` is actor `i` on the PE that its program names, and does nothing on other PEs. Each round has its own memory, except
-/// for `kept`. The actors synchronize every few rounds, so that their rounds overlap.
+/// Block `i` is actor `i` on the PE that its program names, and does nothing on other PEs. Each round has separate
+/// memory, except for `kept`. The actors synchronize only every few rounds, so their rounds overlap.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // one per kind of memory
 pub fn litmus(
@@ -103,7 +103,7 @@ fn rounds<G: Group>(
     ctx.quiet(group)
 }
 
-/// Returns 0 if `done` becomes true within the given turns, else 1.
+/// Returns 0 if `done` returns true within the given number of turns, else 1.
 #[inline(always)]
 fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
     while !done()? {
@@ -116,13 +116,13 @@ fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> 
     Ok(0)
 }
 
-/// Returns an error on all threads of the group if one has failed.
+/// Returns an error on all threads of the group if any of them has failed.
 #[inline(always)]
 fn agreed<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// Synchronizes all actors: `gate` of every PE counts the arrivals.
+/// Synchronizes all actors. `gate` on every PE counts the arrivals.
 #[inline(never)]
 fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     let mut pe = 0;
@@ -133,7 +133,7 @@ fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     ctx.signal_wait_until(Thread, gate, Cmp::Ge, arrivals).map(|_| ())
 }
 
-/// Pauses in one of four cases, for up to `longest` turns.
+/// Pauses with probability 1/4, for up to `longest` turns.
 #[inline(always)]
 fn maybe_pause(dice: &mut u64, longest: u64) {
     let roll = random(dice);
@@ -142,7 +142,7 @@ fn maybe_pause(dice: &mut u64, longest: u64) {
     }
 }
 
-/// Pauses for a random number of turns, at most `longest`.
+/// Pauses for a random number of turns, up to `longest`.
 #[inline(always)]
 fn pause(roll: u64, longest: u64) {
     let mut turns = ((roll >> 8 & 0xff) * longest) >> 8;
@@ -152,7 +152,7 @@ fn pause(roll: u64, longest: u64) {
     }
 }
 
-/// Returns the next random number of SplitMix64 (Steele, Lea and Flood, 2014).
+/// Returns the next pseudo-random number of SplitMix64 (Steele, Lea and Flood, 2014).
 #[inline(always)]
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

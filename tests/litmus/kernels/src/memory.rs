@@ -4,17 +4,17 @@ use rushmem_device::{Cmp, Ctx, Lock, Sym, SymSlice};
 
 use crate::code::Op;
 
-/// Words of one round.
+/// Words per round.
 pub const WORDS: usize = 128;
-/// Half words (4 bytes) of one round, and floats.
+/// Half words (4 bytes) per round, and floats per round.
 pub const HALVES: usize = 4;
-/// Bytes of one round: a third each for the target of pieces, their source, and single bytes.
+/// Bytes per round: a third each for the destination of pieces, their source, and single bytes.
 pub const BYTES: usize = 3 * 192;
-/// Registers of one actor and round.
+/// Registers per actor and round.
 pub const REGS: usize = 8;
-/// The first index of the words in `kept`, which all rounds share.
+/// Start of the indices that refer to words in `kept`, which all rounds share.
 pub const KEPT: u64 = 1 << 20;
-/// The offset of register numbers in `k`.
+/// Values of `k` from here on name a register.
 pub const REG: u64 = 1 << 32;
 
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Returns `n` words from index `a` on.
+    /// Returns `n` words, starting at index `a`.
     #[inline(always)]
     pub(crate) fn array(&self, a: u64, n: u64) -> SymSlice<u64> {
         let (array, a) =
@@ -40,7 +40,6 @@ impl Memory {
         array.slice(a as usize..(a + n) as usize)
     }
 
-    /// Returns the word at index `a`.
     #[inline(always)]
     pub(crate) fn word(&self, a: u64) -> Sym<u64> {
         self.array(a, 1).at(0)
@@ -68,13 +67,12 @@ impl Memory {
         (self.round * self.actors + self.actor) as usize * REGS + r as usize
     }
 
-    /// Sets a register of this actor.
     #[inline(always)]
     pub(crate) fn keep(&self, ctx: &Ctx, r: u64, value: u64) {
         ctx.local(self.regs).store(self.register(r), value);
     }
 
-    /// Returns the value of the operation.
+    /// Returns the value operand of the operation.
     #[inline(always)]
     pub(crate) fn value(&self, ctx: &Ctx, op: &Op) -> u64 {
         if op.k >= REG {
@@ -84,7 +82,7 @@ impl Memory {
         }
     }
 
-    /// Returns target, source and length of the piece of this round, in bytes.
+    /// Returns the destination, source and length of this round's piece, in bytes.
     #[inline(always)]
     pub(crate) fn piece(&self) -> (usize, usize, usize) {
         let round = self.round as usize;
@@ -92,7 +90,7 @@ impl Memory {
     }
 }
 
-/// Returns the comparison with this number.
+/// Decodes a comparison.
 #[inline(always)]
 pub(crate) fn comparison(n: u64) -> Cmp {
     match n {

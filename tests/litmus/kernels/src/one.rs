@@ -1,4 +1,4 @@
-//! Operations of one thread of an actor.
+//! Operations performed by a single thread of an actor.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -7,10 +7,10 @@ use crate::code::{Code, Op};
 use crate::memory::{BYTES, Memory, comparison};
 use crate::{MAX_TURNS, never, rare};
 
-/// Turns of a loop that need not see the value, because the L1 cache of a GPU may keep an old one.
+/// Maximum turns of a loop that need not see the value, because a GPU's L1 cache may keep returning a stale one.
 const MAX_STALE_TURNS: u32 = 1 << 16;
 
-/// Carries out one operation.
+/// Performs one operation.
 #[inline(never)]
 pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     let (value, pe) = (m.value(ctx, op), op.pe);
@@ -88,7 +88,7 @@ fn atomic(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Carries out an operation through exclusive queues.
+/// Performs an operation through exclusive queues.
 #[inline(always)]
 fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let own = ctx.exclusive(op.b as u32)?;
@@ -103,7 +103,7 @@ fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Carries out an operation on half words and bytes.
+/// Performs an operation on half words or bytes.
 #[inline(always)]
 fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let keep = |found: u64| m.keep(ctx, op.r, found);
@@ -125,7 +125,7 @@ fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Returns a byte of the source of pieces. It is never 0, unlike the bytes around the target.
+/// Returns a byte of the source of pieces. It is never 0, unlike the bytes around the destination.
 #[inline(always)]
 fn pattern(i: usize) -> u8 {
     (i * 29) as u8 | 1

@@ -6,10 +6,10 @@ use crate::code::{Code, Op};
 use crate::memory::Memory;
 use crate::{MAX_TURNS, never};
 
-/// Calls after which [`Code::AnyEach`] gives up.
+/// Number of calls after which [`Code::AnyEach`] gives up.
 const CALLS: u32 = 64;
 
-/// Carries out one operation.
+/// Performs one operation.
 #[inline(never)]
 pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let pe = op.pe;
@@ -73,7 +73,7 @@ fn any_each(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     let (mut seen, mut calls) = (0u32, 0);
     while seen != 0b1111 && calls < CALLS {
         if let Some(i) = ctx.wait_until_any(Thread, &mut words)? {
-            // Words that have been found by now are written by nobody else.
+            // Nobody else writes the words that have already been returned.
             seen |= 1 << (i & 3);
             view.store(i, (i == 0) as u64);
         }

@@ -1,7 +1,8 @@
-//! The litmus suite as a program for the PEs of a launched job: `rushmem run -n 4 litmus`.
+//! The litmus suite as a program, to be launched as a job: `rushmem run -n 4 litmus`.
 //!
-//! Each test runs with several assignments of roles to PEs, under the settings of the environment. PE 0 prints the outcomes. The
-//! exit code is 1 if a forbidden outcome was seen. `litmus wrong` runs incorrect programs, which must show forbidden outcomes.
+//! Each test runs with several assignments of roles to PEs, under the settings in the environment. PE 0 prints the
+//! outcomes. The exit code is 1 if a forbidden outcome occurred. `litmus wrong` runs incorrect programs, which must
+//! show forbidden outcomes.
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ fn play(pe: &Pe, tests: &[Test]) -> Result<bool, Error> {
     let rounds = run::rounds();
     let rows = run::run_in(pe, tests, rounds)?;
     let mut wrong = Vec::new();
-    // All checks need a second PE.
+    // Every check needs a second PE.
     let checks = if pe.n_pes() > 1 { check::all() } else { Vec::new() };
     for check in &checks {
         wrong.extend(check.run(pe)?);

@@ -1,4 +1,4 @@
-//! Collective calls of teams.
+//! Checks of collective calls of teams.
 
 use rushmem::{Error, LaunchConfig, Pe, TeamConfig};
 use rushmem_device::Team;
@@ -6,7 +6,7 @@ use rushmem_litmus_kernels::{CHECKS as KINDS, nothing_together, on_its_own, one_
 
 use super::{Check, Verdict, must};
 
-/// Rounds of each test.
+/// Rounds of each check.
 const ROUNDS: u64 = 40;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -15,10 +15,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L71"], "nothing and nobody else are legal", nothing),
 ];
 
-/// Checks collective calls that follow each other.
+/// Checks consecutive collective calls.
 ///
-/// Distinct buffers need no synchronization, and the root gets its own broadcast. Reductions in place are right. Stores before a
-/// sync do not overwrite a broadcast behind it.
+/// Calls with distinct buffers need no synchronization. The root receives its own broadcast. Reductions in place are
+/// correct. Stores before a sync do not overwrite a broadcast after it.
 fn follow(pe: &Pe) -> Result<Verdict, Error> {
     let mut found = Vec::new();
     for (len, threads) in [(1, 1), (33, 32)] {
@@ -30,7 +30,7 @@ fn follow(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements, by calls: {found:?}")))
 }
 
-/// Uses two teams of the same PEs at the same time, from two blocks.
+/// Uses two teams of the same PEs concurrently, from two blocks.
 fn apart(pe: &Pe) -> Result<Verdict, Error> {
     let other = pe.team_split_strided(Team::WORLD, 0, 1, pe.n_pes(), TeamConfig::default())?;
     let (source, sum, bad) = (pe.alloc::<u64>(1)?, pe.alloc::<u64>(1)?, pe.alloc_one::<u64>()?);
@@ -40,7 +40,7 @@ fn apart(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(bad == 0, || format!("{bad} wrong sums")))
 }
 
-/// Checks calls without data, and calls of a team of one.
+/// Checks calls with zero elements and calls of a team of one.
 fn nothing(pe: &Pe) -> Result<Verdict, Error> {
     let alone = pe.team_from_pes(&[pe.my_pe()], TeamConfig::default())?;
     let (buffers, bad) = (pe.alloc::<u64>(6 * 5)?, pe.alloc::<u64>(KINDS)?);

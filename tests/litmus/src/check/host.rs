@@ -1,11 +1,11 @@
-//! Tests between kernels and the host: allocation, launches, the end of a job.
+//! Checks of kernels together with the host: allocation, launches, job shutdown.
 
 use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_litmus_kernels::{await_word, get_after, leave, meet_all, poke, poke_two};
 
 use super::{Check, Verdict, must};
 
-/// Rounds of each test.
+/// Rounds of each check.
 const ROUNDS: u64 = 30;
 
 const ONE: LaunchConfig = LaunchConfig::new(1, 1);
@@ -24,10 +24,10 @@ pub(super) const CHECKS: &[Check] = &[
     ),
 ];
 
-/// Words of a kernel's stores.
+/// Number of words that a kernel stores.
 const WORDS: usize = 64;
 
-/// Checks that memory is ready on all PEs once one PE has it.
+/// Checks that memory is ready on all PEs once `alloc` has returned on one.
 fn ready(pe: &Pe) -> Result<Verdict, Error> {
     let mut seen = Vec::new();
     for round in 1..=ROUNDS {
@@ -41,7 +41,7 @@ fn ready(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 0 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
 }
 
-/// Checks that memory is not zeroed after `alloc` has returned on one PE.
+/// Checks that memory is no longer zeroed once `alloc` has returned on one PE.
 fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
     let mut seen = Vec::new();
     for round in 1..=ROUNDS {
@@ -57,7 +57,7 @@ fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 1 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
 }
 
-/// Checks that reused memory is zero, once the puts to it have completed.
+/// Checks that reused memory is zero if the puts to it have completed.
 fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
     let mut dirty = 0;
     for _ in 0..ROUNDS {
@@ -73,7 +73,7 @@ fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(dirty == 0, || format!("{dirty} times it was not zero")))
 }
 
-/// Checks that the quiet of a kernel completes its puts. Its end alone need not, so the read of the other put races.
+/// Checks that a kernel's quiet completes its puts. The kernel's return alone need not, so reading the other put races.
 fn completed(pe: &Pe) -> Result<Verdict, Error> {
     let (x, y) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
     let mut seen = Vec::new();
@@ -90,7 +90,7 @@ fn completed(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 1 || (1..).zip(&seen).all(right), || format!("{seen:?}")))
 }
 
-/// Mixes barriers of the host and of kernels in one order.
+/// Matches barriers of the host with barriers of kernels.
 fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     let n = pe.n_pes() as usize;
     let cells = pe.alloc::<u64>(n)?;
@@ -103,8 +103,8 @@ fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(early == 0, || format!("{early} rounds were early")))
 }
 
-/// Checks that a host which reads a flag, while the kernel of another PE runs, reads the data stored before it. The hardware gives
-/// that; in the memory model, a host and a running kernel race.
+/// Checks that a host which reads a flag, while another PE's kernel runs, also reads the data stored before it. The
+/// hardware guarantees that; in the memory model, a host and a running kernel race.
 fn observed_by_host(pe: &Pe) -> Result<Verdict, Error> {
     let (data, flag) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
     let mut old = Vec::new();
@@ -127,7 +127,7 @@ fn observed_by_host(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(old.is_empty(), || format!("old data: {old:?}")))
 }
 
-/// Checks that a signal which a stream sends after a kernel publishes what the kernel has stored.
+/// Checks that a signal which a stream sends after a kernel publishes the kernel's stores.
 fn published_by_stream(pe: &Pe) -> Result<Verdict, Error> {
     let (data, copy) = (pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(WORDS)?);
     let flag = pe.alloc_one::<u64>()?;
@@ -151,9 +151,9 @@ fn published_by_stream(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(old.is_empty(), || format!("old data: {old:?}")))
 }
 
-/// Posts a put without completing it, and returns at once on the poster.
+/// Posts a put without completing it; the poster returns immediately.
 ///
-/// The end of the job must complete it. Otherwise PE 1 waits until its deadline.
+/// Job shutdown must complete the put. Otherwise PE 1 waits until its deadline.
 pub(super) fn leave_behind(pe: &Pe) -> Result<(), Error> {
     let x = pe.alloc_one::<u64>()?;
     match pe.my_pe() {

@@ -31,7 +31,7 @@ fn third_party(form: Form) -> Test {
         .never(|o| o.r(1, 0) != 1)
 }
 
-/// Puts from the third PE. Where the other two are P2P peers, one reads the memory of the other by loads.
+/// A third PE puts. Where the other two are P2P peers, one of them reads the other's memory by loads.
 fn fenced_before(form: Form) -> Test {
     let n = form.words();
     Test::new("L13", format!("{}, fence, quiet, flag to a peer of the target, which gets", form.name()))
@@ -40,7 +40,7 @@ fn fenced_before(form: Form) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// Lets a third PE put to the same words after the quiet. Its data must stay.
+/// A third PE puts to the same words after the quiet. Its data must survive.
 fn overwritten(form: Form) -> Test {
     let n = form.words();
     let second = vec![wait(W, EQ, 1), fill(T, n, 2), put_nbi(D, T, n).at(1), quiet(), signal_set(Y, 1).at(1)];
@@ -154,7 +154,7 @@ fn of_other_blocks() -> Test {
         .never(|o| o.r(4, 0) != 0)
 }
 
-/// Puts the flag through queues that the quiet does not cover, so only completion counts.
+/// The flag goes through queues that the quiet does not cover, so only completion orders it.
 fn after_kernel_with_quiet() -> Test {
     Test::new("L23", "put_nbi, quiet, and a message that the context does not know")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), quiet(), private_p(1, Y, 1).at(1)])

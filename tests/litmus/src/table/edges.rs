@@ -1,4 +1,4 @@
-//! G and H: lengths, alignment, the own PE, and properties of GPUs.
+//! G and H: lengths, alignment, a PE's own memory, and properties of GPUs.
 
 use crate::program::*;
 
@@ -76,7 +76,7 @@ fn flooded() -> Test {
         .never(|o| o.r(2, 0) != 0)
 }
 
-/// Checks that a group's call publishes the earlier stores of its threads.
+/// A group call publishes the earlier stores of all its threads.
 fn fresh_source() -> Test {
     Test::new("L87", "all threads write the source, the block puts")
         .with(Who::Block)

@@ -1,4 +1,4 @@
-//! The tests, in the sections of the memory model.
+//! The tests, grouped like the sections of the memory model.
 
 mod atomics;
 mod completion;
@@ -29,7 +29,7 @@ pub fn all() -> Vec<Test> {
     sections.into_iter().flat_map(|section| section()).collect()
 }
 
-/// A form of put, and how many words it moves.
+/// A form of put, with the number of words it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     P,
@@ -47,7 +47,7 @@ impl Form {
         }
     }
 
-    /// Writes the value to `to` of a role's PE, in this form, through `from`.
+    /// Writes the value to `to` on a role's PE in this form, using `from` as the source.
     fn write(self, to: u64, from: u64, value: u64, role: u32) -> Vec<Op> {
         match self {
             Self::P => vec![p(to, value).at(role)],

@@ -1,4 +1,4 @@
-//! A: order of delivery, which a fence establishes.
+//! A: order of delivery, as established by fences.
 
 use super::{Form, ops};
 use crate::program::*;
@@ -34,14 +34,14 @@ pub(super) fn all() -> Vec<Test> {
     all
 }
 
-/// Waits for `y`, and checks `x`.
+/// Waits for `y` and checks `x`.
 fn reader(words: u64) -> Vec<Op> {
     vec![wait(Y, EQ, 1), expect(X, words.min(8), 1, 0), load(X + words.min(8) - 1, 1)]
 }
 
 /// Puts data, fences, and puts a flag in the form `flag`.
 fn fenced(form: Form, who: Who, flag: Form) -> Test {
-    // A form of more than 8 words goes to an array.
+    // Forms of more than 8 words write to an array.
     let (to, n) = if form.words() > 8 { (D, form.words()) } else { (X, form.words()) };
     let by = if flag == Form::P { String::new() } else { format!(", a {}", flag.name()) };
     Test::new("L01", format!("a fence between {} and its flag{by}, {who:?}", form.name()))
@@ -51,7 +51,7 @@ fn fenced(form: Form, who: Who, flag: Form) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// Puts twice to the same words, with a fence in between. The second data must stay.
+/// Puts twice to the same words with a fence in between. The second data must survive.
 fn overwritten() -> Test {
     let ops = [
         fill(S, 4, 1),
@@ -69,7 +69,7 @@ fn overwritten() -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// Puts the flag from another block, which has its own queues where there are several.
+/// The flag comes from another block, which has different queues where there are several.
 fn fenced_by_another_block() -> Test {
     Test::new("L01", "a fence of another block of the PE")
         .on(0, [p(X, 1).at(1), hand(W)])
@@ -87,7 +87,7 @@ fn unfenced() -> Test {
         .races()
 }
 
-/// Drops the fence of [`fenced_by_another_block`]. The suite must see the outcome that the fence forbids.
+/// [`fenced_by_another_block`] without its fence. The suite must see the outcome that the fence forbids.
 pub(super) fn unfenced_blocks() -> Test {
     Test::new("L02", "without a fence, from two blocks")
         .on(0, [p(X, 1).at(1), hand(W)])

@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<Test> {
     ]
 }
 
-/// Announces a store to the own PE's memory by an atomic.
+/// An atomic announces a store to the PE's own memory.
 pub(super) fn store_and_atomic(fenced: bool) -> Test {
     let mut send = vec![fill(D, 8, 1), add(Y, 1).at(1)];
     if fenced {
@@ -39,7 +39,7 @@ pub(super) fn store_and_atomic(fenced: bool) -> Test {
     }
 }
 
-/// A put with signal publishes the stores that it does not carry.
+/// A put with signal also publishes stores that it does not carry.
 fn store_and_put_signal() -> Test {
     Test::new("L98", "stores to the own PE, put_signal of other words, get")
         .with(Who::Block)
@@ -49,7 +49,7 @@ fn store_and_put_signal() -> Test {
         .needs(Needs::Apart)
 }
 
-/// Each actor of the first PE stores a part and counts; the last one sends all parts.
+/// Each actor of the first PE stores a part and counts. The last one to count sends all parts.
 pub(super) fn last_block(fenced: bool) -> Test {
     let part = |at: u64| {
         let mut ops = vec![expect(S, 9, 0, 1), fill(S + at, 3, 1)];
@@ -69,7 +69,7 @@ pub(super) fn last_block(fenced: bool) -> Test {
     .on(1, [signal_wait(Y, EQ, 1, 1), expect(D, 9, 1, 0)])
     .never(|o| o.r(3, 0) != 0)
     .needs(Needs::Apart);
-    // The first loads bring old values into a cache. They race with the stores of other blocks.
+    // The first loads bring stale values into a cache. They race with the stores of other blocks.
     test.races()
 }
 
@@ -92,7 +92,7 @@ fn cumulative(fenced: bool) -> Test {
     }
 }
 
-/// One thread waits; after a barrier the others read what is in the cache of their multiprocessor.
+/// One thread waits. After a barrier, other threads read what may be in the cache of their multiprocessor.
 fn block_after_wait() -> Test {
     Test::new("L101", "one thread waits, then a barrier, and all read what they have read before")
         .with(Who::Block)
@@ -127,7 +127,7 @@ fn block_told_by_relaxed_store() -> Test {
         .needs(Needs::Apart)
 }
 
-/// A get before the wait does not spoil the one after it.
+/// A get before the wait does not spoil the get after it.
 fn get_after_wait() -> Test {
     Test::new("L102", "get, wait, get of the same words")
         .on(0, [fill(D, 4, 1), fence(), p(Y, 1).at(1)])
@@ -144,7 +144,7 @@ fn atomic_of_another_block() -> Test {
         .never(|o| o.r(2, 0) != 0)
 }
 
-/// A lock by compare and swap needs a fence before what it protects is read.
+/// A lock by compare-and-swap needs a fence before the protected data is read.
 pub(super) fn lock_and_get(fenced: bool) -> Test {
     let mut enter = vec![
         get(T, D, 4).at(0),
@@ -170,7 +170,7 @@ pub(super) fn lock_and_get(fenced: bool) -> Test {
     .needs(Needs::Apart)
 }
 
-/// Signals are atomic with signals of the same operator only.
+/// Signals are atomic only with signals of the same operator.
 fn set_and_add() -> Test {
     Test::new("L104", "a set and an add of one signal")
         .on(0, [signal_set(W, 10).at(2), quiet(), add(Y, 1).at(2)])
@@ -181,7 +181,7 @@ fn set_and_add() -> Test {
         .needs(Needs::Apart)
 }
 
-/// Of two PEs that each set a word, complete it and fetch the other's, one sees the other.
+/// If two PEs each set a word, complete it and fetch the other's word, at least one sees the other's value.
 fn store_buffering(complete: bool) -> Test {
     let side = |mine, theirs, there: u32, here: u32| {
         let mut ops = vec![set(mine, 1).at(there), fetch(theirs, 0).at(here)];
@@ -201,7 +201,7 @@ fn store_buffering(complete: bool) -> Test {
     }
 }
 
-/// Blocks hand a source over by relaxed accesses between fences at GPU scope.
+/// Blocks hand over a source with relaxed accesses between fences at GPU scope.
 fn relaxed_hand_over() -> Test {
     Test::new("L109", "a block writes the source, another one sends it")
         .on(0, [fill(S, 8, 1), release_gpu(), store_relaxed(X, 1)])

@@ -31,7 +31,7 @@ pub(super) fn all() -> Vec<Test> {
     all
 }
 
-/// Shares one array and one signal between all rounds, so that an old value is from the round before.
+/// All rounds share one array and one signal, so a stale value would be that of the previous round.
 fn own_payload(who: Who, n: u64, nbi: bool) -> Test {
     let how = if nbi { put_signal_nbi } else { put_signal };
     let go = how(K, S, n, K + 40, 1).at(1).each_round();

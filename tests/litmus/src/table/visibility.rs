@@ -34,7 +34,7 @@ fn block_reads() -> Test {
         .on(
             1,
             [
-                // The old values are in a cache before the put.
+                // Bring the old values into a cache before the put.
                 expect(K, 32, 0, 1).each_round(),
                 fence(),
                 p(Z, 1).at(0),

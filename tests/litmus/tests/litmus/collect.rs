@@ -4,7 +4,7 @@ use rushmem::Job;
 use rushmem_litmus::check;
 use rushmem_litmus::path::{Faults, PATHS, Path};
 
-/// Returns a path without NIC, and one with the strongest faults.
+/// Returns a path without a NIC, and one with the strongest faults.
 fn two_paths() -> impl Iterator<Item = Path> {
     [PATHS[5], PATHS[8].with(Faults::Reordering)].into_iter()
 }
@@ -13,7 +13,7 @@ fn all_paths() -> impl Iterator<Item = Path> {
     let paths = || PATHS.iter().filter(|path| path.pes > 1);
     let adverse = paths().map(|path| path.with_adversary());
     let reordering = paths().skip(1).map(|path| path.with(Faults::Reordering));
-    // One queue, 3 queues and 2 NICs.
+    // Paths with one queue, with 3 queues, and with 2 NICs.
     let relaxed = [2, 3, 7].map(|path| PATHS[path].with(Faults::Relaxed));
     paths().copied().step_by(2).chain(adverse.step_by(2)).chain(reordering.step_by(2)).chain(relaxed)
 }

@@ -1,15 +1,15 @@
-//! Tests of the sensitivity of the suite: incorrect programs show forbidden outcomes.
+//! Sensitivity of the suite: incorrect programs must show forbidden outcomes.
 
 use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::program::Test;
 use rushmem_litmus::{run, table};
 
-/// Rounds of one job.
+/// Rounds per job.
 const ROUNDS: u64 = 512;
-/// The most jobs in which a rare outcome must be seen.
+/// Maximum number of jobs until a rare outcome must have occurred.
 const JOBS: u32 = 40;
 
-/// Runs the test until `seen` accepts a row.
+/// Runs the test repeatedly until `seen` accepts a row.
 fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Row) -> bool) {
     for _ in 0..JOBS {
         let rows =
@@ -22,9 +22,10 @@ fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Ro
     panic!("{} {}, {}: never seen in {rounds} rounds", test.id, test.name, path.title());
 }
 
-/// Skips a test on a GPU and returns whether it did.
+/// Skips a test on GPUs. Returns whether it did.
 ///
-/// There, the software ConnectX is much slower than the kernels, so the frequency of rare outcomes depends on the machine.
+/// On a GPU, the software ConnectX is much slower than the kernels, so how often rare outcomes occur depends on the
+/// machine.
 fn skipped(test: &str) -> bool {
     let skipped = run::on_gpu();
     if skipped {
@@ -43,7 +44,7 @@ fn incorrect_programs_show_forbidden_outcomes() {
     }
 }
 
-/// Returns whether this build and machine can run native kernels in weak memory. Says so if not.
+/// Whether this build and machine can run native kernels with weak memory. If not, prints why.
 pub(crate) fn has_weak_memory(test: &str) -> bool {
     let has = rushmem_device::watch::ENABLED && !run::on_gpu();
     if !has {
@@ -68,7 +69,7 @@ fn fences_depend_on_the_reported_order() {
     if skipped("fences_depend_on_the_reported_order") {
         return;
     }
-    // One QP serves a peer, so `fence` waits for nothing.
+    // With a single QP per peer, `fence` has nothing to wait for.
     let hidden = PATHS[2].with(Faults::Hidden);
     for name in ["a fence between p and its flag, Thread", "a fence between put_nbi of 5 and its flag, Block"]
     {

@@ -1,4 +1,4 @@
-//! Tests between kernels and the host, on three PEs, with injected faults.
+//! Checks of kernels together with the host, on three PEs, with injected faults.
 
 use rushmem::{Error, Job, Pe};
 use rushmem_litmus::check;

@@ -1,4 +1,4 @@
-//! Tests that `list.txt` matches the suite.
+//! `list.txt` must match the suite.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Runs the suite, and tests the suite itself.
 //!
-//! `RUSHMEM_LITMUS_ROUNDS` is the number of rounds of each test on each path. The tables of outcomes are printed, and
-//! written to files in cargo's folder for tests.
+//! `RUSHMEM_LITMUS_ROUNDS` sets the number of rounds of each test on each path. The tables of outcomes are printed, and
+//! written to cargo's folder for temporary files of tests.
 
 mod collect;
 mod harness;

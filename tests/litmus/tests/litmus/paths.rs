@@ -7,7 +7,7 @@ use crate::harness;
 use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::{report, run, table};
 
-/// A lock that serializes native jobs, because the machine may be small. Jobs on GPUs run in parallel.
+/// Serializes native jobs, because the machine may be small. Jobs on GPUs run in parallel.
 static ONE: Mutex<()> = Mutex::new(());
 static ON_GPU: LazyLock<bool> = LazyLock::new(run::on_gpu);
 
@@ -19,7 +19,7 @@ fn nothing_forbidden(path: Path) {
     let text = report::table(&rows);
     println!("{text}{} in {:?}\n", path.title(), start.elapsed());
     let file = format!("litmus {}.txt", path.title()).replace([' ', ','], "-").replace("--", "-");
-    // A program that was copied to another machine has no target folder.
+    // A test program that was copied to another machine has no target folder.
     let built = File::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = if built.is_dir() { built.to_owned() } else { std::env::temp_dir() };
     std::fs::write(folder.join(file), text).unwrap();
@@ -27,7 +27,7 @@ fn nothing_forbidden(path: Path) {
     assert!(failures.is_empty(), "forbidden outcomes:\n{failures}");
 }
 
-/// Runs the suite where plain accesses are as weak as those of a GPU. GPUs themselves need no such path.
+/// Runs the suite with plain accesses that are as weak as on a GPU. GPUs themselves need no such path.
 fn nothing_forbidden_in_weak_memory(path: Path) {
     if harness::has_weak_memory("weak memory") {
         nothing_forbidden(path.with_weak_memory());
@@ -51,7 +51,7 @@ fn p2p_and_nic_weak_adversary() {
     nothing_forbidden_in_weak_memory(PATHS[6].with_adversary());
 }
 
-/// Makes a test of each path with these faults. Tests with `ignore` only run with `--ignored`.
+/// Defines a test for each path, with these faults. Tests marked `ignore` run with `--ignored` only.
 macro_rules! paths {
     ($($name:ident = $i:literal, $faults:ident $(, $ignore:ident)?;)*) => {$(
         $(#[$ignore = "slow: runs with --ignored"])?

@@ -1,4 +1,4 @@
-//! Each program once under the sanitizer, without injected faults. It must find those with a race, and no others.
+//! Each program under the sanitizer, without injected faults. It must flag those with a race, and no others.
 
 use rushmem::sanitizer::Finding;
 use rushmem::{Error, Job};
@@ -6,12 +6,12 @@ use rushmem_litmus::check;
 use rushmem_litmus::program::{Race, Test};
 use rushmem_litmus::{path, run, table};
 
-/// Rounds of each program. The second one meets words that all rounds share.
+/// Rounds per program. The second round encounters the words that all rounds share.
 const ROUNDS: u64 = 2;
-/// The most runs in which a race that needs a certain winner must be found.
+/// Maximum number of runs in which a race that needs a certain winner must be found.
 const RUNS: u32 = 60;
 
-/// Tests with weak outcomes and without a race, each with the reason.
+/// Tests with weak outcomes but without a race, each with the reason.
 const NO_RACE: &[(&str, &str)] = &[
     ("stores by way of ptr, fence, p", "The weak outcome is another path."),
     ("two fetching atomics, unfenced", "Atomics of one word never race; only their order is open."),
@@ -30,7 +30,7 @@ fn findings(test: &Test) -> Vec<Finding> {
     }
 }
 
-/// Returns all programs, also those that must show forbidden outcomes.
+/// Returns all programs, including those that must show forbidden outcomes.
 fn all() -> impl Iterator<Item = Test> {
     let wrong = table::wrong().into_iter().chain(table::weak_memory()).map(|(test, _)| test);
     table::all().into_iter().chain(wrong).chain([table::acknowledged_only()])
