@@ -1,4 +1,4 @@
-//! Programs, and the memory that each of them gets.
+//! The type of a program, and the symmetric memory that each program gets.
 
 use rushmem::bootstrap::is_launched;
 use rushmem::config::Config;
@@ -9,24 +9,24 @@ use rushmem_device::{Lock, Signal, Sym, SymSlice};
 /// One block of one thread.
 pub(crate) const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 
-/// Words of each array.
+/// Number of words in each array.
 const WORDS: usize = 8;
 
-/// The symmetric memory of a program. All of it is zero at the start, except for the outbox.
+/// The symmetric memory of a program. Initially all of it is zero, except for the outbox.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Memory {
-    /// Eight words for the data that others send.
+    /// Eight words that receive data from other PEs.
     pub inbox: SymSlice<u64>,
     /// Eight words of data to send: 10 to 17 on PE 0, 20 to 27 on PE 1, and so on.
     pub outbox: SymSlice<u64>,
-    /// Eight words for everything else.
+    /// Eight words for other purposes.
     pub words: SymSlice<u64>,
     /// A word that announces data.
     pub flag: Sym<Signal>,
-    /// A word for the answer.
+    /// A word that acknowledges data.
     pub answer: Sym<Signal>,
-    /// A free lock.
+    /// A lock, initially free.
     pub lock: Sym<Lock>,
 }
 
@@ -47,14 +47,14 @@ impl Memory {
     }
 }
 
-/// The judgement that a sanitizer must reach.
+/// The verdict that the sanitizer must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// No race and no deadlock.
+    /// Neither a race nor a deadlock.
     Clean,
-    /// One race, between the lines marked `// first` and `// second`.
+    /// A single race, between the lines marked `// first` and `// second`.
     Race,
-    /// One deadlock, of the calls marked `// waits`.
+    /// A single deadlock, of the calls marked `// waits`.
     Deadlock,
 }
 
@@ -63,60 +63,60 @@ pub enum Verdict {
 pub enum Code {
     /// A kernel that every PE launches.
     Kernel {
-        /// The kernel.
+        /// Creates the call of the kernel.
         kernel: fn(Memory) -> Call,
-        /// Blocks and threads of a block.
+        /// Number of blocks, and of threads per block.
         grid: (u32, u32),
     },
-    /// A function that the host of every PE calls.
+    /// A function that every PE calls on its host.
     Host(fn(&Pe, Memory) -> rushmem::Result<()>),
 }
 
 /// A small program with a known verdict.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The name of its function.
+    /// Name of its function.
     pub name: &'static str,
-    /// The right verdict.
+    /// The correct verdict.
     pub verdict: Verdict,
-    /// The number of PEs.
+    /// Number of PEs.
     pub pes: u32,
-    /// The code.
+    /// What to run.
     pub code: Code,
 }
 
-/// Programs about one part of the memory model, in one file.
+/// The programs of one file, which concern one aspect of the memory model.
 #[derive(Clone, Copy, Debug)]
 pub struct Topic {
-    /// The name of the module.
+    /// Name of the module.
     pub name: &'static str,
-    /// The part of the memory model.
+    /// The aspect of the memory model.
     pub title: &'static str,
-    /// The file, as the compiler names it.
+    /// Path of the file, as the compiler reports it.
     pub file: &'static str,
-    /// The text of the file.
+    /// Contents of the file.
     pub text: &'static str,
-    /// The programs, in the order of the file.
+    /// The programs, in file order.
     pub programs: &'static [Program],
 }
 
-/// Creates a clean program of two PEs, with one thread each.
+/// Creates a clean program for two PEs, which launch a kernel of one thread.
 pub(crate) const fn device(name: &'static str, kernel: fn(Memory) -> Call) -> Program {
     Program { name, verdict: Verdict::Clean, pes: 2, code: Code::Kernel { kernel, grid: (1, 1) } }
 }
 
-/// Creates a clean program of two PEs, which begins on their hosts.
+/// Creates a clean program for two PEs, which call a host function.
 pub(crate) const fn host(name: &'static str, run: fn(&Pe, Memory) -> rushmem::Result<()>) -> Program {
     Program { name, verdict: Verdict::Clean, pes: 2, code: Code::Host(run) }
 }
 
 impl Program {
-    /// Gives it a race.
+    /// Declares that the program races.
     pub(crate) const fn races(self) -> Self {
         Self { verdict: Verdict::Race, ..self }
     }
 
-    /// Gives it a deadlock.
+    /// Declares that the program deadlocks.
     pub(crate) const fn hangs(self) -> Self {
         Self { verdict: Verdict::Deadlock, ..self }
     }
@@ -126,7 +126,7 @@ impl Program {
         Self { pes, ..self }
     }
 
-    /// Sets the number of blocks, and of threads in each of them.
+    /// Sets the number of blocks and of threads per block.
     pub(crate) const fn grid(self, blocks: u32, threads: u32) -> Self {
         match self.code {
             Code::Kernel { kernel, .. } => {
@@ -136,10 +136,10 @@ impl Program {
         }
     }
 
-    /// Runs it on this PE, with new memory.
+    /// Runs the program on this PE, with new memory.
     ///
     /// # Errors
-    /// - the error of the program, or of its memory
+    /// - the error of the program, or of allocating its memory
     pub fn run(&self, pe: &Pe) -> rushmem::Result<()> {
         let memory = Memory::new(pe)?;
         match self.code {
@@ -150,11 +150,11 @@ impl Program {
         }
     }
 
-    /// Runs it natively, with these settings and those that all programs need. The PEs are threads of this process, or
-    /// processes if a launcher has started this one.
+    /// Runs the program natively, with these settings and those that all programs need. The PEs are threads of this
+    /// process, or processes if a launcher started this one.
     ///
     /// # Errors
-    /// - the error of the job: [`Error::Sanitizer`] for findings
+    /// - the error of the job, which is [`Error::Sanitizer`] for findings
     pub fn run_job(&self, settings: &[(&str, &str)]) -> Result<(), Error> {
         let mut config = Config::load()?;
         let pes = self.pes.to_string();

@@ -1,32 +1,32 @@
-//! The source of a program: its doc, and the lines with marks. A program ends where the next one of its file begins, so that
-//! kernels may follow the function that launches them.
+//! The source of a program: its doc and its marked lines. A program extends to the next one in its file, which allows
+//! kernels to follow the function that launches them.
 
 use crate::program::Topic;
 
-/// The lines of a program with marks, counted from 1 as in the file.
+/// The marked lines of a program, as line numbers of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The lines marked `// first`.
+    /// Lines marked `// first`.
     pub first: Vec<u32>,
-    /// The lines marked `// second`.
+    /// Lines marked `// second`.
     pub second: Vec<u32>,
-    /// The lines marked `// waits`.
+    /// Lines marked `// waits`.
     pub waits: Vec<u32>,
 }
 
-/// A program as it is written.
+/// A program as found in its source file.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// The doc of the function, on one line.
+    /// Doc of the function, on one line.
     pub doc: String,
-    /// The line of the function.
+    /// Line number of the function.
     pub line: u32,
-    /// The lines with marks.
+    /// The marked lines.
     pub marks: Marks,
 }
 
 impl Listing {
-    /// Finds a program in the file of its topic. Returns `None` if there is no such function.
+    /// Finds a program in the file of its topic. Returns `None` if there is no function with this name.
     pub fn of(topic: &Topic, name: &str) -> Option<Self> {
         let lines: Vec<&str> = topic.text.lines().collect();
         let head = lines.iter().position(|line| line.starts_with(&format!("fn {name}(")))?;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::program::{Topic, Verdict};
 use crate::source::Listing;
 
-/// Returns the table of the programs as Markdown.
+/// Formats the table of all programs as Markdown.
 pub fn markdown(topics: &[Topic]) -> String {
     let mut text = String::from("# Programs of the sanitizer suite\n");
     for topic in topics {

@@ -1,4 +1,4 @@
-//! Runs the named programs of the suite under the sanitizer, one after the other. Without a name, lists all programs as Markdown.
+//! Runs the named programs of the suite under the sanitizer, in order. Without a name, lists all programs as Markdown.
 //!
 //! PEs are threads of this process, or processes if a launcher has started this one.
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use rushmem::Error;
 use rushmem_sanitizer_suite::{Program, all, table};
 
-/// The exit code for findings, as of `rushmem run --sanitize`.
+/// The exit code for findings, the same as that of `rushmem run --sanitize`.
 const FOUND: u8 = 5;
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     for program in chosen {
         match program.run_job(&[("sanitize", "on")]) {
             Ok(()) => println!("{}: the sanitizer has found nothing", program.name),
-            // The runtime has printed the findings.
+            // The runtime has already printed the findings.
             Err(Error::Sanitizer(_)) => has_found = true,
             Err(error) => {
                 eprintln!("sanitizer-suite: {error}");

@@ -58,7 +58,7 @@ fn data_loaded_after_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a word that is set after the signal. Nothing orders the two words.
+/// Waits for a word that is set after the signal, but is not ordered after it.
 #[kernel]
 fn data_loaded_after_another_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -70,7 +70,7 @@ fn data_loaded_after_another_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a word behind the four words that a put writes.
+/// Loads a word right after the four words that a put writes.
 #[kernel]
 fn other_word_loaded_beside_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -102,7 +102,7 @@ fn data_loaded_after_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the data after `sync_all`. Unlike a barrier, it completes nothing.
+/// Loads the data after `sync_all`, which, unlike a barrier, completes nothing.
 #[kernel]
 fn data_loaded_after_sync(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -127,7 +127,7 @@ fn data_loaded_after_quiet_and_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the data between the arrival at a split barrier and the wait for the others.
+/// Loads the data between arriving at a split barrier and waiting for the others.
 #[kernel]
 fn data_loaded_before_split_barrier_ends(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -171,7 +171,7 @@ fn own_put_loaded_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the data back that it has just put. The get may overtake the put.
+/// Gets back the data that it has just put. The get may overtake the put.
 #[kernel]
 fn put_read_back(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -181,7 +181,7 @@ fn put_read_back(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the data back behind a fence. A fence orders no gets.
+/// Gets the data back after a fence, which does not order gets.
 #[kernel]
 fn put_read_back_after_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -204,7 +204,7 @@ fn put_read_back_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to memory to which another PE puts at the same time.
+/// Stores to memory while another PE puts to it.
 #[kernel]
 fn store_beside_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -215,7 +215,7 @@ fn store_beside_put(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to memory, and then tells the other PE that it may put there. The signal does not publish the store.
+/// Stores to memory, and then signals another PE that it may put there. The signal does not publish the store.
 #[kernel]
 fn store_before_unfenced_invitation(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -229,7 +229,7 @@ fn store_before_unfenced_invitation(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to memory, and then tells the other PE that it may put there.
+/// Stores to memory, fences, and then signals another PE that it may put there.
 #[kernel]
 fn store_before_invited_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -257,7 +257,7 @@ fn store_after_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts again to the same memory, although the receiver may still read the first data.
+/// Puts again to the same memory, while the receiver may still be reading the first data.
 #[kernel]
 fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -270,7 +270,7 @@ fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts again to the same memory after the receiver has answered. The answer does not say that the receiver has read.
+/// Puts again to the same memory after the receiver has answered. The answer does not order the receiver's read.
 #[kernel]
 fn second_put_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -284,7 +284,7 @@ fn second_put_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
     ctx.signal_op(m.answer.set(1), 0)
 }
 
-/// Puts again to the same memory after the receiver has answered.
+/// Puts again to the same memory after the receiver has read, fenced and answered.
 #[kernel]
 fn second_put_after_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

@@ -1,4 +1,4 @@
-//! Atomics. They are atomic with each other on words of the same width, and with waits. They are not atomic with anything else.
+//! Atomics. They are atomic with waits and with other atomics on words of the same width, but with nothing else.
 
 use rushmem_device::prelude::*;
 
@@ -58,7 +58,7 @@ fn float_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Draws tickets from one counter in two PEs.
+/// Draws tickets from one counter on two PEs.
 #[kernel]
 fn fetching_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     let ticket = ctx.atomic_fetch_add(m.words.at(0), 1, 0)?;
@@ -66,7 +66,7 @@ fn fetching_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Lets two PEs compete for a word by compare-and-swap.
+/// Two PEs compete for a word by compare-and-swap.
 #[kernel]
 fn compare_swaps_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     let me = u64::from(ctx.my_pe()) + 1;
@@ -143,7 +143,7 @@ fn add_beside_atomic_set(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner sets by a strong store. The NIC may add between its read and its write.
+/// Adds to a counter that its owner sets by a strong store. The NIC may add between that store's read and write.
 #[kernel]
 fn add_beside_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -187,7 +187,7 @@ fn add_beside_put_of_array(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter behind the words that another PE puts.
+/// Adds to a counter next to the words that another PE puts.
 #[kernel]
 fn add_beside_put_of_other_words(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -221,7 +221,7 @@ fn adds_of_two_widths(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Adds to the lower half of a word in one PE, and to the upper half in the other one.
+/// Adds to the lower half of a word on one PE, and to the upper half on the other.
 #[kernel]
 fn adds_to_two_halves_of_a_word(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_add(m.words.cast::<u32>().at(ctx.my_pe() as usize), 1, 0)?;
@@ -260,7 +260,7 @@ fn fetched_value_used_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Offers data by a swap of a word, without `quiet`. The other PE takes the offer by a swap of its own.
+/// Offers data by swapping a word, without `quiet`. The other PE takes the offer with its own swap.
 #[kernel]
 fn swap_takes_data_without_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -275,7 +275,7 @@ fn swap_takes_data_without_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Offers data by a swap of a word after `quiet`. The other PE takes the offer by a swap, which does not acquire.
+/// Offers data by swapping a word after `quiet`. The other PE takes the offer with a swap that does not acquire.
 #[kernel]
 fn swap_takes_data_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -291,7 +291,7 @@ fn swap_takes_data_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Offers data by a swap of a word after `quiet`. The other PE takes the offer by a swap of its own.
+/// Offers data by swapping a word after `quiet`. The other PE takes the offer with a swap and an acquire fence.
 #[kernel]
 fn swap_takes_data_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -308,7 +308,7 @@ fn swap_takes_data_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a counter by a plain load after a signal. Another PE may still add to the counter.
+/// Loads a counter by a plain load after a signal, while another PE may still add to it.
 #[kernel]
 fn load_of_counter_after_wait(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
@@ -322,7 +322,7 @@ fn load_of_counter_after_wait(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a counter by a plain load after a wait for all additions.
+/// Loads a counter by a plain load after waiting for all additions.
 #[kernel]
 fn load_of_counter_after_all(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() != 2 {

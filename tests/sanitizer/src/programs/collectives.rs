@@ -1,4 +1,4 @@
-//! Collective calls. The buffers of a PE belong to the call until this PE has returned from it.
+//! Collective calls. The buffers of a PE belong to the call until it has returned on that PE.
 
 use rushmem_device::prelude::*;
 
@@ -77,7 +77,7 @@ fn result_of_reduction_in_place(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sums all sources, and gives each PE its block of the sums.
+/// Sums all sources, and distributes the blocks of the result over the PEs.
 #[kernel]
 fn blocks_of_a_scattered_sum(ctx: &Ctx, m: Memory) -> Result {
     ctx.reduce_scatter(Thread, Team::WORLD, Reduce::Sum, m.inbox.slice(0..4), m.outbox)?;
@@ -85,7 +85,7 @@ fn blocks_of_a_scattered_sum(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the source of the root, and does not complete the put before the broadcast.
+/// Puts to the root's source, and does not complete the put before the broadcast.
 #[kernel]
 fn put_to_source_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -94,7 +94,7 @@ fn put_to_source_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
 }
 
-/// Puts to the source of the root, and completes the put before the broadcast. The root may send before the put begins.
+/// Puts to the root's source, and completes the put before the broadcast. The root may send before the put starts.
 #[kernel]
 fn put_to_source_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -104,7 +104,7 @@ fn put_to_source_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
 }
 
-/// Puts to the source of the root, and makes a barrier before the broadcast.
+/// Puts to the root's source, and calls a barrier before the broadcast.
 #[kernel]
 fn put_to_source_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -125,7 +125,7 @@ fn put_to_result_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.reduce(Thread, Team::WORLD, Reduce::Sum, m.inbox, m.outbox) // second
 }
 
-/// Puts to the destination of a collective call, and makes a barrier before the call.
+/// Puts to the destination of a collective call, and calls a barrier before the call.
 #[kernel]
 fn put_to_result_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -137,7 +137,7 @@ fn put_to_result_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the result of PE 1, and completes the put before the call. PE 1 may have its result before the put begins.
+/// Puts to PE 1's result, and completes the put before the call. PE 1 may have its result before the put starts.
 #[kernel]
 fn late_put_to_result_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 2 {
@@ -147,7 +147,7 @@ fn late_put_to_result_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
 }
 
-/// Puts to the result of another PE after its own return. The other PE may still be in the call.
+/// Puts to another PE's result after this PE has returned. The other PE may still be in the call.
 #[kernel]
 fn put_to_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     ctx.fcollect(Thread, Team::WORLD, m.inbox, m.outbox.slice(0..4))?; // first
@@ -157,7 +157,7 @@ fn put_to_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the result of another PE after all PEs have returned.
+/// Puts to another PE's result after all PEs have returned.
 #[kernel]
 fn put_to_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.fcollect(Thread, Team::WORLD, m.inbox, m.outbox.slice(0..4))?;
@@ -170,7 +170,7 @@ fn put_to_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the result of another PE after its own return.
+/// Gets another PE's result after this PE has returned.
 #[kernel]
 fn get_of_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
@@ -178,7 +178,7 @@ fn get_of_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the result of another PE after all PEs have returned.
+/// Gets another PE's result after all PEs have returned.
 #[kernel]
 fn get_of_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
@@ -187,7 +187,7 @@ fn get_of_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the result of another PE after the next collective call, which promises its own buffers only.
+/// Gets another PE's result after the next collective call, which only protects its own buffers.
 #[kernel]
 fn get_of_result_after_next_call_without_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
@@ -196,7 +196,7 @@ fn get_of_result_after_next_call_without_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the result of another PE after the next collective call, which begins when all have returned.
+/// Gets another PE's result after the next collective call and a sync of all PEs.
 #[kernel]
 fn get_of_result_after_next_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
@@ -206,14 +206,14 @@ fn get_of_result_after_next_call(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the source of the other PE after its own return. The other PE may still send from there.
+/// Puts to another PE's source after this PE has returned. The other PE may still be sending from it.
 #[kernel]
 fn put_to_source_of_another_after_return(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
     ctx.p(m.outbox.at(0), 1, ctx.pe_after(1)) // second
 }
 
-/// Puts to the source of the other PE after all PEs have returned.
+/// Puts to another PE's source after all PEs have returned.
 #[kernel]
 fn put_to_source_of_another_after_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
@@ -271,7 +271,7 @@ fn source_stored_before_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Calls in one thread, and loads the result in another thread without a barrier.
+/// Makes the call in one thread, and loads the result in another thread without a barrier.
 #[kernel]
 fn result_used_by_another_thread(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().leader() {
@@ -281,7 +281,7 @@ fn result_used_by_another_thread(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Calls in a whole block. All of its threads may use the result.
+/// Makes the call with a whole block. All of its threads may use the result.
 #[kernel]
 fn result_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -300,7 +300,7 @@ fn source_of_get_before_call_completes(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Puts, and takes a broadcast of other data for a barrier. A collective call completes no puts.
+/// Puts, and mistakes a broadcast of other data for a barrier. A collective call completes no puts.
 #[kernel]
 fn call_as_a_barrier_for_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -313,7 +313,7 @@ fn call_as_a_barrier_for_puts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts, completes the put, and makes a broadcast. A call that moves data is no barrier.
+/// Puts, completes the put, and calls a broadcast. A call that moves data is not a barrier.
 #[kernel]
 fn broadcast_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -325,7 +325,7 @@ fn broadcast_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts, completes the put, and synchronises. The other PE then knows of the put.
+/// Puts, completes the put, and synchronises, which tells the other PE about the put.
 #[kernel]
 fn sync_after_quiet_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

@@ -1,4 +1,4 @@
-//! Pairs of operations on the same words, without any order. Two reads agree, and so do two atomics.
+//! Pairs of unordered operations on the same words. Two reads do not conflict, and neither do two atomics.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -126,7 +126,7 @@ fn store_beside_atomic_set(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a word as a float in one PE, and swaps it as an integer of the same width in the other one.
+/// Adds to a word as a float on one PE, and swaps it as an integer of the same width on the other.
 #[kernel]
 fn atomics_of_two_types(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -153,7 +153,7 @@ fn add_in_two_contexts(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
-/// Stores to the destination of a put with signal.
+/// Stores to the destination of a put with signal while the put is in flight.
 #[kernel]
 fn store_beside_put_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -163,7 +163,7 @@ fn store_beside_put_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts with a signal to the same memory from two PEs. Their signals are atomic, but their data is not.
+/// Puts with a signal to the same memory from two PEs. The signals are atomic, but the data is not.
 #[kernel]
 fn put_signals_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() != 2 {
@@ -182,7 +182,7 @@ fn store_beside_strided_put(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts words, and one of them is a word of a strided put.
+/// Puts words that include one written by another PE's strided put.
 #[kernel]
 fn put_beside_strided_put(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
@@ -246,7 +246,7 @@ fn value_put_beside_get(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts to the source of its own get behind a fence. A fence orders no gets.
+/// Puts to the source of its own get after a fence, which does not order gets.
 #[kernel]
 fn put_behind_get_and_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -271,13 +271,13 @@ fn put_behind_get_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Returns the place for the result of an atomic.
+/// Returns where the result of an atomic goes.
 #[inline(always)]
 fn place(m: Memory) -> Sym<Fetched<u64>> {
     m.inbox.slice(0..2).cast::<Fetched<u64>>().at(0)
 }
 
-/// Stores to the place of a result that has not come yet.
+/// Stores to the location of a result that has not arrived yet.
 #[kernel]
 fn result_of_swap_overwritten(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_swap_nbi(place(m), m.words.at(0), 1, 1)?; // first
@@ -285,7 +285,7 @@ fn result_of_swap_overwritten(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Uses the result of a compare-and-swap that has not come yet.
+/// Uses the result of a compare-and-swap that has not arrived yet.
 #[kernel]
 fn result_of_compare_swap_used(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_compare_swap_nbi(place(m), m.words.at(0), 0, 1, 1)?; // first
@@ -326,7 +326,7 @@ fn store_beside_fetch_in_flight(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Starts atomics on one word in both PEs.
+/// Starts atomics on one word on both PEs.
 #[kernel]
 fn atomics_in_flight(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -339,7 +339,7 @@ fn atomics_in_flight(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to the source of a put in a function of its own.
+/// Stores to the source of a put within a separate function.
 #[kernel]
 fn store_in_a_helper(ctx: &Ctx, m: Memory) -> Result {
     ctx.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -362,7 +362,7 @@ fn load_through_another_type(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Gets a word in one PE, as if to increment it, while another PE puts it.
+/// Gets a word on one PE, as if to increment it, while another PE puts it.
 #[kernel]
 fn word_put_beside_get(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {

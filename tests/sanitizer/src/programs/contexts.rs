@@ -1,4 +1,4 @@
-//! Contexts. Fence and quiet of a context say nothing about the operations of another one.
+//! Contexts. Fence and quiet of one context do not cover the operations of another.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::prelude::*;
@@ -63,7 +63,7 @@ fn put_and_quiet_in_one(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
-/// Puts data and flag in a context, with a fence of the default context between them.
+/// Puts data and flag in a context, with a fence of the default context in between.
 fn fence_of_another_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, fence_in_other(m, pe.context::<PerGpu>()?))
 }
@@ -81,7 +81,7 @@ fn fence_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
-/// Puts data and flag in a context, with a fence of this context between them.
+/// Puts data and flag in a context, with a fence of the same context in between.
 fn fence_of_the_same_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, fence_in_one(m, pe.context::<PerGpu>()?))
 }
@@ -99,7 +99,7 @@ fn fence_in_one(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
-/// Puts data in a context, makes a fence in it, and puts the flag in the default context.
+/// Puts data in a context, fences there, and puts the flag in the default context.
 fn flag_in_another_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, flag_in_other(m, pe.context::<PerGpu>()?))
 }
@@ -135,7 +135,7 @@ fn quiet_and_flag_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
-/// Puts in a context, and sends a strong signal in the default context. The signal covers the puts of its own context.
+/// Puts in a context, and sends a strong signal in the default context, which does not cover the put.
 fn strong_signal_after_puts_of_another_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, strong_signal_in_other(m, pe.context::<PerGpu>()?))
 }
@@ -175,7 +175,7 @@ fn quiet_of_exclusive_queues(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gives exclusive queues back, claims them again, and completes the earlier put.
+/// Releases exclusive queues, claims them again, and completes the earlier put.
 #[kernel]
 fn exclusive_queues_claimed_again(ctx: &Ctx, m: Memory) -> Result {
     let own = ctx.exclusive(0)?;
@@ -208,7 +208,7 @@ fn quiet_of_queues_of_the_block(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts in a stream with a context of its own. The host calls `quiet` of the default context.
+/// Puts in a stream that has a separate context. The host calls `quiet` of the default context.
 fn stream_with_a_context_and_quiet_of_the_host(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?.with_context(pe.context::<PerGpu>()?)?;
     stream.put_nbi(m.inbox, m.outbox, 1 - pe.my_pe())?; // first
@@ -217,7 +217,7 @@ fn stream_with_a_context_and_quiet_of_the_host(pe: &Pe, m: Memory) -> rushmem::R
     pe.write(m.outbox, &[1; 8]) // second
 }
 
-/// Puts in a stream with a context of its own, and calls `quiet` of the stream.
+/// Puts in a stream that has a separate context, and calls `quiet` of the stream.
 fn stream_with_a_context_and_its_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?.with_context(pe.context::<PerGpu>()?)?;
     stream.put_nbi(m.inbox, m.outbox, 1 - pe.my_pe())?;
@@ -229,7 +229,7 @@ fn stream_with_a_context_and_its_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()
     Ok(())
 }
 
-/// Puts in a stream with a context of its own. The next kernel of the stream calls `quiet` of the default context.
+/// Puts in a stream that has a separate context. The stream's next kernel calls `quiet` of the default context.
 fn kernel_in_a_stream_with_a_context(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?.with_context(pe.context::<PerGpu>()?)?;
     stream.put_nbi(m.inbox, m.outbox, 1 - pe.my_pe())?; // first

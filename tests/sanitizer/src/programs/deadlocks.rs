@@ -1,4 +1,4 @@
-//! Waits that cannot end. Without the sanitizer, the deadline of the job ends them.
+//! Waits that can never be satisfied. Without the sanitizer, they fail at the deadline of the job.
 
 use rushmem::{Operations, Pe, TeamConfig};
 use rushmem_device::prelude::*;
@@ -48,14 +48,14 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Waits for the other PE before it sends, in both PEs.
+/// Waits for the other PE before it sends, on both PEs.
 #[kernel]
 fn both_wait_before_they_send(ctx: &Ctx, m: Memory) -> Result {
     ctx.signal_wait_until(Thread, m.flag, Cmp::Eq, 1)?; // waits
     ctx.signal_op(m.flag.set(1), ctx.pe_after(1))
 }
 
-/// Sends before it waits for the other PE, in both PEs.
+/// Sends before it waits for the other PE, on both PEs.
 #[kernel]
 fn both_send_before_they_wait(ctx: &Ctx, m: Memory) -> Result {
     ctx.signal_op(m.flag.set(1), ctx.pe_after(1))?;
@@ -63,14 +63,14 @@ fn both_send_before_they_wait(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for the previous PE before it sends to the next one, in all PEs of a ring.
+/// Waits for the previous PE before it sends to the next one, on all PEs of a ring.
 #[kernel]
 fn cycle_of_three_pes(ctx: &Ctx, m: Memory) -> Result {
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1)?; // waits
     ctx.p(m.flag, 1, ctx.pe_after(1))
 }
 
-/// Passes a flag around a ring. PE 0 begins.
+/// Passes a flag around a ring, starting with PE 0.
 #[kernel]
 fn ring_of_three_pes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -89,7 +89,7 @@ fn signal_that_nobody_sends(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a word beside the one that the other PE sets.
+/// Waits for a word next to the one that the other PE sets.
 #[kernel]
 fn signal_to_another_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -167,7 +167,7 @@ fn one_word_of_all_is_missing(ctx: &Ctx, m: Memory) -> Result {
     ctx.wait_until_all(Thread, &WaitWords::new(m.words.slice(0..2), Cmp::Eq, 1)) // waits
 }
 
-/// Calls a barrier in PE 0 only.
+/// Calls a barrier on PE 0 only.
 #[kernel]
 fn barrier_that_one_pe_skips(ctx: &Ctx, _m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -176,7 +176,7 @@ fn barrier_that_one_pe_skips(ctx: &Ctx, _m: Memory) -> Result {
     Ok(())
 }
 
-/// Calls a broadcast in PE 1 only.
+/// Calls a broadcast on PE 1 only.
 #[kernel]
 fn broadcast_that_one_pe_skips(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -185,7 +185,7 @@ fn broadcast_that_one_pe_skips(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits at a split barrier at which the other PE does not arrive.
+/// Waits at a split barrier where the other PE does not arrive.
 #[kernel]
 fn split_barrier_without_arrival(ctx: &Ctx, _m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -208,7 +208,7 @@ fn two_barriers(ctx: &Ctx, first: Team, second: Team) -> Result {
     ctx.barrier(Thread, second)
 }
 
-/// Calls the barriers of two teams in equal order.
+/// Calls the barriers of two teams in the same order.
 fn barriers_in_equal_order(pe: &Pe, _: Memory) -> rushmem::Result<()> {
     let a = pe.team_from_pes(&[0, 1], TeamConfig::new())?;
     let b = pe.team_from_pes(&[0, 1], TeamConfig::new())?;
@@ -230,7 +230,7 @@ fn grid_barrier_that_one_block_skips(ctx: &Ctx, _m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits in one thread for a word that the other thread puts behind a barrier of both.
+/// Waits in one thread for a word that the other thread puts after a barrier of both.
 #[kernel]
 fn wait_before_the_barrier_of_the_sender(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -241,7 +241,7 @@ fn wait_before_the_barrier_of_the_sender(ctx: &Ctx, m: Memory) -> Result {
     if block.leader() { Ok(()) } else { ctx.p(m.flag, 1, ctx.my_pe()) }
 }
 
-/// Waits in one thread after a barrier of both. The other thread then puts the word.
+/// Waits in one thread, after a barrier of both, for a word that the other thread then puts.
 #[kernel]
 fn wait_after_the_barrier_of_the_sender(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -249,13 +249,13 @@ fn wait_after_the_barrier_of_the_sender(ctx: &Ctx, m: Memory) -> Result {
     if block.leader() { ctx.wait_until(Thread, m.flag, Cmp::Eq, 1) } else { ctx.p(m.flag, 1, ctx.my_pe()) }
 }
 
-/// Takes a lock in both PEs, and never clears it.
+/// Acquires a lock on both PEs and never releases it.
 #[kernel]
 fn lock_that_is_never_cleared(ctx: &Ctx, m: Memory) -> Result {
     ctx.set_lock(m.lock) // waits
 }
 
-/// Takes two locks in opposite order. Each PE has its first lock when it asks for the second one.
+/// Acquires two locks in opposite order. Each PE holds its first lock when it requests the second.
 #[kernel]
 fn locks_in_opposite_order(ctx: &Ctx, m: Memory) -> Result {
     let mut locks = [m.lock, m.words.cast::<Lock>().at(0)];
@@ -269,7 +269,7 @@ fn locks_in_opposite_order(ctx: &Ctx, m: Memory) -> Result {
     ctx.clear_lock(locks[0])
 }
 
-/// Takes two locks in equal order.
+/// Acquires two locks in the same order.
 #[kernel]
 fn locks_in_equal_order(ctx: &Ctx, m: Memory) -> Result {
     let locks = [m.lock, m.words.cast::<Lock>().at(0)];
@@ -324,7 +324,7 @@ fn hosts_send_before_they_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Tests a word that nobody sets in a loop.
+/// Tests a word in a loop, although nobody sets it.
 #[kernel]
 fn test_loop_that_nobody_ends(ctx: &Ctx, m: Memory) -> Result {
     loop {
@@ -335,7 +335,7 @@ fn test_loop_that_nobody_ends(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Loads a word that nobody sets in a relaxed loop.
+/// Loads a word in a relaxed loop, although nobody sets it.
 #[kernel]
 fn relaxed_loop_that_nobody_ends(ctx: &Ctx, m: Memory) {
     loop {
@@ -346,7 +346,7 @@ fn relaxed_loop_that_nobody_ends(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Fetches a word of the other PE that nobody sets in a loop.
+/// Fetches a word of the other PE in a loop, although nobody sets it.
 #[kernel]
 fn fetch_loop_that_nobody_ends(ctx: &Ctx, m: Memory) -> Result {
     loop {
@@ -357,7 +357,7 @@ fn fetch_loop_that_nobody_ends(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Loads a word that nobody stores in a loop.
+/// Loads a word in a loop, although nobody stores to it.
 #[kernel]
 fn plain_loop_that_nobody_ends(ctx: &Ctx, m: Memory) {
     loop {

@@ -1,4 +1,4 @@
-//! A put, and then a flag. Nothing orders two deliveries to one PE, except for a fence between them.
+//! A put, then a flag. Deliveries to one PE are unordered unless there is a fence between them.
 
 use rushmem_device::prelude::*;
 
@@ -60,7 +60,7 @@ fn flag_without_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts data, and a flag behind a fence.
+/// Puts data, fences, and puts a flag.
 #[kernel]
 fn flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -74,7 +74,7 @@ fn flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts data, and a flag behind a fence for the receiver only.
+/// Puts data, fences for the receiver only, and puts a flag.
 #[kernel]
 fn flag_behind_fence_of_its_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -117,7 +117,7 @@ fn flag_behind_quiet(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Frees the source before it puts the flag. This does not deliver the data.
+/// Flushes the put before it puts the flag. This frees the source but does not deliver the data.
 #[kernel]
 fn flag_behind_flush(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -146,7 +146,7 @@ fn flag_in_a_batch_without_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts data and flag in a batch, with a fence of the batch between them.
+/// Puts data and flag in a batch, with a fence of the batch in between.
 #[kernel]
 fn flag_in_a_batch_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -162,7 +162,7 @@ fn flag_in_a_batch_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Makes the fence too early, before the put.
+/// Fences too early, before the put.
 #[kernel]
 fn fence_before_the_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -176,7 +176,7 @@ fn fence_before_the_put(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts data and then sends a signal, which is ordered after nothing.
+/// Puts data, then sends a signal, which is not ordered after the put.
 #[kernel]
 fn signal_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -189,7 +189,7 @@ fn signal_without_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Sends a signal behind a fence.
+/// Puts data, fences, and sends a signal.
 #[kernel]
 fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -203,7 +203,7 @@ fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Sends a strong signal, which follows all earlier puts to its PE.
+/// Sends a strong signal, which is ordered after all earlier puts to the same PE.
 #[kernel]
 fn strong_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -216,7 +216,7 @@ fn strong_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts in each thread. The strong signal of the block follows all of these puts.
+/// Puts in each thread. The strong signal of the block is ordered after all of these puts.
 #[kernel]
 fn strong_signal_after_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -230,7 +230,7 @@ fn strong_signal_after_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Increases a counter behind a put. The atomic may overtake the put.
+/// Puts data, then increments a counter. The atomic may overtake the put.
 #[kernel]
 fn atomic_flag_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -243,7 +243,7 @@ fn atomic_flag_without_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Increases a counter behind a put and a fence.
+/// Puts data, fences, and increments a counter.
 #[kernel]
 fn atomic_flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -326,7 +326,7 @@ fn each_word_as_its_flag(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts data to PE 2, and tells PE 1 behind a fence. PE 1 tells PE 2. A fence orders nothing between two PEs.
+/// Puts data to PE 2, fences, and tells PE 1, which tells PE 2. A fence does not order deliveries to different PEs.
 #[kernel]
 fn fence_orders_one_pe_only(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -342,7 +342,7 @@ fn fence_orders_one_pe_only(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts data to PE 2, and tells PE 1 behind `quiet`. PE 1 tells PE 2 without a fence.
+/// Puts data to PE 2, calls `quiet`, and tells PE 1, which tells PE 2 without a fence.
 #[kernel]
 fn word_passed_on_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -358,7 +358,7 @@ fn word_passed_on_without_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts data to PE 2, and tells PE 1 behind `quiet`. PE 1 tells PE 2.
+/// Puts data to PE 2, calls `quiet`, and tells PE 1, which tells PE 2 after a fence.
 #[kernel]
 fn quiet_orders_all_pes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -404,7 +404,7 @@ fn store_to_peer_without_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Stores to the memory of a P2P peer, and puts a flag behind a fence.
+/// Stores to the memory of a P2P peer, fences, and puts a flag.
 #[kernel]
 fn store_to_peer_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -421,7 +421,7 @@ fn store_to_peer_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Stores to the memory of a P2P peer. A put with signal announces earlier stores of its threads, too.
+/// Stores to the memory of a P2P peer. A put with signal also announces earlier stores of its threads.
 #[kernel]
 fn store_to_peer_then_put_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -437,7 +437,7 @@ fn store_to_peer_then_put_signal(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Stores to a P2P peer in one thread. A fence covers the stores of its own thread only.
+/// Stores to a P2P peer in one thread. A fence covers only the stores of the thread that calls it.
 #[kernel]
 fn store_to_peer_and_fence_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -475,7 +475,7 @@ fn stores_to_peer_and_fence_of_the_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts in one thread. Another thread makes the fence and puts the flag, but the two have not synchronised.
+/// Puts in one thread. Another thread fences and puts the flag, but has not synchronised with the first.
 #[kernel]
 fn fence_for_another_thread(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -492,7 +492,7 @@ fn fence_for_another_thread(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts in one thread. Another thread makes the fence and puts the flag after a barrier of the block.
+/// Puts in one thread. Another thread fences and puts the flag after a barrier of the block.
 #[kernel]
 fn fence_for_another_thread_behind_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

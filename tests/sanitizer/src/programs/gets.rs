@@ -1,4 +1,4 @@
-//! Gets. The result of a get belongs to it until `quiet`, and so does its source at the other PE.
+//! Gets. The destination belongs to the get until `quiet`, and so does the source on the other PE.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -41,7 +41,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Loads the result of a get that is still under way.
+/// Loads the result of a get that is still in flight.
 #[kernel]
 fn result_loaded_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -58,7 +58,7 @@ fn result_loaded_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the result of a get after a fence. A fence completes nothing.
+/// Loads the result of a get after a fence, which completes nothing.
 #[kernel]
 fn result_loaded_after_fence(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -67,7 +67,7 @@ fn result_loaded_after_fence(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Loads the result of a blocking get, which returns once the data is here.
+/// Loads the result of a blocking get, which returns only once the data has arrived.
 #[kernel]
 fn result_of_blocking_get(ctx: &Ctx, m: Memory) -> Result {
     ctx.get(Thread, m.inbox, m.outbox, 1)?;
@@ -75,7 +75,7 @@ fn result_of_blocking_get(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to the destination of a get that is still under way.
+/// Stores to the destination of a get that is still in flight.
 #[kernel]
 fn result_stored_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -165,7 +165,7 @@ fn get_local_quiet_and_load(ctx: &Ctx, m: Memory, result: Local<u64>) -> Result 
     Ok(())
 }
 
-/// Gets from memory to which its owner stores at the same time.
+/// Gets from memory while its owner stores to it.
 #[kernel]
 fn get_beside_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -176,7 +176,7 @@ fn get_beside_store(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Gets after the owner has stored and has sent a signal, which does not publish the store.
+/// Gets after the owner has stored and sent a signal, which does not publish the store.
 #[kernel]
 fn get_after_unfenced_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -189,7 +189,7 @@ fn get_after_unfenced_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Gets after the owner has stored and has sent a signal.
+/// Gets after the owner has stored, fenced and sent a signal.
 #[kernel]
 fn get_after_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -204,7 +204,7 @@ fn get_after_signal_of_store(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Gets from memory from which its owner loads at the same time.
+/// Gets from memory while its owner loads from it.
 #[kernel]
 fn get_beside_load(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -216,7 +216,7 @@ fn get_beside_load(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Reads a single value to which its owner stores at the same time.
+/// Gets a single value while its owner stores to it.
 #[kernel]
 fn value_got_beside_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -236,7 +236,7 @@ fn value_got_after_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to PE 2 and gets from PE 2 in two other PEs.
+/// Puts to PE 2 from one PE, and gets from PE 2 on another.
 #[kernel]
 fn get_beside_put(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
@@ -260,7 +260,7 @@ fn get_after_put_and_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the same data in two PEs.
+/// Gets the same data on two PEs.
 #[kernel]
 fn gets_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() != 2 {
@@ -298,7 +298,7 @@ fn source_of_get_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Loads from the memory of a P2P peer, which stores at the same time.
+/// Loads from the memory of a P2P peer while the peer stores to it.
 #[kernel]
 fn load_from_peer_beside_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -309,7 +309,7 @@ fn load_from_peer_beside_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads from the memory of a P2P peer after a signal of this peer, which does not publish the store.
+/// Loads from the memory of a P2P peer after the peer's signal, which does not publish the store.
 #[kernel]
 fn load_from_peer_after_unfenced_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -323,7 +323,7 @@ fn load_from_peer_after_unfenced_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads from the memory of a P2P peer after a signal of this peer.
+/// Loads from the memory of a P2P peer after the peer has stored, fenced and sent a signal.
 #[kernel]
 fn load_from_peer_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {

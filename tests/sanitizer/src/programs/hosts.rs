@@ -1,4 +1,4 @@
-//! Operations of hosts and streams. They follow the rules of kernels.
+//! Operations of hosts and streams. They follow the same rules as those of kernels.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::prelude::*;
@@ -43,7 +43,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Returns the number of the other PE of two.
+/// Returns the other one of two PEs.
 fn other(pe: &Pe) -> u32 {
     1 - pe.my_pe()
 }
@@ -62,7 +62,7 @@ fn host_writes_source_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.write(m.outbox, &[1; 8])
 }
 
-/// Writes to the source of a blocking put, which ends once the source is free.
+/// Writes to the source of a blocking put, which returns once the source is free.
 fn host_writes_source_of_blocking_put(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put(m.inbox, m.outbox, other(pe))?;
     pe.write(m.outbox, &[1; 8])
@@ -94,7 +94,7 @@ fn host_signal_without_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts data, and sends a signal behind a fence.
+/// Puts data, fences, and sends a signal.
 fn host_signal_behind_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         pe.put(m.inbox, m.outbox, 1)?;
@@ -209,7 +209,7 @@ fn post_before_barrier(ctx: &Ctx, m: Memory) -> Result {
     ctx.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))
 }
 
-/// Puts in a stream. Another stream calls `quiet`, but does not follow the first one.
+/// Puts in a stream. Another stream calls `quiet`, but is not ordered after the first one.
 fn quiet_of_another_stream(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     a.put_nbi(m.inbox, m.outbox, other(pe))?; // first
@@ -224,7 +224,7 @@ fn store_in_other_stream(ctx: &Ctx, m: Memory) {
     ctx.local(m.outbox).store(0, 7); // second
 }
 
-/// Puts in a stream. Another stream follows an event behind the put, and calls `quiet`.
+/// Puts in a stream. Another stream waits for an event recorded after the put, and calls `quiet`.
 fn quiet_of_a_stream_that_follows(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     a.put_nbi(m.inbox, m.outbox, other(pe))?;
@@ -311,7 +311,7 @@ fn load_announced(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.inbox).load(0), 10);
 }
 
-/// Waits for a signal in a stream. A kernel outside of the stream loads the data.
+/// Waits for a signal in a stream, while a kernel outside the stream loads the data.
 fn stream_waits_beside_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         return pe.put_signal(m.inbox, m.outbox, m.flag.set(1), 1); // first
@@ -327,14 +327,14 @@ fn load_unannounced(ctx: &Ctx, m: Memory) {
     let _ = ctx.local(m.inbox).load(0); // second
 }
 
-/// Makes a collective call of the hosts, which returns when the result is there.
+/// Makes a collective call on the hosts, which returns once the result is available.
 fn broadcast_of_hosts(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?;
     assert_eq!(pe.read(m.inbox)?[0], 10);
     pe.write(m.outbox, &[1; 8])
 }
 
-/// Makes a collective call in streams, and reads the result before it waits for the stream.
+/// Makes a collective call on streams, and reads the result before it waits for the stream.
 fn broadcast_of_streams_read_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?;
     stream.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?; // first
@@ -342,7 +342,7 @@ fn broadcast_of_streams_read_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     stream.wait()
 }
 
-/// Makes a collective call in streams, and reads the result after it has waited for the stream.
+/// Makes a collective call on streams, and reads the result after it has waited for the stream.
 fn broadcast_of_streams(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?;
     stream.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?;

@@ -1,4 +1,4 @@
-//! Launches, streams and the memory of the own PE. A host knows of a launch once it has waited for it.
+//! Launches, streams, and a PE's own memory. A host is ordered after a launch once it has waited for it.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::prelude::*;
@@ -53,7 +53,7 @@ fn expect_seven(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.words).load(0), 7);
 }
 
-/// Reads what a kernel stores, before it waits for the launch.
+/// Reads a kernel's stores before it waits for the launch.
 fn host_reads_before_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let launch = pe.launch(ONE, store_beside_host(m))?;
     let _ = pe.read(m.words)?; // second
@@ -65,14 +65,14 @@ fn store_beside_host(ctx: &Ctx, m: Memory) {
     ctx.local(m.words).store(0, 7); // first
 }
 
-/// Reads what a kernel has stored, after it has waited for the launch.
+/// Reads a kernel's stores after it has waited for the launch.
 fn host_reads_after_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.launch(ONE, store_seven(m))?.wait()?;
     assert_eq!(pe.read(m.words)?[0], 7);
     Ok(())
 }
 
-/// Reads what a kernel has stored. The read waits for the launch, which has been dropped.
+/// Reads a kernel's stores. The read itself waits for the launch, which has been dropped.
 fn host_reads_after_drop(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     drop(pe.launch(ONE, store_seven(m))?);
     assert_eq!(pe.read(m.words)?[0], 7);
@@ -117,7 +117,7 @@ fn load_local(ctx: &Ctx, buffer: Local<u64>) {
     let _ = ctx.local(buffer).load(0); // first
 }
 
-/// Launches two kernels. The second one begins after the first one has ended.
+/// Launches two kernels, of which the second starts after the first has completed.
 fn launches_in_a_row(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let first = pe.launch(ONE, store_seven(m))?;
     pe.launch(ONE, expect_seven(m))?.wait()?;
@@ -178,7 +178,7 @@ fn load_of_other_stream(ctx: &Ctx, m: Memory) {
     let _ = ctx.local(m.words).load(0); // second
 }
 
-/// Lets the second stream follow an event of the first one.
+/// Makes the second stream wait for an event that the first recorded after its kernel.
 fn kernels_of_two_streams_with_event(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     a.launch(ONE, store_seven(m))?;
@@ -187,7 +187,7 @@ fn kernels_of_two_streams_with_event(pe: &Pe, m: Memory) -> rushmem::Result<()> 
     b.wait()
 }
 
-/// Lets the second stream follow an event that the first one has recorded before its kernel.
+/// Makes the second stream wait for an event that the first recorded before its kernel.
 fn event_recorded_too_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     let event = a.record()?;
@@ -234,7 +234,7 @@ fn host_reads_after_stream_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts in one kernel, and stores to the source in the next one. The end of a kernel completes no put.
+/// Puts in one kernel, and stores to the source in the next. The completion of a kernel completes no put.
 fn next_kernel_stores_to_source(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?;
     stream.launch(ONE, post_from_outbox(m))?;
@@ -272,7 +272,7 @@ fn only_store(ctx: &Ctx, m: Memory) {
     ctx.local(m.outbox).store(0, 7);
 }
 
-/// Puts in one kernel. The next one calls `quiet` and stores to the source.
+/// Puts in one kernel. The next kernel calls `quiet` and stores to the source.
 fn next_kernel_calls_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, only_post(m))?;
     pe.run(ONE, quiet_and_store(m))
@@ -330,7 +330,7 @@ fn put_without_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.outbox, ctx.pe_after(1)) // first
 }
 
-/// Reads data after a kernel of the own PE has waited for its signal.
+/// Reads data after a kernel of the same PE has waited for its signal.
 fn host_reads_after_wait_of_its_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, put_signal_and_wait(m))?;
     assert_eq!(pe.read(m.inbox)?[0], if pe.my_pe() == 0 { 20 } else { 10 });
@@ -357,7 +357,7 @@ fn kernel_of_a_graph(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Launches a graph in two streams. The second launch begins after the first one has ended.
+/// Launches a graph in two streams. The second launch starts after the first has completed.
 fn graph_in_two_streams(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     let graph = a.capture(|captured| captured.launch(ONE, count_launches(m)))?;

@@ -1,4 +1,4 @@
-//! The life of memory. Nobody may use an object from its `free` on.
+//! Lifetimes of memory. Nobody may use an object after its `free`.
 
 use rushmem::{Operations, Pages, Pe};
 use rushmem_device::prelude::*;
@@ -158,7 +158,7 @@ fn load_zero(ctx: &Ctx, object: SymSlice<u64>) {
     assert_eq!(ctx.local(object).load(0), 0);
 }
 
-/// Uses the same memory for a second object. The lives of the two objects have nothing in common.
+/// Allocates a second object in the same memory. Accesses to the two objects do not conflict.
 fn memory_given_out_again(pe: &Pe, _: Memory) -> rushmem::Result<()> {
     for round in 1..=2 {
         let object = pe.alloc::<u64>(8)?;
@@ -200,7 +200,7 @@ fn put_to_small_object(ctx: &Ctx, m: Memory, object: SymSlice<u64>) -> Result {
     ctx.put_nbi(Thread, object, m.outbox, ctx.pe_after(1)) // first
 }
 
-/// Ends the registration of a local buffer from which a put still reads.
+/// Unregisters a local buffer while a put still reads from it.
 fn local_buffer_unregistered_during_put(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let buffer = pe.register(vec![1_u64; 8])?;
     pe.run(ONE, put_from_local(m, buffer.handle()))?;
@@ -213,7 +213,7 @@ fn put_from_local(ctx: &Ctx, m: Memory, buffer: Local<u64>) -> Result {
     ctx.put_nbi(Thread, m.inbox, buffer, ctx.pe_after(1)) // first
 }
 
-/// Ends the registration of a local buffer after `quiet`.
+/// Unregisters a local buffer after `quiet`.
 fn local_buffer_unregistered_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let buffer = pe.register(vec![1_u64; 8])?;
     pe.run(ONE, put_from_local_and_quiet(m, buffer.handle()))?;
@@ -227,7 +227,7 @@ fn put_from_local_and_quiet(ctx: &Ctx, m: Memory, buffer: Local<u64>) -> Result 
     ctx.quiet(Thread)
 }
 
-/// Ends a window to which a put of another PE may still write.
+/// Unregisters a window while a put of another PE may still write to it.
 fn window_unregistered_during_put(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let window = pe.register_symmetric(Pages::zeroed(8))?;
     pe.run(ONE, put_to_window(m, window.handle()))?;
@@ -240,7 +240,7 @@ fn put_to_window(ctx: &Ctx, m: Memory, window: SymSlice<u64>) -> Result {
     ctx.put_nbi(Thread, window, m.outbox, ctx.pe_after(1)) // first
 }
 
-/// Ends a window after `quiet`, and reads the buffer.
+/// Unregisters a window after `quiet`, and reads the buffer.
 fn window_unregistered_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let window = pe.register_symmetric(Pages::zeroed(8))?;
     pe.run(ONE, put_to_window_and_quiet(m, window.handle()))?;

@@ -1,4 +1,4 @@
-//! Locks. The next holder knows everything that earlier holders did before they cleared the lock.
+//! Locks. Acquiring a lock orders a PE after everything that earlier holders did before they released it.
 
 use rushmem::Pe;
 use rushmem_device::arch;
@@ -55,7 +55,7 @@ fn one_pe_without_the_lock(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts to a word of PE 0 after it has cleared the lock.
+/// Puts to a word of PE 0 after it has released the lock.
 #[kernel]
 fn put_after_the_lock_is_cleared(ctx: &Ctx, m: Memory) -> Result {
     ctx.set_lock(m.lock)?;
@@ -63,7 +63,7 @@ fn put_after_the_lock_is_cleared(ctx: &Ctx, m: Memory) -> Result {
     ctx.p(m.words.at(0), 1, 0) // first and second
 }
 
-/// Puts to a word of PE 0 before it takes the lock.
+/// Puts to a word of PE 0 before it acquires the lock.
 #[kernel]
 fn put_before_the_lock_is_set(ctx: &Ctx, m: Memory) -> Result {
     ctx.p(m.words.at(0), 1, 0)?; // first and second
@@ -71,7 +71,7 @@ fn put_before_the_lock_is_set(ctx: &Ctx, m: Memory) -> Result {
     ctx.clear_lock(m.lock)
 }
 
-/// Puts in a context of its own under a lock. The lock completes the operations of the default context only.
+/// Puts in a separate context under a lock, which completes the operations of the default context only.
 fn put_in_another_context_under_a_lock(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, put_in_context_under_lock(m, pe.context::<PerGpu>()?))
 }
@@ -85,7 +85,7 @@ fn put_in_context_under_lock(ctx: &Ctx, m: Memory, context: Context) -> Result {
     own.quiet(Thread)
 }
 
-/// Puts in a context of its own under a lock, and completes the put there.
+/// Puts in a separate context under a lock, and completes the put there.
 fn put_and_quiet_in_another_context_under_a_lock(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, put_and_quiet_in_context_under_lock(m, pe.context::<PerGpu>()?))
 }
@@ -99,7 +99,7 @@ fn put_and_quiet_in_context_under_lock(ctx: &Ctx, m: Memory, context: Context) -
     ctx.clear_lock(m.lock)
 }
 
-/// Puts to a word of PE 0 under a lock. Each PE takes a lock of its own.
+/// Puts to a word of PE 0 under a lock, but each PE uses a different lock.
 #[kernel]
 fn two_different_locks(ctx: &Ctx, m: Memory) -> Result {
     let lock = if ctx.my_pe() == 0 { m.lock } else { m.words.cast::<Lock>().at(0) };
@@ -108,7 +108,7 @@ fn two_different_locks(ctx: &Ctx, m: Memory) -> Result {
     ctx.clear_lock(lock)
 }
 
-/// Stores in the owner of a word and gets in the other PE, under a lock.
+/// Stores on the owner of a word and gets on the other PE, under a lock.
 #[kernel]
 fn stores_and_gets_under_a_lock(ctx: &Ctx, m: Memory) -> Result {
     ctx.set_lock(m.lock)?;
@@ -120,7 +120,7 @@ fn stores_and_gets_under_a_lock(ctx: &Ctx, m: Memory) -> Result {
     ctx.clear_lock(m.lock)
 }
 
-/// Tries to take the lock until it is free.
+/// Tries to acquire the lock until it succeeds.
 #[kernel]
 fn test_of_a_lock_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     while !ctx.test_lock(m.lock)? {

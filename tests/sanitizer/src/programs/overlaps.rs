@@ -1,4 +1,4 @@
-//! Several puts to the same bytes. One of them must follow the other one.
+//! Several puts to the same bytes, which must be ordered.
 
 use rushmem_device::prelude::*;
 
@@ -52,7 +52,7 @@ fn puts_of_two_pes_to_halves(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the same object of two PEs. They have different copies.
+/// Puts to the same object on two PEs, which have separate copies.
 #[kernel]
 fn puts_to_two_pes(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
@@ -111,7 +111,8 @@ fn puts_of_two_pes_with_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to PE 2, and lets another PE put there. The fence between put and flag is for one PE only.
+/// Puts to PE 2 and then lets another PE put there. The fence before the flag does not order deliveries to different
+/// PEs.
 #[kernel]
 fn puts_in_turn_without_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -179,7 +180,7 @@ fn two_puts_with_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts twice to the same memory, each time with a signal of its own. Signals order no puts.
+/// Puts twice to the same memory, each time with a different signal. Signals do not order puts.
 #[kernel]
 fn put_signals_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -234,7 +235,7 @@ fn threads_put_their_words(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the same word from two threads of a block, in turn: fence, barrier, put.
+/// Puts to the same word from two threads of a block, one after the other: fence, barrier, put.
 #[kernel]
 fn threads_put_in_turn(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

@@ -1,4 +1,4 @@
-//! Patterns of whole applications, in a few lines each.
+//! Patterns of complete applications, in a few lines each.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -29,7 +29,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Sends data to and fro, three times.
+/// Sends data back and forth, three times.
 #[kernel]
 fn ping_pong(ctx: &Ctx, m: Memory) -> Result {
     let (me, other) = (u64::from(ctx.my_pe()), ctx.pe_after(1));
@@ -55,7 +55,7 @@ fn edges_with_one_buffer(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Exchanges edges in rounds. The rounds alternate between two buffers, so that one barrier suffices.
+/// Exchanges edges in rounds that alternate between two buffers, for which one barrier per round suffices.
 #[kernel]
 fn edges_with_two_buffers(ctx: &Ctx, m: Memory) -> Result {
     for round in 0..4 {
@@ -79,7 +79,7 @@ fn edges_with_two_barriers(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sends six items through two slots. The receiver gives a credit back for each item.
+/// Sends six items through two slots. The receiver returns a credit for each item.
 #[kernel]
 fn ring_buffer_with_credits(ctx: &Ctx, m: Memory) -> Result {
     for item in 0..6 {
@@ -97,7 +97,7 @@ fn ring_buffer_with_credits(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Draws a slot of PE 0 by an atomic, fills it, and counts it behind a fence.
+/// Draws a slot of PE 0 by an atomic, fills it, fences, and counts it.
 #[kernel]
 fn slots_by_ticket(ctx: &Ctx, m: Memory) -> Result {
     let ticket = ctx.atomic_fetch_inc(m.words.at(0), 0)? as usize;
@@ -128,7 +128,7 @@ fn slots_counted_without_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fills a slot for each sender, with a signal for each slot. The receiver takes them as they come.
+/// Fills a slot for each sender, with a signal for each slot. The receiver takes them as they arrive.
 #[kernel]
 fn slots_of_their_own_counter(ctx: &Ctx, m: Memory) -> Result {
     let me = ctx.my_pe() as usize;
@@ -195,7 +195,7 @@ fn blocks_send_their_parts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes a source in both threads of a block. The leader sends it by itself, without a barrier.
+/// Writes a source in both threads of a block. The leader alone sends it, without a barrier.
 #[kernel]
 fn blocks_send_without_their_threads(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

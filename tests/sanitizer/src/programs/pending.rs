@@ -1,4 +1,4 @@
-//! Transfers with a handle. The wait for a handle completes this transfer only.
+//! Transfers with a handle. Waiting for a handle completes that transfer only.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -142,7 +142,7 @@ fn put_before_flush_async(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts after it has made the handle, which does not cover the put.
+/// Puts after it has created the handle, which does not cover the put.
 #[kernel]
 fn put_after_flush_async(ctx: &Ctx, m: Memory) -> Result {
     let earlier = ctx.flush_async(ctx.pe_after(1))?;

@@ -1,5 +1,5 @@
-//! Publication: which earlier stores of a thread a word announces. Signals, `p`, and atomics are relaxed, so they announce
-//! what a fence has released before. A put with signal and a strong signal release by themselves.
+//! Publication: which earlier stores of a thread a word announces. Signals, `p` and atomics are relaxed, so they
+//! announce only what an earlier fence has released. A put with signal and a strong signal release by themselves.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::arch;
@@ -76,7 +76,7 @@ fn expect_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a word until it is not zero. The order of this loop is relaxed.
+/// Loads a word until it is not zero, with relaxed loads.
 #[inline(always)]
 fn await_relaxed(ctx: &Ctx, word: Sym<Signal>) {
     while ctx.local_one(word).load_relaxed(0) == 0 {
@@ -177,7 +177,7 @@ fn stores_of_a_block_announced_by_put_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores a word in each thread. After the `quiet` of the block, each thread may announce all of them.
+/// Stores a word in each thread. After the `quiet` of the block, any thread may announce all of them.
 #[kernel]
 fn stores_of_a_block_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -191,7 +191,7 @@ fn stores_of_a_block_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores a word in each thread. After the fence of the group, each thread may announce all of them.
+/// Stores a word in each thread. After the fence of the group, any thread may announce all of them.
 #[kernel]
 fn stores_of_a_block_and_fence_of_its_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -205,7 +205,7 @@ fn stores_of_a_block_and_fence_of_its_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fences in the thread that stores. Another thread sends the signal, and has made no fence of its own.
+/// Fences in the thread that stores. Another thread sends the signal without a fence.
 #[kernel]
 fn stores_of_a_block_and_fence_of_one_thread(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -224,7 +224,7 @@ fn stores_of_a_block_and_fence_of_one_thread(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Publishes a word to PE 1, which tells PE 2 without a fence of its own.
+/// Publishes a word to PE 1, which tells PE 2 without a fence.
 #[kernel]
 fn store_passed_on_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -252,7 +252,7 @@ fn store_passed_on_after_fence(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m)
 }
 
-/// Counts two increments. The second one publishes nothing, and keeps what the first one has published.
+/// Counts two increments. The second one publishes nothing, but preserves what the first one published.
 #[kernel]
 fn update_keeps_what_an_earlier_one_announces(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -270,7 +270,7 @@ fn update_keeps_what_an_earlier_one_announces(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m)
 }
 
-/// Adds to a word by a put with signal. Another PE then sets the word, and so drops what the put has published.
+/// Adds to a word by a put with signal. Another PE then overwrites the word, which discards what the put published.
 #[kernel]
 fn set_drops_what_an_earlier_update_announces(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -287,7 +287,7 @@ fn set_drops_what_an_earlier_update_announces(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores a part in each block. The last block, as a counter tells, sends all of them.
+/// Stores a part in each block. The block that a counter identifies as the last sends all of them.
 #[kernel]
 fn last_block_sends_all_parts(ctx: &Ctx, m: Memory) -> Result {
     ctx.local(m.words).store(Block::current().id() as usize, 7);
@@ -321,7 +321,7 @@ fn last_block_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.words, ctx.pe_after(1)) // second
 }
 
-/// Stores a part in each block. The fences cover the threads of one block only.
+/// Stores a part in each block, with fences that cover the threads of one block only.
 #[kernel]
 fn last_block_with_fences_of_block_scope(ctx: &Ctx, m: Memory) -> Result {
     ctx.local(m.words).store(Block::current().id() as usize, 7); // first
@@ -333,7 +333,7 @@ fn last_block_with_fences_of_block_scope(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.words, ctx.pe_after(1)) // second
 }
 
-/// Releases a store to the threads of its GPU. A peer sees the counter after it.
+/// Releases a store to the threads of its own GPU only, and then tells a peer by an atomic.
 #[kernel]
 fn release_to_the_gpu_seen_by_a_peer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -345,7 +345,7 @@ fn release_to_the_gpu_seen_by_a_peer(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m) // second
 }
 
-/// Loads a word of a peer in a relaxed loop. The acquire fence covers the threads of its own GPU only.
+/// Loads a word of a peer in a relaxed loop. The acquire fence covers only the threads of its own GPU.
 #[kernel]
 fn acquire_from_the_gpu_of_a_peers_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -372,7 +372,7 @@ fn fence_of_block_scope_within_a_block(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.words).load(0), 7);
 }
 
-/// Hands over a word to another block. The release covers the own block only.
+/// Hands over a word to another block, with a release that covers the same block only.
 #[kernel]
 fn fence_of_block_scope_between_blocks(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -531,7 +531,7 @@ fn fetched_count_with_acquire(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sets a word of the other PE, and then fetches the own one, in both PEs. At least one of them sees the other's.
+/// Sets a word of the other PE, then fetches its own, on both PEs. At least one of them sees the other's value.
 #[kernel]
 fn store_buffering_between_quiets(ctx: &Ctx, m: Memory) -> Result {
     let other = ctx.pe_after(1);
@@ -544,7 +544,7 @@ fn store_buffering_between_quiets(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores in a kernel. The next kernel of the stream increments a counter, and publishes nothing of the first one.
+/// Stores in a kernel. The stream's next kernel increments a counter, which does not publish the first kernel's store.
 fn store_of_the_kernel_before(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         let stream = pe.stream()?;
@@ -571,7 +571,7 @@ fn wait_and_get(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m) // second
 }
 
-/// Stores in a kernel. The next kernel of the stream publishes the store by a fence.
+/// Stores in a kernel. The stream's next kernel publishes the store by a fence.
 fn store_of_the_kernel_before_after_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         let stream = pe.stream()?;
@@ -588,7 +588,7 @@ fn fence_and_increment(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_inc(m.flag, 1)
 }
 
-/// Stores in a kernel. A signal of the stream publishes the store, because kernels of the runtime begin with a fence.
+/// Stores in a kernel. A signal of the stream publishes the store, because the runtime's kernels start with a fence.
 fn store_of_a_kernel_announced_by_the_stream(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         let stream = pe.stream()?;
@@ -608,7 +608,7 @@ fn store_of_a_kernel_announced_by_the_host(pe: &Pe, m: Memory) -> rushmem::Resul
     pe.run(ONE, wait_and_get(m))
 }
 
-/// Writes from the host, before it launches a kernel that increments a counter. The write was published when it returned.
+/// Writes on the host, then launches a kernel that increments a counter. The write was published when it returned.
 fn write_of_the_host_announced_by_a_kernel(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         pe.write(m.words, &[7; 8])?;

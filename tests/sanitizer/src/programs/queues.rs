@@ -61,7 +61,7 @@ fn row_published_by_an_atomic_or_after_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sums the results of all blocks in the block that arrives last, which makes no acquire fence after its atomic.
+/// Sums the results of all blocks in the block that arrives last, without an acquire fence after its atomic.
 #[kernel]
 fn last_block_sums_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

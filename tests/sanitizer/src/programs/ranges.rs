@@ -1,4 +1,4 @@
-//! The exact bytes of a call. Memory beside them is free for others.
+//! The exact bytes that a call accesses. Adjacent memory may be used by others.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -68,7 +68,7 @@ fn broadcast_in_place(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Reduces four words, while another block stores to the word behind the result.
+/// Reduces four words, while another block stores to the word after the result.
 #[kernel]
 fn word_beside_a_reduction_stored(ctx: &Ctx, m: Memory) -> Result {
     let (to, from) = (m.inbox.slice(0..4), m.outbox.slice(0..4));
@@ -90,7 +90,7 @@ fn last_word_of_a_reduction_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Collects three words in all, while another block stores to the rest of the destination.
+/// Collects three words in total, while another block stores to the rest of the destination.
 #[kernel]
 fn rest_of_a_collected_result_stored(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -103,7 +103,7 @@ fn rest_of_a_collected_result_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Collects three words in all, while another block stores to the last of them.
+/// Collects three words in total, while another block stores to the last of them.
 #[kernel]
 fn end_of_a_collected_result_stored(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -134,7 +134,7 @@ fn element_of_a_strided_exchange_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Returns parts of one word each, at 0 and 4, which it stores in `words`.
+/// Returns parts of one word each, at words 0 and 4, after storing their layout in `words`.
 #[inline(always)]
 fn two_parts(ctx: &Ctx, m: Memory) -> Parts {
     let words = ctx.local(m.words);
@@ -183,7 +183,7 @@ fn alltoallv_with_overlapping_parts(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoallv(Thread, Team::WORLD, m.inbox, parts(2..4), m.outbox, parts(4..6)) // first and second
 }
 
-/// Puts no elements to memory to which the owner stores.
+/// Puts zero elements to memory that the owner stores to.
 #[kernel]
 fn empty_put_beside_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -193,7 +193,7 @@ fn empty_put_beside_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts no elements, with a signal. The signal alone is a message.
+/// Puts zero elements with a signal, which alone is a message.
 #[kernel]
 fn empty_put_with_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -205,7 +205,7 @@ fn empty_put_with_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Transfers between arrays of unequal lengths. The calls fail, and access nothing.
+/// Transfers between arrays of different lengths. The calls fail and access nothing.
 fn transfers_of_unequal_lengths(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let failed = pe.run(ONE, unequal_lengths(m));
     assert!(matches!(failed, Err(rushmem::Error::Device { .. })), "{failed:?}");

@@ -1,4 +1,4 @@
-//! Views and fences: blocks of one PE that hand over data by relaxed words.
+//! Views and fences: blocks of one PE that hand over data through relaxed words.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -35,7 +35,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Loads a word until it is not zero. The order of this loop is relaxed.
+/// Loads a word until it is not zero, with relaxed loads.
 #[inline(always)]
 #[track_caller]
 fn await_relaxed(ctx: &Ctx, word: Sym<u64>) {
@@ -44,7 +44,8 @@ fn await_relaxed(ctx: &Ctx, word: Sym<u64>) {
     }
 }
 
-/// Stores data, and sets a relaxed word behind a release fence. Another block sees the word and makes an acquire fence.
+/// Stores data, releases it by a fence, and sets a relaxed word. Another block sees the word and performs an acquire
+/// fence.
 #[kernel]
 fn handed_over(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -84,7 +85,7 @@ fn handed_over_without_acquire(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Makes the release fence too early, before the store of the data.
+/// Performs the release fence too early, before the store of the data.
 #[kernel]
 fn release_before_the_store(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -98,7 +99,7 @@ fn release_before_the_store(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Makes the acquire fence too early, before the loop that sees the word.
+/// Performs the acquire fence too early, before the loop that sees the word.
 #[kernel]
 fn acquire_before_the_loop(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -178,7 +179,7 @@ fn flag_loaded_plainly_after_acquire(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Passes the news on from block 0 over block 1 to block 2, each time with both fences.
+/// Passes news from block 0 through block 1 to block 2, with both fences at each hop.
 #[kernel]
 fn chain_of_three_blocks(ctx: &Ctx, m: Memory) {
     match Block::current().id() {
@@ -201,7 +202,7 @@ fn chain_of_three_blocks(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Passes the news on over block 1, which makes no acquire fence.
+/// Passes news through block 1, which performs no acquire fence.
 #[kernel]
 fn chain_without_acquire_in_the_middle(ctx: &Ctx, m: Memory) {
     match Block::current().id() {
@@ -240,7 +241,7 @@ fn source_handed_over(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes a source in block 0 and puts it in block 1, without the release fence between.
+/// Writes a source in block 0 and puts it in block 1, without a release fence in between.
 #[kernel]
 fn source_handed_over_without_release(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -285,7 +286,7 @@ fn quiet_before_the_hand_over_only(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the flag of a put in a relaxed loop, and makes an acquire fence.
+/// Loads the flag of a put in a relaxed loop, and performs an acquire fence.
 #[kernel]
 fn relaxed_loop_on_a_put_flag(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -299,7 +300,7 @@ fn relaxed_loop_on_a_put_flag(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the flag of a put in a relaxed loop, and makes no acquire fence.
+/// Loads the flag of a put in a relaxed loop, and performs no acquire fence.
 #[kernel]
 fn relaxed_loop_on_a_put_flag_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -312,7 +313,7 @@ fn relaxed_loop_on_a_put_flag_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Ends the wait of another block by a relaxed store. A wait contains an acquire fence.
+/// Satisfies the wait of another block by a relaxed store. A wait includes an acquire fence.
 #[kernel]
 fn relaxed_store_ends_a_wait(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {

@@ -1,4 +1,4 @@
-//! Signals, waits and tests. A wait knows what the words that ended it carry, and nothing else.
+//! Signals, waits and tests. A wait is ordered after what the words that satisfied it announce, and nothing else.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -68,7 +68,7 @@ fn put_without_signal_beside_counted_one(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sets one signal from two PEs. Such signals are atomic with each other.
+/// Sets one signal from two PEs. Sets are atomic with each other.
 #[kernel]
 fn signals_that_set_one_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
@@ -78,7 +78,7 @@ fn signals_that_set_one_word(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sets a signal in one PE and adds to it in another one.
+/// Sets a signal on one PE and adds to it on another.
 #[kernel]
 fn set_beside_add(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
@@ -89,7 +89,7 @@ fn set_beside_add(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a signal of PE 1, which says nothing about the data of PE 0.
+/// Waits for a signal of PE 1, which does not cover the data of PE 0.
 #[kernel]
 fn signal_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
@@ -120,7 +120,7 @@ fn signal_relayed_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a signal word by a plain load, while the signal may arrive.
+/// Loads a signal word by a plain load, while the signal may be arriving.
 #[kernel]
 fn signal_loaded_plainly(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -131,7 +131,7 @@ fn signal_loaded_plainly(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fetches a signal in a loop until it is there.
+/// Fetches a signal in a loop until it arrives.
 #[kernel]
 fn signal_fetched_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -157,7 +157,7 @@ fn word_tested_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Tests a word that nobody sets, and uses the data in spite of the result.
+/// Tests a word that nobody sets, and uses the data regardless of the result.
 #[kernel]
 fn test_of_an_unset_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -170,7 +170,7 @@ fn test_of_an_unset_word(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a word that nobody sets, and uses the data after the time is over.
+/// Waits for a word that nobody sets, and uses the data after the timeout.
 #[kernel]
 fn wait_that_times_out(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -183,7 +183,7 @@ fn wait_that_times_out(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a short time, again and again, until the word is set.
+/// Waits with a short timeout, repeatedly, until the word is set.
 #[kernel]
 fn wait_with_a_time_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -214,7 +214,7 @@ fn wait_for_all_words(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for the signal of the first sender, and uses the data of the second one.
+/// Waits for the signal of the first sender, and uses the data of the second.
 #[kernel]
 fn wait_for_one_word_of_two(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
@@ -225,7 +225,7 @@ fn wait_for_one_word_of_two(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for the signal of any sender, and uses the data of this one.
+/// Waits for the signal of any sender, and uses that sender's data.
 #[kernel]
 fn wait_for_any_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
@@ -237,7 +237,7 @@ fn wait_for_any_word(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for the signal of any sender, and uses the data of the other one.
+/// Waits for the signal of any sender, and uses the other sender's data.
 #[kernel]
 fn wait_for_any_word_and_use_the_other(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
@@ -249,7 +249,7 @@ fn wait_for_any_word_and_use_the_other(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for some signals until all have come, and uses the data of those that it has found.
+/// Waits for some signals until all have arrived, and uses the data of those found each time.
 #[kernel]
 fn wait_for_some_words(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
@@ -301,7 +301,7 @@ fn signal_reset_between_rounds(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Resets a signal that may arrive at the same time.
+/// Resets a signal that may be arriving.
 #[kernel]
 fn signal_reset_beside_set(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -312,7 +312,7 @@ fn signal_reset_beside_set(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits until a signal that only grows has reached its shadow.
+/// Waits until a monotonically increasing signal has reached its shadow.
 #[kernel]
 fn shadowed_signal(ctx: &Ctx, m: Memory) -> Result {
     let word = m.words.cast::<Shadowed>().at(0);
@@ -339,7 +339,7 @@ fn wait_for_a_plain_store(ctx: &Ctx, m: Memory) -> Result {
     ctx.wait_until(Thread, m.flag, Cmp::Eq, 1) // second
 }
 
-/// Waits in one thread for a relaxed store of another thread, behind a release fence.
+/// Waits in one thread for a relaxed store of another thread, which follows a release fence.
 #[kernel]
 fn wait_for_a_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().rank() == 1 {
@@ -353,7 +353,7 @@ fn wait_for_a_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Tests 8 bytes to which another PE puts 4 bytes only. Such a test may see half of a value.
+/// Tests 8 bytes of which another PE puts only 4. Such a test may see half of a value.
 #[kernel]
 fn test_of_more_than_the_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

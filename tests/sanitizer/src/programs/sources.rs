@@ -47,7 +47,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Stores to the source of a put that is still under way.
+/// Stores to the source of a put that is still in flight.
 #[kernel]
 fn source_stored_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -70,7 +70,7 @@ fn source_stored_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Makes a fence before it stores to the source. A fence completes nothing.
+/// Fences before it stores to the source. A fence completes nothing.
 #[kernel]
 fn source_stored_after_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -81,7 +81,7 @@ fn source_stored_after_fence(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Frees the source by `flush`, which does not wait for the delivery.
+/// Frees the source with `flush`, which does not wait for delivery.
 #[kernel]
 fn source_stored_after_flush(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -145,7 +145,7 @@ fn source_stored_after_blocking_put(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads from the source of a put that is still under way.
+/// Loads from the source of a put that is still in flight.
 #[kernel]
 fn source_loaded_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -167,7 +167,7 @@ fn source_of_two_puts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to the source of a put at the end of its batch. The end of a batch completes nothing.
+/// Stores to the source of a put when its batch is closed. Closing a batch completes nothing.
 #[kernel]
 fn source_stored_at_the_end_of_a_batch(ctx: &Ctx, m: Memory) -> Result {
     let batch = ctx.batch();
@@ -177,7 +177,7 @@ fn source_stored_at_the_end_of_a_batch(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Stores to the source of a put that has OpenSHMEM's name.
+/// Stores to the source of a put made by its OpenSHMEM name.
 #[kernel]
 fn source_stored_by_openshmem_names(ctx: &Ctx, m: Memory) -> Result {
     shmem::shmem_put_nbi(ctx, Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -185,7 +185,7 @@ fn source_stored_by_openshmem_names(ctx: &Ctx, m: Memory) -> Result {
     shmem::shmem_quiet(ctx, Thread)
 }
 
-/// Calls put and quiet by OpenSHMEM's names, and stores to the source.
+/// Calls put and quiet by their OpenSHMEM names, and stores to the source.
 #[kernel]
 fn source_stored_after_openshmem_quiet(ctx: &Ctx, m: Memory) -> Result {
     shmem::shmem_put_nbi(ctx, Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
@@ -204,7 +204,7 @@ fn last_word_of_source_stored(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Puts four words, and stores to the word behind them before `quiet`.
+/// Puts four words, and stores to the word after them before `quiet`.
 #[kernel]
 fn word_behind_source_stored(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -226,7 +226,7 @@ fn source_of_put_signal_stored(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Stores to the source of a put with signal after an answer of the receiver that publishes nothing.
+/// Stores to the source of a put with signal after the receiver's answer, which publishes nothing.
 #[kernel]
 fn source_of_put_signal_stored_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -279,7 +279,7 @@ fn gap_of_strided_source_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts from a source to which PE 1 puts at the same time.
+/// Puts from a source while PE 1 puts to it.
 #[kernel]
 fn source_put_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -290,7 +290,7 @@ fn source_put_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Lets PE 1 put to the source after `quiet` and a flag.
+/// Allows PE 1 to put to the source after `quiet` and a flag.
 #[kernel]
 fn source_put_by_another_pe_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

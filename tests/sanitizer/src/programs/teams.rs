@@ -1,4 +1,4 @@
-//! Teams. A barrier of a team joins its members only.
+//! Teams. A barrier of a team synchronises its members only.
 
 use rushmem::{Pe, TeamConfig};
 use rushmem_device::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Makes a team of `pes`, or returns [`Team::INVALID`] on other PEs.
+/// Creates a team of `pes`, or returns [`Team::INVALID`] on other PEs.
 fn team(pe: &Pe, pes: &[u32]) -> rushmem::Result<Team> {
     if pes.contains(&pe.my_pe()) { pe.team_from_pes(pes, TeamConfig::new()) } else { Ok(Team::INVALID) }
 }
@@ -46,7 +46,7 @@ fn put_and_barrier(ctx: &Ctx, m: Memory, team: Team) -> Result {
     Ok(())
 }
 
-/// Puts to a member of the team, which loads the data after `team_sync`. This completes no puts.
+/// Puts to a member of the team, which loads the data after `team_sync`. A sync completes no puts.
 fn sync_of_a_team(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, put_and_team_sync(m, team(pe, &[0, 1])?))
 }
@@ -100,7 +100,7 @@ fn put_to_outsider_and_barrier(ctx: &Ctx, m: Memory, team: Team) -> Result {
     Ok(())
 }
 
-/// Puts to PE 2 and meets PE 1, which then meets PE 2.
+/// Puts to PE 2 and synchronises with PE 1, which then synchronises with PE 2.
 fn barriers_of_two_teams(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (early, late) = (team(pe, &[0, 1])?, team(pe, &[1, 2])?);
     pe.run(ONE, put_and_two_barriers(m, early, late))
@@ -121,7 +121,7 @@ fn put_and_two_barriers(ctx: &Ctx, m: Memory, early: Team, late: Team) -> Result
     Ok(())
 }
 
-/// Puts to PE 2 and meets PE 1, which has met PE 2 before.
+/// Puts to PE 2 and synchronises with PE 1, which has already synchronised with PE 2.
 fn barriers_of_two_teams_in_wrong_order(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (early, late) = (team(pe, &[0, 1])?, team(pe, &[1, 2])?);
     pe.run(ONE, put_and_two_wrong_barriers(m, early, late))
@@ -142,7 +142,7 @@ fn put_and_two_wrong_barriers(ctx: &Ctx, m: Memory, early: Team, late: Team) -> 
     Ok(())
 }
 
-/// Broadcasts among the members of a team. The other PE uses its copy meanwhile.
+/// Broadcasts among the members of a team, while the remaining PE uses its copy of the buffers.
 fn broadcast_in_a_team(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, broadcast_to_members(m, team(pe, &[0, 1])?))
 }
@@ -158,7 +158,7 @@ fn broadcast_to_members(ctx: &Ctx, m: Memory, team: Team) -> Result {
     Ok(())
 }
 
-/// Puts from a PE outside of the team to the result of a member.
+/// Puts from a PE outside the team to a member's result.
 fn put_of_an_outsider_to_the_result(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, broadcast_beside_put(m, team(pe, &[0, 1])?))
 }
@@ -171,7 +171,7 @@ fn broadcast_beside_put(ctx: &Ctx, m: Memory, team: Team) -> Result {
     ctx.broadcast(Thread, team, m.inbox, m.outbox, 1) // second
 }
 
-/// Puts from a PE outside of the team to the result of a member, after a signal of this member.
+/// Puts from a PE outside the team to a member's result, after a signal from that member.
 fn put_of_an_outsider_after_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.run(ONE, broadcast_and_invite(m, team(pe, &[0, 1])?))
 }

@@ -37,7 +37,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Stores in one thread and loads in another one, without a barrier.
+/// Stores in one thread and loads in another, without a barrier.
 #[kernel]
 fn threads_without_sync(ctx: &Ctx, m: Memory) {
     if Block::current().rank() == 0 {
@@ -47,7 +47,7 @@ fn threads_without_sync(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Stores in one thread and loads in another one, with a barrier of the block.
+/// Stores in one thread and loads in another, with a barrier of the block.
 #[kernel]
 fn threads_with_block_sync(ctx: &Ctx, m: Memory) {
     let block = Block::current();
@@ -57,7 +57,7 @@ fn threads_with_block_sync(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.words).load(other), 7);
 }
 
-/// Stores in one lane and loads in another one, with a barrier of the warp.
+/// Stores in one lane and loads in another, with a barrier of the warp.
 #[kernel]
 fn lanes_with_warp_sync(ctx: &Ctx, m: Memory) {
     let warp = Warp::current();
@@ -68,7 +68,7 @@ fn lanes_with_warp_sync(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.words).load(0), 7);
 }
 
-/// Stores in one warp and loads in another one. Each has a barrier of its own.
+/// Stores in one warp and loads in another. Each warp has a separate barrier.
 #[kernel]
 fn warps_with_warp_sync(ctx: &Ctx, m: Memory) {
     let thread = Block::current().rank();
@@ -81,7 +81,7 @@ fn warps_with_warp_sync(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Stores in one warp and loads in another one, with a barrier of the block.
+/// Stores in one warp and loads in another, with a barrier of the block.
 #[kernel]
 fn warps_with_block_sync(ctx: &Ctx, m: Memory) {
     let block = Block::current();
@@ -104,7 +104,7 @@ fn lanes_with_tile_sync(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.words).load(at), 7);
 }
 
-/// Stores in one tile and loads in another one of the same warp. Each has a barrier of its own.
+/// Stores in one tile and loads in another of the same warp. Each tile has a separate barrier.
 #[kernel]
 fn tiles_with_tile_sync(ctx: &Ctx, m: Memory) {
     let Some(tile) = Tile::of(2) else { return };
@@ -118,7 +118,7 @@ fn tiles_with_tile_sync(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Agrees on an outcome between store and load. This is a barrier, too.
+/// Agrees on an outcome between store and load, which is also a barrier.
 #[kernel]
 fn lanes_that_agree(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -141,7 +141,7 @@ fn result_of_the_leader(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores in one block and loads in another one. A barrier of a block does not join them.
+/// Stores in one block and loads in another. A barrier of a block does not synchronise them.
 #[kernel]
 fn blocks_with_block_sync(ctx: &Ctx, m: Memory) {
     let block = Block::current();
@@ -154,7 +154,7 @@ fn blocks_with_block_sync(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Stores in one block and loads in another one, with a barrier of the grid.
+/// Stores in one block and loads in another, with a barrier of the grid.
 #[kernel]
 fn blocks_with_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -166,7 +166,7 @@ fn blocks_with_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes one word of the source in each thread. The put of the group begins with a barrier.
+/// Writes one word of the source in each thread. The put of the group starts with a barrier.
 #[kernel]
 fn put_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -177,7 +177,7 @@ fn put_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes one word of the source in each thread. The put of a ready group has no barrier.
+/// Writes one word of the source in each thread. The put of a group `without_barrier` has none.
 #[kernel]
 fn put_of_a_ready_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -186,7 +186,7 @@ fn put_of_a_ready_group(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(block)
 }
 
-/// Writes one word of the source in each thread. A barrier makes the group ready.
+/// Writes one word of the source in each thread. An explicit barrier precedes the put of a group `without_barrier`.
 #[kernel]
 fn put_of_a_ready_group_after_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -198,7 +198,7 @@ fn put_of_a_ready_group_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes a source in one thread and puts it in another one.
+/// Writes a source in one thread and puts it in another.
 #[kernel]
 fn put_of_stores_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().rank() == 0 {
@@ -208,7 +208,7 @@ fn put_of_stores_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.outbox, ctx.pe_after(1)) // second
 }
 
-/// Writes a source in one thread, and puts it in another one after a barrier.
+/// Writes a source in one thread, and puts it in another after a barrier.
 #[kernel]
 fn put_of_stores_behind_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -308,7 +308,7 @@ fn quiet_of_the_block(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts in block 0. Block 1 calls `quiet` and stores to the source, but does not know of the put.
+/// Puts in block 0. Block 1 calls `quiet` and stores to the source, but is not ordered after the put.
 #[kernel]
 fn quiet_of_another_block(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {

@@ -1,6 +1,6 @@
-//! Runs all programs, and checks that their texts and the table match.
+//! Runs all programs, and checks that their sources match the table.
 //!
-//! `SANITIZER_SUITE_PROGRAM` is the name of the only program to run.
+//! `SANITIZER_SUITE_PROGRAM` selects a single program to run.
 
 mod processes;
 mod remedies;
@@ -20,7 +20,7 @@ fn chosen(topic: &str) -> Vec<(Topic, Program)> {
     topic.programs.iter().filter(is_chosen).map(|program| (topic, *program)).collect()
 }
 
-/// Runs the programs of a topic, and fails with the list of those for which `check` returns a problem.
+/// Runs the programs of a topic. Fails with the list of those for which `check` returns a problem.
 fn assert_all(topic: &str, check: impl Fn(&Topic, &Program) -> Option<String> + Sync) {
     let problem = |(topic, program): &(Topic, Program)| {
         check(topic, program).map(|problem| format!("{}: {problem}", program.name))
@@ -28,7 +28,7 @@ fn assert_all(topic: &str, check: impl Fn(&Topic, &Program) -> Option<String> + 
     let is_deadlock = |(_, program): &(Topic, Program)| program.verdict == Verdict::Deadlock;
     let (deadlocks, others): (Vec<_>, Vec<_>) = chosen(topic).into_iter().partition(is_deadlock);
     let mut problems: Vec<String> = others.iter().filter_map(problem).collect();
-    // A deadlock takes seconds, in which its PEs only wait.
+    // A deadlock takes seconds, during which its PEs only wait, so run several at the same time.
     for some in deadlocks.chunks(4) {
         std::thread::scope(|scope| {
             let threads: Vec<_> = some.iter().map(|program| scope.spawn(|| problem(program))).collect();
@@ -38,7 +38,7 @@ fn assert_all(topic: &str, check: impl Fn(&Topic, &Program) -> Option<String> + 
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Programs with a loop that no deadline ends.
+/// Programs with an infinite loop that the deadline does not bound.
 const ENDLESS: &[&str] = &[
     "test_loop_that_nobody_ends",
     "relaxed_loop_that_nobody_ends",
@@ -46,13 +46,14 @@ const ENDLESS: &[&str] = &[
     "plain_loop_that_nobody_ends",
 ];
 
-/// Checks that a program ends without the sanitizer: a deadlock by the deadline, all others with the right result.
+/// Checks a program without the sanitizer: a deadlock must fail at the deadline, and all others must terminate
+/// correctly.
 fn ends(program: &Program) -> Option<String> {
     if ENDLESS.contains(&program.name) {
         return None;
     }
     let deadline = if program.verdict == Verdict::Deadlock { "500ms" } else { "60s" };
-    // Only clean programs must work through a NIC, too.
+    // Only clean programs must also work through a NIC.
     let paths = if program.verdict == Verdict::Clean { &["p2p", "nic"][..] } else { &["p2p"] };
     paths.iter().find_map(|path| {
         let ended = program.run_job(&[("peer_path", path), ("timeout", deadline)]);
@@ -66,9 +67,9 @@ fn ends(program: &Program) -> Option<String> {
     })
 }
 
-/// Checks that the sanitizer reaches the verdict on a program, and reports the marked lines. Returns the problem, if any.
+/// Checks that the sanitizer reaches the program's verdict and reports the marked lines. Returns the problem, if any.
 fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
-    // The sanitizer looks at a wait for seconds before it counts as a deadlock.
+    // The sanitizer watches a wait for seconds before it reports a deadlock.
     let deadline = if program.verdict == Verdict::Deadlock { "20s" } else { "60s" };
     match program.run_job(&[("sanitize", "on"), ("timeout", deadline)]) {
         Ok(()) => misjudgement(topic, program, &[]),
@@ -77,7 +78,7 @@ fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
     }
 }
 
-/// Checks that the findings are the verdict on a program, with its marked lines. Returns the problem, if any.
+/// Checks that the findings match the program's verdict and marked lines. Returns the problem, if any.
 fn misjudgement(topic: &Topic, program: &Program, findings: &[Finding]) -> Option<String> {
     let marks = Listing::of(topic, program.name).expect("a program of its topic").marks;
     let lines = |sites: &[Site]| -> Vec<u32> {
@@ -86,7 +87,7 @@ fn misjudgement(topic: &Topic, program: &Program, findings: &[Finding]) -> Optio
     let is_right = match (program.verdict, findings) {
         (Verdict::Clean, []) => true,
         (Verdict::Race, [Finding::Race(race)]) => {
-            // The order of the two depends on the timing.
+            // Which of the two accesses comes first depends on the timing.
             let mut found = lines(&[race.first.call.site, race.second.call.site]);
             let mut wanted = [marks.first, marks.second].concat();
             found.sort_unstable();
@@ -94,7 +95,7 @@ fn misjudgement(topic: &Topic, program: &Program, findings: &[Finding]) -> Optio
             found == wanted && remedies::helps(program.name, race.missing)
         }
         (Verdict::Deadlock, [Finding::Deadlock(deadlock)]) => {
-            // The hosts wait for their launches, too.
+            // Hosts that wait for their launches are reported too.
             let found = lines(&deadlock.stuck.iter().map(|stuck| stuck.call.site).collect::<Vec<_>>());
             let calls = deadlock.stuck.iter().map(|stuck| stuck.call);
             marks.waits.iter().all(|line| found.contains(line))
@@ -106,16 +107,16 @@ fn misjudgement(topic: &Topic, program: &Program, findings: &[Finding]) -> Optio
     (!is_right).then(|| format!("{} findings{}", findings.len(), texts.collect::<String>()))
 }
 
-/// Returns whether the line of a call in the file of its topic has the call's name, or one that begins with it.
+/// Whether the source line of a call contains a call with this name as a prefix.
 fn is_named(topic: &Topic, Call { name, site }: Call) -> bool {
     let line = topic.text.lines().nth(site.line as usize - 1).unwrap_or_default();
     site.file != topic.file || line.contains(&format!(".{name}"))
 }
 
-/// Makes a test of each topic, with and without the sanitizer.
+/// Defines tests of each topic, with and without the sanitizer.
 macro_rules! topics {
     ($($topic:ident)*) => {
-        /// The topics with tests.
+        /// Topics that have tests.
         const TESTED: &[&str] = &[$(stringify!($topic)),*];
 
         mod without_sanitizer {

@@ -1,6 +1,6 @@
-//! Programs with their PEs as processes: the sanitizer reaches the same verdicts as for threads.
+//! Programs with PEs as processes. The sanitizer must reach the same verdicts as for threads.
 //!
-//! `SANITIZER_SUITE_PROCESSES=1` runs all programs so. Otherwise only some topics run.
+//! `SANITIZER_SUITE_PROCESSES=1` runs all programs this way. By default only some topics run.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use rushmem::bootstrap::{Server, ServerOptions, Token};
 use rushmem::sanitizer::Finding;
 use rushmem_sanitizer_suite::{Program, Topic, all};
 
-/// The topics that always run.
+/// Topics that always run.
 const TOPICS: &[&str] = &["flags", "gets", "atomics", "collectives", "hosts"];
 
-/// Other programs that always run. A deadlock takes seconds.
+/// Further programs that always run. A deadlock takes seconds.
 const PROGRAMS: &[&str] = &[
     "barrier_that_one_pe_skips",
     "cycle_of_three_pes",
@@ -22,7 +22,7 @@ const PROGRAMS: &[&str] = &[
     "relaxed_loop_that_nobody_ends",
 ];
 
-/// Programs with windows of host memory, which other processes cannot map.
+/// Programs with windows in host memory, which other processes cannot map.
 const WINDOWS: &[&str] = &[
     "window_source_stored_before_quiet",
     "window_source_stored_after_quiet",
@@ -30,7 +30,7 @@ const WINDOWS: &[&str] = &[
     "window_unregistered_after_quiet",
 ];
 
-/// The exit code of a program with findings.
+/// Exit code of a program with findings.
 const FOUND: i32 = 5;
 
 /// Checks the verdict on a program, if this run includes it.
@@ -57,7 +57,7 @@ fn processes_run_consecutive_jobs() {
     assert_eq!(findings(2, &programs).unwrap().len(), 2);
 }
 
-/// Runs programs as processes, and returns the findings that PE 0 reports. All PEs must know of them.
+/// Runs programs as processes and returns the findings that PE 0 reports. All PEs must have been told of them.
 fn findings(pes: u32, programs: &[&Program]) -> Result<Vec<Finding>, Box<dyn Error>> {
     let token = Token::generate()?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));

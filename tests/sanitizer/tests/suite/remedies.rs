@@ -1,11 +1,11 @@
-//! The orders that the races of some programs lack, because another remedy would not help.
+//! The missing order that the races of some programs must report, because another remedy would not help.
 
 use rushmem::sanitizer::MissingOrder;
 
-/// A check of the order that a race lacks.
+/// Checks the missing order of a race.
 type Check = fn(MissingOrder) -> bool;
 
-/// Programs, each list with a check of the order that their races lack.
+/// Groups of programs, each with a check of the missing order that their races report.
 const REMEDIES: &[(Check, &[&str])] = &[
     (
         |missing| matches!(missing, MissingOrder::Completion { .. }),
@@ -41,7 +41,7 @@ const REMEDIES: &[(Check, &[&str])] = &[
     (|missing| missing == MissingOrder::WordOrder, &["last_word_as_flag"]),
 ];
 
-/// Returns whether the order that the race of a program lacks helps.
+/// Whether the order that a program's race reports as missing would actually help.
 pub(crate) fn helps(program: &str, missing: MissingOrder) -> bool {
     REMEDIES.iter().all(|(is_right, programs)| !programs.contains(&program) || is_right(missing))
 }

@@ -1,10 +1,10 @@
-//! The facts in the reports of some programs.
+//! Details in the reports on some programs.
 
 use rushmem::Error;
 use rushmem::sanitizer::{Awaited, Deadlock, Finding, Race};
 use rushmem_sanitizer_suite::all;
 
-/// Runs a program, and returns its only finding.
+/// Runs a program and returns its only finding.
 fn finding(name: &str) -> Finding {
     let program = all().into_iter().flat_map(|topic| topic.programs).find(|program| program.name == name);
     let program = program.unwrap_or_else(|| panic!("{name}: no such program"));
@@ -14,7 +14,7 @@ fn finding(name: &str) -> Finding {
     }
 }
 
-/// Returns the words that the threads of a program wait for.
+/// Returns the words that the threads of a deadlocked program wait for.
 fn awaited(name: &str) -> (Deadlock, Vec<Awaited>) {
     let Finding::Deadlock(deadlock) = finding(name) else { panic!("{name}: no deadlock") };
     let words = deadlock.stuck.iter().filter_map(|stuck| stuck.word.clone()).collect();
