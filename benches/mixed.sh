@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Operations within a node: a job of one node beside a mixed job of two nodes, with two PEs a node on one machine.
+# Operations within a node: compares a job of one node with a mixed job of two nodes, with two PEs per node on one
+# machine.
 #
 #     benches/mixed.sh [--most RATIO] [COMMAND...]
 #
-# COMMAND is `rushmem`, or a launcher before it: `rushmem run -n 4 rushmem`. Prints the microseconds of both jobs and
-# their ratio. With --most, a larger ratio of a row is a failure.
+# COMMAND is `rushmem`, or a launcher in front of it: `rushmem run -n 4 rushmem`. Prints the microseconds of both jobs
+# and their ratio. With --most, a larger ratio in any row is a failure.
 set -euo pipefail
 
 most=0
@@ -16,7 +17,7 @@ command=("${@:-rushmem}")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-# measure NAME SETTING...: the rows within a node, with these settings.
+# measure NAME SETTING...: measures the rows within a node with these settings.
 measure() {
     local name=$1
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Rushmem beside NVSHMEM, NCCL and DOCA GPUNetIO, and beside what a GPU does without any library: measures, verifies, and prints the
-# tables with ratios and targets.
+# Measures and verifies Rushmem next to NVSHMEM, NCCL and DOCA GPUNetIO, and next to what a GPU does without any
+# library. Prints tables with ratios and targets.
 #
 #     benches/run.sh [--out DIR]    builds and runs here
 #     benches/run.sh --pack DIR     builds here, and puts all that a machine without cargo needs into DIR;
@@ -29,14 +29,14 @@ while (($#)); do
     esac
 done
 
-# Where our programs and data are: beside a packed script, or where cargo puts them.
+# Where our programs and data are: next to a packed script, or where cargo puts them.
 if [[ -x $here/rushmem ]]; then
     [[ -z $pack ]] || fail 'this is packed already'
     bin=$here
 else
     root=$here/..
-    # The PTX of benchmarks is built only on request, with a PTX compiler: here on a machine with a GPU, and for a pack.
-    # Without a compiler the build ends with the remedy.
+    # The PTX of benchmarks is built only on request and needs a PTX compiler: build it on a machine with a GPU, and for
+    # a pack. Without a compiler, the build fails and names the remedy.
     if [[ -n $pack ]] || nvidia-smi -L >/dev/null 2>&1; then
         export RUSHMEM_PTX=${RUSHMEM_PTX:-all}
         [[ $RUSHMEM_PTX == all || $RUSHMEM_PTX == build ]] ||
@@ -64,7 +64,7 @@ out=${out:-$PWD/perf-results}
 mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.svg "$out"/plan*
 
-# The first of some paths that exists.
+# Prints the first of some paths that exists.
 first() {
     local path
     for path; do
@@ -81,7 +81,7 @@ site_packages() {
 }
 mapfile -t sites < <(site_packages | sort -u | sed '/^$/d')
 
-# The version of NCCL that a header nccl.h belongs to, if there is one.
+# Prints the NCCL version of a header nccl.h, if it is one.
 version_of_nccl() {
     sed -n 's/^#define NCCL_\(MAJOR\|MINOR\) *\([0-9]*\)$/\2/p' "$1" 2>/dev/null | paste -sd. || true
 }
@@ -91,7 +91,7 @@ is_older() {
     [[ -n $1 && $1 != "$2" && $(printf '%s\n' "$1" "$2" | sort -V | head -1) == "$1" ]]
 }
 
-# A step with its deadline in seconds; what it says goes to a log too.
+# Runs a step with a deadline in seconds. Its output also goes to a log.
 step() {
     local name=$1 limit=$2 start=$SECONDS
     shift 2
@@ -104,7 +104,7 @@ step() {
     fi
 }
 
-# For a program whose table comes later.
+# For a program whose table is printed later.
 quietly=(bash -c '"$@" >/dev/null' --)
 
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
@@ -117,7 +117,7 @@ arch=sm_90
 ((gpus == 0)) || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader -i 0 | tr -d '. ')
 failed=0
 
-# Two processes on one GPU take turns without MPS. This one is ours alone.
+# Without MPS, two processes on one GPU take turns. This MPS daemon serves our processes only.
 ours_runs=("$bin/rushmem" perf --pes 2)
 if ((gpus == 1)) && command -v nvidia-cuda-mps-control >/dev/null; then
     export CUDA_MPS_PIPE_DIRECTORY=$out/mps CUDA_MPS_LOG_DIRECTORY=$out/mps
@@ -127,7 +127,7 @@ if ((gpus == 1)) && command -v nvidia-cuda-mps-control >/dev/null; then
     ours_runs=("$bin/rushmem" run -n 2 "$bin/rushmem" perf)
 fi
 
-# Ours. A row that moves wrong data ends the run.
+# Ours. A row that transfers wrong data stops the run.
 threads=()
 ((gpus == 0)) || threads=(--threads 256,512)
 step 'Rushmem, 2 PEs' 300 "${quietly[@]}" "${ours_runs[@]}" "${threads[@]}" --json "$out/rushmem-2.json"
@@ -142,7 +142,7 @@ if ((gpus >= 4)); then
     plans+=(4)
 fi
 
-# NVSHMEM: a program of ours over its device interface, with each release.
+# NVSHMEM: our program over its device interface, with each release.
 beside=()
 releases=()
 IFS=: read -ra named <<<"${NVSHMEM_HOME:-}"
@@ -151,7 +151,7 @@ for path in "${named[@]}" "${sites[@]/%//nvidia/nvshmem}" /usr/local/nvshmem /op
 done
 measure_nvshmem() {
     local nvshmem=$1 built=$2 library cuda pes
-    # Wheels have the library under its versioned name only.
+    # Wheels contain the library under its versioned name only.
     mkdir -p "$built"
     library=$(first "$nvshmem"/lib/libnvshmem_host.so "$nvshmem"/lib/libnvshmem_host.so.* || fail "no library in $nvshmem/lib")
     ln -sf "$library" "$built/libnvshmem_host.so"
@@ -182,7 +182,7 @@ for release in "${!releases[@]}"; do
     [[ -z $nvcc ]] || measure_nvshmem "${releases[release]}" "$out/nvshmem-$release" || failed=1
 done
 
-# NCCL: a program of ours over its host interface. Ranks of newer releases may share a GPU.
+# NCCL: our program over its host interface. With newer releases, ranks may share a GPU.
 beside_nccl=()
 nccl_home=$(first "${NCCL_HOME:-}" "${sites[@]/%//nvidia/nccl}" /usr/local/nccl || true)
 [[ -n $nccl_home || ! -e /usr/include/nccl.h ]] || nccl_home=/usr
@@ -192,7 +192,7 @@ elif [[ -z $nvcc ]]; then
     printf '\nNCCL: not built, since there is no nvcc (set NVCC)\n'
 else
     nccl=$(version_of_nccl "$nccl_home/include/nccl.h")
-    # Wheels have the library under its versioned name only.
+    # Wheels contain the library under its versioned name only.
     library=$(first "$nccl_home"/lib/libnccl.so "$nccl_home"/lib/libnccl.so.2 "$nccl_home"/lib/x86_64-linux-gnu/libnccl.so.2 ||
         fail "no library in $nccl_home/lib")
     ln -sf "$library" "$out/libnccl.so"
@@ -222,7 +222,7 @@ else
     fi
 fi
 
-# DOCA GPUNetIO: a program of ours over its device interface, and over ours, into queues that nobody executes.
+# DOCA GPUNetIO: our program over its device interface and over ours, into queues that no NIC executes.
 "$bin/rushmem" perf --pes 2 post --list >"$out/plan-posting"
 poster=("$bin/rushmem-gpunetio-posting" --nvcc "${nvcc:-nvcc}" --plan "$out/plan-posting")
 posting=()
@@ -235,7 +235,7 @@ else
     failed=1
 fi
 headers=$(first "${GPUNETIO_HEADERS:-}" "${sites[@]/%//nvidia/nccl/include/nccl_device/gin/gdaki/doca_gpunetio}" || true)
-# The calls of earlier ones take other arguments. Headers without NCCL around them do not say how old they are.
+# Earlier versions take different arguments. Headers without NCCL around them do not tell their version.
 nccl=$(version_of_nccl "${headers:-/}/../../../../nccl.h")
 recordless=()
 beside_recordless=()
@@ -268,7 +268,7 @@ else
     failed=1
 fi
 
-# What bounds them: the least that a GPU does for each, without any library.
+# The limits: the least time that a GPU needs for each operation, without any library.
 if [[ -z $nvcc ]]; then
     printf '\nBounds: not built, since there is no nvcc (set NVCC)\n'
 elif ! step 'bounds: build' 60 "$nvcc" -std=c++17 -O3 -arch="$arch" -o "$out/bounds" "$here/bounds/bounds.cu"; then

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The cost of the communication sanitizer: time and largest memory of the examples without it and with it, as a table.
+# The cost of the communication sanitizer: time and peak memory of the examples without and with it, as a table.
 #
 #     benches/sanitizer.sh [--release] [-n PES] [--runs N]
 #
-# Each program runs N times in both ways, in turn, and its best times count. CPU is the time of all cores, which other work on
-# the machine hardly changes. The table is the one of docs/sanitizer.md. A program that fails or has findings ends the script.
+# Runs each program N times both ways, alternately, and reports the best times. CPU is the time over all cores, on which
+# other work on the machine has little influence. The table is that of docs/sanitizer.md. Stops if a program fails or
+# has findings.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -32,7 +33,7 @@ bin=${CARGO_TARGET_DIR:-$root/target}/$profile
 scratch=$(mktemp -d)
 trap 'rm -r "$scratch"' EXIT
 
-# Runs a program, and adds its seconds, CPU seconds and KiB as a line to a file.
+# Runs a program, and appends its seconds, CPU seconds and KiB to a file as one line.
 measure() {
     local file=$1 && shift
     /usr/bin/time -q -o "$scratch/cost" -f '%e %U %S %M' "$bin/rushmem" run --threads -n "$pes" "$@" >"$scratch/log" 2>&1 || {
@@ -47,7 +48,7 @@ printf '|---|---|---|---|---|---|---|---|---|---|\n'
 while read -r program; do
     read -ra words <<<"$program"
     command=("$bin/${words[0]}" "${words[@]:1}")
-    # The shown name has no paths.
+    # Show the name without paths.
     if [[ ${words[0]} == stencil ]]; then
         command+=(-o "$scratch/heat.png" "$root/examples/data/chelsea.png")
     fi

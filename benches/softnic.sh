@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Compares two processes on the software ConnectX with TCP loopback: by shared memory, by UDP, and TCP by turns.
+# Compares two processes on the software ConnectX with TCP loopback: shared memory, UDP and TCP alternate.
 #
 #   benches/softnic.sh [ROUNDS]
 #
-# It needs perftest and qperf, and `cargo build --release -p rushmem-cli`. Each figure is the best of all rounds, because
-# other programs on the machine only make it worse. BEFORE names a folder with another build of `rushmem` and
-# `rushmem-preload`, which takes part as "before".
+# Needs perftest and qperf, and `cargo build --release -p rushmem-cli`. Each figure is the best of all rounds, because
+# other load on the machine can only make it worse. BEFORE names a folder with another build of `rushmem` and
+# `rushmem-preload`, which is measured as "before".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ await() {
     exit 1
 }
 
-# Runs a perftest tool at both ends: FOLDER OPTIONS COLUMN TOOL... Prints a column of the client's report.
+# Runs a perftest tool on both sides: FOLDER OPTIONS COLUMN TOOL... Prints a column of the client's report.
 perftest() {
     local folder=$1 options=$2 column=$3
     shift 3
@@ -47,14 +47,14 @@ perftest() {
     awk -v column="$column" '/^ *[0-9]+ +[0-9]+ +[0-9.]/ { print $column }' "$work/client"
 }
 
-# Prints what qperf measures, in us or GB/s.
+# Prints what qperf measures, in microseconds or GB/s.
 tcp() {
     qperf -t 2 127.0.0.1 "$@" >"$work/tcp"
     awk '$1 == "latency" { print $3 * ($4 == "ns" ? 0.001 : $4 == "ms" ? 1000 : 1) }
          $1 == "bw" { print $3 * ($4 ~ /^MB/ ? 0.001 : $4 ~ /^KB/ ? 0.000001 : 1) }' "$work/tcp"
 }
 
-# One round of a way: WAY FOLDER OPTIONS. Adds the figures to the files of the way.
+# One round of one transport: WAY FOLDER OPTIONS. Appends the figures to the files of the transport.
 round() {
     local way=$1 folder=$2 options=$3
     perftest "$folder" "$options" 5 ib_write_lat -s 8 -n 5000 >>"$work/$way.latency"
@@ -78,7 +78,7 @@ for _ in $(seq "$rounds"); do
     [[ -z ${BEFORE:-} ]] || round before "$BEFORE" ""
 done
 
-# Prints the best figure of a file: the least latency, else the most.
+# Prints the best figure in a file: the minimum for latencies, otherwise the maximum.
 best() {
     [[ -s $work/$1 ]] || { echo -; return; }
     case $1 in

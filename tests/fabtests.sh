@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The tests of libfabric on the software ConnectX, over and over: each run is a server and a client, or a program alone.
+# Runs libfabric's tests on the software ConnectX repeatedly. Each run is a server and a client, or a single program.
 #
 #     tests/fabtests.sh BIN [RUNS] [JOBS] [DIR]
 #
-# BIN is the folder of the programs (fi_msg, ...). No registry has a package of them: `./configure && make install` in the folder
-# `fabtests` of libfabric's source. RUNS is the number of runs (500), of which JOBS (4) go on at a time, to keep the machine busy.
-# A line for each failure says which program, and why. Its logs, and the stacks of its core files if there is gdb, stay in DIR, or a
-# new temporary folder. The exit code is 0 if no run has failed. RUSHMEM names another `rushmem` than the one that this builds.
+# BIN is the folder of the programs (fi_msg, ...). No registry packages them: run `./configure && make install` in the
+# folder `fabtests` of libfabric's source. RUNS is the number of runs (500), of which JOBS (4) run at a time to keep the
+# machine busy. Each failure prints a line with the program and the reason. Its logs, and the stacks of its core files
+# if there is gdb, stay in DIR or in a new temporary folder. The exit code is 0 if no run has failed. RUSHMEM names a
+# `rushmem` to use instead of the one that this script builds.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,12 +22,12 @@ dir=$(cd "$dir" && pwd)
 address=$(hostname -I | cut -d ' ' -f 1)
 [[ -n $address ]] || exit 1
 
-# Provider, and program with its options. `alone` needs no second process. Programs are missing that meet by TCP on a fixed port, and
-# fi_cq_test, which opens as many CQs as the device reports: 131,072.
+# Provider, and program with its options. `alone` needs no second process. Excluded are programs that meet over TCP on a
+# fixed port, and fi_cq_test, which opens as many CQs as the device reports: 131,072.
 #
-# Programs over ofi_rxm 1.17 fail at their end now and then if the adapter has no real-time priority: when a peer has disconnected,
-# ofi_rxm closes its endpoint before it reads the last completion. They then hang (exit code 124), or libfabric reports that request
-# as flushed (125) although the adapter has completed it.
+# Without real-time priority for the adapter, programs over ofi_rxm 1.17 occasionally fail at the end: when a peer has
+# disconnected, ofi_rxm closes its endpoint before it reads the last completion. They then hang (exit code 124), or
+# libfabric reports that request as flushed (125) although the adapter has completed it.
 tests=(
     'verbs fi_msg'
     'verbs fi_msg_epoll'
@@ -73,14 +74,15 @@ await_listener() {
     done
 }
 
-# program FOLDER NAME COMMAND...: runs it on the software ConnectX, for two minutes at most. A hang gives a core file, too.
+# program FOLDER NAME COMMAND...: runs it on the software ConnectX for at most two minutes. A hang also leaves a core
+# file.
 program() {
     local folder=$1 name=$2
     shift 2
     cd "$folder" && exec timeout --signal=ABRT --kill-after=5 120 "$rushmem" softnic -- "$@" >"$name.log" 2>&1 </dev/null
 }
 
-# Prints the result of a program's exit code. 61 (ENODATA) and 38 (ENOSYS) mean that a provider lacks something.
+# Describes the exit code of a program. 61 (ENODATA) and 38 (ENOSYS) mean that a provider lacks a feature.
 judge() {
     case $1 in
     0) ;;

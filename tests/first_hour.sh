@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Walks through a user's first hour and the attacks of a stranger, and prints one line for each point:
+# Walks through a user's first hour and a stranger's attacks, and prints one line for each point:
 #
 #     bash tests/first_hour.sh TESTS.log
 #
-# TESTS.log is the output of `cargo test --workspace`, with and without `-- --ignored`. Some points are shown by an action
-# here, others by tests that the log must contain with `ok`. The programs in `target/release` and the PTX compiler must be
-# there, as in `.ci/run`.
+# TESTS.log is the output of `cargo test --workspace`, with and without `-- --ignored`. Some points are demonstrated
+# here, others by tests that the log must list as `ok`. Needs the programs in `target/release` and the PTX compiler, as
+# in `.ci/run`.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
@@ -19,11 +19,12 @@ rushmem=$release/rushmem
 }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# Programs run here with the settings of this script only.
+# Programs that this script runs use its settings only.
 for name in ${!RUSHMEM_*}; do unset "$name"; done
 export RUSHMEM_DEVICE=native RUSHMEM_TIMEOUT=30s
 
-# Prints whether a point holds: FUNCTION succeeds. Its last line of output is the reason if not.
+# point TEXT FUNCTION...: prints whether a point holds, that is whether FUNCTION succeeds. The last line of its output
+# is the reason if not.
 failed=0
 point() {
     local text=$1 why
@@ -36,7 +37,7 @@ point() {
     fi
 }
 
-# Returns whether all tests with these names have passed.
+# Whether all tests with these names have passed.
 passed() {
     local name
     for name in "$@"; do
@@ -47,7 +48,7 @@ passed() {
     done
 }
 
-# Runs a command that must end with a code from $1 (such as 0, or 1-3), and say all of the next words until `--`.
+# Runs a command that must exit with a code in $1 (such as 0, or 1-3) and print each of the following words up to `--`.
 expect() {
     local codes=$1 words=() output code word
     shift
@@ -70,12 +71,12 @@ expect() {
     done
 }
 
-# Runs cargo in a project, with what the tests have built. It compiles nothing for GPUs.
+# Runs cargo in a project, reusing what the tests have built. Compiles nothing for GPUs.
 project_cargo() {
     (cd "$work/$1" && RUSHMEM_PTX=none CARGO_TARGET_DIR=$root/target cargo "${@:2}" --offline)
 }
 
-# Makes the project of `rushmem new`, with the application and the kernels of tests/first_hour.
+# Creates the project of `rushmem new`, with the application and the kernels of tests/first_hour.
 new_project() {
     (cd "$work" && "$rushmem" new "$1" --path "$root" >/dev/null) || return
     cp "$root/tests/first_hour/main.rs" "$work/$1/src/main.rs" &&
@@ -207,7 +208,7 @@ kept_contexts() {
     done
 }
 
-# Starts PE $3 of 2 by hand, with the id $1 at port $2, with the command that follows.
+# Starts PE $3 of 2 manually, with the ID $1 on port $2, running the remaining arguments as its command.
 by_hand() { RUSHMEM_ID=$1 RUSHMEM_PE=$2 RUSHMEM_N_PES=2 exec timeout 60 "${@:3}"; }
 
 # Waits until a file contains some words.
@@ -269,7 +270,7 @@ lost_network() {
         dead_link_error_names_the_peer oversized_packet_is_reported_instead_of_a_lost_pe
 }
 
-# A picture that claims 60000 x 60000 pixels.
+# A picture that claims to have 60000 x 60000 pixels.
 claim='\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\xea\x60\0\0\xea\x60\x08\x02\0\0\0\x0f\xb0\xe2\x15'
 claim+='\0\0\0\x08IDAT\x78\x9c\x03\0\0\0\0\x01\x48\x06\x89\xd2\0\0\0\0IEND\xae\x42\x60\x82'
 memory_is_checked() {

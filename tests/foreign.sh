@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Other people's programs on the software ConnectX, as their packages come: from PyPI, crates.io and Debian.
+# Third-party programs on the software ConnectX, unmodified as packaged by PyPI, crates.io and Debian.
 #
 #     tests/foreign.sh [DIR]      installs into DIR, or a new temporary folder, and runs each program there
 #
-# A line for each program says PASS, FAIL or SKIP, and why. Each program verifies its data, or a program of `tests/foreign/` does.
-# The logs are in DIR/logs. The exit code is 0 if no program has failed. Wants cargo, cc, python3 with venv, and the network of
-# pip and cargo. `tests/foreign_gpu.sh` is about programs that need a GPU.
+# Each program prints a line with PASS, FAIL or SKIP, and why. It verifies its own data, or a program in
+# `tests/foreign/` does. The logs are in DIR/logs. The exit code is 0 if no program has failed. Needs cargo, cc, python3
+# with venv, and network access for pip and cargo. `tests/foreign_gpu.sh` covers programs that need a GPU.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,7 +20,7 @@ row() {
     [[ $1 != FAIL ]] || failed=$((failed + 1))
 }
 
-# install PACKAGE...: from PyPI, into a folder of its own. The packages of two MPIs have the same names.
+# install PACKAGE...: installs from PyPI into a separate folder, because the packages of two MPIs have the same names.
 install() {
     local environment=$dir/$1
     shift
@@ -28,7 +28,7 @@ install() {
     timeout 600 "$environment/bin/pip" install -q "$@" >>"$dir/logs/pip.log" 2>&1
 }
 
-# verify NAME LOG COMMAND...: a row, which passes if the command exits with 0 and prints "all good" or PASS.
+# verify NAME LOG COMMAND...: a row that passes if the command exits with 0 and prints "all good" or PASS.
 verify() {
     local name=$1 log=$dir/logs/$2 code=0
     shift 2
@@ -50,7 +50,7 @@ await_listener() {
     return 1
 }
 
-# mpi NAME: the MPI of a wheel, with the program of the tests.
+# mpi NAME: tests the MPI of a wheel with our test program.
 mpi() {
     local name=$1 bin=$dir/$1/bin
     shift
@@ -85,7 +85,7 @@ nixl() {
     fi
 }
 
-# The tests of a crate are in its package.
+# The package of a crate contains its tests.
 sideway() {
     local name='sideway (crates.io)' source
     mkdir -p "$dir/sideway/src"
@@ -97,7 +97,7 @@ sideway() {
         return
     fi
     source=$dir/sideway/vendor/sideway
-    # It is a package of its own, and not part of the workspace around it.
+    # It is a separate package, not a member of the workspace around it.
     grep -q '^\[workspace\]' "$source/Cargo.toml" || printf '\n[workspace]\n' >>"$source/Cargo.toml"
     if ! (cd "$source" && timeout 600 cargo test -q --no-run >"$dir/logs/sideway-build.log" 2>&1); then
         row SKIP "$name" "it does not build here: $(grep -m 1 -E '^error|unable' "$dir/logs/sideway-build.log" | cut -c1-100)"
@@ -125,7 +125,7 @@ fio_rdma() {
     fi
 }
 
-# Plain sockets as rsockets, with librspreload.so before and after the software ConnectX.
+# Plain sockets as rsockets, with librspreload.so preloaded before and after the software ConnectX.
 rsockets() {
     local library server port=17751 preload name
     library=$(find /usr/lib /usr/lib64 -name librspreload.so 2>/dev/null | head -n 1)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Other people's GPU programs on the software ConnectX: PyTorch with NCCL, and NVSHMEM.
+# Third-party GPU programs on the software ConnectX: PyTorch with NCCL, and NVSHMEM.
 #
 #     tests/foreign_gpu.sh build DIR     builds here (Debian 12), and puts the programs, RDMA libraries and this script into DIR
 #     tests/foreign_gpu.sh run DIR [--limit S] [--only WORD]
 #                                        runs them there, in S seconds at most (400), or only the rows with WORD in their name
 #
-# The other machine needs a GPU, the CUDA compiler, NVSHMEM, and PyTorch with NCCL. It needs no cargo, no network and no RDMA
-# libraries. Every command has a deadline. At the end there is a table. A row passes if the program has verified its results,
-# and if its data went the way that the row names. `limit` marks what NVSHMEM itself cannot do on this machine. The logs are in
-# DIR/logs. The exit code is 0 if every row that this machine can run has passed.
+# The other machine needs a GPU, the CUDA compiler, NVSHMEM, and PyTorch with NCCL. It needs no cargo, no network and no
+# RDMA libraries. Every command has a deadline, and a table is printed at the end. A row passes if the program has
+# verified its results and its data took the path that the row names. `limit` marks what NVSHMEM itself cannot do on
+# this machine. The logs are in DIR/logs. The exit code is 0 if every row that this machine can run has passed.
 set -euo pipefail
 
 usage() {
@@ -62,8 +62,8 @@ absent() {
     row "$1" absent '' "$2"
 }
 
-# check NAME SECONDS WAY COMMAND...: a row. WAY is `gpu` if the adapter must copy GPU memory, `ibgda` if kernels must also post to
-# the adapter, `host` if it must not copy, and `any`.
+# check NAME SECONDS WAY COMMAND...: a row. WAY is `gpu` if the adapter must copy GPU memory, `ibgda` if kernels must
+# also post to the adapter, `host` if it must not copy GPU memory, or `any`.
 check() {
     local name=$1 wanted=$2 way=$3 limit=$((limit_all - SECONDS)) start log code=0 regions note verdict=ok program watcher
     shift 3
@@ -119,7 +119,8 @@ check() {
     row "$name" "$verdict" $((SECONDS - start)) "$note"
 }
 
-# After some seconds, writes the threads of a process group: process, name, state, CPU time, and where they wait in the kernel.
+# After some seconds, dumps the threads of a process group: process, name, state, CPU time, and where they wait in the
+# kernel.
 watch() {
     local group=$1 line path sleeper
     sleep "$2" &
@@ -140,12 +141,12 @@ watch() {
     done
 }
 
-# The first line of a log that looks like the cause of a failure.
+# Prints the first line of a log that looks like the cause of a failure.
 reason() {
     grep -m 1 -i -E 'wrong|error|fail|refuse|warn|cannot|abort' "$1" | cut -c1-150 || tail -1 "$1" | cut -c1-150
 }
 
-# The numbers of NCCL's connections with and without GPUDirect RDMA, if the log has any.
+# Prints how many of NCCL's connections use GPUDirect RDMA and how many do not, if the log says so.
 gpudirect() {
     local all direct
     all=$(grep -c 'via NET/IB' "$1" || true)
@@ -182,7 +183,7 @@ for name, number in (("GPUDirect RDMA", 116), ("dma-buf", 124), ("VMM", 102), ("
     value = ctypes.c_int(-1)
     code = cuda.cuDeviceGetAttribute(ctypes.byref(value), number, 0)
     print(f"driver: {name} {value.value} (code {code})")
-# How the driver takes a doorbell page of the adapter, which is plain memory: as such, and as memory of a device.
+# How the driver registers a doorbell page of the adapter, which is plain memory: as such, and as memory of a device.
 import mmap, os
 context = ctypes.c_void_p()
 print("driver: context", cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxPushCurrent_v2(context))
@@ -213,7 +214,7 @@ nccl_rows() {
 home=
 compiling=()
 
-# Begins to compile the programs for NVSHMEM, if it is there.
+# Starts to compile the programs for NVSHMEM, if it is installed.
 start_nvcc() {
     local nvcc cuda library name
     home=$(first "${NVSHMEM_HOME:-}" $(python3 -c 'import sys; print(*[p + "/nvidia/nvshmem" for p in sys.path if p])' 2>/dev/null) \
@@ -250,12 +251,12 @@ nvshmem_rows() {
         fi
     done
     mps=yes
-    # NVSHMEM supports all calls of two PEs on a GPU only if each has its own half of the processors.
+    # NVSHMEM supports all calls between two PEs on a GPU only if each PE has half of the multiprocessors to itself.
     direct=(env "LD_LIBRARY_PATH=$home/lib:$LD_LIBRARY_PATH" NVSHMEM_SYMMETRIC_SIZE=512M CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50)
     base=("${softnic[@]}" "${direct[@]}" NVSHMEM_DISABLE_P2P=1 NVSHMEM_DEBUG=INFO)
     ibrc=("${base[@]}" NVSHMEM_REMOTE_TRANSPORT=ibrc)
     ibgda=("${base[@]}" NVSHMEM_IB_ENABLE_IBGDA=1)
-    # What fails without the adapter says nothing about it.
+    # A failure that also occurs without the adapter does not count against the adapter.
     check 'NVSHMEM without the adapter, calls' 20 host "${direct[@]}" "$calls" atomics
     check 'NVSHMEM ibrc, calls' 30 gpu "${ibrc[@]}" "$calls" plain
     for queues in hostmem gpumem; do
@@ -286,15 +287,15 @@ nvshmem_rows() {
     mps=
 }
 
-# Whether rows need MPS, and the daemon's folder while it runs.
+# Whether rows need MPS, and the folder of the daemon while it runs.
 mps=
 daemon=
 
-# Starts MPS. Each row has a daemon of its own: after a client that ends while its kernel runs, the next client of the same server
-# meets a fatal error.
+# Starts MPS. Each row has a separate daemon: after a client exits while its kernel runs, the server's next client gets
+# a fatal error.
 start_mps() {
     command -v nvidia-cuda-mps-control >/dev/null || return 1
-    # The path of a socket is short.
+    # The path of a socket must be short.
     daemon=$logs/mps${#rows[@]}
     mkdir -p "$daemon"
     export CUDA_MPS_PIPE_DIRECTORY=$daemon CUDA_MPS_LOG_DIRECTORY=$daemon
@@ -328,7 +329,7 @@ run() {
     rm -rf "$logs"
     mkdir -p "$logs"
     chmod +x rushmem rushmem-preload
-    # libibverbs finds the driver of the device by this variable, and the driver is the library itself.
+    # libibverbs finds the device's driver through this variable, and the driver is the library itself.
     ln -sf "$dir/lib/libmlx5.so.1" "$logs/libmlx5-rdmav34.so"
     export IBV_DRIVERS=$logs/libmlx5 LD_LIBRARY_PATH=$dir/lib:${LD_LIBRARY_PATH:-} CUDA_MODULE_LOADING=EAGER
     softnic=(env RUSHMEM_UVERBS_LOG=debug ./rushmem softnic --)

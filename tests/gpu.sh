@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The suites on a GPU machine that has no cargo.
+# The test suites on a GPU machine without cargo.
 #
 #     tests/gpu.sh build DIR             builds here, and puts stripped programs and this script into DIR; with
 #                                        RUSHMEM_PTX_CUBIN=sm_90 they start without compiling PTX first
@@ -8,8 +8,8 @@
 #                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper, which the
 #                                        driver compiles; a build with RUSHMEM_PTX_CUBIN=sm_80:sm_90 has it compiled
 #
-# Every command has a deadline. At the end there is a table of what passed, failed and was not run, and the exit code is
-# 0 if nothing failed and all was run that this machine can run.
+# Every command has a deadline. At the end a table shows what passed, failed and did not run. The exit code is 0 if
+# nothing failed and everything that this machine can run was run.
 set -euo pipefail
 
 usage() {
@@ -17,7 +17,7 @@ usage() {
     exit 2
 }
 
-# Test programs that need nothing but themselves: package and target.
+# Self-contained test programs: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
 examples=(ring alltoall gups sort fft kv stencil jacobi)
 
@@ -25,7 +25,8 @@ build() {
     local dir=$1 root target name package program
     root=$(cd "$(dirname "$0")/.." && pwd)
     target=${CARGO_TARGET_DIR:-$root/target}
-    # The PTX of tests is built only on request, with a PTX compiler. Without one the build ends with the remedy.
+    # The PTX of tests is built only on request and needs a PTX compiler. Without one, the build fails and names the
+    # remedy.
     export RUSHMEM_PTX=${RUSHMEM_PTX:-all}
     [[ $RUSHMEM_PTX == all || $RUSHMEM_PTX == build ]] ||
         printf 'RUSHMEM_PTX=%s: the test kernels run natively only\n' "$RUSHMEM_PTX"
@@ -54,7 +55,7 @@ skipped=0
 rows=()
 limit_all=540
 
-# Seconds that a command may take: what it asks for, and not more than is left. None where nothing is left.
+# Prints the seconds that a command may take: what it asks for, limited to what is left. Fails if nothing is left.
 allowed() {
     local left=$((limit_all - SECONDS))
     ((left > 5)) || return 1
@@ -86,7 +87,7 @@ check() {
     row "$name" "$verdict" '' '' '' $((SECONDS - start))
 }
 
-# suite NAME SECONDS THREADS PROGRAM ARGUMENTS...: runs a test program, and counts its tests.
+# suite NAME SECONDS THREADS PROGRAM ARGUMENTS...: runs a test program and counts its tests.
 suite() {
     local name=$1 threads=$3 limit start=$SECONDS verdict=ok counts ok bad ignored
     limit=$(allowed "$2") || { not_run "$name" && return; }
@@ -94,18 +95,18 @@ suite() {
     timeout --kill-after=10 "$limit" "$@" --test-threads="$threads" >"$log" 2>&1 || verdict=FAILED
     counts=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" | tail -1)
     if [[ -z $counts ]]; then
-        # Ended by its deadline or worse: what it had done by then.
+        # Killed at its deadline, or crashed: count what it had done by then.
         counts="$(grep -c '^test .* ok$' "$log" || true) $(($(grep -c '^test .* FAILED$' "$log" || true) + 1)) 0"
         verdict=FAILED
     fi
     read -r ok bad ignored <<<"$counts"
-    # All tests may pass where the program, or what watches it, does not.
+    # All tests may pass while the program, or a tool that watches it, fails.
     [[ $verdict == ok ]] || bad=$((bad > 0 ? bad : 1))
     passed=$((passed + ok))
     failed=$((failed + bad))
     if [[ $verdict != ok ]]; then
         printf -- '---- %s\n' "$name"
-        # What a panic says stands in the line after it.
+        # The message of a panic is on the line after it.
         grep -E -A1 '^(test .*(FAILED|has been running)|---- |thread |.*panicked|.*Error)' "$log" | head -60 || true
         tail -5 "$log"
     fi
@@ -117,7 +118,7 @@ missing() {
     row "$1" 'absent' '' '' '' ''
 }
 
-# Runs processes side by side on the first GPU, by an MPS daemon that serves only them.
+# Runs processes concurrently on the first GPU, with an MPS daemon that serves only them.
 side_by_side() {
     local daemon n
     daemon=$(command -v nvidia-cuda-mps-control || true)
@@ -127,7 +128,7 @@ side_by_side() {
     fi
     export CUDA_MPS_PIPE_DIRECTORY=$log.mps CUDA_MPS_LOG_DIRECTORY=$log.mps RUSHMEM_GPUS=0
     mkdir -p "$log.mps"
-    # It would hold on to the descriptors that are open here.
+    # The daemon would otherwise inherit the open descriptors.
     "$daemon" -d >/dev/null 2>&1 </dev/null
     # The launcher divides the hardware queues.
     local launch=(env -u CUDA_DEVICE_MAX_CONNECTIONS ./rushmem run)
@@ -155,8 +156,8 @@ run() {
     cd "$dir"
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
-    # Every job loads the same PTX: it is compiled once. Kernels that wait for each other need queues of their own, and
-    # test programs have too many threads to say so themselves.
+    # Every job loads the same PTX, so compile it once. Kernels that wait for each other need separate hardware queues,
+    # and test programs have too many threads to set that up themselves.
     export RUST_BACKTRACE=0 CUDA_CACHE_MAXSIZE=$((4 << 30)) CUDA_CACHE_PATH=$dir/cache
     export CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER
     nvidia-smi -L 2>/dev/null || printf 'no GPU: what follows fails, or runs natively with RUSHMEM_DEVICE=native\n'
@@ -208,9 +209,9 @@ run() {
         rm -f "$log.png"
     fi
 
-    # What needs the source tree beside it, or the sanitizer, is left out. P2P peers want memory of the GPUs: most tests of the api have some.
-    # The paths of the litmus tests wait most of the time, and run side by side: they allocate at their beginning and end alone,
-    # which waits for the kernels of others. The rest is done sooner one after another.
+    # Excludes what needs the source tree or the sanitizer. P2P peers need GPU memory, which most tests of the API use.
+    # The paths of the litmus tests mostly wait, so run them side by side: they allocate only at their start and end,
+    # which waits for the kernels of others. The other suites finish sooner one at a time.
     suite "api, heap ${heaps[0]}" 300 1 env SUITE_VARIATIONS=all RUSHMEM_HEAP="${heaps[0]}" ./suite-api --skip listed
     for heap in "${heaps[@]}"; do
         local without=()
