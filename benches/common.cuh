@@ -1,6 +1,6 @@
-// What the programs of other libraries share: errors, the plan that they read, and the results that they write.
+// Code shared by the programs of other libraries: errors, the plan that they read, and the results that they write.
 //
-// A program defines PROGRAM, the name that begins its errors, before it includes this file.
+// A program defines PROGRAM, the prefix of its error messages, before it includes this file.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,7 +32,7 @@ struct Row {
     uint64_t bytes, blocks, threads, rounds, pes, runs;
     std::vector<double> values;
 
-    // Whether it is a rate of operations.
+    // Whether the values are rates of operations.
     bool is_rate() const {
         const std::string end = "_rate";
         return bench.size() > end.size() && bench.compare(bench.size() - end.size(), end.size(), end) == 0;
@@ -60,7 +60,7 @@ inline std::vector<Row> read_plan(const char *path) {
     return rows;
 }
 
-// Writes what `rushmem perf --compare` reads.
+// Writes a file in the format that `rushmem perf --compare` reads.
 inline void write_results(const char *path, const std::string &program, const std::vector<Row> &rows) {
     FILE *file = std::fopen(path, "w");
     if (file == nullptr) fail(std::string("cannot write ") + path);

@@ -1,10 +1,10 @@
-// What bounds the figures of docs/performance.md: the least that a GPU does for each, without any library.
+// What limits the figures of docs/performance.md: the least time that a GPU needs for each, without any library.
 //
 //     nvcc -O3 -std=c++17 -arch=native -o bounds benches/bounds/bounds.cu && ./bounds
 //
-// The rows of peers are of two GPUs that reach each other's memory, or, where there are none, of two blocks of one. How far it
-// is to a word depends on its line: these rows are medians of seven runs with words of other lines. Waits end after a while,
-// and the row then says so.
+// The rows of peers use two GPUs that reach each other's memory or, where there are none, two blocks of one GPU. The
+// latency of a word depends on its cache line, so these rows are medians of seven runs with words in different lines.
+// Waits give up after a while, and the row then says so.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,13 +27,13 @@
 using u64 = unsigned long long;
 
 constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256, RUNS = 7;
-// Words, from one line to another that is none of its neighbours.
+// Distance between words, in words. No two of them are in neighbouring lines.
 constexpr int APART = 16 * 37;
 constexpr u64 MAX_POLLS = 1 << 24;
-// Words of a value and a flag, of one run: two for each thread.
+// Words of values and flags in one run: two per thread.
 constexpr int CELLS = 2 * THREADS;
 
-// Memory of one GPU. Words that are polled lie in lines of their own.
+// Memory of one GPU. Polled words are in separate lines.
 struct Side {
     u64 *word;       // polled here
     u64 *counter;    // touched by one thread
@@ -42,7 +42,7 @@ struct Side {
     double *out;     // in host memory: nanoseconds a round
 };
 
-// What a NIC would have: a queue and a record of the GPU, a doorbell of the host.
+// What a NIC would provide: a queue and a doorbell record in GPU memory, a doorbell in host memory.
 struct Queue {
     uint4 *slots;
     uint32_t *record;
@@ -77,7 +77,7 @@ __device__ u64 swap_if(u64 *p, u64 old, u64 v) {
     return found;
 }
 
-// False if it never came.
+// Returns false if the value never arrives.
 __device__ bool wait(const u64 *p, u64 value) {
     for (u64 turn = 0; turn < MAX_POLLS; turn++) {
         if (load(p) >= value) return true;
@@ -85,7 +85,7 @@ __device__ bool wait(const u64 *p, u64 value) {
     return false;
 }
 
-// Nanoseconds a round of `f(round)`, by all threads that call; -1 if a round says that it failed.
+// Nanoseconds per round of `f(round)`, over all calling threads; -1 if a round fails.
 template <typename F>
 __device__ double timed(F f) {
     u64 begin = 0;
@@ -96,7 +96,7 @@ __device__ double timed(F f) {
     return double(now_ns() - begin) / ROUNDS;
 }
 
-// One thread, and words of a peer.
+// One thread that accesses words of a peer.
 __global__ void alone(Side me, Side peer) {
     u64 sum = 0;
     me.out[0] = timed([&](u64) { return fence_sys(), true; });
@@ -106,7 +106,7 @@ __global__ void alone(Side me, Side peer) {
     *me.counter = sum;
 }
 
-// How far an atomic has to go to each of 64 lines of the peer's memory: the nearest and the farthest.
+// Latency of an atomic for each of 64 lines of the peer's memory: the smallest and the largest.
 __global__ void by_line(Side me, Side peer) {
     double least = 1e9, most = 0;
     u64 sum = 0;
@@ -121,7 +121,7 @@ __global__ void by_line(Side me, Side peer) {
     *me.counter = sum;
 }
 
-// A store and a fence by a block: what a put of 8 bytes and quiet cannot do without.
+// A store and a fence by a block, the minimum for a put of 8 bytes and quiet.
 __global__ void of_block(Side me, Side peer) {
     const bool leader = threadIdx.x == 0;
     const double ns = timed([&](u64 i) {
@@ -135,7 +135,7 @@ __global__ void of_block(Side me, Side peer) {
     if (leader) me.out[4] = ns;
 }
 
-// A word added to at the peer, to and fro; the words have counted `before` so far.
+// Ping-pong with an addition to a word at the peer. The words have already counted `before`.
 template <bool ACQUIRES>
 __global__ void signals(Side me, Side peer, u64 before, bool begins, int row) {
     me.out[row] = timed([&](u64 i) {
@@ -147,7 +147,7 @@ __global__ void signals(Side me, Side peer, u64 before, bool begins, int row) {
     });
 }
 
-// Data, fence and flag, to and fro.
+// Ping-pong with data, a fence and a flag.
 __global__ void messages(Side me, Side peer, u64 before, bool begins, int row, int count) {
     const bool leader = threadIdx.x == 0;
     const auto send = [&] {
@@ -175,7 +175,7 @@ __global__ void messages(Side me, Side peer, u64 before, bool begins, int row, i
     if (leader) me.out[row] = ns;
 }
 
-// Both at once: a flag, with barriers, as a barrier of two PEs has it; and what it is without the fence.
+// Both PEs at the same time: a flag with block barriers, as in a barrier of two PEs; and the same without the fence.
 template <bool FENCES>
 __global__ void meetings(Side me, Side peer, u64 before, int row) {
     const bool leader = threadIdx.x == 0;
@@ -221,14 +221,14 @@ __global__ void stream(const uint4 *from, uint4 *to, size_t count) {
     for (; at < count; at += step) to[at] = from[at];
 }
 
-// Stores of one block, for which nothing has to be loaded.
+// Stores by one block that need no loads.
 __global__ void stores(uint4 *to, size_t count) {
     const uint4 v = make_uint4(threadIdx.x, 1, 2, 3);
     for (size_t at = threadIdx.x; at < count; at += blockDim.x) to[at] = v;
 }
 
-// Copies in chunks by the bulk copy engine, by one thread of each warp through buffers of its own: all but one are loaded
-// ahead. `count` is a multiple of what the block copies at once.
+// Copies in chunks with the bulk copy engine. One thread of each warp uses separate buffers, all but one of which are
+// loaded ahead. `count` is a multiple of what the block copies in one step.
 constexpr int BUFFERS = 4, CHUNK = 4096;
 __global__ void bulk(const uint4 *from, uint4 *to, size_t count) {
     extern __shared__ __align__(128) unsigned char buffers[];
@@ -245,7 +245,7 @@ __global__ void bulk(const uint4 *from, uint4 *to, size_t count) {
     unsigned loaded = 0;
     for (unsigned i = 0; i < chunks; i++) {
         for (; loaded < chunks && loaded < i + BUFFERS - 1; loaded++) {
-            // The buffer's last contents have been stored.
+            // The buffer's previous contents have been stored.
             asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier(loaded)), "n"(CHUNK) : "memory");
             asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -281,7 +281,7 @@ __device__ void announce(const Queue &q, u64 i, Fence fence) {
     fence(), record(q, i), fence(), ring(q, i);
 }
 
-// One thread that posts: entry, fence, record, fence, doorbell, and what is around them.
+// Posting by one thread: entry, fence, record, fence, doorbell, and the bookkeeping around them.
 __global__ void posting(Queue q, double *out) {
     volatile u64 *counter = q.state;
     out[0] = timed([&](u64 i) { return write(q, i), announce(q, i, release_gpu), true; });
@@ -395,7 +395,7 @@ static void peers(int second) {
     }
     const Side &a = side[0];
     double medians[14];
-    // Of the rows from the first to the last, measured together.
+    // The rows from the first to the last, measured together.
     const auto measure = [&](int first, int last, auto launch) {
         double runs[14][RUNS];
         for (int run = 0; run < RUNS; run++) {
@@ -417,7 +417,7 @@ static void peers(int second) {
             medians[row] = runs[row][0] < 0 ? -1 : runs[row][RUNS / 2];
         }
     };
-    // The words count on.
+    // The words keep counting from here.
     u64 before = 0;
     const auto both = [&](int row, auto launch) {
         measure(row, row, launch);
@@ -466,7 +466,7 @@ static void peers(int second) {
 }
 
 int main() {
-    // A kernel that is loaded while another one waits for it would wait too.
+    // If a kernel were first loaded while another waits for it, loading would wait too.
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     int devices = 0, reach = 0;
     CHECK(cudaGetDeviceCount(&devices));

@@ -1,7 +1,7 @@
-// In how many writes an entry of 64 bytes reaches host memory: the way of an entry to a BlueFlame register.
+// Counts in how many writes a 64-byte entry reaches host memory, as on its way to a BlueFlame register.
 //
-// The GPU stores entries, and the processor polls their line by loads of 64 bytes. A load that sees a part of an entry proves
-// that the entry came in several writes. The GPU stores the next entry after the processor has seen this one whole.
+// The GPU stores entries, and the CPU polls their line with 64-byte loads. A load that sees part of an entry proves
+// that the entry arrived in several writes. The GPU stores the next entry after the CPU has seen the whole of this one.
 
 #pragma once
 
@@ -21,7 +21,7 @@ constexpr unsigned long long PATIENCE_NS = 4000000000ull;
 
 enum Way { ONE_THREAD, FOUR_LANES, EIGHT_DOORBELLS, BULK, WAYS };
 
-// A quarter of an entry.
+// Stores a quarter of an entry.
 __device__ inline void store(uint4 *at, uint32_t i) {
     asm volatile("st.volatile.global.v4.b32 [%0], {%1, %1, %1, %1};" ::"l"(at), "r"(i) : "memory");
 }
@@ -34,7 +34,7 @@ __device__ inline void ring(unsigned long long *doorbell, unsigned long long val
     asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(doorbell), "l"(value) : "memory");
 }
 
-// The bulk copy engine copies from shared memory only.
+// The bulk copy engine can only copy from shared memory.
 __device__ inline void copy_in_bulk(uint4 *line, uint4 *shared, uint32_t i) {
     for (int k = 0; k < 4; k++) shared[k] = make_uint4(i, i, i, i);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -66,14 +66,14 @@ __global__ void send(Way way, uint4 *line, volatile uint32_t *seen) {
     }
 }
 
-// Sets the bits of the words of the line that hold `i`. One load takes the whole line.
+// Returns a bit mask of the words of the line that hold `i`. A single load reads the whole line.
 __attribute__((target("avx512f"))) inline uint32_t words_with(const void *line, uint32_t i) {
     __m512i words;
     asm volatile("vmovdqa64 (%1), %0" : "=v"(words) : "r"(line) : "memory");
     return _mm512_cmpeq_epi32_mask(words, _mm512_set1_epi32(int(i)));
 }
 
-// Prints how many entries were seen in parts, for each way to store them.
+// Prints how many entries were seen in part, for each way to store them.
 inline void count_parts() {
     if (!__builtin_cpu_supports("avx512f")) {
         printf("entries in parts: not measured, because this processor has no loads of 64 bytes\n");

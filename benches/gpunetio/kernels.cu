@@ -1,8 +1,8 @@
-// Kernels over the public device interface of NVIDIA's DOCA GPUNetIO verbs headers: one for each operation, each thread
-// of a launch does the operation once with places of its own. src/theirs.rs compiles and launches them; the structs
-// Queue, Work and Outcome are the same there.
+// Kernels over the public device interface of NVIDIA's DOCA GPUNetIO verbs headers, one per operation. Each thread of a
+// launch performs the operation once, at its own addresses. src/theirs.rs compiles and launches them; its structs
+// Queue, Work and Outcome match those here.
 //
-// Completions are polled with a deadline, so that no kernel waits for ever.
+// Completions are polled with a deadline, so no kernel waits forever.
 #include "doca_gpunetio_device.h"
 
 namespace {
@@ -11,11 +11,11 @@ using Qp = doca_gpu_dev_verbs_qp;
 using Addr = doca_gpu_dev_verbs_addr;
 using Ticket = doca_gpu_dev_verbs_ticket_t;
 
-// Room that the host gives for a Qp.
+// Space that the host reserves for a Qp, in bytes.
 constexpr size_t QP_ROOM = 4096;
 static_assert(sizeof(Qp) <= QP_ROOM, "the host must give more room for NVIDIA's queue pair");
 
-// What the host knows of a queue pair.
+// What the host knows about a queue pair.
 struct Queue {
     uint64_t sq;         // send queue
     uint64_t cq;         // completion queue
@@ -30,7 +30,7 @@ struct Queue {
     uint32_t reserved;
 };
 
-// What a launch does. Thread i uses raddr + i * stride and laddr + i * stride.
+// The work of a launch. Thread i uses raddr + i * stride and laddr + i * stride.
 struct Work {
     uint64_t raddr;        // at the peer
     uint64_t laddr;        // here
@@ -74,7 +74,8 @@ __device__ Addr sink(const Work &work) { return at(work.sink, work.lkey); }
 
 // Waits for the completion of an entry.
 //
-// With a collapsed queue polling says "done" of the entry after the last completed one too, so the count is asked as well.
+// With a collapsed queue, polling also reports the entry after the last completed one as done, so check the count as
+// well.
 __device__ int await(Qp *qp, Ticket ticket, uint64_t patience_ns) {
     const uint64_t begin = doca_gpu_dev_verbs_query_globaltimer();
     for (;;) {
@@ -85,10 +86,10 @@ __device__ int await(Qp *qp, Ticket ticket, uint64_t patience_ns) {
     }
 }
 
-// Posts by `op`, which gets the handler to use and where to leave its ticket.
+// Posts with `op`, which receives the handler to use and where to store its ticket.
 //
-// NVIDIA's calls ring after a fence at GPU scope. A queue in host memory needs one at system scope: then `op` gets a
-// handler that does not ring, and the doorbell is rung here, by their function too.
+// NVIDIA's calls ring after a fence at GPU scope, but a queue in host memory needs system scope. Then `op` gets a
+// handler that does not ring, and their function that rings at system scope is called here.
 template <typename Op>
 __device__ Ticket post(Qp *qp, const Work &work, bool rings, Op op) {
     Ticket ticket = 0;
@@ -101,7 +102,7 @@ __device__ Ticket post(Qp *qp, const Work &work, bool rings, Op op) {
     return ticket;
 }
 
-// The whole of a kernel: posts, waits, tells.
+// The body of a kernel: posts, waits and stores the outcome.
 template <typename Op>
 __device__ void once(Qp *qp, const Work &work, Outcome *outcomes, bool rings, Op op) {
     const Ticket ticket = post(qp, work, rings, op);
@@ -111,7 +112,7 @@ __device__ void once(Qp *qp, const Work &work, Outcome *outcomes, bool rings, Op
     outcomes[blockIdx.x * blockDim.x + threadIdx.x] = {ticket, status, ahead};
 }
 
-// Of a warp's entries, which the calls of warp scope post together, the last lane's is the last.
+// Calls of warp scope post the warp's entries together, and the last lane has the last one.
 __device__ bool last_lane() { return (threadIdx.x & 31) == 31; }
 
 template <typename T>
@@ -123,7 +124,7 @@ __device__ void put_value(Qp *qp, const Work &work, Outcome *outcomes) {
 
 }  // namespace
 
-// Fills NVIDIA's queue pair, which lies in GPU memory, zeroed.
+// Initializes NVIDIA's queue pair in zeroed GPU memory.
 extern "C" __global__ void prepare(Qp *qp, Queue queue) {
     const uint32_t shifted = queue.qpn << 8;
     qp->sq_num = queue.qpn;
@@ -148,7 +149,7 @@ extern "C" __global__ void prepare(Qp *qp, Queue queue) {
     qp->cq_sq.cqe_mask = queue.depth - 1;
     qp->cq_sq.cqe_size = DOCA_GPUNETIO_VERBS_CQE_SIZE;
     qp->cq_sq.dbrec = reinterpret_cast<__be32 *>(queue.cq_record);
-    // Collapsed, but read by the GPU itself: what they call HOST is polled by a CPU thread.
+    // Collapsed, but polled by the GPU itself: in their terms, HOST is polled by a CPU thread.
     qp->cq_sq.cq_type =
         queue.collapsed ? DOCA_GPUNETIO_VERBS_CQ_64B_COLLAPSED : DOCA_GPUNETIO_VERBS_CQ_64B;
     qp->cq_sq.mem_type = memory;
@@ -215,8 +216,8 @@ extern "C" __global__ void get_warp(Qp *qp, Work work, Outcome *outcomes) {
     });
 }
 
-// Every thread, in every round: puts a value that tells thread and round to its own place, then adds to the signal word,
-// and waits for that. More threads than the queue has room for wait in NVIDIA's own loop, which has no deadline.
+// In every round, every thread puts a value that encodes thread and round to its own word, adds to the signal word, and
+// waits for the latter. Threads that find no room in the queue wait in NVIDIA's own loop, which has no deadline.
 extern "C" __global__ void storm(Qp *qp, Work work, Outcome *outcomes) {
     const uint64_t thread = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x;
     Outcome outcome = {};
@@ -234,10 +235,10 @@ extern "C" __global__ void storm(Qp *qp, Work work, Outcome *outcomes) {
     outcomes[thread] = outcome;
 }
 
-// Posting alone. Each thread puts its own 8 bytes `rounds` times, by NVIDIA's calls as they are, into queues with room for
-// all of it; nobody executes anything. `spans` gets the begin and the end of each block in nanoseconds.
+// Posting only. Each thread puts its 8 bytes `rounds` times, with NVIDIA's calls unchanged, into queues with room for
+// all entries. No NIC executes them. `spans` receives the start and end of each block in nanoseconds.
 
-// Whose queue pair a thread uses: they lie `QP_ROOM` bytes apart.
+// The queue pair that a thread uses. Queue pairs are `QP_ROOM` bytes apart.
 template <bool PerBlock>
 __device__ Qp *queue_of(uint64_t qps) {
     return reinterpret_cast<Qp *>(qps + (PerBlock ? blockIdx.x : 0) * QP_ROOM);

@@ -1,11 +1,11 @@
-// The rows `stream_...` of `rushmem perf --list`, measured with NCCL. Rank 0 writes the results in the form that
+// The rows `stream_...` of `rushmem perf --list`, measured with NCCL. Rank 0 writes the results in the format that
 // `rushmem perf --compare` reads.
 //
 //     perf PLAN RESULTS.json [plain|windows]
 //
-// Ranks are threads, and take the GPUs in turn. Several ranks on one GPU need NCCL_MULTI_RANK_GPU_ENABLE=1. Both programs
-// launch their calls by a CUDA graph, and read the GPU's clock before and after them. With `windows`, the buffers are
-// symmetric windows, for which NCCL has kernels of its own.
+// Ranks are threads, assigned to the GPUs round-robin. Several ranks on one GPU need NCCL_MULTI_RANK_GPU_ENABLE=1. Both
+// programs launch their calls in a CUDA graph, and read the GPU's clock before and after. With `windows`, the buffers
+// are symmetric windows, for which NCCL has special kernels.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ constexpr unsigned LIMIT_SECONDS = 240;  // for everything
         if (error != ncclSuccess) fail(std::string(#call ": ") + ncclGetErrorString(error)); \
     } while (0)
 
-// Lets all ranks meet.
+// Synchronises all ranks.
 class Meeting {
   public:
     explicit Meeting(int n) : n(n) {}
@@ -65,7 +65,7 @@ __global__ void fill(float *data, uint64_t len, uint64_t pe, uint64_t run) {
     }
 }
 
-// What `data` should hold: the sum of elements from `first` on, or the elements of one PE.
+// Expected contents of `data`: the sum of elements from `first` on, or the elements of one PE.
 struct Wanted {
     uint64_t first, pes, from;
     bool sums;
@@ -104,7 +104,7 @@ class Bed {
         }
     }
 
-    // False if there is no such benchmark here.
+    // Returns false if this program lacks the benchmark.
     bool measure(Row &row) {
         for (uint64_t run = 0; run <= row.runs; run++) {
             const uint64_t len = row.bytes / 4, pes = n;
@@ -156,7 +156,7 @@ class Bed {
         return true;
     }
 
-    // Nanoseconds of the rounds, after one call that is not measured.
+    // Measures the nanoseconds of the rounds, after one warm-up call.
     bool timed(const Row &row, uint64_t len, double *ns) {
         CUDA(cudaStreamSynchronize(stream));
         meeting.wait();
@@ -190,7 +190,7 @@ class Bed {
         CUDA(cudaMemcpyAsync(&found, wrong, sizeof(found), cudaMemcpyDeviceToHost, stream));
         CUDA(cudaStreamSynchronize(stream));
         if (found != 0) fail(row.bench + ": " + std::to_string(found) + " elements are wrong");
-        // Nobody overwrites data that another rank still checks.
+        // Nobody may overwrite data that another rank still checks.
         meeting.wait();
     }
 };

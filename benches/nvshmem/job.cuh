@@ -1,4 +1,4 @@
-// A job of NVSHMEM on this machine: its PEs are processes that share the GPUs. Several on one GPU need MPS.
+// An NVSHMEM job on this machine: its PEs are processes that share the GPUs. Several PEs on one GPU need MPS.
 #pragma once
 
 #include <nvshmem.h>
@@ -19,7 +19,7 @@ T *symmetric(uint64_t count) {
     return static_cast<T *>(memory);
 }
 
-// Starts NVSHMEM on PE `me`. The id of the job comes from PE 0 through the pipes.
+// Starts NVSHMEM on PE `me`. PE 0 distributes the ID of the job through the pipes.
 inline void start_pe(int me, int pes, const std::vector<std::pair<int, int>> &pipes, unsigned limit_seconds) {
     alarm(limit_seconds);
     int gpus = 0;
@@ -39,10 +39,10 @@ inline void start_pe(int me, int pes, const std::vector<std::pair<int, int>> &pi
     if (nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes) != 0) fail("NVSHMEM does not start");
 }
 
-// Runs `body` on each PE, in a process of its own, for `limit_seconds` at most. Returns the exit code of the job.
+// Runs `body` on each PE, in a separate process, for at most `limit_seconds`. Returns the exit code of the job.
 template <typename Body>
 int run_job(int pes, unsigned limit_seconds, Body body) {
-    // Before CUDA starts: a process that has started it cannot be divided.
+    // Fork before CUDA starts: a process that has initialized CUDA cannot be forked.
     std::vector<std::pair<int, int>> pipes;
     for (int pe = 0; pe < pes; pe++) {
         int ends[2];
@@ -68,7 +68,7 @@ int run_job(int pes, unsigned limit_seconds, Body body) {
         const pid_t ended = wait(&status);
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
             failed = 1;
-            // The others would wait for it.
+            // The other PEs would wait for it.
             for (const pid_t child : children) {
                 if (child != ended) kill(child, SIGTERM);
             }

@@ -1,4 +1,4 @@
-// The kernels of benches/kernels over NVSHMEM's public device interface: the same work, the same clock.
+// The kernels of benches/kernels on NVSHMEM's public device interface, with the same work and the same clock.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <nvshmem.h>
 #include <nvshmemx.h>
 
-// What a launch works on. Words are 8 bytes.
+// The arguments of a launch. Words are 8 bytes.
 struct Work {
     uint64_t *spans;    // begin and end of each block, nanoseconds
     uint64_t *dst;      // symmetric, as all that follow
@@ -48,7 +48,7 @@ struct Span {
     }
 };
 
-// Completes what the threads of the block have begun.
+// Completes what the threads of the block have started.
 __device__ void quiet_block() {
     __syncthreads();
     if (threadIdx.x == 0) nvshmem_quiet();
@@ -60,7 +60,7 @@ __device__ __host__ uint64_t pattern(uint64_t seed, uint64_t i) {
     return (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
 }
 
-// A block's part of a message, in pieces of 16 bytes.
+// A block's part of a message, in units of 16 bytes.
 __device__ void part(uint64_t len, uint64_t *start, uint64_t *count) {
     const uint64_t pieces = (len + 1) / 2, id = blockIdx.x, blocks = gridDim.x;
     const uint64_t from = 2 * (pieces * id / blocks), to = 2 * (pieces * (id + 1) / blocks);
@@ -95,7 +95,7 @@ __device__ void fetches(const Work &work, Op op) {
 // Stores the time between the calls of a stream.
 __global__ void stamp(uint64_t *to) { *to = now_ns(); }
 
-// The term that a PE adds to element `i` of a sum. Sums of small whole numbers are exact.
+// Returns the term that a PE adds to element `i` of a sum. Terms are small whole numbers, so sums are exact.
 __device__ float term(uint64_t pe, uint64_t run, uint64_t i) { return float(i % 97) + float(pe) * float(run + 1); }
 
 __global__ void fill_terms(float *data, uint64_t len, uint64_t pe, uint64_t run) {
@@ -161,7 +161,7 @@ __global__ void add(Work work) {
     span.end();
 }
 
-// Each atomic waits for the one before it. The words stay small, so the shift adds 0.
+// Each atomic waits for the previous one. The words stay small, so the shift adds 0.
 __global__ void fetch_add(Work work) {
     uint64_t one = 1;
     fetches(work, [&](uint64_t *word) {

@@ -1,9 +1,9 @@
-// The rows of `rushmem perf --list`, measured with NVSHMEM. PE 0 writes the results in the form that
-// `rushmem perf --compare` reads.
+// The rows of `rushmem perf --list`, measured with NVSHMEM. PE 0 writes the results in the format that `rushmem perf
+// --compare` reads.
 //
 //     perf PLAN RESULTS.json
 //
-// Rows that NVSHMEM has nothing for are left out.
+// Skips rows without an NVSHMEM equivalent.
 #include "job.cuh"
 #include "kernels.cuh"
 
@@ -13,7 +13,7 @@ constexpr uint64_t WINDOW = 256ull << 20;  // bytes that data is spread over, mo
 constexpr uint64_t MAX_THREADS = 1 << 18;
 constexpr uint64_t MAX_BLOCKS = 1 << 12;
 constexpr uint64_t CHECKED = 10;
-// How far it is to a word depends on its line of the GPU's memory: each run visits several lines, as Rushmem's do.
+// The latency of a word depends on its cache line in GPU memory, so each run visits several lines, as Rushmem does.
 constexpr uint64_t LINES = 64, PLACE = 37 * 16;
 constexpr unsigned LIMIT_SECONDS = 240;  // for everything
 
@@ -31,7 +31,7 @@ class Bed {
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     }
 
-    // False if there is no such benchmark here.
+    // Returns false if this program lacks the benchmark.
     bool measure(Row &row) {
         for (uint64_t run = 0; run <= row.runs; run++) {
             double ns = 0;
@@ -54,7 +54,7 @@ class Bed {
         return true;
     }
 
-    // Whether the time is that of single words. Each run then visits all lines.
+    // Whether the row measures single words. Each run then visits all lines.
     static bool on_words(const Row &row) {
         for (const char *name : {"p_quiet", "g", "fetch_add", "compare_swap", "signal"}) {
             if (row.bench == name) return true;
@@ -137,7 +137,7 @@ class Bed {
 
     double exchange(const Row &row, uint64_t run, const Work &work) {
         const uint64_t pes = row.pes, len = work.len, all = row.bench == "alltoall" ? pes : 1;
-        // Of what `from` sends to `to`.
+        // Seed of the data that `from` sends to `to`.
         const auto seed = [&](uint64_t from, uint64_t to) { return ((run + 1) * pes + from) * pes + to; };
         for (uint64_t to = 0; to < all; to++) fill_with(work.src + to * len, len, seed(me, to));
         const void *kernel = row.bench == "broadcast"  ? (const void *)broadcast
@@ -145,7 +145,7 @@ class Bed {
                                                        : (const void *)alltoall;
         const double ns = timed(row, kernel, work, int(pes));
         for (uint64_t from = 0; from < (row.bench == "broadcast" ? 1 : pes); from++) {
-            // What a broadcast does to the root's own destination is left open here.
+            // The root's own destination of a broadcast is not checked.
             if (row.bench == "broadcast" && me == 0) continue;
             verify(row, work.dst + from * len, len, seed(from, row.bench == "alltoall" ? me : 0));
         }
@@ -168,7 +168,7 @@ class Bed {
         return ns;
     }
 
-    // The calls of a stream, launched by a graph. False if there is no such benchmark here.
+    // Runs the calls of a stream in a graph. Returns false if this program lacks the benchmark.
     bool on_stream(const Row &row, uint64_t run, const Work &work, double *ns) {
         const bool scatters = row.bench == "stream_reduce_scatter", sums = scatters || row.bench == "stream_reduce";
         const bool exchanges = row.bench == "stream_alltoall";
@@ -227,7 +227,8 @@ class Bed {
 
     void zero(uint64_t *words, uint64_t n) { CUDA(cudaMemsetAsync(words, 0, 8 * n, stream)); }
 
-    // Runs a kernel on the first `pes` PEs. Nanoseconds from the first block's begin to the last one's end.
+    // Runs a kernel on the first `pes` PEs. Returns the nanoseconds from the start of the first block to the end of the
+    // last.
     double timed(const Row &row, const void *kernel, Work work, int pes) {
         CUDA(cudaStreamSynchronize(stream));
         nvshmem_barrier_all();
@@ -257,7 +258,7 @@ class Bed {
         expect_none(row);
     }
 
-    // Ends the program if a kernel has counted wrong elements.
+    // Exits if a kernel has counted wrong elements.
     void expect_none(const Row &row) {
         unsigned long long found = 0;
         CUDA(cudaMemcpyAsync(&found, wrong, sizeof(found), cudaMemcpyDeviceToHost, stream));

@@ -1,4 +1,4 @@
-// Workloads as one writes them plainly with NVSHMEM, beside those of Rushmem. Each verifies its result.
+// Workloads written straightforwardly with NVSHMEM, for comparison with Rushmem's. Each verifies its result.
 //
 //     workloads gups PES LOG2_WORDS                      beside examples/src/bin/gups.rs
 //     workloads sort PES LOG2_KEYS                       beside examples/src/bin/sort.rs
@@ -36,7 +36,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// Seconds of `step` by the clock of the host, until all PEs have ended it.
+// Seconds of `step` by the host's clock, until all PEs have finished it.
 template <typename Step>
 double seconds(Step step) {
     CUDA(cudaDeviceSynchronize());
@@ -49,7 +49,7 @@ double seconds(Step step) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// A pseudo-random number computed from `a` and `b`, as in examples/src/lib.rs.
+// Hashes `a` and `b` to a pseudo-random number, as in examples/src/lib.rs.
 uint32_t pattern(uint64_t a, uint64_t b) {
     uint64_t x = a * 0x9e3779b97f4a7c15ull + b + 0x632be59bd9b4e019ull;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -70,7 +70,7 @@ __device__ uint64_t product(uint64_t a, uint64_t b) {
     return sum;
 }
 
-// Number `n` of the sequence.
+// Element `n` of the sequence.
 __device__ uint64_t number(uint64_t n) {
     uint64_t power = 1;
     for (int bit = 63; bit >= 0; bit--) {
@@ -138,7 +138,7 @@ constexpr uint64_t PIECE = 4096;
 
 __host__ __device__ uint32_t owner(uint32_t key, int pes) { return uint32_t(uint64_t(key) * pes >> 32); }
 
-// The owner of a key among `pes` PEs, or a byte of it where `pes` is 0.
+// The owner of a key among `pes` PEs, or a byte of the key if `pes` is 0.
 struct Digit {
     int pes, shift;
     __device__ uint32_t operator()(uint32_t key) const { return pes > 0 ? owner(key, pes) : key >> shift & 255; }
@@ -151,7 +151,7 @@ struct Sort {
     uint32_t *counts, *totals, *starts;   // [digit][warp], [digit], [digit]
 };
 
-// Increments this warp's counter of each key in its share, and stores the keys to their places in `to`, if any.
+// Increments this warp's counter for each key in its share, and stores the keys at their positions in `to`, if any.
 __device__ void walk(uint32_t *counters, const uint32_t *keys, uint64_t count, Digit digit, uint32_t *to) {
     const int lane = threadIdx.x % 32;
     const uint64_t first = count * warp_of_grid() / warps_of_grid(), end = count * (warp_of_grid() + 1) / warps_of_grid();
@@ -184,7 +184,7 @@ __global__ void count_keys(Sort s, const uint32_t *keys, uint64_t count, Digit d
     for (int i = threadIdx.x % 32; i < DIGITS; i += 32) s.counts[i * warps_of_grid() + warp_of_grid()] = counters[i];
 }
 
-// Sum of the values of earlier lanes, and of all.
+// Exclusive prefix sum over the lanes, and the total.
 __device__ uint2 add_lanes(uint32_t value) {
     uint32_t sum = value;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -359,7 +359,7 @@ __global__ void fft_lines(float2 *data, const float2 *twiddles, Pass pass) {
 // First plane of a PE.
 __host__ __device__ int first_plane(int n, int pe, int pes) { return int(int64_t(n) * pe / pes); }
 
-// A warp puts a row of the cube to its place in the transpose. A barrier tells all PEs.
+// Each warp puts a row of the cube to its position in the transpose. A barrier signals all PEs.
 __global__ void transpose(float2 *to, const float2 *from, int log2_n) {
     const int n = 1 << log2_n, me = nvshmem_my_pe(), pes = nvshmem_n_pes();
     const int first = first_plane(n, me, pes), planes = first_plane(n, me + 1, pes) - first;

@@ -1,4 +1,4 @@
-// One of each kind of call of NVSHMEM between two PEs on one GPU, by one warp. Each verifies its result.
+// One call of each kind of NVSHMEM between two PEs on one GPU, by one warp. Each verifies its result.
 //
 //     calls plain      puts, gets, signals, adds without a result: all that the transport ibrc has without GDRCopy
 //     calls atomics    also atomics with a result
@@ -38,7 +38,7 @@ __global__ void get_large(uint64_t *to, const uint64_t *from, int peer) {
     if (threadIdx.x == 0) nvshmem_uint64_get(to, from, WORDS, peer);
 }
 
-// Waits for a put of the peer by its signal, and looks at the data at once.
+// Waits for the signal of the peer's put, and checks the data immediately.
 __global__ void put_signal(uint64_t *to, const uint64_t *from, uint64_t *signal, int op, int peer, uint64_t seed,
                            unsigned long long *wrong) {
     if (threadIdx.x == 0) {
@@ -58,7 +58,7 @@ __global__ void add(uint64_t *to, int peer) {
     if (threadIdx.x == 0) nvshmem_quiet();
 }
 
-// Old values of lane 0: of a fetch and add, of a compare and swap that swaps, and of one that does not.
+// Old values seen by lane 0: of a fetch-and-add, of a compare-and-swap that swaps, and of one that does not.
 __global__ void fetch(uint64_t *to, int peer, uint64_t *old) {
     if (threadIdx.x != 0) return;
     old[0] = nvshmem_uint64_atomic_fetch_add(to, 5, peer);
