@@ -11,7 +11,7 @@ pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::
 /// Options common to all examples.
 #[derive(clap::Args, Debug)]
 pub struct JobArgs {
-    /// Number of PEs, as threads of this process; PEs as processes are started by `rushmem run -n N`
+    /// Number of PEs, as threads of this process; `rushmem run -n N` starts PEs as processes
     #[arg(long, value_name = "N")]
     pes: Option<NonZeroU32>,
 }

@@ -308,7 +308,7 @@ fn torchrun_on_several_nodes_needs_a_secret() {
 }
 
 #[test]
-fn incomplete_torchrun_variables_are_an_error() {
+fn rejects_incomplete_torchrun_variables() {
     let output = torch(0, 1, 1, &["ring"]).env_remove("MASTER_PORT").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("RANK is set, but MASTER_PORT is not"), "{}", all(&output));

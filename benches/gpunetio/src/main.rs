@@ -28,16 +28,16 @@ struct Arguments {
     /// The CUDA compiler
     #[arg(long, value_name = "PROGRAM", default_value = "nvcc")]
     nvcc: PathBuf,
-    /// Kernels that are compiled already, instead of --headers
+    /// Precompiled kernels, instead of --headers
     #[arg(long, value_name = "FILE", conflicts_with = "headers")]
     ptx: Option<PathBuf>,
     /// How NVIDIA's code fences entries before the doorbell
     #[arg(long, value_enum, default_value = "system")]
     fence: Fence,
-    /// Rounds of the run with many threads; 0 leaves it out
+    /// Rounds of the test with many threads; 0 skips it
     #[arg(long, default_value_t = 200)]
     rounds: u32,
-    /// Writes the WQEs of NVIDIA's code to this file
+    /// Write the WQEs of NVIDIA's code to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Print every difference of every entry

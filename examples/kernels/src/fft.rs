@@ -259,6 +259,7 @@ pub fn fft_post(
             z += block.size() as usize / LANES;
         }
     }
+    // A signal must follow the puts of all warps, so wait until they have been posted.
     block.sync();
     let mut pe = block.rank();
     while pe < n_pes {

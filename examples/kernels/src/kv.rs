@@ -239,6 +239,7 @@ pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Resul
             i += step;
         }
     }
+    // A signal must follow the puts of all warps, so wait until they have been posted.
     block.sync();
     let arrived = transfer.arrived.at(shape.signal(layer, me));
     let mut peer = shape.peers(me).start + block.rank();

@@ -301,6 +301,8 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         let digit = key.map_or(DIGITS, &self.digit);
         let same = arch::match_any(u32::MAX, digit as u64);
         let earlier = (same & !(u32::MAX << warp.rank())).count_ones();
+        // All lanes must read the counters before a group's first lane updates one, and the updates must precede the
+        // reads of the next step.
         let found = key.map_or(0, |_| get(self.counters, self.counter(digit)));
         warp.sync();
         if key.is_some() && earlier == 0 {

@@ -13,7 +13,7 @@ use rushmem_examples::{JobArgs, Result, exit_code, n_pes, need_heap, pattern};
 #[derive(Parser)]
 #[command(name = "alltoall")]
 struct Args {
-    /// Rows and columns of the matrix
+    /// Number of rows and columns of the matrix
     #[arg(short, long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
     n: u32,
     #[command(flatten)]

@@ -19,14 +19,14 @@ const TOLERANCE: f64 = 1e-5;
 
 /// Transforms a cube of complex numbers in three dimensions and back, and verifies every number.
 ///
-/// Each PE has some of its planes. Between the second and the third dimension all PEs transpose the cube.
+/// Each PE owns some of its planes. Between the second and the third dimension, all PEs transpose the cube.
 #[derive(Parser)]
 #[command(name = "fft")]
 struct Args {
-    /// Side of the cube, as a power of two
+    /// Side of the cube, as log2
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=11))]
     log2_n: u32,
-    /// Number of transforms and inverse transforms; the medians of their times count
+    /// Number of transforms and inverse transforms; the medians of their times are reported
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
     #[command(flatten)]

@@ -10,15 +10,15 @@ use rushmem_examples::{JobArgs, Result, exit_code, n_pes, need_heap};
 
 /// Changes random words of a table on all PEs by remote atomics, and verifies every word.
 ///
-/// HPCC's RandomAccess has the rules: four updates for each word, and at most 1 % wrong words. Atomics lose no
-/// update, so this program allows no wrong word.
+/// The rules are those of HPCC's RandomAccess: four updates per word, and at most 1 % wrong words. Atomics lose no
+/// updates, so this program allows no wrong words.
 #[derive(Parser)]
 #[command(name = "gups")]
 struct Args {
-    /// Words of 8 bytes in the table, as a power of two
+    /// Number of 8-byte words in the table, as log2
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(0..=40))]
     log2_words: u32,
-    /// Updates of all PEs [default: four for each word]
+    /// Number of updates by all PEs [default: four per word]
     #[arg(long, value_name = "N")]
     updates: Option<u64>,
     #[command(flatten)]

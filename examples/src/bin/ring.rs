@@ -14,7 +14,7 @@ use rushmem_examples::{JobArgs, Result, exit_code, need_heap, pattern};
 #[derive(Parser)]
 #[command(name = "ring")]
 struct Args {
-    /// Elements of 4 bytes in the array
+    /// Number of 4-byte elements in the array
     #[arg(long, value_name = "N", default_value = "65536")]
     count: NonZeroUsize,
     #[command(flatten)]

@@ -13,17 +13,17 @@ use rushmem_examples::{JobArgs, Result, exit_code, median, n_pes, need_heap, pat
 
 /// Sorts random keys that are distributed over the PEs, and verifies every key.
 ///
-/// Each PE owns an equal range of keys. All PEs send each key to its owner, and then sort the keys that they own.
+/// Each PE owns an equal range of keys. All PEs send each key to its owner, then sort the keys that they own.
 #[derive(Parser)]
 #[command(name = "sort")]
 struct Args {
-    /// Keys of each PE, of 4 bytes, as a power of two
+    /// Number of 4-byte keys per PE, as log2
     #[arg(long, value_name = "N", default_value = "14", value_parser = clap::value_parser!(u32).range(0..=30))]
     log2_keys: u32,
-    /// Number of sorts, each of other keys; the medians of their times count
+    /// Number of sorts, each of different keys; the medians of their times are reported
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Keys that a PE has room for [default: a quarter more than on average, and 64]
+    /// Capacity of a PE, in keys [default: a quarter more than the average, plus 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     capacity: Option<u32>,
     #[command(flatten)]

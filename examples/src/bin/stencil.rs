@@ -18,16 +18,16 @@ const TOLERANCE: f32 = 1e-4;
 
 /// Simulates heat that spreads in a picture, and compares the result with a serial computation.
 ///
-/// Each value of a pixel is a temperature, and the picture is an insulated plate. Each PE has a band of its rows.
+/// Each value of a pixel is a temperature, and the picture is an insulated plate. Each PE owns a band of its rows.
 #[derive(Parser)]
 #[command(name = "stencil")]
 struct Args {
     /// The picture, a PNG file
     input: PathBuf,
-    /// Where the result goes
+    /// Output file
     #[arg(short, long, value_name = "FILE", default_value = "heat.png")]
     output: PathBuf,
-    /// Steps of time
+    /// Number of time steps
     #[arg(long, value_name = "N", default_value_t = 1000)]
     steps: u64,
     #[command(flatten)]

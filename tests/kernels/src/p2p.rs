@@ -27,6 +27,7 @@ pub fn store_marks(
     let beyond = ctx.ptr(object, ctx.n_pes()).is_some() || ctx.reaches(ctx.n_pes());
     let outside = ctx.ptr(object.slice(0..object.len() + 1), 0).is_some();
     if beyond || outside {
+        // A value that the host does not accept: these pointers must not exist.
         reached.store(0, 77);
     }
     if Block::current().id() == 0 { ctx.barrier_all(Block::current()) } else { Ok(()) }

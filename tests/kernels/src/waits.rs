@@ -289,6 +289,7 @@ pub fn wrap_around(ctx: &Ctx, counter: Sym<u32>, bad: Sym<u64>, steps: u32) -> R
     let mut step = 1;
     while step <= steps {
         let wanted = start.wrapping_add(step * 3);
+        // No PE adds before all have tested, so the test must fail.
         let early = ctx.test(counter, Cmp::Reached, wanted)?;
         ctx.sync_all(Thread)?;
         ctx.atomic_add(counter, 3, pe)?;

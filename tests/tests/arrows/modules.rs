@@ -113,6 +113,7 @@ impl Graph {
                 !placed.contains(**module) && uses.into_iter().all(|used| placed.contains(used))
             };
             let next: Vec<&Module> = all.iter().filter(is_next).copied().collect();
+            // Modules of a cycle are never ready, so without this check the loop would not terminate.
             assert!(!next.is_empty(), "modules use each other");
             layers.push(next.iter().map(|module| module[0].clone()).collect());
             placed.extend(next);
@@ -144,6 +145,7 @@ impl Graph {
 
     /// Returns the modules on the shortest path, including `from` and `to`.
     fn path(&self, from: &Module, to: &Module) -> Option<Vec<Module>> {
+        // A breadth-first search: `paths` grows in order of length, so the first path to `to` is a shortest one.
         let mut paths = vec![vec![from.clone()]];
         let mut seen = BTreeSet::from([from.clone()]);
         let mut next = 0;

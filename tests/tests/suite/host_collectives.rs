@@ -184,7 +184,7 @@ fn collectives_of_two_teams_run_concurrently() {
 }
 
 #[test]
-fn mismatched_host_collectives_are_errors() {
+fn rejects_mismatched_host_collectives() {
     for path in ["nic", "p2p"] {
         Setup::new(2).with("peer_path", path).run(|pe| {
             let data = pe.alloc::<u32>(4)?;

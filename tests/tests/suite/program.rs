@@ -137,6 +137,8 @@ fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
     for op in ops {
         let op = &op.apart(me);
         let accesses = op.accesses(me);
+        // Whether `op` conflicts with a pending access. Pairs that fences order count only from index `skip` on, and
+        // not at all with `only_unordered`.
         let conflict = |skip: usize, only_unordered: bool| {
             accesses.iter().any(|a| {
                 pending.iter().enumerate().any(|(i, p)| {
@@ -145,6 +147,7 @@ fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
                 })
             })
         };
+        // No fence helps, or a `quiet` is to be tested instead of one.
         if conflict(usize::MAX, true) || (conflict(fenced, false) && !op.fence) {
             out.push(Op { code: Operation::Quiet, ..*op });
             pending.clear();

@@ -15,7 +15,7 @@ use rushmem_gpunetio::posting::{Ours, Poster, Row, Theirs};
 use rushmem_gpunetio::{Error, Result, theirs};
 use serde_json::{Value, json};
 
-/// Measures how fast NVIDIA's DOCA GPUNetIO device code posts, and ours
+/// Measures how fast NVIDIA's DOCA GPUNetIO device code and ours post
 #[derive(Parser)]
 struct Arguments {
     /// Folder with doca_gpunetio_device.h
@@ -24,22 +24,22 @@ struct Arguments {
     /// The CUDA compiler
     #[arg(long, value_name = "PROGRAM", default_value = "nvcc")]
     nvcc: PathBuf,
-    /// Kernels that are compiled already, instead of --headers
+    /// Precompiled kernels, instead of --headers
     #[arg(long, value_name = "FILE", conflicts_with = "headers")]
     ptx: Option<PathBuf>,
-    /// Writes the kernels, compiled, to this file, and measures nothing
+    /// Write the compiled kernels to this file, and measure nothing
     #[arg(long, value_name = "FILE", requires = "headers")]
     compile: Option<PathBuf>,
-    /// The rows: what `rushmem perf --list` has printed
+    /// The rows to measure, as printed by `rushmem perf --list`
     #[arg(long, value_name = "FILE", required_unless_present = "compile")]
     plan: Option<PathBuf>,
-    /// Posts to queues without a doorbell record, as newer ConnectX offer them
+    /// Post to queues without a doorbell record, which newer ConnectX offer
     #[arg(long)]
     no_record: bool,
-    /// Where our results go
+    /// Output file for our results
     #[arg(long, value_name = "FILE")]
     ours: Option<PathBuf>,
-    /// Where theirs go
+    /// Output file for their results
     #[arg(long, value_name = "FILE")]
     theirs: Option<PathBuf>,
 }

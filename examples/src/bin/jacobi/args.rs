@@ -18,7 +18,7 @@ pub(crate) struct Args {
     /// PEs along x, y and z [default: the most cubic grid of all PEs]
     #[arg(long, value_name = "X,Y,Z", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
     dims: Vec<u32>,
-    /// Cells of a PE on each side, or along x, y and z
+    /// Cells of a PE's block along every axis, or along x, y and z
     #[arg(
         long,
         value_name = "N | X,Y,Z",
@@ -30,25 +30,25 @@ pub(crate) struct Args {
     /// Two dimensions: --dims and --size have no Z
     #[arg(long)]
     two_d: bool,
-    /// Steps of a repetition
+    /// Steps per repetition
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) steps: u64,
-    /// Steps of a kernel launch
+    /// Steps per kernel launch
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub(crate) launch_steps: u64,
-    /// Kernel launches in a graph
+    /// Kernel launches per graph
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=1 << 16))]
     pub(crate) graph_launches: u64,
-    /// Launch each kernel by itself, without graphs
+    /// Launch each kernel individually, without graphs
     #[arg(long, conflicts_with = "graph_launches")]
     pub(crate) no_graph: bool,
-    /// Repetitions; their median counts. One more warms up
+    /// Number of repetitions, whose median is reported, after one to warm up
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub(crate) repetitions: u32,
-    /// Compare with the analytic solution even where a serial computation takes little time
+    /// Compare with the analytic solution even if a serial computation would be fast
     #[arg(long)]
     pub(crate) analytic: bool,
-    /// Run with these numbers of PEs, one after the other, and print a table
+    /// Run with these numbers of PEs in sequence, and print a table
     #[arg(
         long,
         value_name = "N,...",
@@ -57,7 +57,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub(crate) scaling: Vec<u32>,
-    /// Draw the table as an SVG picture
+    /// Write the table as an SVG plot
     #[arg(long, value_name = "FILE", requires = "scaling")]
     pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]

@@ -20,28 +20,28 @@ pub(crate) struct Args {
     /// Number of prefill PEs [default: half of the PEs]
     #[arg(long, value_name = "N")]
     prefill: Option<u32>,
-    /// Layers of the model
+    /// Number of layers of the model
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u32).range(1..=1024))]
     layers: u32,
-    /// KV heads of the model
+    /// Number of KV heads of the model
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..=1024))]
     heads: u32,
-    /// Elements of a head, of 2 bytes each
+    /// Elements per head, of 2 bytes each
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=1024))]
     head_dim: u32,
-    /// Tokens of a page
+    /// Tokens per page
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=1024))]
     page_tokens: u32,
     /// Number of requests
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=4096))]
     requests: u32,
-    /// Tokens of a request
+    /// Tokens per request
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     tokens: u32,
-    /// Memory of the pages [default: symmetric on GPUs, registered natively]
+    /// Memory for the pages [default: symmetric on GPUs, registered natively]
     #[arg(long, value_enum)]
     memory: Option<MemoryArg>,
-    /// Repetitions of each measurement; their median counts
+    /// Repetitions of each measurement; the median is reported
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: u32,
     #[command(flatten)]

@@ -165,8 +165,8 @@ fn put_in_context_and_quiet(ctx: &Ctx, m: Memory, object: SymSlice<u64>, context
     own.quiet(Thread)
 }
 
-/// Stores the layout of an exchange of two words for each of two PEs, where the part from PE 1 arrives at word `second`, and
-/// returns the parts of the destination and of the source.
+/// Stores the layout of an exchange of two words with each of two PEs, in which the part from PE 1 arrives at word
+/// `second`. Returns the parts of the destination and of the source.
 #[inline(always)]
 fn parts_of_two(ctx: &Ctx, m: Memory, second: u64) -> (Parts, Parts) {
     let words = ctx.local(m.words);
@@ -196,7 +196,7 @@ fn exchange_with_adjacent_parts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts one word in each thread, and fences in the leader before the threads have met.
+/// Puts one word in each thread, and fences in the leader before a barrier of the threads.
 #[kernel]
 fn fence_before_the_threads_meet(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -218,7 +218,7 @@ fn fence_before_the_threads_meet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts one word in each thread, and fences in the leader once the threads have met.
+/// Puts one word in each thread, and fences in the leader after a barrier of the threads.
 #[kernel]
 fn fence_after_the_threads_meet(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

@@ -87,7 +87,7 @@ fn credit_returned_after_the_read(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Exchanges halos through a single buffer, with a signal for each round but nothing that tells the sender to hold back.
+/// Exchanges halos through a single buffer, with a signal for each round but no back-pressure on the sender.
 #[kernel]
 fn halo_without_back_pressure(ctx: &Ctx, m: Memory) -> Result {
     for round in 0..3 {
@@ -101,7 +101,7 @@ fn halo_without_back_pressure(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Exchanges halos through two buffers, so the edge that arrives in one round confirms that the halo before it was read.
+/// Exchanges halos through two buffers. The edge of one round confirms that the previous halo has been read.
 #[kernel]
 fn halo_in_two_buffers(ctx: &Ctx, m: Memory) -> Result {
     let other = ctx.pe_after(1);
