@@ -168,7 +168,6 @@ fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), 
     pe.host_sync()
 }
 
-/// Prints one line per check.
 fn doctor(config: &Config) {
     let host = Host::here();
     for finding in [examine(&host, config), probe(&host, config)].concat() {

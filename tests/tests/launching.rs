@@ -38,7 +38,6 @@ fn together(commands: impl IntoIterator<Item = Command>) -> Vec<Output> {
     started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
 }
 
-/// Asserts that all processes completed the ring.
 fn assert_ring(outputs: &[Output]) {
     let told: String = outputs.iter().map(all).collect();
     assert!(outputs.iter().all(|output| output.status.success()), "{told}");
@@ -270,7 +269,6 @@ fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
     command
 }
 
-/// Returns a free TCP port.
 fn port() -> u16 {
     rushmem_base::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap().port()
 }

@@ -69,7 +69,6 @@ fn check_tables(trace: &Trace) {
     assert_eq!(summary.dropped, 0);
 }
 
-/// Returns the spans that an arrow connects.
 fn spans<'a>(trace: &'a Trace, arrow: &Arrow) -> Vec<&'a Span> {
     arrow.points.iter().map(|(i, _)| &trace.spans[*i]).collect()
 }

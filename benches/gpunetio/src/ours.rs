@@ -20,7 +20,6 @@ use crate::{Error, Result};
 /// The PE that posts. The other PE is written and read.
 const INITIATOR: u32 = 0;
 const TARGET: u32 = 1;
-/// Time limit of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs a case on a fresh adapter, checks its effects, and returns the WQEs that it posted.

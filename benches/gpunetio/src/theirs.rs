@@ -27,7 +27,6 @@ const HEADER: &str = "doca_gpunetio_device.h";
 pub(crate) const QP_ROOM: usize = 4096;
 /// Time limit of a kernel for one completion.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time limit of a launch.
 pub(crate) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Rules that NVIDIA's code breaks: it rings the doorbell once before it writes the doorbell record, and again after.
 const TOLERATED: &[Rule] = &[Rule::DoorbellRecord];

@@ -24,7 +24,7 @@ impl<'a, 'k> Span<'a, 'k> {
         span
     }
 
-    /// Takes the start time again, for example after a warm-up call.
+    /// Replaces the start time, for example after a warm-up call.
     #[inline(always)]
     pub(crate) fn again(&self) {
         self.store_now(0);

@@ -276,7 +276,6 @@ pub fn jacobi(ctx: &Ctx, state: Jacobi, steps: u64) -> Result {
     Ok(())
 }
 
-/// One step on one PE.
 struct Step<'a> {
     ctx: &'a Ctx<'a>,
     state: &'a Jacobi,
@@ -284,7 +283,6 @@ struct Step<'a> {
     generation: u64,
     old: View<'a, f32>,
     halos: View<'a, f32>,
-    /// The cells of the next generation.
     new: View<'a, f32>,
     /// Bit mask of the sides that have a neighbour.
     neighbours: u32,

@@ -102,7 +102,6 @@ struct Beyond {
     sent: usize,
 }
 
-/// The plate, as one PE sees it.
 struct Plate<'a> {
     ctx: &'a Ctx<'a>,
     width: usize,

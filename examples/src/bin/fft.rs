@@ -98,7 +98,6 @@ struct Seconds {
     transposes: f64,
 }
 
-/// This PE's planes.
 struct Cube<'a> {
     pe: &'a Pe,
     stream: Stream<'a>,

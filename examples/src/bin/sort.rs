@@ -118,7 +118,6 @@ struct Seconds {
     sort: f64,
 }
 
-/// Sorts the keys of all PEs. Collective.
 fn sort(pe: &Pe, buffers: &SortBuffers) -> Result<Seconds> {
     let grid = pe.grid();
     let grid = grid.with_shared_bytes(sort_shared_bytes(grid.threads()));

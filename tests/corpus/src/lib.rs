@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use random::Random;
 
-/// Maximum length of a mutated input.
 const MAX_INPUT_BYTES: usize = 4096;
 
 /// A fuzz target with its corpus.

@@ -11,11 +11,9 @@ use crate::report::Row;
 
 /// Maximum number of rounds per launch. Each round has separate memory.
 const MAX_ROUNDS_PER_LAUNCH: u64 = 512;
-/// Maximum number of actors per test.
 const MAX_ACTORS: usize = 8;
 /// Number of words that all rounds share.
 const KEPT: usize = 64;
-/// Rounds between two synchronizations of the actors.
 const ROUNDS_PER_SYNC: u64 = 8;
 /// Maximum pause before an operation, in turns of a wait loop.
 const JITTER: u64 = 12;
@@ -130,7 +128,6 @@ impl Memory {
         Ok(pe.allgather(&mine)?.into_iter().map(words).collect())
     }
 
-    /// Runs all rounds and counts their outcomes.
     fn play(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Row, Error> {
         let mut row = Row::new(&play.test, play.title.clone(), rounds);
         let mut done = 0;

@@ -6,10 +6,8 @@ use rushmem::{Error, Job, LaunchConfig, Pe};
 use rushmem_device::kernel::{Call, KernelArg};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
 
-/// One block of one thread.
 pub(crate) const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 
-/// Number of words in each array.
 const WORDS: usize = 8;
 
 /// The symmetric memory of a program. Initially all of it is zero, except for the outbox.
@@ -111,17 +109,14 @@ pub(crate) const fn host(name: &'static str, run: fn(&Pe, Memory) -> rushmem::Re
 }
 
 impl Program {
-    /// Declares that the program races.
     pub(crate) const fn races(self) -> Self {
         Self { verdict: Verdict::Race, ..self }
     }
 
-    /// Declares that the program deadlocks.
     pub(crate) const fn hangs(self) -> Self {
         Self { verdict: Verdict::Deadlock, ..self }
     }
 
-    /// Sets the number of PEs.
     pub(crate) const fn pes(self, pes: u32) -> Self {
         Self { pes, ..self }
     }

@@ -185,7 +185,6 @@ struct Arrow {
     inside: bool,
 }
 
-/// Returns the output of `cargo metadata`.
 fn metadata() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

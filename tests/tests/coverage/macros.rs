@@ -30,7 +30,6 @@ struct Rule {
 pub(crate) struct Macros(Vec<Rule>);
 
 impl Macros {
-    /// Adds the macros defined by `items`.
     pub(crate) fn add(&mut self, items: &[Item]) {
         for item in items {
             match item {

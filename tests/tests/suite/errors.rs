@@ -200,7 +200,7 @@ fn leader_error_reaches_its_group() {
             let mut filled = pe.read(slots)?;
             filled.sort_by_key(|number| (number - 1) / 32);
             assert_eq!(filled, (1..=128).collect::<Vec<_>>(), "{setup}");
-            // The leaders fail, and no lane is left behind in a barrier.
+            // The leaders fail, and no lane hangs in a barrier.
             assert_eq!(code(&fill(2).unwrap_err()), Some(Code::BadPe), "{setup}");
             let wanted = |i| if i % 32 == 0 { Code::BadPe } else { Code::InGroup };
             assert_eq!(pe.read(codes)?, (0..128).map(|i| wanted(i) as u32).collect::<Vec<_>>(), "{setup}");

@@ -524,7 +524,7 @@ fn failed_window_registration_fails_on_all_pes() {
             }
             (me, _) => panic!("PE {me}: {text}"),
         }
-        // The failed registrations left nothing behind.
+        // Failed registrations leave nothing registered.
         let next = pe.register_symmetric(Pages::<u64>::zeroed(ALL))?;
         Reached::within(next.handle()).check(pe)?;
         let _ = pe.unregister_symmetric(next)?;

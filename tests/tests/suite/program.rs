@@ -249,7 +249,6 @@ fn model(programs: &[Vec<Op>], pes: u32) -> Vec<Memory> {
     all
 }
 
-/// Encodes an operation for the interpreter.
 fn encode(op: &Op, thread: u64, lane: usize, slot: usize, pes: u32) -> [u64; OP_WORDS] {
     use Operation::*;
     let result = (lane * SLOTS + slot) as u64;

@@ -44,7 +44,6 @@ impl Moved {
         (0..count).filter(move |&k| (k + from as usize) % n_pes as usize == pe as usize)
     }
 
-    /// Returns the expected destinations of PE `me`.
     fn expected(&self, n_pes: u32, me: u32) -> Vec<u8> {
         let mut all = vec![0; n_pes as usize * self.len];
         for pe in 0..n_pes {
@@ -62,7 +61,6 @@ impl Moved {
         all
     }
 
-    /// Transfers the array and checks the result.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         let (me, n) = (pe.my_pe(), pe.n_pes());
         let whole_source = pe.alloc::<u8>(self.off.0 + self.len)?;

@@ -72,7 +72,6 @@ impl Row {
         if self.bench.ends_with("per_block") { self.blocks } else { 1 }
     }
 
-    /// Number of entries posted to each queue.
     fn entries(&self) -> u32 {
         self.blocks / self.queues() * self.threads * self.rounds
     }
@@ -161,7 +160,6 @@ pub struct Queues {
     doorbell: PinnedBuffer,
     /// Sizes of a send queue and of a completion queue, in bytes.
     bytes: (usize, usize),
-    /// Whether the queues have no doorbell record.
     no_record: bool,
 }
 

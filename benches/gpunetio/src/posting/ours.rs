@@ -20,7 +20,6 @@ use crate::{Error, Result};
 
 /// Number of PEs that the context claims. PE 0 posts to PE 1.
 const PES: usize = 2;
-/// Time limit of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Posts with `rushmem-device`.
@@ -56,7 +55,6 @@ struct Tables {
     segments: usize,
     peers: usize,
     entries: usize,
-    /// The ready entries of the queues.
     ready: usize,
     bytes: usize,
 }

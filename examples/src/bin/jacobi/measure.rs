@@ -16,7 +16,6 @@ pub(crate) struct Timing {
     pub(crate) seconds: f64,
     /// CPU time of a step, over all processes.
     pub(crate) cpu: f64,
-    /// Number of verified steps.
     pub(crate) steps: u64,
     /// The largest error and the tolerance, or `None` if the result matched the serial reference bit for bit.
     pub(crate) error: Option<(f64, f64)>,

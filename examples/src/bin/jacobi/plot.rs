@@ -23,7 +23,6 @@ struct Curve<'a> {
     values: Vec<f64>,
 }
 
-/// Draws the points of a table.
 pub(crate) fn svg(title: &str, device: &Device, points: &[Point]) -> String {
     let (width, height) = (2.0 * PANEL.0, PANEL.1 + HEAD);
     let mut svg = format!(

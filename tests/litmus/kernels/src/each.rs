@@ -6,7 +6,6 @@ use crate::code::{Code, Op};
 use crate::memory::{Memory, comparison};
 use crate::{agreed, one, pause, random};
 
-/// Performs one operation.
 #[inline(always)]
 pub(crate) fn step<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op, dice: &mut u64) -> Result {
     if op.is(Code::Delay) {

@@ -55,7 +55,6 @@ impl Memory {
         self.floats.at(self.round as usize * HALVES + a as usize)
     }
 
-    /// Returns the bytes of this round.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> SymSlice<u8> {
         let from = self.round as usize * BYTES;
@@ -72,7 +71,6 @@ impl Memory {
         ctx.local(self.regs).store(self.register(r), value);
     }
 
-    /// Returns the value operand of the operation.
     #[inline(always)]
     pub(crate) fn value(&self, ctx: &Ctx, op: &Op) -> u64 {
         if op.k >= REG {
@@ -90,7 +88,6 @@ impl Memory {
     }
 }
 
-/// Decodes a comparison.
 #[inline(always)]
 pub(crate) fn comparison(n: u64) -> Cmp {
     match n {

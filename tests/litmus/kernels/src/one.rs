@@ -10,7 +10,6 @@ use crate::{MAX_TURNS, never, rare};
 /// Maximum turns of a loop that need not see the value, because a GPU's L1 cache may keep returning a stale one.
 const MAX_STALE_TURNS: u32 = 1 << 16;
 
-/// Performs one operation.
 #[inline(never)]
 pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op) -> Result {
     let (value, pe) = (m.value(ctx, op), op.pe);

@@ -9,7 +9,6 @@ use crate::{MAX_TURNS, never};
 /// Number of calls after which [`Code::AnyEach`] gives up.
 const CALLS: u32 = 64;
 
-/// Performs one operation.
 #[inline(never)]
 pub(crate) fn step(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let pe = op.pe;

@@ -6,7 +6,6 @@ use rushmem_litmus_kernels::{CHECKS as KINDS, nothing_together, on_its_own, one_
 
 use super::{Check, Verdict, must};
 
-/// Rounds of each check.
 const ROUNDS: u64 = 40;
 
 pub(super) const CHECKS: &[Check] = &[

@@ -5,7 +5,6 @@ use rushmem_litmus_kernels::{await_word, get_after, leave, meet_all, poke, poke_
 
 use super::{Check, Verdict, must};
 
-/// Rounds of each check.
 const ROUNDS: u64 = 30;
 
 const ONE: LaunchConfig = LaunchConfig::new(1, 1);

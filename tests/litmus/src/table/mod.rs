@@ -65,7 +65,6 @@ impl Form {
     }
 }
 
-/// Concatenates operations.
 fn ops<const N: usize>(parts: [Vec<Op>; N]) -> Vec<Op> {
     parts.into_iter().flatten().collect()
 }

@@ -4,7 +4,6 @@ use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::program::Test;
 use rushmem_litmus::{run, table};
 
-/// Rounds per job.
 const ROUNDS: u64 = 512;
 /// Maximum number of jobs until a rare outcome must have occurred.
 const JOBS: u32 = 40;

@@ -271,7 +271,7 @@ fn source_stored_before_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Makes the call in one thread, and loads the result in another thread without a barrier.
+/// Broadcasts from one thread, and loads the result in another thread without a barrier.
 #[kernel]
 fn result_used_by_another_thread(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().leader() {
@@ -281,7 +281,7 @@ fn result_used_by_another_thread(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Makes the call with a whole block. All of its threads may use the result.
+/// Calls a collective with a whole block, all threads of which may use the result.
 #[kernel]
 fn result_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

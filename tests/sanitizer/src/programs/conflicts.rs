@@ -246,7 +246,7 @@ fn value_put_beside_get(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts to the source of its own get after a fence, which does not order gets.
+/// Puts to the source of an earlier get after a fence, which does not order gets.
 #[kernel]
 fn put_behind_get_and_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -257,7 +257,7 @@ fn put_behind_get_and_fence(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Puts to the source of its own get after `quiet`.
+/// Puts to the source of an earlier get after `quiet`.
 #[kernel]
 fn put_behind_get_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

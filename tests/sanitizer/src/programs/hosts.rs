@@ -327,14 +327,14 @@ fn load_unannounced(ctx: &Ctx, m: Memory) {
     let _ = ctx.local(m.inbox).load(0); // second
 }
 
-/// Makes a collective call on the hosts, which returns once the result is available.
+/// Broadcasts on the hosts, in a call that returns once the result is available.
 fn broadcast_of_hosts(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?;
     assert_eq!(pe.read(m.inbox)?[0], 10);
     pe.write(m.outbox, &[1; 8])
 }
 
-/// Makes a collective call on streams, and reads the result before it waits for the stream.
+/// Broadcasts on streams, and reads the result before it waits for the stream.
 fn broadcast_of_streams_read_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?;
     stream.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?; // first
@@ -342,7 +342,7 @@ fn broadcast_of_streams_read_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     stream.wait()
 }
 
-/// Makes a collective call on streams, and reads the result after it has waited for the stream.
+/// Broadcasts on streams, and reads the result after it has waited for the stream.
 fn broadcast_of_streams(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let stream = pe.stream()?;
     stream.broadcast(Team::WORLD, m.inbox, m.outbox, 0)?;

@@ -178,7 +178,7 @@ fn load_of_other_stream(ctx: &Ctx, m: Memory) {
     let _ = ctx.local(m.words).load(0); // second
 }
 
-/// Makes the second stream wait for an event that the first recorded after its kernel.
+/// Orders the second stream after an event that the first recorded after its kernel.
 fn kernels_of_two_streams_with_event(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     a.launch(ONE, store_seven(m))?;
@@ -187,7 +187,7 @@ fn kernels_of_two_streams_with_event(pe: &Pe, m: Memory) -> rushmem::Result<()> 
     b.wait()
 }
 
-/// Makes the second stream wait for an event that the first recorded before its kernel.
+/// Orders the second stream after an event that the first recorded before its kernel.
 fn event_recorded_too_early(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let (a, b) = (pe.stream()?, pe.stream()?);
     let event = a.record()?;

@@ -333,7 +333,7 @@ fn last_block_with_fences_of_block_scope(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.words, ctx.pe_after(1)) // second
 }
 
-/// Releases a store to the threads of its own GPU only, and then tells a peer by an atomic.
+/// Releases a store to the threads of the same GPU only, then signals a peer by an atomic.
 #[kernel]
 fn release_to_the_gpu_seen_by_a_peer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -345,7 +345,7 @@ fn release_to_the_gpu_seen_by_a_peer(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m) // second
 }
 
-/// Loads a word of a peer in a relaxed loop. The acquire fence covers only the threads of its own GPU.
+/// Loads a word of a peer in a relaxed loop. The acquire fence covers only the threads of the same GPU.
 #[kernel]
 fn acquire_from_the_gpu_of_a_peers_word(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

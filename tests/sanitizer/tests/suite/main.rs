@@ -116,7 +116,6 @@ fn is_named(topic: &Topic, Call { name, site }: Call) -> bool {
 /// Defines tests of each topic, with and without the sanitizer.
 macro_rules! topics {
     ($($topic:ident)*) => {
-        /// Topics that have tests.
         const TESTED: &[&str] = &[$(stringify!($topic)),*];
 
         mod without_sanitizer {

@@ -2,7 +2,6 @@
 
 use rushmem::sanitizer::MissingOrder;
 
-/// Checks the missing order of a race.
 type Check = fn(MissingOrder) -> bool;
 
 /// Groups of programs, each with a check of the missing order that their races report.

@@ -316,7 +316,6 @@ fn ll_words_never_leak_into_another_epoch() {
     }
 }
 
-/// Returns the initial elements of a PE.
 fn elements(pe: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| pe << 16 | i).collect()
 }

@@ -171,7 +171,6 @@ impl Plan {
         (0..self.bytes as u64).map(|i| (word(i) >> 43) as u8 & 0xbf).collect()
     }
 
-    /// Returns the PEs of a step's team.
     fn members(&self, step: &TeamStep, pes: u32) -> Vec<usize> {
         match self.teams.get(step.team) {
             Some(team) => team.iter().map(|&pe| pe as usize).collect(),
@@ -179,7 +178,6 @@ impl Plan {
         }
     }
 
-    /// Returns the final memory of all PEs.
     pub(super) fn model(&self, pes: u32) -> Vec<Vec<u8>> {
         let mut memory: Vec<Vec<u8>> = (0..pes).map(|pe| self.memory(pe)).collect();
         for step in self.blocks.iter().flatten() {
