@@ -31,7 +31,7 @@ KINDS = {
 
 
 def disassembly(ptx, arch):
-    """Returns the lines of machine code of a file of PTX."""
+    """Compiles a PTX file and returns the lines of its machine code."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
         subprocess.run(["ptxas", f"-arch={arch}", "-o", cubin.name, ptx], check=True)
         run = subprocess.run(["nvdisasm", "-c", cubin.name], check=True, capture_output=True, text=True)
@@ -39,7 +39,7 @@ def disassembly(ptx, arch):
 
 
 def functions(lines, kernel):
-    """Returns the counts of each function of a kernel, by name. The kernel itself comes first."""
+    """Returns the instruction counts of each function of a kernel, by name, starting with the kernel itself."""
     counts, current = {}, None
     for line in lines:
         if section := re.match(r"\.text\.(\S+):", line):
@@ -55,7 +55,7 @@ def functions(lines, kernel):
 
 
 def readable(mangled):
-    """Returns the path of a function whose name rustc has mangled, without its crate and its types."""
+    """Demangles the name of a Rust function to its path, without crate and types."""
     run = subprocess.run(["c++filt", mangled], check=True, capture_output=True, text=True)
     path = re.sub(r"::<.*", "", run.stdout.strip())
     return "::".join(path.split("::")[1:]) or path

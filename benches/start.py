@@ -4,9 +4,9 @@
     cargo build --release && python3 benches/start.py
     python3 benches/start.py --rushmem old/rushmem --rushmem new/rushmem --programs hello --rounds 5
 
-Prints a Markdown table. Times are medians of the rounds, and memory is their maximum, since samples may miss a peak. With
-several commands `rushmem`, the rounds alternate between them. `time` is from the start of the launcher to its end. `CPU` is
-the processor time of all processes, launcher included. `memory` is the peak of the memory that the job has touched, without
+Prints a Markdown table. Times are medians over the rounds, and memory is the maximum, because samples may miss a peak. With
+several commands `rushmem`, the rounds alternate between them. `time` is from the start to the exit of the launcher. `CPU` is
+the CPU time of all processes including the launcher. `memory` is the peak of the memory that the job has touched, without
 programs and libraries, divided by the number of PEs.
 """
 
@@ -31,14 +31,14 @@ def touched(launcher: int) -> int:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # The process has ended.
+            continue  # The process has exited.
         fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         total += sum(int(fields.get(name, "0 kB").split()[0]) for name in ("RssAnon", "RssShmem"))
     return total << 10
 
 
 def run(rushmem: str, program: str, pes: int, mode: str) -> tuple[float, float, float]:
-    """Runs a job. Returns its time, its processor time, and its peak memory for each PE."""
+    """Runs a job. Returns its time, CPU time, and peak memory per PE."""
     command = [rushmem, "run", "-n", str(pes), *(["--threads"] if mode == "threads" else []), program]
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -49,7 +49,7 @@ def run(rushmem: str, program: str, pes: int, mode: str) -> tuple[float, float, 
         while job.poll() is None:
             begun = time.monotonic()
             peak = max(peak, touched(job.pid))
-            # The watch takes a tenth of a core at most.
+            # This interval keeps the sampling below a tenth of a core.
             time.sleep(max(0.005, 9 * (time.monotonic() - begun)))
 
     watcher = threading.Thread(target=watch)

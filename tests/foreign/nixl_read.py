@@ -1,4 +1,4 @@
-"""Reads from one NIXL agent to another by the backend UCX, and verifies the bytes."""
+"""Reads from one NIXL agent to another with the UCX backend, and verifies the bytes."""
 
 import os
 import sys
@@ -38,5 +38,5 @@ if status != nixl.NIXL_SUCCESS or not (target == source).all():
 # The agents deregister the memory before it is unmapped.
 del request, reader, owner
 print("PASS", flush=True)
-# The libnl-route in the wheel crashes in its exit handler (`rtnl_tc_unregister`).
+# The libnl-route of the wheel crashes in its exit handler (`rtnl_tc_unregister`).
 os._exit(0)

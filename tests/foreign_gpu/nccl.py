@@ -21,7 +21,7 @@ def start() -> int:
         port = free.getsockname()[1]
     ranks = []
     for rank in range(RANKS):
-        # NCCL allows two ranks on a GPU only where it takes them for different machines.
+        # NCCL allows two ranks on one GPU only if it believes that they are on different machines.
         env = dict(os.environ, NCCL_HOSTID=f"host{rank}")
         ranks.append(subprocess.Popen([sys.executable, __file__, str(rank), str(port)], env=env))
     codes = [0] * RANKS
@@ -34,7 +34,7 @@ def start() -> int:
             codes[rank] = code
             left.discard(rank)
             if code != 0:
-                # The other one would wait for it.
+                # The other rank would wait for this one.
                 for other in left:
                     ranks[other].terminate()
         time.sleep(0.05)
@@ -42,7 +42,7 @@ def start() -> int:
 
 
 def pattern(torch, rank: int, count: int, seed: int):
-    """Whole numbers, whose sums floats have exactly."""
+    """Returns whole numbers, whose sums are exact in floats."""
     numbers = torch.arange(count, dtype=torch.int64)
     return ((numbers * 2654435761 + seed * 97 + rank * 31) % 1021).to(torch.float32).cuda()
 
