@@ -1,4 +1,4 @@
-//! Posting WQEs: by one thread, by lanes that call at once, or by a group.
+//! Posting WQEs: by one thread, by converged lanes, or by a group.
 
 use rushmem_mlx5::{Flags, Wqe};
 
@@ -9,6 +9,9 @@ use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp, Reservation};
 
 /// The lanes of a warp that post to one QP together.
+///
+/// Lanes that reach a call converged and post to the same QP share one reservation, one signalled WQE and one doorbell.
+/// The first lane acts for all of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     mask: u32,
@@ -17,21 +20,22 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// The calling thread alone.
     pub(crate) const ALONE: Self = Self { mask: 0, rank: 0, count: 1 };
 
-    /// Returns the lanes that post `blocks` blocks to `qp` together with the leader of `group`.
+    /// Returns the lanes that post `blocks` blocks each to `qp` together with the leader of `group`.
     #[inline(always)]
     pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64, site: Site) -> Self {
-        // Lanes that post to one DC initiator often have different peers.
+        // Lanes that post to one DC initiator often have different peers, so joining them would rarely pay off.
         if G::TOGETHER && S::SHARED && !qp.is_dc() {
+            // QP addresses are aligned, so the low bits of the key can hold the number of blocks. Lanes with different
+            // numbers do not join.
             Self::together(qp.entry().addr() as u64 | blocks, site)
         } else {
             Self::ALONE
         }
     }
 
-    /// Returns the lanes that are here together with the same `key`.
+    /// Returns the lanes that are converged here with the same `key`.
     #[inline(always)]
     fn together(key: u64, site: Site) -> Self {
         let here = arch::converged(site);
@@ -43,25 +47,23 @@ impl Lanes {
         Self { mask, rank: below.count_ones(), count: mask.count_ones() }
     }
 
-    /// Returns the first lane's value.
+    /// Returns the value of the first lane.
     #[inline(always)]
     fn first(self, value: u64) -> u64 {
         if self.count == 1 { value } else { arch::shuffle(self.mask, value, self.mask.trailing_zeros()) }
     }
 
-    /// Returns whether the calling lane is the first.
     #[inline(always)]
     pub(crate) fn is_first(self) -> bool {
         self.rank == 0
     }
 
-    /// Returns whether any lane voted true.
     #[inline(always)]
     pub(crate) fn any(self, vote: bool) -> bool {
         if self.count == 1 { vote } else { arch::ballot(self.mask, vote) != 0 }
     }
 
-    /// Orders memory among them.
+    /// Orders the lanes' earlier writes before what any of them does next.
     #[inline(always)]
     pub(crate) fn sync(self) {
         if self.count > 1 {
@@ -75,13 +77,13 @@ impl Lanes {
 pub(crate) struct Posting {
     lanes: Lanes,
     all: Reservation,
-    /// The calling lane's first block.
+    /// First block of the calling lane.
     pub(crate) first: u64,
-    /// The flags of the calling lane's last WQE; all others are unsignalled.
+    /// Flags for the last WQE of the calling lane; all others are unsignalled.
     pub(crate) last: Flags,
 }
 
-/// Reserves `blocks` blocks for each lane of `lanes`: one reservation, one completion and one doorbell for all.
+/// Reserves `blocks` blocks for each of `lanes`, with one reservation, one completion and one doorbell for all.
 ///
 /// # Errors
 /// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
@@ -93,11 +95,13 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
         let all = qp.reserve(blocks, depth, site)?;
         return Ok(Posting { lanes: Lanes::ALONE, all, first: all.first, last: Flags::SIGNALED });
     }
+    // A reservation larger than the queue would wait forever for itself.
     let lanes = if lanes.count as u64 * blocks > depth { Lanes::ALONE } else { lanes };
     let all = lanes.count as u64 * blocks;
 
     let mut why = Ok(());
     let (mut first, mut uncontended) = (FAILED, false);
+    // Only the first lane can fail with a recorded error. The others learn of it from the value it shares.
     if lanes.rank == 0 {
         match qp.reserve(all, depth, site) {
             Ok(r) => (first, uncontended) = (r.first, r.uncontended),
@@ -109,6 +113,7 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
         why?;
         return Err(Error::Poisoned);
     }
+    // Only the WQE in the last block is signalled: completions are in order, so its CQE completes the others too.
     Ok(Posting {
         lanes,
         all: Reservation { first, end: first + all, uncontended },
@@ -118,15 +123,15 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
 }
 
 impl Posting {
-    /// Writes one WQE at block `index`; returns the block after it.
     #[inline(always)]
     pub(crate) fn write<S: Sharing>(&self, qp: &Qp<'_, S>, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         qp.write(qp.send_queue(qp.depth()), index, wqe, flags)
     }
 
-    /// Publishes the written blocks. The end index covers the WQEs of all lanes.
+    /// Publishes the written blocks. The returned index covers the WQEs of all lanes.
     #[inline(always)]
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> EndIndex {
+        // The WQEs of all lanes must be ordered before the doorbell that the first lane rings.
         self.lanes.sync();
         if self.lanes.rank == 0 {
             qp.publish(self.all, || qp.send_queue(qp.depth()));
@@ -134,8 +139,8 @@ impl Posting {
         self.all.end_index()
     }
 
-    /// Publishes like [`Posting::commit`], if all lanes could write. `written` is the calling lane's result. If one
-    /// failed, it has poisoned the QP, and nothing is published.
+    /// Like [`Posting::commit`], unless a lane failed to write its WQEs; `written` is the calling lane's result. A lane
+    /// that failed has poisoned the QP, and nothing is published.
     #[inline(always)]
     pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<EndIndex> {
         if self.lanes.any(written.is_err()) {
@@ -146,18 +151,19 @@ impl Posting {
     }
 }
 
-/// Most WQEs of one reservation of [`post_many`]: half of the queue, so that one half is written while the other is
-/// executed.
-const MANY: u64 = 256;
+/// Maximum number of WQEs in one reservation of [`post_many`]. A reservation is also limited to half of the queue, so
+/// one half can be written while the NIC executes the other.
+const MAX_WQES_PER_RESERVATION: u64 = 256;
 
-/// Posts `count` WQEs, of one block each without an address vector, by all threads of the group together. `wqe` returns the
-/// WQE of each number.
+/// Posts `count` WQEs with all threads of the group. `wqe` returns the WQE for each index; each takes one block, plus
+/// its address vector.
 ///
-/// Each half of the queue takes one reservation, one completion and one doorbell. The end index covers all WQEs.
+/// Each chunk of at most half the queue takes one reservation, one completion and one doorbell. The returned index
+/// covers all WQEs.
 ///
 /// # Errors
 /// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
-/// - [`Error::InGroup`]: another thread has met them.
+/// - [`Error::InGroup`]: another thread of the group encountered one of them.
 #[inline(always)]
 pub(crate) fn post_many<G: Group, S: Sharing>(
     group: G,
@@ -168,7 +174,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
 ) -> Result<Option<EndIndex>> {
     const FAILED: u64 = u64::MAX;
     let (depth, of_one) = (qp.depth(), qp.blocks(1, 1));
-    let room = (depth / (2 * of_one)).clamp(1, MANY);
+    let room = (depth / (2 * of_one)).clamp(1, MAX_WQES_PER_RESERVATION);
     let mut last = None;
     let mut at = 0;
     while at < count {
@@ -192,6 +198,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
             qp.write(link, first + k * of_one, &wqe(at + k), flags);
             k += group.size() as u64;
         }
+        // All WQEs of the chunk must be written before the leader publishes them.
         group.sync();
         let all = Reservation { first, end: first + n * of_one, uncontended };
         if group.leader() {
@@ -203,7 +210,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     Ok(last)
 }
 
-/// Posts one WQE, of `blocks` blocks without an address vector, in the leader of `group`.
+/// Posts one WQE in the leader of `group`. It takes `blocks` blocks, not counting an address vector.
 ///
 /// # Errors
 /// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).
@@ -222,7 +229,7 @@ pub(crate) fn post<G: Group, S: Sharing>(
         let all = qp.reserve(blocks, depth, site)?;
         let link = qp.send_queue(depth);
         qp.write(link, all.first, wqe, Flags::SIGNALED);
-        // Kernels of blocks that share queues are large. A view kept until here would make them spill registers.
+        // Kernels whose blocks share queues are large; keeping the view alive until here would spill registers.
         qp.publish(all, || if S::SHARED && !G::TOGETHER { qp.send_queue(depth) } else { link });
         return Ok(all.end_index());
     }

@@ -1,5 +1,5 @@
-//! The wait loop: every wait of the device crate goes through [`Watch`], and every test that fails through
-//! [`test_failed`]. So waits and loops of tests end at a deadline or when the job ends.
+//! The wait loop. Every wait of this crate goes through [`Watch`], and every failed test through [`test_failed`], so
+//! waits and loops of tests return when a deadline expires or the job is aborted.
 #![allow(unsafe_code, reason = "reads the control page")]
 
 use crate::abi::{ControlPage, DevAddr, DeviceState};
@@ -7,59 +7,58 @@ use crate::arch::{self, FailedTests, SysWord};
 use crate::error::{Error, Result, outcome};
 use crate::watch;
 
-/// The watch of a wait loop: it observes the deadline and the job's abort word.
+/// Observes the deadline and the abort word of the job for one wait.
 pub(crate) struct Watch {
     state: DevAddr,
-    /// Time when the wait began; 0 until the first look, since most waits end before it.
+    /// Time when the wait started, in nanoseconds. 0 until the first check, since most waits are over by then.
     since: u64,
     turns: u32,
-    /// Rest in each turn, in nanoseconds.
+    /// Next rest, in nanoseconds.
     rest_ns: u32,
-    /// Deadline of this wait in nanoseconds; `None` for the PE's deadline.
+    /// Deadline of this wait, in nanoseconds; `None` for the PE's deadline.
     within: Option<u64>,
 }
 
-/// A rest is longer than the one before by the reciprocal of this. So it takes about this share of the whole wait.
-const SHARE: u32 = 32;
+/// Each rest exceeds the previous one by this fraction of it, so it takes about the same fraction of the whole wait.
+const REST_DIVISOR: u32 = 32;
 
-/// Rest of the second turn in nanoseconds. Later ones are longer.
+/// Rest before the second turn, in nanoseconds. Later ones are longer.
 const SHORTEST_REST_NS: u32 = 16;
 
-/// Longest rest in a turn.
+/// Longest rest, in nanoseconds.
 const LONGEST_REST_NS: u32 = 64_000;
 
-/// Rest that counts like a turn, in nanoseconds, where a wait has a deadline of its own. Others look less often: thousands
-/// of threads that read a word of host memory would delay each other.
+/// Nanoseconds of rest that count as a turn in a wait with its own deadline, which needs more frequent checks. Other
+/// waits check less often: thousands of threads reading a word of host memory would delay each other.
 const TURN_NS: u32 = 512;
 
 /// Turns of [`poll_briefly`].
 const BRIEF_TURNS: u32 = 16;
 
 impl Watch {
-    /// Returns a watch with the PE's deadline.
     #[inline(always)]
     pub(crate) fn new(state: DevAddr) -> Self {
         Self::within(state, None)
     }
 
-    /// Returns a watch with a deadline of its own, in nanoseconds.
+    /// Returns a watch with its own deadline, in nanoseconds, or the PE's.
     #[inline(always)]
     pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
         arch::wait_begins();
         Self { state, since: 0, turns: 0, rest_ns: 0, within }
     }
 
-    /// Takes one turn of the loop. It looks at the clock and the abort word, which lies in host memory, once every
+    /// Takes one turn of the loop. The clock and the abort word, which is in host memory, are only checked every
     /// [`arch::TURNS`] turns.
     ///
-    /// The turns contain rests, which grow with the wait: each takes about 3 % of the time before it. Many threads that
-    /// poll would slow down the accesses to memory of all others.
+    /// Turns include rests that grow with the duration of the wait, each about 3 % of the time before it: many polling
+    /// threads would slow down the memory accesses of all others.
     ///
     /// # Errors
-    /// - [`Error::Timeout`] after the deadline.
-    /// - [`Error::Aborted`] after an abort.
+    /// - [`Error::Timeout`]: the deadline has expired.
+    /// - [`Error::Aborted`]: the job is being aborted.
     ///
-    /// Nothing is recorded: only the caller knows its target.
+    /// Nothing is recorded, because only the caller knows what it waits for.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn turn(&mut self) -> Result {
@@ -69,11 +68,11 @@ impl Watch {
                 self.turns += self.rest_ns / TURN_NS;
             }
         }
-        self.rest_ns = (self.rest_ns + self.rest_ns / SHARE + SHORTEST_REST_NS).min(LONGEST_REST_NS);
+        self.rest_ns = (self.rest_ns + self.rest_ns / REST_DIVISOR + SHORTEST_REST_NS).min(LONGEST_REST_NS);
         self.turn_awake()
     }
 
-    /// Takes one turn like [`Watch::turn`], without a rest: others wait for this thread.
+    /// Takes one turn like [`Watch::turn`], without a rest. For threads that others wait for.
     ///
     /// # Errors
     /// - The errors of [`Watch::turn`].
@@ -85,7 +84,7 @@ impl Watch {
         if self.turns < arch::TURNS { Ok(()) } else { self.look() }
     }
 
-    /// Returns whether the wait takes longer than `ns` nanoseconds, after [`Error::Timeout`].
+    /// Returns whether the wait has lasted longer than `ns` nanoseconds. Only valid after [`Error::Timeout`].
     #[inline(always)]
     pub(crate) fn has_lasted(&self, ns: u64) -> bool {
         arch::now_ns().wrapping_sub(self.since) > ns
@@ -101,10 +100,10 @@ impl Watch {
     }
 }
 
-/// Polls for a short time; returns the last value read, which is `wanted` if it arrived. A wait begins with this, since
-/// most end so soon. Longer waits continue in an outlined function, with [`poll_until`].
+/// Polls for a short time, and returns the last value read, which is `wanted` if it has arrived. Every wait starts with
+/// this, because most are over so soon. Longer waits continue in an outlined function, with [`poll_until`].
 ///
-/// The loop has one exit. With several, the threads of a warp would have to reconverge for each.
+/// The loop has a single exit. With several, the threads of a warp would have to reconverge for each.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> bool) -> V {
@@ -120,10 +119,10 @@ pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> 
     }
 }
 
-/// Polls until the value that `read` returns is `wanted`. Returns 0, or the code of [`Error::Timeout`] or
+/// Polls until the value returned by `read` is `wanted`. Returns 0, or the code of [`Error::Timeout`] or
 /// [`Error::Aborted`], and the last value read.
 ///
-/// The deadline is `within`, in nanoseconds, or the PE's. Nothing is recorded, as in [`Watch::turn`].
+/// The deadline is `within`, in nanoseconds, or the PE's. As with [`Watch::turn`], nothing is recorded.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn poll_until<V: Copy>(
@@ -144,14 +143,15 @@ pub(crate) fn poll_until<V: Copy>(
     }
 }
 
-/// log2 of the nanoseconds between two looks at the abort word, which lies in host memory.
-const LOOKS: u32 = 17;
+/// log2 of the nanoseconds between two reads of the abort word, which is in host memory.
+const LOG_ABORT_READ_NS: u32 = 17;
 
-/// Counts a failed test that began at `begin`, in ticks. Returns 0, or the code of [`Error::Timeout`] or [`Error::Aborted`]: a
-/// loop of tests is a wait, and ends like one.
+/// Counts a failed test that started at tick `begin`. Returns 0, or the code of [`Error::Timeout`] or
+/// [`Error::Aborted`]: a loop of tests is a wait and fails like one.
 ///
-/// The time that tests wait adds up to the deadline. Time for something else between two tests is subtracted, so a thread that
-/// works and tests now and then does not wait. A test that succeeds starts again. Nothing is recorded, as in [`Watch::turn`].
+/// The time spent in tests adds up to the deadline. Time spent on other work between two tests is subtracted, so a
+/// thread that works and tests occasionally is not waiting. A successful test resets the count. As with
+/// [`Watch::turn`], nothing is recorded.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn test_failed(state: DevAddr, begin: u64) -> u32 {
@@ -159,21 +159,24 @@ pub(crate) fn test_failed(state: DevAddr, begin: u64) -> u32 {
     count_failed_test(state, begin)
 }
 
-/// Continues [`test_failed`]. Outlined, since most tests are followed by something else.
+/// Continues [`test_failed`]. Outlined, since most tests are followed by other work.
 #[cold]
 #[inline(never)]
 fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
     let before = arch::failed_tests();
+    // 0 means "never", so a clock of 0 is stored as 1.
     let now = arch::now_ns().max(1);
     let pause = begin.wrapping_sub(before.ticks);
     let waited = if before.last == 0 {
         0
     } else if pause > arch::PAUSE {
+        // The thread did something else between the two tests.
         before.waited.saturating_sub(pause)
     } else {
         before.waited + now.saturating_sub(before.last)
     };
-    if before.last >> LOOKS != now >> LOOKS {
+    // True once per period: the abort word is too slow to read on every test.
+    if before.last >> LOG_ABORT_READ_NS != now >> LOG_ABORT_READ_NS {
         let (abort, deadline_ns) = limits(state);
         if abort != 0 {
             return Error::Aborted as u32;
@@ -187,13 +190,13 @@ fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
     0
 }
 
-/// Records that a test of a group returns. Its threads synchronise after [`test_failed`], and that time belongs to the test.
+/// Called when a test of a group returns. Its threads synchronise after [`test_failed`]; that time belongs to the test,
+/// not to the pause before the next one.
 #[inline(always)]
 pub(crate) fn test_returns() {
     arch::set_failed_tests(FailedTests { ticks: arch::ticks(), ..arch::failed_tests() });
 }
 
-/// Returns the abort word and the PE's deadline in nanoseconds.
 #[inline(always)]
 fn limits(state: DevAddr) -> (u32, u64) {
     // SAFETY: the host made the state and the control page, which live as long as the kernel.
@@ -204,8 +207,8 @@ fn limits(state: DevAddr) -> (u32, u64) {
     }
 }
 
-/// Looks at the clock and the abort word; returns an error's code or 0, and the time when the wait began. Outlined, so
-/// that the loops stay short.
+/// Checks the clock and the abort word. Returns an error code or 0, and the time when the wait started. Outlined to
+/// keep the loops short.
 #[cold]
 #[inline(never)]
 fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {

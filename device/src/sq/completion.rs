@@ -1,7 +1,8 @@
-//! Completion: polling the CQ, waiting and testing for complete blocks, error CQEs, and poisoning a QP.
+//! Completion: polling the CQ, waiting and testing for completed blocks, error CQEs, and poisoning.
 //!
-//! Many threads may wait for one QP. One of them, the poller, reads the CQ, which may lie in host memory. The others read
-//! `done`, which the poller advances. An error poisons the QP: the first thread records it, all others learn that it is over.
+//! Many threads may wait on one QP. One of them, the poller, reads the CQ, which may be in host memory. The others read
+//! `done`, which the poller advances. An error poisons the QP: the first thread to see it writes the record, all others
+//! return [`Error::Poisoned`].
 #![allow(unsafe_code, reason = "reads CQEs and updates the state words of a QP, at addresses from the host")]
 
 use core::mem::offset_of;
@@ -20,18 +21,18 @@ use crate::sharing::Sharing;
 use crate::wait::{Watch, test_failed};
 
 impl<S: Sharing> Qp<'_, S> {
-    /// Waits until all blocks before `end` are complete.
+    /// Waits until all blocks before `end` have completed.
     ///
     /// # Errors
-    /// - [`Error::Completion`]: this thread found the error CQE that ended the QP.
-    /// - [`Error::Poisoned`]: the QP had ended before.
+    /// - [`Error::Completion`]: this thread found the error CQE that broke the QP.
+    /// - [`Error::Poisoned`]: the QP was broken already.
     /// - [`Error::Timeout`], [`Error::Aborted`], [`Error::Unconnected`].
     #[inline(always)]
     pub(crate) fn wait(&self, end: EndIndex, site: Site) -> Result {
         if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, site) }
     }
 
-    /// Waits like [`Qp::wait`], in a caller that is outlined itself. That saves a call, and thus registers of kernels.
+    /// Like [`Qp::wait`], for callers that are outlined themselves. Saves a call, and with it registers.
     ///
     /// # Errors
     /// - The errors of [`Qp::wait`].
@@ -40,17 +41,17 @@ impl<S: Sharing> Qp<'_, S> {
         if self.done() >= end.0 { Ok(()) } else { wait_loop::<S>(self.entry(), end.0, site) }
     }
 
-    /// Returns whether all blocks before `end` are complete, without waiting.
+    /// Returns whether all blocks before `end` have completed, without waiting.
     ///
     /// # Errors
-    /// - [`Error::Completion`]: this thread found the error CQE that ended the QP.
-    /// - [`Error::Poisoned`]: the QP had ended before.
+    /// - [`Error::Completion`]: this thread found the error CQE that broke the QP.
+    /// - [`Error::Poisoned`]: the QP was broken already.
     #[inline(always)]
     pub(crate) fn test(&self, end: EndIndex, site: Site) -> Result<bool> {
         if self.done() >= end.0 { Ok(true) } else { test_slow::<S>(self.entry(), end.0, site) }
     }
 
-    /// Returns whether this thread has seen the connection established.
+    /// Returns whether the connection is established and visible to this thread.
     #[inline(always)]
     pub(crate) fn is_connected(&self) -> bool {
         self.done() >= FIRST_BLOCK
@@ -62,7 +63,7 @@ impl<S: Sharing> Qp<'_, S> {
         unsafe { S::Scope::load_acquire(self.word(offset_of!(QpState, done))) }
     }
 
-    /// Becomes the poller unless another thread is; returns whether it did.
+    /// Tries to become the poller. The load keeps waiting threads from hammering the word with swaps.
     #[inline(always)]
     fn take_poller(&self) -> bool {
         let word = self.word(offset_of!(QpState, poller));
@@ -78,13 +79,14 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Returns the blocks of the WQE that a CQE completes: 1, except for the 64-bit masked compare and swap, and for WQEs
-    /// with an address vector.
+    /// Returns the number of blocks of the WQE that a CQE completes: 1, except for 64-bit masked compare-and-swap and
+    /// for WQEs with an address vector.
     ///
-    /// The queue itself tells which masked ones are 64 bits wide. The CQE of a collapsed CQ may be an old one, so its
-    /// slot may have been reused. It may even hold the second half of another WQE. A slot counts only if it names this
-    /// index and this opcode. If it does not, `done` has passed the WQE, and any small answer is right. (A second half
-    /// begins with a byte count of 8, which is not an atomic's opcode.)
+    /// The CQE does not say whether a masked operation was 64 bits wide, so this reads the WQE back from its slot. The
+    /// CQE of a collapsed CQ may be stale and the slot reused; it may even hold the second half of another WQE. The
+    /// slot therefore counts only if it names this index and this opcode. If it does not, `done` has passed the WQE
+    /// already, and any small number is right. (A second half starts with a byte count of 8, which is not the opcode of
+    /// an atomic.)
     #[inline(always)]
     fn blocks_of(&self, word: CqeWord) -> u16 {
         if HAS_DC && self.desc().flags & qp_flags::DC != 0 {
@@ -103,7 +105,7 @@ impl<S: Sharing> Qp<'_, S> {
         if still_there && ds & 0x3f > 4 { 2 } else { 1 }
     }
 
-    /// Records the error CQE at `entry`, once, and poisons the QP.
+    /// Poisons the QP because of the error CQE at `entry`, and records it unless another thread has.
     #[cold]
     #[inline(always)]
     fn failed(&self, entry: DevAddr, word: CqeWord, site: Site) -> Error {
@@ -122,20 +124,20 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// The completion queue as its poller sees it. It keeps what nobody else changes, so a turn without a new CQE makes one load
-/// from the memory of the CQ.
+/// The completion queue as seen by its poller. It caches what nobody else changes, so a poll that finds no new CQE
+/// costs one load from the memory of the CQ.
 struct Poller<'q, 'a, S> {
     qp: &'q Qp<'a, S>,
-    /// The depth less 1; 0 if all CQEs are written to entry 0.
+    /// Depth minus 1, or 0 for a collapsed CQ, in which the NIC overwrites entry 0 with each CQE.
     mask: u32,
-    /// Blocks known to be complete.
+    /// Index one past the last block known to be complete.
     done: u64,
-    /// The low bits of the number of consumed CQEs; 0 if all are written to entry 0.
+    /// Low 32 bits of the number of consumed CQEs; 0 for a collapsed CQ.
     next: u32,
 }
 
 impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
-    /// Returns the view of a thread that has become the poller of `qp`.
+    /// Must be called by the poller only.
     #[inline(always)]
     fn new(qp: &'q Qp<'a, S>) -> Self {
         let collapsed = qp.desc().flags & qp_flags::COLLAPSED != 0;
@@ -144,14 +146,14 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
         Self { qp, mask: if collapsed { 0 } else { qp.depth() as u32 - 1 }, done: qp.done(), next }
     }
 
-    /// Polls until all blocks before `target` are complete, or the CQ holds no new CQE. Returns whether they are complete.
+    /// Polls until all blocks before `target` have completed, or there is no new CQE. Returns whether they have.
     ///
     /// # Errors
-    /// - [`Error::Completion`], [`Error::Poisoned`]: an error CQE.
+    /// - [`Error::Completion`], [`Error::Poisoned`]: found an error CQE.
     #[inline(always)]
     fn poll(&mut self, target: u64, site: Site) -> Result<bool> {
         while self.done < target {
-            // For a few blocks, another round of loads would take longer than it saves.
+            // Skipping costs a round of loads, which does not pay off for a few blocks.
             if self.mask != 0 && target - self.done > 8 {
                 self.next = self.next.wrapping_add(self.skippable());
             }
@@ -162,11 +164,11 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
         Ok(true)
     }
 
-    /// Polls like [`Poller::poll`], up to [`POLLS`] times. Between such whiles, a poller looks at all that is rare, with its
-    /// registers free for that.
+    /// Polls like [`Poller::poll`], at most [`POLLS_PER_ROUND`] times. All rare checks happen between two such rounds, when this
+    /// loop's registers are free.
     #[inline(always)]
     fn poll_for_a_while(&mut self, target: u64, site: Site) -> Result<bool> {
-        let mut left = POLLS;
+        let mut left = POLLS_PER_ROUND;
         loop {
             if self.poll(target, site)? {
                 return Ok(true);
@@ -179,13 +181,14 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
         }
     }
 
-    /// Consumes the next CQE; returns whether it is there.
+    /// Consumes the next CQE. Returns `false` if there is no new one.
     #[inline(always)]
     fn take(&mut self, site: Site) -> Result<bool> {
         let entry = self.cqe(self.next);
         // SAFETY: an entry of the CQ. The NIC writes its last 8 bytes at once, after the rest.
         let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
         let (kind, collapsed) = (word.op_own(), self.mask == 0);
+        // Entry 0 of a collapsed CQ is valid from the first CQE on; `completed` recognises a stale one.
         let fresh = if collapsed {
             kind.opcode() != CqeOpcode::INVALID
         } else {
@@ -205,26 +208,27 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
                 self.next = self.next.wrapping_add(1);
                 S::Scope::store_relaxed(self.qp.word(offset_of!(QpState, cq_next)), self.next as u64);
             }
+            // Release: a thread that sees `done` may read what the NIC wrote for these WQEs.
             if let Some(now) = advanced {
                 self.done = now;
                 S::Scope::store_release(self.qp.word(offset_of!(QpState, done)), now);
             }
         }
-        // A collapsed CQ keeps the last CQE, which is an old one until the next completion.
+        // A collapsed CQ always holds its last CQE, which stays stale until the next completion.
         Ok(advanced.is_some() || !collapsed)
     }
 
-    /// Returns the address of CQE number `index`.
     #[inline(always)]
     fn cqe(&self, index: u32) -> DevAddr {
         self.qp.connected(offset_of!(Connection, cq)).add((index & self.mask) as u64 * 64)
     }
 
-    /// Returns the number of CQEs that the poller may skip, because a later one is there.
+    /// Returns the number of CQEs that may be skipped because a later one has arrived.
     ///
-    /// A CQE completes all earlier WQEs. All CQEs after an error are errors, so a success has none before it. The loads travel
-    /// together: reading a CQ in host memory takes a microsecond. In the first lap, entries that were never written may look
-    /// new. A lap in which the count wraps skips nothing either.
+    /// A CQE completes all earlier WQEs. After an error CQE, all later ones are errors too, so a success has no error
+    /// before it. The three loads are in flight together, because reading a CQ in host memory takes a microsecond.
+    /// During the first lap, entries that were never written may pass for new ones, so nothing is skipped; the same
+    /// holds for the lap in which `next` wraps.
     #[inline(always)]
     fn skippable(&self) -> u32 {
         let (next, depth) = (self.next, self.mask + 1);
@@ -247,22 +251,22 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
     }
 }
 
-/// Least time for which a NIC executes a block, in nanoseconds.
+/// Minimum time a NIC takes to execute a block, in nanoseconds.
 const BLOCK_NS: u32 = 16;
 
-/// Polls of a poller between two looks at poison, batches and the deadline.
-const POLLS: u32 = 64;
+/// Number of polls between two checks of poison, batches and the deadline.
+const POLLS_PER_ROUND: u32 = 64;
 
-/// Longest rest in nanoseconds. A GPU knows no longer ones.
+/// Longest rest, in nanoseconds. GPUs do not support longer ones.
 const LONGEST_REST_NS: u32 = 1_000_000;
 
-/// Waits until `done` has reached `target`. Outlined, because inlined it would cost every kernel registers.
+/// Waits until `done` reaches `target`. Outlined, because it would cost every kernel registers if inlined.
 #[inline(never)]
 pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     wait_loop::<S>(entry, target, site)
 }
 
-/// Waits like [`wait_slow`], for callers that are outlined themselves.
+/// Like [`wait_slow`], for callers that are outlined themselves.
 #[inline(always)]
 pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
@@ -272,36 +276,38 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     }
     let mut watch = Watch::new(qp.desc().pe_state);
     let mut turns = 0u32;
-    // A thread that waits for a distant block rests for so long for each block before it. Thousands of polling threads would
-    // slow down the poller and the service kernel. The time grows by an eighth in each turn, until it suits the NIC.
+    // A waiting thread rests for this long per outstanding block: thousands of polling threads would slow down the
+    // poller and the service kernel. The time grows by an eighth per turn, until it matches the speed of the NIC.
     let mut block_ns = BLOCK_NS;
     loop {
         if qp.is_poisoned() {
             return Err(Error::Poisoned);
         }
-        if turns.is_multiple_of(POLLS) {
-            qp.announce_batch(); // another thread's unannounced batch may be what fills the queue
+        if turns.is_multiple_of(POLLS_PER_ROUND) {
+            qp.announce_batch(); // what fills the queue may be another thread's open batch
         }
         let done = if qp.take_poller() {
             let mut poller = Poller::new(&qp);
             let outcome = poller.poll_for_a_while(target, site);
             qp.free_poller();
             if outcome? {
+                // Give the poller up between rounds, even on an error: another waiting thread may have a nearer target.
                 return Ok(());
             }
-            turns = turns.wrapping_add(POLLS);
+            turns = turns.wrapping_add(POLLS_PER_ROUND);
             poller.done
         } else {
             let done = qp.done();
             if done >= target {
                 return Ok(());
             }
-            // A queue has fewer than 2^32 blocks.
+            // Cannot truncate: a queue has fewer than 2^32 blocks.
             arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
             block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
             turns = turns.wrapping_add(1);
             done
         };
+        // No rest here: others may be waiting for this thread's polls.
         match watch.turn_awake() {
             Ok(()) => {}
             Err(Error::Timeout) => return Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
@@ -310,13 +316,14 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     }
 }
 
-/// Polls the completion queue while it holds new CQEs; returns whether `done` has reached `target`. Outlined, like
+/// Polls the CQ while it has new CQEs. Returns whether `done` has reached `target`. Outlined for the same reason as
 /// [`wait_slow`].
 #[inline(never)]
 fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result<bool> {
     let begin = arch::ticks();
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
+    // A loop of tests would otherwise never see WQEs complete that are still in an open batch.
     qp.announce_batch();
     if qp.is_poisoned() {
         return Err(Error::Poisoned);

@@ -1,6 +1,6 @@
-//! Connecting a QP on demand: the handshake of a kernel with the host.
+//! Connecting a QP on demand: the handshake between a kernel and the host.
 //!
-//! A QP without connection looks full, so its first poster arrives in `wait_slow` and from there in [`connect`].
+//! An unconnected QP looks like a full queue, so its first poster ends up in `wait_slow`, which calls [`connect`].
 //!
 //! ```text
 //! kernel                                    host
@@ -8,8 +8,9 @@
 //!   connection, done           <----------  connection, answer
 //! ```
 //!
-//! The answer comes in host memory, because the host may not be able to write GPU memory while a kernel waits. One thread
-//! copies the connection into the QP's entry and then advances `done` to [`FIRST_BLOCK`], for which the others wait.
+//! The answer is in host memory, because the host may be unable to write GPU memory while a kernel is waiting. One
+//! thread copies the connection into the QP's entry and then advances `done` to [`FIRST_BLOCK`], which releases all
+//! waiters.
 #![allow(
     unsafe_code,
     reason = "accesses the handshake and the state words of a QP, at addresses from the host"
@@ -26,14 +27,14 @@ use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
 
-/// Turns of waiting between two looks at the answer in host memory, by threads that have not asked for the connection.
-const SELDOM: u32 = 1 << 10;
+/// Turns between two reads of the answer in host memory, for threads that did not request the connection.
+const TURNS_PER_ANSWER_READ: u32 = 1 << 10;
 
-/// Asks the host to connect the QP, and waits until it has. Outlined, like `wait_slow`.
+/// Requests the connection from the host and waits for it. Outlined for the same reason as `wait_slow`.
 ///
 /// # Errors
 /// - [`Error::Unconnected`]: the host did not answer before the deadline.
-/// - [`Error::Poisoned`]: the host could not connect the QP; the launch reports the reason.
+/// - [`Error::Poisoned`]: the host could not connect the QP. The launch reports why.
 /// - [`Error::Aborted`].
 #[cold]
 #[inline(never)]
@@ -47,6 +48,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         // SAFETY: a word of the QP's state.
         unsafe { Gpu::swap_acq_rel(qp.word(field), 1) == 0 }
     };
+    // Any number of threads may arrive here; only the first one notifies the host.
     let asks = is_first(offset_of!(QpState, connect_requested));
     if asks {
         request(desc, handshake);
@@ -55,12 +57,13 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     let connect_ns = || unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
     let mut watch = Watch::new(desc.pe_state);
     let mut turns = 0u32;
-    // The thread that fetches the connection may be any thread of the GPU, so the scope is the GPU's.
+    // Any thread of the GPU may fetch the connection, whatever `S` is, so the scope is the GPU's.
     // SAFETY: a word of the QP's state.
     while unsafe { Gpu::load_acquire(done) } == 0 {
-        // If all threads of a GPU polled host memory, they would slow down the host's answer.
+        // Thousands of threads polling host memory would delay the host's answer. Only the requester reads it on every
+        // turn. The others rely on `done`, and read the answer now and then in case the requester has given up.
         turns = turns.wrapping_add(1);
-        let looks = asks || turns.is_multiple_of(SELDOM);
+        let looks = asks || turns.is_multiple_of(TURNS_PER_ANSWER_READ);
         // SAFETY: a word of the handshake.
         let answer = unsafe {
             if looks { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } else { answer::NONE }
@@ -71,13 +74,15 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
                 unsafe { fetch_connection(&qp, handshake) }
             }
             answer::FAILED => {
+                // Not `poison`, which would write a record: the host knows the cause and reports it.
                 // SAFETY: a word of the QP's state.
                 unsafe { Gpu::store_release(qp.poison_word(), Error::Unconnected as u64) };
                 return Err(Error::Poisoned);
             }
             _ => match watch.turn() {
                 Ok(()) => {}
-                // The deadline of a connection is often longer. It is read here only, since few registers are free.
+                // The connection deadline is often longer than the PE's. It is read only here, where registers are
+                // scarce.
                 Err(Error::Timeout) if !watch.has_lasted(connect_ns()) => {}
                 Err(Error::Timeout) => {
                     let detail = Detail { peer: desc.peer, ..Detail::NONE };
@@ -90,7 +95,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     Ok(())
 }
 
-/// Asks the host for the connection.
+/// Sets the QP's own flag before the PE-wide one, so a host that sees the latter finds the former.
 #[inline(always)]
 fn request(desc: &QpDesc, handshake: *mut Handshake) {
     // SAFETY: the host made handshake and control page, and reads these words atomically.
@@ -101,7 +106,7 @@ fn request(desc: &QpDesc, handshake: *mut Handshake) {
     }
 }
 
-/// Copies the connection into the QP's entry, and releases the threads that wait for it.
+/// Copies the connection into the QP's entry and releases the waiting threads.
 ///
 /// # Safety
 /// `handshake` is the QP's, and the host has written the connection there. No other thread calls this for the QP.
@@ -113,6 +118,8 @@ unsafe fn fetch_connection<S: Sharing>(qp: &Qp<S>, handshake: *const Handshake) 
     unsafe {
         (&raw const (*handshake).connection).copy_to_nonoverlapping(&raw mut (*entry).connection, 1);
         if (*entry).connection.flags & qp_flags::WEAK != 0 {
+            // `fence` posts no strong fences while this word is 0, so it must be set before `done` allows anyone to
+            // post.
             let state = qp.desc().pe_state.ptr::<DeviceState>();
             Gpu::store_relaxed(&raw mut (*state).weak.word, 1);
         }

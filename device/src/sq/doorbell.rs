@@ -1,16 +1,17 @@
-//! Publishing and announcing postings: the doorbell word, the ready entries, and the rules of their use.
+//! Publishing and announcing postings through the doorbell word and the ready entries.
 //!
-//! `ring_doorbell` arguments get the new producer index: they write the doorbell record and the doorbell register. They are
-//! called by one thread at a time, with indices that never decrease. Everything written before a [`publish`] or
-//! [`ring_uncontended`] that a call covers must happen before its stores. So each begins with an acquire-release fence. It
-//! acquires the WQEs and the ring before it, which were read relaxed, and releases them to observers of the doorbell.
+//! The `ring_doorbell` callbacks receive the new producer index and write the doorbell record and the doorbell
+//! register. Only one thread at a time calls one, with indices that never decrease. Everything written before a
+//! [`publish`] or [`ring_uncontended`] that a ring covers must be visible before the stores of that ring, so each
+//! callback starts with an acquire-release fence. It acquires the WQEs and the previous ring, which were observed by
+//! relaxed loads, and releases them to whoever sees the doorbell.
 
 use super::state::{DoorbellState, ReadyEntry, SendQueueState};
 
-/// Announces the blocks `first..end`, which are written and not published, on the uncontended fast path.
+/// Announces blocks `first..end`, written but not published, on the uncontended path.
 ///
-/// The doorbell must have been [idle](DoorbellState::is_idle_at) at `first` at some time before. Returns whether that was
-/// all. If it returns false, another poster has set the pending bit, and the caller calls [`ring_contended`].
+/// The doorbell must have been [idle](DoorbellState::is_idle_at) at `first` at some earlier time. Returns `false` if
+/// another poster has set the pending bit since, in which case the caller must call [`ring_contended`].
 #[inline(always)]
 #[must_use]
 pub fn ring_uncontended<Q: SendQueueState>(
@@ -19,15 +20,17 @@ pub fn ring_uncontended<Q: SendQueueState>(
     end: u64,
     ring_doorbell: impl FnOnce(u64),
 ) -> bool {
+    // Safe without holding the doorbell. Nobody else can announce past `first`, because these blocks are not published.
     ring_doorbell(end);
+    // The swap must come after the ring: once the word reads `end`, the next poster may ring for later blocks.
     let idle = DoorbellState::free(first, false);
     queue.compare_swap_doorbell(idle, DoorbellState::free(end, false)) == idle
 }
 
-/// Finishes a [`ring_uncontended`] that returned false: moves the doorbell word to `end`, and announces what other posters
-/// have published if no other thread holds the doorbell.
+/// Completes a [`ring_uncontended`] that returned `false`: moves the doorbell word to `end`, and announces what other
+/// posters have published unless another thread holds the doorbell.
 ///
-/// It retries only if other posters have set the pending bit or released the doorbell meanwhile.
+/// It retries only when another poster has set the pending bit or released the doorbell in between.
 #[inline(always)]
 pub fn ring_contended<Q: SendQueueState>(
     queue: &Q,
@@ -36,9 +39,11 @@ pub fn ring_contended<Q: SendQueueState>(
     end: u64,
     ring_doorbell: impl FnMut(u64),
 ) {
-    // Most often the other poster held the doorbell, found a gap at `first`, and released it.
+    // The most likely state: another poster took the doorbell, found the gap at `first`, and released it.
     let mut found = DoorbellState::free(first, true);
     loop {
+        // If the doorbell is held, leave `end` in the word; the holder picks it up in `take_pending`. Otherwise become
+        // the holder.
         let moved = if found.is_held() { DoorbellState::held_pending(end) } else { DoorbellState::held(end) };
         let seen = queue.compare_swap_doorbell(found, moved);
         if seen == found {
@@ -51,8 +56,8 @@ pub fn ring_contended<Q: SendQueueState>(
     }
 }
 
-/// Publishes the blocks `first..end` of a queue of `depth` blocks, which are written. Announces them if no other thread holds
-/// the doorbell.
+/// Publishes blocks `first..end`, already written, of a queue of `depth` blocks, and announces them unless another
+/// thread holds the doorbell.
 #[inline(always)]
 pub fn publish_and_announce<Q: SendQueueState>(
     queue: &Q,
@@ -65,25 +70,26 @@ pub fn publish_and_announce<Q: SendQueueState>(
     announce(queue, depth, ring_doorbell);
 }
 
-/// Publishes the blocks `first..end` without announcing them. A later [`announce`] of any poster does that.
+/// Publishes blocks `first..end` without announcing them. A later [`announce`] by any poster covers them.
 #[inline(always)]
 pub fn publish<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, end: u64) {
     queue.set_ready_entry(first & (depth - 1), ReadyEntry::new(first, end));
 }
 
-/// Announces all published postings, or leaves that to the thread that holds the doorbell.
+/// Announces all published postings, or leaves them to the current doorbell holder.
 ///
-/// It covers what the caller has published, and what happened before this call.
+/// Covers everything that the caller has published or that happened before this call.
 #[inline(always)]
 pub fn announce<Q: SendQueueState>(queue: &Q, depth: u64, ring_doorbell: impl FnMut(u64)) {
+    // Publishing precedes this release, so whoever takes the bit sees the caller's ready entry.
     let found = queue.set_pending();
     if !found.is_held() {
         announce_as_holder(queue, depth, found.announced(), ring_doorbell);
     }
 }
 
-/// Announces, as the doorbell holder, what is published from block `announced` on, until no posting is pending. Releases the
-/// doorbell.
+/// Announces, as the doorbell holder, what is published from block `announced` on, until no posting is pending.
+/// Releases the doorbell before it returns.
 #[inline(always)]
 fn announce_as_holder<Q: SendQueueState>(
     queue: &Q,
@@ -92,14 +98,18 @@ fn announce_as_holder<Q: SendQueueState>(
     mut ring_doorbell: impl FnMut(u64),
 ) {
     loop {
+        // Clear the pending bit before scanning. A poster that publishes after the scan sets the bit again, which makes
+        // the final swap fail and starts another round.
         let held = DoorbellState::held(announced);
-        // A poster on the uncontended path may have announced more.
+        // A poster that lost the uncontended race may have written a larger end into the word.
         announced = queue.take_pending(held).announced().max(announced);
         let ready = published_end(queue, depth, announced);
         if ready != announced {
             ring_doorbell(ready);
             announced = ready;
         }
+        // Any reserved block that is not announced may hide published ones after it, so the state keeps the gap bit. It
+        // sends later posters to the contended path.
         let free = DoorbellState::free(announced, queue.reserved() != announced);
         if queue.compare_swap_doorbell(held, free) == held {
             return;
@@ -107,10 +117,11 @@ fn announce_as_holder<Q: SendQueueState>(
     }
 }
 
-/// Returns the end of the postings that are published without a gap from block `from` on.
+/// Returns the end of the postings published without a gap from block `from` on.
 ///
-/// Each entry tells where the next one is. Successive reservations often have one length. So four entries are loaded
-/// together, at the places that follow from this guess, and an entry counts only where the guess was right.
+/// Each entry holds the position of the next, which makes this a chain of dependent loads. Successive reservations
+/// usually have the same length, so four entries are loaded together, at the positions that this guess yields. An entry
+/// counts only where the guess was right.
 #[inline(always)]
 fn published_end<Q: SendQueueState>(queue: &Q, depth: u64, from: u64) -> u64 {
     let (mut at, mut length) = (from, 1);

@@ -1,4 +1,4 @@
-//! Fetch slots: 8 bytes of the heap for each block, where the NIC writes the result of a blocking `g` or atomic.
+//! Fetch slots: 8 bytes of heap per block, into which the NIC writes the result of a blocking `g` or atomic.
 #![allow(unsafe_code, reason = "accesses the busy words of the fetch slots, at addresses from the host")]
 
 use core::mem::offset_of;
@@ -23,12 +23,13 @@ impl<S: Sharing> Qp<'_, S> {
         words.wrapping_add((index & (self.depth() - 1)) as usize)
     }
 
-    /// Takes the fetch slot of block `index`, which this thread has reserved. Waits until the thread that used the slot for
-    /// an earlier WQE has read its result.
+    /// Takes the fetch slot of block `index`, which this thread has reserved. Waits until the previous user of the slot
+    /// has read its result: a complete WQE frees its block, but not the result, which another thread may not have read
+    /// yet.
     ///
     /// # Errors
-    /// - [`Error::Timeout`](crate::Error::Timeout) or [`Error::Aborted`](crate::Error::Aborted): the QP is poisoned, since
-    ///   the block cannot be posted.
+    /// - [`Error::Timeout`](crate::Error::Timeout) or [`Error::Aborted`](crate::Error::Aborted). The QP is then
+    ///   poisoned: the block is reserved and can no longer be posted, so it would block the queue forever.
     #[inline(always)]
     pub(crate) fn take_fetch_slot(&self, index: u64, site: Site) -> Result {
         // SAFETY: a busy word of this QP.
@@ -39,7 +40,6 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Releases the fetch slot of block `index`, after its result has been read.
     #[inline(always)]
     pub(crate) fn free_fetch_slot(&self, index: u64) {
         // SAFETY: a busy word of this QP, taken by this thread.
@@ -47,7 +47,7 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Waits until the last result in a fetch slot has been read. Outlined, like `wait_slow`.
+/// Outlined for the same reason as `wait_slow`.
 #[cold]
 #[inline(never)]
 fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site) -> Result {

@@ -1,4 +1,4 @@
-//! Posting to a queue pair: the protocol of the send queue on the memory of a QP.
+//! Posting to a queue pair: the send-queue protocol on the memory of a QP.
 #![allow(unsafe_code, reason = "accesses the state words of a QP, at addresses from the host")]
 
 use core::mem::offset_of;
@@ -12,19 +12,16 @@ use crate::arch::{self, Scope};
 use crate::error::{Result, Site};
 use crate::sharing::Sharing;
 
-/// Blocks `first..end` of a send queue, to be written and published by their poster.
+/// Blocks `first..end` of a send queue, for their poster to write and publish.
 #[derive(Clone, Copy)]
 pub(crate) struct Reservation {
-    /// First block.
     pub(crate) first: u64,
-    /// One past the last block.
     pub(crate) end: u64,
-    /// Whether the poster may try [`ring_uncontended`](super::ring_uncontended).
+    /// Whether the doorbell was idle at `first`, so the poster may try [`ring_uncontended`](super::ring_uncontended).
     pub(crate) uncontended: bool,
 }
 
 impl Reservation {
-    /// Returns the index to wait for until the posting is complete.
     #[inline(always)]
     pub(crate) fn end_index(self) -> EndIndex {
         EndIndex(self.end)
@@ -32,14 +29,17 @@ impl Reservation {
 }
 
 impl<S: Sharing> Qp<'_, S> {
-    /// Reserves `blocks` blocks, at most `depth`, and waits until they may be written. Connects the QP if necessary.
+    /// Reserves `blocks` blocks, at most `depth`, and waits until they may be written. Connects the QP if necessary: an
+    /// unconnected queue looks full.
     #[inline(always)]
     pub(crate) fn reserve(&self, blocks: u64, depth: u64, site: Site) -> Result<Reservation> {
-        // All three accesses are issued before the first result is needed. `done` is a gate: the connection is read, and slots
-        // are overwritten, only after the branch on it. It may be stale; then `wait_slow` reads it again.
+        // All three accesses are issued before the first result is needed. `done` is a gate: the connection is read,
+        // and slots are overwritten, only after the branch on it. A stale value is harmless, because `wait_slow` reads
+        // it again.
         let done = self.word(offset_of!(QpState, done));
         // SAFETY: a word of the QP's state.
         let done = unsafe { if S::SHARED { S::Scope::load_gate(done) } else { arch::load_own(done) } };
+        // Loaded before the add. If it is idle at `first`, all earlier blocks have been announced.
         let seen = if S::SHARED && !S::BATCHED { self.doorbell() } else { DoorbellState::UNKNOWN };
         let (first, end) = super::reserve(self, blocks);
         let writable_at = super::writable_at(end, depth);
@@ -49,13 +49,15 @@ impl<S: Sharing> Qp<'_, S> {
         Ok(Reservation { first, end, uncontended: seen.is_idle_at(first) })
     }
 
-    /// Publishes a written reservation, and announces it unless `S` is batched. `send_queue` returns the queue's view.
+    /// Publishes a written reservation, and announces it unless `S` is batched. `send_queue` is called only if the view
+    /// is needed.
     #[inline(always)]
     pub(crate) fn publish(&self, r: Reservation, send_queue: impl FnOnce() -> SendQueueView) {
         if S::BATCHED {
             if S::SHARED {
                 super::publish(self, self.depth(), r.first, r.end);
             }
+            // Every thread that waits on this QP announces an open batch first, up to here.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_release(self.batch_end(), r.end) }
         } else if S::SHARED {
@@ -65,27 +67,29 @@ impl<S: Sharing> Qp<'_, S> {
                 ring_contended::<S>(self.entry(), r.first, r.end);
             }
         } else {
-            // The doorbell only moves forward, so it announces earlier batches too.
+            // An exclusive queue needs no ready entries. The doorbell moves past every earlier block, so it announces
+            // an open batch too.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.batch_end(), 0) };
             self.ring_own(send_queue(), r.end);
         }
     }
 
-    /// Rings the doorbell for all blocks before `end`, which this thread, or lanes synchronised with it, have written.
+    /// Rings the doorbell for all blocks before `end`, written by this thread or by lanes synchronised with it.
     #[inline(always)]
     fn ring_own(&self, send_queue: SendQueueView, end: u64) {
         if send_queue.is_plain() {
             send_queue.ring_own_doorbell(end)
         } else if !S::SHARED && send_queue.is_plain_and_late() {
-            // Kernels with shared queues are large, so they make a call instead.
+            // Kernels with shared queues are large already; they call the outlined version instead.
             send_queue.ring_own_doorbell(end)
         } else {
             ring_own_slow::<S>(self.entry(), end)
         }
     }
 
-    /// Announces what a batch has published, if anything. A thread does this before it waits for WQEs.
+    /// Announces what an open batch has published. Every wait for WQEs calls it first; otherwise it could wait for WQEs
+    /// that the NIC has never seen.
     #[inline(always)]
     pub(crate) fn announce_batch(&self) {
         // SAFETY: a word of the QP's state.
@@ -94,7 +98,8 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Returns the index one past everything reserved so far, or 0 if that is nothing: a wait for it needs no connection.
+    /// Returns the index one past everything reserved so far, or 0 if nothing is. A wait for 0 returns without
+    /// connecting the QP.
     #[inline(always)]
     pub(crate) fn last(&self) -> EndIndex {
         let end = self.reserved();
@@ -178,8 +183,7 @@ impl<S: Sharing> SendQueueState for Qp<'_, S> {
     }
 }
 
-/// Calls [`sq::publish_and_announce`](super::publish_and_announce). Outlined, like the functions below: rare steps of a
-/// posting must not cost every kernel registers.
+/// Outlined, as are the functions below: a rare step of posting must not cost every kernel registers.
 #[inline(never)]
 fn publish_and_announce<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
@@ -188,7 +192,6 @@ fn publish_and_announce<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     super::publish_and_announce(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
 }
 
-/// Calls [`sq::ring_contended`](super::ring_contended).
 #[inline(never)]
 fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
@@ -197,7 +200,7 @@ fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     super::ring_contended(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
 }
 
-/// Rings the doorbell for blocks of this thread in any configuration of the queue.
+/// Rings the doorbell in any configuration of the queue.
 #[inline(never)]
 fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
     // SAFETY: the caller has it from a QP.
@@ -205,7 +208,6 @@ fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
     qp.send_queue(qp.depth()).ring_own_doorbell(end);
 }
 
-/// Announces what a batch has published.
 #[inline(never)]
 fn announce_batch_slow<S: Sharing>(entry: *mut QpEntry) {
     // SAFETY: the caller has it from a QP.

@@ -1,4 +1,4 @@
-//! A queue pair as device code uses it: its descriptor, its state words, and who owns it.
+//! A queue pair as device code sees it: descriptor, state words and owner.
 #![allow(unsafe_code, reason = "accesses the table of QPs, at addresses from the host")]
 
 use core::hint::assert_unchecked;
@@ -14,25 +14,26 @@ use crate::arch::{self, Cta, Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Site, record};
 use crate::sharing::{Exclusive, Sharing};
 
-/// Whether this build can post to DC initiators. Kernels for GPUs leave it out by default, because it takes registers of all.
+/// Whether this build can post to DC initiators. GPU builds leave it out by default, because it costs every kernel
+/// registers.
 pub(crate) const HAS_DC: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "dc"));
 
-/// The index one past the last block of a posting. The posting is complete once the QP's `done` reaches it.
+/// The index one past the last block of a posting, which is complete once the QP's `done` reaches it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndIndex(pub(crate) u64);
 
-/// A queue pair with the sharing `S`, towards a peer. It need not be connected yet.
+/// A queue pair towards a peer, shared as `S` says. It may be unconnected.
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a, S> {
     entry: *mut QpEntry,
-    /// The entry of the peer, if the QP is a DC initiator; else null.
+    /// The entry of the peer if the QP is a DC initiator; otherwise null.
     peer: *mut QpEntry,
     _sharing: PhantomData<(&'a QpEntry, S)>,
 }
 
 impl<'a, S: Sharing> Qp<'a, S> {
-    /// Returns the QP of an entry of the table.
+    /// Returns the QP of a table entry.
     ///
     /// # Safety
     /// `entry` leads to an entry that the host filled. It and every address in it are valid while the kernel runs.
@@ -41,7 +42,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         Self { entry, peer: null_mut(), _sharing: PhantomData }
     }
 
-    /// Returns the DC initiator towards the PE of an entry of the table.
+    /// Returns the DC initiator towards the PE of a table entry.
     ///
     /// # Safety
     /// The same as for [`Qp::new`]. The QPs of the set are DC initiators, so `desc.queue` leads to one's entry.
@@ -56,7 +57,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         Self { entry, peer, _sharing: PhantomData }
     }
 
-    /// Returns the QP towards the PE of an entry of the table, of whatever kind it is.
+    /// Returns the QP towards the PE of a table entry, DC initiator or not.
     ///
     /// # Safety
     /// The same as for [`Qp::new`].
@@ -70,45 +71,44 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
     }
 
-    /// Returns the entry of the queue and its state, a plain word for outlined functions.
+    /// The entry that holds the queue and its state. Outlined functions take it instead of a `Qp`, because it fits in
+    /// one register.
     #[inline(always)]
     pub(crate) fn entry(&self) -> *mut QpEntry {
         self.entry
     }
 
-    /// Returns the argument of [`Qp::of`], a plain word for outlined functions.
+    /// The argument for [`Qp::of`], for outlined functions that also need the peer.
     #[inline(always)]
     pub(crate) fn peer_entry(&self) -> *mut QpEntry {
         if self.is_dc() { self.peer } else { self.entry }
     }
 
-    /// Returns whether the QP is a DC initiator.
     #[inline(always)]
     pub(crate) fn is_dc(&self) -> bool {
         HAS_DC && !self.peer.is_null()
     }
 
-    /// Returns the descriptor.
     #[inline(always)]
     pub(crate) fn desc(&self) -> &'a QpDesc {
         // SAFETY: nobody changes it while kernels run.
         unsafe { &(*self.entry).desc }
     }
 
-    /// Returns the descriptor of the peer: its number, its keys and the address of its target.
+    /// Returns the descriptor of the peer: its PE number, its keys, and the address vector of its DC target.
     #[inline(always)]
     pub(crate) fn peer(&self) -> &'a QpDesc {
         // SAFETY: nobody changes it while kernels run.
         unsafe { if self.is_dc() { &(*self.peer).desc } else { self.desc() } }
     }
 
-    /// Returns the blocks of `wqes` WQEs, which take `blocks` blocks without an address vector.
+    /// Returns the number of blocks that `wqes` WQEs take. `blocks` is that number without address vectors.
     #[inline(always)]
     pub(crate) fn blocks(&self, wqes: u64, blocks: u64) -> u64 {
         if self.is_dc() { wqes * DC_BLOCKS } else { blocks }
     }
 
-    /// Writes one WQE at block `index` of a reservation to `queue`, this QP's. Returns the block after it.
+    /// Writes one WQE at block `index` of a reservation to `queue`, the view of this QP. Returns the next block.
     #[inline(always)]
     pub(crate) fn write(&self, queue: SendQueueView, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         if self.is_dc() {
@@ -118,10 +118,11 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
     }
 
-    /// Returns the view of the connected send queue, which has `depth` blocks.
+    /// Returns the view of the connected send queue, which is `depth` blocks deep.
     ///
-    /// The caller has a reservation, so it has seen the connection established. The loads are made where they are written and
-    /// never earlier: the L1 cache would keep an older content of the line. An exclusive thread has written it itself.
+    /// The caller has a reservation, so it has seen the connection established. The loads must not be hoisted above
+    /// that check: the L1 cache could then hold the line from before. An exclusive thread wrote the connection itself
+    /// and may use plain loads.
     #[inline(always)]
     pub(crate) fn send_queue(&self, depth: u64) -> SendQueueView {
         // SAFETY: 32 bytes of the entry; the connection was written once, before that.
@@ -136,7 +137,8 @@ impl<'a, S: Sharing> Qp<'a, S> {
         SendQueueView::new(head, tail, depth)
     }
 
-    /// Returns an address, or another word of 8 bytes, of the connection. The rule of [`Qp::send_queue`] holds.
+    /// Returns a word of the connection, at offset `field`. As for [`Qp::send_queue`], the QP must be known to be
+    /// connected.
     #[inline(always)]
     pub(super) fn connected(&self, field: usize) -> DevAddr {
         // SAFETY: a field of the entry; the connection was written once, before that.
@@ -145,7 +147,6 @@ impl<'a, S: Sharing> Qp<'a, S> {
         })
     }
 
-    /// Returns [`Connection::flags`] of a connected QP.
     #[inline(always)]
     pub(crate) fn connection_flags(&self) -> u32 {
         const AT: usize = offset_of!(Connection, qpn);
@@ -153,16 +154,16 @@ impl<'a, S: Sharing> Qp<'a, S> {
         (self.connected(AT).0 >> 32) as u32
     }
 
-    /// Returns whether the QP is known to be connected, and lets WRITEs land in the order in which they are posted.
+    /// Returns whether the QP is connected and delivers WRITEs in the order in which they were posted.
     #[inline(always)]
     pub(crate) fn is_in_order(&self) -> bool {
         const AT: usize = offset_of!(Connection, qpn);
-        // Both numbers come from one load. No QP of a connection has the number 0.
+        // One load returns both QP number and flags. The QP number of a connected QP is never 0.
         let word = self.connected(AT).0;
         word as u32 != 0 && (word >> 32) as u32 & qp_flags::UNORDERED == 0
     }
 
-    /// Returns the keys of both heaps for data, this PE's first, the peer, and log2 of the depth.
+    /// Returns lkey, rkey, peer and log2 of the depth, all in one load.
     #[inline(always)]
     fn fixed(&self) -> [u32; 4] {
         const AT: usize = offset_of!(QpDesc, lkey);
@@ -171,36 +172,37 @@ impl<'a, S: Sharing> Qp<'a, S> {
         unsafe { arch::load16(self.entry.cast::<u8>().add(AT).cast()) }
     }
 
-    /// Returns the keys of both heaps for data: the lkey of this PE's and the rkey of the peer's.
+    /// Returns the lkey of this PE's heap and the rkey of the peer's.
     #[inline(always)]
     pub(crate) fn keys(&self) -> (u32, u32) {
         let [lkey, rkey, ..] = self.fixed();
         (lkey, rkey)
     }
 
-    /// Returns the depth of the queue in blocks.
+    /// Returns the depth of the queue, in blocks.
     #[inline(always)]
     pub(crate) fn depth(&self) -> u64 {
         let [.., log_depth] = self.fixed();
         1 << (log_depth & 31)
     }
 
-    /// Returns the word at offset `field` of the [`QpState`].
+    /// Returns the address of the [`QpState`] word at offset `field`.
     #[inline(always)]
     pub(crate) fn word(&self, field: usize) -> *mut u64 {
         // SAFETY: inside of the entry.
         unsafe { self.entry.cast::<u8>().add(offset_of!(QpEntry, state) + field).cast() }
     }
 
-    /// Returns the details of an error of a connected QP; `found` and `wanted` are block counts. A DC initiator has several
-    /// peers, so the host finds the peer by the block.
+    /// Returns the details of an error on a connected QP; `found` and `wanted` are block indices. The peer of a DC
+    /// initiator is not recorded here: it has several, and the host looks the peer up by block.
     #[inline(always)]
     pub(super) fn detail(&self, found: u64, wanted: u64) -> Detail {
         let (peer, qpn) = (self.desc().peer, self.send_queue(self.depth()).qpn);
         Detail { peer, qpn, found: found - FIRST_BLOCK, wanted: wanted - FIRST_BLOCK, ..Detail::NONE }
     }
 
-    /// Poisons the QP. The first thread to do so writes the record and returns `error`; others return [`Error::Poisoned`].
+    /// Poisons the QP. The first thread writes the error record and gets `error` back; all others get
+    /// [`Error::Poisoned`].
     #[cold]
     #[inline(always)]
     pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
@@ -217,22 +219,21 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 }
 
-/// The part of the owner word that names the block of a shared claim. The bits above count its claims.
+/// Low 40 bits of the owner word: the block that holds a shared claim. The bits above count its claims.
 const OWNER_BLOCK: u64 = (1 << 40) - 1;
 
-/// One claim in the owner word.
 const ONE_CLAIM: u64 = OWNER_BLOCK + 1;
 
-/// The owner word with this bit names a single thread.
+/// Set in the owner word if the owner is a single thread, not a block.
 const OWNER_THREAD: u64 = 1 << 63;
 
-/// Returns whether the count of a shared claim is at its maximum. The block then keeps the set.
+/// Returns whether the claim count has saturated. The block then keeps the set.
 #[inline(always)]
 const fn is_full(owner: u64) -> bool {
     (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD
 }
 
-/// Returns the owner word after a claim by `claimant`; `None` if it must not have the set.
+/// Returns the owner word after a claim by `claimant`, or `None` if the set belongs to somebody else.
 #[inline(always)]
 const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
     if owner == 0 {
@@ -246,7 +247,7 @@ const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
     }
 }
 
-/// Returns the owner word after one claim is given back.
+/// Returns the owner word after one claim is released.
 #[inline(always)]
 const fn released(owner: u64) -> u64 {
     if owner & OWNER_THREAD != 0 || owner <= ONE_CLAIM | OWNER_BLOCK {
@@ -259,25 +260,28 @@ const fn released(owner: u64) -> u64 {
 }
 
 impl Qp<'_, Exclusive> {
-    /// Takes the QP set for `claimant`, which is not 0; returns whether it did.
+    /// Claims the QP set for `claimant`, which is not 0. Returns whether it succeeded.
     ///
-    /// A claimant with its top bit set is a single thread, which takes a set once. Another claimant is a block. Each of
-    /// its threads may take the set, and the set is free after each has given it back.
+    /// A claimant with its top bit set is a single thread, which can claim a set once. Any other claimant is a block:
+    /// each of its threads may claim the set, which becomes free when all of them have released it.
     #[inline(always)]
     pub(crate) fn take_set(&self, claimant: u64) -> bool {
         let taken = self.update_owner(|owner| claimed(owner, claimant));
+        // Pairs with the fence in `release_set`: the previous owner has used the state words without ordering them for
+        // others.
         Gpu::fence();
         taken
     }
 
-    /// Gives the QP set back.
+    /// Releases one claim on the QP set.
     #[inline(always)]
     pub(crate) fn release_set(&self) {
         Gpu::fence();
         self.update_owner(|owner| Some(released(owner)));
     }
 
-    /// Replaces the owner word, unless `update` refuses. Returns whether it did.
+    /// Replaces the owner word with the result of `update`, retrying on contention. Returns `false` if `update`
+    /// refuses.
     #[inline(always)]
     fn update_owner(&self, update: impl Fn(u64) -> Option<u64>) -> bool {
         let word = self.word(offset_of!(QpState, owner));

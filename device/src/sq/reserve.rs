@@ -2,27 +2,29 @@
 
 use super::state::SendQueueState;
 
-/// Reserves `blocks` blocks; returns the first one and the end.
+/// Reserves `blocks` blocks. Returns the first block and the end of the reservation.
 ///
-/// The caller keeps `blocks` at or below the depth. It waits for [`writable_at`] before it writes.
+/// `blocks` is at most the depth of the queue: a larger reservation could never be written. The caller waits for
+/// [`writable_at`] before it writes.
 #[inline(always)]
 pub fn reserve<Q: SendQueueState>(queue: &Q, blocks: u64) -> (u64, u64) {
     let first = queue.fetch_add_reserved(blocks);
     (first, first + blocks)
 }
 
-/// Returns the count of complete blocks from which on a reservation before `end` may be written, in a queue of `depth`
-/// blocks.
+/// Returns the value that `done` must reach before a reservation that stops at `end` may be written, in a queue of
+/// `depth` blocks.
 #[inline(always)]
 pub const fn writable_at(end: u64, depth: u64) -> u64 {
+    // Cannot underflow: `FIRST_BLOCK` exceeds every depth.
     end - depth
 }
 
-/// Returns the 64-bit count of complete blocks after a CQE, or `None` if the CQE is an old one.
+/// Returns the new value of `done` after a CQE, or `None` if the CQE is stale.
 ///
-/// `end16` is the low half of the index one past the last block that the CQE completes. `done` is the count before it. An old
-/// CQE lies at or behind `done`, by less than a lap. A new one lies ahead of it, by at most `depth`, a power of two of at
-/// most [`MAX_DEPTH`](super::MAX_DEPTH).
+/// `end16` is the low half of the index one past the last block that the CQE completes; `done` is the value before it.
+/// A stale CQE is at or before `done`, by less than a lap. A new one is ahead of it by at most `depth`, a power of two
+/// no larger than [`MAX_DEPTH`](super::MAX_DEPTH), so 16 bits tell the two apart.
 #[inline(always)]
 pub fn completed(done: u64, end16: u16, depth: u64) -> Option<u64> {
     let ahead = end16.wrapping_sub(done as u16) as u64;

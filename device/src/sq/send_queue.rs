@@ -1,4 +1,4 @@
-//! One connected send queue in memory: writing WQEs, and ringing the doorbell.
+//! One connected send queue in memory: WQEs, doorbell record and doorbell register.
 #![allow(
     unsafe_code,
     reason = "writes WQEs, the doorbell record and the doorbell register at addresses from the host"
@@ -12,12 +12,12 @@ use rushmem_mlx5::{Flags, Wqe, Wqebb};
 use crate::abi::{DevAddr, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 
-/// Blocks of every WQE of a DC initiator: its address vector takes three segments of eight.
+/// Every WQE of a DC initiator takes two blocks: its address vector fills three of the eight segments.
 pub(super) const DC_BLOCKS: u64 = 2;
 
-/// The part of a [`Connection`](crate::abi::Connection) that posting needs, with the depth of the queue.
+/// The part of a [`Connection`](crate::abi::Connection) that posting needs, and the depth of the queue.
 ///
-/// A thread makes one only after it has seen the connection established.
+/// Valid only in a thread that has seen the connection established.
 #[derive(Clone, Copy)]
 pub(crate) struct SendQueueView {
     sq: DevAddr,
@@ -29,20 +29,22 @@ pub(crate) struct SendQueueView {
 }
 
 impl SendQueueView {
-    /// Returns the view of a connection, given its first 32 bytes.
+    /// Decodes the first 32 bytes of a connection.
     #[inline(always)]
     pub(super) fn new([a, b, c, d]: [u32; 4], [e, f, qpn, flags]: [u32; 4], depth: u64) -> Self {
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
         Self { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags, depth }
     }
 
-    /// Writes one WQE of a DC initiator for the target with this address vector; returns the block after it.
+    /// Writes one WQE of a DC initiator to the target with this address vector. Returns the next block.
     ///
-    /// The vector goes from memory to memory by segments. Otherwise it would take twelve registers of every kernel. Natively,
-    /// it would take stack of every caller in debug builds, so it is a function of its own.
+    /// The vector is copied from memory to memory one segment at a time; held in registers, it would cost every kernel
+    /// twelve of them. Native debug builds would put it on the stack of every caller, so there this function is not
+    /// inlined.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
     pub(super) fn write_to(self, target: &AvSeg, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
+        // The order of these stores does not matter: the NIC reads neither block before the doorbell.
         let [head, tail] = wqe.emit_to(&AvSeg::zeroed(), index as u16, self.qpn, flags).blocks;
         self.write_block(index + 1, tail);
         let slot = self.sq.add((index & (self.depth - 1)) * 64).ptr::<[u32; 4]>();
@@ -60,7 +62,7 @@ impl SendQueueView {
         index + DC_BLOCKS
     }
 
-    /// Writes one WQE at block `index` of a reservation; returns the block after it.
+    /// Writes one WQE at block `index` of a reservation. Returns the next block.
     #[inline(always)]
     pub(super) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         let entry = wqe.emit(index as u16, self.qpn, flags);
@@ -86,28 +88,29 @@ impl SendQueueView {
         }
     }
 
-    /// Returns whether queue and doorbell record lie in this GPU's memory. Then a fence at GPU scope suffices before a
-    /// doorbell; it does not wait for stores to host memory. `Ctx::qp` orders stores to other memory.
+    /// Returns whether the queue and the doorbell record are in this GPU's memory. A fence at GPU scope then suffices
+    /// before a doorbell, and does not wait for stores to host memory. `Ctx::qp` orders stores to other memory.
     #[inline(always)]
     fn is_on_gpu(self) -> bool {
         self.flags & qp_flags::ON_GPU != 0
     }
 
-    /// Returns whether this is the common fast configuration: the queue lies in GPU memory, and the NIC needs the doorbell
-    /// record before the doorbell.
+    /// Returns whether this is the common fast configuration: the queue is in GPU memory, and the NIC needs the
+    /// doorbell record before the doorbell.
     #[inline(always)]
     pub(super) fn is_plain(self) -> bool {
         self.flags & (qp_flags::ON_GPU | qp_flags::LATE_RECORD) == qp_flags::ON_GPU
     }
 
-    /// Returns whether the queue lies in GPU memory, and the NIC needs no doorbell record before the doorbell.
+    /// Returns whether the queue is in GPU memory, and the NIC tolerates a doorbell record that arrives after the
+    /// doorbell.
     #[inline(always)]
     pub(super) fn is_plain_and_late(self) -> bool {
         const BOTH: u32 = qp_flags::ON_GPU | qp_flags::LATE_RECORD;
         self.flags & BOTH == BOTH
     }
 
-    /// Rings the doorbell for all blocks before `end`, which other threads may have written.
+    /// Rings the doorbell for all blocks before `end`, whoever wrote them.
     #[inline(always)]
     pub(super) fn ring_doorbell(self, end: u64) {
         if self.is_on_gpu() {
@@ -117,11 +120,12 @@ impl SendQueueView {
         }
     }
 
-    /// Rings the doorbell for all blocks before `end`, which this thread, or lanes synchronised with it, have written.
+    /// Rings the doorbell for all blocks before `end`, written by this thread or by lanes synchronised with it.
     ///
-    /// A release suffices, and unlike a fence it does not empty the L1 cache. An acquire would matter for loads only, and
-    /// none follow. The stores below still come after the stores of the last doorbell holder. That thread released the doorbell
-    /// word before this thread read it, and these stores depend on that value and follow the release.
+    /// A release suffices, and unlike a full fence it does not invalidate the L1 cache. An acquire would only matter
+    /// for later loads, and there are none. The stores below still follow those of the last doorbell holder: that
+    /// thread released the doorbell word before this thread read it, and these stores depend on the value read and come
+    /// after the release.
     #[inline(always)]
     pub(super) fn ring_own_doorbell(self, end: u64) {
         if self.is_on_gpu() {
@@ -131,16 +135,16 @@ impl SendQueueView {
         }
     }
 
-    /// Stores the doorbell record and then the doorbell register: `fence` precedes both, `between` separates them.
+    /// Stores the doorbell record and then the doorbell register. `fence` precedes both, `between` separates them.
     ///
-    /// WQEs, record and register become visible in this order, to the NIC and to every other observer. Both stores are strong
-    /// at system scope, and each follows a release at the scope that reaches queue and record. The second release is needed
-    /// wherever the two lie: a GPU's stores to different memories travel on different paths, even if PCIe keeps their order.
-    /// It usually waits for one store to GPU memory. A NIC with [`qp_flags::LATE_RECORD`] accepts a record that arrives after
-    /// the doorbell, so the second release is left out.
+    /// WQEs, record and register become visible in this order, to the NIC and to every other observer. Both stores are
+    /// strong at system scope, and each follows a release at the scope that covers queue and record. The second release
+    /// is needed wherever the two are: a GPU's stores to different memories take different paths, even though PCIe
+    /// preserves order. It usually waits for a single store to GPU memory. A NIC with [`qp_flags::LATE_RECORD`] accepts
+    /// a record that arrives after the doorbell and does not need it.
     ///
-    /// The callers choose the fences with one branch around all of this. With a condition at each fence, ptxas would
-    /// predicate them, and a fence costs 60 cycles even where its predicate is false.
+    /// The callers choose the fences with one branch around all of this. With a condition on each fence, ptxas would
+    /// predicate the fences, and a fence costs 60 cycles even when its predicate is false.
     #[inline(always)]
     fn ring(self, end: u64, fence: impl FnOnce(), between: impl FnOnce()) {
         fence();

@@ -1,47 +1,45 @@
-//! The state words of a send queue, on which the protocol works.
+//! State words of a send queue.
 
-/// Blocks of the deepest send queue.
+/// Maximum depth of a send queue, in 64-byte blocks.
 pub const MAX_DEPTH: u64 = 1 << 14;
 
-/// The doorbell word of a send queue: the count of announced blocks and three bits.
+/// The doorbell word of a send queue: the index one past the last announced block, and three flag bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoorbellState(pub u64);
 
 impl DoorbellState {
-    /// The bits that a poster sets: a thread holds the doorbell, and postings may be pending.
+    /// What a poster sets to announce its posting: the doorbell is held, and postings may be pending.
     pub const HELD_PENDING: u64 = Self::HELD | Self::PENDING;
-    /// A state that equals no real one, for posters that do not look.
+    /// Matches no real state. Used by posters that never take the uncontended path and so skip the load.
     pub(crate) const UNKNOWN: Self = Self(u64::MAX);
     pub(super) const HELD: u64 = 1 << 63;
     pub(super) const PENDING: u64 = 1 << 62;
-    /// A posting may be published after one that is not.
+    /// Blocks past `announced` are reserved, so a posting may be published after a gap.
     pub(super) const GAP: u64 = 1 << 61;
 
-    /// Returns the state of a free doorbell.
     #[inline(always)]
     pub(super) const fn free(announced: u64, gap: bool) -> Self {
         Self(if gap { announced | Self::GAP } else { announced })
     }
 
-    /// Returns the state of a held doorbell without pending postings.
     #[inline(always)]
     pub(super) const fn held(announced: u64) -> Self {
         Self(announced | Self::HELD)
     }
 
-    /// Returns the state that tells the doorbell holder, another thread, that all blocks before `announced` are announced.
+    /// The state in which a poster leaves a doorbell held by another thread, after it has announced the blocks before
+    /// `announced` itself.
     #[inline(always)]
     pub(super) const fn held_pending(announced: u64) -> Self {
         Self(announced | Self::HELD_PENDING)
     }
 
-    /// Returns whether the doorbell is free, without a gap, and all blocks before `first` and no others are announced.
+    /// Returns whether the doorbell is free, has no gap, and has announced exactly the blocks before `first`.
     #[inline(always)]
     pub fn is_idle_at(self, first: u64) -> bool {
         self == Self::free(first, false)
     }
 
-    /// Returns the count of announced blocks.
     #[inline(always)]
     pub(super) const fn announced(self) -> u64 {
         self.0 & !(Self::HELD | Self::PENDING | Self::GAP)
@@ -53,50 +51,54 @@ impl DoorbellState {
     }
 }
 
-/// The word of a slot: the last reservation published among those that begin there. 0 is none.
+/// The word of a slot: the reservation last published at this slot. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyEntry(pub u64);
 
 impl ReadyEntry {
-    /// Bits of the length, which is at most [`MAX_DEPTH`]. The other bits hold the first block; no queue posts enough to
-    /// overflow them.
+    /// Width of the length field; the length is at most [`MAX_DEPTH`]. The remaining 49 bits hold the first block; no
+    /// queue lives long enough to overflow them.
     const LENGTH: u32 = 15;
 
-    /// Returns the entry that publishes the blocks `first..end`.
+    /// Returns the entry that publishes blocks `first..end`.
     #[inline(always)]
     pub const fn new(first: u64, end: u64) -> Self {
         Self(first << Self::LENGTH | (end - first))
     }
 
-    /// Returns the length of the reservation published at block `first`, or 0 if the entry belongs to another one.
+    /// Returns the length of the reservation published at block `first`, or 0 if the entry belongs to another
+    /// reservation.
     #[inline(always)]
     pub(super) const fn blocks(self, first: u64) -> u64 {
         let length = self.0 & ((1 << Self::LENGTH) - 1);
+        // Comparing all upper bits rejects entries of earlier laps, whose `first` maps to the same slot.
         if self.0 == first << Self::LENGTH | length { length } else { 0 }
     }
 }
 
 const _: () = assert!(MAX_DEPTH < 1 << ReadyEntry::LENGTH);
 
-/// The state words of one send queue, with the memory ordering of each access.
+/// State words of one send queue, with the memory ordering that each access needs.
 ///
-/// The device implements it on memory that the host lays out, the loom model on loom's atomics.
+/// Device code implements it on memory laid out by the host, the loom model on loom's atomics.
 pub trait SendQueueState {
-    /// Adds `blocks` to the reserved blocks and returns the old count. Relaxed.
+    /// Adds `blocks` to the reserved index and returns its old value. Relaxed: the add alone makes the blocks the
+    /// caller's.
     fn fetch_add_reserved(&self, blocks: u64) -> u64;
-    /// Returns the reserved blocks. Relaxed.
+    /// Returns the index one past the last reserved block. Relaxed.
     fn reserved(&self) -> u64;
-    /// Returns the ready entry of `slot`. Relaxed: the fence before the doorbell makes it an acquire.
+    /// Returns the ready entry of `slot`. Relaxed: the fence before the doorbell turns it into an acquire.
     fn ready_entry(&self, slot: u64) -> ReadyEntry;
-    /// Sets the ready entry of `slot`. Release: a thread that reads the entry sees the WQEs.
+    /// Sets the ready entry of `slot`. Release: a thread that reads the entry also sees the WQEs.
     fn set_ready_entry(&self, slot: u64, entry: ReadyEntry);
     /// Returns the doorbell state. Relaxed.
     fn doorbell(&self) -> DoorbellState;
-    /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release.
+    /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release: the next holder sees what the caller
+    /// published.
     fn set_pending(&self) -> DoorbellState;
-    /// Replaces the doorbell state, which the caller holds, with `held` and returns the old state. Acquire: everything done
+    /// Replaces the doorbell state, held by the caller, with `held` and returns the old state. Acquire: everything done
     /// before the pending bit was set is visible.
     fn take_pending(&self, held: DoorbellState) -> DoorbellState;
-    /// Replaces the doorbell state `from` with `to` and returns the state found. Release.
+    /// Replaces the doorbell state `from` with `to`, and returns the state found. Release.
     fn compare_swap_doorbell(&self, from: DoorbellState, to: DoorbellState) -> DoorbellState;
 }
