@@ -1,21 +1,20 @@
-//! The building blocks of collective calls on teams with NIC peers: check-ins, messages and fetches.
+//! Building blocks of collective calls on teams with NIC peers: check-ins, messages and fetches.
 //!
 //! **Check-in.** Each member proves to the others that it makes the same call: either all proceed or none does. See
-//! [`nic_check_in`](super::nic_check_in).
+//! [`nic_check_in`](super::nic_check_in). Check-ins are numbered, and their words are in one of two sets, used
+//! alternately. A member that is one check-in ahead writes to the other set. No member can be two ahead, because a
+//! check-in needs all members.
 //!
-//! Check-in words are numbered and lie in one of two sets by turns. A member that is one check-in ahead writes to the
-//! other set. No member can be two ahead, because a check-in needs all.
+//! **Message.** Data with a signal that adds 1 to a message counter of the receiver, which is never reset. NIC peers
+//! and P2P peers use separate counters, because their atomics are not atomic with respect to each other. A call knows
+//! how many messages to expect. They cannot include messages of a later call, because that call starts with a check-in.
 //!
-//! **Message.** Data with a signal that adds 1 to a message counter of the receiver, which is never reset. NIC peers and
-//! P2P peers have a counter each, because their atomics are not atomic with each other. A call knows the number of its
-//! messages. Messages of a later call cannot be among them, because that call begins with a check-in.
+//! **Fetch.** A get into this PE's scratch of the team, which no other member touches.
 //!
-//! **Fetch.** A get into this PE's scratch of the team. No other member touches it.
+//! A call that fails after its check-in leaves the members with different counters. The team is then unusable, and
+//! later calls on it return [`Error::TeamFailed`].
 //!
-//! A call that fails after its check-in leaves the counters of the members different. The team is unusable then, and its
-//! later calls return [`Error::TeamFailed`].
-//!
-//! The outlined functions take plain words and find the context in memory. So kernels with collective calls need no
+//! The outlined functions take plain words and find the context in memory, so kernels with collective calls need no
 //! stack, and all calls share these functions.
 
 #![allow(unsafe_code, reason = "updates the words and counters of a team")]
@@ -39,7 +38,7 @@ use super::nic_check_in::check_in;
 use super::nodes::{Nodes, pe_of};
 use super::team_lock::{check_locked, try_lock, unlock};
 
-/// Numbers of messages: from NIC peers and from P2P peers.
+/// Message counts: from NIC peers and from P2P peers.
 #[derive(Clone, Copy)]
 pub(super) struct Messages {
     pub(super) nic: u64,
@@ -52,21 +51,21 @@ pub(crate) struct Call<G, S> {
     pub(crate) group: G,
     pub(crate) ctx_ref: CtxRef,
     desc: *mut TeamDesc,
-    /// The heap offset of the words of this channel.
+    /// Heap offset of the words of this channel.
     words: u64,
-    /// The number of members.
     pub(crate) n: u32,
-    /// This member.
     pub(crate) me: u32,
     _sharing: PhantomData<S>,
 }
 
 impl<G: Group, S: Sharing> Call<G, S> {
-    /// Locks the team for this group. [`Call::end`] unlocks it.
+    /// Locks the team for this group. [`Call::end`] must follow, whatever the result of the call.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn begin(group: G, ctx_ref: CtxRef, team: Team) -> Result<Self> {
         group.sync();
+        // A team has an entry for each channel, with its own lock and counters, so groups of different channels do not
+        // exclude each other.
         let channel = group.channel();
         let locked = if group.leader() { lock_team::<S>(ctx_ref, team, channel) } else { Ok(()) };
         agree(group, locked)?;
@@ -78,10 +77,11 @@ impl<G: Group, S: Sharing> Call<G, S> {
         Ok(Self { group, ctx_ref, desc, words, n, me, _sharing: PhantomData })
     }
 
-    /// Ends the call and unlocks the team.
+    /// Unlocks the team, and marks it as failed if `result` leaves the members' counters different.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn end(self, result: Result) -> Result {
+        // The leader must not unlock while a thread of the group still uses the team's words.
         self.group.sync();
         if self.group.leader() {
             unlock_team(self.desc, result);
@@ -90,7 +90,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     }
 
     /// Waits until all members have checked in with the same call hash. `mine` is the result of the leader's argument
-    /// check; if it failed anywhere, no member proceeds.
+    /// check; if it failed on any member, none proceeds.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_in(self, call_hash: u32, mine: Result) -> Result {
@@ -103,32 +103,30 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, checked_in)
     }
 
-    /// Returns the PE of a member.
     #[inline(always)]
     pub(crate) fn pe(self, member: u32) -> u32 {
         pe_of(self.desc, member)
     }
 
-    /// Returns the member `k` after this one, for `k` up to the number of members.
+    /// Returns the member `k` after this one, in a ring. `k` is at most the number of members.
     #[inline(always)]
     pub(crate) fn after(self, k: u32) -> u32 {
         wrapped(self.me + k, self.n)
     }
 
-    /// Returns the nodes of the team.
     #[inline(always)]
     pub(super) fn nodes(self) -> Nodes {
         Nodes::of(self.desc)
     }
 
-    /// Returns the number of this member on its node.
+    /// Returns this member's rank among the members of its node.
     #[inline(always)]
     pub(super) fn rank_in_node(self) -> u32 {
         // SAFETY: the host made the entry, and it does not change while the team exists.
         unsafe { (*self.desc).node_rank }
     }
 
-    /// Sends `bytes` from `src` of this PE to `dst` of a member, with a message.
+    /// Sends `bytes` bytes from `src` of this PE to `dst` of a member, followed by a message.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn deliver(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
@@ -136,21 +134,21 @@ impl<G: Group, S: Sharing> Call<G, S> {
         deliver::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes, signal)
     }
 
-    /// Starts to copy `bytes` from `src` of a member to `dst` of this PE.
+    /// Starts copying `bytes` bytes from `src` of a member to `dst` of this PE. [`Call::complete`] waits for it.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fetch(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
         fetch::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes)
     }
 
-    /// Waits until all deliveries and fetches of this PE are complete.
+    /// Waits until all deliveries and fetches of this PE have completed.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete(self) -> Result {
         complete::<G, S>(self.group, self.ctx_ref, self.desc)
     }
 
-    /// Waits for a message of each other member.
+    /// Waits for one message from each other member.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_others(self) -> Result {
@@ -159,7 +157,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.await_messages(Messages { nic: (self.n - local) as u64, p2p: (local - 1) as u64 })
     }
 
-    /// Waits for this many more messages.
+    /// Waits for this many messages in addition to those taken so far.
     #[inline(always)]
     #[track_caller]
     pub(super) fn await_messages(self, messages: Messages) -> Result {
@@ -171,7 +169,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, arrived)
     }
 
-    /// Copies `bytes` within the memory of this PE.
+    /// Copies `bytes` bytes within the memory of this PE.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn copy(self, dst: u64, src: u64, bytes: u64) {
@@ -181,17 +179,18 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.group.sync();
     }
 
-    /// Returns the heap offset and length of the scratch that these calls use.
+    /// Returns heap offset and length, in bytes, of the scratch for calls through this module.
     #[inline(always)]
     pub(crate) fn scratch(self) -> (u64, u64) {
         // SAFETY: the host made the entry, and it does not change while the team exists.
         let (offset, bytes) = scratch_of(unsafe { (*self.desc).bytes }, self.n);
-        // P2P calls use the first half.
+        // The P2P algorithms use the first half of the scratch of teams within one node.
         let theirs = if self.nodes().n == 1 { bytes / 2 } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
     }
 
-    /// Sends two numbers to each member `j`, as `mine(j)` gives them, and waits for theirs. [`Call::values_of`] reads them.
+    /// Sends two values to each member `j`, as given by `mine(j)`, and waits for theirs. [`Call::values_of`] returns
+    /// those.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn exchange_values(self, mine: impl Fn(u32) -> (u64, u64)) -> Result {
@@ -213,7 +212,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, sent)
     }
 
-    /// Returns the numbers that another member sent.
+    /// Returns the values that another member sent. [`Call::exchange_values`] has returned.
     #[inline(always)]
     pub(crate) fn values_of(self, member: u32) -> (u64, u64) {
         let ctx = self.ctx_ref.ctx::<S>();
@@ -222,10 +221,11 @@ impl<G: Group, S: Sharing> Call<G, S> {
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
     }
 
-    /// Clears the received numbers for the next call that exchanges some.
+    /// Resets the received values, for the next call that exchanges some.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn clear_values(self) {
+        // All threads must have read the values before any is cleared.
         self.group.sync();
         let ctx = self.ctx_ref.ctx::<S>();
         let mut i = self.group.rank();
@@ -241,7 +241,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.group.sync();
     }
 
-    /// Arrives at the split barrier of the team.
+    /// Arrives at the team's split barrier, without waiting.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn arrive(self) -> Result {
@@ -250,7 +250,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, arrived)
     }
 
-    /// Waits at the split barrier of the team.
+    /// Waits for the other members at the team's split barrier.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_arrivals(self) -> Result {
@@ -262,7 +262,6 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, arrived)
     }
 
-    /// Returns the call hash of step `kind` with these arguments.
     #[inline(always)]
     pub(crate) fn call_hash(self, kind: u32, arguments: [u64; 4]) -> u32 {
         // SAFETY: the host made the entry, and it does not change while the team exists.
@@ -270,7 +269,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     }
 }
 
-/// Copies bytes, in words where the alignment allows it.
+/// Copies bytes, in words where alignment allows.
 ///
 /// # Safety
 /// `to` is valid for writes of `bytes` bytes and `from` for reads of them. They do not overlap.
@@ -281,13 +280,11 @@ unsafe fn copy_bytes<G: Group>(group: G, to: *mut u8, from: *mut u8, bytes: u64)
     unsafe { copy(group, to, from.cast_const(), bytes as usize) }
 }
 
-/// Returns the offset of a member's numbers in the words of a team of `n`.
 #[inline(always)]
 fn value_at(n: u32, member: u32) -> u64 {
     team_words::values(n) + member as u64 * 16
 }
 
-/// Returns the handle of a range of bytes.
 #[inline(always)]
 fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
     // SAFETY: parts of checked arguments of the call, or of the scratch.
@@ -335,12 +332,12 @@ fn deliver<G: Group, S: Sharing>(
     signal: u64,
 ) -> Result {
     let (dst, src) = (span(dst, bytes), span(src, bytes));
-    // P2P peers and NIC peers have a count each.
+    // See the module documentation: separate counters for P2P peers and NIC peers.
     let ctx = ctx_ref.ctx::<S>();
     ctx.for_node_words().put_signal_nbi(group, dst, src, team_word(signal).add(1), pe)
 }
 
-/// Returns the offset of the count that this member adds to at another one. The count of NIC peers is at `at`.
+/// Returns the offset of the counter to increment at `member`. NIC peers use the one at `at`.
 #[inline(always)]
 fn count_for(nodes: Nodes, member: u32, at: u64) -> u64 {
     if nodes.is_local(member) { at + team_words::P2P } else { at }
@@ -352,7 +349,7 @@ fn fetch<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, pe: u32, dst: u64, src
     ctx_ref.ctx::<S>().get_nbi(group, span(dst, bytes), span(src, bytes), pe)
 }
 
-/// Starts to copy `bytes` from `src` of this PE to `dst` of another PE, without a message.
+/// Starts copying `bytes` bytes from `src` of this PE to `dst` of another PE, without a message.
 #[inline(never)]
 #[track_caller]
 pub(crate) fn put<G: Group, S: Sharing>(
@@ -373,6 +370,8 @@ fn complete<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, desc: *mut TeamDesc
     // SAFETY: the group holds the lock.
     let n = unsafe { (*desc).n_pes };
     let mut mine = Ok(());
+    // Signals may use another QP than data: all atomics on a PE go through one of its NICs. The data then needs a
+    // read-back, and the call waits for both QPs.
     let mut member = group.rank();
     while member < n {
         let pe = pe_of(desc, member);
@@ -397,6 +396,7 @@ fn await_messages<S: Sharing>(
     words: u64,
     messages: Messages,
 ) -> Result {
+    // The counter of the receiver only grows, so what to wait for is the sum over all calls so far.
     // SAFETY: the group holds the lock, so only its leader touches the counters.
     let wanted = |counter: *mut u64, more| unsafe {
         let wanted = Gpu::load_relaxed(counter) + more;
@@ -412,18 +412,18 @@ fn await_messages<S: Sharing>(
     )
 }
 
-/// Waits until the counts of NIC peers, at `at`, and of P2P peers reach `wanted`.
+/// Waits until both counters, that of NIC peers at `at` and that of P2P peers, have reached `wanted`.
 #[inline(always)]
 #[track_caller]
 fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Result {
     let ctx = ctx_ref.ctx::<S>();
-    // Other members may wait for held postings, even if this one waits for nothing.
+    // Other members may be waiting for messages in an open batch, even if this one waits for nothing.
     ctx.announce_batches();
     ctx.await_word("wait_until", team_word(at + team_words::P2P), Cmp::Ge, wanted.p2p)?;
     ctx.await_word("wait_until", team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
 }
 
-/// Sends two numbers to another member. They arrive incremented by 1, because 0 means "not yet".
+/// Sends two values to another member. They are incremented by 1, because 0 means "not arrived".
 #[inline(never)]
 #[track_caller]
 fn send_values<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {
@@ -456,6 +456,8 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
     // SAFETY: the group holds the lock, so only its leader touches the counters.
     let (n, me) = unsafe {
         let arrivals = &raw mut (*desc).counters.arrivals;
+        // Arrivals and waits must alternate. The counters only count, so a second arrival would pass for that of
+        // another member.
         let before = Gpu::load_relaxed(arrivals);
         if before != Gpu::load_relaxed(&raw const (*desc).counters.waits) {
             return Err(ctx.fail(Error::TeamBusy, Detail::NONE));
@@ -463,6 +465,7 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
         Gpu::store_relaxed(arrivals, before + 1);
         ((*desc).n_pes, (*desc).my_pe)
     };
+    // Stores before the barrier must be visible to members that have passed it.
     Sys::fence();
     let (nodes, at) = (Nodes::of(desc), words + team_words::ARRIVALS);
     let mut k = 1;
@@ -485,6 +488,7 @@ fn await_arrivals<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) 
     // SAFETY: the group holds the lock, so only its leader touches the counters.
     let (waits, nic) = unsafe {
         let waits = &raw mut (*desc).counters.waits;
+        // A wait must follow an arrival of this PE.
         let before = Gpu::load_relaxed(waits);
         if before == Gpu::load_relaxed(&raw const (*desc).counters.arrivals) {
             return Err(ctx.fail(Error::TeamBusy, Detail::NONE));

@@ -1,16 +1,24 @@
-//! The LL (low latency) protocol: each word in memory carries half data and half flag, so data needs no fence.
+//! The LL (low latency) protocol: every 8-byte word holds 4 bytes of data and a 4-byte flag, so data needs no fence.
 //!
-//! One 8-byte store writes data and flag together. A receiver reads a word until it has the flag of the check-in, and
-//! then has its data. NCCL uses the same protocol.
+//! A receiver polls a word until it carries the flag of the current check-in; the data arrives with it. A word is
+//! written by a single 8-byte access and cannot tear, so no reader sees the flag without the data. The usual sequence
+//! of data, fence and flag takes longer by the fence, which waits for the data to arrive, and by the second store. The
+//! price is twice the traffic, so only small calls use this protocol. NCCL has the same one.
 //!
-//! A block of data takes a pair of words for each 8 bytes. Each member has two sets of slots for blocks, for even and odd
-//! check-ins. A sender may write to a set at check-in `k`, because:
+//! A block of data takes one pair of words for each 8 bytes, and one 16-byte store writes a pair. PTX does not
+//! guarantee that the two halves of such a store become visible together. Each half therefore has its own flag, and
+//! receivers check both.
 //!
-//! - it has seen all members arrive at check-in `k - 1`;
-//! - these had finished call `k - 2`, which used the same set, and had read every word that they waited for.
+//! Each member has two sets of slots, for even and odd check-ins. Two are enough: a sender may write to a set at
+//! check-in `k`, because
 //!
-//! Each sender writes its own blocks. If the call hashes differ, blocks may overlap, and the check-in fails whatever was
-//! read. No other store ever touches the slots. So a flag is always a flag, and a set never holds one of a later check-in.
+//! - it has seen all members arrive at check-in `k - 1`, and
+//! - these had completed call `k - 2`, the last to use this set, and had read every word they waited for.
+//!
+//! Senders write disjoint blocks, as long as the call hashes agree. If they differ, blocks may overlap, but then the
+//! check-in fails whatever was read. Nothing else ever writes to the slots. A flag is thus always a flag, and a set
+//! never contains one of a later check-in. Slots need no reset for the same reason: a flag of check-in `k - 2` does not
+//! match.
 
 #![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
@@ -22,10 +30,10 @@ use crate::error::Error;
 use crate::outlined::outlined;
 use crate::wait::{Watch, poll_briefly};
 
-/// A word pair: the member or the number of its block, and the index of the pair in the block.
+/// A word pair: a member, or the index of its block, and the index of the pair within the block.
 type PairIndex = (u32, u32);
 
-/// A block of data in slots: its length, and the flag of its words.
+/// A block of data in slots: its length in bytes, and the flag of its words.
 #[derive(Clone, Copy)]
 pub(super) struct LlBlock {
     pub(super) bytes: u64,
@@ -33,39 +41,37 @@ pub(super) struct LlBlock {
 }
 
 impl LlBlock {
-    /// Returns the number of word pairs. An empty block has one, which nobody stores.
+    /// Returns the number of word pairs. An empty block counts as one pair, which is never stored; index arithmetic
+    /// relies on at least one.
     #[inline(always)]
     pub(super) fn pairs(self) -> u32 {
         (self.bytes.div_ceil(8) as u32).max(1)
     }
 
-    /// Packs 8 bytes of data into a pair of words.
     #[inline(always)]
     fn packed(self, data: u64) -> [u64; 2] {
         let flag = (self.flag as u64) << 32;
         [data & 0xffff_ffff | flag, data >> 32 | flag]
     }
 
-    /// Unpacks the data of a pair of words.
     #[inline(always)]
     fn unpacked(self, [low, high]: [u64; 2]) -> u64 {
         low & 0xffff_ffff | high << 32
     }
 
-    /// Returns whether both words of a pair have the flag.
     #[inline(always)]
     fn has_both(self, pair: [u64; 2]) -> bool {
         self.has_flag(pair[0]) & self.has_flag(pair[1])
     }
 
-    /// Returns whether a word has the flag. The check-in words carry it in the same place.
+    /// Check-in words have the flag in the same half, so this works for them too.
     #[inline(always)]
     fn has_flag(self, word: u64) -> bool {
         (word >> 32) as u32 == self.flag
     }
 }
 
-/// Returns the bytes of slots that a block takes. The result saturates.
+/// Returns how many bytes of slots a block of `block` bytes takes. Saturates.
 #[inline(always)]
 pub(super) fn bytes(block: u64) -> u64 {
     block.saturating_add(7) / 8 * 16
@@ -74,19 +80,18 @@ pub(super) fn bytes(block: u64) -> u64 {
 /// The sending side of a small call.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
-    /// This member, and the number of members.
     pub(super) members: (u32, u32),
-    /// The address of the block's slots on the first member, and the distance from each member to the next.
+    /// Address of the block's slots on the first member, and the distance from one member to the next.
     pub(super) to: (u64, u64),
-    /// The list of PEs by which that distance counts, or 0 if it counts by member.
+    /// The members' PEs, if that distance is per PE; 0 if it is per member.
     pub(super) pes: DevAddr,
-    /// The address of the block for member 0, and the distance to the block for the next member.
+    /// Address of the block for member 0, and the distance to the block for the next member.
     pub(super) src: (u64, u64),
     pub(super) block: LlBlock,
 }
 
 impl Sender {
-    /// Sends the blocks to all other members, as thread `rank` of `size`.
+    /// Sends the blocks to all other members, as thread `rank` of `size`. Does not wait for anything.
     ///
     /// # Safety
     /// - For each other member, the block at `src` is valid for reads of `block.bytes` bytes and does not change. `block` is
@@ -100,12 +105,13 @@ impl Sender {
         unsafe { send((rank, size), self.members, self.to, self.pes, self.src, self.block) }
     }
 
-    /// Sends one word pair or none, as thread `rank` of enough threads for that.
+    /// Sends at most one word pair, as thread `rank`, when there are at least as many threads as pairs.
     ///
     /// # Safety
     /// The same as for [`Sender::send`].
     #[inline(always)]
     pub(super) unsafe fn send_one(self, rank: u32) {
+        // Start with the next member, so that members do not all send to the same one first.
         let (me, n) = self.members;
         let (k, pair) = advance((1, 0), rank, self.block.pairs(), n);
         if k < n {
@@ -116,7 +122,7 @@ impl Sender {
     }
 }
 
-/// Implements [`Sender::send`]. It takes single words and pairs of words, which Rust passes in registers.
+/// Implements [`Sender::send`] with single words and pairs of words as arguments, which Rust passes in registers.
 ///
 /// # Safety
 /// The same as for [`Sender::send`].
@@ -139,7 +145,6 @@ unsafe fn send(
     }
 }
 
-/// Sends one word pair to a member.
 ///
 /// # Safety
 /// The same as for [`Sender::send`]. The member is another one, and its block has that pair.
@@ -161,7 +166,7 @@ unsafe fn send_pair(
     }
 }
 
-/// The range of members that send blocks. A member copies its own block itself.
+/// The range of members that send blocks. A member copies its own block instead of sending it to itself.
 #[derive(Clone, Copy)]
 pub(super) struct Senders {
     pub(super) members: (u32, u32),
@@ -169,20 +174,19 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Returns the number of this member's own block, if it is in the range.
+    /// Returns the index of this member's own block, if it is within the range.
     #[inline(always)]
     fn own(self) -> Option<u32> {
         let (first, end) = self.members;
         if first <= self.me && self.me < end { Some(self.me - first) } else { None }
     }
 
-    /// Returns the number of other members in the range.
     #[inline(always)]
     pub(super) fn others(self) -> u32 {
         self.members.1 - self.members.0 - self.own().is_some() as u32
     }
 
-    /// Returns the number of the block of another member, given its index among the others.
+    /// Returns the block index of another member, given its index among the other members.
     #[inline(always)]
     fn block(self, other: u32) -> u32 {
         let before = self.own().is_none_or(|own| other < own);
@@ -193,12 +197,12 @@ impl Senders {
 /// The receiving side of a small call.
 #[derive(Clone, Copy)]
 pub(super) struct Receiver {
-    /// The range of members that send, and this member.
+    /// The sending members, as a range, and this member.
     pub(super) members: (u32, u32),
     pub(super) me: u32,
-    /// The address of this member's slots.
+    /// Address of this member's slots.
     pub(super) from: u64,
-    /// The destination of the first block, and the distance to the next one.
+    /// Destination of the first block, and the distance to the next one.
     pub(super) to: (u64, u64),
     pub(super) block: LlBlock,
 }
@@ -209,8 +213,8 @@ impl Receiver {
         Senders { members: self.members, me: self.me }
     }
 
-    /// Receives at most one word pair of another member and one of the own block. Returns whether the pair arrived within
-    /// the first looks.
+    /// Receives at most one word pair of another member and one pair of this member's own block. Returns whether the
+    /// pair arrived within the brief poll; if not, the caller falls back to [`receive`].
     ///
     /// # Safety
     /// The same as for [`receive`]. There is a thread for each pair of another member, and for each pair of the own block.
@@ -226,7 +230,7 @@ impl Receiver {
             let (own, offset) = (own(), rank as u64 * 8);
             if own != 0 {
                 own_at = Some(own_block);
-                // This load is on its way during the wait below.
+                // Issued before the poll below, which hides its latency.
                 // SAFETY: the own block is readable, by this function's contract, and has pair `rank`.
                 own_data = unsafe { load(own + offset, block.bytes - offset) };
             }
@@ -235,6 +239,7 @@ impl Receiver {
         let (other, pair) = advance((0, 0), rank, pairs, others);
         if other < others {
             let index = (senders.block(other), pair);
+            // A pair that is late is left to `receive`, which starts over.
             // SAFETY: the pair exists, as `other` is below the number of other members. Its slot is readable by this
             // function's contract.
             let found =
@@ -256,10 +261,12 @@ impl Receiver {
 
 // More than 60 lines: divided into functions, the loop compiles to more instructions.
 outlined! {
-    /// Receives the blocks, as one of `(rank, size)` threads. The own block comes from `own`, or is in place if that is 0.
+    /// Receives the blocks, as thread `rank` of `size`. This member's own block is copied from `own`, unless that is 0
+    /// because it is in place already.
     ///
-    /// `hashes` has the address of the check-in words and the expected call hash. The receiver does not wait for data of
-    /// a member with another hash. Returns 0, or an error code in the low 8 bits and the member above them.
+    /// `hashes` holds the address of the check-in words and the expected call hash: a member with another hash may
+    /// never send data, so the receiver stops waiting for it. Returns 0, or an error code in the low 8 bits and the
+    /// member above them.
     ///
     /// # Safety
     /// - `from` is a multiple of 16 and valid for reads of [`bytes`]`(block.bytes)` bytes for each member in `members`.
@@ -287,9 +294,10 @@ outlined! {
                 0
             }
         };
-        // This load is on its way during the waits below.
+        // Issued before the waits below, which hide its latency.
         let (mut own_pair, mut own_word) = (rank, own_data(rank));
-        // An index beyond the last pair reads some other pair.
+        // Indices past the last pair are clamped to a pair that exists, so all four loads are unconditional. `lacks`
+        // and `store_found` ignore the result.
         let load_pair = |(k, pair): PairIndex| {
             let index = (senders.block(k.min(others - 1)), pair.min(pairs - 1));
             // SAFETY: the index is limited to a pair of another member, whose slots are readable by this function's
@@ -310,15 +318,17 @@ outlined! {
         let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
         let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
         let mut watch = Watch::new(state);
-        // Waits on, unless the member with the missing data has another call hash.
+        // Keeps waiting, unless the member whose data is missing has another call hash.
         let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
         let next = |index| advance(index, size, pairs, others);
         let mut a = advance((0, 0), rank, pairs, others);
         while a.0 < others {
-            // Four loads are on their way at once.
+            // Four loads are in flight together.
             let b = next(a);
             let c = next(b);
             let d = next(c);
+            // The check-in word of the member that was late last time is loaded together with the data, so the check
+            // lags by one poll. A hash only counts if it belongs to the member missing now.
             let mut late = a.0;
             let (at_a, at_b, at_c, at_d) = loop {
                 let (word, found) = (hash_of(late), (load_pair(a), load_pair(b), load_pair(c), load_pair(d)));
@@ -356,30 +366,29 @@ outlined! {
     }
 }
 
-/// A small reduction: each member sends its block to all others, and combines the blocks of all as they arrive.
+/// A small reduction: each member sends its block to all others, and combines all blocks as they arrive.
 ///
-/// A thread has two pairs at a time: their loads are on their way at once, and one call combines both.
+/// A thread handles two pairs at a time: their loads are in flight together, and one call combines both.
 #[derive(Clone, Copy)]
 pub(super) struct Reducer {
     pub(super) reduction: Reduction,
-    /// This member, and the number of members.
     pub(super) members: (u32, u32),
-    /// The address of the slots of the first member, and the distance from each member to the next.
+    /// Address of the first member's slots, and the distance from one member to the next.
     pub(super) to: (u64, u64),
-    /// The list of PEs by which that distance counts, or 0 if it counts by member.
+    /// The members' PEs, if that distance is per PE; 0 if it is per member.
     pub(super) pes: DevAddr,
-    /// The address of this member's slots.
+    /// Address of this member's slots.
     pub(super) from: u64,
-    /// The address of the block for member 0, and the distance to the block for the next member.
+    /// Address of the block for member 0, and the distance to the block for the next member. A distance of 0 sends the
+    /// same block to all.
     pub(super) src: (u64, u64),
-    /// The address of the destination.
     pub(super) dst: u64,
     pub(super) block: LlBlock,
 }
 
 impl Reducer {
-    /// Sends the blocks to all other members, as thread `rank` of `size`. Returns the thread's first two words of the block
-    /// for this member.
+    /// Sends the blocks to all other members, as thread `rank` of `size`. Returns the thread's first two words of this
+    /// member's own block, already loaded for [`Reducer::combine`].
     ///
     /// # Safety
     /// - For each member, the block at `src` is valid for reads of `block.bytes` bytes. `block` is not empty.
@@ -422,8 +431,10 @@ impl Reducer {
         first
     }
 
-    /// Combines the blocks of all members in team order, as thread `rank` of `size`, which sent the same pairs. `first` is
-    /// the result of [`Reducer::send`]. `hashes`, `state` and the result mean the same as in [`receive`].
+    /// Combines the blocks of all members, as thread `rank` of `size`, which must have sent the same pairs. `first` is
+    /// the result of [`Reducer::send`]. `hashes`, `state` and the return value are as in [`receive`].
+    ///
+    /// The order is that of the members, on every member, so floating-point results are identical everywhere.
     ///
     /// # Safety
     /// The same as for [`Reducer::send`]. `hashes` leads to a check-in word for each member.
@@ -447,7 +458,7 @@ impl Reducer {
                 if member != me {
                     let place = self.place(member, me);
                     let one = self.slot(self.from, place, pair);
-                    // Without a second pair, it reads the first one twice.
+                    // Without a second pair, this reads the first one twice, so both loads are unconditional.
                     let other = self.slot(self.from, place, if second < pairs { second } else { pair });
                     // SAFETY: both pairs lie in this member's slots, which are readable by this function's contract.
                     let read = || unsafe { (arch::load_two(one), arch::load_two(other)) };
@@ -460,6 +471,8 @@ impl Reducer {
                         if missed != 0 {
                             return missed;
                         }
+                        // Both pairs are complete now and stay so until check-in `k + 2`, so a plain re-read returns
+                        // them.
                         found = read();
                     }
                     words = (block.unpacked(found.0), block.unpacked(found.1));
@@ -486,19 +499,19 @@ impl Reducer {
         0
     }
 
-    /// Returns the number of the block of member `from` in the slots of member `to`: own blocks have none.
+    /// Returns the index of the block of member `from` in the slots of member `to`. Members do not send to themselves,
+    /// so there is no slot for that block.
     #[inline(always)]
     fn place(self, from: u32, to: u32) -> u32 {
         from - (from > to) as u32
     }
 
-    /// Returns the address of a pair of a block in `slots`.
     #[inline(always)]
     fn slot(self, slots: u64, place: u32, pair: u32) -> *mut [u64; 2] {
         DevAddr(slots + (place as u64 * self.block.pairs() as u64 + pair as u64) * 16).ptr()
     }
 
-    /// Loads the words of a pair for a member, and of the one `size` further on if there is one.
+    /// Loads the words of a pair for `member`, and of the pair `size` further on if there is one.
     ///
     /// # Safety
     /// The same as for [`Reducer::send`], for the block for `member`.
@@ -514,7 +527,7 @@ impl Reducer {
     }
 }
 
-/// Waits until two pairs of a member have their flags. `hashes`, `state` and the result mean the same as in [`receive`].
+/// Waits until two pairs of a member carry their flags. `hashes`, `state` and the return value are as in [`receive`].
 ///
 /// # Safety
 /// `one` and `other` are multiples of 16 and valid for reads of a pair. `hashes` leads to a check-in word for `member`.
@@ -528,7 +541,7 @@ unsafe fn await_pairs(
 ) -> u64 {
     let mut watch = Watch::new(state);
     loop {
-        // The word of the member comes first: a member that differs may send no data.
+        // The member's check-in word is loaded first: a member whose call differs may never send data.
         // SAFETY: both pairs and the check-in word of `member` are readable, by this function's contract.
         let (word, found) = unsafe {
             let word = Sys::load_relaxed(DevAddr(hashes.0).add(member as u64 * 8).ptr::<u64>());
@@ -545,7 +558,6 @@ unsafe fn await_pairs(
     }
 }
 
-/// Loads a word pair of a block's slots.
 ///
 /// # Safety
 /// `from` is a multiple of 16 and valid for reads of the slots of the blocks up to this one, which has that pair.
@@ -556,7 +568,6 @@ unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u6
     unsafe { arch::load_two(DevAddr(from + slot * 16).ptr()) }
 }
 
-/// Stores the data of a pair at its destination.
 ///
 /// # Safety
 /// The destination of the block at `to` is valid for writes of `block.bytes` bytes until the kernel returns. The block has
@@ -568,17 +579,18 @@ unsafe fn store_data((number, pair): PairIndex, to: (u64, u64), block: LlBlock, 
     unsafe { store(to.0 + number as u64 * to.1 + offset, block.bytes - offset, data) }
 }
 
-/// Returns the index `by` pairs on, with `pairs` pairs for each member. Beyond the last pair it is one of member `end`.
+/// Returns the index `by` pairs on, with `pairs` pairs per member. Past the last pair, its member is `end`.
 #[inline(always)]
 fn advance((member, pair): PairIndex, by: u32, pairs: u32, end: u32) -> PairIndex {
     let (mut member, mut pair) = (member, pair + by);
+    // Stops at `end` however many pairs remain, so it takes at most one turn per member.
     while pair >= pairs && member < end {
         (member, pair) = (member + 1, pair - pairs);
     }
     (member, pair)
 }
 
-/// Loads up to 8 bytes, the first into the lowest bits.
+/// Loads up to 8 bytes, the first into the lowest bits. `bytes` is what is left of the block and may exceed 8.
 ///
 /// # Safety
 /// `at` is valid for reads of `bytes` bytes.

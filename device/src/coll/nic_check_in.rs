@@ -1,14 +1,15 @@
 //! The check-in of teams with NIC peers.
 //!
-//! Each member sends its call hash to all others and compares theirs. Two kinds of teams send fewer words:
+//! Each member sends its call hash to all others and compares it with theirs. Two variants send fewer words:
 //!
-//! - **By nodes.** If a node has several members, these tell their leader. The leaders check in with each other. Each
-//!   then tells the members of its node the result. Words within a node are stores, so a node sends one word to each
-//!   other node.
-//! - **By rounds.** In round `r` each of many members, or leaders, sends to the one `2^r` after it.
+//! - **By nodes.** Where a node has several members, they send to the leader of their node. The leaders check in with
+//!   each other, and each passes the result on to the members of its node. Words within a node are plain stores, so a
+//!   node sends a single word to each other node.
+//! - **By rounds.** For many members or leaders. In round `r`, each sends to the one `2^r` after it (a dissemination
+//!   barrier), so log2 rounds suffice.
 //!
-//! In both, a word says "all hashes so far are equal" or "these two members differ". One member only writes each word.
-//! So a word may come from a P2P peer or from a NIC peer, and it needs no atomicity.
+//! In both, a word says either "all hashes so far are equal" or "these two members differ". Each word has a single
+//! writer, so it may come from a P2P peer or a NIC peer alike and needs no atomicity.
 
 #![allow(unsafe_code, reason = "updates the words and counters of a team")]
 
@@ -23,12 +24,12 @@ use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
 
-/// The largest number of members, or leaders, that check in without rounds.
+/// Maximum number of members, or leaders, that check in without rounds.
 const MAX_DIRECT: u32 = 32;
-/// The flag of "two members differ". Their numbers follow, 15 bits each.
+/// The flag for "two members differ". Their indices follow, 15 bits each.
 const DIFFER: u32 = 1 << 31;
 
-/// Returns the number of the next check-in.
+/// Increments the check-in count of the team and returns the new value.
 ///
 /// # Safety
 /// `desc` is the entry of a team whose lock this thread's group holds, and this thread is the leader.
@@ -44,7 +45,7 @@ unsafe fn next_check_in(desc: *mut TeamDesc) -> u64 {
     }
 }
 
-/// Combines what this member knows with `theirs`, from member `from`.
+/// Combines what this member knows with `theirs`, from member `from`. A difference, once found, is passed on unchanged.
 #[inline(always)]
 fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
     if mine & DIFFER != 0 || mine == theirs {
@@ -56,7 +57,7 @@ fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
     }
 }
 
-/// Checks in, in the leader of the group that holds the team lock. `mine` is the result of its argument check.
+/// Checks in. Called by the leader of the group that holds the team lock; `mine` is the result of its argument check.
 #[inline(never)]
 #[track_caller]
 pub(super) fn check_in<S: Sharing>(
@@ -69,12 +70,15 @@ pub(super) fn check_in<S: Sharing>(
     let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
     // SAFETY: the group holds the lock, and this thread is its leader.
     let (number, n, me) = unsafe { (next_check_in(desc), (*desc).n_pes, (*desc).my_pe) };
-    // Earlier stores of the group become visible to members that read afterwards.
+    // After the check-in, other members may read what this group stored before it.
     Sys::fence();
+    // A member with wrong arguments checks in too, with a hash that no valid call has, so the others fail instead of
+    // waiting.
     let call_hash = if mine.is_err() { WRONG } else { call_hash };
     let nodes = Nodes::of(desc);
     let check_in = CheckIn { ctx: &ctx, desc, nodes, words, number, n, me, site };
-    // Members of P2P teams see each other's words in any form of the call, so they send to all.
+    // In a team within one node, every form of a call reads the words of all members. All of them must be sent, even if
+    // there are many.
     let known = if nodes.n > 1 && nodes.n < n {
         check_in.by_nodes(call_hash)?
     } else if n <= MAX_DIRECT || nodes.n == 1 {
@@ -82,12 +86,13 @@ pub(super) fn check_in<S: Sharing>(
     } else {
         check_in.by_rounds(call_hash, (me, n), |member| member)?
     };
+    // The member's own error takes precedence: it is the cause of the mismatch.
     mine?;
     if known & DIFFER == 0 {
         return Ok(());
     }
     let (one, other) = (known >> 15 & 0x7fff, known & 0x7fff);
-    // Report the other member as the one that differs.
+    // Report the other member as the odd one, not this one.
     let (one, other) = if one == me { (other, one) } else { (one, other) };
     let hashes = check_in.hashes_with(one, call_hash);
     let d =
@@ -95,13 +100,12 @@ pub(super) fn check_in<S: Sharing>(
     Err(ctx.fail(Error::TeamMismatch, d))
 }
 
-/// A check-in in progress.
 #[derive(Clone, Copy)]
 struct CheckIn<'c, 'k, S> {
     ctx: &'c Ctx<'k, S>,
     desc: *mut TeamDesc,
     nodes: Nodes,
-    /// The heap offset of the team's words.
+    /// Heap offset of the team's words.
     words: u64,
     number: u64,
     n: u32,
@@ -110,13 +114,12 @@ struct CheckIn<'c, 'k, S> {
 }
 
 impl<S: Sharing> CheckIn<'_, '_, S> {
-    /// Returns the offset of the word that a member writes.
     #[inline(always)]
     fn word_of(self, member: u32) -> u64 {
         self.words + check_in_word(self.number, self.n, member)
     }
 
-    /// Returns this member's hash and below it the other member's; 0 if this member has not got that hash.
+    /// Returns this member's hash in the upper half and the other's in the lower; 0 if that hash is not available here.
     #[inline(always)]
     fn hashes_with(self, member: u32, call_hash: u32) -> u64 {
         // SAFETY: an aligned word of the runtime in this PE's heap, which its member writes next two check-ins later.
@@ -125,29 +128,32 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         if has_hash { (call_hash as u64) << 32 | word as u32 as u64 } else { 0 }
     }
 
-    /// Sends what this member knows to the word at `at` of another member.
+    /// Sends what this member knows to the word at `at` of another member, tagged with the check-in number.
     #[inline(always)]
     fn tell(self, member: u32, at: u64, known: u32) -> Result {
         let value = self.number << 32 | known as u64;
         self.ctx.signal_op(team_word(at).set(value), pe_of(self.desc, member))
     }
 
-    /// Waits for the word of another member, and combines it with what this member knows.
+    /// Waits for the word of another member and combines it with what this member knows.
     #[inline(always)]
     fn hear(self, member: u32, known: u32) -> Result<u32> {
         Ok(combined(known, self.await_known(self.word_of(member), member)?, self.me, member))
     }
 
-    /// Waits for the word of a member at `at`, and returns what that member knows.
+    /// Waits for the word that a member writes at `at`. Returns what that member knows.
     #[inline(always)]
     fn await_known(self, at: u64, member: u32) -> Result<u32> {
+        // The words sent above may be in an open batch, and the other member waits for them.
         self.ctx.announce_batches();
         await_number(self.ctx, at, self.number as u32, pe_of(self.desc, member), self.site)
     }
 
-    /// Sends to all of `count` members, and waits for them. `member` returns them by number; this one has number `own`.
+    /// Sends to all of `count` participants and waits for them. `member` maps their indices to members; this one has
+    /// index `own`.
     #[inline(always)]
     fn direct(self, known: u32, (own, count): (u32, u32), member: impl Fn(u32) -> u32) -> Result<u32> {
+        // Send everything before the first wait; otherwise two members could wait for each other.
         let mut k = 1;
         while k < count {
             self.tell(member(wrapped(own + k, count)), self.word_of(self.me), known)?;
@@ -161,16 +167,19 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         Ok(all)
     }
 
-    /// Sends by rounds among `count` members. `member` returns them by number; this one has number `own`.
+    /// Exchanges words in rounds among `count` participants. `member` maps their indices to members; this one has index
+    /// `own`.
     #[inline(always)]
     fn by_rounds(self, mut known: u32, (own, count): (u32, u32), member: impl Fn(u32) -> u32) -> Result<u32> {
+        // Rounds have their own words, in two sets by the parity of the check-in: see `call.rs`.
         let set = self.words + team_words::IN_ROUNDS + (self.number & 1) * (team_words::ROUNDS as u64 * 8);
         let mut round = 0;
         while round < team_words::ROUNDS && 1u64 << round < count as u64 {
             let step = 1u32 << round;
             let (to, from) = (member(wrapped(own + step, count)), member(wrapped(own + count - step, count)));
             let at = set + round as u64 * 8;
-            // A store must carry on what this member has heard. A doorbell does.
+            // The word vouches for the stores of members heard in earlier rounds, so it must be ordered after them. A
+            // doorbell includes such a fence, a store does not.
             if self.ctx.peer_addr::<u64>(pe_of(self.desc, to), at).is_some() {
                 Sys::release();
             }
@@ -181,7 +190,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         Ok(known)
     }
 
-    /// Tells the leader of the node, which checks in with the other leaders and tells the result.
+    /// Sends to the leader of the node, which checks in with the other leaders and passes the result on.
     #[inline(always)]
     fn by_nodes(self, mut known: u32) -> Result<u32> {
         let (nodes, mine) = (self.nodes, self.nodes.mine);
@@ -201,7 +210,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         } else {
             self.by_rounds(known, (mine, nodes.n), leader)?
         };
-        // The members of this node must see everything that the others have published before.
+        // The members of this node must see everything the others published before they checked in.
         Sys::release();
         let mut k = 1;
         while k < locals {

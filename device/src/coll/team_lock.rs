@@ -1,10 +1,10 @@
 //! The team lock: one group of this PE uses a team at a time.
 //!
-//! One word of the team holds the lock bit, the failed bit and the number of check-ins ([`team_word`]). A group locks the
-//! team by setting the bit, and unlocks it by storing the word. Only the lock holder changes the number.
+//! A single word holds the lock bit, the failed bit and the number of check-ins ([`team_word`]). A group locks the team
+//! by setting the bit and unlocks it by storing the word. Only the lock holder changes the number.
 //!
-//! Neither step orders memory. A call begins and ends with a group barrier, and messages to other members have their own
-//! order. Calls with further counters fence for them.
+//! Neither step orders memory. A call starts and finishes with a group barrier, and messages to other members have
+//! their own ordering. Calls that use further counters fence for those themselves.
 
 #![allow(unsafe_code, reason = "updates the words of a team")]
 
@@ -13,9 +13,9 @@ use crate::arch::{Gpu, Scope};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::team::Team;
 
-/// Tries to lock the team and returns the previous lock word for [`check_locked`].
+/// Tries to lock the team. Returns the previous lock word, for [`check_locked`].
 ///
-/// The lock has two steps, so that other work can overlap the latency of its atomic.
+/// Locking takes two steps, so the caller can overlap the latency of the atomic with other work.
 ///
 /// # Safety
 /// `desc` leads to an entry of the team table that the host made, of any team, and stays valid while the kernel runs.
@@ -26,8 +26,8 @@ pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
     unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
 }
 
-/// Returns the number of the last check-in if the group that found `word` holds the lock. The entry belongs to the team
-/// with this `generation`.
+/// Returns the number of the last check-in if the group that found `word` now holds the lock. `generation` is that of
+/// the entry; a stale team handle has another one.
 ///
 /// # Safety
 /// The same as for [`try_lock`]. `word` is what it has returned to this thread.
@@ -49,8 +49,8 @@ pub(super) unsafe fn check_locked(
     Err(unsafe { lock_error(state, desc, (current, free), word, team, core::panic::Location::caller()) })
 }
 
-/// Records why the group that found `word` does not hold the lock: the entry is not `current`, the team was not `free`, or
-/// it has failed.
+/// Records why the group that found `word` cannot use the team: the entry is not `current`, another group holds the
+/// lock (not `free`), or the team has failed. Releases the lock if this thread took it.
 ///
 /// # Safety
 /// The same as for [`check_locked`].
@@ -70,6 +70,7 @@ unsafe fn lock_error(
         if free {
             Gpu::store_relaxed(&raw mut (*desc).word.word, word);
         }
+        // Pairs with the fence in `failed`, so the error code is visible once the failed bit is.
         Gpu::fence();
         Gpu::load_relaxed(&raw const (*desc).counters.failed)
     };
@@ -83,8 +84,7 @@ unsafe fn lock_error(
     record(state, error, Detail { found, wanted, ..Detail::NONE }, site)
 }
 
-/// Unlocks the team after check-in `number`. If `result` leaves the counters of the members different, the team has
-/// failed.
+/// Unlocks the team after check-in `number`, and marks it as failed if `result` leaves the members' counters different.
 ///
 /// # Safety
 /// The same as for [`try_lock`]. The group of this thread holds the lock, and all its threads have arrived.
@@ -100,7 +100,7 @@ pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
     unsafe { Gpu::store_relaxed(&raw mut (*desc).word.word, number << team_word::SHIFT | failed) }
 }
 
-/// Returns the bits of the lock word after a call that ended with `error`.
+/// Returns the failed bit if a call with this error leaves the members' counters different, and otherwise 0.
 ///
 /// # Safety
 /// The same as for [`unlock`].
@@ -109,7 +109,8 @@ pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
 unsafe fn failed(desc: *mut TeamDesc, error: Error) -> u64 {
     use Error::{BadPe, BadReduction, LengthMismatch, OutOfRange, Overlap, TeamBusy, TeamMismatch};
     match error {
-        // All members know these errors from a check-in, and `TeamBusy` has changed nothing.
+        // These errors are found by a check-in, so all members know of them, or, like `TeamBusy`, before anything has
+        // changed.
         BadPe | BadReduction | LengthMismatch | OutOfRange | Overlap | TeamMismatch | TeamBusy => 0,
         error => {
             // SAFETY: the group holds the lock, by this function's contract, so no other thread stores to the
