@@ -1,18 +1,18 @@
-//! Ordering and completion.
+//! Ordering and completion of operations.
 //!
 //! | call | through a NIC | through mapped memory |
 //! |---|---|---|
 //! | `fence` | nothing while one QP serves a peer and delivers in order, a posting if it does not; with several QPs, a wait for all of them | a fence at system scope |
-//! | `quiet` | a wait until the CQ has passed all postings; a read-back before it, if an ACK does not suffice | a release fence at system scope |
-//! | `flush` | the same wait without a read-back: a reliable connection acknowledges received data, so the source is free no earlier | nothing: the call has read the source |
+//! | `quiet` | a wait until all postings have completed; a read-back before it, where an ACK does not suffice | a release fence at system scope |
+//! | `flush` | the same wait without a read-back: a reliable connection acknowledges received data, so the source is not free any earlier | nothing: the call has read the source |
 //!
-//! `fence_pe`, `quiet_pe`, `quiet_pes` and `flush_pe` do the same for the PEs that they name. All of them cover earlier
-//! postings through this context by any thread. "Earlier" is the program's own order: a barrier of the block between a
-//! put of one thread and a fence of another suffices.
+//! `fence_pe`, `quiet_pe`, `quiet_pes` and `flush_pe` do the same for the PEs they name. All of them cover earlier
+//! postings through this context by any thread. "Earlier" means program order, extended by the program's own
+//! synchronisation: a block barrier between a put by one thread and a fence by another suffices.
 //!
-//! A mapped heap is also accessed through the NIC if atomics must use the NIC, as in jobs of several nodes. Stores before
-//! such an atomic arrive before it, since a fence precedes every doorbell. Stores after it could overtake it, so `fence`
-//! waits for the QPs to those PEs. `delivery.rs` explains strong fences and read-backs.
+//! Where atomics must use the NIC, as in jobs that span nodes, even a mapped heap is also accessed through the NIC.
+//! Stores before such an atomic arrive before it, because a fence precedes every doorbell. Stores after it could
+//! overtake it, so `fence` waits for the QPs to those PEs. `delivery.rs` describes strong fences and read-backs.
 
 use core::panic::Location;
 
@@ -28,16 +28,18 @@ use crate::watch::{self, Event, Ordering};
 
 /// # Fence, quiet and flush
 ///
-/// Order and completion of earlier operations.
+/// Ordering and completion of earlier operations.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Orders delivery: to each PE, the calling thread's earlier puts, sets and signals are delivered before its later
-    /// ones. It also publishes the thread's earlier stores, to any PE, with its later puts, signals and atomics. It completes
-    /// nothing.
+    /// Orders delivery: at each PE, the calling thread's earlier puts, sets and signals are delivered before its later
+    /// ones.
+    ///
+    /// Also publishes the thread's earlier stores, to any PE, with its later puts, signals and atomics. Completes
+    /// nothing, and usually does not wait: see the errors.
     ///
     /// OpenSHMEM 1.6 section 9.11, `shmem_fence`.
     ///
     /// # Errors
-    /// - The errors of [`Ctx::quiet`], if it has to wait: several QPs serve a peer, or atomics on mapped memory go
+    /// - The errors of [`Ctx::quiet`], where it has to wait: several QPs serve a peer, or atomics on mapped memory go
     ///   through the NIC.
     #[inline(always)]
     #[track_caller]
@@ -50,28 +52,30 @@ impl<S: Sharing> Ctx<'_, S> {
         fence_slow::<S>(CtxRef::of(self))
     }
 
-    /// Completes everything posted through this context before, by any thread. Puts are delivered and visible at their
-    /// PEs, gets and fetching atomics have their results.
+    /// Waits until everything posted through this context so far, by any thread, is complete.
     ///
-    /// The threads of the group share the queues to wait for.
+    /// After it, puts are delivered and visible at their PEs, and gets and fetching atomics have stored their results.
+    /// All threads of the group call it, and share the queues to wait for. Work posted by threads outside the group is
+    /// covered only if it is ordered before the call.
     ///
     /// OpenSHMEM 1.6 section 9.11, `shmem_quiet`.
     ///
     /// # Errors
-    /// - [`Error::Completion`](crate::Error::Completion): the NIC ended an operation with an error.
-    /// - [`Error::Poisoned`](crate::Error::Poisoned): the QP had ended before.
+    /// - [`Error::Completion`](crate::Error::Completion): the NIC completed an operation with an error.
+    /// - [`Error::Poisoned`](crate::Error::Poisoned): an earlier error has broken the QP.
     /// - [`Error::Timeout`](crate::Error::Timeout), [`Error::Aborted`](crate::Error::Aborted).
-    /// - [`Error::InGroup`](crate::Error::InGroup): another thread of the group met the error.
+    /// - [`Error::InGroup`](crate::Error::InGroup): another thread of the group encountered the error.
     #[inline(always)]
     #[track_caller]
     pub fn quiet<G: Group>(&self, group: G) -> Result {
         group.sync();
         let _call = watch::lead_own(group, "quiet", Event::order(self.parts_ref(), Ordering::Quiet, None));
         if self.p2p_all() {
-            // The first barrier makes the release cover all threads of the group; the second one lets all rely on it. PTX would
-            // have each thread fence that announces something later, and `fence.sc` to forbid store buffering. Both cost a put of
-            // 8 bytes with quiet 11 % on an H200. The hardware needs neither: the fence waits until stores are performed. Nor
-            // does it acquire, since that would empty the L1 cache, from which the next put may read its source.
+            // The first barrier makes the release cover all threads of the group; after the second, all may rely on it.
+            // By the PTX model, each thread that announces something later would need its own fence, and `fence.sc` to
+            // rule out store buffering. Both would cost a put of 8 bytes with quiet 11 % on an H200. The hardware needs
+            // neither, because the fence waits until stores are performed. It does not acquire either: that would
+            // invalidate the L1 cache, from which the next put may read its source.
             if group.leader() {
                 Sys::release();
             }
@@ -81,15 +85,15 @@ impl<S: Sharing> Ctx<'_, S> {
         quiet_slow::<G, S, true>(group, CtxRef::of(self))
     }
 
-    /// Completes postings like [`Ctx::quiet`], and orders no stores. The group has synchronised.
+    /// Completes postings like [`Ctx::quiet`], without ordering stores. The group has synchronised.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
         quiet_slow::<G, S, false>(group, CtxRef::of(self))
     }
 
-    /// Orders delivery like [`Ctx::fence`], for a group: earlier operations of all its threads before later ones of
-    /// any.
+    /// Orders delivery like [`Ctx::fence`] for a whole group: earlier operations of all its threads precede later ones
+    /// of any.
     ///
     /// # Errors
     /// - The errors of [`Ctx::fence`].
@@ -98,6 +102,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn fence_group<G: Group>(&self, group: G) -> Result {
         watch::note("fence_group", Event::OwnStores);
         group.sync();
+        // Each thread fences for its own stores; the leader's fence covers the postings of all.
         Sys::fence();
         let mine = if group.leader() { self.fence() } else { Ok(()) };
         let done = agree(group, mine);
@@ -105,8 +110,9 @@ impl<S: Sharing> Ctx<'_, S> {
         done
     }
 
-    /// Orders delivery like [`Ctx::fence`], to one PE only. It does not wait for operations to others. rocSHMEM:
-    /// `rocshmem_fence(pe)`.
+    /// Orders delivery like [`Ctx::fence`], but only at `pe`. Does not wait for operations to other PEs.
+    ///
+    /// rocSHMEM: `rocshmem_fence(pe)`.
     ///
     /// # Errors
     /// - [`Error::BadPe`](crate::Error::BadPe), and the errors of [`Ctx::fence`].
@@ -118,6 +124,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let ordered = if self.p2p_all() {
             Ok(())
         } else if self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some() {
+            // Several QPs, or stores that bypass the QP, cannot be ordered without waiting. `quiet_pe` fences too.
             return self.quiet_pe(pe);
         } else if self.has_weak() {
             fence_pe_slow::<S>(CtxRef::of(self), pe)
@@ -128,7 +135,7 @@ impl<S: Sharing> Ctx<'_, S> {
         ordered
     }
 
-    /// Completes operations like [`Ctx::quiet`], to one PE only, for one thread.
+    /// Waits like [`Ctx::quiet`], but only for operations to `pe`, and in one thread.
     ///
     /// OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`. NVSHMEM: `nvshmemx_qp_quiet`.
     ///
@@ -139,11 +146,12 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn quiet_pe(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
         let _call = watch::call("quiet_pe", Event::order(self.parts_ref(), Ordering::Quiet, Some(pe)));
+        // Covers this thread's stores to mapped memory, which no CQ reports.
         Sys::fence();
         if self.p2p_all() { Ok(()) } else { quiet_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
-    /// Completes operations like [`Ctx::quiet`], to the PEs in `pes` only. The threads of the group share the PEs.
+    /// Waits like [`Ctx::quiet`], but only for operations to the PEs in `pes`, which the threads of the group share.
     ///
     /// OpenSHMEM 1.6 section 9.11, `shmem_pe_quiet`.
     ///
@@ -164,8 +172,10 @@ impl<S: Sharing> Ctx<'_, S> {
         done
     }
 
-    /// Waits until the sources of all earlier puts through this context may be reused. It does not promise delivery,
-    /// although on a reliable connection both come together. NVSHMEM: `nvshmemx_flush`. GIN: `flush`.
+    /// Waits until the sources of all earlier puts through this context may be reused.
+    ///
+    /// Does not guarantee delivery, although on a reliable connection both coincide. NVSHMEM: `nvshmemx_flush`. GIN:
+    /// `flush`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::quiet`].
@@ -180,7 +190,7 @@ impl<S: Sharing> Ctx<'_, S> {
         flush_slow::<G, S>(group, CtxRef::of(self))
     }
 
-    /// Waits like [`Ctx::flush`], for puts to one PE only, in one thread.
+    /// Waits like [`Ctx::flush`], but only for puts to `pe`, and in one thread.
     ///
     /// # Errors
     /// - [`Error::BadPe`](crate::Error::BadPe), and the errors of [`Ctx::quiet`].
@@ -192,11 +202,13 @@ impl<S: Sharing> Ctx<'_, S> {
         if self.p2p_all() { Ok(()) } else { flush_pe_slow::<S>(CtxRef::of(self), pe) }
     }
 
-    /// Makes a fence at system scope: all observers, peers and NICs included, see this thread's earlier stores before
-    /// its later operations. Its later loads see what others have published.
+    /// Issues a fence at system scope: all observers, including peers and NICs, see this thread's earlier stores before
+    /// its later operations, and its later loads see what others have published.
     ///
-    /// [`Ctx::quiet`] and [`Ctx::fence`] contain one, and calls with a signal publish earlier stores, too. Other puts, `p`,
-    /// [`Ctx::signal_op`] and atomics publish nothing: make this fence before one that announces a store. CUDA: `__threadfence_system`. rocSHMEM: `rocshmem_threadfence_system`.
+    /// [`Ctx::quiet`] and [`Ctx::fence`] include this fence, and calls with a signal publish earlier stores too. Other
+    /// puts, [`Ctx::p`], [`Ctx::signal_op`] and atomics do not: fence before one of them announces a store.
+    ///
+    /// CUDA: `__threadfence_system`. rocSHMEM: `rocshmem_threadfence_system`.
     #[inline(always)]
     pub fn fence_system(&self) {
         let fence = Event::MemoryFence { releases: true, acquires: true, scope: FenceScope::System };
@@ -204,11 +216,11 @@ impl<S: Sharing> Ctx<'_, S> {
         Sys::fence();
     }
 
-    /// Makes a release fence: orders everything that the calling thread has stored or seen before its later stores. It
-    /// applies to threads of the `scope` that see one of these stores and then make a [`Ctx::fence_acquire`].
+    /// Issues a release fence: orders everything this thread has stored or observed before its later stores, for
+    /// threads within `scope` that see one of those stores and then issue [`Ctx::fence_acquire`].
     ///
-    /// So one thread can write a source and another can put it, with the scope that contains both. Every put fences for
-    /// its peer and the NIC by itself. GPUNetIO: `doca_gpu_dev_verbs_fence_release`.
+    /// This allows one thread to write a source and another to put it, if `scope` contains both. Towards the peer and
+    /// the NIC, every put fences by itself. GPUNetIO: `doca_gpu_dev_verbs_fence_release`.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -239,10 +251,11 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Makes an acquire fence, the counterpart of [`Ctx::fence_release`]: call it after a load that has seen a store
-    /// behind such a fence. The stores ordered by that fence may then be read, and put.
+    /// Issues an acquire fence, the counterpart of [`Ctx::fence_release`]. Call it after a load that has seen a store
+    /// made after such a fence; what that fence ordered may then be read, and put.
     ///
-    /// Waits and tests of this crate contain one at system scope. GPUNetIO: `doca_gpu_dev_verbs_fence_acquire`.
+    /// Waits and tests of this crate include an acquire fence at system scope. GPUNetIO:
+    /// `doca_gpu_dev_verbs_fence_acquire`.
     #[inline(always)]
     pub fn fence_acquire(&self, scope: FenceScope) {
         watch::note("fence_acquire", Event::MemoryFence { releases: false, acquires: true, scope });
@@ -253,22 +266,23 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Orders later postings to `pe` by any QP after all earlier ones by any QP.
+    /// Orders later postings to `pe` on any QP after all earlier ones on any QP.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn order_queues(&self, pe: u32) -> Result {
         self.check_pe(pe)?;
-        // A store to a P2P peer could overtake postings to it.
+        // On mapped memory, a store could overtake postings to the same PE.
         let several = || self.parts_ref().n_sets > 1 || self.peer_addr::<u8>(pe, 0).is_some();
         if !self.p2p_all() && several() { self.quiet_pe(pe) } else { Ok(()) }
     }
 
-    /// Waits until all QPs of this context to `pe` have completed their postings.
+    /// Waits for all QPs of this context to `pe`.
     #[inline(always)]
     #[track_caller]
     fn wait_queues(&self, pe: u32) -> Result {
         let p = self.parts_ref();
         let mut mine = Ok(());
+        // An error does not skip the QPs after it: they still complete what was posted to them.
         let mut set = p.first_set;
         while set < p.first_set + p.n_sets {
             let qp = self.qp_of_set(set, pe);
@@ -279,17 +293,18 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Fences where some PEs are not P2P peers.
 #[inline(never)]
 #[track_caller]
 fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     let p = ctx.parts_ref();
     if p.n_sets > 1 {
+        // One QP cannot be ordered after another without waiting.
         return ctx.quiet(Thread);
     }
     let mut pe = p.mixed_from;
     while pe < p.mixed_to {
+        // Mapped, and accessed through the NIC as well: later stores could overtake what the NIC has not delivered.
         if ctx.peer_addr::<u8>(pe, 0).is_some() {
             ctx.read_back_all(pe)?;
             ctx.wait_queues(pe)?;
@@ -307,27 +322,26 @@ fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
     Ok(())
 }
 
-/// Fences for one PE where its QP may be weak.
 #[inline(never)]
 #[track_caller]
 fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx_ref.ctx::<S>().fence_queue(pe)
 }
 
-/// Completes all postings. The threads of the group share the QPs. With `STORES`, their stores are ordered too.
+/// With `STORES`, also orders the group's stores.
 ///
-/// The group agrees here and not at the call site, because a call may not lie between two barriers: see `sync_block`.
+/// The group agrees here and not at the call site, because a call must not separate two barriers: see `sync_block`.
 #[inline(never)]
 #[track_caller]
 fn quiet_slow<G: Group, S: Sharing, const STORES: bool>(group: G, ctx_ref: CtxRef) -> Result {
-    // The acquire side of this fence is in the polls: they order what the NIC has written before the barrier at the end.
+    // The acquire side of this fence is in the polls, which order what the NIC has written before the final barrier.
     if STORES && group.leader() {
         Sys::fence();
     }
     let ctx = ctx_ref.ctx::<S>();
     let mut mine = Ok(());
     if ctx.has_early_acks() {
-        // All read-backs travel together.
+        // Post all read-backs before waiting for any, so that their round trips overlap.
         let mut i = group.rank();
         while i < ctx.n_entries() {
             mine = mine.and(ctx.read_back(ctx.nth_entry(i)));
@@ -345,8 +359,7 @@ pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx.read_back_all(pe).and(ctx.wait_queues(pe))
 }
 
-/// Waits until every `step`-th QP, from QP `first` on, has completed its postings. Outlined, so that its callers keep few
-/// registers.
+/// Waits for every `step`-th QP, starting with QP `first`. Outlined to keep the register count of its callers low.
 #[inline(never)]
 #[track_caller]
 fn wait_share<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
@@ -360,14 +373,12 @@ fn wait_share<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
     mine
 }
 
-/// Waits until all QPs have completed their postings. The threads of the group share the QPs.
 #[inline(never)]
 #[track_caller]
 fn flush_slow<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef) -> Result {
     agree(group, wait_share::<S>(ctx_ref, group.rank(), group.size()))
 }
 
-/// Waits until all QPs to one PE have completed their postings.
 #[inline(never)]
 #[track_caller]
 fn flush_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {

@@ -1,23 +1,22 @@
-//! Put and get: OpenSHMEM's remote memory access, issued by the threads of a kernel.
+//! Put and get: OpenSHMEM remote memory access, called by the threads of a kernel.
 //!
 //! | call | returns when |
 //! |---|---|
 //! | `put_nbi`, `get_nbi` | the operation is posted; `quiet` completes it |
-//! | `put` | the source may be reused; delivery needs `quiet` |
-//! | `p` | the value has been taken; delivery needs `quiet` |
-//! | `get`, `g` | the data is here |
+//! | `put` | the source may be reused; `quiet` completes delivery |
+//! | `p` | the value has been taken; `quiet` completes delivery |
+//! | `get`, `g` | the data has arrived |
 //!
-//! The local operand of a transfer is this PE's copy of symmetric memory, or a [`Local`](crate::Local) buffer: see
-//! [`LocalBuffer`]. Operations of one thread to one PE are delivered in order only where `fence` or `quiet` says so.
+//! The local operand of a transfer is this PE's copy of symmetric memory or a [`Local`](crate::Local) buffer: see
+//! [`LocalBuffer`]. Operations of one thread to one PE are unordered, unless `fence` or `quiet` separates them.
 //!
 //! # Paths
 //!
-//! 1. A P2P peer: the threads of the group copy by loads and stores.
-//! 2. A NIC peer, between heaps: the leader posts a WQE.
-//! 3. Everything else (segments, wrong arguments): a function with a name that ends in `_slow` checks again and does
-//!    the work.
+//! 1. P2P peer: the threads of the group copy by loads and stores.
+//! 2. NIC peer, both operands in heaps: the leader posts a WQE.
+//! 3. Everything else (segments, wrong arguments): a function named `*_slow` repeats the checks and does the work.
 //!
-//! One check of kernel parameters, inlined, selects the path.
+//! A single inlined check, which only needs kernel parameters, selects the path.
 #![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps, and QPs by entry")]
 
 use core::panic::Location;
@@ -39,10 +38,10 @@ use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 use crate::watch::{self, Completion, Event, Operation, PeRange};
 
-/// Longest message of one WQE: 2^30 bytes, the QP's `log_msg_max`.
+/// Maximum length of the message of one WQE: 2^30 bytes, the `log_msg_max` of our QPs.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 
-/// A plain value that fits in one inline WQE and one fetch slot: 1 to 8 bytes.
+/// A plain value of 1, 2, 4 or 8 bytes. It fits in an inline WQE and in a fetch slot.
 pub trait Scalar: Pod + sealed::Sealed {}
 
 mod sealed {
@@ -74,20 +73,19 @@ mod sealed {
     }
 }
 
-/// The direction of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum Direction {
     Put,
     Get,
 }
 
-/// The form of a call that transfers.
+/// The variant of a transfer call.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) name: &'static str,
-    /// Whether the call waits for the completion of what it posts.
+    /// Whether the call waits until what it posts has completed.
     pub(crate) waits: bool,
-    /// Whether its signal is ordered after all earlier operations.
+    /// Whether the call's signal is ordered after all earlier operations.
     pub(crate) strong: bool,
 }
 
@@ -104,7 +102,7 @@ impl Form {
         Self { name, waits: false, strong: true }
     }
 
-    /// Returns what the return of the call completes.
+    /// Returns what has completed when the call returns.
     #[inline(always)]
     pub(crate) fn completion(self, direction: Direction) -> Completion {
         match direction {
@@ -115,7 +113,7 @@ impl Form {
     }
 }
 
-/// One end of a transfer in plain words: offset and number of elements.
+/// One operand of a transfer in plain words: heap offset, and number of elements.
 pub(crate) type End = (u64, u64);
 
 /// Size and alignment of an element, in bytes.
@@ -126,7 +124,7 @@ pub(crate) fn end_of<T: Pod>(object: SymSlice<T>) -> End {
     (object.offset(), object.len() as u64)
 }
 
-/// Returns the place of an element.
+/// Returns the range that an element occupies on `pe`.
 #[inline(always)]
 pub(crate) fn word_at<T: Pod>(pe: u32, word: Sym<T>) -> PeRange {
     PeRange::new(pe, word.offset(), size_of::<T>() as u64)
@@ -139,12 +137,13 @@ pub(crate) const fn unit_of<T>() -> Unit {
 
 /// # Put and get
 ///
-/// Transfers between this PE and another one, and reads and writes of one value.
+/// Transfers between this PE and another one, and reads and writes of single values.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Starts to copy `src` of this PE to `dst` of `pe`; returns once posted.
+    /// Starts copying `src`, on this PE, to `dst` on PE `pe`. Returns once the operation is posted.
     ///
-    /// `src` must not change before [`Ctx::quiet`], which completes the put. Both lengths must be equal; 0 elements do
-    /// nothing. On a NIC: RDMA WRITE.
+    /// All threads of `group` call it with equal arguments, and the group acts as one caller. `dst` and `src` must have
+    /// the same length, in elements; with 0 elements the call does nothing. `src` must not change before [`Ctx::quiet`]
+    /// has completed the put. Puts are not ordered among each other: see [`Ctx::fence`]. On a NIC: RDMA WRITE.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -160,12 +159,12 @@ impl<S: Sharing> Ctx<'_, S> {
     /// OpenSHMEM 1.6 section 9.6, `shmem_put_nbi`.
     ///
     /// # Errors
-    /// - [`Error::BadPe`], [`Error::OutOfRange`], [`Error::LengthMismatch`]: wrong arguments.
-    /// - [`Error::Timeout`]: the send queue stayed full until the deadline.
-    /// - [`Error::Completion`], [`Error::Poisoned`]: the QP has ended by an error.
-    /// - [`Error::Unconnected`]: the host did not connect the QP.
-    /// - [`Error::Aborted`]: the job ends.
-    /// - [`Error::InGroup`]: another thread of the group met the error.
+    /// - [`Error::BadPe`], [`Error::OutOfRange`], [`Error::LengthMismatch`]: invalid arguments. Nothing is transferred.
+    /// - [`Error::Timeout`]: the send queue was still full at the deadline.
+    /// - [`Error::Completion`], [`Error::Poisoned`]: an error has broken the QP.
+    /// - [`Error::Unconnected`]: the host did not connect the QP before the deadline.
+    /// - [`Error::Aborted`]: the job is being aborted.
+    /// - [`Error::InGroup`]: another thread of the group encountered the error.
     #[inline(always)]
     #[track_caller]
     pub fn put_nbi<G: Group, T: Pod>(
@@ -179,9 +178,10 @@ impl<S: Sharing> Ctx<'_, S> {
             .map(|_| ())
     }
 
-    /// Copies `src` of this PE to `dst` of `pe`; returns once `src` may be reused.
+    /// Copies `src`, on this PE, to `dst` on PE `pe`. Returns once `src` may be reused.
     ///
-    /// [`Ctx::quiet`] completes delivery, [`Ctx::fence`] orders it.
+    /// Delivery may come later: [`Ctx::quiet`] completes it, [`Ctx::fence`] orders it. Arguments as for
+    /// [`Ctx::put_nbi`].
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_put`.
     ///
@@ -199,8 +199,10 @@ impl<S: Sharing> Ctx<'_, S> {
         self.transfer(group, Direction::Put, dst, local_operand(src), pe, Form::blocking("put")).map(|_| ())
     }
 
-    /// Starts to copy `src` of `pe` to `dst` of this PE; returns once posted. [`Ctx::quiet`] completes it. On a NIC:
-    /// RDMA READ.
+    /// Starts copying `src`, on PE `pe`, to `dst` on this PE. Returns once the operation is posted.
+    ///
+    /// `dst` must not be accessed before [`Ctx::quiet`] has completed the get. Arguments as for [`Ctx::put_nbi`], with
+    /// the directions swapped. On a NIC: RDMA READ.
     ///
     /// OpenSHMEM 1.6 section 9.6, `shmem_get_nbi`.
     ///
@@ -219,7 +221,8 @@ impl<S: Sharing> Ctx<'_, S> {
             .map(|_| ())
     }
 
-    /// Copies `src` of `pe` to `dst` of this PE; returns once the data is here, for all threads of the group.
+    /// Copies `src`, on PE `pe`, to `dst` on this PE. Returns once the data has arrived and all threads of the group
+    /// may read it.
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_get`.
     ///
@@ -237,10 +240,11 @@ impl<S: Sharing> Ctx<'_, S> {
         self.transfer(group, Direction::Get, src, local_operand(dst), pe, Form::blocking("get")).map(|_| ())
     }
 
-    /// Writes one value to `dst` of `pe` by one access to the whole word; returns once the value has been taken. On a NIC:
-    /// RDMA WRITE with inline data.
+    /// Writes one value to `dst` on PE `pe`, by a single access to the whole word. Returns once the value has been
+    /// taken; [`Ctx::quiet`] completes delivery. On a NIC: RDMA WRITE with inline data.
     ///
-    /// It publishes no earlier store: as a flag, it needs a [`Ctx::fence`] or [`Ctx::quiet`] before it.
+    /// Called by one thread. It publishes no earlier store: if the value is a flag, [`Ctx::fence`] or [`Ctx::quiet`]
+    /// must come first.
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_p`.
     ///
@@ -259,10 +263,11 @@ impl<S: Sharing> Ctx<'_, S> {
         p_slow::<S>(CtxRef::of(self), dst.offset(), sealed::Sealed::word(value), size_of::<T>() as u32, pe)
     }
 
-    /// Returns one value of `pe`. On a NIC: RDMA READ into a fetch slot of the QP.
+    /// Returns the value of `src` on PE `pe`. Called by one thread, which waits for it. On a NIC: RDMA READ into a
+    /// fetch slot of the QP.
     ///
-    /// On mapped memory this is a plain load, which a cache may serve: a loop of it need not see a new value. Poll a word of
-    /// another PE by [`Ctx::atomic_fetch`], or let that PE signal.
+    /// On mapped memory this is a plain load, which a cache may serve, so a loop of calls need not see a new value. To
+    /// poll a word of another PE, use [`Ctx::atomic_fetch`], or have that PE signal.
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_g`.
     ///
@@ -284,7 +289,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Puts or gets: `remote` lies at `pe`, `local` here. Returns the leader's end index if the NIC does it.
+    /// Puts or gets. `remote` is on `pe`, `local` on this PE. Returns the leader's end index if a NIC does the
+    /// transfer.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn transfer<G: Group, T: Pod>(
@@ -297,12 +303,15 @@ impl<S: Sharing> Ctx<'_, S> {
         form: Form,
     ) -> Result<Option<EndIndex>> {
         let complete = form.waits;
+        // Other threads of the group may have written the source.
         if !G::NEEDS_NO_BARRIER {
             group.sync();
         }
         let event = self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, form);
         let _call = watch::lead(group, form.name, event);
         if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
+            // Such a call makes no promise to the group's other threads when it returns, so they need not wait for each
+            // other.
             let goes_on = G::NEEDS_NO_BARRIER && !complete;
             // SAFETY: both are inside of their heaps.
             unsafe {
@@ -330,8 +339,8 @@ impl<S: Sharing> Ctx<'_, S> {
             let (there, here) = ((remote.offset(), rkey), (local.offset(), lkey));
             let transfer = NicTransfer { direction, there, here, bytes: local.bytes(), complete };
             let site = Location::caller();
-            // An exclusive context wants to post fast, so its code is inlined. Otherwise a kernel with many transfers
-            // stays small.
+            // Exclusive contexts are for fast posting, so their code is inlined. Otherwise, a kernel with many
+            // transfers should stay small.
             let sent = if S::SHARED {
                 let (code, end) = send::<G, S, false>(group, qp.entry(), site, transfer);
                 outcome(code).map(|()| end)
@@ -346,7 +355,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(ticket)
     }
 
-    /// Returns what a transfer tells the sanitizer.
+    /// Returns the event that reports a transfer to the sanitizer.
     #[inline(always)]
     fn transfer_event(
         &self,
@@ -367,7 +376,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Event::post(parts, operation, form.completion(direction))
     }
 
-    /// Returns the addresses of the operands, `remote` first, if both lie in heaps and `pe` is a P2P peer. It takes one
+    /// Returns the addresses of the operands, `remote` first, if both are in heaps and `pe` is a P2P peer. Costs one
     /// branch.
     #[inline(always)]
     pub(crate) fn p2p_operands<T: Pod>(
@@ -376,9 +385,10 @@ impl<S: Sharing> Ctx<'_, S> {
         local: SymSlice<T>,
         pe: u32,
     ) -> Option<(*mut T, *mut T)> {
+        // All heaps have the same size, so checking the larger offset checks both operands.
         let last = remote.offset().max(local.offset());
         let same = remote.len() == local.len();
-        // If the lengths differ, an end past every heap.
+        // Different lengths become a length that no heap can hold, which saves a branch.
         let bytes = if same { local.bytes() } else { u64::MAX };
         if !self.is_mapped(pe, last, bytes) {
             return None;
@@ -386,8 +396,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Some((self.p2p_heap_addr(pe, remote.offset()), self.parts_ref().heap.add(local.offset()).ptr()))
     }
 
-    /// Returns whether a transfer between heaps, with correct arguments, goes through a NIC. This is the fast path of
-    /// almost all NIC transfers, with one branch.
+    /// Returns whether this is a valid transfer between heaps through a NIC. Almost all NIC transfers take this path,
+    /// with one branch.
     #[inline(always)]
     fn is_nic_peer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
         let (p, last) = (self.parts_ref(), remote.offset().max(local.offset()));
@@ -395,25 +405,24 @@ impl<S: Sharing> Ctx<'_, S> {
         pe < p.n_pes && far && p.has(last, local.bytes()) && remote.len() == local.len()
     }
 
-    /// Returns the addresses of operands with correct arguments, if the memory of `pe` is mapped.
+    /// Returns the addresses of operands that have been checked, if the memory of `pe` is mapped.
     #[inline(always)]
     pub(crate) fn mapped_operands(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
         let there = self.peer_addr(pe, remote.0)?;
         Some((there, self.address(local.0)))
     }
 
-    /// Returns whether [`Ctx::check_transfer`] would succeed, without a record.
+    /// Returns whether [`Ctx::check_transfer`] would succeed, without recording anything.
     #[inline(always)]
     pub(crate) fn may_transfer(&self, remote: End, local: End, size: u32, pe: u32) -> bool {
         let (p, bytes) = (self.parts_ref(), local.1 * size as u64);
-        // One comparison suffices if both are in the heap.
+        // If both operands are in the heap, one comparison suffices.
         let in_place =
             || p.has(remote.0.max(local.0), bytes) || self.has(remote.0, bytes) && self.has(local.0, bytes);
         pe < p.n_pes && remote.1 == local.1 && in_place()
     }
 
-    /// Checks the arguments of a transfer of elements of `size` bytes. In its records, `found` and `wanted` lengths are
-    /// in elements.
+    /// Checks the arguments of a transfer of elements of `size` bytes. In its error records, lengths are in elements.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_transfer(&self, remote: End, local: End, size: u32, pe: u32) -> Result {
@@ -427,7 +436,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// A transfer as the caller describes it.
+/// The arguments of a transfer, in plain words.
 #[derive(Clone, Copy)]
 struct Transfer {
     direction: Direction,
@@ -435,13 +444,12 @@ struct Transfer {
     local: End,
     unit: Unit,
     pe: u32,
-    /// Whether the call waits for its completion.
     complete: bool,
 }
 
 outlined! {
-    /// Transfers where neither fast path applies. Returns an error's code, or 0 and the leader's end index, which is 0 if
-    /// there is none.
+    /// Transfers for which neither fast path applies. Returns an error code, or 0 and the leader's end index, which is
+    /// 0 if there is none.
     #[track_caller]
     fn transfer_slow[G: Group, S: Sharing](
         group: G,
@@ -450,6 +458,7 @@ outlined! {
     ) -> (u32, u64) {
         let Transfer { direction, remote, local, unit: (size, align), pe, complete } = t;
         let ctx = ctx_ref.ctx::<S>();
+        // The leader checks once more to write the record; the others only learn that the call was refused.
         if !ctx.may_transfer(remote, local, size, pe) {
             let why = if group.leader() { ctx.check_transfer(remote, local, size, pe) } else { Ok(()) };
             return (refused(why) as u32, 0);
@@ -471,7 +480,7 @@ outlined! {
         }
         let (mut mine, mut end) = (Ok(()), 0);
         if group.leader() {
-            // The entry of a PE has its keys, also in a job with DC initiators.
+            // In a job with DC initiators, too, the entry of a PE has its keys.
             let qp = ctx.connected_qp(pe);
             let (there, here) = (ctx.remote_data(&qp, remote.0), ctx.local_data(&qp, local.0));
             let transfer = NicTransfer { direction, there, here, bytes, complete };
@@ -485,7 +494,7 @@ outlined! {
     }
 }
 
-/// Puts the low `bytes` bytes of `word` where the fast path does not apply.
+/// Puts the low `bytes` bytes of `word`. Slow path of [`Ctx::p`].
 #[inline(never)]
 #[track_caller]
 fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u32) -> Result {
@@ -514,7 +523,7 @@ fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u
     post(Thread, &qp, 1, &Wqe::WriteInline { raddr, rkey, data }, Location::caller()).map(|_| ())
 }
 
-/// Gets `bytes` bytes where the fast path does not apply; returns an error's code, or 0 and the bytes.
+/// Gets `bytes` bytes. Slow path of [`Ctx::g`]; returns an error code, or 0 and the bytes.
 #[inline(never)]
 #[track_caller]
 fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32, u64) {
@@ -543,21 +552,18 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
     }
 }
 
-/// A transfer through a NIC.
+/// A transfer through a NIC, by address and key.
 #[derive(Clone, Copy)]
 pub(crate) struct NicTransfer {
     pub(crate) direction: Direction,
-    /// Address and key at the peer.
     pub(crate) there: (u64, u32),
-    /// Address and key at this PE.
     pub(crate) here: (u64, u32),
     pub(crate) bytes: u64,
-    /// Whether the call waits for its completion.
     pub(crate) complete: bool,
 }
 
 outlined! {
-    /// Calls [`send_here`] for the peer of `entry`, outlined; returns an error's code, or 0 and the end index. `DC` says whether
+    /// Outlined [`send_here`] for the peer of `entry`; returns an error code, or 0 and the end index. `DC` says whether
     /// its QP is a DC initiator.
     pub(crate) fn send[G: Group, S: Sharing; const DC: bool](
         group: G,
@@ -580,7 +586,7 @@ outlined! {
     }
 }
 
-/// Calls [`send`] for an entry, of a DC initiator or not.
+/// Calls [`send`] for an entry whose kind is known only at run time.
 #[inline(always)]
 pub(crate) fn send_to<G: Group, S: Sharing>(
     group: G,
@@ -595,7 +601,7 @@ pub(crate) fn send_to<G: Group, S: Sharing>(
     }
 }
 
-/// Posts a transfer through a NIC, in the leader. Returns the end index of the posting, which is 0 if nothing was posted.
+/// Posts a transfer through a NIC, in the leader. Returns the end index of the posting, or 0 for an empty transfer.
 #[inline(always)]
 fn send_here<G: Group, S: Sharing>(
     group: G,
@@ -606,6 +612,7 @@ fn send_here<G: Group, S: Sharing>(
     let NicTransfer { direction, there: (mut raddr, rkey), here: (mut laddr, lkey), .. } = transfer;
     let mut left = transfer.bytes;
     let mut ticket = EndIndex(0);
+    // Larger transfers take several WQEs. Each is posted on its own; waiting for the last one completes them all.
     while left > 0 {
         let len = left.min(MAX_MESSAGE) as u32;
         let wqe = match direction {
@@ -623,7 +630,7 @@ fn send_here<G: Group, S: Sharing>(
     Ok(ticket.0)
 }
 
-/// Posts a WQE with a fetch slot as its result, waits for it, and returns the word in the slot.
+/// Posts a WQE whose result goes to a fetch slot, waits for it, and returns the word in the slot.
 #[inline(always)]
 pub(crate) fn fetch<S: Sharing>(
     qp: &Qp<'_, S>,
@@ -635,11 +642,13 @@ pub(crate) fn fetch<S: Sharing>(
     let blocks = qp.blocks(1, blocks);
     let posting = begin(qp, Lanes::of(Thread, qp, blocks, site), blocks, site)?;
     let index = posting.first;
+    // The slot belongs to the reserved block. A timeout here poisons the QP, because the block can no longer be posted.
     let taken = qp.take_fetch_slot(index, site);
     let slot = qp.fetch_slot(index);
     if taken.is_ok() {
         posting.write(qp, index, &wqe(slot), posting.last);
     }
+    // The lanes of a warp may share the posting, so all must agree that it can be published.
     let ticket = posting.commit_if(qp, taken)?;
     qp.wait(ticket, site)?;
     // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.

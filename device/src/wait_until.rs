@@ -1,7 +1,8 @@
-//! Point-to-point synchronisation: waiting for words of this PE that others write, and testing them.
+//! Point-to-point synchronisation: waiting for words of this PE that other PEs write, and testing them.
 //!
-//! Every call here acquires at system scope. Once it finds a word as wanted, all threads of the group may read what was
-//! ordered before that word's update. The words are integers of 4 or 8 bytes. Puts, `p`, atomics and signals of any PE
+//! Every call acquires at system scope: once the comparison holds, all threads of the group may read what was ordered
+//! before the update of the word. Words are integers of 4 or 8 bytes, written by puts, `p`, atomics or signals of any
+//! PE.
 //! may write them.
 #![allow(unsafe_code, reason = "reads checked words of this PE's heap")]
 
@@ -20,7 +21,7 @@ use crate::view::View;
 use crate::wait::{poll_briefly, poll_until, test_failed, test_returns};
 use crate::watch::{self, Event};
 
-/// A comparison of a word with its wanted value.
+/// A comparison between a word and a given value.
 ///
 /// OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +38,12 @@ pub enum Cmp {
     Lt,
     /// Less or equal.
     Le,
-    /// At the value or past it on a circle, by less than half of the circle: for counters that wrap.
+    /// At or past the value on a circle, by less than half of the circle. For counters that wrap.
     Reached,
 }
 
 impl Cmp {
-    /// Returns the comparison as a reader writes it.
+    /// Spelling for reports.
     #[inline(always)]
     fn symbol(self) -> &'static str {
         match self {
@@ -66,6 +67,7 @@ impl Cmp {
             Self::Lt => found < wanted,
             Self::Le => found <= wanted,
             Self::Reached => {
+                // The sign of the wrapping difference, in the width of the word.
                 let past = found.bits().wrapping_sub(wanted.bits());
                 if size_of::<T>() == 8 { past as i64 >= 0 } else { past as u32 as i32 >= 0 }
             }
@@ -73,10 +75,11 @@ impl Cmp {
     }
 }
 
-/// Words of this PE and their wanted values: the operand of the `all`, `any` and `some` forms of waits and tests.
+/// A set of words on this PE and the values to compare them with: the operand of the `all`, `any` and `some` variants
+/// of waits and tests.
 ///
-/// Each thread has its own value; the threads of a group make equal ones. It remembers where it found a word, and
-/// starts behind it next time. So repeated calls find all indices in time.
+/// The threads of a group must pass equal sets; each thread has its own copy. The set remembers where the last match
+/// was and starts after it next time, so no index is starved by repeated calls.
 #[derive(Clone, Copy)]
 pub struct WaitWords<'k, T> {
     words: SymSlice<T>,
@@ -84,42 +87,45 @@ pub struct WaitWords<'k, T> {
     value: T,
     each: Option<View<'k, T>>,
     except: Option<View<'k, i32>>,
-    /// First index to look at.
+    /// Index of the word to check first.
     next: usize,
 }
 
 impl<'k, T: Amo + PartialOrd> WaitWords<'k, T> {
-    /// Returns words that all compare with one value.
+    /// Returns a set of words that are all compared with `value`.
     #[inline(always)]
     pub fn new(words: SymSlice<T>, cmp: Cmp, value: T) -> Self {
         Self { words, cmp, value, each: None, except: None, next: 0 }
     }
 
-    /// Returns words that compare with their own elements of `values`: OpenSHMEM's `_vector` forms.
+    /// Returns a set of words, each compared with the element of `values` at its index: OpenSHMEM's `_vector` variants.
+    /// Both must have the same length.
     #[inline(always)]
     pub fn each(words: SymSlice<T>, cmp: Cmp, values: View<'k, T>) -> Self {
         Self { words, cmp, value: T::zeroed(), each: Some(values), except: None, next: 0 }
     }
 
-    /// Leaves out each word with an element of `status` other than 0.
+    /// Excludes the words whose element in `status` is not 0, as OpenSHMEM's `status` argument does. Both must have the
+    /// same length.
     #[inline(always)]
     pub fn except(self, status: View<'k, i32>) -> Self {
         Self { except: Some(status), ..self }
     }
 
-    /// Looks at word `i` first, instead of the first word.
+    /// Starts at word `i` instead of word 0.
     #[inline(always)]
     pub fn starting_at(self, i: usize) -> Self {
         Self { next: i, ..self }
     }
 
-    /// Leaves out words like [`WaitWords::except`], if there is a `status`.
+    /// [`WaitWords::except`] with an optional `status`.
     #[inline(always)]
     pub(crate) fn excepting(self, status: Option<View<'k, i32>>) -> Self {
         Self { except: status, ..self }
     }
 
-    /// Looks first at a word that the clock selects: fair without memory. Only the leader of a group looks.
+    /// Starts at a word chosen by the clock, which is fair without keeping state. Only the choice of the group's leader
+    /// counts.
     #[inline(always)]
     pub(crate) fn starting_anywhere(self) -> Self {
         let next = arch::now_ns().checked_rem(self.words.len() as u64).unwrap_or(0);
@@ -127,26 +133,26 @@ impl<'k, T: Amo + PartialOrd> WaitWords<'k, T> {
     }
 }
 
-/// The duration of a call that looks at words.
+/// Whether a scan of words returns at once or waits.
 #[derive(Clone, Copy)]
-enum Patience {
-    /// One look.
+enum ScanMode {
+    /// Scans once.
     Test,
-    /// Looks until the PE's deadline.
+    /// Scans until a word matches or the PE's deadline expires.
     Wait,
 }
 
-/// The result of [`scan`] if no word is as wanted, or there is none.
+/// Result of [`scan`] if no word matches, or there are no words.
 const NONE: u64 = u64::MAX;
 
 /// # Waits and tests
 ///
-/// Waits for words of this PE that other PEs update, and tests of such words.
+/// Waiting for words of this PE that other PEs update, and testing such words.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Waits until this PE's signal word compares with `value` as wanted. Returns the value that satisfied the
-    /// comparison, the same to all threads of the group, even if the word has changed since.
+    /// Waits until the comparison of `signal`, on this PE, with `value` holds. Returns the value that satisfied it, the
+    /// same to all threads of the group, even if the word has changed since.
     ///
-    /// All threads of the group may then read the data that the signal announced.
+    /// After it, all threads of the group may read the data that the signal announced.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -162,8 +168,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
     ///
     /// # Errors
-    /// - [`Error::WaitTimeout`] after the deadline. The record has the word's offset, its value and the wanted value.
-    /// - [`Error::Aborted`] when the job ends.
+    /// - [`Error::WaitTimeout`]: the deadline expired. The record has the word's offset, its value, and `value`.
+    /// - [`Error::Aborted`]: the job is being aborted.
     /// - [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
@@ -174,14 +180,15 @@ impl<S: Sharing> Ctx<'_, S> {
         cmp: Cmp,
         value: u64,
     ) -> Result<u64> {
-        // The barrier costs nothing here: all threads wait for the word anyway.
+        // This barrier is free: all threads wait for the word anyway.
         group.sync();
         let found =
             if group.leader() { self.await_word("signal_wait_until", signal, cmp, value) } else { Ok(0) };
         agree_on(group, found)
     }
 
-    /// Waits until a word of this PE compares with `value` as wanted.
+    /// Waits until the comparison of `word`, on this PE, with `value` holds. All threads of the group call it; only the
+    /// leader polls. Acquires at system scope.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
     ///
@@ -202,7 +209,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Waits like [`Ctx::wait_until`], for at most `timeout_ns` nanoseconds. Returns the value that satisfied the
-    /// comparison, or `None` after that time, which is no error and leaves no record. The PE's deadline does not apply.
+    /// comparison, or `None` when that time is over, which leaves no error record. The PE's deadline does not apply.
     ///
     /// GIN: `waitSignal` with a timeout.
     ///
@@ -221,7 +228,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.announce_batches();
         let (mut in_time, mut found) = (0, 0);
         let mine = if group.leader() {
-            // No closure: the place of its calls would be here.
+            // Not a closure: `Location::caller` would then be this line.
             match self.local_addr(word.as_slice()) {
                 Ok(at) => {
                     let (at, state, site) = (at.cast(), self.parts_ref().state, Location::caller());
@@ -252,15 +259,16 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(if in_time != 0 { Some(T::from_bits(group.broadcast(found))) } else { None })
     }
 
-    /// Returns whether a word of this PE compares with `value` as wanted now. Acquires.
+    /// Returns whether the comparison of `word`, on this PE, with `value` holds now. Called by one thread. Acquires.
     ///
-    /// A loop of tests has a deadline too. The time in which a thread (on a GPU: a warp) does nothing but tests that fail adds up,
-    /// and a test that succeeds starts again. A thread that does something else between its tests does not wait.
+    /// Loops of tests are subject to the deadline too. Time that a thread (on a GPU: a warp) spends on nothing but
+    /// failing tests adds up, and a successful test resets it. A thread that does other work between its tests is not
+    /// considered to be waiting.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
     /// # Errors
-    /// - [`Error::WaitTimeout`], [`Error::Aborted`]: the errors of a wait, in a loop of tests that fail.
+    /// - [`Error::WaitTimeout`], [`Error::Aborted`]: as for a wait, in a loop of failing tests.
     /// - [`Error::OutOfRange`].
     #[inline(always)]
     #[track_caller]
@@ -273,6 +281,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let is_seen = cmp.holds(found, value);
         let look = Event::Look { word: word_at(self.my_pe(), word), is_seen, value: Some(found.bits()) };
         watch::note("test", look);
+        // The thread is making progress, so the time of earlier failures no longer counts.
         if is_seen {
             arch::clear_failed_tests();
         } else {
@@ -281,14 +290,14 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(is_seen)
     }
 
-    /// Waits until all words are as wanted. Returns at once if there are none. The threads of the group share the
-    /// words.
+    /// Waits until the comparison holds for all words, of which each thread of the group polls a share. Returns
+    /// immediately if there are none.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_all` and, with [`WaitWords::each`], `shmem_wait_until_all_vector`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::wait_until`].
-    /// - [`Error::LengthMismatch`]: there are not as many values or statuses as words.
+    /// - [`Error::LengthMismatch`]: `words` has not as many values or statuses as words.
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &WaitWords<T>) -> Result {
@@ -296,6 +305,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut mine = Ok(());
         let mut i = group.rank() as usize;
         while i < words.words.len() {
+            // After an error, skip the remaining words, but still meet the group in `agree`.
             if !words.excepts(i) && mine.is_ok() {
                 mine = self
                     .await_word("wait_until_all", words.words.at(i), words.cmp, words.wanted(i))
@@ -306,8 +316,8 @@ impl<S: Sharing> Ctx<'_, S> {
         agree(group, mine)
     }
 
-    /// Waits until any word is as wanted; returns its index. Returns `None` at once if there are no words to wait for
-    /// (OpenSHMEM: `SIZE_MAX`).
+    /// Waits until the comparison holds for any of the words, and returns the index of one. Returns `None` immediately
+    /// if there are no words to wait for (OpenSHMEM: `SIZE_MAX`).
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_any` and `shmem_wait_until_any_vector`.
     ///
@@ -320,20 +330,20 @@ impl<S: Sharing> Ctx<'_, S> {
         group: G,
         words: &mut WaitWords<T>,
     ) -> Result<Option<usize>> {
-        self.any_of(group, words, Patience::Wait)
+        self.any_of(group, words, ScanMode::Wait)
     }
 
-    /// Waits until at least one word is as wanted. Writes the indices of all such words to `indices`; returns their
-    /// number.
+    /// Waits until the comparison holds for at least one word. Stores the indices of all such words in `indices` and
+    /// returns how many there are.
     ///
-    /// If there is no room for all of them, the next call finds the others. Returns 0 at once if there are no words to
-    /// wait for.
+    /// If `indices` is too short for all of them, the next call finds the rest. Returns 0 immediately if there are no
+    /// words to wait for.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until_some` and `shmem_wait_until_some_vector`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::wait_until_all`].
-    /// - [`Error::OutOfRange`]: `indices` has no elements.
+    /// - [`Error::OutOfRange`]: `indices` is empty.
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_some<G: Group, T: Amo + PartialOrd>(
@@ -342,10 +352,11 @@ impl<S: Sharing> Ctx<'_, S> {
         words: &mut WaitWords<T>,
         indices: View<u64>,
     ) -> Result<usize> {
-        self.some_of(group, words, indices, Patience::Wait)
+        self.some_of(group, words, indices, ScanMode::Wait)
     }
 
-    /// Returns whether all words are as wanted now; true if there are none.
+    /// Returns whether the comparison holds for all words now; `true` if there are none. The threads of the group share
+    /// the words.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test_all` and `shmem_test_all_vector`.
     ///
@@ -367,6 +378,7 @@ impl<S: Sharing> Ctx<'_, S> {
             }
             i += group.size() as usize;
         }
+        // Every thread must take the same branch: the other one has a barrier.
         if !group.any(missing.is_some()) {
             arch::clear_failed_tests();
             return Ok(true);
@@ -378,11 +390,12 @@ impl<S: Sharing> Ctx<'_, S> {
             None => Ok(()),
         };
         agree(group, mine)?;
+        // The time in the barrier above belongs to this test, not to work between tests.
         test_returns();
         Ok(false)
     }
 
-    /// Returns the index of a word that is as wanted now, if any is.
+    /// Returns the index of a word for which the comparison holds now, or `None`. The leader scans for the group.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test_any` and `shmem_test_any_vector`.
     ///
@@ -395,11 +408,11 @@ impl<S: Sharing> Ctx<'_, S> {
         group: G,
         words: &mut WaitWords<T>,
     ) -> Result<Option<usize>> {
-        self.any_of(group, words, Patience::Test)
+        self.any_of(group, words, ScanMode::Test)
     }
 
-    /// Writes the indices of all words that are as wanted now to `indices`; returns their number. Otherwise like
-    /// [`Ctx::wait_until_some`].
+    /// Stores the indices of all words for which the comparison holds now in `indices` and returns how many there are.
+    /// Otherwise like [`Ctx::wait_until_some`].
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test_some` and `shmem_test_some_vector`.
     ///
@@ -413,7 +426,7 @@ impl<S: Sharing> Ctx<'_, S> {
         words: &mut WaitWords<T>,
         indices: View<u64>,
     ) -> Result<usize> {
-        self.some_of(group, words, indices, Patience::Test)
+        self.some_of(group, words, indices, ScanMode::Test)
     }
 
     #[inline(always)]
@@ -422,12 +435,13 @@ impl<S: Sharing> Ctx<'_, S> {
         &self,
         group: G,
         words: &mut WaitWords<T>,
-        patience: Patience,
+        mode: ScanMode,
     ) -> Result<Option<usize>> {
-        let found = self.scan(group, words, None, patience)?;
+        let found = self.scan(group, words, None, mode)?;
         if found == NONE {
             return Ok(None);
         }
+        // Start after the match next time, so that a word that matches again does not hide the others.
         words.next = found as usize + 1;
         Ok(Some(found as usize))
     }
@@ -439,9 +453,9 @@ impl<S: Sharing> Ctx<'_, S> {
         group: G,
         words: &mut WaitWords<T>,
         indices: View<u64>,
-        patience: Patience,
+        mode: ScanMode,
     ) -> Result<usize> {
-        let found = self.scan(group, words, Some(indices), patience)?;
+        let found = self.scan(group, words, Some(indices), mode)?;
         if found == NONE {
             return Ok(0);
         }
@@ -449,7 +463,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(found as usize)
     }
 
-    /// Scans the words in the leader; returns its result to all threads of the group, with acquire ordering.
+    /// Scans the words in the leader. Returns its result to all threads of the group, with acquire ordering.
     #[inline(always)]
     #[track_caller]
     fn scan<G: Group, T: Amo + PartialOrd>(
@@ -457,7 +471,7 @@ impl<S: Sharing> Ctx<'_, S> {
         group: G,
         words: &WaitWords<T>,
         out: Option<View<u64>>,
-        patience: Patience,
+        mode: ScanMode,
     ) -> Result<u64> {
         let begin = arch::ticks();
         self.check_words(group, words, out)?;
@@ -466,7 +480,7 @@ impl<S: Sharing> Ctx<'_, S> {
             let (code, seen) = {
                 let _call = watch::call("scan", Event::Silent);
                 // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
-                unsafe { scan_words(state, at, words, out, (patience, begin), Location::caller()) }
+                unsafe { scan_words(state, at, words, out, (mode, begin), Location::caller()) }
             };
             watch::each("wait_until_any", seen_words(out, seen), |i| {
                 let index = out.map_or(seen, |out| out.load(i as usize));
@@ -478,7 +492,7 @@ impl<S: Sharing> Ctx<'_, S> {
             Ok(0)
         };
         let agreed = agree_on(group, found);
-        if let Patience::Test = patience {
+        if let ScanMode::Test = mode {
             test_returns();
         }
         agreed
@@ -517,7 +531,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns the value of word `i` if it is not as wanted now. The caller has checked the words.
+    /// Returns the value of word `i` unless it matches. The caller has checked the set.
     #[inline(always)]
     #[track_caller]
     fn mismatch<T: Amo + PartialOrd>(&self, words: &WaitWords<T>, i: usize) -> Option<T> {
@@ -530,8 +544,8 @@ impl<S: Sharing> Ctx<'_, S> {
         if is_seen { None } else { Some(found) }
     }
 
-    /// Counts a failed test of the word at `offset`, which began at `begin`, in ticks. Fails like a wait, with a record, at the
-    /// deadline of a loop of tests.
+    /// Counts a failed test, started at tick `begin`, of the word at `offset`. At the deadline of a loop of tests,
+    /// fails and writes a record like a wait.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn test_failed(&self, begin: u64, found: u64, wanted: u64, offset: u64) -> Result {
@@ -546,7 +560,7 @@ impl<S: Sharing> Ctx<'_, S> {
         outcome(code)
     }
 
-    /// Waits for a word, in one thread; returns the value that satisfied the comparison. `name` is the public call.
+    /// Waits for a word, in one thread. Returns the value that satisfied the comparison. `name` is the public call.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(
@@ -557,6 +571,7 @@ impl<S: Sharing> Ctx<'_, S> {
         value: T,
     ) -> Result<T> {
         let (at, offset) = (self.local_addr(word.as_slice())?.cast::<T::Word>(), word.offset());
+        // The update this thread waits for may depend on a posting in its own open batch.
         self.announce_batches();
         let (state, site) = (self.parts_ref().state, Location::caller());
         let found = {
@@ -584,8 +599,8 @@ impl<T: Amo + PartialOrd> WaitWords<'_, T> {
     }
 }
 
-/// Polls the word at `at`, which is `offset` in the heap, until it compares as wanted; returns that value. After a
-/// deadline of its own (`timeout_ns`) it returns [`Error::Timeout`] without a record.
+/// Polls the word at `at`, heap offset `offset`, until the comparison holds, and returns the value that satisfied it.
+/// When a deadline given as `timeout_ns` expires, returns [`Error::Timeout`] without a record.
 ///
 /// # Safety
 /// `at` is aligned and valid for reads. While others may write the word, all accesses to it are atomic.
@@ -604,6 +619,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     let read = || T::from_word(unsafe { T::Word::load_relaxed(at) });
     let found = poll_briefly(read, |found| cmp.holds(found, value));
     if cmp.holds(found, value) {
+        // The polls are relaxed; one acquire fence after the last one suffices.
         Sys::acquire();
         return Ok(found);
     }
@@ -614,7 +630,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     Error::from_code(code).map_or(Ok(T::from_bits(found)), Err)
 }
 
-/// Continues [`await_address`] after the brief poll; returns an error's code, or 0 and the value.
+/// Continues [`await_address`] after the brief poll. Returns an error code, or 0 and the value.
 ///
 /// # Safety
 /// The same as for [`await_address`].
@@ -643,15 +659,16 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
     (code, found.bits())
 }
 
-/// Records that a word was not as wanted at the deadline; returns the error's code.
+/// Records that the comparison did not hold at the deadline. Returns the error code.
 #[cold]
 #[inline(never)]
 fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> u32 {
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
-/// Looks at the words at `at`, once, in a test that began at `begin`, or until one is as wanted. Returns an error's code, or 0
-/// and the word's index. With `out`, it writes the indices of all such words there, and returns their number instead.
+/// Scans the words at `at`: once, for a test that started at tick `begin`, or until a word matches. Returns an error
+/// code, or 0 and the index of the word. With `out`, stores the indices of all matching words there and returns their
+/// count instead.
 ///
 /// # Safety
 /// `at` leads to the words of `words`, for each of which the contract of [`await_address`] holds. There are as many statuses
@@ -662,13 +679,14 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
     at: *const T::Word,
     words: &WaitWords<T>,
     out: Option<View<u64>>,
-    (patience, begin): (Patience, u64),
+    (mode, begin): (ScanMode, u64),
     site: Site,
 ) -> (u32, u64) {
     // SAFETY: all of `words` are readable at `at`, as `look_at_words` demands, by this function's contract.
     let look = || unsafe { look_at_words(at, words, out) };
-    let (code, seen) = match patience {
-        Patience::Test => {
+    let (code, seen) = match mode {
+        ScanMode::Test => {
+            // Without any word to wait for, the test has not failed but found nothing.
             let seen = look();
             let failed = seen.result == NONE && seen.missing != NONE;
             if !failed {
@@ -676,7 +694,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
             }
             (if failed { test_failed(state, begin) } else { 0 }, seen)
         }
-        Patience::Wait => poll_until(state, None, look, |seen| seen.result != NONE || seen.missing == NONE),
+        ScanMode::Wait => poll_until(state, None, look, |seen| seen.result != NONE || seen.missing == NONE),
     };
     if seen.result != NONE {
         Sys::acquire();
@@ -689,7 +707,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
     (code, seen.result)
 }
 
-/// Returns the number of words that a scan with the result `seen` has found.
+/// Returns how many words a scan with the result `seen` has matched.
 #[inline(always)]
 fn seen_words(out: Option<View<u64>>, seen: u64) -> u64 {
     match (seen, out) {
@@ -699,17 +717,17 @@ fn seen_words(out: Option<View<u64>>, seen: u64) -> u64 {
     }
 }
 
-/// The result of one look at words.
+/// The result of one scan.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// The result of [`scan_words`], or [`NONE`] if no word is as wanted.
+    /// The result of [`scan_words`], or [`NONE`] if no word matches.
     result: u64,
-    /// The last word that was not as wanted, or [`NONE`], and its value.
+    /// Index of the last word that did not match, or [`NONE`]; `found` is its value.
     missing: u64,
     found: u64,
 }
 
-/// Looks at the words once, for [`scan_words`].
+/// Scans the words once, for [`scan_words`].
 ///
 /// # Safety
 /// The same as for [`scan_words`].
@@ -734,6 +752,7 @@ unsafe fn look_at_words<T: Amo + PartialOrd>(
                     out.store(count, i as u64);
                     count += 1;
                 }
+                // No room: `some_of` continues after the last stored index, so the next call finds it.
                 (true, Some(_)) => {}
                 (false, _) => (seen.missing, seen.found) = (i as u64, found.bits()),
             }
