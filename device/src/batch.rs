@@ -5,26 +5,27 @@ use core::ops::Deref;
 use crate::ctx::Ctx;
 use crate::sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 
-/// A context that delays its doorbells: it publishes postings, and announces them when the batch ends or a call needs
-/// them.
+/// A context that delays doorbells. It publishes postings as usual, but announces them to the NIC only when the batch
+/// is dropped, or when a call needs them.
 ///
-/// Operations mean the same as without a batch. Every wait announces first, so nothing is lost. These calls announce:
+/// Operations have the same meaning as without a batch. Every wait announces first, so nothing is stuck. These
+/// announce:
 ///
-/// - `quiet`, `flush` and the other completing calls,
+/// - `quiet`, `flush` and other completing calls,
 /// - blocking puts and gets, and fetching atomics,
 /// - waits and tests through this batch,
 /// - a posting that finds the queue full,
-/// - the end of the batch.
+/// - dropping the batch.
 ///
 /// Other posters to the same queue may announce the postings earlier. A wait or test through *another* context does not
-/// announce them: end the batch first. Each thread that opens a batch ends its own. A batch in a batch does not
-/// compile.
+/// announce them, so drop the batch first. Each thread that opens a batch drops its own. Batches cannot be nested: that
+/// does not compile.
 ///
 /// NVSHMEM 3.8: regions. OpenSHMEM: sessions (`shmem_ctx_session_start`). GIN: `AggregateRequests`.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
-/// /// Sends `src` to all other PEs, with one doorbell for each queue.
+/// /// Sends `src` to all other PEs, with one doorbell per queue.
 /// #[kernel]
 /// pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
 ///     let batch = ctx.batch();
@@ -40,7 +41,7 @@ use crate::sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 /// ```
 pub struct Batch<'c, S: Sharing>(Ctx<'c, Batched<S>>);
 
-/// A sharing without a batch, so that its contexts can begin one.
+/// A sharing that is not batched yet, whose contexts can open a batch.
 pub trait Batchable: Sharing {}
 impl Batchable for Exclusive {}
 impl Batchable for PerBlock {}
@@ -50,7 +51,7 @@ impl Batchable for PerGpu {}
 ///
 /// Postings that are announced to the NIC together.
 impl<S: Batchable> Ctx<'_, S> {
-    /// Begins a batch.
+    /// Opens a batch, which lasts until it is dropped.
     #[inline(always)]
     pub fn batch(&self) -> Batch<'_, S> {
         Batch(self.shared_as())
@@ -58,11 +59,11 @@ impl<S: Batchable> Ctx<'_, S> {
 }
 
 impl<S: Sharing> Batch<'_, S> {
-    /// Ends the batch: announces its postings. It completes nothing.
+    /// Announces the batch's postings and closes it, like dropping it. Does not wait for completion.
     #[inline(always)]
     pub fn end(self) {}
 
-    /// Announces the batch's postings and continues the batch.
+    /// Announces the batch's postings so far and keeps the batch open.
     #[inline(always)]
     pub fn announce(&self) {
         self.0.announce_batches();

@@ -1,4 +1,4 @@
-//! Contexts made by the host: queues of their own, given to kernels as arguments.
+//! Contexts created by the host: dedicated queues, passed to kernels as arguments.
 #![allow(unsafe_code, reason = "implements `KernelArg`, and takes the table of QPs from the host")]
 
 use core::marker::PhantomData;
@@ -11,11 +11,11 @@ use crate::kernel::KernelArg;
 use crate::sharing::{Exclusive, PerBlock, PerGpu, Sharing};
 use crate::sq::Qp;
 
-/// A context made by the host, as a kernel argument. [`Ctx::context`] makes it usable.
+/// A context created by the host, as a kernel argument. [`Ctx::context`] turns it into a [`Ctx`].
 ///
 /// `S` is its sharing: [`PerGpu`] for all threads (OpenSHMEM's default and `SHMEM_CTX_SERIALIZED`), [`PerBlock`] for
 /// one block at a time, [`Exclusive`] for one thread at a time (`SHMEM_CTX_PRIVATE`). `SHMEM_CTX_NOSTORE` has no
-/// counterpart; it would save one fence.
+/// equivalent; it would save a single fence.
 ///
 /// OpenSHMEM 1.6 section 9.5, `shmem_ctx_t`.
 #[repr(transparent)]
@@ -42,7 +42,7 @@ impl<S> core::fmt::Debug for Context<S> {
 unsafe impl<S: 'static> KernelArg for Context<S> {}
 
 impl<S> Context<S> {
-    /// Returns the host-made context with number `index`.
+    /// Returns the handle of host-created context `index`.
     ///
     /// # Safety
     /// No context of another sharing has this number while the job runs.
@@ -50,15 +50,15 @@ impl<S> Context<S> {
         Self { index, _sharing: PhantomData }
     }
 
-    /// Returns its number.
+    /// Returns the index of the context, below the setting `context_qps`.
     pub const fn index(self) -> u32 {
         self.index
     }
 }
 
-/// A sharing with which threads can claim a context of the host.
+/// A sharing under which threads can claim a context of the host.
 pub trait ClaimableSharing: Sharing {
-    /// Returns the claimant's number in a launch queue; `None` if no claim is needed.
+    /// Returns the owner word of a claimant that runs in launch queue `queue`, or `None` if no claim is needed.
     #[doc(hidden)]
     fn claimant(queue: u64) -> Option<u64>;
 }
@@ -73,7 +73,7 @@ impl ClaimableSharing for PerGpu {
 impl ClaimableSharing for PerBlock {
     #[inline(always)]
     fn claimant(queue: u64) -> Option<u64> {
-        // A grid has less than 2^31 blocks. Kernels of one queue do not run at the same time.
+        // A grid has fewer than 2^31 blocks, and kernels of one queue do not overlap.
         Some((queue << 31) | (arch::block() as u64 + 1))
     }
 }
@@ -81,23 +81,23 @@ impl ClaimableSharing for PerBlock {
 impl ClaimableSharing for Exclusive {
     #[inline(always)]
     fn claimant(_queue: u64) -> Option<u64> {
-        // Unique among the threads of a grid, and among all blocks.
+        // Unique among the threads of a grid, and distinct from all blocks.
         Some(1 << 63 | (arch::block() as u64) << 32 | arch::thread() as u64)
     }
 }
 
 /// # Contexts of the host
 ///
-/// Contexts that the host has made with `Pe::context`.
+/// Contexts created by the host with `Pe::context`.
 impl Ctx<'_> {
-    /// Returns the context that the host made for this kernel. Ordering and completion of this context and that one are
-    /// independent.
+    /// Returns the context that the host created for this kernel. Ordering and completion are independent of `self`.
     ///
-    /// All threads of a block may claim the same [`PerBlock`] context. Others can claim it after each of them, or the
-    /// thread with an [`Exclusive`] one, has given it back with `release`. That includes a kernel in another stream.
+    /// All threads of a block may claim the same [`PerBlock`] context. Others, including kernels in other streams, can
+    /// claim it after every claim has been given up with `release`. The same holds for the single claim on an
+    /// [`Exclusive`] context.
     ///
     /// # Errors
-    /// - [`Error::Busy`]: another kernel, block or thread has it.
+    /// - [`Error::Busy`]: another kernel, block or thread holds it.
     /// - [`Error::NoQp`]: the job has no such context (setting `context_qps`).
     #[inline(always)]
     #[track_caller]
@@ -109,7 +109,7 @@ impl Ctx<'_> {
         }
         let set = p.n_sets + (p.block_sets + p.exclusive_sets + context.index) * p.rails;
         let own: Ctx<'_, S> = self.narrowed(set);
-        // The status words of a PE's launch queues are consecutive.
+        // Status words of a PE's launch queues are contiguous, so the address identifies the queue.
         let queue = p.status.0 / 8 % LAUNCH_QUEUES;
         match S::claimant(queue) {
             Some(who) if !own.owner_qp().take_set(who) => Err(self.fail(Error::Busy, Detail::NONE)),
@@ -120,10 +120,10 @@ impl Ctx<'_> {
 
 /// # Release of a block's context
 ///
-/// The end of a claim on a context that [`Ctx::context`] has returned.
+/// Giving up a claim on a context returned by [`Ctx::context`].
 impl Ctx<'_, PerBlock> {
-    /// Gives back the context that this thread claimed with [`Ctx::context`]. Other blocks can claim it after all threads
-    /// of this block have given back their claims. Posted operations continue.
+    /// Releases this thread's claim, made with [`Ctx::context`]. Other blocks can claim the context once all threads of
+    /// this block have released theirs. Does not wait for posted operations.
     #[inline(always)]
     pub fn release(self) {
         self.owner_qp().release_set()
@@ -131,7 +131,7 @@ impl Ctx<'_, PerBlock> {
 }
 
 impl<S> Ctx<'_, S> {
-    /// Returns the QP that holds the owner word of the set.
+    /// Returns the QP whose state holds the owner word of the set.
     #[inline(always)]
     pub(crate) fn owner_qp(&self) -> Qp<'_, Exclusive> {
         // SAFETY: as `qp_of_set`; the set exists.

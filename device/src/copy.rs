@@ -6,10 +6,11 @@ use bytemuck::Pod;
 use crate::arch;
 use crate::group::Group;
 
-/// Copies `len` elements, each thread of the group its share. It moves 16 bytes at a time if both ends are equally far
-/// from a multiple of 16, otherwise the widest words that fit both.
+/// Copies `len` elements, with all threads of the group. Moves 16 bytes at a time if both sides have the same offset
+/// from a multiple of 16, and otherwise the widest words that fit both.
 ///
-/// An aligned word of the element's alignment is read and written at once. Nothing beside the elements is touched.
+/// Every aligned word of the element's alignment is read and written by a single access. Memory next to the elements is
+/// not touched.
 ///
 /// # Safety
 /// `to` is valid for writes of `len` elements until the kernel returns, and `from` for reads of them. Both are aligned for
@@ -20,7 +21,7 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
     unsafe { copy_one(group, false, to, from, len) }
 }
 
-/// Copies like [`copy`]. `of_many` says that the group goes on to the next transfer without a barrier.
+/// Like [`copy`]. `of_many` means that the group proceeds to the next transfer without a barrier.
 ///
 /// # Safety
 /// The same as for [`copy`].
@@ -36,7 +37,7 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
     let aligned = (to.addr() | from.addr() | bytes) & 15 == 0;
     if aligned && bytes <= share.of * 16 {
-        // The smallest copies, in which the call would take as long as the rest.
+        // For the smallest copies, the call would take as long as everything else.
         if of_many {
             share = share.turned(to.addr());
         }
@@ -56,7 +57,7 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
 }
 
-/// Copies bytes like [`copy`], in elements aligned to `unit`. `rank` is this thread's number among `of` threads.
+/// Like [`copy`], for bytes, in elements aligned to `unit`. `rank` is the rank of this thread among `of` threads.
 ///
 /// # Safety
 /// The same as for [`copy`], with elements of `unit` bytes: both ends and `bytes` are multiples of it. `rank` is below `of`.
@@ -72,7 +73,7 @@ pub(crate) unsafe fn copy_part(
     unsafe { copy_bytes(Share { rank: rank as usize, of: of as usize }, to, from, bytes, unit) }
 }
 
-/// A thread's part of a copy: its number, and the number of threads.
+/// A thread's share of a copy: its rank, and the number of threads.
 #[derive(Clone, Copy)]
 struct Share {
     rank: usize,
@@ -80,11 +81,12 @@ struct Share {
 }
 
 impl Share {
-    /// Rotates the group by a number of warps that depends on the address. If some of the warps suffice for a transfer
-    /// and nobody waits for them, other warps do the next one.
+    /// Rotates the ranks by a number of warps that depends on the address. If a few warps suffice for a transfer and
+    /// nobody waits for them, other warps do the next transfer.
     #[inline(always)]
     fn turned(self, address: usize) -> Self {
         let warps = self.of / 32;
+        // Fibonacci hashing: neighbouring addresses should start at different warps.
         let random = (address as u64 >> 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let first = ((random * warps as u64) >> 32) as usize * 32;
         let rank = self.rank + first;
@@ -92,8 +94,8 @@ impl Share {
     }
 }
 
-/// Copies `bytes` bytes, a multiple of `unit`, to which both ends are aligned. Outlined: one copy of the code serves
-/// all types.
+/// Copies `bytes` bytes. `unit` divides them, and both sides are aligned to it. Outlined, so one copy of the code
+/// serves all types.
 ///
 /// # Safety
 /// The same as for [`copy_part`].
@@ -112,7 +114,7 @@ unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, u
         } else {
             narrow(share, to.add(head), from.add(head), body, width);
         }
-        // Most transfers have neither.
+        // Most transfers have neither a head nor a tail.
         if head != 0 {
             narrow(share, to, from, head, unit);
         }
@@ -122,7 +124,7 @@ unsafe fn copy_bytes(share: Share, to: *mut u8, from: *const u8, bytes: usize, u
     }
 }
 
-/// Copies in words of `width` bytes, below 16.
+/// Copies in words of `width` bytes, fewer than 16.
 ///
 /// # Safety
 /// The same as for [`copy_part`], with `width` for `unit`.
@@ -140,14 +142,14 @@ unsafe fn narrow(share: Share, to: *mut u8, from: *const u8, bytes: usize, width
     }
 }
 
-/// A word that one load or store moves.
+/// A word that a single load or store moves.
 trait Word: Copy {
-    /// Loads a word.
+    /// Loads the word at `p`.
     ///
     /// # Safety
     /// `p` is aligned and readable.
     unsafe fn load(p: *const Self) -> Self;
-    /// Stores a word.
+    /// Stores the word at `p`.
     ///
     /// # Safety
     /// `p` is aligned and writable.
@@ -172,7 +174,7 @@ macro_rules! word {
 }
 word! { [u32; 4], load16, store16; u64, read, write; u32, read, write; u16, read, write; u8, read, write; }
 
-/// Copies `count` words, at most one in each thread.
+/// Copies `count` words, at most one per thread.
 ///
 /// # Safety
 /// The same as for [`copy`], with `count` words `W`. `share.rank` is below `share.of`.
@@ -185,8 +187,8 @@ unsafe fn at_once<W: Word>(share: Share, to: *mut W, from: *const W, count: usiz
     }
 }
 
-/// Copies `count` words. Each thread issues 8 loads before its first store while enough words are left, because a
-/// peer's memory is far away; then 4. More loads would take registers that large blocks do not have.
+/// Copies `count` words. While enough words are left, each thread issues 8 loads before its first store, because a
+/// peer's memory is far away; after that, 4. More loads in flight would need registers that large blocks do not have.
 ///
 /// # Safety
 /// The same as for [`at_once`].
@@ -203,7 +205,7 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
             i += 8 * step;
         }
         while i < count {
-            // No branches between the loads: beyond the end, the last word is read again.
+            // Past the end, the last word is read again, which keeps branches out of the loads.
             let load = |k: usize| W::load(from.add((i + k * step).min(count - 1)));
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
             W::store(to.add(i), a);
@@ -221,7 +223,7 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
     }
 }
 
-/// Loads four words from number `i` on, `step` apart. An array and a loop would put them in local memory.
+/// Loads four words, `step` apart, starting at index `i`. An array and a loop would put them into local memory.
 ///
 /// # Safety
 /// `from` is aligned and valid for reads of `i + 3 * step + 1` words.
@@ -232,7 +234,7 @@ unsafe fn load4<W: Word>(from: *const W, i: usize, step: usize) -> (W, W, W, W) 
     (load(0), load(1), load(2), load(3))
 }
 
-/// Stores four words from number `i` on, `step` apart.
+/// Stores four words, `step` apart, starting at index `i`.
 ///
 /// # Safety
 /// `to` is aligned and valid for writes of `i + 3 * step + 1` words until the kernel returns.
@@ -255,12 +257,12 @@ mod tests {
     use super::*;
 
     const GUARD: u8 = 0xa5;
-    /// Room for the largest offset on each side.
+    /// Enough for the largest offset on each side.
     const MARGIN: usize = 64;
 
-    /// Copies by a group of `of` threads, one after another, and looks at all bytes around.
+    /// Copies with a group of `of` threads, one after another, and checks all surrounding bytes.
     fn check(of: usize, to: usize, from: usize, bytes: usize, unit: usize) {
-        // Of 16-byte words, so that offsets are what they say.
+        // Of 16-byte words, so that offsets determine the alignment.
         let source: Vec<u128> = (0..bytes.div_ceil(16) + 8).map(|i| 0x0101_0703 * (i as u128 + 1)).collect();
         let mut target = vec![u128::from_ne_bytes([GUARD; 16]); bytes.div_ceil(16) + 8];
         for rank in 0..of {

@@ -1,17 +1,17 @@
-//! Strong fences and read-backs: order that QP and ACK do not give by themselves.
+//! Strong fences and read-backs, for ordering that QPs and ACKs do not provide.
 //!
 //! | cause | lacking order | remedy |
 //! |---|---|---|
-//! | adaptive routing ([`qp_flags::UNORDERED`]) | a WRITE after a WRITE of the same QP | a strong fence: an empty WRITE with fence mode 3 |
-//! | relaxed keys ([`qp_flags::RELAXED`]) | a WRITE through such a key after a WRITE that is complete or not | a read-back and, in `fence`, a strong fence that waits for it |
-//! | several NICs, or NIC and P2P, at one heap, or a NIC that refuses loopback ([`ctx_flags::EARLY_ACKS`]) | an access by another way after the ACK of a WRITE | a read-back: a READ of the written memory; its answer pushes the WRITEs of that NIC |
+//! | adaptive routing ([`qp_flags::UNORDERED`]) | between WRITEs of the same QP | a strong fence: an empty WRITE with fence mode 3 |
+//! | relaxed keys ([`qp_flags::RELAXED`]) | of a WRITE through such a key after an earlier WRITE, even a completed one | a read-back and, in `fence`, a strong fence that waits for it |
+//! | several NICs, or NIC and P2P, at one heap, or a NIC that refuses loopback ([`ctx_flags::EARLY_ACKS`]) | of an access by another path after the ACK of a WRITE | a read-back: a READ of the written memory, whose response pushes the WRITEs of that NIC |
 //!
-//! Atomics need none of them: they are ordered after earlier WRITEs of their QP, and execute after earlier writes of their
-//! NIC. That holds for writes through relaxed keys too, since atomics use strict keys: only a request that is itself relaxed
-//! passes posted writes of PCIe.
+//! Atomics need neither: they are ordered after earlier WRITEs of their QP, and execute after earlier writes of their
+//! NIC. That includes writes through relaxed keys, because atomics use strict keys, and only a request that is itself
+//! relaxed may pass posted PCIe writes.
 //!
-//! [`QpState::fenced`] is a *mark*: a block index, and bits for what follows all blocks before it. So no remedy follows another
-//! directly.
+//! [`QpState::fenced`] is a *mark*: a block index, and bits for the remedies that have been posted after all blocks
+//! before it. It saves a second remedy when nothing has been posted since the last one.
 #![allow(unsafe_code, reason = "finds QPs by entry, and updates their state words")]
 
 use core::mem::offset_of;
@@ -30,21 +30,21 @@ use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 
-/// The bit of a mark for a read-back.
+/// Bit of a mark: a read-back was posted.
 const READ_BACK: u64 = 1;
-/// The bit of a mark for a strong fence.
+/// Bit of a mark: a strong fence was posted.
 const FENCE: u64 = 2;
-/// Shift of the block index of a mark.
 const MARK_INDEX: u32 = 2;
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Returns whether an ACK does not prove that data is visible to all observers, and stays before later data.
+    /// Returns whether the ACK of a WRITE proves neither that all observers see the data nor that later data follows
+    /// it.
     #[inline(always)]
     pub(crate) fn has_early_acks(&self) -> bool {
         self.parts_ref().flags & ctx_flags::EARLY_ACKS != 0
     }
 
-    /// Returns whether this PE may have a QP that delivers WRITEs out of order.
+    /// Returns whether this PE may have a QP that does not deliver WRITEs in order.
     #[inline(always)]
     pub(crate) fn has_weak(&self) -> bool {
         let state = self.parts_ref().state.ptr::<DeviceState>();
@@ -52,7 +52,7 @@ impl<S: Sharing> Ctx<'_, S> {
         unsafe { Gpu::load_relaxed(&raw const (*state).weak.word) != 0 }
     }
 
-    /// Orders later WRITEs of the QP that this block uses to `pe` after its earlier ones.
+    /// Orders WRITEs that this block posts to `pe` from now on after its earlier ones on the same QP.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fence_queue(&self, pe: u32) -> Result {
@@ -60,15 +60,15 @@ impl<S: Sharing> Ctx<'_, S> {
         if qp.weakness() != 0 { self.order(qp.peer_entry(), FENCE) } else { Ok(()) }
     }
 
-    /// Posts a read-back behind all postings to the PE of `entry`, unless ACKs suffice. Its completion completes them for all
-    /// observers.
+    /// Posts a read-back after all postings to the PE of `entry`, unless ACKs suffice. When it completes, they are
+    /// complete for all observers.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn read_back(&self, entry: *mut QpEntry) -> Result {
         if self.has_early_acks() { self.order(entry, READ_BACK) } else { Ok(()) }
     }
 
-    /// Posts the remedies of `wanted` behind all postings to the PE of `entry`.
+    /// Posts the remedies in `wanted` after all postings to the PE of `entry`.
     #[inline(always)]
     #[track_caller]
     fn order(&self, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -79,7 +79,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Posts a read-back to all QPs of this context to `pe`.
+    /// Posts a read-back on each QP of this context to `pe`.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn read_back_all(&self, pe: u32) -> Result {
@@ -95,20 +95,20 @@ impl<S: Sharing> Ctx<'_, S> {
 }
 
 impl<S: Sharing> Qp<'_, S> {
-    /// Returns the flags of [`qp_flags::WEAK`] that the QP has. An unconnected QP has none.
+    /// Returns which flags of [`qp_flags::WEAK`] the QP has. An unconnected QP has none.
     #[inline(always)]
     fn weakness(&self) -> u32 {
         if self.is_connected() { self.connection_flags() & qp_flags::WEAK } else { 0 }
     }
 
-    /// Returns the mark; 0 if nothing was recorded.
+    /// Returns the mark, or 0 if none was recorded.
     #[inline(always)]
     fn mark(&self) -> u64 {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, fenced))) }
     }
 
-    /// Records a mark. A thread with an older one may win. Then its remedies will be posted once more.
+    /// Records a mark. If two threads race, the older mark may win, which costs nothing but a redundant remedy.
     #[inline(always)]
     fn set_mark(&self, mark: u64) {
         // SAFETY: a word of the QP's state.
@@ -116,8 +116,8 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Posts the remedies of `wanted` behind all postings to the QP of `entry`, unless they are there. Of lanes that call at
-/// once, the first posts for all.
+/// Posts those remedies in `wanted` that the QP of `entry` lacks, after all postings. The first of several converged
+/// lanes posts for all.
 #[inline(never)]
 #[track_caller]
 fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -134,8 +134,8 @@ fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> 
     Ok(())
 }
 
-/// Posts a read-back behind all postings of a DC initiator to the PE of `entry`. A [`FENCE`] waits for it too, which orders
-/// all that follows.
+/// Posts a read-back after all postings of a DC initiator to the PE of `entry`. For [`FENCE`] it also waits for the
+/// result, which orders everything posted later.
 #[inline(never)]
 #[track_caller]
 fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -146,7 +146,7 @@ fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Re
         return Ok(());
     }
     if qp.weakness() & qp_flags::UNORDERED != 0 {
-        // The READ may pass WRITEs.
+        // The READ may pass WRITEs on this QP, so it must not be posted before they complete.
         qp.wait(qp.last(), site)?;
     }
     let (p, peer) = (ctx.parts_ref(), qp.peer());
@@ -160,12 +160,13 @@ fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Re
     segment::for_each_end(p.segments, far_end(p, peer), read)
 }
 
-/// Posts the remedies of `wanted` that the mark lacks.
+/// Posts the remedies in `wanted` that the mark lacks.
 #[inline(always)]
 fn post_missing<S: Sharing>(ctx: &Ctx<'_, S>, qp: &Qp<'_, S>, wanted: u64, site: Site) -> Result {
     let (last, mark) = (qp.last().0, qp.mark());
+    // Postings after the mark invalidate it.
     let mut has = if last > mark >> MARK_INDEX { 0 } else { mark & (READ_BACK | FENCE) };
-    // This thread has posted nothing to an unconnected QP, and the weakness of the QP is not known yet.
+    // An unconnected QP has no postings of this thread, and its weakness is not known yet.
     if last == 0 || !qp.is_connected() || has & wanted == wanted {
         return Ok(());
     }
@@ -175,36 +176,37 @@ fn post_missing<S: Sharing>(ctx: &Ctx<'_, S>, qp: &Qp<'_, S>, wanted: u64, site:
     let relaxed = weakness & qp_flags::RELAXED != 0;
     if has & READ_BACK == 0 && (relaxed || wanted & READ_BACK != 0) {
         let read = |(raddr, rkey): (u64, u32)| Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey, len: 1 };
-        // A READ may pass WRITEs of an unordered QP.
+        // A READ may pass WRITEs of an unordered QP. Strong ordering holds it back.
         let unordered = weakness & qp_flags::UNORDERED != 0;
         run.post(&read((reserved::SINK, rkey)), if unordered { Flags::STRONG_ORDER } else { Flags::NONE })?;
-        // Other memory may be behind another PCIe path than the heap.
+        // Other memory may use another PCIe path than the heap, on which nothing has been pushed yet.
         segment::for_each_end(p.segments, far_end(p, desc), |end| run.post(&read(end), Flags::NONE))?;
-        // A relaxed WRITE passes a READ that has no answer yet. Any other stays behind what the READ was behind.
+        // A relaxed WRITE passes a READ whose response is outstanding. Any other WRITE stays after whatever the READ
+        // stayed after, so the read-back doubles as a fence.
         has = if relaxed { READ_BACK } else { READ_BACK | FENCE };
     }
     if wanted & FENCE != 0 && has & FENCE == 0 {
         run.post(&Wqe::Write { raddr: 0, rkey, laddr: 0, lkey, len: 0 }, Flags::STRONG_ORDER)?;
         has |= FENCE;
     }
+    // If another thread has posted in between, its postings are covered by some of the remedies only.
     if !run.broken {
         qp.set_mark(run.end << MARK_INDEX | has);
     }
     Ok(())
 }
 
-/// WQEs of one block that a thread posts one after another.
+/// Single-block WQEs that one thread posts in succession.
 struct Run<'a, 'b, S> {
     qp: &'a Qp<'b, S>,
     site: Site,
-    /// The end of the last one; 0 before the first.
+    /// End index of the last one, or 0 before the first.
     end: u64,
-    /// Whether another thread has posted in between. Nothing is known about the order of its posting.
+    /// Whether another thread has posted in between. The order of its postings is unknown.
     broken: bool,
 }
 
 impl<S: Sharing> Run<'_, '_, S> {
-    /// Posts a WQE with `flags`.
     #[inline(always)]
     fn post(&mut self, wqe: &Wqe, flags: Flags) -> Result {
         let posting = begin(self.qp, Lanes::ALONE, 1, self.site)?;

@@ -1,7 +1,7 @@
-//! Errors of device calls: a code for the kernel, a record for the host.
+//! Errors of device calls: a code for the kernel, and a record for the host.
 //!
 //! A failed call writes one [`ErrorRecord`] to the control page and returns an [`Error`]; the host prints the record.
-//! An error does not end the kernel: the GPU context survives, and so does traffic to other peers.
+//! An error does not terminate the kernel: the GPU context survives, and so does traffic to other peers.
 #![allow(unsafe_code, reason = "writes error records to the control page")]
 
 use core::panic::Location;
@@ -13,59 +13,58 @@ use crate::outlined::outlined;
 /// The result of a device call.
 pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
-/// The location of a call.
 pub(crate) type Site = &'static Location<'static>;
 
-/// The reason why a device call failed. The host-side record has the details.
+/// Why a device call failed. The record on the host has the details.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Error {
-    /// Kernel and runtime were built from different layouts.
+    /// Kernel and runtime were built with different layouts.
     Layout = 1,
-    /// The deadline of a blocking call passed.
+    /// A blocking call reached its deadline.
     Timeout = 2,
-    /// The host ended the job: a PE died, or the user asked for it.
+    /// The job is being aborted: a PE died, or the user asked for it.
     Aborted = 3,
-    /// The NIC completed a work request with an error; its QP is in the error state.
+    /// The NIC completed a work request with an error. Its QP is now in the error state.
     Completion = 4,
     /// The QP was already in the error state.
     Poisoned = 5,
-    /// No such PE.
+    /// There is no PE with this number.
     BadPe = 6,
-    /// An address or an index outside of its object, or of the heap.
+    /// An offset or index outside its object, or outside the heap.
     OutOfRange = 7,
-    /// Two lengths that must be equal are not.
+    /// Two lengths that must be equal differ.
     LengthMismatch = 8,
-    /// No QP of the wanted sharing was set up for this block or index.
+    /// There is no QP of the requested sharing for this block or index.
     NoQp = 9,
     /// The exclusive QP set is in use.
     Busy = 10,
-    /// A signal or word was waited for past the deadline.
+    /// A signal or word did not get the expected value before the deadline.
     WaitTimeout = 11,
-    /// Another thread of the calling group met the error, and knows which.
+    /// Another thread of the group encountered the error and has returned the cause.
     InGroup = 12,
     /// The host did not connect the QP before the deadline.
     Unconnected = 13,
     /// The handle names no team, or a destroyed one.
     BadTeam = 14,
-    /// Another member of the team is in another collective call, or in the same one with other arguments.
+    /// Another member of the team is making a different collective call, or the same one with other arguments.
     TeamMismatch = 15,
-    /// Another group of this PE is in a collective call of the team.
+    /// Another group of this PE is making a collective call on the team.
     TeamBusy = 16,
-    /// An earlier collective call of the team failed midway and left its members out of step.
+    /// An earlier collective call on the team failed midway and left its members out of step.
     TeamFailed = 17,
-    /// Memory operands of a call overlap in a way that it does not allow.
+    /// Operands of a call overlap in a way that it does not allow.
     Overlap = 18,
     /// There is no such reduction, or not for this type.
     BadReduction = 19,
     /// A stride of 0, or one that is shorter than its blocks.
     BadStride = 20,
-    /// A PE cleared a lock that it does not hold, or set one that it holds.
+    /// A PE cleared a lock that it does not hold, or set one that it holds already.
     BadLock = 21,
 }
 
-/// Returns the result for a code, where 0 is success. Outlined functions return codes, since a `Result` would give
+/// Converts a code, where 0 is success, to a result. Outlined functions return codes, because a `Result` would cost
 /// kernels a stack.
 #[inline(always)]
 pub(crate) fn outcome(code: u32) -> Result {
@@ -73,7 +72,7 @@ pub(crate) fn outcome(code: u32) -> Result {
 }
 
 impl Error {
-    /// Returns the error with this code, if any.
+    /// Returns the error with this code.
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
             1 => Self::Layout,
@@ -102,12 +101,12 @@ impl Error {
     }
 }
 
-/// The details of an error, without location and time.
+/// The details of an error, apart from location and time.
 #[derive(Clone, Copy)]
 pub(crate) struct Detail {
-    /// The peer concerned.
+    /// The peer, or `u32::MAX` if none is involved.
     pub(crate) peer: u32,
-    /// The QP concerned, 24 bits.
+    /// The 24-bit QP number, or 0 if no QP is involved.
     pub(crate) qpn: u32,
     /// The error CQE: see [`Completion::packed`].
     pub(crate) completion: u64,
@@ -121,7 +120,7 @@ impl Detail {
         Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
 }
 
-/// The contents of an error CQE.
+/// What an error CQE contains.
 #[derive(Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) wqe: u16,
@@ -131,8 +130,8 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// Returns the contents as one word, since any other argument type on the path to a record would give every kernel
-    /// a stack.
+    /// Packs the contents into one word. Any other argument type on the path to a record would cost every kernel a
+    /// stack.
     pub(crate) const fn packed(self) -> u64 {
         u64::from_le_bytes([
             self.wqe as u8,
@@ -147,7 +146,7 @@ impl Completion {
     }
 }
 
-/// Writes the record of `error` for the PE with this state; returns the error.
+/// Writes the record of `error` for the PE with this state, and returns the error.
 #[cold]
 #[inline(always)]
 pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Error {
@@ -155,7 +154,8 @@ pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Err
     error
 }
 
-/// Records that there is no such PE. Outlined, like [`out_of_range`]: nearly every call of every kernel contains one.
+/// Records that there is no such PE. Outlined like [`out_of_range`], because nearly every call of every kernel contains
+/// one.
 #[cold]
 #[inline(never)]
 pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
@@ -163,14 +163,13 @@ pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
     record(state, Error::BadPe, d, site)
 }
 
-/// Records that `found` exceeds `wanted`: bytes at a heap offset, or an index with an `offset` of `u64::MAX`.
+/// Records that `found` exceeds `wanted`: bytes at a heap offset, or an index if `offset` is `u64::MAX`.
 #[cold]
 #[inline(never)]
 pub(crate) fn out_of_range(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> Error {
     record(state, Error::OutOfRange, Detail { found, wanted, offset, ..Detail::NONE }, site)
 }
 
-/// Records that two lengths of a call differ.
 #[cold]
 #[inline(never)]
 pub(crate) fn length_mismatch(state: DevAddr, peer: u32, found: u64, wanted: u64, site: Site) -> Error {
@@ -178,7 +177,7 @@ pub(crate) fn length_mismatch(state: DevAddr, peer: u32, found: u64, wanted: u64
 }
 
 outlined! {
-    /// Claims a record and writes it.
+    /// Claims the next free record and writes it. Errors beyond the last record are dropped.
     #[cold]
     fn record_detail(
         state: DevAddr,
@@ -197,7 +196,7 @@ outlined! {
     }
 }
 
-/// Writes record number `place`, which is below [`RECORDS`] and this thread's alone.
+/// Writes record `place`, which is below [`RECORDS`] and claimed by this thread.
 #[inline(always)]
 pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, detail: Detail, site: Site) {
     // SAFETY: the control page has RECORDS records; this thread alone has `place`.
@@ -219,11 +218,12 @@ pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, det
         (*to).offset = detail.offset;
         (*to).time_ns = arch::now_ns();
         (*to).file_len = write_tail((&raw mut (*to).file).cast(), site.file());
+        // The code comes last: the host takes a nonzero code to mean that the record is complete.
         <u32 as SysWord>::store_release(&raw mut (*to).code, code);
     }
 }
 
-/// Writes the tail of a name that fits an [`ErrorRecord`]; returns its length in bytes.
+/// Writes the last bytes of a file name that fit into an [`ErrorRecord`]. Returns their number.
 ///
 /// # Safety
 /// `to` has room for 32 bytes.

@@ -5,19 +5,19 @@ use core::panic::Location;
 use crate::abi::CtxParts;
 use crate::scope::FenceScope;
 
-/// A range of the symmetric memory or of the local buffers of a PE.
+/// A range of a PE's symmetric memory or local buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeRange {
-    /// The PE.
+    /// The PE that owns the memory.
     pub pe: u32,
-    /// The offset, as in handles.
+    /// Offset in bytes, as in handles.
     pub offset: u64,
     /// The length in bytes.
     pub bytes: u64,
 }
 
 impl PeRange {
-    /// Returns `bytes` bytes of `pe` from `offset` on.
+    /// Creates a range of `bytes` bytes at `offset` on `pe`.
     #[inline(always)]
     pub const fn new(pe: u32, offset: u64, bytes: u64) -> Self {
         Self { pe, offset, bytes }
@@ -29,101 +29,100 @@ impl PeRange {
 pub struct Blocks {
     /// The first range.
     pub first: PeRange,
-    /// The distance from one to the next, in bytes.
+    /// Distance between the starts of two ranges, in bytes.
     pub stride: u64,
 }
 
-/// The change that an operation makes to a word.
+/// How an operation changes a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A signal that sets.
     Set,
     /// An atomic, or a signal that adds.
     Update,
-    /// An atomic that sets. Unlike an update, it does not pass on what earlier writes of the word have published.
+    /// An atomic that sets. Unlike an update, it does not carry on what earlier writes of the word have published.
     Replace,
 }
 
 /// An operation that a call posts.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
-    /// A put, and its signal.
+    /// A put, with its signal if any.
     Put {
-        /// The memory that it reads; `None` for a value.
+        /// Memory that is read; `None` for a value.
         src: Option<PeRange>,
-        /// The memory that it writes.
+        /// Memory that is written.
         dst: PeRange,
-        /// The word that it then changes.
+        /// Word that is changed after the data.
         signal: Option<(PeRange, Change)>,
     },
     /// A get.
     Get {
-        /// The memory that it reads.
+        /// Memory that is read.
         src: PeRange,
-        /// The memory that it writes; `None` for a value.
+        /// Memory that is written; `None` for a value.
         dst: Option<PeRange>,
     },
     /// A strided put.
     PutBlocks {
-        /// The memory that it reads.
+        /// Memory that is read.
         src: Blocks,
-        /// The memory that it writes.
+        /// Memory that is written.
         dst: Blocks,
         /// The number of ranges.
         count: u64,
     },
     /// A strided get.
     GetBlocks {
-        /// The memory that it reads.
+        /// Memory that is read.
         src: Blocks,
-        /// The memory that it writes.
+        /// Memory that is written.
         dst: Blocks,
         /// The number of ranges.
         count: u64,
     },
-    /// A signal or an atomic without a result.
+    /// A signal, or an atomic without a result.
     Change {
-        /// The word.
+        /// The word it changes.
         word: PeRange,
-        /// The change.
+        /// How the word changes.
         change: Change,
     },
     /// An atomic with a result.
     Fetch {
-        /// The word.
+        /// The word it reads and changes.
         word: PeRange,
         /// Whether it only reads the word.
         is_read: bool,
-        /// The memory that it writes; `None` if the call returns the result.
+        /// Memory that receives the result; `None` if the call returns it.
         result: Option<PeRange>,
     },
 }
 
-/// The progress of an operation at the end of its call.
+/// How far an operation has got when its call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It is posted.
+    /// It has been posted.
     Posted,
-    /// Its source is free.
+    /// Its source may be reused.
     SourceFree,
     /// It is complete.
     Done,
 }
 
-/// An operation with its queues.
+/// An operation and the queues it uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Posting {
-    /// The number of the context.
+    /// Index of the context: its first queue set.
     pub context: u32,
     /// The operation.
     pub operation: Operation,
-    /// Its progress at the end of the call.
+    /// How far it has got when the call returns.
     pub completion: Completion,
-    /// Whether it follows all earlier operations to its PE.
+    /// Whether it is ordered after all earlier operations to its PE.
     pub after_all: bool,
 }
 
-/// The kind of an ordering call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
     /// `fence`.
@@ -134,18 +133,18 @@ pub enum Ordering {
     Flush,
 }
 
-/// An ordering call.
+/// An ordering call: what it orders, and for which PEs.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// The number of the context.
+    /// Index of the context: its first queue set.
     pub context: u32,
-    /// The kind.
+    /// Which call it is.
     pub ordering: Ordering,
-    /// The PE; `None` for all.
+    /// The PE it is limited to; `None` for all.
     pub pe: Option<u32>,
 }
 
-/// The part of a collective call that a call makes.
+/// Which part of a collective call this call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// A whole collective call.
@@ -161,36 +160,35 @@ pub enum Meeting {
 pub struct Collective {
     /// The slot and the generation of the team.
     pub team: (u32, u32),
-    /// The part of the call.
+    /// Which part of the call this is.
     pub meeting: Meeting,
-    /// Whether the call moves data, and so promises only its buffers. Other calls are barriers.
+    /// Whether the call moves data and thus only synchronises its buffers. Other calls are barriers.
     pub moves: bool,
-    /// The context of a call that completes earlier operations.
+    /// The context whose earlier operations the call completes, if any.
     pub completes: Option<u32>,
-    /// The member that has the only source; `None` if all have one.
+    /// The member whose source is the only one read; `None` if all have one.
     pub root: Option<u32>,
-    /// Offsets and lengths that the call reads in each PE. Unused entries have no bytes.
+    /// Offset and length of what the call reads on each PE. Unused entries have length 0.
     pub reads: [(u64, u64); 5],
-    /// The offset and length that the call writes in each PE.
+    /// Offset and length of what the call writes on each PE.
     pub writes: (u64, u64),
 }
 
-/// Memory of this PE that the collective call in progress uses.
+/// Memory of this PE used by the collective call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Whether the call writes it.
     pub is_written: bool,
-    /// The offset.
+    /// Offset in bytes.
     pub offset: u64,
     /// The length in bytes.
     pub bytes: u64,
 }
 
-/// No bytes.
 pub(crate) const NOTHING: (u64, u64) = (0, 0);
 
 impl Collective {
-    /// Returns a call that only synchronises.
+    /// Describes a call that only synchronises.
     #[inline(always)]
     pub(crate) const fn sync(team: (u32, u32), meeting: Meeting) -> Self {
         Self {
@@ -204,7 +202,7 @@ impl Collective {
         }
     }
 
-    /// Returns a call that moves `src` to `dst`.
+    /// Describes a call that moves `src` to `dst`.
     #[inline(always)]
     pub(crate) const fn moves(team: (u32, u32), dst: (u64, u64), src: (u64, u64)) -> Self {
         let reads = [src, NOTHING, NOTHING, NOTHING, NOTHING];
@@ -215,48 +213,48 @@ impl Collective {
 /// A step of a thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// A strong load of a view.
+    /// A strong load through a view.
     StrongLoad {
-        /// The address.
+        /// Address of the first byte.
         address: u64,
-        /// The length.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// A strong store of a view.
+    /// A strong store through a view.
     StrongStore {
-        /// The address.
+        /// Address of the first byte.
         address: u64,
-        /// The length.
+        /// Length in bytes.
         bytes: u64,
     },
     /// A memory fence.
     MemoryFence {
-        /// Whether it releases.
+        /// Whether it is a release.
         releases: bool,
-        /// Whether it acquires.
+        /// Whether it is an acquire.
         acquires: bool,
-        /// The observers that it covers.
+        /// The observers it covers.
         scope: FenceScope,
     },
     /// A posted operation.
     Post(Posting),
     /// An ordering call.
     Order(Order),
-    /// A call that announces the earlier stores of this thread to peers.
+    /// A call that announces this thread's earlier stores to peers.
     OwnStores,
-    /// The part of this thread in an ordering call of its group, which another thread tells. When the call returns, it has
-    /// released for this thread, too, and acquired if `acquires`.
+    /// This thread's part of its group's ordering call, which another thread reports. When the call returns, it has
+    /// released for this thread too, and acquired if `acquires`.
     OwnOrder {
-        /// Whether it acquires.
+        /// Whether it is an acquire as well.
         acquires: bool,
-        /// The observers that it covers.
+        /// The observers it covers.
         scope: FenceScope,
     },
-    /// A wait for a word, or a look at it.
+    /// A word has been polled or waited for.
     Look {
-        /// The word.
+        /// The word that was read.
         word: PeRange,
-        /// Whether the value was as wanted.
+        /// Whether the comparison held.
         is_seen: bool,
         /// The value in the low bits; `None` where the hook does not know it.
         value: Option<u64>,
@@ -265,52 +263,48 @@ pub enum Event {
     Collective(Collective),
     /// The barrier of the grid.
     Grid,
-    /// A wait for operations by their ticket, which has ended.
+    /// A wait for the operations of a ticket has returned.
     Complete(u64),
-    /// A wait for a word, which may take long.
+    /// A wait for a word has started. It may take long.
     Wait {
-        /// The word.
+        /// The word waited for.
         word: PeRange,
-        /// The comparison.
+        /// The comparison, as in reports.
         cmp: &'static str,
         /// The value to compare with, in the low bits.
         value: u64,
     },
-    /// A collective call that another thread of the group tells.
+    /// A collective call that another thread of the group reports.
     Member(Collective),
-    /// Memory of a collective call, which only its thread inside of the call knows.
+    /// Memory of a collective call, reported by the thread inside the call that knows it.
     Part(Part),
-    /// A lock that this PE has taken or is about to clear.
+    /// A lock that this PE has acquired or is about to clear.
     Lock {
-        /// The lock.
+        /// The memory of the lock.
         lock: PeRange,
         /// Whether this PE holds it now.
         is_held: bool,
     },
-    /// A part of a call that another thread of the group tells.
+    /// Part of a call that another thread of the group reports.
     Silent,
 }
 
 impl Event {
-    /// Returns the posting of an operation by a context.
     #[inline(always)]
     pub(crate) const fn post(parts: &CtxParts, operation: Operation, completion: Completion) -> Self {
         Self::Post(Posting { context: parts.first_set, operation, completion, after_all: false })
     }
 
-    /// Returns memory that the collective call in progress reads.
     #[inline(always)]
     pub(crate) const fn reads((offset, bytes): (u64, u64)) -> Self {
         Self::Part(Part { is_written: false, offset, bytes })
     }
 
-    /// Returns memory that the collective call in progress writes.
     #[inline(always)]
     pub(crate) const fn writes((offset, bytes): (u64, u64)) -> Self {
         Self::Part(Part { is_written: true, offset, bytes })
     }
 
-    /// Returns an ordering call.
     #[inline(always)]
     pub(crate) const fn order(parts: &CtxParts, ordering: Ordering, pe: Option<u32>) -> Self {
         Self::Order(Order { context: parts.first_set, ordering, pe })
@@ -322,24 +316,24 @@ impl Event {
 pub struct Access {
     /// Whether it is a store.
     pub is_store: bool,
-    /// The address.
+    /// Address of the first byte.
     pub address: u64,
-    /// The length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// The sanitizer as the code of one lane sees it. An executor gives a lane its watcher.
+/// The sanitizer, as seen by the code of one lane. An executor gives each lane its watcher.
 pub trait Watcher {
-    /// Begins a call of the program. Calls that begin before its end are silent.
+    /// Called when a call of the program starts. Calls nested in it are silent.
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>);
-    /// Ends the last call that has begun.
+    /// Called when the innermost call returns.
     fn end(&self);
-    /// Notes a plain load or store: a call without calls inside, and by far the most frequent one. Returns whether other lanes
-    /// of the block should run now.
+    /// Reports a plain load or store: a call without nested calls, and by far the most frequent one. Returns whether
+    /// other lanes of the block should run now.
     fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool;
-    /// Notes that the lane still waits in a call. It looks again after this.
+    /// Reports that the lane is still waiting in a call and will poll again.
     fn waits(&self);
-    /// Records the value of the word that the lane waits for, at each poll.
+    /// Reports the value of the word that the lane waits for, at each poll.
     fn sees(&self, value: u64);
     /// Returns a ticket for the last operation of this lane.
     fn ticket(&self) -> u64;

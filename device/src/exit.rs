@@ -1,4 +1,4 @@
-//! The end of the whole job, requested by a kernel.
+//! Terminating the whole job from a kernel.
 #![allow(unsafe_code, reason = "writes the exit words of the control page")]
 
 use crate::Ctx;
@@ -8,12 +8,13 @@ use crate::error::Error;
 
 /// # End of the job
 ///
-/// The end of all PEs, from a kernel.
+/// Terminating all PEs from a kernel.
 impl<S> Ctx<'_, S> {
-    /// Ends all processes of the job with `code`. The host does so soon, whatever they wait for and without their help.
+    /// Terminates all processes of the job with exit code `code`. The host does this soon after, whatever the processes
+    /// are waiting for, and without their cooperation.
     ///
-    /// Waiting calls of this kernel end with [`Error::Aborted`]. This call returns the same error, to be returned by
-    /// the kernel: `return Err(ctx.global_exit(3))`. It completes nothing.
+    /// Waiting calls of this kernel fail with [`Error::Aborted`]. This call returns the same error, for the kernel to
+    /// return: `return Err(ctx.global_exit(3))`. It does not complete any operation.
     ///
     /// OpenSHMEM 1.6 section 9.1.5, `shmem_global_exit`.
     #[cold]
@@ -22,6 +23,7 @@ impl<S> Ctx<'_, S> {
         // SAFETY: the host made the state and the control page, which live as long as the kernel.
         unsafe {
             let control = (*self.parts_ref().state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
+            // `exit` comes before `abort`: whoever sees the abort must find the exit code.
             <u32 as SysWord>::store_release(&raw mut (*control).exit, EXIT_ASKED | code as u32);
             <u32 as SysWord>::store_release(&raw mut (*control).abort, 1);
         }

@@ -1,27 +1,25 @@
-//! Groups: the threads that make a call together. A group is a value, so that a collective call is visible at its call
-//! site.
+//! Groups: threads that make a call together. A group is a value, so collective calls are visible at the call site.
 
 use core::ops::Range;
 
 use crate::arch;
 use crate::error::{Error, Result};
 
-/// Threads that call an operation together, with the same arguments.
+/// Threads that make a call together, with the same arguments.
 ///
-/// Every thread of the group must make the call, and all get the same result. Earlier writes of the group are visible
+/// Every thread of the group must make the call, and all get the same result. Earlier writes by the group are visible
 /// to the operation.
 ///
 /// # Steps of the leader
-/// Some steps are for one thread, such as the atomic that allocates a slot. If the leader leaves with `?`, the other
-/// threads stay in their next barrier. A barrier of a group has no deadline. Two methods share an outcome among all
-/// threads:
+/// Some steps are for a single thread, such as the atomic that allocates a slot. If the leader returns early with `?`,
+/// the other threads hang in their next barrier, which has no deadline. Two methods share an outcome among all threads:
 ///
-/// - [`leader_result`](Group::leader_result) runs a step in the leader and returns its value.
+/// - [`leader_result`](Group::leader_result) runs a step in the leader and returns its value to all threads.
 /// - [`agree`](Group::agree) fails in all threads if a step has failed in any of them.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
-/// /// Sends the token of each warp to the expert `pe`. The leader allocates a slot there, and all lanes fill it.
+/// /// Sends each warp's token to expert `pe`. The leader allocates a slot there, and all lanes fill it.
 /// #[kernel]
 /// pub fn dispatch(
 ///     ctx: &Ctx,
@@ -40,30 +38,32 @@ use crate::error::{Error, Result};
 /// # fn main() {}
 /// ```
 pub trait Group: Copy + sealed::Sealed {
-    /// Returns the index of this thread in the group.
+    /// Returns the index of this thread in the group. The leader has rank 0.
     fn rank(self) -> u32;
     /// Returns the number of threads in the group.
     fn size(self) -> u32;
-    /// Synchronises the group; returns whether any thread voted true.
+    /// Synchronises the group. Returns whether any thread passed `true`.
     fn any(self, vote: bool) -> bool;
     /// Synchronises the group, and orders memory among its threads.
     fn sync(self);
-    /// Synchronises the group; returns whether any thread voted true, and the leader's value.
+    /// Synchronises the group. Returns whether any thread passed `true` as `vote`, and the leader's `value`.
     ///
-    /// The caller makes another barrier between any two such calls.
+    /// Two such calls need another barrier between them: a fast thread would otherwise overwrite the values before a
+    /// slow one has read them.
     fn broadcast_any(self, vote: bool, value: u64) -> (bool, u64);
-    /// Returns the leader's value to all threads of the group. It makes two barriers.
+    /// Returns the leader's value to all threads of the group. Costs two barriers.
     #[inline(always)]
     #[track_caller]
     fn broadcast(self, value: u64) -> u64 {
         self.sync();
         self.broadcast_any(false, value).1
     }
-    /// Ends a step that may fail in some threads only. Makes a barrier; all threads of the group must call it.
+    /// Concludes a step that may fail in some of the threads: if it has, it fails in all. Costs a barrier; all threads
+    /// of the group must call it.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
-    /// /// Lets each lane write its number to the PE of that number. A lane without such a PE fails the whole warp.
+    /// /// Each lane writes its rank to the PE with that number. A lane without such a PE fails the whole warp.
     /// fn greet(ctx: &Ctx, warp: Warp, inbox: Sym<u32>) -> Result {
     ///     warp.agree(ctx.p(inbox, warp.rank(), warp.rank()))?;
     ///     ctx.quiet(warp)
@@ -72,20 +72,21 @@ pub trait Group: Copy + sealed::Sealed {
     ///
     /// # Errors
     /// - The thread's own error, in a thread with `Err`.
-    /// - [`Error::InGroup`] in the other threads, if any thread has an error.
+    /// - [`Error::InGroup`] in the others, if any thread has an error.
     #[inline(always)]
     #[track_caller]
     fn agree(self, mine: Result) -> Result {
         agree(self, mine)
     }
-    /// Runs `step` in the leader, and returns its value to all threads of the group. Makes two barriers; all threads
-    /// must call it.
+    /// Runs `step` in the leader, and returns its value to all threads of the group. Costs two barriers; all threads of
+    /// the group must call it.
     ///
+    /// `step` must not make calls that take the whole group.
     /// `step` must not make calls of the whole group.
     ///
     /// # Errors
     /// - The leader's own error, in the leader.
-    /// - [`Error::InGroup`] in the other threads, if the leader has an error.
+    /// - [`Error::InGroup`] in the others, if the leader has an error.
     #[inline(always)]
     #[track_caller]
     fn leader_result(self, step: impl FnOnce() -> Result<u64>) -> Result<u64> {
@@ -93,53 +94,53 @@ pub trait Group: Copy + sealed::Sealed {
         self.sync();
         agree_on(self, mine)
     }
-    /// Returns whether this is the leader: true in exactly one thread of the group.
+    /// Returns whether this thread is the leader, which holds in exactly one thread of the group.
     fn leader(self) -> bool {
         self.rank() == 0
     }
-    /// Returns whether this thread leads the helper warp: true in exactly one thread. If the group has several warps,
-    /// it is not in the leader's warp, so that both can work at the same time.
+    /// Returns whether this thread leads the helper warp, which holds in exactly one thread. In a group of several
+    /// warps, it is not in the leader's warp, so the two can work in parallel.
     fn helper_warp(self) -> bool {
         self.leader()
     }
-    /// Returns two values to all threads of the group: the helper warp's `one`, and the leader's or the helper warp's
-    /// `other`. The rule of [`Group::broadcast_any`] holds.
+    /// Returns two values to all threads of the group: `one` from the helper warp, and `other` from the leader or the
+    /// helper warp. As with [`Group::broadcast_any`], two such calls need another barrier between them.
     fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
-    /// Returns the same threads as a group for calls that need no barrier.
+    /// Returns the same threads as a group whose calls skip barriers.
     #[inline(always)]
     fn without_barrier(self) -> WithoutBarrier<Self> {
         WithoutBarrier(self)
     }
 }
 
-/// The calling thread alone. Calls that several lanes of a warp make at once are posted together.
+/// The calling thread alone. If several lanes of a warp make a call together, their WQEs are posted together.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread;
 
-/// The calling thread's warp: all of its lanes call.
+/// The calling thread's warp. All of its lanes make the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Warp(());
 
-/// A tile: `2^k` neighbouring lanes of a warp. All of its lanes call. Other tiles of the warp may do something else
-/// meanwhile.
+/// A tile: `2^k` adjacent lanes of a warp. All of its lanes make the call; other tiles of the warp are independent.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
-    /// Number of lanes, less one.
+    /// Number of lanes, minus 1.
     last: u32,
 }
 
-/// The calling thread's block: all of its threads call.
+/// The calling thread's block. All of its threads make the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Block(());
 
-/// A group that needs no barrier at a call: the other threads see its writes already, or the call reads none of them.
+/// A group that needs no barrier at a call, because the other threads see its writes already, or the call reads none of
+/// them.
 ///
-/// Non-blocking puts and gets of such a group begin and end without a barrier. So its warps go on to the next transfer
-/// while the last one is in flight. The `quiet` of the group itself, not of this one, completes them.
+/// Non-blocking puts and gets of such a group have no barrier at either end, so its warps proceed to the next transfer
+/// while the last one is in flight. They are completed by `quiet` of the wrapped group, not of this one.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
-/// /// Sends the parts of `src`, which an earlier launch has written, one after the other.
+/// /// Sends the parts of `src`, written by an earlier launch, one after the other.
 /// #[kernel]
 /// pub fn scatter(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, part: u64) -> Result {
 ///     let (block, part) = (Block::current(), part as usize);
@@ -157,25 +158,25 @@ pub struct WithoutBarrier<G>(pub(crate) G);
 
 pub(crate) mod sealed {
     pub trait Sealed: Sized {
-        /// Whether a call needs no barrier at its beginning, and none at its end if it completes nothing.
+        /// Whether calls skip the barrier at their start, and the one at their end if they complete nothing.
         const NEEDS_NO_BARRIER: bool = false;
-        /// Whether lanes that call at once post together; each is a group of its own.
+        /// Whether converged lanes post together, each being its own group.
         const TOGETHER: bool = false;
         /// The leader warp's lanes as a group.
         type LeaderWarp: super::Group;
-        /// Returns the lanes of the leader warp, as a group with the same leader; `None` in threads outside of it.
+        /// Returns the leader warp as a group with the same leader, or `None` in threads outside that warp.
         fn leader_warp(self) -> Option<Self::LeaderWarp>;
-        /// Returns the channel of a team that this group uses in collective calls.
+        /// Returns the team channel that this group uses in collective calls.
         #[inline(always)]
         fn channel(self) -> u32 {
             0
         }
-        /// Returns the number of groups of the PE that make a collective call together, one for each channel.
+        /// Returns the number of groups of this PE that make a collective call together, with one channel each.
         #[inline(always)]
         fn channels(self) -> u32 {
             1
         }
-        /// Returns the number of lanes in the leader warp, in every thread of the group.
+        /// Returns the number of lanes of the leader warp, in every thread of the group.
         #[inline(always)]
         fn leader_warp_size(self) -> u32
         where
@@ -232,11 +233,11 @@ pub(crate) mod sealed {
     }
 }
 
-/// Ends a step that only some threads, usually the leader, can fail at. Makes a barrier and returns the same outcome to
-/// all threads of the group.
+/// Concludes a step that only some threads, usually the leader, can fail. Costs a barrier, and returns the same outcome
+/// to all threads of the group.
 ///
 /// # Errors
-/// - A thread that failed gets its own error.
+/// - The thread's own error, in threads that failed.
 /// - [`Error::InGroup`] in the other threads.
 #[inline(always)]
 #[track_caller]
@@ -244,7 +245,7 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// Ends a step like [`agree`], and returns the leader's value. The rule of [`Group::broadcast_any`] holds.
+/// Like [`agree`], and also returns the leader's value. The rule of [`Group::broadcast_any`] applies.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
@@ -254,8 +255,8 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
     }
 }
 
-/// Returns the error of a call with wrong arguments, which every thread of the group has checked itself: the leader's
-/// recorded `why`, or [`Error::InGroup`] in the other threads.
+/// Returns the error of a call whose arguments every thread of the group has found to be wrong: in the leader, the
+/// recorded `why`; in the others, [`Error::InGroup`].
 #[cold]
 #[inline(always)]
 pub(crate) fn refused(why: Result) -> Error {
@@ -314,8 +315,8 @@ impl Warp {
         arch::thread() / 32
     }
 
-    /// Returns the lanes of this warp: all 32, except in the last warp of a block with another size than a multiple of
-    /// 32.
+    /// Returns the lanes of this warp as a bit mask: all 32, except in the last warp of a block whose size is not a
+    /// multiple of 32.
     #[inline(always)]
     pub fn mask(self) -> u32 {
         u32::MAX >> (32 - self.size())
@@ -356,7 +357,7 @@ impl Group for Warp {
     }
 }
 
-/// Broadcasts both values of [`Group::broadcast_both`] among the lanes of `mask`. Lane `first` is leader and helper.
+/// Implements [`Group::broadcast_both`] among the lanes of `mask`. Lane `first` is both leader and helper.
 #[inline(always)]
 #[track_caller]
 fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> (u64, u64) {
@@ -365,9 +366,9 @@ fn shuffle_both(mask: u32, one: Option<u64>, other: Option<u64>, first: u32) -> 
 }
 
 impl Tile {
-    /// Returns the calling thread's tile of `lanes` lanes: 1, 2, 4, 8, 16 or 32.
+    /// Returns the calling thread's tile of `lanes` lanes, which is 1, 2, 4, 8, 16 or 32.
     ///
-    /// Returns `None` for another number, or if the block's last warp does not consist of whole tiles. NCCL:
+    /// Returns `None` for any other number, or if the block's last warp does not divide into whole tiles. NCCL:
     /// `ncclCoopTile`.
     #[inline(always)]
     pub fn of(lanes: u32) -> Option<Self> {
@@ -382,13 +383,13 @@ impl Tile {
         arch::thread() >> (self.last + 1).trailing_zeros()
     }
 
-    /// Returns its lanes, as bits of the warp.
+    /// Returns the lanes of this tile as a bit mask within the warp.
     #[inline(always)]
     pub fn mask(self) -> u32 {
         (u32::MAX >> (31 - self.last)) << self.first()
     }
 
-    /// Returns its first lane.
+    /// Returns the lane with rank 0.
     #[inline(always)]
     fn first(self) -> u32 {
         arch::thread() & 31 & !self.last
@@ -483,7 +484,7 @@ impl Block {
         arch::blocks()
     }
 
-    /// Returns this block's share of `0..n`: a contiguous range. The shares of all blocks cover `0..n` exactly once.
+    /// Returns this block's contiguous share of `0..n`. The shares of all blocks partition `0..n`.
     #[inline(always)]
     pub fn share(self, n: usize) -> Range<usize> {
         let (id, count) = (self.id() as u64, self.count() as u64);

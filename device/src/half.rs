@@ -1,19 +1,19 @@
-//! The 16-bit floating-point numbers of reductions.
+//! 16-bit floating-point numbers, for reductions.
 
 use bytemuck::{Pod, Zeroable};
 
-/// An IEEE 754 binary16 number, by its bits: the layout of CUDA's `__half`.
+/// An IEEE 754 binary16 number, as its bits. Same layout as CUDA's `__half`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct F16(pub u16);
 
-/// The upper half of a binary32 number, by its bits: the layout of CUDA's `__nv_bfloat16`.
+/// The upper half of a binary32 number, as its bits. Same layout as CUDA's `__nv_bfloat16`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Bf16(pub u16);
 
 impl F16 {
-    /// Converts to the nearest number, and ties to even.
+    /// Rounds to nearest, ties to even.
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
@@ -42,7 +42,7 @@ impl F16 {
         } else if magnitude >= 0x400 {
             (magnitude << 13) + (112 << 23)
         } else {
-            // A small multiple of 2^-24, which is exact.
+            // A small multiple of 2^-24, so the product is exact.
             (magnitude as f32 * f32::from_bits(0x3380_0000)).to_bits()
         };
         f32::from_bits(sign | bits)
@@ -50,7 +50,7 @@ impl F16 {
 }
 
 impl Bf16 {
-    /// Converts to the nearest number, and ties to even.
+    /// Rounds to nearest, ties to even.
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         if bits & 0x7fff_ffff > 0x7f80_0000 {
@@ -65,7 +65,7 @@ impl Bf16 {
     }
 }
 
-/// Divides `bits` by `2^by` and rounds to nearest, ties to even. `by` is 1 to 31.
+/// Divides `bits` by `2^by`, rounding to nearest, ties to even. `by` is 1 to 31.
 fn round(bits: u32, by: u32) -> u16 {
     let by = by & 31;
     let low = bits & ((1 << by) - 1);
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(F16(0x7bff).to_f32(), 65504.0);
         let halves = (0..0x7bffu16).map(|bits| (F16(bits), F16(bits + 1)));
         for (low, high) in halves {
-            // The sum of two neighbours has one more bit, which fits into a binary32.
+            // The sum of two neighbours needs one more bit, which a binary32 has.
             let middle = (low.to_f32() + high.to_f32()) / 2.0;
             let even = if low.0 & 1 == 0 { low } else { high };
             assert_eq!(F16::from_f32(middle), even, "{middle}");

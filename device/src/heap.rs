@@ -1,5 +1,5 @@
-//! Handles of memory: symmetric objects, addressed by their offset in the symmetric heap, and registered buffers of one
-//! PE.
+//! Handles of memory: symmetric objects, identified by their offset in the symmetric heap, and registered buffers of
+//! one PE.
 #![allow(unsafe_code, reason = "makes handles of raw offsets")]
 
 use core::marker::PhantomData;
@@ -11,16 +11,16 @@ use crate::InvalidRange;
 
 /// A symmetric object: `len` elements in the symmetric heap, at the same offset on every PE.
 ///
-/// It is a handle, not memory. Only the runtime's allocator makes one, so safe code cannot name memory that it does not
-/// own. A part outside of its object is *invalid*: every call with it returns
+/// It is a handle, not memory. Only the runtime's allocator creates one, so safe code cannot name memory it does not
+/// own. A slice that exceeds its object is *invalid*: every call that takes it returns
 /// [`Error::OutOfRange`](crate::Error::OutOfRange).
 ///
-/// A handle has no lifetime: it may be copied and kept. The host checks it whenever a call or a launch gets it. The
-/// host refuses a handle if the object is freed or belongs to another job.
+/// A handle has no lifetime and may be copied and kept. The host checks it whenever it is passed to a call or a launch,
+/// and refuses it if the object has been freed or belongs to another job.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
-/// /// Puts the first half of `src` to the second half of `dst` of the next PE.
+/// /// Puts the first half of `src` to the second half of `dst` on the next PE.
 /// #[kernel]
 /// pub fn shift_half(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
 ///     let half = src.len() / 2;
@@ -44,10 +44,10 @@ pub struct Sym<T> {
     _element: PhantomData<fn() -> T>,
 }
 
-/// A registered local buffer: `len` elements of memory of one PE. It can be the local operand of a transfer, never the
-/// remote one.
+/// A registered local buffer: `len` elements of memory of one PE. It can be the local operand of a transfer, but never
+/// the remote one.
 ///
-/// Only the host's `Pe::register` makes one. A part outside of its buffer is invalid, like a part of a [`SymSlice`].
+/// Created only by `Pe::register` on the host. As with [`SymSlice`], a slice that exceeds the buffer is invalid.
 #[repr(C)]
 pub struct Local<T> {
     offset: u64,
@@ -105,29 +105,29 @@ impl<T> core::fmt::Debug for Sym<T> {
 /// The stamp of handles that the host does not check.
 const RAW: u64 = 0;
 
-/// The identity of a handle for the host: its bytes, and the stamp of its object.
+/// What the host checks of a handle: its bytes, and the stamp of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// First byte; an [`InvalidRange`] for an invalid handle.
+    /// Offset of the first byte, or an [`InvalidRange`] for an invalid handle.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// The object's stamp, unique among all objects of all jobs; 0 for a handle made by `from_raw`.
+    /// Stamp of the object, unique among all objects of all jobs; 0 for a handle created by `from_raw`.
     pub stamp: u64,
 }
 
 /// Memory that can be the local operand of a transfer: this PE's copy of symmetric memory, or a registered buffer.
 ///
-/// A [`View`](crate::View) of shared or symmetric memory, a reference or an array of a kernel is not. A NIC cannot
-/// access registers, stacks or shared memory, so a transfer from there does not compile, on any path.
-/// [`Ctx::p`](crate::Ctx::p) puts a single value.
+/// A [`View`](crate::View) of shared or symmetric memory is not, nor is a reference or an array within a kernel: a NIC
+/// cannot access registers, stacks or shared memory. Transfers from there do not compile, whichever path they would
+/// take. To put a single value, use [`Ctx::p`](crate::Ctx::p).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the local operand of a transfer of `{T}`",
     label = "not memory that a NIC can access",
     note = "use a `SymSlice<{T}>`, or the `Local<{T}>` of a buffer registered by the host"
 )]
 pub trait LocalBuffer<T: Pod>: Copy + sealed::Sealed {
-    /// Returns the identity that the host checks.
+    /// Returns what the host checks of the handle.
     fn handle(self) -> Handle;
     /// Returns the number of elements.
     fn elements(self) -> usize;
@@ -161,14 +161,15 @@ impl<T: Pod> LocalBuffer<T> for Local<T> {
     }
 }
 
-/// Returns a local operand by its offset, as transfers take it.
+/// Returns a local operand in the form that transfers take.
 #[inline(always)]
 pub(crate) fn local_operand<T: Pod>(end: impl LocalBuffer<T>) -> SymSlice<T> {
     let Handle { offset, stamp, .. } = end.handle();
     SymSlice { offset, len: end.elements() as u64, stamp, _element: PhantomData }
 }
 
-/// Returns offset and length of the elements `range` of `len` from `offset` on; invalid if they are not all inside.
+/// Returns offset and length of elements `range` of an object of `len` elements at `offset`; an invalid offset if the
+/// range exceeds the object.
 #[inline(always)]
 const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
     let (start, end) = (range.start as u64, range.end as u64);
@@ -180,7 +181,7 @@ const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
 }
 
 impl<T: Pod> Local<T> {
-    /// Returns the handle of `len` elements of a registered buffer at `offset`, with its stamp.
+    /// Creates a handle of `len` elements of a registered buffer at `offset`, with its stamp.
     ///
     /// # Safety
     /// They are registered, with this element type, on the PE that runs the kernels with the handle.
@@ -206,7 +207,7 @@ impl<T: Pod> Local<T> {
         self.len * size_of::<T>() as u64
     }
 
-    /// Returns the elements `range`; invalid if they are not all inside.
+    /// Returns elements `range`. The result is invalid if they exceed the buffer.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (offset, len) = part::<T>(self.offset, self.len, range);
@@ -215,7 +216,7 @@ impl<T: Pod> Local<T> {
 }
 
 impl<T: Pod> SymSlice<T> {
-    /// Returns the handle of `len` elements at `offset` bytes from the base of the heap. The host does not check it.
+    /// Creates a handle of `len` elements, `offset` bytes from the base of the heap. The host does not check it.
     ///
     /// # Safety
     /// They are an allocated object of this type in the heap of the context that the handle is used with.
@@ -223,7 +224,7 @@ impl<T: Pod> SymSlice<T> {
         Self { offset, len: len as u64, stamp: RAW, _element: PhantomData }
     }
 
-    /// Returns a handle with the object's stamp: the host refuses it once the object is gone.
+    /// Like [`SymSlice::from_raw`], with the object's stamp, so the host refuses the handle once the object is gone.
     ///
     /// # Safety
     /// The rules of [`SymSlice::from_raw`] hold.
@@ -255,14 +256,14 @@ impl<T: Pod> SymSlice<T> {
         self.len * size_of::<T>() as u64
     }
 
-    /// Returns the elements `range`; invalid if they are not all inside.
+    /// Returns elements `range`. The result is invalid if they exceed the object.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (offset, len) = part::<T>(self.offset, self.len, range);
         Self { offset, len, ..self }
     }
 
-    /// Returns element `i`; invalid if there is none.
+    /// Returns element `i`. The result is invalid if there is none.
     #[inline(always)]
     pub const fn at(self, i: usize) -> Sym<T> {
         let i = i as u64;
@@ -274,12 +275,13 @@ impl<T: Pod> SymSlice<T> {
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 
-    /// Returns the same bytes as elements of another type; invalid if they are not whole elements, or not aligned.
+    /// Returns the same bytes as elements of another type. The result is invalid if they are not whole elements or not
+    /// aligned.
     #[inline(always)]
     pub const fn cast<U: Pod>(self) -> SymSlice<U> {
         const { assert!(align_of::<U>() <= 16, "symmetric memory is aligned to 16 bytes, wherever it is") };
         let (size, align) = (size_of::<U>() as u64, align_of::<U>() as u64);
-        // Sizes are constants: no division is left that could fail.
+        // Sizes are constants, so no division remains that could fail.
         if size != 0 && self.bytes().is_multiple_of(size) && self.offset.is_multiple_of(align) {
             SymSlice {
                 offset: self.offset,
@@ -296,7 +298,7 @@ impl<T: Pod> SymSlice<T> {
 }
 
 impl<T: Pod> Sym<T> {
-    /// Returns the handle of the element at `offset` bytes from the base of the heap. The host does not check it.
+    /// Creates a handle of the element `offset` bytes from the base of the heap. The host does not check it.
     ///
     /// # Safety
     /// The rules of [`SymSlice::from_raw`] hold.
@@ -316,7 +318,7 @@ impl<T: Pod> Sym<T> {
         SymSlice { offset: self.offset, len: 1, stamp: self.stamp, _element: PhantomData }
     }
 
-    /// Returns the field `at` bytes behind the beginning of the element. The field of an invalid handle is invalid.
+    /// Returns the field at offset `at` of the element, in bytes. A field of an invalid handle is invalid.
     ///
     /// # Safety
     /// The element has a field of this type there.
@@ -327,28 +329,28 @@ impl<T: Pod> Sym<T> {
     }
 }
 
-/// Blocks of elements of a symmetric object, at equal distances: the operands of `iput` and `iget`.
+/// Blocks of elements of a symmetric object at equal distances: the operands of `iput` and `iget`.
 ///
-/// [`SymSlice::every`] and [`SymSlice::blocks`] make one. A block or stride of 0, or a stride shorter than the block,
-/// makes the call return [`Error::BadStride`](crate::Error::BadStride).
+/// Created by [`SymSlice::every`] and [`SymSlice::blocks`]. With a block or stride of 0, or a stride shorter than the
+/// block, the call returns [`Error::BadStride`](crate::Error::BadStride).
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<T> {
     pub(crate) whole: SymSlice<T>,
-    /// Elements in a block.
+    /// Elements per block.
     pub(crate) block: u64,
-    /// Elements from the beginning of one block to the beginning of the next.
+    /// Distance between the starts of two blocks, in elements.
     pub(crate) stride: u64,
     count: u64,
 }
 
 impl<T: Pod> SymSlice<T> {
-    /// Returns every `stride`-th element, from the first one on.
+    /// Returns every `stride`-th element, starting with the first.
     #[inline(always)]
     pub fn every(self, stride: usize) -> Strided<T> {
         self.blocks(1, stride)
     }
 
-    /// Returns all blocks of `block` elements that fit, `stride` elements apart.
+    /// Returns all blocks of `block` elements that fit, at a distance of `stride` elements.
     #[inline(always)]
     pub fn blocks(self, block: usize, stride: usize) -> Strided<T> {
         let (block, stride) = (block as u64, stride as u64);
@@ -358,7 +360,7 @@ impl<T: Pod> SymSlice<T> {
 }
 
 impl<T: Pod> Strided<T> {
-    /// Returns the object that contains the blocks, from the first block on.
+    /// Returns the object that contains the blocks, starting with the first.
     #[inline(always)]
     pub fn whole(self) -> SymSlice<T> {
         self.whole
@@ -370,7 +372,7 @@ impl<T: Pod> Strided<T> {
         self.block as usize
     }
 
-    /// Returns the number of elements from the beginning of one block to the beginning of the next.
+    /// Returns the distance between the starts of two blocks, in elements.
     #[inline(always)]
     pub fn stride(self) -> usize {
         self.stride as usize
@@ -388,7 +390,7 @@ impl<T: Pod> Strided<T> {
         self.count == 0
     }
 
-    /// Returns the first `n` blocks; invalid if there are fewer.
+    /// Returns the first `n` blocks. The result is invalid if there are fewer.
     #[inline(always)]
     pub fn first(self, n: usize) -> Self {
         if n as u64 <= self.count {
@@ -400,5 +402,5 @@ impl<T: Pod> Strided<T> {
     }
 }
 
-/// A signal word of 64 bits: remote PEs set it or add to it, and its owner waits for it.
+/// A 64-bit signal word: other PEs set it or add to it, and its owner waits for it.
 pub type Signal = u64;

@@ -1,44 +1,45 @@
-//! The offsets of invalid handles. Each states a part that its object does not have, and the length of the object.
+//! Offsets of invalid handles. Each encodes the range that exceeds its object, and the length of the object.
 
 use core::fmt;
 use core::ops::Range;
 
-/// The first offset of an invalid handle. No heap, segment or local buffer reaches it.
+/// First offset of an invalid handle. No heap, segment or local buffer reaches it.
 const FIRST: u64 = 3 << 62;
 
-/// Bits 60 and 61 of the offset: the kind of part.
+/// Bits 60 and 61 of the offset: what kind of range is encoded.
 mod kind {
     /// A range of elements, in three fields.
     pub(super) const ELEMENTS: u64 = 0;
-    /// A range of elements with numbers that do not fit there.
+    /// A range of elements whose indices do not fit into these fields.
     pub(super) const MANY_ELEMENTS: u64 = 1;
     /// The first blocks of a strided object.
     pub(super) const BLOCKS: u64 = 2;
-    /// An object as elements of another type.
+    /// An object cast to elements of another type.
     pub(super) const CAST: u64 = 3;
 }
 
-/// Bits of a number in a field: three for a small range, or one and two for others.
+/// Width of a field. A small range uses three fields; the other kinds use one field, and one of double width.
 const FIELD: u32 = 20;
 
-/// A part that is not inside its object, as the offset of an invalid handle states it.
+/// A range that exceeds its object, encoded in the offset of an invalid handle.
 ///
-/// The elements of a small range are exact. A range with an element from 2^20 on is stated by its excess over the length.
+/// Small ranges are encoded exactly. A range with an element at or past 2^20 is encoded by how far it exceeds the
+/// object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidRange(u64);
 
 impl InvalidRange {
-    /// The elements of an object as a type that they do not fit.
+    /// An object cast to a type that does not fit it.
     pub(crate) const CAST: Self = Self::new(kind::CAST, 0);
 
     const fn new(kind: u64, numbers: u64) -> Self {
         Self(FIRST | kind << (3 * FIELD) | numbers)
     }
 
-    /// Describes the elements from `start` to `end` of an object of `len`, which begins at `offset`. A part of a bad part
-    /// stays the bad part.
+    /// Describes elements `start..end` of an object of `len` elements at `offset`. A part of an invalid range stays
+    /// that range.
     ///
-    /// It is outlined: only wrong programs need it.
+    /// Outlined, because only incorrect programs need it.
     #[cold]
     #[inline(never)]
     pub(crate) const fn elements(offset: u64, start: u64, end: u64, len: u64) -> Self {
@@ -52,7 +53,7 @@ impl InvalidRange {
         }
     }
 
-    /// Describes the first `n` of `count` blocks, like [`InvalidRange::elements`].
+    /// Describes the first `n` of `count` blocks, in the same way.
     #[cold]
     #[inline(never)]
     pub(crate) const fn blocks(offset: u64, n: u64, count: u64) -> Self {
@@ -62,31 +63,29 @@ impl InvalidRange {
         Self::new(kind::BLOCKS, bounded(n, FIELD) << (2 * FIELD) | bounded(count, 2 * FIELD))
     }
 
-    /// Returns the bad part that `offset` states, or `None` for any other offset.
+    /// Decodes `offset`. Returns `None` if it is not that of an invalid handle.
     pub const fn of_offset(offset: u64) -> Option<Self> {
-        // Records of errors without an offset have this one.
+        // Error records use this value for "no offset".
         if Self::is_bad(offset) && offset != u64::MAX { Some(Self(offset)) } else { None }
     }
 
-    /// Returns whether `offset` belongs to an invalid handle.
     #[inline(always)]
     pub(crate) const fn is_bad(offset: u64) -> bool {
         offset >= FIRST
     }
 
-    /// Returns the offset of the invalid handle.
     #[inline(always)]
     pub(crate) const fn offset(self) -> u64 {
         self.0
     }
 
-    /// Returns `width` bits from bit `from` on.
+    /// Returns `width` bits, starting at bit `from`.
     const fn field(self, from: u32, width: u32) -> u64 {
         self.0 >> from & ((1 << width) - 1)
     }
 }
 
-/// Returns `value`, or the largest value of so many bits.
+/// Saturates `value` at the largest number of `bits` bits.
 const fn bounded(value: u64, bits: u32) -> u64 {
     let most = (1 << bits) - 1;
     if value < most { value } else { most }
@@ -142,7 +141,7 @@ mod tests {
         for (part, text) in cases {
             assert_eq!(part.to_string(), text);
             assert_eq!(InvalidRange::of_offset(part.offset()), Some(part));
-            // A part of it is the same.
+            // A part of it stays the same.
             assert_eq!(InvalidRange::elements(part.offset(), 0, 1, 0), part);
             assert_eq!(InvalidRange::blocks(part.offset(), 1, 0), part);
         }

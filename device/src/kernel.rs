@@ -1,8 +1,8 @@
-//! The expansion of `#[kernel]`.
+//! What `#[kernel]` expands to.
 //!
-//! For the GPU the attribute writes a PTX entry that takes the context and the arguments by value. For the host it
-//! writes a function without the context that returns a [`Call`]. The runtime adds the context, so a kernel cannot run
-//! before there is one.
+//! For the GPU, the attribute emits a PTX entry that takes the context and the arguments by value. For the host, it
+//! emits a function without the context that returns a [`Call`]. The runtime adds the context, so a kernel cannot run
+//! before one exists.
 #![allow(unsafe_code, reason = "implements `KernelArg`, and defines the panic handler")]
 
 use crate::Ctx;
@@ -12,7 +12,7 @@ use crate::watch;
 
 pub use rushmem_macros::{KernelArg, kernel};
 
-/// A value that a kernel may take as an argument: its bytes mean the same on the host and on the GPU.
+/// A value that a kernel can take as an argument. Its bytes have the same meaning on the host and on the GPU.
 ///
 /// # Safety
 /// The type is `repr(C)`, `repr(transparent)` or primitive, without host pointers. It has no padding, or `write` leaves
@@ -24,10 +24,10 @@ pub use rushmem_macros::{KernelArg, kernel};
             `#[derive(KernelArg)]`"
 )]
 pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
-    /// Shows each handle in it to the host, which refuses the launch if an object is gone.
+    /// Passes each handle in the value to the host, which refuses the launch if the object of one is gone.
     fn handles(&self, _see: &mut dyn FnMut(Handle)) {}
 
-    /// Writes its bytes to `bytes`, which are as many and zero.
+    /// Writes the value to `bytes`, which has its size and is zeroed.
     #[doc(hidden)]
     fn write(&self, bytes: &mut [u8]) {
         // SAFETY: the trait promises a type without padding, so all its bytes are initialised.
@@ -38,7 +38,7 @@ pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
     }
 }
 
-/// Writes a field of a structure to its place in the structure's bytes. `#[derive(KernelArg)]` calls this.
+/// Writes a field of a structure at its offset in the structure's bytes. Called by `#[derive(KernelArg)]`.
 #[doc(hidden)]
 pub fn write_field<T: KernelArg>(field: &T, offset: usize, bytes: &mut [u8]) {
     if let Some(bytes) = bytes.get_mut(offset..offset.saturating_add(size_of::<T>())) {
@@ -77,13 +77,13 @@ unsafe impl<T: bytemuck::Pod> KernelArg for Local<T> {
     }
 }
 
-/// The result of a kernel: nothing, or a `Result<()>`.
+/// What a kernel may return: nothing, or a `Result<()>`.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot return `{Self}`",
     label = "a kernel returns nothing or `rushmem_device::Result<()>`"
 )]
 pub trait KernelResult: sealed::Sealed {
-    /// Returns whether the kernel ended by an error.
+    /// Returns whether the kernel returned an error.
     #[doc(hidden)]
     fn failed(&self) -> bool;
 }
@@ -107,10 +107,10 @@ mod sealed {
     impl<E> Sealed for Result<(), E> {}
 }
 
-/// Begins a kernel. Returns whether host and kernel agree on the layout, and no earlier launch in its launch queue has
-/// failed.
+/// Runs at the start of a kernel. Returns whether host and kernel agree on the layout and no earlier launch in the same
+/// launch queue has failed.
 ///
-/// If they do not agree, it records the error where the host finds it, and the kernel must not touch the context.
+/// If the layouts differ, records the error where the host finds it; the kernel must not touch the context.
 #[inline(always)]
 pub fn enter(ctx: &Ctx) -> bool {
     let trusted = ctx.trusted();
@@ -123,7 +123,8 @@ pub fn enter(ctx: &Ctx) -> bool {
     trusted && !ctx.follows_failure()
 }
 
-/// Ends a kernel. A failed call has recorded its error already; this marks the launch as failed in its launch queue.
+/// Runs when a kernel returns. The failed call has recorded its error already; this marks the launch as failed in its
+/// launch queue.
 #[inline(always)]
 pub fn finish<R: KernelResult>(ctx: &Ctx, result: R) {
     watch::kernel_ends();
@@ -147,10 +148,10 @@ mod host {
     use crate::abi::CtxParts;
     use crate::heap::Handle;
 
-    /// A kernel and its arguments, made by the host-side function of `#[kernel]`. The runtime prepends the context and
-    /// launches it, natively or as PTX.
+    /// A kernel and its arguments, created by the host-side function of `#[kernel]`. The runtime prepends the context
+    /// and launches it, natively or as PTX.
     ///
-    /// Nothing can change a call, so the arguments are those that the compiler checked.
+    /// A call is immutable, so the arguments are those the compiler has checked.
     #[must_use = "a call does nothing until a runtime launches it"]
     pub struct Call {
         name: &'static str,
@@ -163,7 +164,7 @@ mod host {
     }
 
     impl Call {
-        /// Returns a call of the PTX entry `name`, or of `native`, without arguments. `#[kernel]` calls this.
+        /// Creates a call of the PTX entry `name`, or of `native`, without arguments. Used by `#[kernel]`.
         ///
         /// # Safety
         /// The entry `name` and `native` are one kernel. The caller adds all its arguments, in its order.
@@ -180,7 +181,7 @@ mod host {
             }
         }
 
-        /// Returns the call with a limit on the threads of a block. `#[kernel]` calls this.
+        /// Limits the number of threads per block. Used by `#[kernel]`.
         ///
         /// # Safety
         /// The PTX entry has this limit.
@@ -189,13 +190,13 @@ mod host {
             Self { max_threads: Some(threads), ..self }
         }
 
-        /// Returns the call of a kernel that may use the per-block queues. `#[kernel]` calls this.
+        /// Allows the kernel to use the per-block queues. Used by `#[kernel]`.
         #[doc(hidden)]
         pub fn with_per_block(self) -> Self {
             Self { per_block: true, ..self }
         }
 
-        /// Returns the call with `value` as its next argument. `#[kernel]` calls this.
+        /// Appends an argument. Used by `#[kernel]`.
         ///
         /// # Safety
         /// It is the kernel's next argument, and has that type.
@@ -213,27 +214,27 @@ mod host {
             self.name
         }
 
-        /// Returns the arguments after the context, each as its bytes.
+        /// Returns the bytes of each argument, without the context.
         pub fn args(&self) -> impl ExactSizeIterator<Item = &[u8]> {
             self.args.iter().map(AsRef::as_ref)
         }
 
-        /// Returns the handles among the arguments.
+        /// Returns the handles among the arguments, nested ones included.
         pub fn handles(&self) -> &[Handle] {
             &self.handles
         }
 
-        /// Returns the number of threads that a block has at most, if the kernel has a limit.
+        /// Returns the maximum number of threads per block, if the kernel sets one.
         pub fn max_threads(&self) -> Option<u32> {
             self.max_threads
         }
 
-        /// Returns the call of a kernel that performs an operation of the host, with its name and line.
+        /// Marks the call as performing an operation of the host, with the operation's name and line.
         pub fn of_operation(self, name: &'static str, site: &'static Location<'static>) -> Self {
             Self { operation: Some((name, site)), ..self }
         }
 
-        /// Returns the name and line of the operation that the kernel performs, if the host asked for one.
+        /// Returns name and line of the operation that the kernel performs, if it was launched by one.
         pub fn operation(&self) -> Option<(&'static str, &'static Location<'static>)> {
             self.operation
         }
@@ -263,7 +264,7 @@ mod host {
     }
 }
 
-/// Traps. Only a kernel with a panic path reaches it, and the PTX check of `rushmem-ptx` refuses such kernels.
+/// Traps. Only reachable from a kernel with a panic path, which the PTX check of `rushmem-ptx` rejects.
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,8 +1,9 @@
-//! The device side of Rushmem: the OpenSHMEM operations that GPU kernels call, and the mlx5 send-queue protocol under them.
+//! The device side of Rushmem: OpenSHMEM operations for GPU kernels, and the mlx5 send-queue protocol they are built
+//! on.
 //!
-//! The same source compiles for `nvptx64-nvidia-cuda` and natively; everything that differs is in [`arch`].
+//! The same source compiles for `nvptx64-nvidia-cuda` and for the host; [`arch`] holds everything that differs.
 //!
-//! A kernel gets a [`Ctx`], and every operation is a method of it:
+//! A kernel receives a [`Ctx`]; every operation is a method of it:
 //!
 //! | family | methods |
 //! |---|---|
@@ -20,17 +21,17 @@
 //! | [Contexts](Ctx#contexts-of-a-block-or-of-a-thread) | [`per_block`](Ctx::per_block), [`exclusive`](Ctx::exclusive), [`context`](Ctx::context), [`queue`](Ctx::queue) |
 //! | [Locks](Ctx#locks) | [`set_lock`](Ctx::set_lock), [`test_lock`](Ctx::test_lock), [`clear_lock`](Ctx::clear_lock) |
 //!
-//! The OpenSHMEM names are in [`shmem`]. `docs/porting.md` maps the names of OpenSHMEM and NVSHMEM to both crates.
+//! [`shmem`] has the OpenSHMEM names. `docs/porting.md` maps OpenSHMEM and NVSHMEM names to both crates.
 //!
 //! Three independent properties of a call have three names:
 //!
 //! - A [`Group`] is the set of threads that make the call together. It is a value. [`Group::leader_result`] shares the
-//!   outcome of a step that only its leader makes.
+//!   outcome of a step that only the leader runs.
 //! - [`Sharing`] is the set of threads that post to the same QP. It is a type parameter of the context.
 //! - A scope is the set of observers that must see a store. It is part of an atomic's type.
 //!
-//! Every call that can fail returns a [`Result`] and ends by its deadline. Before it returns an error, it has written a record of
-//! the error for the host.
+//! Every call that can fail returns a [`Result`], and every call that waits returns by its deadline. Before a call
+//! returns an error, it writes an error record for the host.
 //!
 //! ```
 //! use rushmem_device::prelude::*;
@@ -49,8 +50,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! Kernels can be generic. [`#[kernel]`](kernel::kernel) lists the types that a kernel is compiled for, and the host launches
-//! `put_sums::<f32>(..)`, or `put_sums(..)` if the arguments determine the type:
+//! Kernels can be generic. [`#[kernel]`](kernel::kernel) lists the types for which a kernel is compiled; the host
+//! launches `put_sums::<f32>(..)`, or `put_sums(..)` where the arguments determine the type:
 //!
 //! ```
 //! use core::ops::Add;
@@ -79,7 +80,8 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
-// Rustdoc lists the methods of `Ctx` in the order of these modules. Rustfmt sorts the modules between two empty lines.
+// Rustdoc lists the methods of `Ctx` in the order of these modules. The blank lines keep rustfmt from sorting all of
+// them.
 
 mod rma;
 mod strided;
@@ -107,7 +109,7 @@ mod context;
 mod exit;
 mod lock;
 
-// The modules without methods of `Ctx`.
+// Modules without methods of `Ctx`.
 
 pub mod abi;
 pub mod arch;
@@ -153,7 +155,7 @@ pub use team::Team;
 pub use view::{RemoteView, View};
 pub use wait_until::{Cmp, WaitWords};
 
-/// The imports of a kernel file.
+/// What a kernel file imports.
 pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::{KernelArg, kernel};

@@ -1,8 +1,8 @@
-//! Locks among PEs, granted in the order of request.
+//! Locks among PEs, granted in the order of requests.
 //!
-//! A lock is a queue of PEs (Mellor-Crummey and Scott). One PE, the lock's home, has a word with the number of the last
-//! requester. A requester swaps its own number in and so finds its predecessor. It tells the predecessor, and waits for
-//! a word in its own memory. So a contended lock costs each PE two messages, and no PE polls the network.
+//! A lock is a queue of PEs (Mellor-Crummey and Scott). One PE, the home of the lock, has a word that names the last
+//! requester. A requester swaps its own number in and gets its predecessor's, announces itself to that predecessor, and
+//! waits for a word in its own memory. A contended lock thus costs each PE two messages, and no PE polls the network.
 #![allow(unsafe_code, reason = "names the words of a lock by their offsets")]
 
 use bytemuck::{Pod, Zeroable};
@@ -16,28 +16,28 @@ use crate::sharing::Sharing;
 use crate::wait_until::Cmp;
 use crate::watch::{self, Event, PeRange};
 
-/// A lock: an element of symmetric memory, free if all zero. A PE holds it; one thread of each PE at a time requests
-/// it.
+/// A lock: an element of symmetric memory, free when all zero. It is held by a PE, of which only one thread at a time
+/// may request it.
 ///
 /// OpenSHMEM 1.6 section 9.12.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Lock {
-    /// At the home: the PE that requested last, plus one; 0 if the lock is free.
+    /// On the home PE: the last requester plus one, or 0 if the lock is free.
     last: u64,
-    /// The next requester after this PE, plus one.
+    /// The next requester after this PE, plus one; 0 while unknown.
     next: u64,
-    /// 1 once this PE may continue.
+    /// 1 once this PE's predecessor has passed the lock on.
     granted: u64,
     /// 1 while this PE holds the lock.
     held: u64,
 }
 
 impl Lock {
-    /// Returns the PE that requested last, and waits or holds the lock. Call it on the copy at the lock's home, to see
-    /// which PEs wait.
+    /// Returns the PE that requested last, which holds the lock or waits for it. Call it on the copy at the lock's
+    /// home, to see whether PEs are waiting.
     ///
-    /// Returns `None` in all other copies, and while the lock is free.
+    /// Returns `None` on all other copies, and while the lock is free.
     pub fn last_to_ask(self) -> Option<u32> {
         self.last.checked_sub(1).map(|pe| pe as u32)
     }
@@ -60,14 +60,14 @@ const HELD: u64 = 3;
 ///
 /// Mutual exclusion among PEs.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Takes the lock. Waits while other PEs hold it; they get it in the order of their requests. Everything that the
-    /// last holder did before it cleared the lock is complete.
+    /// Acquires the lock. Waits while other PEs hold it; requests are served in order. Everything the last holder did
+    /// before it cleared the lock is complete.
     ///
     /// OpenSHMEM 1.6 section 9.12.1, `shmem_set_lock`.
     ///
     /// # Errors
-    /// - [`Error::BadLock`]: this PE holds it.
-    /// - [`Error::WaitTimeout`]: the lock was not granted before the deadline. It cannot be used any more.
+    /// - [`Error::BadLock`]: this PE holds it already.
+    /// - [`Error::WaitTimeout`]: the lock was not granted before the deadline. It is unusable from then on.
     /// - The errors of [`Ctx::atomic_swap`].
     #[inline(always)]
     #[track_caller]
@@ -75,9 +75,9 @@ impl<S: Sharing> Ctx<'_, S> {
         let (me, home) = self.prepare_request(lock)?;
         let before = self.for_job_words().atomic_swap(lock.word(LAST), me, home)?;
         if before != 0 {
-            // The other PE has reset the words that are set next.
+            // The predecessor reset these words before it queued up, so they are ours to set.
             self.fence_system();
-            // Only PEs request, so the number fits.
+            // The word holds a PE number plus one, so the cast does not truncate.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
             let _ = self.await_word("set_lock", lock.word(GRANTED), Cmp::Ne, 0)?;
         }
@@ -85,13 +85,13 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(())
     }
 
-    /// Takes the lock if it is free. Returns whether this PE has it now. (OpenSHMEM's function returns 0 then.)
+    /// Acquires the lock if it is free. Returns whether it did. (OpenSHMEM's function returns 0 in that case.)
     ///
     /// OpenSHMEM 1.6 section 9.12.1, `shmem_test_lock`.
     ///
     /// # Errors
-    /// - The errors of [`Ctx::set_lock`]. [`Error::WaitTimeout`] ends a loop of such tests, like one of [`Ctx::test`]; the
-    ///   lock stays usable.
+    /// - The errors of [`Ctx::set_lock`]. A loop of failing calls returns [`Error::WaitTimeout`] at the deadline, like
+    ///   one of [`Ctx::test`]; the lock remains usable.
     #[inline(always)]
     #[track_caller]
     pub fn test_lock(&self, lock: Sym<Lock>) -> Result<bool> {
@@ -107,7 +107,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(true)
     }
 
-    /// Completes this PE's operations through this context, like [`Ctx::quiet`], and then gives the lock to the next
+    /// Completes this PE's operations through this context, like [`Ctx::quiet`], and then passes the lock to the next
     /// requester.
     ///
     /// OpenSHMEM 1.6 section 9.12.1, `shmem_clear_lock`.
@@ -127,21 +127,23 @@ impl<S: Sharing> Ctx<'_, S> {
         watch::note("clear_lock", self.lock_event(lock, false));
         let me = self.my_pe() as u64 + 1;
         let home = self.lock_home(lock);
+        // Nobody is queued if the last requester is still this PE.
         if self.for_job_words().atomic_compare_swap(lock.word(LAST), me, 0, home)? == me {
             return Ok(());
         }
+        // A successor is queued but may not have announced itself yet.
         let next = self.await_word("clear_lock", lock.word(NEXT), Cmp::Ne, 0)?;
         self.atomic_set(lock.word(GRANTED), 1, next as u32 - 1)?;
         self.quiet_pe(next as u32 - 1)
     }
 
-    /// Returns the lock's home. The locks of a program are spread over all PEs.
+    /// Returns the home of a lock. The offset spreads the locks of a program over the PEs.
     #[inline(always)]
     fn lock_home(&self, lock: Sym<Lock>) -> u32 {
         (lock.offset() / 128).checked_rem(self.n_pes() as u64).unwrap_or(0) as u32
     }
 
-    /// Resets this PE's words for a request; returns its number plus one, and the lock's home.
+    /// Resets this PE's words for a request. Returns the PE number plus one, and the home of the lock.
     #[inline(always)]
     #[track_caller]
     fn prepare_request(&self, lock: Sym<Lock>) -> Result<(u64, u32)> {
@@ -149,7 +151,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if self.local_one(lock.word(HELD)).load(0) != 0 {
             return Err(self.bad_lock(lock));
         }
-        // No other PE writes these words: this PE is not in the queue.
+        // No other PE writes these words while this PE is not queued.
         self.local_one(lock.word(NEXT)).store(0, 0);
         self.local_one(lock.word(GRANTED)).store(0, 0);
         self.fence_system();

@@ -1,13 +1,14 @@
-//! The macro for outlined functions that take a struct.
+//! A macro for outlined functions that take a struct.
 //!
-//! Rust passes a struct of more than two words through memory. On a GPU that is the local memory of each thread: the
-//! call waits for stores and loads, and the kernel gets a stack. Words and pairs of words stay in registers.
+//! Rust passes a struct of more than two words through memory. On a GPU, that is the local memory of each thread: the
+//! call has to wait for stores and loads, and the kernel needs a stack. Single words and pairs of words stay in
+//! registers.
 
 /// Defines an inlined function that takes a struct, and the outlined function that it calls with the fields.
 ///
-/// The outlined function puts the struct together again, which costs nothing. Type parameters stand in brackets, constant
-/// ones behind a semicolon. The struct is the last argument, behind a semicolon, with a list of all its fields. Both
-/// functions get the attributes.
+/// The outlined function reassembles the struct, which costs nothing. Type parameters go in brackets, constant ones
+/// after a semicolon. The struct is the last argument, after a semicolon, with a list of all its fields. Both functions
+/// get the attributes.
 macro_rules! outlined {
     ($(#[$attr:meta])* $vis:vis unsafe fn $($rest:tt)*) => {
         $crate::outlined::outlined! { @define { $(#[$attr])* } { $vis unsafe } $($rest)* }

@@ -1,4 +1,4 @@
-//! Asynchronous operations that can be waited for one by one.
+//! Asynchronous operations that can be waited for individually.
 
 use core::panic::Location;
 
@@ -15,22 +15,22 @@ use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 use crate::watch::{self, Event, Ticket};
 
-/// An operation in flight, up to a point in the queues that it uses.
+/// An operation in flight, as a position in the queues that it uses.
 ///
-/// Each thread of the group that started it has its own value. Dropping it cancels nothing. GIN: asynchronous requests.
-/// GPUNetIO: tickets.
+/// Each thread of the group that started the operation has its own copy. Dropping it does not cancel anything. GIN:
+/// asynchronous requests. GPUNetIO: tickets.
 #[must_use = "without a wait or test of it, `quiet` must complete it"]
 #[derive(Clone, Copy)]
 pub struct Pending<'a, S> {
-    /// Each queue with the end index to wait for; `None` if nothing is outstanding. There are two, since puts and
-    /// signals of a block may use different queues.
+    /// The queues, each with the index to wait for; `None` where nothing is outstanding. There are two, because puts
+    /// and signals of a block may use different queues.
     parts: [Option<(Qp<'a, S>, EndIndex)>; 2],
     ticket: Ticket,
 }
 
 impl<S: Sharing> Pending<'_, S> {
-    /// Waits until the operation is complete, for all threads of the group: a put is delivered and its source free, a
-    /// get's data is here.
+    /// Waits until the operation is complete, for all threads of the group: a put has been delivered and its source may
+    /// be reused, or the data of a get has arrived.
     ///
     /// # Errors
     /// - The errors of [`Ctx::quiet`].
@@ -51,7 +51,7 @@ impl<S: Sharing> Pending<'_, S> {
         done
     }
 
-    /// Returns whether the operation is complete, for the calling thread. See [`Pending::wait`].
+    /// Returns whether the operation is complete, without waiting. Called by one thread. See [`Pending::wait`].
     ///
     /// # Errors
     /// - The errors of [`Ctx::quiet`]. A loop of tests has its own deadline: see [`Ctx::test`].
@@ -74,14 +74,14 @@ impl<S: Sharing> Pending<'_, S> {
 
 /// # Transfers with a handle
 ///
-/// Transfers that are waited for one by one.
+/// Transfers that can be waited for individually.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Starts a put like [`Ctx::put_nbi`]; returns a value to wait for.
+    /// Starts a put like [`Ctx::put_nbi`], and returns a handle to wait for it.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
     /// /// Puts two halves, and reuses the first one early.
-    /// #[kernel]
+    /// /// Puts two halves, and reuses the source of the first early.
     /// pub fn put_halves(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
     ///     let (block, right, n) = (Block::current(), ctx.pe_after(1), src.len());
     ///     let first = ctx.put_async(block, dst.slice(0..n / 2), src.slice(0..n / 2), right)?;
@@ -111,6 +111,7 @@ impl<S: Sharing> Ctx<'_, S> {
             pe,
             Form::nonblocking("put_async"),
         )?;
+        // Delivery to all observers includes the read-back, so wait for that instead.
         if self.has_early_acks() && ticket.is_some() {
             let qp = self.qp(pe);
             self.read_back(qp.peer_entry())?;
@@ -119,7 +120,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(self.pending(group, ticket, pe))
     }
 
-    /// Starts a get like [`Ctx::get_nbi`]; returns a value to wait for.
+    /// Starts a get like [`Ctx::get_nbi`], and returns a handle to wait for it.
     ///
     /// # Errors
     /// - The errors of [`Ctx::get_nbi`].
@@ -143,8 +144,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(self.pending(group, ticket, pe))
     }
 
-    /// Returns a value to wait for that covers earlier postings of the calling thread's block to `pe`, by threads that
-    /// have synchronised with the caller. Later puts are not covered. GIN: `flushAsync`.
+    /// Returns a handle that covers all earlier postings to `pe` of the calling thread's block, by threads that have
+    /// synchronised with the caller. Later puts are not covered. GIN: `flushAsync`.
     ///
     /// # Errors
     /// - [`Error::BadPe`](crate::Error::BadPe).

@@ -1,10 +1,11 @@
-//! Lines of text that kernels print.
+//! Printing lines of text from kernels.
 //!
-//! [`kprintln!`](crate::kprintln) checks its format string at compile time. A call writes the string and the raw values of its
-//! arguments to a ring in host memory, and the host formats them. So a kernel contains no formatting code, and lines appear
-//! while it runs, even if it never returns.
+//! [`kprintln!`](crate::kprintln) checks its format string at compile time. A call writes the string and the raw values
+//! of its arguments to a ring in host memory, and the host formats them. Kernels thus contain no formatting code, and
+//! lines appear while the kernel runs, even if it never returns.
 //!
-//! The ring is bounded. A call never waits: without room it counts the line as lost, and the host says so.
+//! The ring is bounded. A call never waits: if there is no room, the line counts as lost, and the host reports how many
+//! were lost.
 #![allow(unsafe_code, reason = "writes the words of a ring that the host has made")]
 
 use core::mem::{offset_of, size_of};
@@ -14,18 +15,18 @@ use crate::arch::{self, Gpu, Scope, SysWord};
 use crate::ctx::Ctx;
 use crate::half::{Bf16, F16};
 
-/// The most bytes of a format string.
+/// Maximum length of a format string, in bytes.
 pub const MAX_FORMAT: usize = 1024;
 
-/// The most arguments of a line.
+/// Maximum number of arguments per line.
 pub const MAX_VALUES: usize = 32;
 
-/// An argument of a line: its kind and its bits. `From` makes it of the integers, the floats, `bool` and `char`.
+/// An argument: its kind and its bits. `From` is implemented for integers, floats, `bool` and `char`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// One of the constants of [`kind`].
     pub kind: u64,
-    /// The value, in the low bits. Signed integers are sign-extended, floats have 64 bits.
+    /// The value, in the low bits. Signed integers are sign-extended, floats are converted to 64 bits.
     pub bits: u64,
 }
 
@@ -35,13 +36,13 @@ pub mod kind {
     pub const UNSIGNED: u64 = 0;
     /// A signed integer.
     pub const SIGNED: u64 = 1;
-    /// A float. The bits are those of an `f64`.
+    /// A double-precision float. The bits are those of an `f64`.
     pub const FLOAT: u64 = 2;
-    /// A float of single precision, as an `f64`. It prints with as many digits as an `f32`.
+    /// A single-precision float, stored as an `f64`. Printed with the precision of an `f32`.
     pub const SINGLE: u64 = 3;
     /// `true` or `false`.
     pub const BOOL: u64 = 4;
-    /// A character.
+    /// A Unicode scalar value.
     pub const CHAR: u64 = 5;
 }
 
@@ -72,10 +73,10 @@ impl<T: Copy + Into<Value>> From<&T> for Value {
     }
 }
 
-/// Returns the number of arguments that a format string takes.
+/// Returns how many arguments a format string takes.
 ///
 /// # Panics
-/// At compile time, if the string is too long, or contains a name, a position or a width from an argument.
+/// At compile time, if the string is too long, or contains a name, a position, or a width taken from an argument.
 #[allow(clippy::indexing_slicing, reason = "a bad index is an error of the compilation")]
 pub const fn arguments_of(format: &str) -> usize {
     let (bytes, mut i, mut count) = (format.as_bytes(), 0, 0);
@@ -103,12 +104,12 @@ pub const fn arguments_of(format: &str) -> usize {
 /// Prints a line of text from a kernel: `kprintln!(ctx, "block {} has {:.3}", Block::current().id(), sum)`.
 ///
 /// The host writes `PE 1 block 0 thread 3: ...` to standard output, or passes the line to
-/// [`Job::kernel_output`](https://docs.rs/rushmem/latest/rushmem/struct.Job.html#method.kernel_output). The lines of a thread stay
-/// in order. The macro takes the placeholders of `std::println!` with arguments in order: integers, floats, `bool` and `char`.
-/// Each thread that executes it prints, so choose one.
+/// [`Job::kernel_output`](https://docs.rs/rushmem/latest/rushmem/struct.Job.html#method.kernel_output). Lines of one
+/// thread stay in order. The macro accepts the placeholders of `std::println!` with positional arguments: integers,
+/// floats, `bool` and `char`. Every thread that executes it prints, so select one.
 ///
-/// A call writes some words to host memory, which takes microseconds on a GPU. Where the setting `print_buffer` is `none`, it reads
-/// one word instead. If the host falls behind, lines are lost, and the host says how many.
+/// A call writes a few words to host memory, which takes microseconds on a GPU. If the setting `print_buffer` is
+/// `none`, it only reads one word. If the host cannot keep up, lines are lost, and the host reports how many.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
@@ -133,7 +134,7 @@ macro_rules! kprintln {
     ($ctx:expr, $format:literal $(, $value:expr)* $(,)?) => {{
         const VALUES: usize = $crate::print::arguments_of($format);
         if false {
-            // The compiler checks placeholders against types here, and removes the code.
+            // Type-checks the placeholders against the arguments. The compiler removes the code.
             let _ = ::core::format_args!($format $(, $value)*);
         }
         let values: [$crate::print::Value; VALUES] = [$($crate::print::Value::from($value)),*];
@@ -142,7 +143,7 @@ macro_rules! kprintln {
 }
 
 impl<S> Ctx<'_, S> {
-    /// Prints a line for [`kprintln!`](crate::kprintln), which has checked it.
+    /// Prints a line on behalf of [`kprintln!`](crate::kprintln), which has checked it.
     #[doc(hidden)]
     #[inline(always)]
     pub fn print_line(&self, format: &'static str, values: &[Value]) {
@@ -155,7 +156,7 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Reserves slots and writes a line to them.
+/// Reserves slots and writes the line to them.
 #[cold]
 #[inline(never)]
 fn write_line(state: DevAddr, ring: DevAddr, format: &'static str, values: &[Value]) {
@@ -185,7 +186,7 @@ fn write_line(state: DevAddr, ring: DevAddr, format: &'static str, values: &[Val
     line.publish();
 }
 
-/// Reserves consecutive slots; returns the number of the first. Counts a lost line if there is no room.
+/// Reserves consecutive slots and returns the index of the first. If there is no room, counts a lost line.
 #[inline(always)]
 fn reserve(state: DevAddr, ring: DevAddr, slots: u64, capacity: u64) -> Option<u64> {
     let state = state.ptr::<DeviceState>();
@@ -213,11 +214,11 @@ struct Line {
     ring: DevAddr,
     /// Number of slots of the ring, minus 1.
     mask: u64,
-    /// The slot of the next word.
+    /// Slot of the next word.
     slot: u64,
-    /// The index of the next word in its slot.
+    /// Index of the next word within its slot.
     word: usize,
-    /// Number of slots from `slot` on.
+    /// Slots left, including `slot`. The host uses it to find the end of the line.
     slots: u64,
 }
 
@@ -228,7 +229,7 @@ impl Line {
         self.ring.add(at).ptr()
     }
 
-    /// Writes a word, and publishes each slot once it is full.
+    /// Writes a word. Publishes the current slot first if it is full.
     #[inline(always)]
     fn push(&mut self, value: u64) {
         if self.word == PRINT_WORDS {
@@ -244,7 +245,7 @@ impl Line {
         self.word += 1;
     }
 
-    /// Publishes the slot with the place of the thread.
+    /// Publishes the slot, labelled with the block and thread of the writer.
     #[inline(always)]
     fn publish(&mut self) {
         let slot = self.slot_at(self.slot);
@@ -253,6 +254,8 @@ impl Line {
         unsafe {
             <u64 as SysWord>::store_relaxed(&raw mut (*slot).place, place);
             <u64 as SysWord>::store_relaxed(&raw mut (*slot).left, self.slots);
+            // Release: the host reads the slot only after it has seen `ready`. The lap is part of the value, so slots
+            // need no reset.
             <u64 as SysWord>::store_release(&raw mut (*slot).ready, self.slot + 1);
         }
     }

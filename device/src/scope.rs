@@ -9,6 +9,6 @@ pub enum FenceScope {
     Block,
     /// All threads of the GPU.
     Gpu,
-    /// Peers, NICs and the host too.
+    /// All threads of the GPU, peers, NICs and the host.
     System,
 }

@@ -1,13 +1,14 @@
-//! Segments: symmetric memory beyond the heap, and registered buffers, found by offset in the table of the launch.
+//! Segments: symmetric memory beyond the heap, and registered buffers. They are looked up by offset in the table of the
+//! launch.
 //!
-//! Offsets inside of the heap never come here. The search is linear. There is one entry for each registered buffer, and
-//! few for a heap that doubles whenever it grows.
+//! Offsets within the heap never get here. The search is linear: there is one entry per registered buffer, and only few
+//! for a heap that doubles whenever it grows.
 #![allow(unsafe_code, reason = "reads the segment table of the launch")]
 
 use crate::abi::{DevAddr, LOCAL_OFFSETS, SegmentDesc, SegmentEnd, SegmentTable};
 use crate::error::Result;
 
-/// Returns the segment that contains `bytes` bytes from `offset` on; null if there is none.
+/// Returns the segment that contains all of the `bytes` bytes at `offset`, or null.
 #[inline(always)]
 fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     let head = table.ptr::<SegmentTable>().cast_const();
@@ -27,7 +28,8 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     core::ptr::null()
 }
 
-/// Calls `visit` with wire address and strict key of the first byte of each symmetric segment, at end number `end`, until it fails.
+/// Calls `visit` with the wire address and strict key of the first byte of each symmetric segment, as seen at `end`,
+/// until it fails.
 ///
 /// # Errors
 /// - The error of `visit`.
@@ -57,14 +59,14 @@ pub(crate) fn for_each_end(table: DevAddr, end: u32, mut visit: impl FnMut((u64,
     Ok(())
 }
 
-/// Returns whether one segment contains `bytes` bytes from `offset` on.
+/// Returns whether a single segment contains all of the `bytes` bytes at `offset`.
 #[cold]
 #[inline(never)]
 pub(crate) fn holds(table: DevAddr, offset: u64, bytes: u64) -> bool {
     !find(table, offset, bytes).is_null()
 }
 
-/// Returns the address of this PE's memory at `offset`; 0 if there is none, as at the end of the heap.
+/// Returns the address of `offset` on this PE, or 0 if there is none, as one past the heap.
 #[cold]
 #[inline(never)]
 pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
@@ -76,7 +78,7 @@ pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
     unsafe { (*segment).addr.add(offset - (*segment).begin) }
 }
 
-/// Returns the address where the memory of `pe` at `offset` is mapped here; 0 if it is not.
+/// Returns the address at which `offset` on `pe` is mapped here, or 0 if it is not mapped.
 #[cold]
 #[inline(never)]
 pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
@@ -91,7 +93,7 @@ pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
     }
 }
 
-/// Returns wire address and key for data of `offset` at end number `end` of its segment.
+/// Returns wire address and key for data at `offset`, as seen at `end`.
 #[cold]
 #[inline(never)]
 pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
@@ -99,7 +101,7 @@ pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     (address, key)
 }
 
-/// Returns wire address and strict key of `offset` at end number `end` of its segment.
+/// Returns wire address and strict key for a word at `offset`, as seen at `end`.
 #[cold]
 #[inline(never)]
 pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
@@ -107,12 +109,12 @@ pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     (address, strict_key)
 }
 
-/// Returns the wire address of `offset`, and end number `end` of its segment.
+/// Returns the wire address of `offset` at `end`, and the segment's keys there.
 #[inline(always)]
 fn find_end(table: DevAddr, offset: u64, end: u32) -> (u64, SegmentEnd) {
     let segment = find(table, offset, 0);
     if segment.is_null() {
-        // The end of the heap, for a transfer of 0 bytes.
+        // One past the heap, for a transfer of 0 bytes.
         return (offset, SegmentEnd { base: 0, key: 0, strict_key: 0 });
     }
     // SAFETY: an entry of the table. Handles of local buffers are never given to remote ends, so that there is this one.

@@ -1,8 +1,8 @@
-//! Shadowed signals: a signal that only grows, with this PE's expectation of it.
+//! Shadowed signals: a signal that only grows, with the value this PE expects of it.
 //!
-//! A signal that is reset between rounds must not be signalled meanwhile. A growing signal needs no reset, but this PE
-//! must remember the value of the next round: the shadow, a word beside the signal that this PE alone uses. GIN: signal
-//! shadows. Comparisons are on a circle ([`Cmp::Reached`]), so that both words may wrap.
+//! A signal that is reset between rounds must not be signalled during the reset. A growing signal needs no reset, but
+//! its PE must remember the value to expect in the next round. That is the shadow: a word next to the signal that only
+//! this PE uses. GIN: signal shadows. Comparisons are circular ([`Cmp::Reached`]), so both words may wrap.
 #![allow(unsafe_code, reason = "names the words of a shadowed signal by their offsets")]
 
 use bytemuck::{Pod, Zeroable};
@@ -41,9 +41,9 @@ impl Sym<Shadowed> {
 
 /// # Shadowed signals
 ///
-/// Waits for signals that count, beside a word of the same PE that counts what it has consumed.
+/// Waiting for signals that count, with a word on the same PE that counts what has been consumed.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Increases the expected value by `by`. One thread of the PE at a time makes calls with this shadow.
+    /// Increases the expected value by `by`. Only one thread of the PE at a time may use a shadow.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
@@ -56,7 +56,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(())
     }
 
-    /// Waits until the signal has reached its shadow; returns the shadow.
+    /// Waits until the signal has reached its shadow. Returns the shadow.
     ///
     /// # Errors
     /// - The errors of [`Ctx::signal_wait_until`].
@@ -74,8 +74,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(group.broadcast(met))
     }
 
-    /// Waits until the signal is at least `least` beyond its shadow, and moves the shadow to the signal. Returns the
-    /// distance moved.
+    /// Waits until the signal is at least `least` past its shadow, then moves the shadow to the signal. Returns by how
+    /// much the shadow moved.
     ///
     /// # Errors
     /// - The errors of [`Ctx::signal_wait_until`].
@@ -96,7 +96,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(group.broadcast(moved))
     }
 
-    /// Waits, in one thread. Returns the shadow, and the signal's value that was at least `least` beyond it.
+    /// Waits in one thread. Returns the shadow, and the value of the signal, which is at least `least` past it.
     #[inline(always)]
     #[track_caller]
     fn await_shadow(&self, name: &'static str, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {

@@ -1,20 +1,20 @@
-//! Sharing: the threads that post to one QP, as a type parameter that is chosen with the queues.
+//! Sharing: which threads post to a QP, as a type parameter selected with the queues.
 
 use core::marker::PhantomData;
 
 use crate::arch::{Cta, Gpu, Scope};
 
-/// The set of threads that may post to one QP at the same time.
+/// The set of threads that may post to a QP concurrently.
 pub trait Sharing: Copy + sealed::Sealed + 'static {
-    /// Whether several threads may post.
+    /// Whether more than one thread may post.
     const SHARED: bool;
     /// Whether doorbells are delayed: see [`Batch`](crate::Batch).
     const BATCHED: bool = false;
-    /// The scope that contains all posters.
+    /// The scope that includes all posters.
     type Scope: Scope;
 }
 
-/// A single thread.
+/// One thread. Posting needs no atomics and no doorbell protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusive;
 
@@ -22,7 +22,7 @@ pub struct Exclusive;
 #[derive(Clone, Copy, Debug)]
 pub struct PerBlock;
 
-/// All threads of the GPU.
+/// All threads of the GPU. The default.
 #[derive(Clone, Copy, Debug)]
 pub struct PerGpu;
 
@@ -39,7 +39,7 @@ impl Sharing for PerGpu {
     type Scope = Gpu;
 }
 
-/// The sharing `S` in a [`Batch`](crate::Batch): postings are announced later.
+/// The sharing `S` within a [`Batch`](crate::Batch), which delays announcements.
 #[derive(Clone, Copy, Debug)]
 pub struct Batched<S>(PhantomData<S>);
 

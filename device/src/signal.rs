@@ -23,28 +23,28 @@ use crate::sharing::Sharing;
 use crate::sq::Qp;
 use crate::watch::{self, Change, Completion, Event, Operation, PeRange, Posting};
 
-/// The change that a signal makes to its word.
+/// How a signal changes its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalOp {
-    /// `SHMEM_SIGNAL_SET`: the word becomes the value. Such signals are atomic with each other, and with waits and fetches
-    /// of signals. They are not atomic with adds or atomics on the same word: to a P2P peer this is a store.
+    /// `SHMEM_SIGNAL_SET`: the word becomes the value. Sets are atomic with respect to each other and to waits and
+    /// fetches of signals, but not to adds or atomics on the same word: at a P2P peer, a set is a store.
     Set,
-    /// `SHMEM_SIGNAL_ADD`: the value is added, wrapping. Such signals are atomic with each other and with atomics. In a
-    /// job of several nodes they go through the NIC, even to P2P peers, unless [`Ctx::for_node_words`] sends them.
+    /// `SHMEM_SIGNAL_ADD`: the value is added, wrapping. Adds are atomic with respect to each other and to atomics. In
+    /// a job that spans nodes they go through the NIC, even to P2P peers, unless sent through [`Ctx::for_node_words`].
     Add,
 }
 
 /// An update of a signal word: what [`Ctx::signal_op`] and the puts with signal apply at the peer.
 ///
-/// [`Sym::set`] and [`Sym::add`] make one.
+/// Created by [`Sym::set`] and [`Sym::add`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a signal is updated by the call that takes the update"]
 pub struct SignalUpdate {
-    /// The word, in the heap of the call's `pe`.
+    /// The word, on the `pe` passed to the call.
     pub signal: Sym<Signal>,
     /// How the word changes.
     pub op: SignalOp,
-    /// The new value, or what is added.
+    /// The new value, or the addend.
     pub value: u64,
 }
 
@@ -71,7 +71,8 @@ impl SignalOp {
         }
     }
 
-    /// Returns the operand of the update. Usually one thread of a warp adds, and then a sum over the warp would only cost time.
+    /// Returns the operand of the update. `opaque` keeps the compiler from summing over the warp: usually only one lane
+    /// adds.
     #[inline(always)]
     fn operand(self, value: u64) -> u64 {
         if self == Self::Add { arch::opaque(value) } else { value }
@@ -88,13 +89,13 @@ impl SignalOp {
 
 /// # Signals
 ///
-/// Updates of signals, alone or after the data of a put. [`Ctx::signal_wait_until`] waits for a signal.
+/// Updates of signal words, either alone or after the data of a put. [`Ctx::signal_wait_until`] waits for a signal.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Applies `update` to a signal word of `pe`; returns once posted.
+    /// Applies `update` to a signal word on `pe`. Called by one thread. Returns once posted.
     ///
-    /// It is ordered after nothing and publishes no earlier store: [`Ctx::put_signal_nbi`] announces data, and a
-    /// [`Ctx::fence`] before this call announces stores and puts. [`SignalOp`] says what signals are atomic with. NVSHMEM:
-    /// `nvshmemx_signal_op`.
+    /// The update is not ordered after anything and publishes no earlier store. To announce data, use
+    /// [`Ctx::put_signal_nbi`]; to announce stores and puts, call [`Ctx::fence`] first. [`SignalOp`] describes what
+    /// signals are atomic with. NVSHMEM: `nvshmemx_signal_op`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::put_nbi`].
@@ -108,16 +109,19 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op_at(mapped, signal, op.kind(), op.operand(value), pe)
     }
 
-    /// Starts to copy `src` to `dst` of `pe`, and then to apply `update` there. Returns once posted.
+    /// Starts copying `src`, on this PE, to `dst` on `pe`, and applies `update` there after the data. Returns once
+    /// posted.
     ///
-    /// A thread that sees the signal's new value, by [`Ctx::signal_wait_until`], sees the data. Of puts, the signal covers this
-    /// call's only. It also publishes the earlier stores of the group's threads, such as to this PE's memory. `src` must not change before [`Ctx::quiet`]. On a NIC: RDMA WRITE and the
-    /// update on one QP, with one reservation and one doorbell. The update is an atomic, or for a set on a QP in order an inline
-    /// WRITE.
+    /// A thread that observes the signal's new value, for example with [`Ctx::signal_wait_until`], also sees the data.
+    /// Of all puts, the signal only covers that of this call, but it publishes earlier stores of the group's threads,
+    /// for example to memory of this PE. `src` must not change before [`Ctx::quiet`].
+    ///
+    /// On a NIC: RDMA WRITE and the update on one QP, with one reservation and one doorbell. The update is an atomic,
+    /// or an inline WRITE for a set on an in-order QP.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
-    /// /// Sends `src` to the next PE and tells it.
+    /// /// Sends `src` to the next PE and signals it.
     /// #[kernel]
     /// pub fn send(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     ///     let block = Block::current();
@@ -144,7 +148,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.put_with_signal(group, dst, local_operand(src), update, pe, Form::nonblocking("put_signal_nbi"))
     }
 
-    /// Copies and signals like [`Ctx::put_signal_nbi`]; returns once `src` may be reused.
+    /// Copies and signals like [`Ctx::put_signal_nbi`]. Returns once `src` may be reused.
     ///
     /// OpenSHMEM 1.6 section 9.8.2, `shmem_put_signal`.
     ///
@@ -166,8 +170,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Signals like [`Ctx::signal_op`], after all earlier operations to `pe` through this context: a *strong* signal.
     ///
     /// It covers puts, sets and signals of the group's threads, and of threads that have synchronised with them, on all
-    /// queues and NICs. With one QP for the peer it costs as much as a signal. With several, the group's leader first
-    /// waits for all of them. GIN: `StrongSignal`.
+    /// queues and NICs. With one QP per peer it costs no more than a plain signal. With several, the group's leader
+    /// first waits for all of them. GIN: `StrongSignal`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::signal_op`] and [`Ctx::quiet`].
@@ -192,7 +196,7 @@ impl<S: Sharing> Ctx<'_, S> {
         agree(group, mine)
     }
 
-    /// Copies and signals like [`Ctx::put_signal_nbi`], with a strong signal. It covers this data and, like
+    /// Copies and signals like [`Ctx::put_signal_nbi`], with a strong signal: it covers this data and, like
     /// [`Ctx::signal_strong`], all earlier operations.
     ///
     /// # Errors
@@ -214,7 +218,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.put_with_signal(group, dst, local_operand(src), update, pe, Form::strong("put_signal_strong"))
     }
 
-    /// Returns the value of this PE's own signal word. Acquires: announced data may be read afterwards.
+    /// Returns the value of a signal word of this PE. Acquires: the announced data may be read afterwards.
     ///
     /// OpenSHMEM 1.6 section 9.8.4, `shmem_signal_fetch`.
     ///
@@ -231,8 +235,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(found)
     }
 
-    /// Sets this PE's own signal word to 0, as a signal would; returns the old value. No PE may signal the word at this
-    /// time. GIN: `resetSignal`.
+    /// Sets a signal word of this PE to 0, as a signal would, and returns the old value. No PE may signal the word
+    /// concurrently. GIN: `resetSignal`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_swap`].
@@ -243,7 +247,6 @@ impl<S: Sharing> Ctx<'_, S> {
         self.atomic_swap(signal, 0, self.my_pe())
     }
 
-    /// Copies and signals: the common part of the methods above.
     #[inline(always)]
     #[track_caller]
     fn put_with_signal<G: Group, T: Pod>(
@@ -273,7 +276,7 @@ impl<S: Sharing> Ctx<'_, S> {
         {
             // SAFETY: both are inside of their heaps.
             unsafe { copy(group, there, here.cast_const(), src.len()) };
-            // It cannot fail, and the source has been read: no thread waits for the leader.
+            // The source has been read and the signal cannot fail, so no thread waits for the leader.
             return self.signal_by_leader(group, update, pe);
         }
         let complete = form.waits;
@@ -282,13 +285,12 @@ impl<S: Sharing> Ctx<'_, S> {
         put_signal_slow::<G, S>(group, CtxRef::of(self), put)
     }
 
-    /// Returns what a signal tells the sanitizer.
+    /// Returns the event that reports a signal to the sanitizer.
     #[inline(always)]
     fn announcement(&self, operation: Operation, completion: Completion, after_all: bool) -> Event {
         Event::Post(Posting { context: self.parts_ref().first_set, operation, completion, after_all })
     }
 
-    /// Changes a signal word.
     #[inline(always)]
     #[track_caller]
     fn emit_signal(&self, update: SignalUpdate, pe: u32) -> Result {
@@ -296,7 +298,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(signal, op.kind(), op.operand(value), pe)
     }
 
-    /// Signals, in the leader, after all threads of the group have stored the data.
+    /// Signals, in the leader, once all threads of the group have stored the data.
     #[inline(always)]
     #[track_caller]
     fn signal_by_leader<G: Group>(&self, group: G, update: SignalUpdate, pe: u32) -> Result {
@@ -304,28 +306,29 @@ impl<S: Sharing> Ctx<'_, S> {
         if !group.leader() {
             return Ok(());
         }
+        // The barrier orders the other threads' stores before this one; the release extends that to observers on other
+        // PEs.
         Sys::release();
         self.emit_signal(update, pe)
     }
 }
 
-/// A put with signal as the caller describes it.
+/// The arguments of a put with signal, in plain words.
 #[derive(Clone, Copy)]
 struct SignalPut {
     dst: End,
     src: End,
     unit: Unit,
-    /// The offset of the signal word.
+    /// Offset of the signal word.
     signal: u64,
     op: SignalOp,
     value: u64,
     pe: u32,
-    /// Whether the call waits until the source may be reused.
     complete: bool,
 }
 
 outlined! {
-    /// Puts and signals where the fast path, between heaps of P2P peers, does not apply.
+    /// Puts and signals. Slow path, for everything but heaps of P2P peers.
     #[track_caller]
     fn put_signal_slow[G: Group, S: Sharing](
         group: G,
@@ -364,8 +367,8 @@ outlined! {
             let (there, here) = (ctx.remote_data(&qp, dst.0), ctx.local_data(&qp, src.0));
             let site = Location::caller();
             if ctx.peer_atomic_addr::<u64>(pe, signal).is_some() {
-                // Other atomics on the word are processor atomics, so this one must be too. It follows the complete put, also in
-                // memory.
+                // Other atomics on this word are processor atomics, so this one must be, too. The data must be in
+                // memory first, not merely acknowledged.
                 let transfer = NicTransfer { direction: Direction::Put, there, here, bytes, complete: true };
                 let (code, _) = send_to::<G, S>(group, (qp.peer_entry(), qp.is_dc()), site, transfer);
                 let sent = if code != 0 { outcome(code) } else { quiet_pe_slow::<S>(ctx_ref, pe) };
@@ -382,24 +385,20 @@ outlined! {
     }
 }
 
-/// A put with signal through a NIC. Addresses have their keys beside them.
+/// A put with signal through a NIC, by address and key.
 #[derive(Clone, Copy)]
 struct NicSignalPut {
-    /// The destination at the peer.
     there: (u64, u32),
-    /// The source at this PE.
     here: (u64, u32),
     bytes: u64,
-    /// The signal word at the peer.
     signal: (u64, u32),
     op: SignalOp,
     value: u64,
-    /// Whether the call waits until the source may be reused.
     complete: bool,
 }
 
 outlined! {
-    /// Puts and signals through a NIC, in the leader. Outlined, so that a kernel with many calls stays small.
+    /// Puts and signals through a NIC, in the leader. Outlined to keep kernels with many calls small.
     fn send_put_signal[G: Group, S: Sharing](
         group: G,
         entry: *mut QpEntry,
@@ -419,8 +418,8 @@ outlined! {
         // SAFETY: the caller has it from a QP.
         let qp = unsafe { Qp::<S>::of(entry) };
         let op = Op::<8>::new(op.kind(), value);
-        // The QP executes in order. So all messages but the last are posted by themselves, the last one with the atomic if
-        // the queue can hold both.
+        // The QP executes in order, so messages other than the last can be posted separately. The last one is posted
+        // together with the atomic, if the queue can hold both.
         while left > MAX_MESSAGE {
             let _ = post(group, &qp, 1, &Wqe::Write { raddr, rkey, laddr, lkey, len: MAX_MESSAGE as u32 }, site)?;
             raddr += MAX_MESSAGE;

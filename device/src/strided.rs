@@ -1,9 +1,9 @@
 //! Strided puts and gets: blocks of elements at equal distances, on either side or on both.
 //!
-//! Through mapped memory the threads of the group share the elements. Through a NIC each block is a WQE of its own. The
-//! threads of the group write the WQEs together. Each half of the send queue takes one doorbell and one completion.
-//! Blocks of one element make the smallest WQEs: if copying into a contiguous buffer is cheap, `put` of that buffer is
-//! faster.
+//! On mapped memory, the threads of the group share the elements. Through a NIC, each block is a separate WQE. The
+//! threads of the group write the WQEs together, and each half of the send queue takes one doorbell and one completion.
+//! Blocks of a single element make for tiny messages: if copying into a contiguous buffer is cheap, a `put` of that
+//! buffer is faster.
 #![allow(unsafe_code, reason = "copies blocks between checked addresses")]
 
 use core::panic::Location;
@@ -27,10 +27,10 @@ use crate::watch::{self, Blocks, Event, Operation, PeRange};
 
 /// # Strided put and get
 ///
-/// Transfers of blocks that lie at equal distances.
+/// Transfers of blocks at equal distances.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Copies the blocks of `src` of this PE to the blocks of `dst` of `pe`; returns once `src` may be reused. Elements
-    /// between the blocks are not touched on either side.
+    /// Copies the blocks of `src`, on this PE, to the blocks of `dst` on `pe`. Returns once `src` may be reused.
+    /// Elements between the blocks are not touched on either side.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -48,15 +48,15 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// - The errors of [`Ctx::put`].
     /// - [`Error::BadStride`]: a block or stride of 0, or a stride shorter than the block.
-    /// - [`Error::LengthMismatch`]: the sides differ in the number of blocks, or in the elements of a block.
+    /// - [`Error::LengthMismatch`]: the two sides differ in the number of blocks, or in the length of a block.
     #[inline(always)]
     #[track_caller]
     pub fn iput<G: Group, T: Pod>(&self, group: G, dst: Strided<T>, src: Strided<T>, pe: u32) -> Result {
         self.blocks(group, Direction::Put, dst, src, pe, Form::blocking("iput"))
     }
 
-    /// Starts to copy like [`Ctx::iput`]; returns once posted. [`Ctx::quiet`] completes it. NVSHMEM and OpenSHMEM have
-    /// no such call.
+    /// Starts copying like [`Ctx::iput`]. Returns once posted; [`Ctx::quiet`] completes it. Neither OpenSHMEM nor
+    /// NVSHMEM has such a call.
     ///
     /// # Errors
     /// - The errors of [`Ctx::put_nbi`] and [`Ctx::iput`].
@@ -66,7 +66,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.blocks(group, Direction::Put, dst, src, pe, Form::nonblocking("iput_nbi"))
     }
 
-    /// Copies the blocks of `src` of `pe` to the blocks of `dst` of this PE; returns once the data is here.
+    /// Copies the blocks of `src`, on `pe`, to the blocks of `dst` on this PE. Returns once the data has arrived.
     ///
     /// OpenSHMEM 1.6 section 9.5, `shmem_iget` and `shmem_ibget`.
     ///
@@ -78,7 +78,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.blocks(group, Direction::Get, src, dst, pe, Form::blocking("iget"))
     }
 
-    /// Starts to copy like [`Ctx::iget`]; returns once posted. [`Ctx::quiet`] completes it.
+    /// Starts copying like [`Ctx::iget`]. Returns once posted; [`Ctx::quiet`] completes it.
     ///
     /// # Errors
     /// - The errors of [`Ctx::iput_nbi`].
@@ -128,7 +128,7 @@ impl<S: Sharing> Ctx<'_, S> {
         agree(group, mine)
     }
 
-    /// Returns what a strided transfer tells the sanitizer.
+    /// Returns the event that reports a strided transfer to the sanitizer.
     #[inline(always)]
     fn blocks_event<T: Pod>(
         &self,
@@ -172,7 +172,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Copies the blocks, each thread of the group its share. Each side has the address of its first element.
+/// Copies the blocks, with all threads of the group. Each side comes with the address of its first element.
 ///
 /// # Safety
 /// The first elements of both sides are at these addresses and valid. Both sides have as many blocks.
@@ -182,6 +182,8 @@ unsafe fn copy_blocks<G: Group, T: Pod>(
     (to, dst): (*mut T, Strided<T>),
     (from, src): (*mut T, Strided<T>),
 ) {
+    // Blocks of one element are distributed over the threads; longer blocks are copied one by one, by all threads
+    // together.
     let alone = dst.block == 1;
     let (mut i, step) = if alone { (group.rank() as usize, group.size() as usize) } else { (0, 1) };
     while i < dst.len() {
@@ -198,25 +200,22 @@ unsafe fn copy_blocks<G: Group, T: Pod>(
     }
 }
 
-/// Blocks that a NIC transfers. Addresses have their keys beside them.
+/// Blocks that a NIC transfers, by address and key of the first.
 #[derive(Clone, Copy)]
 struct NicBlocks {
     direction: Direction,
-    /// The first block at the peer.
     there: (u64, u32),
-    /// The first block at this PE.
     here: (u64, u32),
-    /// The distances to the next block, in bytes: at the peer, and here.
+    /// Distance to the next block, in bytes: at the peer, and at this PE.
     steps: (u64, u64),
-    /// The length of a block in bytes.
+    /// Length of a block, in bytes.
     block: u64,
     count: u64,
-    /// Whether the call waits for its completion.
     complete: bool,
 }
 
 outlined! {
-    /// Posts blocks through a NIC. All threads of the group call. Outlined, so that a kernel with many calls stays small.
+    /// Posts blocks through a NIC, with all threads of the group. Outlined to keep kernels with many calls small.
     fn send_blocks[G: Group, S: Sharing](
         group: G,
         entry: *mut QpEntry,
@@ -235,7 +234,7 @@ outlined! {
         let NicBlocks { steps: (rstep, lstep), block, count, complete, .. } = blocks;
         // SAFETY: the caller has it from a QP.
         let qp = unsafe { Qp::<S>::of(entry) };
-        // Nearly always one piece for a block.
+        // A block is one message, unless it exceeds the maximum of 1 GiB.
         let mut ticket = None;
         let mut done = 0;
         while done < block {

@@ -1,7 +1,7 @@
-//! Teams: sets of PEs that synchronise and move data among themselves.
+//! Teams: sets of PEs that synchronise and exchange data among themselves.
 //!
-//! The host makes a team and gets a [`Team`], which a kernel takes as an argument. Members are numbered from 0, in the
-//! order given by the call that made the team. Kernels find a team in a table of the PE.
+//! The host creates a team and gets a [`Team`], which a kernel takes as an argument. Members are numbered from 0, in
+//! the order defined by the call that created the team. Kernels find teams in a table of the PE.
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
 use bytemuck::Pod;
@@ -14,10 +14,10 @@ use crate::heap::SymSlice;
 use crate::kernel::KernelArg;
 use crate::view::RemoteView;
 
-/// A team, as a handle of this PE. Each member has its own.
+/// A handle of a team, valid on this PE. Each member has its own.
 ///
-/// Only the runtime makes one. The handle of a destroyed team, or of a PE outside of the team ([`Team::INVALID`]),
-/// names no team: collective calls return [`Error::BadTeam`](crate::Error::BadTeam).
+/// Only the runtime creates handles. A handle of a destroyed team, or one obtained by a PE outside the team
+/// ([`Team::INVALID`]), names no team: collective calls return [`Error::BadTeam`](crate::Error::BadTeam).
 ///
 /// OpenSHMEM 1.6 section 9.4, `shmem_team_t`.
 #[repr(C)]
@@ -30,16 +30,16 @@ pub struct Team {
 impl Team {
     /// All PEs of the job. `SHMEM_TEAM_WORLD`.
     pub const WORLD: Self = Self { slot: 0, generation: 1 };
-    /// The PEs that reach each other's heaps by loads and stores, this one included. `SHMEM_TEAM_SHARED`.
+    /// The PEs that access each other's heaps by loads and stores, including this one. `SHMEM_TEAM_SHARED`.
     pub const SHARED: Self = Self { slot: 1, generation: 1 };
-    /// The PEs of this PE's node. `NVSHMEMX_TEAM_NODE`.
+    /// The PEs on this PE's node. `NVSHMEMX_TEAM_NODE`.
     pub const NODE: Self = Self { slot: 2, generation: 1 };
-    /// The PEs that have this PE's number on their nodes. `NVSHMEMX_TEAM_SAME_MYPE_NODE`.
+    /// The PEs that have the same rank on their nodes as this PE. `NVSHMEMX_TEAM_SAME_MYPE_NODE`.
     pub const RAIL: Self = Self { slot: 3, generation: 1 };
-    /// No team: what a PE gets for a team that it is not in. `SHMEM_TEAM_INVALID`.
+    /// No team: what a PE outside a team gets for it. `SHMEM_TEAM_INVALID`.
     pub const INVALID: Self = Self { slot: u32::MAX, generation: 0 };
 
-    /// Number of predefined teams, which always exist.
+    /// Number of predefined teams, which exist for the whole job.
     pub const PREDEFINED: u32 = 4;
 
     /// Returns the handle of the team in `slot` with this `generation`.
@@ -50,25 +50,24 @@ impl Team {
         Self { slot, generation }
     }
 
-    /// Returns its slot in the table.
+    /// Returns the slot of the team in the table.
     #[inline(always)]
     pub const fn slot(self) -> u32 {
         self.slot
     }
 
-    /// Returns the number that distinguishes it from other teams of the same slot.
+    /// Returns the generation, which distinguishes the team from earlier ones in the same slot.
     #[inline(always)]
     pub const fn generation(self) -> u32 {
         self.generation
     }
 
-    /// Returns its slot and generation.
     #[inline(always)]
     pub(crate) const fn key(self) -> (u32, u32) {
         (self.slot, self.generation)
     }
 
-    /// Returns whether this is not [`Team::INVALID`]. A destroyed team still looks valid.
+    /// Returns whether this is not [`Team::INVALID`]. The handle of a destroyed team still counts as valid here.
     #[inline(always)]
     pub const fn is_valid(self) -> bool {
         self.slot != u32::MAX
@@ -80,9 +79,9 @@ unsafe impl KernelArg for Team {}
 
 /// # Teams
 ///
-/// Numbers of PEs in teams.
+/// Numbering of PEs within teams.
 impl<S> Ctx<'_, S> {
-    /// Returns this PE's number in the team; `None` if that is no team.
+    /// Returns this PE's number in the team, or `None` if the handle names no team.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
     #[inline(always)]
@@ -92,7 +91,7 @@ impl<S> Ctx<'_, S> {
         Some(unsafe { (*desc).my_pe })
     }
 
-    /// Returns the number of members; `None` if that is no team.
+    /// Returns the number of members, or `None` if the handle names no team.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
     #[inline(always)]
@@ -102,10 +101,10 @@ impl<S> Ctx<'_, S> {
         Some(unsafe { (*desc).n_pes })
     }
 
-    /// Returns the number in team `to` of member `index` of team `from`. Returns `None` if that PE is not in `to`, if
-    /// there is no such member, or if either is no team.
+    /// Translates member `index` of team `from` to its number in team `to`. Returns `None` if that PE is not in `to`,
+    /// if there is no such member, or if a handle names no team.
     ///
-    /// `ctx.translate_pe(team, 2, Team::WORLD)` gives the PE of member 2.
+    /// `ctx.translate_pe(team, 2, Team::WORLD)` returns the PE number of member 2.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_translate_pe`.
     #[inline(always)]
@@ -122,7 +121,7 @@ impl<S> Ctx<'_, S> {
         if number == u32::MAX { None } else { Some(number) }
     }
 
-    /// Returns the copy of `object` on member `index` of `team`, like [`Ctx::ptr`]. Returns `None` also if there is no
+    /// Returns the copy of `object` on member `index` of `team`, like [`Ctx::ptr`]. Also returns `None` if there is no
     /// such member or team.
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
@@ -131,7 +130,7 @@ impl<S> Ctx<'_, S> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 
-    /// Returns the entry of a team in the table; `None` if the handle names no team, or a destroyed one.
+    /// Returns the table entry of a team, or `None` if the handle names no team.
     #[inline(always)]
     pub(crate) fn team_desc(&self, team: Team) -> Option<*mut TeamDesc> {
         let desc = self.team_entry(team)?;
@@ -140,7 +139,7 @@ impl<S> Ctx<'_, S> {
         if generation != 0 && generation == team.generation { Some(desc) } else { None }
     }
 
-    /// Returns the entry of the table that the handle names, of any generation, for channel 0.
+    /// Returns the table entry in the handle's slot, for channel 0, whatever its generation.
     #[inline(always)]
     pub(crate) fn team_entry(&self, team: Team) -> Option<*mut TeamDesc> {
         let p = self.parts_ref();

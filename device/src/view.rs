@@ -1,4 +1,4 @@
-//! Elements of memory that other threads, PEs and NICs access at the same time.
+//! Elements of memory that other threads, PEs and NICs access concurrently.
 #![allow(unsafe_code, reason = "reads and writes elements of shared memory in bounds")]
 
 use core::marker::PhantomData;
@@ -15,10 +15,10 @@ use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
 use crate::sharing::PerGpu;
 use crate::watch::{self, Event};
 
-/// A view of shared elements: each access is one load or store, never a reference.
+/// A view of shared elements. Each access is a single load or store, never a reference.
 ///
-/// Accesses are weak: order them with barriers, signals or fences. A load at an index outside of the view returns zero,
-/// a store does nothing. Both are reported: the launch ends with [`Error::OutOfRange`](crate::Error::OutOfRange).
+/// Accesses are weak: order them with barriers, signals or fences. A load outside the view returns zero and a store
+/// does nothing, but both write an error record: the launch fails with [`Error::OutOfRange`](crate::Error::OutOfRange).
 #[derive(Clone, Copy)]
 pub struct View<'k, T> {
     base: *mut T,
@@ -28,7 +28,7 @@ pub struct View<'k, T> {
 }
 
 impl<T: Pod> View<'_, T> {
-    /// Returns the view of `len` elements at `base`.
+    /// Creates a view of `len` elements at `base`.
     ///
     /// # Safety
     /// `base` is aligned and valid for `len` elements while the kernel runs. Others write them at the same time by
@@ -50,7 +50,7 @@ impl<T: Pod> View<'_, T> {
         self.len == 0
     }
 
-    /// Returns element `i`; zero, with an error record, if there is none.
+    /// Returns element `i`. If there is none, records an error and returns zero.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, i: usize) -> T {
@@ -64,7 +64,7 @@ impl<T: Pod> View<'_, T> {
         }
     }
 
-    /// Writes element `i`; does nothing but record an error if there is none.
+    /// Writes element `i`. If there is none, records an error and does nothing.
     #[inline(always)]
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
@@ -77,13 +77,13 @@ impl<T: Pod> View<'_, T> {
         }
     }
 
-    /// Returns the base address, for code that needs more than single elements.
+    /// Returns the base address, for code that needs more than access to single elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.base
     }
 
-    /// Returns the address of element `i`, for the watcher.
+    /// Returns the address of element `i`, for the sanitizer.
     #[inline(always)]
     fn address(self, i: usize) -> u64 {
         self.base.wrapping_add(i).addr() as u64
@@ -96,10 +96,10 @@ impl<T: Pod> View<'_, T> {
 }
 
 impl<T: AmoWord> View<'_, T> {
-    /// Returns element `i` by a strong load without ordering; otherwise like [`View::load`].
+    /// Returns element `i` by a strong load without ordering. Otherwise like [`View::load`].
     ///
-    /// A loop of such loads sees the stores of another block or a peer. Make a
-    /// [`Ctx::fence_acquire`](crate::Ctx::fence_acquire) after it. Prefer a wait where possible, because a wait has a
+    /// A loop of such loads sees the stores of other blocks and of peers; call
+    /// [`Ctx::fence_acquire`](crate::Ctx::fence_acquire) after it. Prefer a wait where possible, because waits have a
     /// deadline.
     #[inline(always)]
     #[track_caller]
@@ -116,8 +116,9 @@ impl<T: AmoWord> View<'_, T> {
         }
     }
 
-    /// Writes element `i` by a strong store without ordering, for threads that use [`View::load_relaxed`] or wait.
-    /// Otherwise like [`View::store`]. Make a [`Ctx::fence_release`](crate::Ctx::fence_release) before it.
+    /// Writes element `i` by a strong store without ordering, for threads that use [`View::load_relaxed`] or a wait.
+    /// Otherwise like [`View::store`]. Call [`Ctx::fence_release`](crate::Ctx::fence_release) before it, to publish
+    /// earlier stores.
     #[inline(always)]
     #[track_caller]
     pub fn store_relaxed(self, i: usize, v: T) {
@@ -132,14 +133,14 @@ impl<T: AmoWord> View<'_, T> {
     }
 }
 
-/// A view of another PE's copy of a symmetric object, accessed by loads and stores: [`Ctx::ptr`](crate::Ctx::ptr) makes
-/// one.
+/// A view of another PE's copy of a symmetric object, accessed by loads and stores. Returned by
+/// [`Ctx::ptr`](crate::Ctx::ptr).
 ///
-/// It holds an address of that copy, not a symmetric address: no call takes it where it wants a
-/// [`SymSlice`](crate::SymSlice). Accesses are like a [`View`]'s. A store is in flight when the call returns.
-/// [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the same thread order it as they order puts. A
-/// [`put_signal`](crate::Ctx::put_signal) of a group announces earlier stores of its threads. Loads see what other PEs
-/// had made visible before a wait of this thread ended.
+/// It holds the address of that copy, not a symmetric address, so it is not accepted where a call takes a
+/// [`SymSlice`](crate::SymSlice). Accesses are like those of a [`View`]. A store may still be in flight when the call
+/// returns: [`Ctx::fence`](crate::Ctx::fence) and [`Ctx::quiet`](crate::Ctx::quiet) of the same thread order it like a
+/// put, and a [`put_signal`](crate::Ctx::put_signal) of a group announces earlier stores of its threads. Loads see what
+/// other PEs had made visible before this thread's last wait returned.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
@@ -179,21 +180,21 @@ impl<'k, T: Pod> RemoteView<'k, T> {
         self.0.is_empty()
     }
 
-    /// Returns element `i`; zero, with an error record, if there is none.
+    /// Returns element `i`. If there is none, records an error and returns zero.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, i: usize) -> T {
         self.0.load(i)
     }
 
-    /// Writes element `i`; does nothing but record an error if there is none.
+    /// Writes element `i`. If there is none, records an error and does nothing.
     #[inline(always)]
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
         self.0.store(i, v)
     }
 
-    /// Returns the base address, for code that needs more than single elements.
+    /// Returns the base address, for code that needs more than access to single elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.0.as_ptr()
@@ -204,9 +205,9 @@ impl<'k, T: Pod> RemoteView<'k, T> {
 ///
 /// Views, through which a kernel loads and stores elements.
 impl<'k, S> Ctx<'k, S> {
-    /// Returns this PE's copy of a symmetric object, or its registered buffer, for plain loads and stores.
+    /// Returns this PE's copy of a symmetric object, or a registered buffer, for plain loads and stores.
     ///
-    /// An invalid handle gives an empty view, and an error record.
+    /// An invalid handle yields an empty view and an error record.
     #[inline(always)]
     #[track_caller]
     pub fn local<T: Pod>(&self, object: impl LocalBuffer<T>) -> View<'k, T> {
@@ -219,7 +220,7 @@ impl<'k, S> Ctx<'k, S> {
         unsafe { View::new(base, len, self.parts_ref().state) }
     }
 
-    /// Returns this PE's copy of a symmetric element, for plain loads and stores of element 0.
+    /// Returns this PE's copy of a symmetric element, as a view of one element.
     #[inline(always)]
     #[track_caller]
     pub fn local_one<T: Pod>(&self, object: Sym<T>) -> View<'k, T> {
@@ -228,8 +229,8 @@ impl<'k, S> Ctx<'k, S> {
 
     /// Returns the copy of `object` on `pe`, for loads and stores.
     ///
-    /// Returns `None` if that PE is not a P2P peer, or if there is no such PE or object. A PE can always access its own
-    /// copy. The setting `peer_path` decides at the start of the job which PEs are P2P peers.
+    /// Returns `None` if that PE is not a P2P peer, or if there is no such PE or object. A PE's own copy is always
+    /// accessible. Which PEs are P2P peers is decided when the job starts, by the setting `peer_path`.
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_ptr`.
     #[inline(always)]
@@ -248,7 +249,7 @@ impl<'k, S> Ctx<'k, S> {
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts_ref().state) }))
     }
 
-    /// Returns the block's dynamic shared memory, as many `T` as fit. On a GPU its initial content is undefined.
+    /// Returns the block's dynamic shared memory, as as many `T` as fit. On a GPU, its initial content is undefined.
     #[inline(always)]
     pub fn shared<T: Pod>(&self) -> View<'k, T> {
         let (base, bytes) = arch::shared();
@@ -258,7 +259,7 @@ impl<'k, S> Ctx<'k, S> {
     }
 }
 
-/// Returns the address of an object on a PE that is not a P2P peer; 0 if it is not mapped, or there is no such PE or
+/// Returns the address of an object on a PE that is not a P2P peer, or 0 if it is not mapped or there is no such PE or
 /// object.
 #[inline(never)]
 fn ptr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64, pe: u32) -> DevAddr {

@@ -1,4 +1,4 @@
-//! Checks of offsets and PEs, and the addresses that they lead to.
+//! Checks of offsets and PEs, and translation to addresses.
 #![allow(unsafe_code, reason = "reads the descriptors of the peers")]
 
 use core::panic::Location;
@@ -14,7 +14,7 @@ use crate::segment;
 use crate::sharing::PerGpu;
 
 impl<S> Ctx<'_, S> {
-    /// Returns the address of this PE's memory at a checked offset.
+    /// Returns the address of a checked offset on this PE.
     #[inline(always)]
     pub(crate) fn address<T>(&self, offset: u64) -> *mut T {
         let p = &self.parts;
@@ -24,7 +24,7 @@ impl<S> Ctx<'_, S> {
         segment::address(p.segments, offset).ptr()
     }
 
-    /// Checks that there is a PE with this number.
+    /// Checks that `pe` exists, and records an error if not.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_pe(&self, pe: u32) -> Result {
@@ -34,17 +34,17 @@ impl<S> Ctx<'_, S> {
         Err(bad_pe(self.parts.state, pe, self.parts.n_pes, Location::caller()))
     }
 
-    /// Returns whether `pe` is a P2P peer and its heap contains all of the `bytes` bytes at `offset`.
+    /// Returns whether `pe` is a P2P peer whose heap contains all of the `bytes` bytes at `offset`.
     #[inline(always)]
     pub(crate) fn is_mapped(&self, pe: u32, offset: u64, bytes: u64) -> bool {
         self.parts.is_p2p(pe) & self.parts.has(offset, bytes)
     }
 
-    /// Returns the address of a word of `bytes` bytes at `offset` on `pe`, if [`Ctx::is_mapped`] holds for each lane that calls
-    /// together.
+    /// Returns the address of a word of `bytes` bytes at `offset` on `pe`, if [`Ctx::is_mapped`] holds for all
+    /// converged lanes.
     ///
-    /// This is the fast path of almost all P2P accesses to words, with one branch. On `None`, the caller's slow path checks
-    /// everything.
+    /// Almost all P2P accesses to words take this path, which has one branch. On `None`, the caller's slow path repeats
+    /// every check.
     #[inline(always)]
     pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         if arch::together(self.is_mapped(pe, offset, bytes)) {
@@ -54,15 +54,17 @@ impl<S> Ctx<'_, S> {
         }
     }
 
-    /// Returns the address like [`Ctx::p2p_addr`], for this lane alone.
+    /// Like [`Ctx::p2p_addr`], for this lane alone.
     ///
-    /// A signal arrives 20 ns sooner without the vote. Loops of many accesses are faster with it, and it saves registers.
+    /// Without the vote, a signal arrives 20 ns earlier. With it, loops of many accesses are faster and need fewer
+    /// registers.
     #[inline(always)]
     pub(crate) fn p2p_addr_of_one<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         if self.is_mapped(pe, offset, bytes) { Some(self.p2p_heap_addr(pe, offset)) } else { None }
     }
 
-    /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped here.
+    /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped into this
+    /// process.
     #[inline(always)]
     pub(crate) fn peer_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
         let p = &self.parts;
@@ -103,27 +105,27 @@ impl<S> Ctx<'_, S> {
         self.parts.flags & ctx_flags::P2P_ATOMICS != 0
     }
 
-    /// Returns whether nothing goes through a NIC: every heap is mapped, and atomics are processor atomics.
+    /// Returns whether nothing goes through a NIC: all heaps are mapped, and atomics are processor atomics.
     #[inline(always)]
     pub(crate) fn p2p_all(&self) -> bool {
         self.parts.flags & ctx_flags::P2P_ALL != 0
     }
 
-    /// Returns whether every heap is mapped and atomics on heaps are processor atomics. Unlike [`Ctx::p2p_all`] it says
-    /// nothing of segments. All PEs get the same answer as long as the job runs.
+    /// Returns whether all heaps are mapped, and atomics on them are processor atomics. Unlike [`Ctx::p2p_all`], this
+    /// ignores segments. All PEs get the same answer for the whole job.
     #[inline(always)]
     pub(crate) fn p2p_heaps(&self) -> bool {
         self.parts.p2p_count == self.parts.n_pes && self.p2p_atomics()
     }
 
-    /// Returns the address of a checked heap offset on a P2P peer. If [`Ctx::p2p_heaps`], every PE is one. It needs
-    /// kernel parameters only and reads no memory.
+    /// Returns the address of a checked heap offset on a P2P peer. (Every PE is one if [`Ctx::p2p_heaps`] holds.) Needs
+    /// only kernel parameters and reads no memory.
     #[inline(always)]
     pub(crate) fn p2p_heap_addr<T>(&self, pe: u32, offset: u64) -> *mut T {
         heap_of(&self.parts, pe).add(offset).ptr()
     }
 
-    /// Returns the address of an object of this PE.
+    /// Returns the address of an object on this PE.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`].
@@ -138,21 +140,19 @@ impl<S> Ctx<'_, S> {
         if found.0 != 0 { Ok(found.ptr()) } else { Err(Error::OutOfRange) }
     }
 
-    /// Returns whether the heap, or a segment, contains all of the `bytes` bytes from `offset` on.
+    /// Returns whether the heap or one segment contains all of the `bytes` bytes at `offset`.
     #[inline(always)]
     pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
         let p = &self.parts;
         p.has(offset, bytes) || segment::holds(p.segments, offset, bytes)
     }
 
-    /// Checks that the heap or a segment contains the bytes.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_bytes(&self, offset: u64, bytes: u64) -> Result {
         self.check_bytes_at(offset, bytes, Location::caller())
     }
 
-    /// Checks bytes like [`Ctx::check_bytes`], for a call at `site`.
     #[inline(always)]
     pub(crate) fn check_bytes_at(&self, offset: u64, bytes: u64, site: Site) -> Result {
         if self.has(offset, bytes) {
@@ -161,7 +161,7 @@ impl<S> Ctx<'_, S> {
         Err(out_of_range(self.parts.state, bytes, self.parts.heap_bytes, offset, site))
     }
 
-    /// Checks the arguments of a call for `bytes` bytes at `offset` of `pe`.
+    /// Checks the target of a call that accesses `bytes` bytes at `offset` on `pe`.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_word(&self, offset: u64, bytes: u64, pe: u32) -> Result {
@@ -182,8 +182,8 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Returns the address of a P2P peer's heap. There is no branch, because values loaded in one branch only are not kept
-/// in registers.
+/// Returns the base of a P2P peer's heap. Written without a branch, because the compiler does not keep values in
+/// registers that only one branch loads.
 #[inline(always)]
 fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     let window = parts.p2p_base.0.wrapping_add(pe as u64 * parts.p2p_stride);
@@ -191,7 +191,7 @@ fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     DevAddr(if pe == parts.pe { own } else { window })
 }
 
-/// Returns the address of an object of this PE that is not in its heap; 0, and a record, if there is none.
+/// Returns the address of an object on this PE outside its heap. Returns 0, and writes a record, if there is none.
 #[cold]
 #[inline(never)]
 #[track_caller]

@@ -1,4 +1,4 @@
-//! The context of a kernel: its PE, its view of memory, and its queues.
+//! The context of a kernel: its PE, its memory and its queues.
 #![allow(unsafe_code, reason = "a context trusts the addresses that the host gave it")]
 
 mod addresses;
@@ -19,11 +19,11 @@ pub(crate) use queues::far_end;
 
 /// The context of a kernel. Every operation is a method of it.
 ///
-/// `S` names the threads that share its queues. A kernel gets a `Ctx<PerGpu>`, which any thread of the GPU may use.
-/// [`Ctx::per_block`] and [`Ctx::exclusive`] give narrower contexts, which post with less synchronisation. Only the
-/// runtime can make a context, because device code trusts its addresses.
+/// `S` is the set of threads that share its queues. A kernel receives a `Ctx<PerGpu>`, which any thread of the GPU may
+/// use. [`Ctx::per_block`] and [`Ctx::exclusive`] return narrower contexts, which post with less synchronisation. Only
+/// the runtime can create a context, because device code trusts the addresses in it.
 ///
-/// `'k` is the run of the kernel. A context cannot be kept beyond it, nor can another thread of the host use it:
+/// `'k` is the lifetime of the kernel. A context cannot outlive it or move to another host thread:
 ///
 /// ```compile_fail
 /// # use rushmem_device::prelude::*;
@@ -34,15 +34,15 @@ pub(crate) use queues::far_end;
 #[repr(transparent)]
 pub struct Ctx<'k, S = PerGpu> {
     parts: CtxParts,
-    /// The sharing, the run of the kernel, and a pointer, which makes the context neither `Send` nor `Sync`.
+    /// The sharing, the lifetime of the kernel, and a pointer that makes the context neither `Send` nor `Sync`.
     _marker: PhantomData<(S, &'k (), *mut ())>,
 }
 
 /// # Construction
 ///
-/// The constructor for code that launches kernels itself.
+/// For code that launches kernels itself.
 impl<S> Ctx<'_, S> {
-    /// Returns a context of these parts.
+    /// Creates a context from its parts.
     ///
     /// # Safety
     /// Every address in `parts` leads to what its field describes, sized for the counts in `parts`. It stays valid
@@ -55,13 +55,13 @@ impl<S> Ctx<'_, S> {
 
 /// # Contexts of a block or of a thread
 ///
-/// Contexts with QPs that fewer threads share.
+/// Contexts whose QPs are shared by fewer threads.
 impl Ctx<'_> {
-    /// Returns a context with queues of the calling block's own.
+    /// Returns a context with queues for the calling block only.
     ///
-    /// The attribute of the kernel must be `#[kernel(per_block)]`. Blocks of equal number in different kernels have the same
-    /// queues. So the host refuses to launch such a kernel while another one of the PE may run. Kernels that run at the
-    /// same time use contexts of the host: see [`Ctx::context`].
+    /// The kernel needs the attribute `#[kernel(per_block)]`. Blocks with the same index use the same queues in all
+    /// kernels, so the host refuses to launch such a kernel while another kernel of the PE may be running. Kernels that
+    /// run concurrently use contexts created by the host instead: see [`Ctx::context`].
     ///
     /// # Errors
     /// - [`Error::NoQp`]: the job has fewer per-block QPs than the grid has blocks (setting `block_qps`), or the kernel lacks
@@ -78,13 +78,13 @@ impl Ctx<'_> {
         Ok(self.narrowed(p.n_sets + block * p.rails))
     }
 
-    /// Returns a context with queues of the calling thread's own: set `index` of the job's exclusive sets.
+    /// Claims set `index` of the job's exclusive queues for the calling thread, and returns a context with them.
     ///
-    /// Posting to it needs no atomic operation. [`Ctx::release`] gives it back.
+    /// Posting through it needs no atomic operations. [`Ctx::release`] returns the set.
     ///
     /// # Errors
     /// - [`Error::NoQp`]: there is no such set (setting `exclusive_qps`).
-    /// - [`Error::Busy`]: another thread has the set.
+    /// - [`Error::Busy`]: another thread holds the set.
     #[inline(always)]
     #[track_caller]
     pub fn exclusive(&self, index: u32) -> Result<Ctx<'_, Exclusive>> {
@@ -98,21 +98,22 @@ impl Ctx<'_> {
         if mine.owner_qp().take_set(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
-    /// Records that host and kernel do not agree on the layout. Only the fixed part of the header can be trusted then.
+    /// Records that host and kernel disagree on the layout. In that case only the fixed part of the header can be
+    /// trusted.
     #[cold]
     pub(crate) fn report_layout(&self) {
         let h = &self.parts.header;
         if h.magic != abi::MAGIC {
-            return; // not a context at all: there is no page to write to
+            return; // not a context at all, so there is no page to write to
         }
         let d = Detail { found: h.layout, wanted: abi::LAYOUT, offset: h.version as u64, ..Detail::NONE };
         write_record(h.control, 0, u32::MAX, Error::Layout as u32, d, Location::caller());
     }
 
     /// Returns whether an earlier launch of the same launch queue has failed. All threads of a launch get the same
-    /// answer, because what they set themselves does not count.
+    /// answer, because a failure of this launch itself does not count.
     ///
-    /// The first launch that follows seals the status word, so that the failed launch does not run again in a graph.
+    /// The first launch after the failed one seals the status word, so a graph does not run the failed launch again.
     #[inline(always)]
     pub(crate) fn follows_failure(&self) -> bool {
         let p = &self.parts;
@@ -129,13 +130,12 @@ impl Ctx<'_> {
         true
     }
 
-    /// Marks this launch as failed, unless an earlier one has failed.
+    /// Marks this launch as failed, unless an earlier one has failed already.
     #[cold]
     pub(crate) fn mark_failed(&self) {
         mark_failed(self.parts.status, self.parts.mark);
     }
 
-    /// Returns whether host and kernel agree on the layout.
     pub(crate) fn trusted(&self) -> bool {
         let h = &self.parts.header;
         h.magic == abi::MAGIC && h.version == abi::VERSION && h.layout == abi::LAYOUT
@@ -144,18 +144,18 @@ impl Ctx<'_> {
 
 /// # Atomics within a node
 ///
-/// A promise about the words that a kernel updates.
+/// Promises about the words that a kernel updates.
 impl<S> Ctx<'_, S> {
     /// Returns this context for atomics and signals on words that only PEs of one node update.
     ///
-    /// Processors and NICs are not atomic with each other. So in a job of several nodes, atomics and signals by
-    /// [`SignalOp::Add`](crate::SignalOp::Add) to P2P peers go through the NIC. This context executes them as processor
-    /// atomics. In a job of one node every context does. If the links of the node have no atomics, the NIC executes them
-    /// nevertheless. The context has the queues of the original one.
+    /// Processor atomics and NIC atomics are not atomic with respect to each other. In a job that spans nodes, atomics
+    /// and signals with [`SignalOp::Add`](crate::SignalOp::Add) to P2P peers therefore go through the NIC. This context
+    /// executes them as processor atomics, as every context does in a job on one node. If the links within the node do
+    /// not support atomics, the NIC still executes them. The queues are those of the original context.
     ///
-    /// **The promise**: the word is accessed by atomics and signals of such contexts only, all from P2P peers of its PE
-    /// and that PE itself. Other PEs do not even read it by atomics. If the promise is broken, updates may be lost. The
-    /// setting `p2p_atomics` makes the promise for all words of a job.
+    /// **The promise**: the word is only accessed by atomics and signals through such contexts, and only by its own PE
+    /// and P2P peers of that PE. Other PEs do not even read it atomically. If the promise is broken, updates may be
+    /// lost. The setting `p2p_atomics` makes this promise for all words of a job.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -177,7 +177,7 @@ impl<S> Ctx<'_, S> {
         self.with_flags(self.parts.flags | atomics)
     }
 
-    /// Returns this context for atomics on words that any PE may update.
+    /// Returns this context for atomics on words that any PE of the job may update.
     #[inline(always)]
     pub(crate) fn for_job_words(&self) -> Ctx<'_, S> {
         let atomics = if self.p2p_heaps() { ctx_flags::P2P_ATOMICS } else { 0 };
@@ -192,9 +192,9 @@ impl<S> Ctx<'_, S> {
 
 /// # Release of a thread's context
 ///
-/// The end of a claim on exclusive QPs.
+/// Giving up exclusive QPs.
 impl Ctx<'_, Exclusive> {
-    /// Gives the exclusive queues back. Posted operations continue; call [`Ctx::quiet`] first to complete them.
+    /// Releases the exclusive queues. Does not wait for posted operations: call [`Ctx::quiet`] first to complete them.
     #[inline(always)]
     pub fn release(self) {
         self.owner_qp().release_set()
@@ -203,9 +203,9 @@ impl Ctx<'_, Exclusive> {
 
 /// # PEs
 ///
-/// Numbers of PEs, and their reachability.
+/// PE numbers and reachability.
 impl<S> Ctx<'_, S> {
-    /// Returns the number of this PE.
+    /// Returns the number of this PE: 0 to `n_pes - 1`.
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
     #[inline(always)]
@@ -221,20 +221,20 @@ impl<S> Ctx<'_, S> {
         self.parts.n_pes
     }
 
-    /// Returns the PE `k` places after this one in a ring of all PEs.
+    /// Returns the PE `k` after this one, in a ring of all PEs.
     #[inline(always)]
     pub fn pe_after(&self, k: u32) -> u32 {
         let (pe, n) = (self.parts.pe as u64 + k as u64, self.parts.n_pes as u64);
         pe.checked_rem(n).unwrap_or(0) as u32
     }
 
-    /// Returns whether this PE can access the heap of `pe` by loads and stores, so that [`Ctx::ptr`] succeeds.
+    /// Returns whether this PE can access the heap of `pe` by loads and stores, which makes [`Ctx::ptr`] succeed.
     #[inline(always)]
     pub fn reaches(&self, pe: u32) -> bool {
         pe < self.parts.n_pes && (pe == self.parts.pe || self.peer_addr::<u8>(pe, 0).is_some())
     }
 
-    /// Returns a context of the queues of one set for each rail, from `set` on.
+    /// Returns a context with one queue set per rail, starting with `set`.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<'_, Q> {
         let n_sets = self.parts.rails;
         let parts = CtxParts {
@@ -248,7 +248,7 @@ impl<S> Ctx<'_, S> {
         Ctx { parts, _marker: PhantomData }
     }
 
-    /// Returns a context of the same queues with another sharing.
+    /// Returns a context with the same queues, under another sharing.
     #[inline(always)]
     pub(crate) fn shared_as<Q>(&self) -> Ctx<'_, Q> {
         Ctx { parts: self.parts, _marker: PhantomData }
@@ -259,7 +259,7 @@ impl<S> Ctx<'_, S> {
         &self.parts
     }
 
-    /// Records `error` with the caller's location; returns it.
+    /// Records `error` with the caller's location, and returns it.
     #[cold]
     #[inline(always)]
     #[track_caller]
@@ -268,8 +268,7 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Marks a launch as failed. Outlined, since a kernel rarely fails, with plain words as arguments, so that kernels need
-/// no stack.
+/// Marks a launch as failed. Outlined because it is rare, with plain words as arguments to spare the kernel a stack.
 #[cold]
 #[inline(never)]
 fn mark_failed(status: DevAddr, mark: u64) {

@@ -1,18 +1,18 @@
-//! Where a block and a thread are in a launch of two or three dimensions.
+//! Position of a block and a thread in a launch with two or three dimensions.
 
 use super::Ctx;
 use crate::arch;
 
 /// # Position in the launch
 ///
-/// The coordinates of `LaunchConfig::new_2d` and `new_3d`, in `x`, `y` and `z`. `x` varies fastest. For the GPU, every
-/// launch is one-dimensional, so that ranks of groups cost one register; these methods divide them.
+/// Coordinates of `LaunchConfig::new_2d` and `new_3d`, in the order `x`, `y`, `z`; `x` varies fastest. To the GPU,
+/// every launch is one-dimensional, which lets a rank in a group cost a single register. These methods divide it.
 impl<S> Ctx<'_, S> {
-    /// Returns the index of this block in the grid, by dimension. CUDA: `blockIdx`.
+    /// Returns the index of this block in the grid, per dimension. CUDA: `blockIdx`.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
-    /// /// Inverts an image, of which each thread of the launch has one pixel.
+    /// /// Inverts an image, one pixel per thread of the launch.
     /// #[kernel]
     /// pub fn invert(ctx: &Ctx, image: SymSlice<u8>, width: u32, height: u32) {
     ///     let ([block_x, block_y, _], [size_x, size_y, _]) = (ctx.block_idx(), ctx.block_dim());
@@ -30,26 +30,27 @@ impl<S> Ctx<'_, S> {
         split(arch::block(), self.parts.grid_dim)
     }
 
-    /// Returns the index of this thread in its block, by dimension. CUDA: `threadIdx`.
+    /// Returns the index of this thread in its block, per dimension. CUDA: `threadIdx`.
     #[inline(always)]
     pub fn thread_idx(&self) -> [u32; 3] {
         split(arch::thread(), self.parts.block_dim)
     }
 
-    /// Returns the number of blocks in each dimension. CUDA: `gridDim`.
+    /// Returns the number of blocks per dimension. CUDA: `gridDim`.
     #[inline(always)]
     pub fn grid_dim(&self) -> [u32; 3] {
         extents(arch::blocks(), self.parts.grid_dim)
     }
 
-    /// Returns the number of threads of a block in each dimension. CUDA: `blockDim`.
+    /// Returns the number of threads of a block per dimension. CUDA: `blockDim`.
     #[inline(always)]
     pub fn block_dim(&self) -> [u32; 3] {
         extents(arch::threads(), self.parts.block_dim)
     }
 }
 
-/// Returns the coordinates of `index`. An application that launches the kernel itself gives no extents: one dimension.
+/// Splits an index into coordinates. Applications that launch the kernel themselves pass no extents, which means one
+/// dimension.
 #[inline(always)]
 fn split(index: u32, [width, height]: [u32; 2]) -> [u32; 3] {
     match (index.checked_div(width), index.checked_rem(width)) {
@@ -60,7 +61,6 @@ fn split(index: u32, [width, height]: [u32; 2]) -> [u32; 3] {
     }
 }
 
-/// Returns the extents of `count` blocks or threads.
 #[inline(always)]
 fn extents(count: u32, [width, height]: [u32; 2]) -> [u32; 3] {
     match count.checked_div(width.wrapping_mul(height)) {

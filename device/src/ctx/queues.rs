@@ -1,4 +1,4 @@
-//! Selection of the QP that a block posts to, and the addresses that the NIC of a QP uses.
+//! Selection of the QP that a block posts to, and addresses as the NIC of that QP sees them.
 #![allow(unsafe_code, reason = "reads the table of QPs of the launch")]
 
 use super::Ctx;
@@ -10,7 +10,7 @@ use crate::sharing::Sharing;
 use crate::sq::{HAS_DC, Qp};
 
 impl<S> Ctx<'_, S> {
-    /// Returns data of the peer at a checked offset as the NIC of `qp` addresses it: address and rkey.
+    /// Returns address and rkey, for the NIC of `qp`, of data at a checked offset on the peer.
     #[inline(always)]
     pub(crate) fn remote_data<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.peer());
@@ -20,7 +20,7 @@ impl<S> Ctx<'_, S> {
         segment::data_end(p.segments, offset, far_end(p, desc))
     }
 
-    /// Returns data of this PE at a checked offset as the NIC of `qp` addresses it: address and lkey.
+    /// Returns address and lkey, for the NIC of `qp`, of data at a checked offset on this PE.
     #[inline(always)]
     pub(crate) fn local_data<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.desc());
@@ -30,7 +30,7 @@ impl<S> Ctx<'_, S> {
         segment::data_end(p.segments, offset, desc.rail)
     }
 
-    /// Returns a word of the peer at a checked offset as the NIC of `qp` addresses it: address and strict rkey.
+    /// Returns address and strict rkey, for the NIC of `qp`, of a word at a checked offset on the peer.
     #[inline(always)]
     pub(crate) fn remote_word<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.peer());
@@ -40,7 +40,7 @@ impl<S> Ctx<'_, S> {
         segment::word_end(p.segments, offset, far_end(p, desc))
     }
 
-    /// Returns a word of this PE at a checked offset as the NIC of `qp` addresses it: address and strict lkey.
+    /// Returns address and strict lkey, for the NIC of `qp`, of a word at a checked offset on this PE.
     #[inline(always)]
     pub(crate) fn local_word<Q: Sharing>(&self, qp: &Qp<'_, Q>, offset: u64) -> (u64, u32) {
         let (p, desc) = (&self.parts, qp.desc());
@@ -50,7 +50,7 @@ impl<S> Ctx<'_, S> {
         segment::word_end(p.segments, offset, desc.rail)
     }
 
-    /// Returns the entry of `pe` in a set. Its descriptor has the keys of the PE.
+    /// Returns the entry of `pe` in a set. Its descriptor holds the keys of that PE.
     #[inline(always)]
     pub(crate) fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
@@ -60,18 +60,19 @@ impl<S> Ctx<'_, S> {
 
 /// # Queues
 ///
-/// The QPs that all threads share, one by one.
+/// Individual access to the QPs that all threads share.
 impl Ctx<'_> {
-    /// Returns the number of queues that [`Ctx::queue`] can select: the QPs to each peer (setting `qps_per_peer`).
+    /// Returns the number of queues that [`Ctx::queue`] can select, which is the number of QPs to each peer (setting
+    /// `qps_per_peer`).
     #[inline(always)]
     pub fn queues(&self) -> u32 {
         self.parts.n_sets.checked_div(self.parts.rails).unwrap_or(0)
     }
 
-    /// Returns this context restricted to queue `index`: one QP to each peer and rail, whatever block posts.
+    /// Returns this context restricted to queue `index`: one QP per peer and rail, whichever block posts.
     ///
-    /// Queues are independent: ordering or completing one says nothing about another. The context itself covers all of
-    /// its queues. Without this call, a block uses queue `block % queues`. NVSHMEM: `nvshmemx_qp` handles.
+    /// Queues are independent: ordering or completing one has no effect on another. The original context covers all of
+    /// its queues, and a block posts to queue `block % queues` through it. NVSHMEM: `nvshmemx_qp` handles.
     ///
     /// # Errors
     /// - [`Error::NoQp`]: there is no such queue (setting `qps_per_peer`).
@@ -88,20 +89,19 @@ impl Ctx<'_> {
 }
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Returns the QP that this block uses to `pe`, which is below `n_pes`.
+    /// Returns the QP that this block uses for `pe`, which must be below `n_pes`.
     #[inline(always)]
     pub(crate) fn qp(&self, pe: u32) -> Qp<'_, S> {
         self.qp_at(self.entry(pe))
     }
 
-    /// Returns the QP that this block uses to `pe`, in a job without DC initiators. With them, only its keys are right.
+    /// Like [`Ctx::qp`], for jobs without DC initiators. With them, only the keys of the returned QP are valid.
     #[inline(always)]
     pub(crate) fn connected_qp(&self, pe: u32) -> Qp<'_, S> {
         // SAFETY: as in `qp_at`.
         unsafe { Qp::new(self.entry(pe)) }
     }
 
-    /// Returns the entry of `pe` in the QP set that this block uses.
     #[inline(always)]
     fn entry(&self, pe: u32) -> *mut QpEntry {
         let p = &self.parts;
@@ -110,8 +110,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.qp_entry(p.first_set + spread, pe)
     }
 
-    /// Returns the QP that this block uses for atomics on the heap of `pe`. All of them go through one NIC of that PE,
-    /// because atomics of two NICs are not atomic with each other.
+    /// Returns the QP that this block uses for atomics on the heap of `pe`. All of these go through one NIC of that PE,
+    /// because atomics of two NICs are not atomic with respect to each other.
     #[inline(always)]
     pub(crate) fn atomic_qp(&self, pe: u32) -> Qp<'_, S> {
         let p = &self.parts;
@@ -119,13 +119,14 @@ impl<S: Sharing> Ctx<'_, S> {
             return self.qp(pe);
         }
         self.release_to(pe);
+        // Set `s` uses rail `s % rails`. In steps of `rails`, every block picks a set of the same rail.
         let groups = p.n_sets.checked_div(p.rails).unwrap_or(1);
         let spread = arch::block().checked_rem(groups).unwrap_or(0) * p.rails;
         self.qp_of_set(p.first_set + spread, pe)
     }
 
-    /// Orders earlier stores outside of this GPU's memory before a message to `pe`: stores to host memory, and stores
-    /// to that PE's mapped memory. A doorbell's fence orders them already, unless it is one at GPU scope.
+    /// Orders earlier stores to memory outside this GPU before a message to `pe`: stores to host memory, and stores to
+    /// that PE's mapped memory. A doorbell fence at system scope orders them already, one at GPU scope does not.
     #[inline(always)]
     fn release_to(&self, pe: u32) {
         let p = &self.parts;
@@ -135,20 +136,21 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns the number of entries of this context: of all PEs in all its sets.
+    /// Number of entries of this context: all PEs in all of its sets.
     #[inline(always)]
     pub(crate) fn n_entries(&self) -> u32 {
         self.parts.n_sets * self.parts.n_pes
     }
 
-    /// Returns entry number `i` of this context.
+    /// Returns entry `i` of this context.
     #[inline(always)]
     pub(crate) fn nth_entry(&self, i: u32) -> *mut QpEntry {
-        // The entries of successive sets follow each other.
+        // Entries of successive sets are adjacent.
         self.qp_entry(self.parts.first_set, 0).wrapping_add(i as usize)
     }
 
-    /// Returns the QP of entry number `i` of this context. It is idle if the entry only describes a peer of a DC initiator.
+    /// Returns the QP of entry `i` of this context. The QP of an entry that only describes a peer of a DC initiator is
+    /// idle.
     #[inline(always)]
     pub(crate) fn nth_qp(&self, i: u32) -> Qp<'_, S> {
         // SAFETY: as in `qp_at`.
@@ -160,28 +162,27 @@ impl<S: Sharing> Ctx<'_, S> {
         self.qp_at(self.qp_entry(set, pe))
     }
 
-    /// Returns the QP towards the PE of an entry.
     #[inline(always)]
     fn qp_at(&self, entry: *mut QpEntry) -> Qp<'_, S> {
         // SAFETY: the host filled an entry for every set and PE, and keeps it while kernels run.
         unsafe { if self.is_dc() { Qp::towards(entry) } else { Qp::new(entry) } }
     }
 
-    /// Returns whether the QPs are DC initiators.
     #[inline(always)]
     pub(crate) fn is_dc(&self) -> bool {
         HAS_DC && self.parts.flags & ctx_flags::DC != 0
     }
 }
 
-/// Returns the number of a peer's end, among the ends of a segment. `desc` is the peer's.
+/// Returns the index of a peer's NIC in the list of a segment's ends, which starts with the NICs of this PE. `desc` is
+/// the peer's.
 #[inline(always)]
 pub(crate) fn far_end(p: &CtxParts, desc: &QpDesc) -> u32 {
     p.rails + desc.peer * p.rails + desc.rail
 }
 
-/// Makes a release fence at system scope. Outlined: otherwise ptxas predicates the fence, and a fence costs 60 cycles
-/// even where its predicate is false.
+/// Issues a release fence at system scope. Outlined, because ptxas would otherwise predicate the fence, and a fence
+/// costs 60 cycles even when its predicate is false.
 #[cold]
 #[inline(never)]
 fn release_far() {
