@@ -1,9 +1,9 @@
-//! The layout of everything that the host fills and kernels read.
+//! The layout of everything that the host fills in and kernels read.
 //!
-//! Plain data is `Pod`. A type with an address that device code trusts, such as the context or a symmetric handle, is not:
-//! safe code cannot forge it from bytes. The host writes descriptors once. Words that kernels update lie in structs of
-//! their own, one cache line each. The magic number, the version and the layout hash in [`Header`] let a kernel refuse
-//! a host of another build.
+//! Plain data is `Pod`. Types with an address that device code trusts, such as the context or a symmetric handle, are
+//! not, so safe code cannot forge them from bytes. The host writes descriptors once. Words that kernels update are in
+//! separate structs, each word in its own cache line. Magic number, version and layout hash in [`Header`] allow a
+//! kernel to reject a host from another build.
 
 mod queues;
 mod timeline;
@@ -17,13 +17,13 @@ use core::mem::{offset_of, size_of};
 /// "RUSH": the first word of every context.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
-/// The version of the layout's meaning. It counts incompatible changes that the layout hash cannot see.
+/// Version of the meaning of the layout. Incremented for incompatible changes that the layout hash cannot detect.
 pub const VERSION: u32 = 8;
 
-/// A hash of the sizes and offsets below. Host and kernel agree on it if they were built from one layout.
+/// A hash of the sizes and offsets below. Host and kernel agree on it if both were built with the same layout.
 pub const LAYOUT: u64 = layout_hash();
 
-/// An address in the kernel's address space: of the GPU, or of the process of a native kernel.
+/// An address in the address space of the kernel: that of the GPU, or of the process of a native kernel.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct DevAddr(pub u64);
@@ -34,13 +34,13 @@ impl DevAddr {
         self.0 as usize as *mut T
     }
 
-    /// Returns the address `bytes` further on.
+    /// Returns the address `bytes` bytes after this one.
     pub const fn add(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 }
 
-/// The header that a kernel checks before it trusts the rest. Its own layout never changes.
+/// What a kernel checks before it trusts anything else. The layout of the header itself never changes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Header {
@@ -50,11 +50,11 @@ pub struct Header {
     pub version: u32,
     /// [`LAYOUT`].
     pub layout: u64,
-    /// The [`ControlPage`], where even a kernel of another build can report the mismatch.
+    /// The [`ControlPage`], on which even a kernel from another build can report the mismatch.
     pub control: DevAddr,
 }
 
-/// The parts of a context: the first parameter of every kernel.
+/// The contents of a context: the first parameter of every kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CtxParts {
@@ -64,126 +64,128 @@ pub struct CtxParts {
     pub state: DevAddr,
     /// Base of this PE's symmetric heap.
     pub heap: DevAddr,
-    /// Length of the heap in bytes.
+    /// Length of the heap, in bytes.
     pub heap_bytes: u64,
-    /// The [`SegmentTable`] of the launch: memory at offsets beyond `heap_bytes`.
+    /// The [`SegmentTable`] of the launch, for memory at offsets past `heap_bytes`.
     pub segments: DevAddr,
     /// `n_pes` [`PeerDesc`]s.
     pub peers: DevAddr,
-    /// [`QpEntry`]s: sets of `n_pes`, the shared sets first.
+    /// The [`QpEntry`]s, in sets of `n_pes`; shared sets come first.
     pub qps: DevAddr,
-    /// Number of this PE.
+    /// PE number of this PE.
     pub pe: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
     /// First QP set that this context uses.
     pub first_set: u32,
-    /// QP sets that this context spreads its blocks over, a multiple of `rails`.
+    /// Number of QP sets over which this context spreads blocks; a multiple of `rails`.
     pub n_sets: u32,
-    /// Number of [`PerBlock`](crate::PerBlock) contexts. Each has `rails` QP sets, after the shared ones.
+    /// Number of [`PerBlock`](crate::PerBlock) contexts. Each has `rails` QP sets, stored after the shared ones.
     pub block_sets: u32,
-    /// Number of [`Exclusive`](crate::Exclusive) contexts. Each has `rails` QP sets, after the sets of the per-block
-    /// contexts.
+    /// Number of [`Exclusive`](crate::Exclusive) contexts. Each has `rails` QP sets, stored after those of the
+    /// per-block contexts.
     pub exclusive_sets: u32,
-    /// Number of rails. Set `s` uses rail `s % rails`: the NIC of that number at both ends.
+    /// Number of rails. Set `s` uses rail `s % rails`, which is the NIC with that index on both PEs.
     pub rails: u32,
-    /// First of the mixed PEs: their memory is mapped here, but their atomics go through the NIC. `fence` must wait for
-    /// QPs to them. PEs between them may not be mixed.
+    /// First of the mixed PEs, whose memory is mapped here but whose atomics go through the NIC. `fence` must wait for
+    /// the QPs to them. Not every PE in the range need be mixed.
     pub mixed_from: u32,
     /// One past the last mixed PE.
     pub mixed_to: u32,
-    /// Number of contexts made by the host, see [`Context`](crate::Context). Each has `rails` QP sets, after the
-    /// exclusive ones.
+    /// Number of contexts created by the host, see [`Context`](crate::Context). Each has `rails` QP sets, stored after
+    /// the exclusive ones.
     pub context_sets: u32,
-    /// The status word of the launch queue of this launch, 0 if there is none. It holds the `mark` of the launch that
-    /// failed, or 0. A launch that follows a failed one does nothing.
+    /// The status word of the launch queue, or 0 if there is none. It holds the `mark` of the launch that failed, or 0.
+    /// A launch after a failed one does nothing.
     pub status: DevAddr,
-    /// The number of this launch among the launches of its queue; not 0.
+    /// Identifies this launch within its queue; never 0. Opaque to kernels, which only store it in `status`.
     pub mark: u64,
-    /// The address where the heap of PE 0 is mapped, or would be. The heaps of the next PEs follow, `p2p_stride` bytes
+    /// Address at which the heap of PE 0 is mapped, or would be. The heaps of the following PEs are `p2p_stride` bytes
     /// apart.
     pub p2p_base: DevAddr,
-    /// Bytes from one mapped heap to the next.
+    /// Distance between two mapped heaps, in bytes.
     pub p2p_stride: u64,
-    /// First of the P2P peers: PEs with successive numbers, this PE among them, that map each other's heaps. The window
-    /// has a gap for this PE, since its memory is at `heap` already.
+    /// First of the P2P peers: a contiguous range of PEs, including this one, that map each other's heaps. The window
+    /// has a gap at this PE, whose memory is at `heap`.
     pub p2p_from: u32,
-    /// Number of P2P peers, this PE included; 0 if this PE cannot access even its own memory by loads and stores.
+    /// Number of P2P peers, including this PE; 0 if this PE cannot access even its own memory by loads and stores.
     pub p2p_count: u32,
     /// Bits of [`ctx_flags`].
     pub flags: u32,
-    /// Number of slots for teams, the predefined teams included.
+    /// Number of team slots, including predefined teams.
     pub team_slots: u32,
-    /// [`TeamDesc`]s: [`MAX_CHANNELS`](team_words::MAX_CHANNELS) for each of the `team_slots` slots.
+    /// The [`TeamDesc`]s: [`MAX_CHANNELS`](team_words::MAX_CHANNELS) per slot.
     pub teams: DevAddr,
-    /// Heap offset of the words and the scratch of team slot 0; see [`team_words`].
+    /// Heap offset of the words and scratch of team slot 0; see [`team_words`].
     pub team_words: u64,
-    /// Bytes of heap for each team slot.
+    /// Heap bytes per team slot.
     pub team_bytes: u64,
-    /// The [`TraceArea`] of the PE, for kernels that were built with a timeline; 0 if it has none.
+    /// The [`TraceArea`] of the PE, for kernels built with a timeline; 0 if there is none.
     pub trace: DevAddr,
-    /// Blocks of the launch in `x` and in `y`. A launch is one-dimensional for the GPU, and [`Ctx::block_idx`](crate::Ctx::block_idx)
-    /// divides the index of a block by these.
+    /// Number of blocks of the launch in `x` and `y`. The GPU only sees one dimension;
+    /// [`Ctx::block_idx`](crate::Ctx::block_idx) divides the block index by these.
     pub grid_dim: [u32; 2],
-    /// Threads of a block in `x` and in `y`, likewise.
+    /// Number of threads per block in `x` and `y`, for the same purpose.
     pub block_dim: [u32; 2],
 }
 
 impl CtxParts {
-    /// Returns whether `pe` is a P2P peer or this PE. The window has no mapping of this PE's own memory.
+    /// Returns whether `pe` is a P2P peer or this PE. The window does not map this PE's own memory.
     #[inline(always)]
     pub const fn is_p2p(&self, pe: u32) -> bool {
         pe.wrapping_sub(self.p2p_from) < self.p2p_count
     }
 
-    /// Returns whether the heap contains all of the `bytes` bytes from `offset` on.
+    /// Returns whether the heap contains all of the `bytes` bytes at `offset`.
     #[inline(always)]
     pub const fn has(&self, offset: u64, bytes: u64) -> bool {
-        // Both, for one branch.
+        // Evaluates both conditions, for a single branch.
         (bytes <= self.heap_bytes) & (offset <= self.heap_bytes.wrapping_sub(bytes))
     }
 }
 
-/// [`CtxParts::flags`].
+/// Flags in [`CtxParts::flags`].
 pub mod ctx_flags {
-    /// Atomics on mapped heaps are processor atomics: no PE updates these words through a NIC. Contexts of one launch may
-    /// differ in it.
+    /// Atomics on mapped heaps are processor atomics, because no PE updates these words through a NIC. Contexts of one
+    /// launch may differ in this flag.
     pub const P2P_ATOMICS: u32 = 1;
-    /// All PEs of the job are P2P peers and [`P2P_ATOMICS`] is set: no operation of this PE goes through a NIC.
+    /// All PEs of the job are P2P peers and [`P2P_ATOMICS`] is set, so no operation of this PE goes through a NIC.
     pub const P2P_ALL: u32 = 2;
-    /// There are queues [`ON_GPU`](super::qp_flags::ON_GPU). Their doorbells follow a fence at GPU scope only.
+    /// Some queues are [`ON_GPU`](super::qp_flags::ON_GPU). A fence at GPU scope precedes their doorbells.
     pub const GPU_QUEUES: u32 = 4;
-    /// The launch can access host memory through a segment.
+    /// A segment of the launch is in host memory.
     pub const HOST_MEMORY: u32 = 8;
-    /// No heap is mapped here except the heaps of P2P peers.
+    /// No heaps are mapped here except those of P2P peers.
     pub const NO_P2P_OTHERS: u32 = 16;
-    /// Processor atomics on mapped heaps are atomic with each other. [`P2P_ATOMICS`] may be set for words that no NIC
-    /// peer updates.
+    /// Processor atomics on mapped heaps are atomic with respect to each other. [`P2P_ATOMICS`] may be set for words
+    /// that no NIC peer updates.
     pub const NODE_ATOMICS: u32 = 32;
-    /// An ACK does not prove that every observer sees the data, since NICs or processors reach one heap in several ways.
-    /// PCIe does not order their accesses. Later writes through [relaxed keys](super::qp_flags::RELAXED) may pass the data
-    /// too. So `quiet` posts a READ to each peer.
+    /// An ACK does not prove that every observer sees the data: NICs or processors reach the same heap by several
+    /// paths, between which PCIe has no order. Later writes through [relaxed keys](super::qp_flags::RELAXED) may pass
+    /// the data as well. `quiet` therefore posts a READ to each peer.
     pub const EARLY_ACKS: u32 = 64;
-    /// The launch has the per-block queues: no other launch with this flag runs at the same time.
+    /// The launch owns the per-block queues: no other launch with this flag runs concurrently.
     pub const PER_BLOCK: u32 = 128;
-    /// The QPs are [`DC`](super::qp_flags::DC) initiators, fewer than PEs in each set.
+    /// The QPs are [`DC`](super::qp_flags::DC) initiators; each set has fewer of them than there are PEs.
     pub const DC: u32 = 256;
 }
 
-/// The table of segments for the launches of some time: `count` [`SegmentDesc`]s follow it. A table never changes; the
-/// host makes a new one instead.
+/// The segment table of one or more launches, followed by `count` [`SegmentDesc`]s. A table is immutable; the host
+/// replaces it by a new one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentTable {
-    /// The context of these launches, without their [launch queue](CtxParts::status). Outlined functions find it here.
+    /// The context of these launches, without their [launch queue](CtxParts::status). Outlined functions read it from
+    /// here.
     pub parts: CtxParts,
-    /// Number of segments.
+    /// Number of segments in this table.
     pub count: u64,
     /// Reserved, zero.
     pub reserved: u64,
 }
 
-/// A segment: memory beyond the heap that kernels address by offset. It extends the heap, or is a buffer of the user.
+/// A segment: memory past the heap that kernels address by offset. It either extends the heap or is a buffer of the
+/// user.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentDesc {
@@ -191,48 +193,48 @@ pub struct SegmentDesc {
     pub begin: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Address of this PE's memory.
+    /// Address of the segment on this PE.
     pub addr: DevAddr,
-    /// The NICs' view of the memory: a [`SegmentEnd`] for each NIC of this PE. A symmetric segment has one for each NIC
-    /// of each PE after these.
+    /// [`SegmentEnd`]s, the NICs' views of the memory: one for each NIC of this PE. For a symmetric segment, one for
+    /// each NIC of each PE follows.
     pub ends: DevAddr,
-    /// A [`DevAddr`] for each PE, of a symmetric segment: where its memory is mapped here, or 0. Segments are mapped
-    /// where heaps are.
+    /// For a symmetric segment, a [`DevAddr`] for each PE: where its memory is mapped here, or 0. Segments are mapped
+    /// wherever heaps are.
     pub mapped: DevAddr,
 }
 
-/// A segment's memory on one PE, as one NIC knows it.
+/// A segment on one PE, as seen by one NIC.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SegmentEnd {
-    /// Address on the wire of its first byte.
+    /// Address of the first byte on the wire.
     pub base: u64,
-    /// Its key for data.
+    /// Key for data.
     pub key: u32,
-    /// Its key for words.
+    /// Key for words; never relaxed.
     pub strict_key: u32,
 }
 
-/// The number of launch queues, graphs and host operations of a PE at once. [`CtxParts::status`] is one of as many
+/// Maximum number of launch queues, graphs and host operations of a PE. [`CtxParts::status`] points to one of this many
 /// consecutive words.
 pub const LAUNCH_QUEUES: u64 = 512;
 
-/// First offset of buffers that are registered with their own PE only. Offsets of symmetric memory are below it.
+/// First offset of buffers registered with their own PE only. Symmetric memory is below it.
 pub const LOCAL_OFFSETS: u64 = 1 << 63;
 
-/// A bit of [`CtxParts::status`]. The launch after a failed one sets it, so that the failed one does not run again in a
-/// replayed graph.
+/// Set in [`CtxParts::status`] by the first launch after a failed one, to keep a replayed graph from running the failed
+/// launch again.
 pub const SEALED: u64 = 1 << 63;
 
-/// The route to a PE that is not a P2P peer in the [window](CtxParts::p2p_from).
+/// How to reach a PE that is not a P2P peer in the [window](CtxParts::p2p_from).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PeerDesc {
-    /// Address where the peer's heap is mapped here; 0 if it is not.
+    /// Address at which the peer's heap is mapped here, or 0.
     pub direct: DevAddr,
 }
 
-/// A word with a 128-byte cache line of its own.
+/// A word in its own 128-byte cache line.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CacheLine {
@@ -242,7 +244,7 @@ pub struct CacheLine {
     pub reserved: [u64; 15],
 }
 
-/// The state of a PE that waiting and failing calls need, and the PE's words that kernels update.
+/// State of a PE needed by waiting and failing calls, and words of the PE that kernels update.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct DeviceState {
@@ -250,198 +252,198 @@ pub struct DeviceState {
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
-    /// This PE.
+    /// PE number of this PE.
     pub pe: u32,
     /// Reserved, zero.
     pub reserved: u32,
-    /// Deadline of the connection of a QP, in nanoseconds. The host ends a late connection earlier, with the cause.
+    /// Deadline for connecting a QP, in nanoseconds. The host gives up a little earlier and reports the cause.
     pub connect_ns: u64,
-    /// The [`PrintRing`]; 0 if kernels print nothing.
+    /// The [`PrintRing`], or 0 if printing is disabled.
     pub print: DevAddr,
     /// Reserved, zero.
     pub reserved_2: [u32; 22],
     /// Number of error records claimed.
     pub records: CacheLine,
-    /// Blocks that wait in the grid barrier.
+    /// Number of blocks that wait in the grid barrier.
     pub grid_arrived: CacheLine,
-    /// Grid barriers completed.
+    /// Number of grid barriers completed.
     pub grid_generation: CacheLine,
-    /// The last grid barrier at which a block brought an error: its number from 1.
+    /// The last grid barrier, counted from 1, that a block entered with an error.
     pub grid_failed: CacheLine,
-    /// 1 once a QP is connected that is [`WEAK`](qp_flags::WEAK).
+    /// 1 once any [`WEAK`](qp_flags::WEAK) QP has been connected.
     pub weak: CacheLine,
-    /// Slots of the [`PrintRing`] that kernels have reserved.
+    /// Number of slots of the [`PrintRing`] that kernels have reserved.
     pub printed: CacheLine,
-    /// Lines that found no room in the [`PrintRing`].
+    /// Number of lines lost because the [`PrintRing`] was full.
     pub lost_lines: CacheLine,
 }
 
-/// The ring of the lines that kernels print, in host memory: `slots` [`PrintSlot`]s follow it. A line takes consecutive slots.
+/// The ring of printed lines, in host memory, followed by `slots` [`PrintSlot`]s. A line takes consecutive slots.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PrintRing {
     /// Number of slots, a power of two.
     pub slots: u64,
-    /// Slots that the host has read.
+    /// Number of slots that the host has read.
     pub taken: u64,
     /// Reserved, zero.
     pub reserved: [u64; 14],
 }
 
-/// Words of a [`PrintSlot`].
+/// Number of words in a [`PrintSlot`].
 pub const PRINT_WORDS: usize = 29;
 
-/// A part of a line. The first word of a line has the bytes of its format string in the low half, and the number of its values in
-/// the high half. The string and two words for each [`Value`](crate::print::Value) follow.
+/// Part of a line. The first word of a line has the length of the format string in its lower half and the number of
+/// values in its upper half. The string follows, then two words for each [`Value`](crate::print::Value).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PrintSlot {
-    /// The slot's number from 1, once it has been written.
+    /// Index of the slot plus 1, once the slot has been written.
     pub ready: u64,
-    /// Slots of the line from this one on.
+    /// Number of slots left in the line, including this one.
     pub left: u64,
-    /// The block in the low half, the thread in the high half.
+    /// Block in the lower half, thread in the upper half.
     pub place: u64,
-    /// The words.
+    /// Contents, continued in the next slot.
     pub words: [u64; PRINT_WORDS],
 }
 
-/// A PE's entry of a team that it is a member of, with the words that kernels update.
+/// A PE's entry of a team it is a member of, including the words that kernels update.
 ///
-/// A team has an entry for each *channel*. A group uses channel 0. In a call of the whole grid, each block that works uses
-/// the channel of its number, beside the other blocks.
+/// A team has one entry per *channel*. A group uses channel 0. In a call of the whole grid, each participating block
+/// uses the channel of its index, in parallel with the other blocks.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamDesc {
     /// This PE's number in the team.
     pub my_pe: u32,
-    /// Number of members.
+    /// Number of members of the team.
     pub n_pes: u32,
     /// The PE of member 0.
     pub start: u32,
-    /// Distance from each member's PE to the next member's PE, wrapping; 0 if the distances differ.
+    /// Difference between the PE numbers of successive members, wrapping; 0 if it varies.
     pub stride: u32,
-    /// Number that distinguishes this team from others that had the slot before; 0 while the slot is free. Equal on all
-    /// members.
+    /// Distinguishes the team from earlier ones in this slot; 0 while the slot is free. The same on all members.
     pub generation: u32,
     /// Bits of [`team_flags`].
     pub flags: u32,
-    /// A `u32` for each member: its PE.
+    /// A `u32` per member: its PE.
     pub pes: DevAddr,
-    /// A `u32` for each PE: its number in the team, or `u32::MAX`.
+    /// A `u32` per PE: its number in the team, or `u32::MAX`.
     pub members: DevAddr,
-    /// A `u32` for each member number: the members of node 0, then of node 1, and so on. A node is a set of members that
-    /// are P2P peers of each other. Its first member is its leader.
+    /// A `u32` per member: the members of node 0, then those of node 1, and so on. A node is a set of members that are
+    /// P2P peers of each other. Its first member is the leader.
     pub by_node: DevAddr,
-    /// A `u32` for each node and one more: where its members begin in `by_node`.
+    /// A `u32` per node, and one more: where its members start in `by_node`.
     pub node_starts: DevAddr,
-    /// A `u32` for each member: its node.
+    /// A `u32` per member: the index of its node.
     pub nodes: DevAddr,
     /// Number of nodes.
     pub n_nodes: u32,
-    /// Node of this PE.
+    /// Index of this PE's node.
     pub node: u32,
-    /// Number of this PE among the members of its node.
+    /// Rank of this PE among the members of its node.
     pub node_rank: u32,
-    /// Number of channels of the team, this one included.
+    /// Number of channels of the team, including this one.
     pub channels: u32,
-    /// Heap offset of the words and the scratch of this channel.
+    /// Heap offset of this channel's words and scratch.
     pub words: u64,
-    /// Bytes of heap for them.
+    /// Length of these words and the scratch, in bytes.
     pub bytes: u64,
     /// Reserved, zero.
     pub reserved_2: [u64; 4],
-    /// The team lock and the count of check-ins: see [`team_word`].
+    /// The team lock and the number of check-ins: see [`team_word`].
     pub word: CacheLine,
-    /// The counters of the team's calls.
+    /// Counters of the team's calls.
     pub counters: TeamCounters,
 }
 
-/// [`TeamDesc::flags`].
+/// Flags in [`TeamDesc::flags`].
 pub mod team_flags {
-    /// All members are P2P peers of each other, and their processor atomics are atomic. Equal on all members.
+    /// All members are P2P peers of each other, with processor atomics. The same on all members.
     pub const P2P: u32 = 1;
 }
 
-/// Bits of [`TeamDesc::word`]. Above them it counts the check-ins of all members.
+/// Bits of [`TeamDesc::word`]. The bits above them count check-ins of all members.
 pub mod team_word {
-    /// A group is in a collective call of the team. Only that group changes the word.
+    /// A group is in a collective call on the team. Only that group may change the word.
     pub const BUSY: u64 = 1;
-    /// A call has left the members out of step; [`TeamCounters::failed`](super::TeamCounters::failed) has the error.
+    /// A call has left the members out of step. [`TeamCounters::failed`](super::TeamCounters::failed) has the error.
     pub const FAILED: u64 = 2;
-    /// Lowest bit of the count.
+    /// Position of the count.
     pub const SHIFT: u32 = 2;
 }
 
-/// Counters of a team's calls. Only the group in the call accesses them.
+/// Counters of a team's calls. Only accessed by the group that is in a call.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamCounters {
-    /// Messages received from NIC peers, by all calls so far.
+    /// Number of messages consumed from NIC peers, over all calls.
     pub taken: u64,
-    /// Arrivals at the split barrier.
+    /// Number of this PE's arrivals at the split barrier.
     pub arrivals: u64,
-    /// Waits of the split barrier.
+    /// Number of this PE's waits at the split barrier.
     pub waits: u64,
-    /// The [`Error`](crate::Error) code of the call that left the members out of step; 0 while they are in step.
+    /// The [`Error`](crate::Error) code of the call that left the members out of step, or 0.
     pub failed: u64,
-    /// Messages received from P2P peers, by all calls so far.
+    /// Number of messages consumed from P2P peers, over all calls.
     pub taken_p2p: u64,
     /// Reserved, zero.
     pub reserved: [u64; 11],
 }
 
-/// Offsets of the words at the head of a team slot's part of the heap.
+/// Offsets of the words at the start of a team slot's heap range.
 pub mod team_words {
-    /// Rounds of a check-in that there are words for.
+    /// Maximum number of rounds of a check-in.
     pub const ROUNDS: u32 = 32;
-    /// Words of check-ins in rounds: `ROUNDS` for even check-ins, then as many for odd ones.
+    /// Words of check-ins by rounds: `ROUNDS` for even check-ins, followed by the same number for odd ones.
     pub const IN_ROUNDS: u64 = 0;
-    /// Count of messages received through the NIC.
+    /// Counter of messages received through the NIC.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
-    /// Count of the arrivals of NIC peers at the split barrier.
+    /// Counter of arrivals of NIC peers at the split barrier.
     pub const ARRIVALS: u64 = MESSAGES + 64;
-    /// Distance from a count of NIC peers to the same count of P2P peers. Atomics of NICs and of processors are not
-    /// atomic with each other, so each kind has its own word.
+    /// Distance from a counter of NIC peers to that of P2P peers. NIC atomics and processor atomics are not atomic with
+    /// respect to each other, so each kind has its own word.
     pub const P2P: u64 = 32;
-    /// Words of check-ins in which each member tells all: one from each member for even check-ins, then as many for odd
-    /// ones.
+    /// Words of check-ins in which each member sends to all: one word per member for even check-ins, followed by the
+    /// same number for odd ones.
     pub const MEETINGS: u64 = MESSAGES + 128;
 
-    /// Returns the offset of two words from each member, in a team of `n`: for calls in which members contribute
-    /// different sizes.
+    /// Returns the offset of the value words in a team of `n`: two per member, for calls in which members contribute
+    /// different lengths.
     pub const fn values(n: u32) -> u64 {
         MEETINGS + n as u64 * 16
     }
 
-    /// Returns the offset of the scratch, in a team of `n`.
+    /// Returns the offset of the scratch in a team of `n`.
     pub const fn scratch(n: u32) -> u64 {
         (values(n) + n as u64 * 16).next_multiple_of(128)
     }
 
-    /// Most bytes of a set of LL slots for small calls; half of them are flags. More data takes less time in a large call.
-    /// Without NICs, the scratch begins with two sets.
+    /// Maximum length of a set of LL slots for small calls, in bytes. Half of that is flags; for more data, a large
+    /// call is faster. Without NICs, the scratch starts with two sets.
     pub const MOST_SLOTS: u64 = 16 << 10;
 
-    /// Returns the bytes of a set of slots, in a scratch of `bytes`. Other calls use the rest, at least half of the
-    /// scratch.
+    /// Returns the length of a set of slots, for a scratch of `bytes` bytes. Other calls use the rest, which is at
+    /// least half of the scratch.
     pub const fn slots(bytes: u64) -> u64 {
         let most = bytes / 4;
         (if most < MOST_SLOTS { most } else { MOST_SLOTS }) & !127
     }
 
-    /// Returns the least bytes of the scratch: two cache lines for each member. Collective calls proceed by lines, in
-    /// half of the scratch where no transfer goes through a NIC.
+    /// Returns the minimum length of the scratch: two cache lines per member. Collective calls proceed in lines, within
+    /// half of the scratch if no transfer goes through a NIC.
     pub const fn least_scratch(n: u32) -> u64 {
         n as u64 * 256
     }
 
-    /// Most channels of a team.
+    /// Maximum number of channels of a team.
     pub const MAX_CHANNELS: u32 = 64;
-    /// Bytes of the data of a collective call for which it is worth while to use one more channel, if NIC peers take part.
+    /// Amount of data, in bytes, for which an additional channel pays off in a call with NIC peers.
     pub const BYTES_PER_CHANNEL: u64 = 8 << 10;
 
-    /// Returns the same bytes for calls of P2P teams, in a job of `n_pes`: a block of 256 threads exchanges them in one step.
+    /// Returns that amount for calls of P2P teams in a job of `n_pes`: what a block of 256 threads exchanges in one
+    /// step.
     pub const fn p2p_bytes_per_channel(n_pes: u32) -> u64 {
         const OF_TWO: u64 = 1536;
         const LEAST: u64 = 256;
@@ -449,24 +451,25 @@ pub mod team_words {
         (if each > LEAST { each } else { LEAST }) & !127
     }
 
-    /// Least scratch of a channel through which NIC peers send: each fetch of a reduction fills a member's share of it.
+    /// Minimum scratch of a channel through which NIC peers send. Each fetch of a reduction fills one member's share of
+    /// it.
     const NIC_SCRATCH: u64 = 32 << 10;
 
-    /// Returns the bytes of words and scratch that a channel of a team of `n` needs. `is_p2p` says that the team has one
-    /// node.
+    /// Returns how many bytes a channel of a team of `n` needs for words and scratch. `is_p2p` means that the team is
+    /// on one node.
     const fn least_channel(n: u32, is_p2p: bool) -> u64 {
         let least = least_scratch(n);
         scratch(n) + if is_p2p || least > NIC_SCRATCH { least } else { NIC_SCRATCH }
     }
 
-    /// Returns the bytes that the further channels of a team share, in a job of `n_pes`. They are at least `wanted`, and
+    /// Returns how many bytes the additional channels of a team share in a job of `n_pes`: at least `wanted`, and
     /// enough for one channel of all PEs.
     pub const fn channels_bytes(wanted: u64, n_pes: u32) -> u64 {
         let least = least_channel(n_pes, false);
         (if wanted > least { wanted } else { least }).next_multiple_of(128)
     }
 
-    /// Returns the number of further channels of a team of `n` that share `bytes`, and the bytes of each.
+    /// Returns the number of additional channels of a team of `n` that share `bytes`, and the length of each.
     pub const fn channels(bytes: u64, n: u32, is_p2p: bool) -> (u32, u64) {
         let room = bytes / least_channel(n, is_p2p);
         let count = if room < MAX_CHANNELS as u64 { room } else { MAX_CHANNELS as u64 - 1 };
@@ -477,28 +480,28 @@ pub mod team_words {
     }
 }
 
-/// Offsets of the runtime's own words in the symmetric heap. The user's objects begin after [`reserved::bytes`].
+/// Offsets of the runtime's own words in the symmetric heap. User objects start after [`reserved::bytes`].
 pub mod reserved {
-    /// Destination of unused results: 8 bytes.
+    /// Where unused results go: 8 bytes.
     pub const SINK: u64 = 0;
     /// Fetch slots of the QPs.
     pub const FETCH: u64 = 128;
 
-    /// Returns the offset of the teams' words, after the fetch slots of `qps` QPs of `depth` blocks.
+    /// Returns the offset of the team words, after the fetch slots of `qps` QPs that are `depth` blocks deep.
     pub const fn teams(qps: u64, depth: u64) -> u64 {
         (FETCH + qps * depth * 8).next_multiple_of(128)
     }
 
-    /// Returns the bytes at the head of the heap that the runtime keeps: everything before the teams' words, and
-    /// `teams` bytes.
+    /// Returns how many bytes at the start of the heap belong to the runtime: `teams` bytes of team words, and
+    /// everything before them.
     pub const fn bytes(qps: u64, depth: u64, teams: u64) -> u64 {
         (self::teams(qps, depth) + teams).next_multiple_of(4096)
     }
 }
 
-/// Kinds of collective calls, as call hashes carry them in the bits from [`SHIFT`](call_kind::SHIFT) on.
+/// Kinds of collective calls. A call hash contains its kind, at [`SHIFT`](call_kind::SHIFT).
 pub mod call_kind {
-    /// Lowest bit of the kind in a call hash.
+    /// Position of the kind in a call hash.
     pub const SHIFT: u32 = 27;
     /// `barrier` and `sync`.
     pub const SYNC: u32 = 1;
@@ -520,50 +523,50 @@ pub mod call_kind {
     pub const REDUCE_SCATTER: u32 = 9;
     /// `scan`.
     pub const SCAN: u32 = 10;
-    /// A later check-in of the same call.
+    /// A further check-in within the same call.
     pub const STEP: u32 = 11;
-    /// A call with wrong arguments of its own member.
+    /// A call whose arguments its own member has found to be wrong.
     pub const WRONG: u32 = 15;
 }
 
-/// Error records in a control page. Later errors are counted, not kept.
+/// Number of error records in a control page. Later errors are counted but not recorded.
 pub const RECORDS: usize = 16;
 
-/// Set in [`ControlPage::exit`] beside the code, which may be 0.
+/// Set in [`ControlPage::exit`] together with the exit code, which may be 0.
 pub const EXIT_ASKED: u32 = 1 << 8;
 
-/// The page that host and kernels share while a kernel runs: host memory, mapped for the GPU.
+/// Memory shared by host and kernels while a kernel runs: host memory, mapped for the GPU.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ControlPage {
-    /// The abort word. If it is not 0, every blocking call ends with [`Error::Aborted`](crate::Error::Aborted). Written
-    /// by the host, and by a kernel that ends the job.
+    /// The abort word. Once it is not 0, every blocking call fails with [`Error::Aborted`](crate::Error::Aborted). Set
+    /// by the host, or by a kernel that terminates the job.
     pub abort: u32,
-    /// Not 0: a kernel has asked for a connection. Written by kernels, cleared by the host.
+    /// Nonzero if a kernel has requested a connection. Set by kernels, cleared by the host.
     pub requested: u32,
-    /// Not 0 if a kernel ends the job: the exit code in the low byte, beside [`EXIT_ASKED`]. Written by kernels.
+    /// Nonzero if a kernel terminates the job: [`EXIT_ASKED`], and the exit code in the low byte. Set by kernels.
     pub exit: u32,
     /// Reserved, zero.
     pub reserved: [u32; 29],
-    /// Error records, in order of claim.
+    /// Error records, in the order in which they were claimed.
     pub records: [ErrorRecord; RECORDS],
     /// Reserved, zero.
     pub tail: [[u64; 16]; 17],
 }
 
-/// One error, recorded by the thread that met it.
+/// One error, recorded by the thread that encountered it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct ErrorRecord {
-    /// [`Error`](crate::Error) code; written last, so 0 means "not yet".
+    /// [`Error`](crate::Error) code. Written last, so 0 means that the record is incomplete.
     pub code: u32,
-    /// PE that ran the kernel.
+    /// PE on which the kernel ran.
     pub pe: u32,
-    /// The peer concerned; `u32::MAX` if none.
+    /// The peer involved, or `u32::MAX`.
     pub peer: u32,
-    /// QP number; 0 if no QP is concerned.
+    /// QP number, or 0 if no QP is involved.
     pub qpn: u32,
-    /// WQE index (16 bits) that failed.
+    /// Index of the failed WQE, 16 bits.
     pub wqe: u32,
     /// Opcode of that WQE.
     pub opcode: u32,
@@ -571,29 +574,29 @@ pub struct ErrorRecord {
     pub syndrome: u32,
     /// Vendor syndrome.
     pub vendor: u32,
-    /// Block of the thread.
+    /// Block index of the thread.
     pub block: u32,
-    /// Thread in the block.
+    /// Thread index within the block.
     pub thread: u32,
     /// Line of the call site.
     pub line: u32,
-    /// Bytes used in `file`.
+    /// Number of bytes used in `file`.
     pub file_len: u32,
-    /// Value found: of a word, an offset or a count, depending on `code`.
+    /// The value found, whose meaning depends on `code`: a word, an offset or a count.
     pub found: u64,
-    /// Value wanted. For a mismatch of collective calls: the call hash of this PE in the upper half and the hash of the
-    /// peer in the lower half, or 0.
+    /// The value expected. For a mismatch of collective calls: the call hash of this PE in the upper half, and that of
+    /// the peer in the lower half, or 0.
     pub wanted: u64,
-    /// Heap offset concerned; `u64::MAX` if none.
+    /// Heap offset involved, or `u64::MAX`.
     pub offset: u64,
-    /// Device clock, in nanoseconds.
+    /// Device clock when the error occurred, in nanoseconds.
     pub time_ns: u64,
     /// Tail of the call site's file name.
     pub file: [u8; 32],
 }
 
-// More than 60 lines, as each fact of the layout has its line.
-#[allow(clippy::indexing_slicing)] // runs in the compiler only
+// More than 60 lines, because each fact about the layout is on its own line.
+#[allow(clippy::indexing_slicing)] // const evaluation only
 const fn layout_hash() -> u64 {
     let facts = [
         size_of::<CtxParts>(),

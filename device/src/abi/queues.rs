@@ -1,4 +1,4 @@
-//! The table of QPs: what kernels know of each QP, the words that they update, and how they ask for its connection.
+//! The table of QPs: descriptors, connections and state words, and how kernels request a connection.
 
 use core::mem::offset_of;
 
@@ -7,10 +7,10 @@ use rushmem_mlx5::av::AvSeg;
 
 use super::{CacheLine, DevAddr};
 
-/// A QP to a peer: its fixed properties. The QP need not be connected.
+/// Fixed properties of a QP to a peer, connected or not.
 ///
-/// If the QPs of a set are [`DC`](qp_flags::DC) initiators, several PEs share the QP of one entry. Each PE has a descriptor of
-/// its own nevertheless, with its keys and its address.
+/// If the QPs of a set are [`DC`](qp_flags::DC) initiators, several PEs share the QP of one entry. Each PE still has
+/// its own descriptor, with its keys and its address.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpDesc {
@@ -18,25 +18,25 @@ pub struct QpDesc {
     pub pe_state: DevAddr,
     /// The [`Handshake`], in host memory.
     pub handshake: DevAddr,
-    /// Key of this PE's heap for data: what puts and gets transfer.
+    /// Key of this PE's heap for data, which is what puts and gets transfer.
     pub lkey: u32,
-    /// Key of the peer's heap for data. It may be [relaxed](qp_flags::RELAXED).
+    /// Key of the peer's heap for data. May be [relaxed](qp_flags::RELAXED).
     pub rkey: u32,
-    /// The peer.
+    /// PE number of the peer.
     pub peer: u32,
-    /// log2 of the depth of send queue and completion queue, in basic blocks and entries.
+    /// log2 of the depth of send queue and completion queue, in blocks and entries.
     pub log_depth: u32,
     /// Bits of [`qp_flags`].
     pub flags: u32,
-    /// Number of its rail: the NIC of that number at both ends.
+    /// Index of the rail, which is that of the NIC on both PEs.
     pub rail: u32,
-    /// Key of this PE's heap for words: single values, results of atomics. It is never relaxed.
+    /// Key of this PE's heap for words: single values and results of atomics. Never relaxed.
     pub strict_lkey: u32,
-    /// Key of the peer's heap for words: single values, atomics, signals, read-backs. It is never relaxed.
+    /// Key of the peer's heap for words: single values, atomics, signals and read-backs. Never relaxed.
     pub strict_rkey: u32,
     /// The address vector of the peer's target, if the QP is [`DC`](qp_flags::DC).
     pub target: AvSeg,
-    /// The entry of the QP, if it is [`DC`](qp_flags::DC).
+    /// The entry that holds the QP, if it is [`DC`](qp_flags::DC).
     pub queue: DevAddr,
     /// Reserved, zero.
     pub reserved: [u32; 6],
@@ -44,139 +44,139 @@ pub struct QpDesc {
 
 /// The queues of a connected QP.
 ///
-/// The thread that fetches it from the [`Handshake`] writes it before it sets [`QpState::done`] to [`FIRST_BLOCK`].
-/// Others read it after they have seen that. It has a cache line of its own, so that no cache holds older content. The
-/// fields that every posting needs come first: two loads of 16 bytes.
+/// The thread that fetches them from the [`Handshake`] writes them before it sets [`QpState::done`] to [`FIRST_BLOCK`];
+/// others read them only after they have seen that value. They have a separate cache line, so no cache holds stale
+/// contents. The fields that every posting needs come first: two 16-byte loads.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Connection {
-    /// Send queue: basic blocks of 64 bytes.
+    /// Send queue: 64-byte blocks.
     pub sq: DevAddr,
     /// Send doorbell record: one big-endian word.
     pub dbr: DevAddr,
-    /// Doorbell register of the UAR page.
+    /// Doorbell register in the UAR page.
     pub uar: DevAddr,
     /// QP number.
     pub qpn: u32,
-    /// [`QpDesc::flags`], and [`qp_flags::UNORDERED`] and [`qp_flags::RELAXED`] if they apply.
+    /// [`QpDesc::flags`], plus [`qp_flags::UNORDERED`] and [`qp_flags::RELAXED`] where they apply.
     pub flags: u32,
-    /// Completion queue: entries of 64 bytes.
+    /// Completion queue: 64-byte entries.
     pub cq: DevAddr,
-    /// A word for each block: the published reservation that begins there. See [`ReadyEntry`](crate::sq::ReadyEntry).
+    /// A word per block: the reservation last published there. See [`ReadyEntry`](crate::sq::ReadyEntry).
     pub ready: DevAddr,
-    /// A word for each block: 1 while its fetch slot is in use.
+    /// A word per block: 1 while its fetch slot is in use.
     pub fetch_busy: DevAddr,
-    /// Heap offset of the 8-byte fetch slots, one for each block.
+    /// Heap offset of the fetch slots, 8 bytes per block.
     pub fetch_slots: u64,
     /// Reserved, zero.
     pub reserved_2: [u64; 8],
 }
 
-/// An entry of the table of QPs: a descriptor, its connection and its state words.
+/// An entry of the table of QPs.
 ///
-/// A posting needs addresses at fixed distances from the entry, so that its loads do not wait for each other.
+/// All parts are at fixed offsets, so the loads of a posting need not wait for each other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpEntry {
     /// Fixed properties.
     pub desc: QpDesc,
-    /// Queues, valid once the QP is connected.
+    /// Queues. Valid once the QP is connected.
     pub connection: Connection,
     /// Words that kernels update.
     pub state: QpState,
 }
 
-/// The words with which a kernel asks the host for a connection, and the answer.
+/// The words with which a kernel requests a connection, and the answer.
 ///
-/// It lies in host memory, since the host may not be able to write GPU memory while a kernel waits.
+/// In host memory, because the host may be unable to write GPU memory while a kernel is waiting.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Handshake {
-    /// 1 once a kernel wants the connection. Written by kernels.
+    /// 1 once a kernel needs the connection. Set by kernels.
     pub wanted: u32,
-    /// One of [`answer`]. Written by the host, last.
+    /// One of [`answer`]. Written by the host after everything else.
     pub answer: u32,
     /// Reserved, zero.
     pub reserved: [u32; 30],
-    /// The connection.
+    /// Valid if `answer` is [`answer::CONNECTED`].
     pub connection: Connection,
 }
 
-/// [`Handshake::answer`].
+/// Values of [`Handshake::answer`].
 pub mod answer {
     /// No answer yet.
     pub const NONE: u32 = 0;
     /// The connection is established.
     pub const CONNECTED: u32 = 1;
-    /// The host could not connect the QP and reports the reason.
+    /// The host could not connect the QP, and reports why.
     pub const FAILED: u32 = 2;
 }
 
-/// Index of a QP's first basic block.
+/// Index of a QP's first block.
 ///
-/// It is a multiple of 2^16, so that WQE indices begin at 0. It exceeds every depth, so that an unconnected queue, with
-/// a [`QpState::done`] of 0, looks full to posters.
+/// A multiple of 2^16, so that 16-bit WQE indices start at 0. It exceeds every depth, which makes an unconnected queue,
+/// with [`QpState::done`] of 0, look full.
 pub const FIRST_BLOCK: u64 = 1 << 16;
 
-/// [`QpDesc::flags`].
+/// Flags in [`QpDesc::flags`].
 pub mod qp_flags {
-    /// Every completion is written to entry 0.
+    /// Every CQE is written to entry 0 of the CQ.
     pub const COLLAPSED: u32 = 1;
-    /// 8-byte results of atomics arrive big-endian.
+    /// 8-byte results of atomics are big-endian.
     pub const BIG_ENDIAN_8: u32 = 2;
-    /// The NIC accepts a doorbell record that becomes visible after the doorbell, or reads none. Posters still store the
-    /// record first, but do not wait in between.
+    /// The NIC tolerates a doorbell record that becomes visible after the doorbell, or reads none. Posters still store
+    /// the record first but do not wait in between.
     pub const LATE_RECORD: u32 = 4;
-    /// Send queue and doorbell record lie in this GPU's memory: the NIC sees there what the whole GPU sees.
+    /// Send queue and doorbell record are in this GPU's memory: the NIC sees there what the whole GPU sees.
     pub const ON_GPU: u32 = 8;
-    /// WRITEs may land out of order, as with adaptive routing. `fence` posts a strong fence. Only a
-    /// [`Connection`](super::Connection) has this flag, since firmware chooses the order when a QP connects.
+    /// WRITEs may be delivered out of order, as with adaptive routing. `fence` posts a strong fence. Only found in a
+    /// [`Connection`](super::Connection), because firmware decides when a QP connects.
     pub const UNORDERED: u32 = 16;
-    /// The peer's keys for data are relaxed: a WRITE through one may pass earlier WRITEs on the PCIe bus, also after their
-    /// ACK. `fence` posts a read-back and a strong fence, `quiet` a read-back. Only a
-    /// [`Connection`](super::Connection) has this flag.
+    /// The peer's keys for data are relaxed: a WRITE through one may pass earlier WRITEs on PCIe, even after their ACK.
+    /// `fence` posts a read-back and a strong fence, `quiet` a read-back. Only found in a
+    /// [`Connection`](super::Connection).
     pub const RELAXED: u32 = 32;
-    /// A DC initiator: each WQE names its target by an address vector, and takes two basic blocks.
+    /// A DC initiator: each WQE contains the address vector of its target, and takes two blocks.
     pub const DC: u32 = 64;
-    /// The flags of a *weak* QP, on which `fence` posts.
+    /// The flags of a *weak* QP, on which `fence` has to post something.
     pub const WEAK: u32 = UNORDERED | RELAXED;
 }
 
 /// The words of a QP that kernels update.
 ///
-/// Block counts are 64-bit, begin at [`FIRST_BLOCK`], never wrap, and mean "one past the last".
+/// Block indices are 64-bit, start at [`FIRST_BLOCK`], never wrap, and are one past the last block in question.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpState {
-    /// Reserved blocks.
+    /// One past the last reserved block.
     pub reserved: CacheLine,
-    /// Blocks known to be complete; 0 while the QP is not connected.
+    /// One past the last block known to be complete; 0 while the QP is unconnected.
     pub done: CacheLine,
-    /// Announced blocks, and the state of the doorbell: see [`DoorbellState`](crate::sq::DoorbellState).
+    /// One past the last announced block, and doorbell state: see [`DoorbellState`](crate::sq::DoorbellState).
     pub doorbell: CacheLine,
     /// 1 while a thread polls the CQ for all waiting threads.
     pub poller: CacheLine,
-    /// CQ entries consumed. The poller writes it, and `done`.
+    /// Number of CQ entries consumed. Written by the poller, as is `done`.
     pub cq_next: CacheLine,
-    /// The [`Error`](crate::Error) code that ended this QP; 0 while it works.
+    /// The [`Error`](crate::Error) code that broke this QP; 0 while it works.
     pub poison: CacheLine,
-    /// 1 once a thread has asked the host for the connection.
+    /// 1 once a thread has requested the connection from the host.
     pub connect_requested: CacheLine,
-    /// 1 once a thread has begun to fetch the connection.
+    /// 1 once a thread has started to fetch the connection.
     pub connect_fetched: CacheLine,
-    /// The claimant of the QP set, 0 if it is free (used in the QP to PE 0): see [`Ctx::context`](crate::Ctx::context).
+    /// Owner of the QP set, or 0 if it is free. Only used in the QP to PE 0; see [`Ctx::context`](crate::Ctx::context).
     pub owner: CacheLine,
-    /// The end of a posting that a [`Batch`](crate::Batch) has not announced; 0 if there is none.
+    /// One past the last block of an open [`Batch`](crate::Batch); 0 if everything has been announced.
     pub batch_end: CacheLine,
-    /// Four times a block index, plus bits that say what follows all blocks before it. See `delivery.rs`.
+    /// Four times a block index, plus bits for the remedies posted after all blocks before it. See `delivery.rs`.
     pub fenced: CacheLine,
 }
 
-// Kernels copy the address vector by segments of 16 bytes.
+// Kernels copy the address vector in segments of 16 bytes.
 const _: () = assert!(offset_of!(QpDesc, target).is_multiple_of(16));
 
 impl QpState {
-    /// Returns the state of a QP without connection.
+    /// Returns the initial state of an unconnected QP.
     pub fn unconnected() -> Self {
         let mut state: Self = Zeroable::zeroed();
         (state.reserved.word, state.doorbell.word) = (FIRST_BLOCK, FIRST_BLOCK);

@@ -1,4 +1,4 @@
-//! Atomics on fields of a word: the extended atomics of a NIC. All other atomics are special cases of them.
+//! Atomics on fields of a word: the extended atomics of a NIC, of which all other atomics are special cases.
 #![allow(unsafe_code, reason = "performs atomics on checked addresses of mapped heaps")]
 
 use core::panic::Location;
@@ -17,7 +17,6 @@ use crate::rma::fetch;
 use crate::sharing::Sharing;
 use crate::watch;
 
-/// The kind of a masked atomic.
 #[derive(Clone, Copy)]
 enum Masked {
     CompareSwap,
@@ -26,8 +25,8 @@ enum Masked {
 
 /// Operands of a masked atomic, in the low bits.
 ///
-/// `compare` and `compare_mask` are for the swap only. `mask` has the bits that the swap may change, or the top bits of
-/// the fields of a sum.
+/// `compare` and `compare_mask` only apply to the swap. `mask` selects the bits that the swap may change, or marks the
+/// top bit of each field of a sum.
 #[derive(Clone, Copy)]
 struct Operands {
     value: u64,
@@ -45,7 +44,7 @@ impl Masked {
                 (old & !o.mask) | (o.value & o.mask)
             }
             Self::CompareSwap => old,
-            // The sum without the fields' top bits carries into those and no further.
+            // Without the top bits of the fields, a carry reaches these bits and no further.
             Self::Add => (old & !o.mask).wrapping_add(o.value & !o.mask) ^ ((old ^ o.value) & o.mask),
         }
     }
@@ -53,10 +52,10 @@ impl Masked {
 
 /// # Atomics on bit fields
 ///
-/// Atomic updates of some bits of a word.
+/// Atomic updates of parts of a word.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Swaps in bits of `value` if the word's bits under `compare_mask` equal the same bits of `compare`; returns the value
-    /// found. Only bits under `swap_mask` change.
+    /// Swaps in the bits of `value` selected by `swap_mask`, if the bits of the word selected by `compare_mask` equal
+    /// those of `compare`. Returns the value found.
     ///
     /// GPUNetIO: extended atomics. On a NIC: masked CMP_SWAP.
     ///
@@ -82,10 +81,11 @@ impl<S: Sharing> Ctx<'_, S> {
         self.masked(word, Masked::CompareSwap, o, pe)
     }
 
-    /// Adds to each field of a word separately; returns the value found. A 1 in `tops` is the top bit of a field,
-    /// without carry out of it.
+    /// Adds to each field of a word separately, and returns the value found. A set bit in `tops` is the top bit of a
+    /// field; no carry leaves it.
     ///
-    /// `tops` of 0 is one field, all ones an exclusive or. GPUNetIO: extended atomics. On a NIC: masked FETCH_ADD.
+    /// With `tops` of 0 there is a single field; with all bits set, the result is an exclusive or. GPUNetIO: extended
+    /// atomics. On a NIC: masked FETCH_ADD.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -96,7 +96,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.masked(word, Masked::Add, o, pe)
     }
 
-    /// Applies a masked atomic; returns the value found.
+    /// Applies a masked atomic and returns the value found.
     #[inline(always)]
     #[track_caller]
     fn masked<T: Amo>(&self, word: Sym<T>, kind: Masked, o: Operands, pe: u32) -> Result<T> {
@@ -119,8 +119,8 @@ impl<S: Sharing> Ctx<'_, S> {
 }
 
 outlined! {
-    /// Applies a masked atomic to any word and waits for it; returns an error's code, or 0 and the old value. Outlined, so
-    /// that a kernel with many calls stays small.
+    /// Applies a masked atomic to any word and waits for it. Returns an error code, or 0 and the old value. Outlined to
+    /// keep kernels with many calls small.
     #[track_caller]
     fn masked[S: Sharing; const WIDTH: usize](
         ctx_ref: CtxRef,
@@ -174,6 +174,8 @@ outlined! {
                 Wqe::MaskedFetchAdd32 { raddr, rkey, laddr, lkey, add: value as u32, boundary: mask as u32 }
             }
         };
+        // See [`Qp::blocks_of`]: completion handling relies on the 64-bit swap being the only masked atomic of two
+        // blocks.
         let blocks = if matches!(kind, Masked::CompareSwap) && wide { 2 } else { 1 };
         match fetch(&qp, ctx.parts_ref().heap, blocks, wqe, Location::caller()) {
             Ok(found) => (0, to_native_order::<WIDTH>(found, desc.flags & qp_flags::BIG_ENDIAN_8 != 0)),
@@ -182,7 +184,7 @@ outlined! {
     }
 }
 
-/// Applies the masked atomic by processor atomics; returns the old value.
+/// Applies the masked atomic as a processor atomic. Returns the old value.
 ///
 /// # Safety
 /// `p` is aligned and valid for reads and writes. Concurrent accesses to the word are atomic.
@@ -191,7 +193,7 @@ unsafe fn apply_fetch<T: Amo>(p: *mut T, kind: Masked, o: Operands) -> T {
     let p = p.cast::<T::Word>();
     // SAFETY: `p` is an aligned, readable word with atomic accesses only, by this function's contract.
     let mut old = unsafe { T::Word::load_acquire(p) };
-    // A turn fails only if another thread's has succeeded.
+    // An iteration fails only if another thread has changed the word.
     loop {
         let new = kind.of(T::from_word(old).bits(), o);
         // SAFETY: `p` is an aligned, writable word with atomic accesses only, by this function's contract.

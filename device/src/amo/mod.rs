@@ -1,27 +1,27 @@
 //! Remote atomics on words of 4 and 8 bytes.
 //!
-//! They are atomic with each other and with signals by [`SignalOp::Add`](crate::SignalOp), from every PE and path. The
-//! runtime sends all atomics on a word one way: through its NIC or as processor atomics, never both. They are **not**
-//! atomic with plain stores, puts or collectives on the same word, nor with signals by
-//! [`SignalOp::Set`](crate::SignalOp).
+//! They are atomic with respect to each other and to signals with [`SignalOp::Add`](crate::SignalOp), from every PE and
+//! over every path. The runtime sends all atomics on a word the same way, either through the NIC of its PE or as
+//! processor atomics. They are **not** atomic with respect to plain stores, puts or collectives on the same word, nor
+//! to signals with [`SignalOp::Set`](crate::SignalOp).
 //!
-//! They are relaxed. An atomic publishes none of its thread's earlier stores and orders none of its puts: call
-//! [`Ctx::fence`] or [`Ctx::quiet`] before it. A fetching one does not acquire, although it waits for its result: call
-//! [`Ctx::fence_acquire`] or [`Ctx::fence`] before you read what another PE announced by it. The memory model in
-//! `docs/memory-model.md` has examples.
+//! They are relaxed. An atomic neither publishes its thread's earlier stores nor orders its puts: call [`Ctx::fence`]
+//! or [`Ctx::quiet`] first. A fetching atomic waits for its result but does not acquire: call [`Ctx::fence_acquire`] or
+//! [`Ctx::fence`] before reading what another PE announced by it. See `docs/memory-model.md` for examples.
 //!
-//! In a job of several nodes, atomics to P2P peers go through the NIC too, since NIC peers may update the same word.
+//! In a job that spans nodes, atomics to P2P peers go through the NIC too, because NIC peers may update the same word.
 //! [`Ctx::for_node_words`] avoids that.
 //!
-//! Every method takes `(result, word, value, pe)` in this order; `compare` precedes `value`, as in OpenSHMEM.
+//! Arguments are in the order `(result, word, value, pe)`; `compare` precedes `value`, as in OpenSHMEM. All of these
+//! calls are made by one thread.
 //!
 //! | operation | types | on a NIC |
 //! |---|---|---|
 //! | fetch, set, swap | [`AmoWord`]: integers, `f32`, `f64`, bit for bit | FETCH_ADD of 0, masked CMP_SWAP |
-//! | add, fetch_add | [`Addend`]: integers and floats | FETCH_ADD; for floats a fetch and one CMP_SWAP for each try |
+//! | add, fetch_add | [`Addend`]: integers and floats | FETCH_ADD; for floats, a fetch and one CMP_SWAP per attempt |
 //! | inc, compare_swap, and, or, xor | [`Amo`]: integers | FETCH_ADD, CMP_SWAP, masked atomics |
-//! | non-blocking fetching ones | the same types; [`Ctx::atomic_fetch_add_nbi`] and others | the same; the result goes to a [`Fetched`] |
-//! | fields of a word | integers: [`Ctx::atomic_masked_compare_swap`], [`Ctx::atomic_masked_fetch_add`] | the masked atomics |
+//! | non-blocking fetching atomics | the same types; [`Ctx::atomic_fetch_add_nbi`] and others | the same; the result goes to a [`Fetched`] |
+//! | fields of a word | integers: [`Ctx::atomic_masked_compare_swap`], [`Ctx::atomic_masked_fetch_add`] | masked atomics |
 #![allow(unsafe_code, reason = "performs atomics on checked addresses of mapped heaps")]
 
 use core::panic::Location;
@@ -48,30 +48,29 @@ mod nbi;
 
 pub use nbi::Fetched;
 
-/// A word that remote atomics can read, set and swap: 4 or 8 bytes.
+/// A word of 4 or 8 bytes that remote atomics can fetch, set and swap.
 pub trait AmoWord: Pod + sealed::Sealed {}
 
-/// A word that remote atomics can add to.
+/// A word to which remote atomics can add.
 pub trait Addend: AmoWord {}
 
-/// An integer, to which every remote atomic applies.
+/// An integer word, which supports all remote atomics.
 pub trait Amo: Addend {}
 
 mod sealed {
     use crate::arch::SysWord;
 
     pub trait Sealed: Sized {
-        /// The unsigned word of this size.
+        /// The unsigned integer of the same size.
         type Word: SysWord;
-        /// Returns the low bits as a word.
         fn word(bits: u64) -> Self::Word;
-        /// Returns the value in the low bits.
+        /// Returns the value, zero-extended.
         fn bits(self) -> u64;
         fn from_word(word: Self::Word) -> Self;
         fn from_bits(bits: u64) -> Self;
         /// Whether the type is a float, which a NIC cannot add.
         const FLOAT: bool;
-        /// Returns the sum, wrapping or rounded according to the type.
+        /// Returns the sum, wrapped or rounded.
         fn plus(self, other: Self) -> Self;
     }
 
@@ -141,7 +140,6 @@ mod sealed {
     float! { f32, u32; f64, u64; }
 }
 
-/// The kind of an atomic.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Add,
@@ -150,12 +148,13 @@ pub(crate) enum Kind {
     Xor,
     Set,
     CompareSwap,
-    /// A set that need only be atomic with other sets of this kind: a store to P2P peers, also in a mixed job.
+    /// A set that is only atomic with respect to other sets of this kind: a store to P2P peers, even in a job that
+    /// spans nodes.
     SignalSet,
 }
 
 impl Kind {
-    /// Returns the kind with this number, in the numbering of [`Ctx::atomic_fetching`].
+    /// Decodes the numbering of [`Ctx::atomic_fetching`].
     #[inline(always)]
     fn of(number: u32) -> Self {
         match number {
@@ -168,7 +167,7 @@ impl Kind {
         }
     }
 
-    /// Returns the names of the calls: without a result, with one, and non-blocking with one.
+    /// Returns the names of the public calls: without a result, with one, and non-blocking with one.
     #[inline(always)]
     fn names(self) -> [&'static str; 3] {
         match self {
@@ -183,7 +182,7 @@ impl Kind {
     }
 }
 
-/// An atomic on a word of `WIDTH` bytes (4 or 8), with its operands in the low bits.
+/// An atomic on a word of `WIDTH` bytes, 4 or 8. Its operands are in the low bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Op<const WIDTH: usize> {
     pub(crate) kind: Kind,
@@ -197,7 +196,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
         Self { kind, value, compare: 0 }
     }
 
-    /// Returns the WQE for the word at heap offset `raddr`. The old value goes to `laddr`.
+    /// Returns the WQE for the word at `raddr`. The old value is written to `laddr`.
     #[inline(always)]
     pub(crate) fn wqe(self, raddr: u64, rkey: u32, laddr: u64, lkey: u32) -> Wqe {
         if WIDTH == 8 { self.wqe_64(raddr, rkey, laddr, lkey) } else { self.wqe_32(raddr, rkey, laddr, lkey) }
@@ -250,14 +249,14 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// Returns the number of blocks of the WQE.
+    /// Returns how many blocks the WQE takes. The 64-bit masked compare-and-swap needs a second one for its operands.
     #[inline(always)]
     pub(crate) fn blocks(self) -> u64 {
         let two = WIDTH == 8 && matches!(self.kind, Kind::And | Kind::Or | Kind::Set | Kind::SignalSet);
         if two { 2 } else { 1 }
     }
 
-    /// Applies the atomic by processor atomics; returns the old value.
+    /// Applies the atomic as a processor atomic. Returns the old value.
     ///
     /// # Safety
     /// `p` is aligned to its `WIDTH` bytes and valid for reads and writes, and `T` has that size. Concurrent accesses to the
@@ -279,7 +278,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
         T::from_word(old)
     }
 
-    /// Applies the atomic by the word's width alone; returns the old value's bits.
+    /// Applies the atomic to an integer of `WIDTH` bytes. Returns the bits of the old value.
     ///
     /// # Safety
     /// The same as for [`Op::apply_fetch`].
@@ -296,7 +295,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// Applies the atomic by processor atomics, without a result.
+    /// Applies the atomic as a processor atomic, without a result.
     ///
     /// # Safety
     /// The same as for [`Op::apply_fetch`].
@@ -319,7 +318,7 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// Applies the atomic by the word's width alone, without a result.
+    /// Applies the atomic to an integer of `WIDTH` bytes, without a result.
     ///
     /// # Safety
     /// The same as for [`Op::apply_fetch`].
@@ -333,14 +332,15 @@ impl<const WIDTH: usize> Op<WIDTH> {
 
 /// # Atomics
 ///
-/// Atomic updates that wait for the old value, and updates that return none.
+/// Atomic updates that wait for the old value, and updates without a result. The latter are posted and complete with
+/// [`Ctx::quiet`].
 impl<S: Sharing> Ctx<'_, S> {
-    /// Returns the word, read atomically.
+    /// Returns the value of the word, read atomically. Waits for it.
     ///
     /// OpenSHMEM 1.6 section 9.7, `shmem_atomic_fetch`.
     ///
     /// # Errors
-    /// - The errors of [`Ctx::g`]. The same holds for all the atomics.
+    /// - The errors of [`Ctx::g`], as for all atomics.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
@@ -348,7 +348,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
-    /// Sets the word. OpenSHMEM: `shmem_atomic_set`.
+    /// Sets the word to `value`. OpenSHMEM: `shmem_atomic_set`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -358,7 +358,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::Set, value, pe)
     }
 
-    /// Sets the word; returns the old value. OpenSHMEM: `shmem_atomic_swap`.
+    /// Sets the word to `value` and returns the old value. OpenSHMEM: `shmem_atomic_swap`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -368,7 +368,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::Set, value, T::zeroed(), pe)
     }
 
-    /// Sets the word to `value` if it holds `compare`; returns the value found. OpenSHMEM: `shmem_atomic_compare_swap`.
+    /// Sets the word to `value` if it equals `compare`. Returns the value found. OpenSHMEM:
+    /// `shmem_atomic_compare_swap`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -378,10 +379,10 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::CompareSwap, value, compare, pe)
     }
 
-    /// Adds to the word: integers wrap, floats round to nearest.
+    /// Adds `value` to the word. Integers wrap, floats round to nearest.
     ///
-    /// A NIC cannot add floats. This call computes their sum and swaps it in, if no other PE was faster. So it waits
-    /// like a fetching atomic, for two round trips, and two more for each PE that was faster.
+    /// NICs cannot add floats: this call fetches the word and swaps in the sum if the word has not changed. It waits
+    /// like a fetching atomic, for two round trips, plus one for each time another PE changed the word first.
     ///
     /// OpenSHMEM: `shmem_atomic_add`. NVSHMEM, for floats: `nvshmemx_float_atomic_add`.
     ///
@@ -410,7 +411,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::Add, value, pe)
     }
 
-    /// Adds like [`Ctx::atomic_add`]; returns the old value. OpenSHMEM: `shmem_atomic_fetch_add`.
+    /// Adds like [`Ctx::atomic_add`] and returns the old value. OpenSHMEM: `shmem_atomic_fetch_add`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -433,7 +434,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::Add, T::from_bits(1), pe)
     }
 
-    /// Adds 1 to the word, wrapping; returns the old value. OpenSHMEM: `shmem_atomic_fetch_inc`.
+    /// Adds 1 to the word, wrapping, and returns the old value. OpenSHMEM: `shmem_atomic_fetch_inc`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -443,7 +444,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
-    /// Applies bitwise and. OpenSHMEM: `shmem_atomic_and`.
+    /// Replaces the word by its bitwise and with `value`. OpenSHMEM: `shmem_atomic_and`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -453,7 +454,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::And, value, pe)
     }
 
-    /// Applies bitwise and; returns the old value. OpenSHMEM: `shmem_atomic_fetch_and`.
+    /// Replaces the word by its bitwise and with `value`, and returns the old value. OpenSHMEM:
+    /// `shmem_atomic_fetch_and`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -463,7 +465,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::And, value, T::zeroed(), pe)
     }
 
-    /// Applies bitwise or. OpenSHMEM: `shmem_atomic_or`.
+    /// Replaces the word by its bitwise or with `value`. OpenSHMEM: `shmem_atomic_or`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -473,7 +475,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::Or, value, pe)
     }
 
-    /// Applies bitwise or; returns the old value. OpenSHMEM: `shmem_atomic_fetch_or`.
+    /// Replaces the word by its bitwise or with `value`, and returns the old value. OpenSHMEM: `shmem_atomic_fetch_or`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -483,7 +485,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::Or, value, T::zeroed(), pe)
     }
 
-    /// Applies bitwise exclusive or. OpenSHMEM: `shmem_atomic_xor`.
+    /// Replaces the word by its bitwise exclusive or with `value`. OpenSHMEM: `shmem_atomic_xor`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -493,7 +495,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::Xor, value, pe)
     }
 
-    /// Applies bitwise exclusive or; returns the old value. OpenSHMEM: `shmem_atomic_fetch_xor`.
+    /// Replaces the word by its bitwise exclusive or with `value`, and returns the old value. OpenSHMEM:
+    /// `shmem_atomic_fetch_xor`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -503,7 +506,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::Xor, value, T::zeroed(), pe)
     }
 
-    /// Adds a float by compare-and-swap; returns the old value. A swap fails only if another one has succeeded.
+    /// Adds a float by compare-and-swap, and returns the old value. A swap fails only if another PE has changed the
+    /// word.
     #[inline(always)]
     #[track_caller]
     fn add_by_swap<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -511,6 +515,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut found = self.atomic_fetch(word, pe)?;
         loop {
             let seen = self.fetch_op(word, Kind::CompareSwap, found.plus(value), found, pe)?;
+            // Compares bits, because NaN does not equal itself.
             if seen.bits() == found.bits() {
                 return Ok(found);
             }
@@ -532,8 +537,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Applies the atomic with this number; returns the old value. For kernels that serve many atomics: 0 is add, 1
-    /// and, 2 or, 3 exclusive or, 4 set, any other number compare and swap.
+    /// Applies the atomic with this number and returns the old value, for kernels that serve many atomics: 0 is add, 1
+    /// and, 2 or, 3 exclusive or, 4 set, anything else compare-and-swap.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -551,7 +556,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::of(number), value, compare, pe)
     }
 
-    /// Applies the atomic with this number like [`Ctx::atomic_fetching`], without a result; not compare and swap.
+    /// Like [`Ctx::atomic_fetching`], without a result. Does not support compare-and-swap.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
@@ -562,7 +567,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(word, Kind::of(number), value, pe)
     }
 
-    /// Applies an atomic; returns the old value.
+    /// Applies an atomic and returns the old value.
     #[inline(always)]
     #[track_caller]
     fn fetch_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, compare: T, pe: u32) -> Result<T> {
@@ -586,7 +591,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns whether a processor applies atomics of this kind to mapped memory. A set of a signal needs no atomicity.
+    /// Returns whether atomics of this kind on mapped memory are processor atomics. A signal's set is a store, which
+    /// needs no atomicity.
     #[inline(always)]
     pub(crate) fn applies_to_mapped(&self, kind: Kind) -> bool {
         kind == Kind::SignalSet || self.p2p_atomics()
@@ -600,7 +606,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op_at(mapped, word, kind, value, pe)
     }
 
-    /// Applies an atomic without a result at the word's address, or posts it if there is none here.
+    /// Applies an atomic without a result at the address of the word, or posts it if the word is not mapped.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op_at<T: AmoWord>(
@@ -637,14 +643,14 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Returns what an atomic with a result tells the sanitizer.
+/// Returns the event that reports a fetching atomic to the sanitizer.
 #[inline(always)]
 pub(crate) fn fetch_event<S, T: AmoWord>(ctx: &Ctx<S>, word: Sym<T>, pe: u32, is_read: bool) -> Event {
     let operation = Operation::Fetch { word: word_at(pe, word), is_read, result: None };
     Event::post(ctx.parts_ref(), operation, Completion::Done)
 }
 
-/// Posts an atomic without a result where the fast path does not apply.
+/// Slow path of an atomic without a result.
 #[inline(never)]
 #[track_caller]
 fn post_slow<S: Sharing, const WIDTH: usize>(
@@ -667,8 +673,8 @@ fn post_slow<S: Sharing, const WIDTH: usize>(
     post_atomic(Thread, &qp, ctx.remote_word(&qp, offset), op, Location::caller()).map(|_| ())
 }
 
-/// Applies an atomic where the fast path does not apply, and waits for the result. Returns an error's code, or 0 and
-/// the old value: plain words, so that kernels need no stack.
+/// Slow path of an atomic whose result is waited for. Returns an error code, or 0 and the old value: plain words, to
+/// spare kernels a stack.
 #[inline(never)]
 #[track_caller]
 fn fetch_slow<S: Sharing, const WIDTH: usize>(
@@ -696,8 +702,8 @@ fn fetch_slow<S: Sharing, const WIDTH: usize>(
     }
 }
 
-/// Returns a NIC's result in this processor's byte order. 4-byte results are always big-endian, 8-byte results depend
-/// on the device.
+/// Converts a NIC's result to this processor's byte order. 4-byte results are always big-endian; for 8-byte results it
+/// depends on the device.
 #[inline(always)]
 fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     match (WIDTH, big_endian_8) {
@@ -707,7 +713,7 @@ fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     }
 }
 
-/// Posts an atomic or set without a result on the word with this address and key.
+/// Posts an atomic or set without a result. `word` is the address and key of the word.
 #[inline(always)]
 pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     group: G,
@@ -722,9 +728,10 @@ pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
 
 /// Returns the WQE of an atomic or set without a result, and its number of blocks.
 ///
-/// A set of a signal needs no atomicity, only its place behind earlier WRITEs. On a QP in order, a WRITE of the value has that:
-/// the word's key is strict, so it passes no earlier WRITE on the PCIe bus either. It takes half of the blocks, and the NIC
-/// answers it without a READ of memory. On other QPs, and on one not connected yet, an atomic keeps that place.
+/// A signal's set needs no atomicity, only to be ordered after earlier WRITEs. On an in-order QP, an inline WRITE of
+/// the value is: the key of the word is strict, so it does not pass earlier WRITEs on PCIe either. It takes half as
+/// many blocks, and the NIC executes it without reading memory. On other QPs, and on one that is not connected yet, an
+/// atomic preserves the order.
 #[inline(always)]
 pub(crate) fn without_result<S: Sharing, const WIDTH: usize>(
     qp: &Qp<'_, S>,

@@ -1,4 +1,4 @@
-//! Non-blocking fetching atomics: the old value arrives in symmetric memory, and may be read after `quiet`.
+//! Non-blocking fetching atomics. The old value arrives in symmetric memory and may be read after `quiet`.
 #![allow(unsafe_code, reason = "implements `Pod` for results, and writes them at checked addresses")]
 
 use core::marker::PhantomData;
@@ -20,12 +20,12 @@ use crate::rma::word_at;
 use crate::sharing::Sharing;
 use crate::watch::{self, Completion, Event, Operation};
 
-/// The result of a non-blocking atomic, in 16 bytes of symmetric memory; [`Ctx::fetched`] reads it.
+/// The result of a non-blocking atomic: 16 bytes of symmetric memory, read by [`Ctx::fetched`].
 ///
-/// NICs write results in byte orders of their own, so it is not a plain `T`.
+/// Not a plain `T`, because the byte order in which a NIC writes results depends on the NIC.
 #[repr(C)]
 pub struct Fetched<T> {
-    /// The result as it was written, in the first bytes.
+    /// The result as written, in the first bytes.
     raw: u64,
     /// One of [`order`].
     order: u32,
@@ -35,11 +35,11 @@ pub struct Fetched<T> {
 
 /// Byte orders of [`Fetched::raw`].
 mod order {
-    /// This processor's order.
+    /// This processor's byte order.
     pub(super) const OWN: u32 = 0;
-    /// The order of a NIC that writes 8 bytes in this processor's order; 4 bytes are big-endian.
+    /// 8 bytes in this processor's order, 4 bytes big-endian.
     pub(super) const NIC: u32 = 1;
-    /// The order of a NIC that writes everything big-endian.
+    /// Everything big-endian.
     pub(super) const NIC_BIG_ENDIAN_8: u32 = 2;
 }
 
@@ -57,17 +57,17 @@ unsafe impl<T: 'static> Pod for Fetched<T> {}
 
 /// # Atomics without waiting
 ///
-/// Fetching atomics. The old value arrives in symmetric memory.
+/// Fetching atomics whose old value arrives in symmetric memory.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Starts to read the word.
+    /// Starts reading the word.
     ///
-    /// The value is in `result` of this PE after [`Ctx::quiet`], or after a wait that shows its arrival. Until then, no
-    /// other call may use `result`.
+    /// The value is in `result`, on this PE, after [`Ctx::quiet`], or after a wait that proves its arrival. No other
+    /// call may use `result` before that.
     ///
     /// OpenSHMEM 1.6 section 9.8, `shmem_atomic_fetch_nbi`.
     ///
     /// # Errors
-    /// - The errors of [`Ctx::put_nbi`]. The same holds for all non-blocking atomics.
+    /// - The errors of [`Ctx::put_nbi`], as for all non-blocking atomics.
     #[inline(always)]
     #[track_caller]
     pub fn atomic_fetch_nbi<T: AmoWord>(&self, result: Sym<Fetched<T>>, word: Sym<T>, pe: u32) -> Result {
@@ -75,7 +75,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
-    /// Starts to swap. OpenSHMEM: `shmem_atomic_swap_nbi`.
+    /// Starts setting the word to `value`. OpenSHMEM: `shmem_atomic_swap_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -91,7 +91,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Set, value, T::zeroed(), pe)
     }
 
-    /// Starts to set the word to `value` if it holds `compare`. OpenSHMEM: `shmem_atomic_compare_swap_nbi`.
+    /// Starts setting the word to `value` if it equals `compare`. OpenSHMEM: `shmem_atomic_compare_swap_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -108,7 +108,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::CompareSwap, value, compare, pe)
     }
 
-    /// Starts to add; integers only, since a NIC cannot add floats. OpenSHMEM: `shmem_atomic_fetch_add_nbi`.
+    /// Starts adding `value` to the word. Integers only, because NICs cannot add floats. OpenSHMEM:
+    /// `shmem_atomic_fetch_add_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -124,7 +125,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Add, value, T::zeroed(), pe)
     }
 
-    /// Starts to add 1. OpenSHMEM: `shmem_atomic_fetch_inc_nbi`.
+    /// Starts adding 1 to the word. OpenSHMEM: `shmem_atomic_fetch_inc_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -134,7 +135,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
-    /// Starts a bitwise and. OpenSHMEM: `shmem_atomic_fetch_and_nbi`.
+    /// Starts a bitwise and with `value`. OpenSHMEM: `shmem_atomic_fetch_and_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -150,7 +151,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::And, value, T::zeroed(), pe)
     }
 
-    /// Starts a bitwise or. OpenSHMEM: `shmem_atomic_fetch_or_nbi`.
+    /// Starts a bitwise or with `value`. OpenSHMEM: `shmem_atomic_fetch_or_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -166,7 +167,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Or, value, T::zeroed(), pe)
     }
 
-    /// Starts a bitwise exclusive or. OpenSHMEM: `shmem_atomic_fetch_xor_nbi`.
+    /// Starts a bitwise exclusive or with `value`. OpenSHMEM: `shmem_atomic_fetch_xor_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -182,7 +183,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Xor, value, T::zeroed(), pe)
     }
 
-    /// Returns the old value that a non-blocking atomic has written to `result`. Call it after [`Ctx::quiet`].
+    /// Returns the old value that a non-blocking atomic has written to `result`. Valid after [`Ctx::quiet`].
     ///
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
@@ -202,7 +203,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(T::from_bits(found))
     }
 
-    /// Returns what the atomic tells the sanitizer.
+    /// Returns the event that reports the atomic to the sanitizer.
     #[inline(always)]
     fn fetch_nbi_event<T: AmoWord>(
         &self,
@@ -240,8 +241,8 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Starts an atomic on any word, for one thread. The old value goes to the [`Fetched`] at `result`. Outlined, so that a
-/// kernel with many calls stays small.
+/// Starts an atomic on any word, for one thread. The old value goes to the [`Fetched`] at `result`. Outlined to keep
+/// kernels with many calls small.
 #[inline(never)]
 #[track_caller]
 fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(

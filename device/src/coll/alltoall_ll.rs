@@ -1,4 +1,4 @@
-//! An all-to-all for small data by the LL protocol: each store carries a word and its flag.
+//! An all-to-all for small data by the LL protocol, in which each store carries a word and its flag.
 
 #![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
@@ -19,24 +19,24 @@ use crate::watch::{self, Collective};
 ///
 /// An exchange of small blocks by the LL protocol.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Exchanges 4-byte words like [`Ctx::alltoall`], in half a round trip. NCCL's LL protocol.
+    /// Exchanges 4-byte words like [`Ctx::alltoall`], in half a round trip. This is NCCL's LL protocol.
     ///
-    /// It needs no check-in, no signal and no fence. One 8-byte store carries a word and its epoch, and the receiver reads
-    /// until the epoch arrives. Members do not compare their calls.
+    /// Needs neither a check-in nor a signal nor a fence: a single 8-byte store carries a word and its epoch, and the
+    /// receiver polls until the epoch arrives. Members do not compare their calls.
     ///
-    /// `slots` has two words for each word of `src`. The caller clears it first and uses it for these calls of one team
-    /// only. Successive calls with the same `slots` have the epochs 0, 1, 2, and so on, on all members. A member is at
-    /// most one epoch ahead of another, and even and odd epochs use separate slots.
+    /// `slots` has two words for each word of `src`. The caller zeroes it first and uses it only for such calls on one
+    /// team. Successive calls with the same `slots` pass epochs 0, 1, 2, and so on, on all members. A member can be at
+    /// most one epoch ahead of another, so even and odd epochs use separate slots.
     ///
     /// # Errors
-    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): the words of a member did not arrive before the deadline; the
-    ///   record names its PE;
-    /// - [`Error::LengthMismatch`](crate::Error::LengthMismatch): the lengths do not fit together;
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange): an object is not in symmetric memory;
-    /// - [`Error::Overlap`](crate::Error::Overlap): `dst` and `src` overlap;
-    /// - [`Error::BadTeam`](crate::Error::BadTeam), [`Error::TeamBusy`](crate::Error::TeamBusy): the team does not exist,
-    ///   or another group of this PE uses it;
-    /// - all errors of [`Ctx::p`].
+    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): the words of a member did not arrive before the deadline.
+    ///   The record names its PE.
+    /// - [`Error::LengthMismatch`](crate::Error::LengthMismatch): the lengths are inconsistent.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange): an object is not in symmetric memory.
+    /// - [`Error::Overlap`](crate::Error::Overlap): `dst` and `src` overlap.
+    /// - [`Error::BadTeam`](crate::Error::BadTeam), [`Error::TeamBusy`](crate::Error::TeamBusy): the team does not
+    ///   exist, or another group of this PE is using it.
+    /// - All errors of [`Ctx::p`].
     #[inline(always)]
     #[track_caller]
     pub fn alltoall_ll<G: Group>(
@@ -92,7 +92,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         Ok(())
     };
     agree(call.group, checked)?;
-    // It differs from the initial 0 and from the flag of the epoch before the last.
+    // Differs from the initial 0, and from the flag that epoch `epoch - 2` left in the same set.
     let flag = epoch.wrapping_add(1);
     let set = (epoch & 1) as usize * src.len();
     let slot = |member: u32, i: usize| slots.at(set + member as usize * len + i);
@@ -114,6 +114,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         }
         k += 1;
     }
+    // Send everything before waiting; otherwise two members could wait for each other.
     ctx.announce_batches();
     let mut k = 1;
     while k < call.n {

@@ -1,7 +1,7 @@
-//! Arguments of collective calls: their types, their checks and their hash.
+//! Arguments of collective calls: types, checks and hash.
 //!
-//! Both implementations use this module: [`call`](super::call) for teams with NIC peers, [`p2p`](super::p2p) for teams
-//! that reach all members by loads and stores.
+//! Used by both implementations: [`call`](super::call) for teams with NIC peers, and [`p2p`](super::p2p) for teams
+//! whose members are all reached by loads and stores.
 
 #![allow(unsafe_code, reason = "reads the member list of a team, and words of peers")]
 
@@ -18,26 +18,25 @@ use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::wait::poll_until;
 
-/// The call hash of a member with wrong arguments.
+/// The call hash of a member with invalid arguments.
 pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
 
-/// A range of the symmetric heap: offset and length in bytes.
+/// A range of the symmetric heap: offset and length, in bytes.
 pub(super) type Span = (u64, u64);
 
-/// Returns the bytes of an object.
 #[inline(always)]
 pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
     (object.offset(), object.bytes())
 }
 
-/// Returns the 31-bit hash of call `kind` by `group` with these arguments, on the team with this generation. It never is
-/// [`WRONG`].
+/// Returns the 31-bit hash of call `kind` by `group` with these arguments, on the team of this generation. Never equal
+/// to [`WRONG`].
 ///
-/// The hash contains the kind, so that the record of a mismatch can name both calls.
+/// The kind is part of the hash, which allows the record of a mismatch to name both calls.
 #[inline(always)]
 pub(super) fn call_hash<G: Group>(group: G, generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
     let [a, b, c, d] = arguments;
-    // The members divide the data among their blocks in the same way only if they have equally many.
+    // Members must have equal numbers of blocks, or they would divide the data differently.
     let call = (group.channels() as u64 - 1) << 8 | kind as u64;
     // The products are independent of each other, so their latencies overlap.
     let sum = ((generation as u64) << 32 | call)
@@ -49,9 +48,9 @@ pub(super) fn call_hash<G: Group>(group: G, generation: u32, kind: u32, argument
     kind << kind::SHIFT | (sum >> (64 - kind::SHIFT)) as u32
 }
 
-/// Checks that both objects lie in symmetric memory and do not overlap. They may overlap if `src` begins at `may`.
+/// Checks that both objects are in symmetric memory and do not overlap. They may overlap if `src` starts at `may`.
 ///
-/// All checks take the `site` of the call: a closure has no caller location.
+/// All checks take the `site` of the call as an argument, because a closure has no caller location.
 #[inline(always)]
 pub(super) fn check_spans<S>(site: Site, ctx: &Ctx<S>, dst: Span, src: Span, may: u64) -> Result {
     ctx.check_bytes_at(dst.0, dst.1, site)?;
@@ -73,13 +72,13 @@ pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) 
     Err(length_mismatch(ctx.parts_ref().state, u32::MAX, found, wanted, site))
 }
 
-/// Returns the bytes from the first to the end of the last of `n` elements with a stride.
+/// Returns the bytes from the start of the first to the end of the last of `n` strided elements.
 #[inline(always)]
 fn extent(n: u64, stride: u64, size: u64) -> u64 {
     if n == 0 { 0 } else { (n - 1).saturating_mul(stride).saturating_add(1).saturating_mul(size) }
 }
 
-/// Destination and source strides of a strided call, in elements.
+/// Strides of destination and source in a strided call, in elements.
 pub(super) type Strides = (u64, u64);
 
 /// Checks that both objects have room for `all` elements of `size` bytes.
@@ -122,7 +121,7 @@ impl Reduction {
         (self.op as u64) << 32 | self.kind as u64
     }
 
-    /// Checks that the reduction exists, and that both objects consist of its elements.
+    /// Checks that the reduction is defined, and that both objects consist of whole, aligned elements.
     #[inline(always)]
     pub(super) fn check<S>(self, site: Site, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
         let state = ctx.parts_ref().state;
@@ -140,17 +139,16 @@ impl Reduction {
     }
 }
 
-/// Returns the begin of share `i` of `n`, of `bytes` bytes. It is a multiple of 16, so shares split no element.
+/// Returns where share `i` of `n` starts, in `bytes` bytes. A multiple of 16, so no share splits an element.
 #[inline(always)]
 pub(super) fn cut(bytes: u64, i: u64, n: u64) -> u64 {
     let units = bytes.div_ceil(16);
     (units.wrapping_mul(i).checked_div(n).unwrap_or(0) * 16).min(bytes)
 }
 
-/// Returns the range of `bytes` bytes that `group` moves: the offset of its begin, and its length. The ranges of all
-/// channels cover the bytes exactly once.
+/// Returns which of `bytes` bytes `group` moves, as offset and length. The ranges of all channels partition the bytes.
 ///
-/// A channel moves `per_channel` bytes at least. Few bytes go through channel 0 alone.
+/// A channel moves at least `per_channel` bytes, so small amounts use channel 0 alone.
 #[inline(always)]
 pub(super) fn part<G: Group>(group: G, bytes: u64, per_channel: u64) -> Span {
     if group.channels() == 1 {
@@ -159,10 +157,10 @@ pub(super) fn part<G: Group>(group: G, bytes: u64, per_channel: u64) -> Span {
     part_of(group.channel(), group.channels(), bytes, per_channel)
 }
 
-/// Parts begin at multiples of these bytes, a cache line. Empty parts may begin elsewhere.
+/// Alignment of the ranges of [`part`], in bytes: a cache line. Empty ranges may be unaligned.
 const PART_UNIT: u64 = 128;
 
-/// Implements [`part`] for one of `channels` channels.
+/// Implements [`part`] for channel `channel` of `channels`.
 #[inline(always)]
 fn part_of(channel: u32, channels: u32, bytes: u64, per_channel: u64) -> Span {
     let of = bytes.div_ceil(per_channel).min(channels as u64).max(1) as u32;
@@ -172,7 +170,7 @@ fn part_of(channel: u32, channels: u32, bytes: u64, per_channel: u64) -> Span {
     (begin, cut(channel + 1) - begin)
 }
 
-/// Returns `bytes / n`, by a 32-bit division where possible: GPUs divide 64-bit numbers slowly.
+/// Returns `bytes / n`, by a 32-bit division where possible: 64-bit divisions are slow on GPUs.
 #[inline(always)]
 pub(super) fn share_of(bytes: u64, n: u32) -> u64 {
     match u32::try_from(bytes) {
@@ -187,8 +185,8 @@ pub(super) fn wrapped(member: u32, n: u32) -> u32 {
     if member >= n { member - n } else { member }
 }
 
-/// Returns the PE of a member, given the PE of member 0 and the stride to the next. A stride of 0 means that the strides
-/// differ.
+/// Returns the PE of a member. `pes` is the PE of member 0 and the stride to the next member; a stride of 0 means that
+/// the strides vary.
 #[inline(always)]
 pub(super) fn pe_of(desc: *mut TeamDesc, pes: (u32, u32), member: u32) -> u32 {
     match pes {
@@ -197,7 +195,7 @@ pub(super) fn pe_of(desc: *mut TeamDesc, pes: (u32, u32), member: u32) -> u32 {
     }
 }
 
-/// Returns the PE of a member from the team's list. It is outlined because few teams need it.
+/// Looks the PE of a member up in the team's list. Outlined, because few teams need it.
 #[cold]
 #[inline(never)]
 fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
@@ -205,7 +203,7 @@ fn listed(desc: *mut TeamDesc, member: u32) -> u32 {
     unsafe { arch::read((*desc).pes.ptr::<u32>().add(member as usize)) }
 }
 
-/// Returns the offset, in the words of a team of `n`, of the word that `member` sends at check-in `number`.
+/// Returns the offset, within the words of a team of `n`, of the word that `member` writes at check-in `number`.
 #[inline(always)]
 pub(super) fn check_in_word(number: u64, n: u32, member: u32) -> u64 {
     let set = (number & 1) * n as u64;
@@ -219,15 +217,15 @@ pub(super) fn team_word(offset: u64) -> Sym<Signal> {
     unsafe { Sym::from_raw(offset) }
 }
 
-/// Returns the offset of the scratch of a channel from its words, and its length in bytes. The channel of a team of `n`
-/// has `bytes` bytes.
+/// Returns where the scratch of a channel starts, relative to its words, and its length in bytes. `bytes` is the total
+/// for a channel of a team of `n`.
 #[inline(always)]
 pub(super) fn scratch_of(bytes: u64, n: u32) -> (u64, u64) {
     let words = team_words::scratch(n);
     (words, bytes.saturating_sub(words))
 }
 
-/// Waits until the upper half of a word of this PE is `number`, and returns its lower half. The peer `pe` stores the word.
+/// Waits until the upper half of a word on this PE is `number`. Returns the lower half. The word is written by `pe`.
 #[inline(always)]
 pub(super) fn await_number<S: Sharing>(
     ctx: &Ctx<S>,

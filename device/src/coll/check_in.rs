@@ -1,4 +1,4 @@
-//! The check-in of P2P teams: wait for the words of other members, and find the cause of a mismatch.
+//! The check-in of P2P teams: waiting for the words of other members, and finding the cause of a mismatch.
 
 #![allow(unsafe_code, reason = "exchanges call hashes in team words")]
 
@@ -10,10 +10,10 @@ use crate::group::Group;
 use crate::outlined::outlined;
 use crate::wait::{poll_briefly, poll_until};
 
-/// Waits until the word at `at` belongs to check-in `number`. Returns 0 or an error code, and the word found. It records
-/// nothing.
+/// Waits until the word at `at` belongs to check-in `number`. Returns 0 or an error code, and the word found. Does not
+/// record anything.
 ///
-/// A lane without a member to wait for passes `comes = false` and gets `call_hash`, so the lanes stay together.
+/// A lane without a member to wait for passes `comes = false` and gets `call_hash`, which keeps the lanes converged.
 #[inline(always)]
 #[track_caller]
 pub(super) fn await_word(
@@ -30,7 +30,7 @@ pub(super) fn await_word(
     result
 }
 
-/// Waits like [`await_word`], after its first looks.
+/// Continues [`await_word`] after the brief poll.
 #[cold]
 #[inline(never)]
 #[track_caller]
@@ -50,29 +50,30 @@ fn has_number(found: u64, number: u64) -> bool {
     (found >> 32) as u32 == number as u32
 }
 
-/// A check-in that one lane saw fail.
+/// What one lane knows of a failed check-in.
 pub(super) struct Mismatch {
     pub(super) state: DevAddr,
     pub(super) desc: *mut TeamDesc,
     /// Heap offset of the team's words.
     pub(super) words: u64,
-    /// The PE of member 0, and the stride to the next member.
+    /// PE of member 0, and stride to the next member.
     pub(super) pes: (u32, u32),
-    /// The number of members, and this member.
+    /// Number of members, and this member.
     pub(super) members: (u32, u32),
     pub(super) number: u64,
-    /// The call hash of this member.
+    /// Call hash of this member.
     pub(super) call_hash: u32,
-    /// The first member that this lane saw differ or not come; `u32::MAX` if none.
+    /// First member that this lane has seen differ or be late; `u32::MAX` if none.
     pub(super) odd: u32,
-    /// The error code of the wait, or 0, and the word found.
+    /// Error code of the wait, or 0, and the word found.
     pub(super) found: (u32, u64),
 }
 
 outlined! {
-    /// Returns the outcome of a check-in that failed for some lane or member. All lanes call it and get the same outcome.
+    /// Returns the outcome of a check-in that failed for some lane or member. All lanes call it and get the same
+    /// outcome.
     ///
-    /// The lane with the first odd member records the error.
+    /// The lane that saw the first odd member records the error.
     #[cold]
     pub(super) fn outcome_of[F: Group](
         leaders: F,
@@ -95,9 +96,11 @@ outlined! {
         if leaders.any(how == Error::Aborted as u32) {
             return Err(Error::Aborted);
         }
+        // The member's own error explains the mismatch, but not why somebody else is late.
         if !timed_out {
             mine?;
         }
+        // The lanes vote on each member in turn, so all agree on the first odd one and only its lane writes a record.
         let mut first = 0;
         while first < n && !leaders.any(odd == first && (how != 0 || !timed_out)) {
             first += 1;

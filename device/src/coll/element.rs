@@ -4,9 +4,9 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::half::{Bf16, F16};
 
-/// An element type that collective calls can reduce.
+/// A type that collective calls can reduce.
 pub trait Element: Pod + sealed::Sealed {
-    /// The number of the type.
+    /// The number of the type, as exchanged between members.
     const KIND: ElementKind;
 }
 
@@ -14,7 +14,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The number of an element type, as members exchange it. Types of equal size and meaning share one.
+/// The number of an element type, as exchanged between members. Types of equal size and meaning share a number.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
@@ -46,10 +46,10 @@ pub enum ElementKind {
     ValueIndex = 12,
 }
 
-/// A reduction. One member combines each element in team order, so all members get the same bits.
+/// A reduction. One member combines each element, in team order, so all members get identical bits.
 ///
-/// Integers wrap. `Min` and `Max` of floating-point numbers ignore NaN, unless all values are NaN. Of equal values, such
-/// as 0 and -0, they return the first member's. [`F16`] and [`Bf16`] round after each step.
+/// Integers wrap. `Min` and `Max` of floating-point numbers ignore NaN unless all values are NaN. Among equal values,
+/// such as 0 and -0, they return that of the first member. [`F16`] and [`Bf16`] are rounded after each step.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
@@ -59,33 +59,33 @@ pub enum Reduce {
     Prod = 1,
     /// `SHMEM_MIN`.
     Min = 2,
-    /// `SHMEM_MAX`; of [`ValueIndex`], `SHMEM_MAXLOC`.
+    /// `SHMEM_MAX`; for [`ValueIndex`], `SHMEM_MAXLOC`.
     Max = 3,
-    /// `SHMEM_AND`: integers.
+    /// `SHMEM_AND`, for integers.
     And = 4,
-    /// `SHMEM_OR`: integers.
+    /// `SHMEM_OR`, for integers.
     Or = 5,
-    /// `SHMEM_XOR`: integers.
+    /// `SHMEM_XOR`, for integers.
     Xor = 6,
 }
 
-/// The range of members in a prefix sum.
+/// Which members a prefix sum includes.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// All members up to and including this one.
     Inclusive = 0,
-    /// All members before this one. The sum of the first member is 0.
+    /// All members before this one. The first member gets 0.
     Exclusive = 1,
 }
 
-/// A value with its index, for `SHMEM_MINLOC` and `SHMEM_MAXLOC`. Of equal values the lowest index wins.
+/// A value and its index, for `SHMEM_MINLOC` and `SHMEM_MAXLOC`. Among equal values, the lowest index wins.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 pub struct ValueIndex {
-    /// The value to compare.
+    /// The value that is compared.
     pub value: f64,
-    /// The index of the value.
+    /// The index reported for the value.
     pub index: i64,
 }
 
@@ -102,7 +102,7 @@ elements! {
     F16, F16; Bf16, Bf16; f32, F32; f64, F64; ValueIndex, ValueIndex;
 }
 
-/// Returns log2 of the size of elements with this number, or `None` if no type has it.
+/// Returns log2 of the size of elements of this kind, or `None` if there is no such kind.
 #[inline(always)]
 pub(super) fn log_size(kind: u32) -> Option<u32> {
     match kind {
@@ -115,7 +115,7 @@ pub(super) fn log_size(kind: u32) -> Option<u32> {
     }
 }
 
-/// Returns whether the element type has the reduction.
+/// Returns whether the reduction is defined for the element type.
 #[inline(always)]
 pub(super) fn is_defined(op: u32, kind: u32) -> bool {
     match kind {

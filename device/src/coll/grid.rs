@@ -1,4 +1,4 @@
-//! The grid barrier: all blocks of one kernel.
+//! The grid barrier, across all blocks of a kernel.
 
 #![allow(unsafe_code, reason = "updates the words of the grid barrier")]
 
@@ -13,17 +13,17 @@ use crate::watch;
 
 /// # Grid barrier
 ///
-/// Synchronisation of all blocks of one launch.
+/// Synchronisation of all blocks of a launch.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Waits until all blocks of this PE's kernel have called it. CUDA's `grid.sync()`.
+    /// Waits until all blocks of this PE's kernel have called it. CUDA: `grid.sync()`.
     ///
-    /// Earlier stores of each block are visible to all blocks afterwards. The call is local to the PE. All threads of all
-    /// blocks call it, and all blocks must be resident at once, which `launch_collective` of the host checks. One kernel
-    /// of a PE uses it at a time.
+    /// Earlier stores of each block are then visible to all blocks. The call is local to the PE. All threads of all
+    /// blocks must call it, and all blocks must be resident at the same time, which the host's `launch_collective`
+    /// checks. Only one kernel of a PE may use it at a time.
     ///
     /// # Errors
-    /// - [`Error::Timeout`]: a block did not come before the deadline;
-    /// - [`Error::Aborted`]: the job ends.
+    /// - [`Error::Timeout`]: a block had not arrived at the deadline.
+    /// - [`Error::Aborted`]: the job is being aborted.
     #[inline(always)]
     #[track_caller]
     pub fn sync_grid(&self, block: Block) -> Result {
@@ -33,12 +33,12 @@ impl<S: Sharing> Ctx<'_, S> {
         agree(block, mine)
     }
 
-    /// Waits like [`Ctx::sync_grid`], and ends a step that may have failed in some blocks: it then fails in all.
+    /// Waits like [`Ctx::sync_grid`], and concludes a step that may have failed in some blocks: it then fails in all.
     ///
     /// # Errors
     /// - The block's own error, in a block with `Err`.
-    /// - [`Error::InGroup`] in the other blocks, if any block has an error.
-    /// - all errors of [`Ctx::sync_grid`].
+    /// - [`Error::InGroup`] in the others, if any block has an error.
+    /// - All errors of [`Ctx::sync_grid`].
     #[inline(always)]
     #[track_caller]
     pub(super) fn agree_grid(&self, block: Block, done: Result) -> Result {
@@ -56,7 +56,7 @@ impl<S: Sharing> Ctx<'_, S> {
         done.and(agree(block, mine))
     }
 
-    /// Waits for the other blocks, in the leader of this one. Returns whether some block has `failed`.
+    /// Waits for the other blocks, in the leader of this one. Returns whether any block has `failed`.
     #[inline(always)]
     #[track_caller]
     fn await_blocks(&self, block: Block, failed: bool) -> Result<bool> {
@@ -72,13 +72,16 @@ impl<S: Sharing> Ctx<'_, S> {
         };
         // SAFETY: the same words.
         unsafe {
+            // Read before arriving: the last block to arrive advances the generation.
             let before = Gpu::load_relaxed(generation);
             if failed {
+                // Tagged with the generation, so it need not be reset for the next barrier.
                 Gpu::store_relaxed(last_failed, before + 1);
             }
             Gpu::fence();
             let arrivals = Gpu::fetch_add_relaxed(arrived, 1) + 1;
             if arrivals == block.count() as u64 {
+                // Reset before the release of the generation, after which blocks may arrive at the next barrier.
                 Gpu::store_relaxed(arrived, 0);
                 Gpu::fence();
                 Gpu::store_release(generation, before + 1);

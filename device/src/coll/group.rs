@@ -1,4 +1,4 @@
-//! The callers of collective calls: groups, and all blocks of a kernel.
+//! Callers of collective calls: groups, and all blocks of a kernel.
 
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
@@ -10,27 +10,28 @@ use crate::group::{Block, Group, Warp, WithoutBarrier, sealed::Sealed};
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-/// The threads of a PE that make a collective call together: a [`Group`], or all blocks of a kernel, a [`WholeGrid`].
+/// The threads of a PE that make a collective call together: a [`Group`], or all blocks of a kernel ([`WholeGrid`]).
 pub trait CollectiveGroup: Copy + sealed::Enter {}
 
 impl<C: Copy + sealed::Enter> CollectiveGroup for C {}
 
-/// All blocks of a kernel, for collective calls that use the whole bandwidth of memory and links.
+/// All blocks of a kernel, for collective calls that use the full bandwidth of memory and links.
 ///
-/// Every thread of every block makes the call, with the same arguments. Each block moves or combines a part of the data,
-/// beside the other blocks. Block `b` synchronises with block `b` of each other member, so:
+/// Every thread of every block makes the call, with the same arguments. Each block moves or combines part of the data,
+/// in parallel with the others. Block `b` synchronises with block `b` of each other member, so:
 ///
-/// - The kernels of all members have equally many blocks. The calls of members with other grids differ, as
-///   [`Error::TeamMismatch`](crate::Error::TeamMismatch) says. Blocks without a counterpart wait until the deadline, and the
-///   team is unusable afterwards.
-/// - All blocks of all members are resident at once. `launch_collective` of the host checks this for one PE. It does not
-///   know of other kernels on the GPU.
+/// - The kernels of all members must have the same number of blocks. Calls by different grids are different calls, and
+///   fail with [`Error::TeamMismatch`](crate::Error::TeamMismatch). Blocks without a counterpart wait until the
+///   deadline, and the team is unusable afterwards.
+/// - All blocks of all members must be resident at the same time. The host's `launch_collective` checks this for one
+///   PE, but does not know about other kernels on the GPU.
 ///
-/// At most 64 blocks work; in a team of many members that are not all P2P peers, fewer do. Others wait at the end. So
-/// larger grids are legal. A grid of one block and a block are equal callers: they may meet in one call.
+/// At most 64 blocks do work, and fewer in a large team that is not all P2P peers. The others wait at the end, so
+/// larger grids are allowed. A grid of one block is equivalent to that block, and may meet blocks in one call.
 ///
-/// The call begins and ends with [`Ctx::sync_grid`]. So earlier stores of all blocks are visible to the call, and all
-/// blocks see the whole result. A call that fails in one block fails in all. [`WholeGrid::without_barrier`] leaves the barriers out.
+/// [`Ctx::sync_grid`] precedes and follows the call. Earlier stores of all blocks are thus visible to the call, and all
+/// blocks see the complete result. A call that fails in one block fails in all. [`WholeGrid::without_barrier`] omits
+/// these barriers.
 ///
 /// ```
 /// # use rushmem_device::prelude::*;
@@ -51,16 +52,16 @@ impl WholeGrid {
         Self(())
     }
 
-    /// Returns the same blocks for calls without a barrier of the grid.
+    /// Returns the same blocks, for calls without grid barriers.
     ///
-    /// No other barrier follows from such a call. In this kernel, a block may have written the source, or read the
-    /// destination, only before a [`Ctx::sync_grid`]. No block may use the destination, or change the source, before
-    /// another one. A kernel that only makes the call needs neither. If the call fails in one block, it may succeed in
-    /// others.
+    /// Such a call does not imply a barrier at all. Within the kernel, a [`Ctx::sync_grid`] must separate it from
+    /// earlier writes to the source or reads of the destination by any block, and another one from later uses of the
+    /// destination or changes of the source. A kernel that only makes this call needs neither. A call that fails in one
+    /// block may succeed in others.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
-    /// /// Collects the parts of all PEs, which earlier kernels have written.
+    /// /// Collects the parts of all PEs, written by earlier kernels.
     /// #[kernel(max_threads = 512)]
     /// pub fn collect(ctx: &Ctx, all: SymSlice<u64>, part: SymSlice<u64>) -> Result {
     ///     ctx.fcollect(WholeGrid::current().without_barrier(), Team::WORLD, all, part)
@@ -77,19 +78,19 @@ pub(crate) mod sealed {
     use super::{Ctx, Group, Result, Sharing, Team};
 
     pub trait Enter {
-        /// The threads that make a part of the call.
+        /// The threads that make one part of the call.
         type Group: Group;
-        /// Begins the call. Returns the group of this thread, or `None` if it has no part of the call.
+        /// Starts the call. Returns the group of this thread, or `None` if it has no part in the call.
         ///
         /// # Errors
-        /// - the errors of [`Ctx::sync_grid`].
+        /// - The errors of [`Ctx::sync_grid`].
         #[track_caller]
         fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<Self::Group>>;
-        /// Ends the call with the result of this thread's group.
+        /// Finishes the call with the result of this thread's group.
         ///
         /// # Errors
-        /// - the error of the group;
-        /// - the errors of [`Ctx::sync_grid`].
+        /// - The error of the group.
+        /// - The errors of [`Ctx::sync_grid`].
         #[track_caller]
         fn leave<S: Sharing>(self, ctx: &Ctx<S>, done: Result) -> Result;
     }
@@ -134,20 +135,22 @@ impl sealed::Enter for WithoutBarrier<WholeGrid> {
     }
 }
 
-/// A block that makes its part of a call of the grid, through the channel of its number.
+/// A block that makes its part of a call of the grid, through the channel of its index.
 #[derive(Clone, Copy, Debug)]
 pub struct GridBlock {
-    /// The number of blocks that do so.
+    /// Number of participating blocks.
     channels: u32,
 }
 
 impl GridBlock {
-    /// Returns the calling thread's block, if the team has a channel for it. A team that does not exist has one.
+    /// Returns the calling thread's block, if the team has a channel for it. For a team that does not exist, that is
+    /// block 0, which reports the error.
     #[inline(always)]
     fn of<S>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let block = arch::block();
         let of_team = match ctx.team_entry(team) {
-            // Every channel's entry has the number. The call reads this one next. Channels that do not exist have 0.
+            // Each channel's entry has the number of channels. The call needs this entry next anyway. It is 0 for
+            // channels that do not exist.
             Some(desc) if block < MAX_CHANNELS => {
                 let desc = desc.wrapping_add(block as usize);
                 // SAFETY: the host made the entry, of whichever team.

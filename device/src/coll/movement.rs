@@ -1,4 +1,5 @@
-//! Data movement among the members of a team: broadcast, collect and all-to-all. Data goes straight to its destination.
+//! Data movement among the members of a team: broadcast, collect and all-to-all. Data is sent directly to its
+//! destination.
 
 use core::panic::Location;
 
@@ -24,18 +25,18 @@ use crate::watch::{self, Collective, Event};
 ///
 /// Broadcast, concatenation and exchange among the members of a team.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Copies `src` of member `root` to `dst` of every member, including its own. OpenSHMEM 1.6 section 9.9,
+    /// Copies `src` of member `root` to `dst` of every member, including `root`. OpenSHMEM 1.6 section 9.9,
     /// `shmem_broadcast`.
     ///
-    /// `root` is a member number of the team. The call ignores `src` on other members. `src` may be `dst`. When the call
+    /// `root` is a member number of the team. `src` is ignored on other members, and may equal `dst`. When the call
     /// returns, `dst` is complete and `src` may be reused.
     ///
     /// # Errors
-    /// - [`Error::BadPe`]: the team has no member `root`;
-    /// - [`Error::LengthMismatch`]: `dst` and `src` differ in length;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: `src` and `dst` overlap and are not equal;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::BadPe`]: the team has no member `root`.
+    /// - [`Error::LengthMismatch`]: `dst` and `src` differ in length.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory.
+    /// - [`Error::Overlap`]: `src` and `dst` overlap but are not equal.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn broadcast<C: CollectiveGroup, T: Pod>(
@@ -54,7 +55,6 @@ impl<S: Sharing> Ctx<'_, S> {
         callers.leave(self, done)
     }
 
-    /// Implements [`Ctx::broadcast`] in a group.
     #[inline(always)]
     #[track_caller]
     fn broadcast_by<G: Group>(&self, group: G, team: Team, dst: Span, src: Span, root: u32) -> Result {
@@ -69,14 +69,14 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Concatenates `src` of all members, in team order, in `dst` of every member. OpenSHMEM 1.6 section 9.9,
     /// `shmem_fcollect`.
     ///
-    /// `dst` is as long as all sources together. `src` may be this member's part of `dst`. When the call returns, `dst`
-    /// is complete and `src` may be reused.
+    /// All sources have the same length, and `dst` has their total length. `src` may be this member's part of `dst`.
+    /// When the call returns, `dst` is complete and `src` may be reused.
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: `dst` is not as long as all sources;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: `src` overlaps another part of `dst`;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: `dst` does not have the total length of all sources.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory.
+    /// - [`Error::Overlap`]: `src` overlaps another part of `dst`.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn fcollect<C: CollectiveGroup, T: Pod>(
@@ -94,7 +94,6 @@ impl<S: Sharing> Ctx<'_, S> {
         callers.leave(self, done)
     }
 
-    /// Implements [`Ctx::fcollect`] in a group.
     #[inline(always)]
     #[track_caller]
     fn fcollect_by<G: Group>(&self, group: G, team: Team, dst: Span, src: Span) -> Result {
@@ -107,14 +106,14 @@ impl<S: Sharing> Ctx<'_, S> {
 
     /// Concatenates sources of different lengths, which may be 0. OpenSHMEM 1.6 section 9.9, `shmem_collect`.
     ///
-    /// `dst` may be longer than all sources together; the rest of it does not change. Everything else is as in
+    /// `dst` may be longer than all sources together; the rest of it is left unchanged. Otherwise like
     /// [`Ctx::fcollect`].
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: `dst` is shorter than all sources;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: `src` overlaps another part of `dst`;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: `dst` is shorter than all sources together.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory.
+    /// - [`Error::Overlap`]: `src` overlaps another part of `dst`.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn collect<G: Group, T: Pod>(
@@ -130,17 +129,17 @@ impl<S: Sharing> Ctx<'_, S> {
         collect::<G, S>(group, CtxRef::of(self), team, dst, src)
     }
 
-    /// Copies block `j` of `src` of every member `i` to block `i` of `dst` of member `j`. OpenSHMEM 1.6 section 9.9,
+    /// Copies block `j` of `src` on every member `i` to block `i` of `dst` on member `j`. OpenSHMEM 1.6 section 9.9,
     /// `shmem_alltoall`.
     ///
-    /// Both objects have one block of equal length for each member. When the call returns, `dst` is complete and `src` may
-    /// be reused.
+    /// Both objects have one block per member, all of equal length. When the call returns, `dst` is complete and `src`
+    /// may be reused.
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: the lengths differ, or are no multiple of the team's size;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: the objects overlap;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: the lengths differ, or are not a multiple of the team's size.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory.
+    /// - [`Error::Overlap`]: the objects overlap.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn alltoall<C: CollectiveGroup, T: Pod>(
@@ -158,7 +157,6 @@ impl<S: Sharing> Ctx<'_, S> {
         callers.leave(self, done)
     }
 
-    /// Implements [`Ctx::alltoall`] in a group.
     #[inline(always)]
     #[track_caller]
     fn alltoall_by<G: Group>(&self, group: G, team: Team, dst: Span, src: Span, size: u64) -> Result {
@@ -216,7 +214,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
     if nodes.is_local(root) || call.me != nodes.member(nodes.mine, 0) {
         return call.await_messages(Messages { nic: 0, p2p: 1 });
     }
-    // The leader hands the data on.
+    // The leader of a node passes the data on to its members.
     call.await_messages(Messages { nic: 1, p2p: 0 })?;
     deliver_in_node(call, dst.0, dst.0, dst.1)?;
     call.complete()
@@ -239,7 +237,7 @@ fn broadcast_from_root<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: S
     call.complete()
 }
 
-/// Delivers `bytes` from `src` of this PE to `dst` of every other member of its node.
+/// Delivers `bytes` bytes from `src` of this PE to `dst` of every other member of its node.
 #[inline(always)]
 #[track_caller]
 fn deliver_in_node<G: Group, S: Sharing>(call: Call<G, S>, dst: u64, src: u64, bytes: u64) -> Result {
@@ -301,8 +299,9 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
     share_by_nodes(call, (dst.0 + begin, src.1), (src.0 + begin, bytes))
 }
 
-/// Delivers `src` to this member's place at `dst` of every member. The places are `stride` bytes apart. One member of each other node gets it through the NIC
-/// and hands it on. Members of a node receive from different members of this one, so that all NICs work.
+/// Delivers `src` to this member's place in `dst` of every member; places are `stride` bytes apart. One member of each
+/// other node gets the data through the NIC and passes it on. The members of a node receive from different members of
+/// this one, which keeps all NICs busy.
 #[inline(always)]
 #[track_caller]
 fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, (dst, stride): (u64, u64), src: Span) -> Result {
@@ -354,7 +353,7 @@ fn collect<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, team: Team, dst: Spa
 #[track_caller]
 fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
     let site = Location::caller();
-    // The offset in `dst` is not known yet. A second check compares `src` with it.
+    // The offset within `dst` is not known yet; a second check below compares `src` with it.
     let mine = if call.group.leader() {
         check_spans(site, &call.ctx_ref.ctx::<S>(), dst, src, src.0)
     } else {
@@ -383,6 +382,7 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
     } else {
         Ok(())
     };
+    // The second check-in makes all members fail if one of them has found its part not to fit.
     call.check_in(call.call_hash(kind::STEP, [total, 0, 0, 0]), mine)?;
     watch::note("collect", Event::writes((dst.0, total)));
     share(call, at, src)
@@ -411,7 +411,7 @@ fn alltoall<G: Group, S: Sharing>(
 fn alltoall_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, size: u64) -> Result {
     let site = Location::caller();
     let n = call.n as u64;
-    // A block holds whole elements.
+    // Blocks consist of whole elements.
     let block = src.1.checked_div(n * size).unwrap_or(0) * size;
     let mine = if call.group.leader() {
         let ctx = call.ctx_ref.ctx::<S>();

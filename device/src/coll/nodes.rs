@@ -6,28 +6,26 @@ use super::args;
 use crate::abi::{DevAddr, TeamDesc};
 use crate::arch;
 
-/// Returns the PE of a member.
 #[inline(always)]
 pub(super) fn pe_of(desc: *mut TeamDesc, member: u32) -> u32 {
     // SAFETY: `desc` is the entry of a team with that member.
     args::pe_of(desc, unsafe { ((*desc).start, (*desc).stride) }, member)
 }
 
-/// The nodes of a team, as this member sees them.
+/// The nodes of a team, as seen by this member.
 #[derive(Clone, Copy)]
 pub(super) struct Nodes {
     /// See [`TeamDesc::by_node`], [`TeamDesc::node_starts`] and [`TeamDesc::nodes`].
     by_node: DevAddr,
     starts: DevAddr,
     nodes: DevAddr,
-    /// The number of nodes.
+    /// Number of nodes.
     pub(super) n: u32,
-    /// The node of this member.
+    /// Index of this member's node.
     pub(super) mine: u32,
 }
 
 impl Nodes {
-    /// Returns the nodes of the team with this entry.
     #[inline(always)]
     pub(super) fn of(desc: *mut TeamDesc) -> Self {
         // SAFETY: the host made the entry, and these fields do not change while the team exists.
@@ -37,38 +35,34 @@ impl Nodes {
         }
     }
 
-    /// Returns the node of a member.
     #[inline(always)]
     pub(super) fn of_member(self, member: u32) -> u32 {
         word(self.nodes, member)
     }
 
-    /// Returns whether a member is on this member's node.
     #[inline(always)]
     pub(super) fn is_local(self, member: u32) -> bool {
         self.of_member(member) == self.mine
     }
 
-    /// Returns the number of members of a node.
     #[inline(always)]
     pub(super) fn size(self, node: u32) -> u32 {
         word(self.starts, node + 1) - word(self.starts, node)
     }
 
-    /// Returns member `k` of a node. Member 0 is its leader.
+    /// Returns member `k` of a node; `k` 0 is the leader.
     #[inline(always)]
     pub(super) fn member(self, node: u32, k: u32) -> u32 {
         word(self.by_node, word(self.starts, node) + k)
     }
 
-    /// Returns the node `k` after this member's node, for `k` up to the number of nodes.
+    /// Returns the node `k` after this member's node, in a ring. `k` is at most the number of nodes.
     #[inline(always)]
     pub(super) fn after(self, k: u32) -> u32 {
         args::wrapped(self.mine + k, self.n)
     }
 }
 
-/// Reads a word of a list.
 #[inline(always)]
 fn word(list: DevAddr, at: u32) -> u32 {
     // SAFETY: the host made the list, and callers stay inside of it.

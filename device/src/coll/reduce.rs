@@ -1,4 +1,4 @@
-//! Reductions. To NIC peers, each member fetches its share of all sources into its scratch and combines it.
+//! Reductions. With NIC peers, each member fetches its share of all sources into its scratch and combines them there.
 
 #![allow(unsafe_code, reason = "reads sources and writes results at checked addresses")]
 
@@ -26,18 +26,18 @@ use crate::watch::{self, Collective};
 ///
 /// Sums and other combinations of the members' elements.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Combines `src` of all members element by element into `dst` of every member. OpenSHMEM 1.6 section 9.9,
+    /// Combines `src` of all members, element by element, into `dst` of every member. OpenSHMEM 1.6 section 9.9,
     /// `shmem_sum_reduce` and its siblings.
     ///
-    /// [`Reduce`] defines the result. `src` may be `dst`, if it is on all members. When the call returns, `dst` is
+    /// [`Reduce`] defines the result. `src` may equal `dst`, if it does on all members. When the call returns, `dst` is
     /// complete and `src` may be reused.
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: `dst` and `src` differ in length;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory, or not made of aligned elements;
-    /// - [`Error::Overlap`]: the objects overlap and are not equal;
-    /// - [`Error::BadReduction`]: the element type has no such reduction;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: `dst` and `src` differ in length.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory, or does not consist of aligned elements.
+    /// - [`Error::Overlap`]: the objects overlap but are not equal.
+    /// - [`Error::BadReduction`]: the element type has no such reduction.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn reduce<C: CollectiveGroup, T: Element>(
@@ -51,10 +51,10 @@ impl<S: Sharing> Ctx<'_, S> {
         self.reduce_bytes(callers, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
     }
 
-    /// Reduces like [`Ctx::reduce`], with the numbers of a [`Reduce`] and an [`ElementKind`](crate::ElementKind).
+    /// Like [`Ctx::reduce`], with the numbers of a [`Reduce`] and an [`ElementKind`](crate::ElementKind).
     ///
     /// # Errors
-    /// - all errors of [`Ctx::reduce`].
+    /// - All errors of [`Ctx::reduce`].
     #[inline(always)]
     #[track_caller]
     pub fn reduce_bytes<C: CollectiveGroup>(
@@ -74,7 +74,6 @@ impl<S: Sharing> Ctx<'_, S> {
         callers.leave(self, done)
     }
 
-    /// Implements [`Ctx::reduce_bytes`] in a group.
     #[inline(always)]
     #[track_caller]
     fn reduce_by<G: Group>(
@@ -92,18 +91,18 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Combines `src` of all members and gives member `i` block `i` of the result. NVSHMEM's `nvshmem_sum_reducescatter`
-    /// and its siblings.
+    /// Combines `src` of all members and stores block `i` of the result in `dst` of member `i`. NVSHMEM:
+    /// `nvshmem_sum_reducescatter` and its siblings.
     ///
-    /// `src` has one block for each member, `dst` has one block. `dst` may be this member's block of `src`. When the call
+    /// `src` has one block per member, `dst` has one block. `dst` may be this member's block of `src`. When the call
     /// returns, `dst` is complete and `src` may be reused.
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: `src` is not as long as one `dst` for each member;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory, or not made of aligned elements;
-    /// - [`Error::Overlap`]: the objects overlap elsewhere;
-    /// - [`Error::BadReduction`]: the element type has no such reduction;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: the length of `src` is not that of one `dst` per member.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory, or does not consist of aligned elements.
+    /// - [`Error::Overlap`]: the objects overlap elsewhere.
+    /// - [`Error::BadReduction`]: the element type has no such reduction.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn reduce_scatter<C: CollectiveGroup, T: Element>(
@@ -117,10 +116,10 @@ impl<S: Sharing> Ctx<'_, S> {
         self.reduce_scatter_bytes(callers, team, op as u32, T::KIND as u32, dst.cast(), src.cast())
     }
 
-    /// Reduces like [`Ctx::reduce_scatter`], with numbers as in [`Ctx::reduce_bytes`].
+    /// Like [`Ctx::reduce_scatter`], with numbers as in [`Ctx::reduce_bytes`].
     ///
     /// # Errors
-    /// - all errors of [`Ctx::reduce_scatter`].
+    /// - All errors of [`Ctx::reduce_scatter`].
     #[inline(always)]
     #[track_caller]
     pub fn reduce_scatter_bytes<C: CollectiveGroup>(
@@ -140,7 +139,6 @@ impl<S: Sharing> Ctx<'_, S> {
         callers.leave(self, done)
     }
 
-    /// Implements [`Ctx::reduce_scatter_bytes`] in a group.
     #[inline(always)]
     #[track_caller]
     fn reduce_scatter_by<G: Group>(
@@ -158,13 +156,14 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Computes the prefix sums of `src` in team order. OpenSHMEM 1.6 section 9.9, `shmem_sum_inscan` and
+    /// Computes prefix sums of `src`, in team order. OpenSHMEM 1.6 section 9.9, `shmem_sum_inscan` and
     /// `shmem_sum_exscan`.
     ///
-    /// Each member gets the sum up to itself in `dst`; `which` includes or excludes its own source. `src` may be `dst`.
+    /// Each member gets, in `dst`, the sum of the sources before it; `which` says whether its own is included. `src`
+    /// may equal `dst`.
     ///
     /// # Errors
-    /// - all errors of [`Ctx::reduce`].
+    /// - All errors of [`Ctx::reduce`].
     #[inline(always)]
     #[track_caller]
     pub fn sum_scan<G: Group, T: Element>(
@@ -181,11 +180,10 @@ impl<S: Sharing> Ctx<'_, S> {
         scan::<G, S>(group, CtxRef::of(self), team, which as u32, kind, dst, src)
     }
 
-    /// Computes prefix sums like [`Ctx::sum_scan`], with the numbers of a [`Scan`] and an
-    /// [`ElementKind`](crate::ElementKind).
+    /// Like [`Ctx::sum_scan`], with the numbers of a [`Scan`] and an [`ElementKind`](crate::ElementKind).
     ///
     /// # Errors
-    /// - all errors of [`Ctx::sum_scan`].
+    /// - All errors of [`Ctx::sum_scan`].
     #[inline(always)]
     #[track_caller]
     pub fn sum_scan_bytes<G: Group>(
@@ -203,23 +201,23 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Returns the range from offset 0 to the end of the later span.
+/// Returns a range from offset 0 that includes both spans, for checks that only look at the last offset.
 #[inline(always)]
 fn both(dst: Span, src: Span) -> Span {
     let end = |(offset, bytes): Span| offset.saturating_add(bytes);
     (0, end(dst).max(end(src)))
 }
 
-/// Returns the bytes of scratch for the piece of one member.
+/// Returns how much scratch there is for each member's piece, in bytes.
 #[inline(always)]
 fn piece_bytes<G: Group, S: Sharing>(call: Call<G, S>) -> u64 {
     let (_, bytes) = call.scratch();
     bytes.checked_div(call.n as u64).unwrap_or(bytes) & !127
 }
 
-/// Combines `bytes` of the sources of the members below `until`. The source lies at `own` on this PE and at `theirs` on
-/// the others. The result goes to `out`, or to the begin of the scratch. `bytes` is at most a piece, and at least one
-/// other member is below `until`.
+/// Combines `bytes` bytes of the sources of the members below `until`. The source is at `own` on this PE and at
+/// `theirs` on the others. The result goes to `out`, or to the start of the scratch. `bytes` is at most one piece, and
+/// `until` includes at least one other member.
 #[inline(always)]
 #[track_caller]
 fn combine<G: Group, S: Sharing>(
@@ -279,7 +277,7 @@ fn reduce<G: Group, S: Sharing>(
 }
 
 /// Reduces by shares: each member combines one share of the elements and sends it to all. No other member reads that
-/// share from the sources, so the destination may be the source.
+/// share of the sources, so the destination may be the source.
 #[inline(always)]
 #[track_caller]
 fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: Span, src: Span) -> Result {
@@ -313,6 +311,7 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
         }
         at += len;
     }
+    // Every piece arrives as one message, so compute how many pieces the other members' shares have.
     let nodes = call.nodes();
     let (mut messages, mut k) = (Messages { nic: 0, p2p: 0 }, 1);
     while k < call.n {
@@ -367,7 +366,7 @@ fn reduce_scatter_in<G: Group, S: Sharing>(
     } else {
         Ok(())
     };
-    // A destination inside the source lies at another offset on each member.
+    // A destination within the source is at a different offset on each member, so it cannot be part of the hash.
     let offset = if dst.0 == own { u64::MAX } else { dst.0 };
     call.check_in(call.call_hash(kind::REDUCE_SCATTER, [offset, dst.1, src.0, reduction.word()]), mine)?;
     let (begin, bytes) = part(call.group, dst.1, BYTES_PER_CHANNEL);
@@ -384,7 +383,7 @@ fn reduce_scatter_in<G: Group, S: Sharing>(
         combine(call, reduction, Some(dst.0 + at), own + at, own + at, len, call.n)?;
         at += len;
     }
-    // The source may be reused once all members have read it.
+    // Wait until all members have read the source before the caller may reuse it.
     call.check_in(call.call_hash(kind::STEP, [0; 4]), Ok(()))
 }
 
@@ -404,7 +403,8 @@ fn scan<G: Group, S: Sharing>(
     call.end(done)
 }
 
-/// Scans piece by piece. All members read a piece and check in before any member writes it.
+/// Scans piece by piece. A check-in separates reading a piece, on all members, from writing it on any: `dst` may be
+/// `src`.
 #[inline(always)]
 #[track_caller]
 fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: Span, src: Span) -> Result {
@@ -447,7 +447,7 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
     Ok(())
 }
 
-/// Clears `bytes` of this PE from `at` on.
+/// Zeroes `bytes` bytes of this PE, starting at `at`.
 #[inline(always)]
 #[track_caller]
 fn zero<G: Group, S: Sharing>(call: Call<G, S>, at: u64, bytes: u64) {

@@ -22,12 +22,12 @@ use crate::sharing::Sharing;
 use crate::team::Team;
 use crate::watch::{self, Collective, Event};
 
-/// The layout of the blocks of an [`Ctx::alltoallv`], one entry for each member. Only this PE reads it.
+/// The layout of the blocks of [`Ctx::alltoallv`], with one entry per member. Only read by this PE.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// The number of elements of each block.
+    /// Number of elements in each block.
     pub counts: SymSlice<u64>,
-    /// The offset of each block from the begin of the object, in elements.
+    /// Offset of each block from the start of the object, in elements.
     pub offsets: SymSlice<u64>,
 }
 
@@ -35,17 +35,17 @@ pub struct Parts {
 ///
 /// Exchanges of strided blocks, and of blocks of different lengths.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Exchanges blocks of `len` elements, like [`Ctx::alltoall`], with strides. OpenSHMEM 1.6 section 9.9,
+    /// Exchanges blocks of `len` elements like [`Ctx::alltoall`], with strides. OpenSHMEM 1.6 section 9.9,
     /// `shmem_alltoalls`.
     ///
-    /// Elements lie `dst_stride` elements apart in `dst` and `src_stride` in `src`. Blocks follow each other without
-    /// further gaps. Bytes between the elements do not change. To NIC peers every element is one message.
+    /// Elements are `dst_stride` elements apart in `dst`, and `src_stride` in `src`. There are no other gaps between
+    /// blocks. Bytes between the elements are left unchanged. To NIC peers, every element is a separate message.
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: an object is too short, or a stride is 0;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: the objects overlap;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: an object is too short, or a stride is 0.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory.
+    /// - [`Error::Overlap`]: the objects overlap.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     #[allow(clippy::too_many_arguments, reason = "the signature of shmem_alltoalls")]
@@ -77,16 +77,16 @@ impl<S: Sharing> Ctx<'_, S> {
         done
     }
 
-    /// Exchanges blocks of different lengths. rocSHMEM's `alltoallv`.
+    /// Exchanges blocks of different lengths. rocSHMEM: `alltoallv`.
     ///
-    /// Entry `j` of `src_parts` describes the block for member `j`. Entry `i` of `dst_parts` describes the block from
-    /// member `i`. Both members give the same length for a block.
+    /// Entry `j` of `src_parts` describes the block for member `j`, and entry `i` of `dst_parts` the block from member
+    /// `i`. Sender and receiver must pass the same length for a block.
     ///
     /// # Errors
-    /// - [`Error::LengthMismatch`]: two members give different lengths for a block, or a block exceeds its object;
-    /// - [`Error::OutOfRange`]: an object is not in symmetric memory;
-    /// - [`Error::Overlap`]: the objects overlap;
-    /// - all errors of [`Ctx::team_sync`].
+    /// - [`Error::LengthMismatch`]: two members pass different lengths for a block, or a block exceeds its object.
+    /// - [`Error::OutOfRange`]: an object is not in symmetric memory.
+    /// - [`Error::Overlap`]: the objects overlap.
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn alltoallv<G: Group, T: Pod>(
@@ -118,7 +118,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// The blocks of an `alltoalls`: `len` elements of `size` bytes each, every stride-th of the objects.
+/// Operands of `alltoalls`: blocks of `len` elements of `size` bytes, with strides in elements.
 #[derive(Clone, Copy)]
 struct StridedBlocks {
     dst: Span,
@@ -183,7 +183,7 @@ fn alltoalls_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: StridedBlocks) -
     announce(call)
 }
 
-/// Completes the puts of this member and notifies the others.
+/// Completes the puts of this member and then notifies the others, by messages without data.
 #[inline(always)]
 #[track_caller]
 fn announce<G: Group, S: Sharing>(call: Call<G, S>) -> Result {
@@ -196,7 +196,7 @@ fn announce<G: Group, S: Sharing>(call: Call<G, S>) -> Result {
     call.await_others()
 }
 
-/// The blocks of an `alltoallv`, of elements of `size` bytes.
+/// Operands of `alltoallv`, with elements of `size` bytes.
 #[derive(Clone, Copy)]
 struct PartBlocks {
     dst: Span,
@@ -207,7 +207,6 @@ struct PartBlocks {
 }
 
 outlined! {
-    /// Implements [`Ctx::alltoallv`].
     #[track_caller]
     fn alltoallv[G: Group, S: Sharing](
         group: G,
@@ -221,7 +220,7 @@ outlined! {
     }
 }
 
-/// Returns the count and offset of the block of member `j`, which exists.
+/// Returns count and offset of the block of member `j`. Only valid after [`check_parts`].
 #[inline(always)]
 fn part<S: Sharing>(ctx: &Ctx<S>, parts: Parts, j: u32) -> (u64, u64) {
     let at = |words: SymSlice<u64>| ctx.address::<u64>(words.offset() + j as u64 * 8);
@@ -229,7 +228,7 @@ fn part<S: Sharing>(ctx: &Ctx<S>, parts: Parts, j: u32) -> (u64, u64) {
     unsafe { (arch::read(at(parts.counts)), arch::read(at(parts.offsets))) }
 }
 
-/// Checks that `parts` has an entry for each member and that all blocks lie in `whole`.
+/// Checks that `parts` has an entry for each member, and that all blocks are within `whole`.
 #[inline(always)]
 fn check_parts<S: Sharing>(site: Site, ctx: &Ctx<S>, n: u32, whole: Span, parts: Parts, size: u64) -> Result {
     for words in [parts.counts, parts.offsets] {
@@ -277,6 +276,7 @@ fn alltoallv_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: PartBlocks) -> R
     } else {
         Ok(())
     };
+    // The lengths can only be compared now, so a second check-in makes all members fail together.
     let checked_in = call.check_in(call.call_hash(kind::STEP, [0; 4]), mine);
     if checked_in.is_ok() {
         let (mut posted, mut k) = (Ok(()), 1);
@@ -296,6 +296,7 @@ fn alltoallv_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: PartBlocks) -> R
         call.await_others()?;
         return call.complete();
     }
+    // The values must be cleared even on failure: the next call would take them for its own.
     call.clear_values();
     checked_in
 }

@@ -14,22 +14,23 @@ use crate::watch::{self, Collective, Meeting};
 
 /// # Barriers
 ///
-/// Synchronisation of the members of a team, with and without completion of their operations.
+/// Synchronisation of the members of a team, with or without completion of their operations.
 impl<S: Sharing> Ctx<'_, S> {
     /// Waits until every member of the team has called it. OpenSHMEM 1.6 section 9.9, `shmem_team_sync`.
     ///
-    /// It synchronizes and completes nothing: puts are delivered only if [`Ctx::quiet`] came first. Earlier stores of the
-    /// group to its own PE's memory are visible to members that read them afterwards.
+    /// Synchronises but does not complete anything: puts are delivered only if [`Ctx::quiet`] came first. Earlier
+    /// stores of the group to its own PE's memory are visible to members that read them afterwards.
     ///
     /// # Errors
-    /// All collective calls have these:
-    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): a member did not come before the deadline; the record names its PE;
-    /// - [`Error::TeamMismatch`](crate::Error::TeamMismatch): a member is in another call; the record names its PE;
-    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist, or no longer;
-    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): another group of this PE uses the team;
-    /// - [`Error::TeamFailed`](crate::Error::TeamFailed): an earlier failure made the team unusable;
-    /// - [`Error::Aborted`](crate::Error::Aborted): the job ends;
-    /// - all errors of the atomics, for example [`Error::Completion`](crate::Error::Completion).
+    /// These are common to all collective calls:
+    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): a member had not arrived at the deadline. The record names
+    ///   its PE.
+    /// - [`Error::TeamMismatch`](crate::Error::TeamMismatch): a member is in a different call. The record names its PE.
+    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist, or has been destroyed.
+    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): another group of this PE is using the team.
+    /// - [`Error::TeamFailed`](crate::Error::TeamFailed): an earlier failure has made the team unusable.
+    /// - [`Error::Aborted`](crate::Error::Aborted): the job is being aborted.
+    /// - All errors of the atomics, for example [`Error::Completion`](crate::Error::Completion).
     #[inline(always)]
     #[track_caller]
     pub fn team_sync<G: Group>(&self, group: G, team: Team) -> Result {
@@ -40,19 +41,19 @@ impl<S: Sharing> Ctx<'_, S> {
         sync::<G, S>(group, CtxRef::of(self), team)
     }
 
-    /// Calls [`Ctx::quiet`] and then [`Ctx::team_sync`]. Afterwards all earlier postings of all members are complete.
-    /// NVSHMEM's `nvshmem_barrier`.
+    /// Calls [`Ctx::quiet`] and then [`Ctx::team_sync`]. Afterwards, all earlier postings of all members are complete.
+    /// NVSHMEM: `nvshmem_barrier`.
     ///
     /// # Errors
-    /// - all errors of [`Ctx::quiet`];
-    /// - all errors of [`Ctx::team_sync`].
+    /// - All errors of [`Ctx::quiet`].
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn barrier<G: Group>(&self, group: G, team: Team) -> Result {
         let completes = Some(self.parts_ref().first_set);
         let barrier = Collective { completes, ..Collective::sync(team.key(), Meeting::Whole) };
         let _call = watch::collective(group, "barrier", barrier);
-        // The fence of the check-in completes all stores.
+        // Without NICs there are no postings, and the fence of the check-in completes all stores.
         if !self.p2p_all() {
             group.sync();
             self.complete_postings(group)?;
@@ -60,34 +61,34 @@ impl<S: Sharing> Ctx<'_, S> {
         self.team_sync(group, team)
     }
 
-    /// Synchronizes all PEs with [`Ctx::team_sync`]. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`.
+    /// Synchronises all PEs with [`Ctx::team_sync`]. OpenSHMEM 1.6 section 9.9, `shmem_sync_all`.
     ///
     /// # Errors
-    /// - all errors of [`Ctx::team_sync`].
+    /// - All errors of [`Ctx::team_sync`].
     #[inline(always)]
     #[track_caller]
     pub fn sync_all<G: Group>(&self, group: G) -> Result {
         self.team_sync(group, Team::WORLD)
     }
 
-    /// Runs [`Ctx::barrier`] on all PEs. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`.
+    /// Calls [`Ctx::barrier`] for all PEs. OpenSHMEM 1.6 section 9.9, `shmem_barrier_all`.
     ///
     /// # Errors
-    /// - all errors of [`Ctx::barrier`].
+    /// - All errors of [`Ctx::barrier`].
     #[inline(always)]
     #[track_caller]
     pub fn barrier_all<G: Group>(&self, group: G) -> Result {
         self.barrier(group, Team::WORLD)
     }
 
-    /// Arrives at the split barrier of the team, without waiting. NCCL's `ncclLsaBarrierSession::arrive`.
+    /// Arrives at the split barrier of the team, without waiting. NCCL: `ncclLsaBarrierSession::arrive`.
     ///
-    /// A [`Ctx::sync_wait`] must follow before the next arrival. Other calls of the team may come in between.
+    /// [`Ctx::sync_wait`] must follow before the next arrival. Other calls on the team may come in between.
     ///
     /// # Errors
-    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): the last arrival has had no wait;
-    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist;
-    /// - all errors of the atomics.
+    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): the last arrival has not been followed by a wait.
+    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist.
+    /// - All errors of the atomics.
     #[inline(always)]
     #[track_caller]
     pub fn sync_arrive<G: Group>(&self, group: G, team: Team) -> Result {
@@ -98,11 +99,11 @@ impl<S: Sharing> Ctx<'_, S> {
         call.end(arrived)
     }
 
-    /// Waits until every member has arrived at the split barrier.
+    /// Waits until every member has arrived at the split barrier of the team.
     ///
     /// # Errors
-    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): this PE has not arrived;
-    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): a member did not arrive before the deadline;
+    /// - [`Error::TeamBusy`](crate::Error::TeamBusy): this PE has not arrived.
+    /// - [`Error::WaitTimeout`](crate::Error::WaitTimeout): a member had not arrived at the deadline.
     /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist.
     #[inline(always)]
     #[track_caller]

@@ -1,4 +1,4 @@
-//! Names of collective calls.
+//! Collective calls.
 
 use bytemuck::Pod;
 

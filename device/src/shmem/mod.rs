@@ -1,13 +1,13 @@
-//! The OpenSHMEM names: thin functions over the methods of [`Ctx`].
+//! OpenSHMEM names, as thin functions over the methods of [`Ctx`].
 //!
-//! A call of a group takes the group as its second argument: `shmem_put(ctx, Block::current(), ..)` is NVSHMEM's
-//! `nvshmemx_put_block(..)`. The argument types select the element type, not the name.
+//! A call made by a group takes the group as its second argument: `shmem_put(ctx, Block::current(), ..)` is NVSHMEM's
+//! `nvshmemx_put_block(..)`. The element type follows from the arguments, not from the name.
 
 use bytemuck::Pod;
 
 use crate::{Ctx, RemoteView, Sharing, SymSlice};
 
-/// Functions over methods: `name = method [type parameters] (arguments) -> result;`.
+/// Defines functions that call methods: `name = method [type parameters] (arguments) -> result;`.
 macro_rules! names {
     ($($name:ident = $method:ident [$($g:ident: $b:ident $(+ $bs:ident)*),*] ($($arg:ident: $t:ty),*) -> $r:ty;)*) => {$(
         #[doc = concat!("Calls [`Ctx::", stringify!($method), "`], and returns its errors.")]

@@ -1,4 +1,4 @@
-//! Order, completion, barriers, locks.
+//! Ordering, completion, barriers and locks.
 
 use crate::{Ctx, Group, Lock, Result, Sharing, Sym, View};
 
@@ -12,7 +12,7 @@ names! {
     shmem_clear_lock = clear_lock [] (lock: Sym<Lock>) -> Result;
 }
 
-/// Calls [`Ctx::test_lock`]. Returns 0 if this PE has the lock now, 1 if another PE has it.
+/// Calls [`Ctx::test_lock`]. Returns 0 if this PE now holds the lock, and 1 if another PE does.
 ///
 /// # Errors
 /// - The errors of [`Ctx::test_lock`].

@@ -1,20 +1,20 @@
-//! Names of calls about teams.
+//! Teams.
 
 use crate::{Ctx, Sharing, Team};
 
-/// Calls [`Ctx::team_my_pe`]; returns -1 if that is no team.
+/// Calls [`Ctx::team_my_pe`]. Returns -1 if the handle names no team.
 #[inline(always)]
 pub fn shmem_team_my_pe<S: Sharing>(ctx: &Ctx<S>, team: Team) -> i32 {
     number(ctx.team_my_pe(team))
 }
 
-/// Calls [`Ctx::team_n_pes`]; returns -1 if that is no team.
+/// Calls [`Ctx::team_n_pes`]. Returns -1 if the handle names no team.
 #[inline(always)]
 pub fn shmem_team_n_pes<S: Sharing>(ctx: &Ctx<S>, team: Team) -> i32 {
     number(ctx.team_n_pes(team))
 }
 
-/// Calls [`Ctx::translate_pe`]; returns -1 if there is none.
+/// Calls [`Ctx::translate_pe`]. Returns -1 if there is no such member.
 #[inline(always)]
 pub fn shmem_team_translate_pe<S: Sharing>(ctx: &Ctx<S>, from: Team, index: u32, to: Team) -> i32 {
     number(ctx.translate_pe(from, index, to))

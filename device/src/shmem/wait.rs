@@ -1,7 +1,8 @@
 //! Waits and tests.
 //!
-//! The forms over arrays compare with one value, or with one value for each word (`_vector`). A word with an element of
-//! `status` other than 0 is left out. Each call begins at a word that the clock selects; [`WaitWords`] is fair by remembering.
+//! The variants over arrays compare with a single value, or with one value per word (`_vector`). Words whose element of
+//! `status` is not 0 are excluded. Each call starts at a word chosen by the clock, because it has no state;
+//! [`WaitWords`] is fair by remembering its position.
 
 use crate::amo::Amo;
 use crate::{Cmp, Ctx, Group, Result, Sharing, Signal, Sym, SymSlice, View, WaitWords};
@@ -16,7 +17,7 @@ names! {
     shmem_test = test [T: Amo + PartialOrd] (word: Sym<T>, cmp: Cmp, value: T) -> Result<bool>;
 }
 
-/// One value, or one for each word.
+/// Defines the variants with a single value, and with one per word.
 macro_rules! sets {
     ($($name:ident, $vector:ident = $method:ident [$($words:tt)*] ($($arg:ident: $t:ty)?) -> $r:ty;)*) => {$(
         #[doc = concat!("Calls [`Ctx::", stringify!($method), "`], and returns its errors.")]
