@@ -1,4 +1,4 @@
-//! The atomics of a ConnectX, and their effect on a word.
+//! The atomics of a ConnectX and their effect on a word.
 
 /// Operand width of a remote atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +20,18 @@ impl Width {
     }
 }
 
-/// A remote atomic operation. Operands of 4-byte atomics use the low halves. Memory holds little-endian integers.
+/// A remote atomic operation. 4-byte atomics use the low halves of the operands. Memory holds little-endian integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Adds field by field. A set bit of `boundary` is the top bit of a field, and no carry leaves the field. A
-    /// `boundary` of 0 gives a plain add, all ones an exclusive or.
+    /// Adds field by field. A set bit in `boundary` is the top bit of a field, which no carry leaves. With a `boundary`
+    /// of 0 this is a plain add, with all ones an exclusive or.
     Add {
         /// The addend.
         add: u64,
         /// Field boundaries.
         boundary: u64,
     },
-    /// Replaces the bits of `swap_mask` by the bits of `swap` if `(old ^ compare) & compare_mask` is 0.
+    /// Replaces the bits in `swap_mask` by those of `swap` if `(old ^ compare) & compare_mask` is 0.
     CompareSwap {
         /// Value to compare with.
         compare: u64,
@@ -45,7 +45,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// Returns the value that replaces `old`; `None` if a compare failed.
+    /// Returns the value that replaces `old`, or `None` if the comparison failed.
     #[must_use]
     pub fn apply(self, old: u64, width: Width) -> Option<u64> {
         let bits = if width == Width::Four { 0xffff_ffff } else { u64::MAX };

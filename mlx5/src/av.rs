@@ -1,4 +1,4 @@
-//! The address vector: where an entry of a datagram QP or of a DC initiator goes. It follows the control segment.
+//! The address vector: the destination of an entry on a datagram QP or DC initiator. It follows the control segment.
 
 use crate::{
     be::{Be16, Be32},
@@ -7,15 +7,16 @@ use crate::{
 use bytemuck::{Pod, Zeroable, must_cast};
 use core::mem::{offset_of, size_of};
 
-/// An address vector of 48 bytes. An InfiniBand destination within the subnet needs only the first 16.
+/// An address vector of 48 bytes. For an InfiniBand destination in the same subnet, the first 16 bytes suffice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct AvSeg {
-    /// The queue key that the receiver asks for; for DC, the upper half of the access key ([`AvSeg::dc_key`]).
+    /// The queue key that the receiver checks. For DC, the upper half of the access key ([`AvSeg::dc_key`]).
     pub qkey: Be32,
-    /// Zero; for DC, the lower half of the access key.
+    /// Zero. For DC, the lower half of the access key.
     pub reserved0: Be32,
-    /// Bit 31: all 48 bytes are there ([`AvSeg::EXTENDED`]). Bits 23:0: number of the receiving QP, or of the DC target.
+    /// Bit 31: all 48 bytes are present ([`AvSeg::EXTENDED`]). Bits 23:0: QPN of the receiver, or DCTN of the DC
+    /// target.
     pub dqpn: Be32,
     /// Static rate 7:4, service level 3:0 (on RoCE, the priority times two).
     pub stat_rate_sl: u8,
@@ -31,21 +32,22 @@ pub struct AvSeg {
     pub tclass: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// Bit 30: there is a global route ([`AvSeg::GRH`]). Bits 27:20: index of the own GID. Bits 19:0: flow label.
+    /// Bit 30: the destination is global ([`AvSeg::GRH`]). Bits 27:20: index of the local GID. Bits 19:0: flow label.
     pub grh_gid_fl: Be32,
-    /// Receiver's GID; on RoCE an IPv6 or IPv4-mapped address.
+    /// Receiver's GID. On RoCE, an IPv6 or IPv4-mapped address.
     pub rgid: [u8; 16],
 }
 
 impl AvSeg {
-    /// The bit of [`AvSeg::dqpn`] that marks a vector of 48 bytes.
+    /// Set in [`AvSeg::dqpn`] if the vector has 48 bytes.
     pub const EXTENDED: u32 = 1 << 31;
-    /// The bit of [`AvSeg::grh_gid_fl`] that marks a global destination.
+    /// Set in [`AvSeg::grh_gid_fl`] if the destination is global.
     pub const GRH: u32 = 1 << 30;
-    /// Segments of the whole vector.
+    /// Number of segments of a full vector.
     pub const SEGMENTS: usize = 3;
 
-    /// Returns the address of the DC target `dctn` at the same adapter, with the access key `dc_key`. It has 48 bytes.
+    /// Returns the address of DC target `dctn` with access key `dc_key`, on the adapter that this vector addresses. It
+    /// has 48 bytes.
     #[inline(always)]
     #[must_use]
     pub const fn to_dct(self, dctn: u32, dc_key: u64) -> Self {
@@ -63,7 +65,7 @@ impl AvSeg {
         (self.qkey.get() as u64) << 32 | self.reserved0.get() as u64
     }
 
-    /// Returns the number of the receiving QP, or of the DC target.
+    /// Returns the QPN of the receiver, or the DCTN of the DC target.
     #[inline(always)]
     pub const fn qpn(&self) -> u32 {
         self.dqpn.get() & 0xff_ffff
@@ -75,13 +77,13 @@ impl AvSeg {
         self.dqpn.get() & Self::EXTENDED != 0
     }
 
-    /// Returns the bytes as three segments. Only the first counts unless the vector is extended.
+    /// Returns the bytes as three segments. Unless the vector is extended, only the first is meaningful.
     #[inline(always)]
     pub const fn to_segments(self) -> [Segment; Self::SEGMENTS] {
         must_cast(self)
     }
 
-    /// Reads the bytes of three segments.
+    /// Creates a vector from the bytes of three segments.
     #[inline(always)]
     pub const fn from_segments(segments: [Segment; Self::SEGMENTS]) -> Self {
         must_cast(segments)

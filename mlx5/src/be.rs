@@ -1,5 +1,5 @@
-//! Integers stored most significant byte first. Memory order is in the type, so a raw word cannot be taken for a
-//! number.
+//! Integers stored with the most significant byte first. Memory order is part of the type, so a raw word cannot be
+//! mistaken for a number.
 
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
@@ -24,7 +24,7 @@ macro_rules! big_endian {
                 Self(raw)
             }
 
-            /// Returns the number stored.
+            /// Returns the stored number.
             #[inline(always)]
             pub const fn get(self) -> $int {
                 <$int>::from_be(self.0)

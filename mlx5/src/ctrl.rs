@@ -10,7 +10,7 @@ use core::fmt;
 pub struct Opcode(pub u8);
 
 impl Opcode {
-    /// Does nothing; completes in order.
+    /// No operation. Completes in order.
     pub const NOP: Self = Self(0x00);
     /// SEND that invalidates an rkey at the receiver.
     pub const SEND_INVAL: Self = Self(0x01);
@@ -24,7 +24,7 @@ impl Opcode {
     pub const SEND_IMM: Self = Self(0x0b);
     /// Ethernet segmentation offload.
     pub const TSO: Self = Self(0x0e);
-    /// Stalls this send queue until another queue's CQ has advanced.
+    /// Stalls this send queue until the CQ of another queue has advanced.
     pub const WAIT: Self = Self(0x0f);
     /// RDMA READ.
     pub const RDMA_READ: Self = Self(0x10);
@@ -32,9 +32,9 @@ impl Opcode {
     pub const ATOMIC_CS: Self = Self(0x11);
     /// 64-bit fetch and add.
     pub const ATOMIC_FA: Self = Self(0x12);
-    /// Compare and swap under masks; the operand size is in the opmod.
+    /// Masked compare and swap. The opmod holds the operand size.
     pub const ATOMIC_MASKED_CS: Self = Self(0x14);
-    /// Fetch and add in fields; the operand size is in the opmod.
+    /// Fetch and add on fields. The opmod holds the operand size.
     pub const ATOMIC_MASKED_FA: Self = Self(0x15);
     /// Memory-window bind.
     pub const BIND_MW: Self = Self(0x18);
@@ -44,13 +44,13 @@ impl Opcode {
     pub const LOCAL_INVAL: Self = Self(0x1b);
     /// Queue configuration command.
     pub const CONFIG_CMD: Self = Self(0x1f);
-    /// Sets a signature's parameters.
+    /// Sets the parameters of a signature.
     pub const SET_PSV: Self = Self(0x20);
-    /// Reads a signature's parameters.
+    /// Reads the parameters of a signature.
     pub const GET_PSV: Self = Self(0x21);
     /// Checks a signature.
     pub const CHECK_PSV: Self = Self(0x22);
-    /// Reads local memory and throws the bytes away; its completion means that earlier writes of this NIC landed.
+    /// Reads local memory and discards the bytes. When it completes, earlier writes of this NIC have reached memory.
     pub const DUMP: Self = Self(0x23);
     /// User-mode memory registration.
     pub const UMR: Self = Self(0x25);
@@ -115,15 +115,15 @@ impl fmt::Display for Opcode {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No fence, a CQE only on error.
+    /// No fence; a CQE only on error.
     pub const NONE: Self = Self(0);
-    /// Solicited: an armed CQ of the receiver raises its event.
+    /// Solicited: raises an event if the receiver's CQ is armed.
     pub const SOLICITED: Self = Self(0x02);
-    /// A CQE on the first error only.
+    /// A CQE for the first error only.
     pub const CQE_ON_FIRST_ERROR: Self = Self(0x04);
-    /// A CQE always.
+    /// Always a CQE.
     pub const SIGNALED: Self = Self(0x08);
-    /// A CQE and an event-queue entry always.
+    /// Always a CQE and an event-queue entry.
     pub const CQE_AND_EQE: Self = Self(0x0c);
     /// Initiator small fence (FM 1): waits for earlier local invalidations and registrations.
     pub const SMALL_FENCE: Self = Self(0x20);
@@ -136,19 +136,19 @@ impl Flags {
     /// The bits that must be zero.
     pub const RESERVED: u8 = 0x11;
 
-    /// Returns both sets of bits. Two different fence modes, or two different completion requests, do not combine.
+    /// Returns the union of both. Different fence modes, or different completion requests, cannot be combined.
     #[inline(always)]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns FM, 0 to 7; 5 to 7 are undefined.
+    /// Returns the fence mode, 0 to 7; 5 to 7 are undefined.
     #[inline(always)]
     pub const fn fence_mode(self) -> u8 {
         self.0 >> 5
     }
 
-    /// Returns CE, 0 to 3.
+    /// Returns the completion request, 0 to 3.
     #[inline(always)]
     pub const fn ce(self) -> u8 {
         self.0 >> 2 & 3
@@ -199,7 +199,7 @@ impl fmt::Display for Flags {
     }
 }
 
-/// The control segment: operation, place in the queue, QP, size, flags, immediate.
+/// The control segment: operation, index, QP, size, flags, immediate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CtrlSeg {
@@ -214,9 +214,9 @@ pub struct CtrlSeg {
 }
 
 impl CtrlSeg {
-    /// Builds the segment. `index` is the free-running 16-bit WQEBB counter of the entry's first block. `qpn` has 24 bits.
-    /// `ds` counts all 16-byte segments, this one included, and is at most 63. `imm` is a host-order integer. Wider values
-    /// lose their upper bits.
+    /// Creates the segment. `index` is the free-running 16-bit WQEBB index of the entry's first block, `qpn` has 24
+    /// bits, `ds` is the total number of 16-byte segments including this one, at most 63, and `imm` is in host order.
+    /// Excess upper bits are dropped.
     #[inline(always)]
     pub const fn new(
         opmod: u8,
@@ -237,14 +237,14 @@ impl CtrlSeg {
         }
     }
 
-    /// Returns the segment with this DC stream channel. An initiator without streams ignores it.
+    /// Sets the DC stream channel. Initiators without streams ignore it.
     #[inline(always)]
     #[must_use]
     pub const fn with_dci_stream(self, channel: u16) -> Self {
         Self { dci_stream: channel.to_be_bytes(), ..self }
     }
 
-    /// Returns the variant of the opcode; for the masked atomics, the operand size.
+    /// Returns the variant of the opcode. For masked atomics, that is the operand size.
     #[inline(always)]
     pub const fn opmod(self) -> u8 {
         (self.op.get() >> 24) as u8
@@ -262,13 +262,13 @@ impl CtrlSeg {
         Opcode(self.op.get() as u8)
     }
 
-    /// Returns the number of the QP that owns the send queue.
+    /// Returns the QPN of the send queue.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         self.qpn_ds.get() >> 8
     }
 
-    /// Returns the size of the entry in 16-byte segments, this one included.
+    /// Returns the size of the entry in 16-byte segments, including this one.
     #[inline(always)]
     pub const fn ds(self) -> u8 {
         (self.qpn_ds.get() & 0x3f) as u8
@@ -280,7 +280,7 @@ impl CtrlSeg {
         (self.qpn_ds.get() & 0xc0) as u8
     }
 
-    /// Returns the XOR signature of the entry; zero unless the QP was made with `wq_signature`.
+    /// Returns the XOR signature of the entry; zero unless the QP was created with `wq_signature`.
     #[inline(always)]
     pub const fn signature(self) -> u8 {
         self.signature
@@ -298,19 +298,19 @@ impl CtrlSeg {
         Flags(self.fm_ce_se)
     }
 
-    /// Returns the immediate data, or the rkey to invalidate; other opcodes ignore it.
+    /// Returns the immediate data, or the rkey to invalidate. Ignored by other opcodes.
     #[inline(always)]
     pub const fn imm(self) -> u32 {
         self.imm.get()
     }
 
-    /// Returns the segment's bytes.
+    /// Returns the bytes of the segment.
     #[inline(always)]
     pub const fn to_segment(self) -> Segment {
         must_cast(self)
     }
 
-    /// Reads the segment.
+    /// Creates the control segment from a segment's bytes.
     #[inline(always)]
     pub const fn from_segment(segment: Segment) -> Self {
         must_cast(segment)

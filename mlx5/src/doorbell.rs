@@ -1,6 +1,6 @@
-//! Telling the NIC: doorbell records in memory, doorbell registers on the UAR page.
+//! Notifying the NIC: doorbell records in memory, and doorbell registers on the UAR page.
 //!
-//! Order, for every producer: entries visible, then the record, then the register (one 8-byte store).
+//! The order for every producer is: entries visible, then the record, then the register, with a single 8-byte store.
 //!
 //! ```
 //! use rushmem_mlx5::doorbell::{Doorbell, record_word};
@@ -18,7 +18,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable, must_cast};
 use core::mem::{offset_of, size_of};
 
-/// Offsets in a 4 KiB UAR page, and sizes, bytes. Registers are write-only.
+/// Offsets and sizes within a 4 KiB UAR page, in bytes. Registers are write-only.
 pub mod uar {
     /// Size of the page.
     pub const PAGE_BYTES: usize = 4096;
@@ -26,69 +26,71 @@ pub mod uar {
     pub const CQ_ARM: usize = 0x20;
     /// EQ register.
     pub const EQ: usize = 0x40;
-    /// Send doorbell of a QP without a doorbell record, 8 bytes.
+    /// Send doorbell of a QP without doorbell record, 8 bytes.
     pub const NO_DBR: usize = 0x600;
-    /// Send doorbell: first of the [`BF_REGS`] BlueFlame registers, 8 bytes (or a whole entry, on a write-combining page).
+    /// Send doorbell: the first of [`BF_REGS`] BlueFlame registers. 8 bytes, or a complete entry on a write-combining
+    /// page.
     pub const DB: usize = 0x800;
-    /// BlueFlame registers of one page.
+    /// Number of BlueFlame registers per page.
     pub const BF_REGS: usize = 4;
-    /// Distance of the doorbell registers on an uncached page, where BlueFlame does not work.
+    /// Distance between doorbell registers on an uncached page, where BlueFlame does not work.
     pub const NC_REG_STRIDE: usize = 0x100;
-    /// Bytes to which an entry written by BlueFlame is padded.
+    /// Granularity of entries written by BlueFlame, in bytes; they are padded to it.
     pub const BF_CHUNK: usize = 64;
 
-    /// Returns the offset of register `k` (modulo [`BF_REGS`]) of a write-combining page, for the capability
+    /// Returns the offset of register `k` (modulo [`BF_REGS`]) on a write-combining page, given the capability
     /// `log_bf_reg_size`.
     pub const fn bf_reg(k: usize, log_bf_reg_size: u8) -> usize {
         DB + ((k % BF_REGS) << (log_bf_reg_size & 0xf))
     }
 
-    /// Returns the bytes of each half of a BlueFlame register. The halves alternate, and an entry must fit into one.
+    /// Returns the size of each half of a BlueFlame register, in bytes. The halves are used alternately, and an entry
+    /// must fit into one.
     pub const fn bf_half_bytes(log_bf_reg_size: u8) -> usize {
         (1 << (log_bf_reg_size & 0xf)) / 2
     }
 }
 
-/// A send/receive doorbell record: 8 bytes. The QP context holds its address.
+/// A send/receive doorbell record of 8 bytes, whose address is in the QP context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Record {
-    /// Receive queue's producer counter.
+    /// Producer counter of the receive queue.
     pub rcv: Be32,
-    /// Send queue's producer counter: index of the next free WQEBB.
+    /// Producer counter of the send queue: the index of the next free WQEBB.
     pub snd: Be32,
 }
 
 impl Record {
-    /// Where the receive word lies.
+    /// Offset of the receive word, in bytes.
     pub const RCV_OFFSET: usize = 0;
-    /// Where the send word lies.
+    /// Offset of the send word, in bytes.
     pub const SND_OFFSET: usize = 4;
 }
 
-/// Returns a record's word for a producer counter, as a plain store must write it.
+/// Returns the word of a record for a producer counter, for a plain store.
 #[inline(always)]
 pub const fn record_word(counter: u16) -> u32 {
     Be32::new(counter as u32).raw()
 }
 
-/// Returns the producer counter in a record's word, as a plain load gives it.
+/// Returns the producer counter in a word of a record, read by a plain load.
 #[inline(always)]
 pub const fn record_counter(raw: u32) -> u16 {
     Be32::from_raw(raw).get() as u16
 }
 
-/// The 8-byte value of a send doorbell, as one little-endian store writes it and one load reads it.
+/// The 8-byte value of a send doorbell, as written by one little-endian store and read by one load.
 ///
-/// Two ways of filling it are in use, and [`Doorbell::producer_index`] reads both: the first half of the last entry's
-/// control segment ([`Doorbell::last_wqe`], rdma-core), or the producer counter with opcode and ds zero
-/// ([`Doorbell::producer`], NVSHMEM and DOCA).
+/// There are two conventions, and [`Doorbell::producer_index`] understands both: the first half of the last entry's
+/// control segment ([`Doorbell::last_wqe`], as in rdma-core), or the producer counter with opcode and ds zero
+/// ([`Doorbell::producer`], as in NVSHMEM and DOCA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Doorbell(u64);
 
 impl Doorbell {
-    /// Returns the value that names the last entry posted.
+    /// Returns the value that names the last posted entry.
     #[inline(always)]
     pub const fn last_wqe(ctrl: CtrlSeg) -> Self {
         let bytes: [u8; 16] = must_cast(ctrl);
@@ -104,43 +106,43 @@ impl Doorbell {
         Self((high as u64) << 32 | low as u64)
     }
 
-    /// Returns the value that a store wrote.
+    /// Creates the value from what a store wrote.
     #[inline(always)]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// Returns the value to store.
+    /// Returns the value for a plain store.
     #[inline(always)]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// Returns the QP that rings.
+    /// Returns the QPN of the queue that is announced.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         self.qpn_ds() >> 8
     }
 
-    /// Returns the index of the next free WQEBB, for both ways of filling the value. Ignores bits 31:24 of the first word.
+    /// Returns the index of the next free WQEBB, under either convention. Ignores bits 31:24 of the first word.
     #[inline(always)]
     pub const fn producer_index(self) -> u16 {
         self.index().wrapping_add(blocks_for(self.ds()) as u16)
     }
 
-    /// Returns the index field: of the last entry, or of the next free WQEBB.
+    /// Returns the index field: that of the last entry, or of the next free WQEBB.
     #[inline(always)]
     pub const fn index(self) -> u16 {
         ((self.0 as u32).swap_bytes() >> 8) as u16
     }
 
-    /// Returns the opcode field: of the last entry, or zero.
+    /// Returns the opcode field: that of the last entry, or zero.
     #[inline(always)]
     pub const fn opcode(self) -> Opcode {
         Opcode((self.0 as u32).swap_bytes() as u8)
     }
 
-    /// Returns the ds field: of the last entry, or zero.
+    /// Returns the ds field: that of the last entry, or zero.
     #[inline(always)]
     pub const fn ds(self) -> u8 {
         (self.qpn_ds() & 0x3f) as u8
@@ -152,30 +154,30 @@ impl Doorbell {
     }
 }
 
-/// The doorbell record of a CQ: 8 bytes. The CQ context holds its address.
+/// The doorbell record of a CQ, 8 bytes, whose address is in the CQ context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct CqRecord {
     /// Consumer counter, 24 bits.
     pub set_ci: Be32,
-    /// The last arm request.
+    /// The most recent arm request.
     pub arm: ArmWord,
 }
 
 impl CqRecord {
-    /// Where the consumer counter lies.
+    /// Offset of the consumer counter, in bytes.
     pub const SET_CI_OFFSET: usize = 0;
-    /// Where the arm request lies.
+    /// Offset of the arm request, in bytes.
     pub const ARM_OFFSET: usize = 4;
 }
 
-/// Returns the consumer-counter word for the low 24 bits of `consumer`, as a plain store must write it.
+/// Returns the consumer-counter word for the low 24 bits of `consumer`, for a plain store.
 #[inline(always)]
 pub const fn set_ci_word(consumer: u32) -> u32 {
     Be32::new(consumer & 0xff_ffff).raw()
 }
 
-/// A request to raise an event at the next CQE.
+/// A request to raise an event for the next CQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct ArmWord(pub Be32);
@@ -183,7 +185,8 @@ pub struct ArmWord(pub Be32);
 impl ArmWord {
     const SOLICITED_ONLY: u32 = 1 << 24;
 
-    /// Creates a request. `sequence` counts the CQ's events (the low 2 bits are used), `consumer` its entries (24 bits).
+    /// Creates a request. `sequence` counts the events of the CQ (the low 2 bits are used), `consumer` its entries (24
+    /// bits).
     #[inline(always)]
     pub const fn new(sequence: u8, solicited_only: bool, consumer: u32) -> Self {
         let cmd = if solicited_only { Self::SOLICITED_ONLY } else { 0 };
@@ -195,7 +198,7 @@ impl ArmWord {
         (self.0.get() >> 28 & 3) as u8
     }
 
-    /// Returns whether only a solicited or error CQE counts.
+    /// Returns whether only a solicited or error CQE raises the event.
     pub const fn solicited_only(self) -> bool {
         self.0.get() & Self::SOLICITED_ONLY != 0
     }
@@ -212,18 +215,18 @@ impl ArmWord {
 pub struct CqArm(pub Be64);
 
 impl CqArm {
-    /// Returns the same request as in the record, for CQ `cqn` (24 bits).
+    /// Returns the request for CQ `cqn` (24 bits), with the same contents as in the record.
     #[inline(always)]
     pub const fn new(arm: ArmWord, cqn: u32) -> Self {
         Self(Be64::new((arm.0.get() as u64) << 32 | (cqn & 0xff_ffff) as u64))
     }
 
-    /// Returns the request.
+    /// Returns the request as in the record.
     pub const fn arm(self) -> ArmWord {
         ArmWord(Be32::new((self.0.get() >> 32) as u32))
     }
 
-    /// Returns the CQ.
+    /// Returns the CQN.
     pub const fn cqn(self) -> u32 {
         self.0.get() as u32 & 0xff_ffff
     }
@@ -239,8 +242,8 @@ mod tests {
     use super::*;
     use crate::{Flags, Wqe};
 
-    /// QP 0x1a7 after the entries W1, W8 and W14 of the golden tests: (last entry's opmod, opcode, index, ds), both
-    /// values, the record's bytes.
+    /// QP 0x1a7 after entries W1, W8 and W14 of the golden tests: (the last entry's opmod, opcode, index, ds), both
+    /// values, and the bytes of the record.
     const EXAMPLES: [(CtrlSeg, u64, u64, [u8; 4]); 3] = [
         (
             CtrlSeg::new(0, Opcode::RDMA_WRITE, 0x12, 0x1a7, 3, Flags::SIGNALED, 0),

@@ -1,4 +1,4 @@
-//! Any entry on one line: `Display` of [`Wqe`], [`View`], [`Cqe`], [`ErrCqe`], [`Doorbell`].
+//! Any entry on one line: `Display` for [`Wqe`], [`View`], [`Cqe`], [`ErrCqe`], [`Doorbell`].
 //!
 //! ```
 //! use rushmem_mlx5::{Flags, View, Wqe};
@@ -35,7 +35,7 @@ impl Display for View<'_> {
     }
 }
 
-/// Prints the content of the entry, without its queue and index.
+/// Prints the contents of the entry, without queue and index.
 impl Display for Wqe {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.opcode())?;

@@ -2,7 +2,6 @@
 
 use core::fmt::{self, Formatter};
 
-/// Writes the bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8], f: &mut Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }

@@ -1,20 +1,21 @@
-//! The 16-byte segments that follow the control segment, and the 64-byte blocks they fill.
+//! The 16-byte segments that follow the control segment, and the 64-byte blocks they form.
 //!
-//! The order inside an entry on a reliable connection is: control, remote address, atomic operands, data. Every
-//! segment here is plain data over big-endian words; `to_segment` and `from_segment` only rename the bytes.
+//! On a reliable connection, an entry consists of control, remote address, atomic operands and data, in this order.
+//! Every segment here is plain data made of big-endian words; `to_segment` and `from_segment` only reinterpret the
+//! bytes.
 
 use crate::be::{Be32, Be64};
 use bytemuck::{Pod, Zeroable, must_cast, must_cast_ref, must_cast_slice};
 use core::mem::{align_of, offset_of, size_of};
 
-/// Bytes in one segment, the unit of the `ds` field.
+/// Size of a segment, in bytes; the unit of the `ds` field.
 pub const SEGMENT_BYTES: usize = 16;
-/// Bytes in one WQEBB, the unit of queue indices.
+/// Size of a WQEBB, in bytes; the unit of queue indices.
 pub const WQEBB_BYTES: usize = 64;
-/// Segments in one WQEBB.
+/// Number of segments per WQEBB.
 pub const SEGMENTS_PER_WQEBB: usize = 4;
 
-/// One 16-byte unit in memory order: each word holds four bytes as they lie in memory, not a number.
+/// A 16-byte unit in memory order. Each word holds four bytes as they are in memory, not a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(16))]
 pub struct Segment(pub [u32; 4]);
@@ -23,7 +24,7 @@ impl Segment {
     /// Sixteen zero bytes.
     pub const ZERO: Self = Self([0; 4]);
 
-    /// Returns the segment with these bytes.
+    /// Creates a segment from its bytes.
     #[inline(always)]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         must_cast(bytes)
@@ -41,7 +42,7 @@ impl Segment {
     }
 }
 
-/// A work-queue basic block: 64 bytes, what queue indices count.
+/// A work-queue basic block of 64 bytes, the unit of queue indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Wqebb(pub [Segment; SEGMENTS_PER_WQEBB]);
@@ -50,7 +51,7 @@ impl Wqebb {
     /// Sixty-four zero bytes.
     pub const ZERO: Self = Self([Segment::ZERO; SEGMENTS_PER_WQEBB]);
 
-    /// Returns the block with these bytes.
+    /// Creates a block from its bytes.
     #[inline(always)]
     pub const fn from_bytes(bytes: [u8; WQEBB_BYTES]) -> Self {
         must_cast(bytes)
@@ -68,7 +69,7 @@ impl Wqebb {
     }
 }
 
-/// WQEBBs that an entry of `ds` segments occupies.
+/// Returns the number of WQEBBs of an entry with `ds` segments.
 #[inline(always)]
 pub const fn blocks_for(ds: u8) -> u8 {
     ds.div_ceil(SEGMENTS_PER_WQEBB as u8)
@@ -83,7 +84,7 @@ macro_rules! one_segment {
                 must_cast(self)
             }
 
-            /// Reads the bytes of a segment.
+            /// Creates the structure from a segment's bytes.
             #[inline(always)]
             pub const fn from_segment(segment: Segment) -> Self {
                 must_cast(segment)
@@ -115,11 +116,11 @@ impl RaddrSeg {
     }
 }
 
-/// A pointer to local memory: what is gathered from, or scattered to.
+/// A pointer to local memory, to gather from or scatter to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct DataSeg {
-    /// Bytes; bit 31 is zero (a set bit makes it an [`InlineHdr`]).
+    /// Length in bytes. Bit 31 is zero; if set, this is an [`InlineHdr`].
     pub len: Be32,
     /// Local key of the memory region.
     pub lkey: Be32,
@@ -128,46 +129,46 @@ pub struct DataSeg {
 }
 
 impl DataSeg {
-    /// The lkey that ends a receive queue's scatter list early.
+    /// The lkey that terminates a receive queue's scatter list early.
     pub const LIST_END_LKEY: u32 = 0x100;
 
-    /// Builds the segment. `len` is in bytes and keeps 31 bits.
+    /// Creates the segment. `len` is in bytes and is truncated to 31 bits.
     #[inline(always)]
     pub const fn new(addr: u64, lkey: u32, len: u32) -> Self {
         Self { len: Be32::new(len & !InlineHdr::INLINE), lkey: Be32::new(lkey), addr: Be64::new(addr) }
     }
 }
 
-/// The word in front of inline data; the payload follows at once, and both are padded to a whole segment.
+/// The word before inline data. The payload follows immediately; together they are padded to whole segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct InlineHdr(pub Be32);
 
 impl InlineHdr {
-    /// The bit that marks inline data.
+    /// Set to mark inline data.
     pub const INLINE: u32 = 1 << 31;
-    /// The bits of the length.
+    /// Mask of the length.
     pub const LEN_MASK: u32 = 0x3ff;
 
-    /// Returns the header of `len` payload bytes (10 bits).
+    /// Creates the header for `len` bytes of payload (10 bits).
     #[inline(always)]
     pub const fn new(len: u32) -> Self {
         Self(Be32::new(Self::INLINE | len & Self::LEN_MASK))
     }
 
-    /// Returns whether the word starts inline data at all.
+    /// Returns whether the word is a header of inline data at all.
     #[inline(always)]
     pub const fn is_inline(self) -> bool {
         self.0.get() & Self::INLINE != 0
     }
 
-    /// Returns the payload bytes.
+    /// Returns the length of the payload, in bytes.
     #[inline(always)]
     pub const fn len(self) -> u32 {
         self.0.get() & Self::LEN_MASK
     }
 
-    /// Returns whether there is no payload.
+    /// Returns whether the payload is empty.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
@@ -179,46 +180,46 @@ impl InlineHdr {
         self.0.get() & !(Self::INLINE | Self::LEN_MASK)
     }
 
-    /// Segments that a header and `len` payload bytes fill.
+    /// Returns the number of segments for a header and `len` bytes of payload.
     #[inline(always)]
     pub const fn segments_for(len: u32) -> u32 {
         (4 + len).div_ceil(SEGMENT_BYTES as u32)
     }
 }
 
-/// Operands of the 64-bit compare and swap, and of fetch and add.
+/// Operands of 64-bit compare and swap, and of fetch and add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct AtomicSeg {
     /// The value to swap in or to add.
     pub swap_add: Be64,
-    /// The value to compare with; fetch and add ignores it.
+    /// The value to compare with. Ignored by fetch and add.
     pub compare: Be64,
 }
 
-/// Operands of the 32-bit fetch and add in fields.
+/// Operands of the 32-bit fetch and add on fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct MaskedFetchAdd32Seg {
     /// The addend.
     pub add: Be32,
-    /// A set bit is the most significant bit of a field: no carry passes it.
+    /// A set bit is the most significant bit of a field, which no carry leaves.
     pub boundary: Be32,
     /// Zero.
     pub reserved: Be64,
 }
 
-/// Operands of the 64-bit fetch and add in fields.
+/// Operands of the 64-bit fetch and add on fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct MaskedFetchAdd64Seg {
     /// The addend.
     pub add: Be64,
-    /// A set bit is the most significant bit of a field: no carry passes it.
+    /// A set bit is the most significant bit of a field, which no carry leaves.
     pub boundary: Be64,
 }
 
-/// Operands of the 32-bit compare and swap under masks.
+/// Operands of the 32-bit masked compare and swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct MaskedCompareSwap32Seg {
@@ -226,13 +227,13 @@ pub struct MaskedCompareSwap32Seg {
     pub swap: Be32,
     /// The value to compare with.
     pub compare: Be32,
-    /// The bits that the swap replaces.
+    /// Bits that are replaced.
     pub swap_mask: Be32,
-    /// The bits that the comparison looks at.
+    /// Bits that are compared.
     pub compare_mask: Be32,
 }
 
-/// Operands of the 64-bit compare and swap under masks: two segments.
+/// Operands of the 64-bit masked compare and swap, in two segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct MaskedCompareSwap64Seg {
@@ -240,9 +241,9 @@ pub struct MaskedCompareSwap64Seg {
     pub swap: Be64,
     /// The value to compare with.
     pub compare: Be64,
-    /// The bits that the swap replaces.
+    /// Bits that are replaced.
     pub swap_mask: Be64,
-    /// The bits that the comparison looks at.
+    /// Bits that are compared.
     pub compare_mask: Be64,
 }
 
@@ -253,7 +254,7 @@ impl MaskedCompareSwap64Seg {
         must_cast(self)
     }
 
-    /// Reads the bytes of two segments.
+    /// Creates the operands from the bytes of two segments.
     #[inline(always)]
     pub const fn from_segments(segments: [Segment; 2]) -> Self {
         must_cast(segments)
@@ -268,7 +269,7 @@ pub struct WaitSeg {
     pub reserved: Be64,
     /// Index of the CQE to wait for.
     pub index: Be32,
-    /// Number of the CQ.
+    /// CQN of the completion queue.
     pub cqn: Be32,
 }
 
@@ -284,7 +285,7 @@ impl WaitSeg {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct XrcSeg {
-    /// Number of the shared receive queue that the request names, bits 23:0.
+    /// SRQN of the receive queue that the request names, bits 23:0.
     pub srqn: Be32,
     /// Zero.
     pub reserved: [u8; 12],
@@ -298,7 +299,7 @@ impl XrcSeg {
     }
 }
 
-/// The head of a shared receive queue's entry: a link in the list of free ones. Data segments follow.
+/// The start of an entry of a shared receive queue: a link in the list of free entries. Data segments follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct SrqNextSeg {
@@ -312,7 +313,7 @@ pub struct SrqNextSeg {
     pub reserved1: [u8; 11],
 }
 
-/// Reads two blocks as the eight segments they hold.
+/// Returns two blocks as eight segments.
 #[inline(always)]
 pub(crate) const fn two_blocks(blocks: &[Wqebb; 2]) -> &[Segment; 8] {
     must_cast_ref(blocks)

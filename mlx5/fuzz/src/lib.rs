@@ -1,4 +1,4 @@
-//! The fuzz targets. The crate's own tests run the same functions on stable Rust.
+//! The fuzz targets. The tests of this crate run the same functions on stable Rust.
 //!
 //! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
 
@@ -12,7 +12,7 @@ use rushmem_mlx5::{
 };
 use std::fmt::{self, Display, Write};
 
-/// Formats to nowhere: what counts is that it ends.
+/// Discards what is formatted. The point is that formatting terminates without a panic.
 struct Nowhere;
 
 impl Write for Nowhere {
@@ -25,10 +25,10 @@ fn print(value: impl Display) {
     write!(Nowhere, "{value}").expect("`Nowhere` takes everything");
 }
 
-/// A reader of send entries.
+/// A parser of send entries.
 type Parse = for<'a> fn(&'a [Segment]) -> Result<View<'a>, Malformed>;
 
-/// Reads any bytes as a send entry and as a receive entry.
+/// Parses any bytes as a send entry and as a receive entry.
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
@@ -87,7 +87,7 @@ fn entry(view: View<'_>, segments: &[Segment], parse: Parse) {
     }
 }
 
-/// Reads any bytes as a completion entry.
+/// Parses any bytes as a completion entry.
 pub fn cqe(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let cqe = Cqe::from_bytes(*bytes);
@@ -104,7 +104,7 @@ pub fn cqe(bytes: &[u8]) {
     }
 }
 
-/// Reads any bytes as a doorbell value and as a doorbell record.
+/// Parses any bytes as a doorbell value and as a doorbell record.
 pub fn doorbell(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let rung = Doorbell::from_raw(u64::from_le_bytes(*bytes));
@@ -116,7 +116,7 @@ pub fn doorbell(bytes: &[u8]) {
     assert_eq!(record_counter(record_word(counter)), counter);
 }
 
-/// Every command, by opcode: what to do with a mailbox that claims to be one.
+/// Every command, by opcode, with the function that parses a mailbox claiming to be one.
 const COMMANDS: [(CmdOpcode, Target); 37] = [
     command::<caps::QueryHcaCap>(),
     command::<caps::QueryRoceAddress>(),
@@ -161,7 +161,7 @@ const fn command<C: Command + PartialEq + fmt::Debug>() -> (CmdOpcode, Target) {
     (C::OPCODE, mailboxes::<C>)
 }
 
-/// Reads the bytes as a command's input mailbox and, with a status of success, as its output mailbox.
+/// Parses the bytes as a command's input mailbox and, with status OK, as its output mailbox.
 fn mailboxes<C: Command + PartialEq + fmt::Debug>(bytes: &[u8]) {
     print(format_args!("{:?}", C::decode_exact(bytes)));
     if let Ok(command) = C::decode(bytes) {
@@ -179,7 +179,7 @@ fn mailboxes<C: Command + PartialEq + fmt::Debug>(bytes: &[u8]) {
     }
 }
 
-/// Reads any bytes as a PRM command.
+/// Parses any bytes as a PRM command.
 pub fn prm(bytes: &[u8]) {
     let Ok(header) = prm::Header::decode(bytes) else { return };
     print(header.opcode);
@@ -193,10 +193,10 @@ pub fn prm(bytes: &[u8]) {
     });
 }
 
-/// A function that libFuzzer calls with its bytes.
+/// A function that libFuzzer calls with its input.
 pub type Target = fn(&[u8]);
 
-/// Returns every target with its name and valid inputs to mutate.
+/// Returns every target, with its name and with valid inputs to mutate.
 pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
     [
         ("wqe", wqe, wqe_seeds()),
@@ -206,7 +206,7 @@ pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
     ]
 }
 
-/// Returns a mailbox of zeros, as long as the opcode's own ones.
+/// Returns a mailbox of zeros, with the length that the opcode requires.
 fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     let len = if opcode == CmdOpcode::QUERY_HCA_CAP { caps::QueryHcaCapOut::LEN } else { 512 };
     let mut bytes = vec![0; len];
@@ -214,7 +214,7 @@ fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     bytes
 }
 
-/// Returns a datagram with a whole address vector.
+/// Returns a datagram with a full address vector.
 fn datagram() -> Vec<u8> {
     let av = AvSeg { dqpn: (AvSeg::EXTENDED | 5).into(), ..AvSeg::default() };
     let mut entry = vec![CtrlSeg::new(0, Opcode::SEND, 1, 2, 5, Flags::SIGNALED, 0).to_segment()];

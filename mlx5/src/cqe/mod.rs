@@ -1,7 +1,8 @@
-//! Completion-queue entries: 64 bytes that the NIC writes and a consumer polls.
+//! Completion-queue entries: 64 bytes, written by the NIC and polled by a consumer.
 //!
-//! The NIC side builds whole entries ([`Cqe::requester`], [`Cqe::responder`], [`Cqe::error`]). A consumer polls the last
-//! eight bytes with one load ([`CqeWord`]). When [`OpOwn::is_ready`] holds, it reads the rest after an acquire barrier.
+//! A NIC model builds complete entries ([`Cqe::requester`], [`Cqe::responder`], [`Cqe::error`]). A consumer polls the
+//! last eight bytes with a single load ([`CqeWord`]). Once [`OpOwn::is_ready`] holds, it reads the rest after an
+//! acquire barrier.
 
 mod op_own;
 mod syndrome;
@@ -19,7 +20,7 @@ use core::{
     mem::{offset_of, size_of},
 };
 
-/// Bytes in one entry.
+/// Size of an entry, in bytes.
 pub const CQE_BYTES: usize = 64;
 
 /// The last eight bytes of an entry.
@@ -48,14 +49,14 @@ impl CqeTail {
     }
 }
 
-/// The last eight bytes of an entry (offset [`CqeWord::OFFSET`]) as one little-endian load gives them. It needs no
-/// memory behind it, which is how a GPU polls.
+/// The last eight bytes of an entry (offset [`CqeWord::OFFSET`]), as returned by one little-endian load. GPUs poll in
+/// this form, which does not refer to the memory of the entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CqeWord(pub u64);
 
 impl CqeWord {
-    /// Where in the entry the word lies.
+    /// Offset of the word within the entry.
     pub const OFFSET: usize = 0x38;
 
     /// Returns the opcode of the work-queue entry that completed.
@@ -64,25 +65,25 @@ impl CqeWord {
         Opcode(self.0 as u8)
     }
 
-    /// Returns the number of its QP.
+    /// Returns the QPN.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         (self.0 as u32).swap_bytes() & 0xff_ffff
     }
 
-    /// Returns the index of its first WQEBB.
+    /// Returns the index of the first WQEBB of that work-queue entry.
     #[inline(always)]
     pub const fn wqe_counter(self) -> u16 {
         ((self.0 >> 32) as u16).swap_bytes()
     }
 
-    /// Returns the kind and owner.
+    /// Returns kind and owner.
     #[inline(always)]
     pub const fn op_own(self) -> OpOwn {
         OpOwn((self.0 >> 56) as u8)
     }
 
-    /// Returns the word as the entry's tail.
+    /// Returns the word as the tail of an entry.
     pub const fn tail(self) -> CqeTail {
         must_cast(self.0.to_le_bytes())
     }
@@ -116,8 +117,8 @@ pub struct Cqe {
     pub reserved2: [u8; 4],
     /// Sender's LID, receive only.
     pub slid: Be16,
-    /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only. On Ethernet, 27:24 hold the type
-    /// of the packet instead ([`Reception::sl`]).
+    /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only. On Ethernet, 27:24 are the packet
+    /// type instead ([`Reception::sl`]).
     pub flags_rqpn: Be32,
     /// Ethernet only.
     pub hds_ip_ext: u8,
@@ -125,9 +126,9 @@ pub struct Cqe {
     pub l4_hdr_type: u8,
     /// Ethernet only.
     pub vlan_info: Be16,
-    /// The QP's user index (CQE version 1), or the shared receive queue's number.
+    /// The QP's user index (CQE version 1), or the SRQN.
     pub srqn_uidx: Be32,
-    /// Immediate data, or the rkey invalidated, receive only.
+    /// Immediate data, or the invalidated rkey; receive only.
     pub imm_inval_pkey: Be32,
     /// Signature and tag matching only.
     pub app: u8,
@@ -143,78 +144,79 @@ pub struct Cqe {
     pub tail: CqeTail,
 }
 
-/// The content of a requester entry.
+/// The contents of a requester entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// Opcode of the work-queue entry that completed.
     pub opcode: Opcode,
-    /// Number of its QP, 24 bits.
+    /// QPN, 24 bits.
     pub qpn: u32,
-    /// Index of its first WQEBB.
+    /// Index of the first WQEBB of that work-queue entry.
     pub wqe_counter: u16,
     /// The QP's user index, 24 bits.
     pub user_index: u32,
-    /// Bytes read by an RDMA READ; operand size of an atomic.
+    /// Bytes read by an RDMA READ, or the operand size of an atomic.
     pub byte_cnt: u32,
     /// The NIC's clock.
     pub timestamp: u64,
 }
 
-/// The content of a responder entry.
+/// The contents of a responder entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reception {
     /// One of the `RESP_*` kinds.
     pub kind: CqeOpcode,
-    /// Number of the receiving QP, 24 bits.
+    /// QPN of the receiver, 24 bits.
     pub qpn: u32,
-    /// Index of the receive entry consumed.
+    /// Index of the receive entry that was consumed.
     pub wqe_counter: u16,
-    /// The QP's user index, or the shared receive queue's number, 24 bits.
+    /// The QP's user index, or the SRQN, 24 bits.
     pub srqn_uidx: u32,
-    /// Number of the sending QP, 24 bits; zero on a connection.
+    /// QPN of the sender, 24 bits; zero on a connection.
     pub remote_qpn: u32,
     /// The sender's LID; zero on a connection.
     pub slid: u16,
-    /// Whether the receive buffer begins with the 40 bytes of a global route header (or, in their end, an IPv4 header).
+    /// Whether the receive buffer starts with 40 bytes for a global route header (or an IPv4 header in the last 20 of
+    /// them).
     pub grh: bool,
-    /// The service level, 4 bits. For a datagram on Ethernet, the type of the packet: [`Reception::ROCE_V2_IPV4`].
+    /// The service level, 4 bits. For a datagram on Ethernet, the packet type: [`Reception::ROCE_V2_IPV4`].
     pub sl: u8,
-    /// Immediate data, or the rkey invalidated.
+    /// Immediate data, or the invalidated rkey.
     pub imm: u32,
-    /// Payload bytes.
+    /// Length of the payload, in bytes.
     pub byte_cnt: u32,
     /// The NIC's clock.
     pub timestamp: u64,
-    /// Whether the sender asked for an event.
+    /// Whether the sender requested an event.
     pub solicited: bool,
 }
 
 impl Reception {
-    /// [`Reception::sl`] of a datagram that came as RoCEv2 over IPv4: bit 3 for UDP, and 2 for IPv4.
+    /// [`Reception::sl`] of a datagram received as RoCEv2 over IPv4: bit 3 for UDP, and 2 for IPv4.
     pub const ROCE_V2_IPV4: u8 = 0b1010;
 }
 
-/// The content of an error entry.
+/// The contents of an error entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`].
     pub kind: CqeOpcode,
     /// Opcode of the work-queue entry that failed.
     pub opcode: Opcode,
-    /// Number of its QP, 24 bits.
+    /// QPN, 24 bits.
     pub qpn: u32,
-    /// Index of its first WQEBB.
+    /// Index of the first WQEBB of that work-queue entry.
     pub wqe_counter: u16,
-    /// The QP's user index, or the shared receive queue's number, 24 bits.
+    /// The QP's user index, or the SRQN, 24 bits.
     pub srqn_uidx: u32,
-    /// The error.
+    /// Why the entry failed.
     pub syndrome: Syndrome,
     /// The vendor's syndrome.
     pub vendor_syndrome: u8,
 }
 
 impl Cqe {
-    /// Returns an empty slot: all zero but for `op_own`, which is [`OpOwn::EMPTY`] or [`OpOwn::EMPTY_OWNED_BY_NIC`].
+    /// Returns an empty slot: all zero except for `op_own`, which is [`OpOwn::EMPTY`] or [`OpOwn::EMPTY_OWNED_BY_NIC`].
     pub const fn empty(op_own: OpOwn) -> Self {
         let mut bytes = [0; CQE_BYTES];
         bytes[CQE_BYTES - 1] = op_own.0;
@@ -237,7 +239,7 @@ impl Cqe {
         }
     }
 
-    /// Returns the entry that ends a queue which continues in other memory.
+    /// Returns the last entry of a queue that continues in other memory after a resize.
     pub fn resized(owner: bool) -> Self {
         let op_own = OpOwn::new(CqeOpcode::RESIZE_CQ, false, owner);
         Self { tail: CqeTail::new(Opcode(0), 0, 0, op_own), ..Self::default() }
@@ -281,27 +283,27 @@ impl Cqe {
         must_cast(cqe)
     }
 
-    /// Returns the opcode of the work-queue entry; meaningful for requester and error entries.
+    /// Returns the opcode of the work-queue entry. Meaningful for requester and error entries.
     pub const fn opcode(&self) -> Opcode {
         Opcode((self.tail.sop_drop_qpn.get() >> 24) as u8)
     }
 
-    /// Returns the number of the QP.
+    /// Returns the QPN.
     pub const fn qpn(&self) -> u32 {
         self.tail.sop_drop_qpn.get() & 0xff_ffff
     }
 
-    /// Returns the index of the work-queue entry.
+    /// Returns the index of the first WQEBB of the work-queue entry.
     pub const fn wqe_counter(&self) -> u16 {
         self.tail.wqe_counter.get()
     }
 
-    /// Returns the QP's user index, or the shared receive queue's number.
+    /// Returns the QP's user index, or the SRQN.
     pub const fn user_index(&self) -> u32 {
         self.srqn_uidx.get() & 0xff_ffff
     }
 
-    /// Returns the bytes received or read.
+    /// Returns the number of bytes received or read.
     pub const fn byte_cnt(&self) -> u32 {
         self.byte_cnt.get()
     }
@@ -311,22 +313,22 @@ impl Cqe {
         self.timestamp.get()
     }
 
-    /// Returns the immediate data, or the rkey invalidated.
+    /// Returns the immediate data, or the invalidated rkey.
     pub const fn imm(&self) -> u32 {
         self.imm_inval_pkey.get()
     }
 
-    /// Returns the kind and owner.
+    /// Returns kind and owner.
     pub const fn op_own(&self) -> OpOwn {
         self.tail.op_own
     }
 
-    /// Returns the polled word.
+    /// Returns the word that consumers poll.
     pub fn word(&self) -> CqeWord {
         self.tail.into()
     }
 
-    /// Returns the entry's error view, if it is an error entry.
+    /// Returns the entry as an error entry, if it is one.
     pub fn as_error(&self) -> Option<&ErrCqe> {
         self.op_own().opcode().is_error().then(|| must_cast_ref(self))
     }
@@ -348,24 +350,24 @@ impl Cqe {
 pub struct ErrCqe {
     /// Zero.
     pub reserved0: [u8; 32],
-    /// The QP's user index, or the shared receive queue's number.
+    /// The QP's user index, or the SRQN.
     pub srqn_uidx: Be32,
     /// Zero.
     pub reserved1: [u8; 16],
-    /// Hardware's own code.
+    /// The hardware's own error code.
     pub hw_err_synd: u8,
-    /// Hardware's own code's type.
+    /// Type of the hardware's own error code.
     pub hw_synd_type: u8,
-    /// The vendor's code; for support tickets.
+    /// The vendor's error code, for support tickets.
     pub vendor_err_synd: u8,
-    /// The error.
+    /// Why the entry failed.
     pub syndrome: Syndrome,
     /// Opcode, QPN, index, kind, owner.
     pub tail: CqeTail,
 }
 
 impl ErrCqe {
-    /// Returns the entry's content.
+    /// Returns the contents of the entry.
     pub const fn failure(&self) -> Failure {
         Failure {
             kind: self.tail.op_own.opcode(),

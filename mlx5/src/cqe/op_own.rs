@@ -29,7 +29,7 @@ impl CqeOpcode {
     pub const REQ_ERR: Self = Self(13);
     /// A receive failed.
     pub const RESP_ERR: Self = Self(14);
-    /// Never written by the NIC: software's mark for an empty slot.
+    /// Never written by the NIC. Software uses it to mark an empty slot.
     pub const INVALID: Self = Self(15);
 
     /// Returns whether the entry is an [`ErrCqe`](super::ErrCqe).
@@ -83,7 +83,7 @@ impl OpOwn {
     /// An empty slot for a consumer that checks only the owner bit: INVALID, owner 1.
     pub const EMPTY_OWNED_BY_NIC: Self = Self(0xf1);
 
-    /// Builds the byte, format 0.
+    /// Creates the byte, with format 0.
     #[inline(always)]
     pub const fn new(opcode: CqeOpcode, solicited: bool, owner: bool) -> Self {
         Self(opcode.0 << 4 | (solicited as u8) << 1 | owner as u8)
@@ -95,25 +95,26 @@ impl OpOwn {
         CqeOpcode(self.0 >> 4)
     }
 
-    /// Returns the format: 0 plain, 1 up to 32 bytes of data within the entry, 2 up to 64 in front of it, 3 compressed.
+    /// Returns the format: 0 plain, 1 with up to 32 bytes of data in the entry, 2 with up to 64 before it, 3
+    /// compressed.
     #[inline(always)]
     pub const fn format(self) -> u8 {
         self.0 >> 2 & 3
     }
 
-    /// Returns whether the sender asked for an event.
+    /// Returns whether the sender requested an event.
     #[inline(always)]
     pub const fn is_solicited(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// Returns the phase bit: parity of the NIC's lap around the ring.
+    /// Returns the phase bit: the parity of the NIC's lap around the ring.
     #[inline(always)]
     pub const fn owner(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Returns whether the slot holds the entry number `consumer` of a ring of `entries` (a power of two) slots.
+    /// Returns whether the slot holds entry `consumer` of a ring of `entries` slots, a power of two.
     #[inline(always)]
     pub const fn is_ready(self, consumer: u32, entries: u32) -> bool {
         self.opcode().0 != CqeOpcode::INVALID.0 && self.owner() == owner_bit(consumer, entries)
@@ -126,7 +127,7 @@ impl fmt::Debug for OpOwn {
     }
 }
 
-/// Returns the owner bit that the NIC writes into entry number `index` of a ring of `entries` (a power of two) slots.
+/// Returns the owner bit that the NIC writes to entry `index` of a ring of `entries` slots, a power of two.
 #[inline(always)]
 pub const fn owner_bit(index: u32, entries: u32) -> bool {
     index & entries != 0

@@ -19,19 +19,19 @@ impl Syndrome {
     pub const WR_FLUSH_ERR: Self = Self(0x05);
     /// Memory-window bind failed.
     pub const MW_BIND_ERR: Self = Self(0x06);
-    /// The response made no sense.
+    /// The response was malformed or unexpected.
     pub const BAD_RESP_ERR: Self = Self(0x10);
     /// The responder's own memory access failed.
     pub const LOCAL_ACCESS_ERR: Self = Self(0x11);
-    /// The target refused the operation.
+    /// The target rejected the operation.
     pub const REMOTE_INVAL_REQ_ERR: Self = Self(0x12);
     /// Bad rkey, range or permission at the target.
     pub const REMOTE_ACCESS_ERR: Self = Self(0x13);
-    /// The target could not carry the operation out.
+    /// The target could not execute the operation.
     pub const REMOTE_OP_ERR: Self = Self(0x14);
     /// No acknowledgement after all retries.
     pub const TRANSPORT_RETRY_EXC_ERR: Self = Self(0x15);
-    /// The receiver stayed not-ready through all retries.
+    /// The receiver was not ready, in all retries.
     pub const RNR_RETRY_EXC_ERR: Self = Self(0x16);
     /// The target aborted the operation.
     pub const REMOTE_ABORTED_ERR: Self = Self(0x22);
@@ -56,7 +56,7 @@ impl Syndrome {
         })
     }
 
-    /// Returns the cause and the remedy in one sentence.
+    /// Returns cause and remedy in one sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::LOCAL_LENGTH_ERR => {

@@ -9,7 +9,7 @@ const SUCCESS: &str = "
     00000007 00000000 00000000 00004000
     00000012 34567890 080001a7 00120000";
 
-/// Failure of a READ at the target, vendor code 0x88, odd lap.
+/// Failure of a READ at the target: vendor code 0x88, odd lap.
 const FAILED: &str = "
     00000000 00000000 00000000 00000000
     00000000 00000000 00000000 00000000

@@ -1,4 +1,4 @@
-//! Common parts of all commands: opcodes, the header, statuses.
+//! What all commands have in common: opcodes, header, statuses.
 
 use super::{
     DecodeError, Value,
@@ -10,25 +10,25 @@ use core::fmt;
 numbers! {
     /// The opcode of a command.
     pub struct CmdOpcode(u16) {
-        /// Asks for a page of capabilities.
+        /// Queries a page of capabilities.
         QUERY_HCA_CAP = 0x100;
-        /// Asks for the interface step.
+        /// Queries the supported interface steps.
         QUERY_ISSI = 0x10a;
-        /// Makes a memory key.
+        /// Creates a memory key.
         CREATE_MKEY = 0x200;
         /// Destroys a memory key.
         DESTROY_MKEY = 0x202;
-        /// Makes an event queue.
+        /// Creates an event queue.
         CREATE_EQ = 0x301;
-        /// Makes a completion queue.
+        /// Creates a completion queue.
         CREATE_CQ = 0x400;
         /// Destroys a completion queue.
         DESTROY_CQ = 0x401;
-        /// Asks for a completion queue's context.
+        /// Queries the context of a completion queue.
         QUERY_CQ = 0x402;
-        /// Changes a completion queue.
+        /// Modifies a completion queue.
         MODIFY_CQ = 0x403;
-        /// Makes a queue pair.
+        /// Creates a queue pair.
         CREATE_QP = 0x500;
         /// Destroys a queue pair.
         DESTROY_QP = 0x501;
@@ -38,7 +38,7 @@ numbers! {
         INIT2RTR_QP = 0x503;
         /// Ready-to-receive to ready-to-send.
         RTR2RTS_QP = 0x504;
-        /// Changes a ready-to-send QP.
+        /// Modifies a QP in RTS.
         RTS2RTS_QP = 0x505;
         /// Send-queue error to ready-to-send.
         SQERR2RTS_QP = 0x506;
@@ -46,65 +46,65 @@ numbers! {
         MODIFY_2ERR_QP = 0x507;
         /// Any state to reset.
         MODIFY_2RST_QP = 0x50a;
-        /// Asks for a queue pair's context.
+        /// Queries the context of a queue pair.
         QUERY_QP = 0x50b;
         /// Send-queue drained to ready-to-send.
         SQD_RTS_QP = 0x50c;
-        /// Changes an init QP.
+        /// Modifies a QP in INIT.
         INIT2INIT_QP = 0x50e;
-        /// Makes a shared receive queue.
+        /// Creates a shared receive queue.
         CREATE_SRQ = 0x700;
         /// Destroys a shared receive queue.
         DESTROY_SRQ = 0x701;
-        /// Makes a shared receive queue of an XRC domain.
+        /// Creates a shared receive queue of an XRC domain.
         CREATE_XRC_SRQ = 0x705;
         /// Destroys a shared receive queue of an XRC domain.
         DESTROY_XRC_SRQ = 0x706;
-        /// Asks for the context of a shared receive queue of an XRC domain.
+        /// Queries the context of a shared receive queue of an XRC domain.
         QUERY_XRC_SRQ = 0x707;
         /// Arms the limit of a shared receive queue of an XRC domain.
         ARM_XRC_SRQ = 0x708;
-        /// Makes a dynamically connected target.
+        /// Creates a dynamically connected target.
         CREATE_DCT = 0x710;
         /// Destroys a dynamically connected target.
         DESTROY_DCT = 0x711;
-        /// Ends the acceptance of connections by a dynamically connected target.
+        /// Stops a dynamically connected target from accepting connections.
         DRAIN_DCT = 0x712;
-        /// Asks for a dynamically connected target's context.
+        /// Queries the context of a dynamically connected target.
         QUERY_DCT = 0x713;
-        /// Asks for an entry of the RoCE address table.
+        /// Queries an entry of the RoCE address table.
         QUERY_ROCE_ADDRESS = 0x760;
-        /// Makes a counter set.
+        /// Allocates a counter set.
         ALLOC_Q_COUNTER = 0x771;
-        /// Destroys a counter set.
+        /// Deallocates a counter set.
         DEALLOC_Q_COUNTER = 0x772;
-        /// Asks for the counts of a counter set.
+        /// Queries the counts of a counter set.
         QUERY_Q_COUNTER = 0x773;
-        /// Makes a protection domain.
+        /// Allocates a protection domain.
         ALLOC_PD = 0x800;
-        /// Destroys a protection domain.
+        /// Deallocates a protection domain.
         DEALLOC_PD = 0x801;
-        /// Makes a doorbell page.
+        /// Allocates a doorbell page.
         ALLOC_UAR = 0x802;
-        /// Destroys a doorbell page.
+        /// Deallocates a doorbell page.
         DEALLOC_UAR = 0x803;
-        /// Makes an XRC domain.
+        /// Allocates an XRC domain.
         ALLOC_XRCD = 0x80e;
-        /// Destroys an XRC domain.
+        /// Deallocates an XRC domain.
         DEALLOC_XRCD = 0x80f;
-        /// Makes a transport domain.
+        /// Allocates a transport domain.
         ALLOC_TRANSPORT_DOMAIN = 0x816;
-        /// Asks for the state of a bond of ports.
+        /// Queries the state of a bond of ports.
         QUERY_LAG = 0x842;
-        /// Makes a receive memory pool.
+        /// Creates a receive memory pool.
         CREATE_RMP = 0x90c;
-        /// Changes a receive memory pool.
+        /// Modifies a receive memory pool.
         MODIFY_RMP = 0x90d;
         /// Destroys a receive memory pool.
         DESTROY_RMP = 0x90e;
-        /// Asks for a receive memory pool's context.
+        /// Queries the context of a receive memory pool.
         QUERY_RMP = 0x90f;
-        /// Makes an object of a type given in the mailbox.
+        /// Creates an object whose type is in the mailbox.
         CREATE_GENERAL_OBJECT = 0xa00;
         /// Registers user memory for queues.
         CREATE_UMEM = 0xa08;
@@ -114,19 +114,19 @@ numbers! {
 }
 
 numbers! {
-    /// The status of a finished command.
+    /// The status of a completed command.
     pub struct CmdStatus(u8) {
-        /// Done.
+        /// Success.
         OK = 0x00;
         /// Internal error.
         INT_ERR = 0x01;
         /// Unknown or unsupported command.
         BAD_OP = 0x02;
-        /// A parameter is out of range or does not fit the others.
+        /// A parameter is out of range, or inconsistent with others.
         BAD_PARAM = 0x03;
         /// The system is in the wrong state.
         BAD_SYS_STATE = 0x04;
-        /// No such object.
+        /// There is no such object.
         BAD_RES = 0x05;
         /// The object is in use.
         RES_BUSY = 0x06;
@@ -134,7 +134,7 @@ numbers! {
         LIM = 0x08;
         /// The object is in the wrong state.
         BAD_RES_STATE = 0x09;
-        /// Bad index.
+        /// An index is out of range.
         IX = 0x0a;
         /// Out of resources.
         NO_RES = 0x0f;
@@ -142,7 +142,7 @@ numbers! {
         BAD_QP_STATE = 0x10;
         /// Bad management packet.
         BAD_PKT = 0x30;
-        /// More entries outstanding than the new size holds.
+        /// More entries are outstanding than the new size can hold.
         BAD_SIZE_OUTS_CQES = 0x40;
         /// The input mailbox has the wrong length.
         BAD_INP_LEN = 0x50;
@@ -152,7 +152,7 @@ numbers! {
 }
 
 impl CmdStatus {
-    /// Returns the cause and the remedy in one sentence.
+    /// Returns cause and remedy in one sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::OK => "the command succeeded",
@@ -188,33 +188,33 @@ impl CmdStatus {
 layout! {
     /// The first bytes of every input mailbox.
     pub struct Header[8] {
-        /// The command.
+        /// The opcode of the command.
         opcode: CmdOpcode = 0x00, 16;
-        /// The user that issues it.
+        /// ID of the user that issues the command.
         uid: u16 = 0x10, 16;
-        /// The command's variant.
+        /// Variant of the command.
         op_mod: u16 = 0x30, 16;
     }
 }
 
 impl Header {
-    /// Reads the header of any input mailbox.
+    /// Parses the header of any input mailbox.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         mailbox(bytes).map(Self::read)
     }
 }
 
-/// A refusal, as the first bytes of every output mailbox tell it.
+/// A rejected command, as reported in the first bytes of every output mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CmdError {
-    /// The kind of refusal.
+    /// Why the command was rejected.
     pub status: CmdStatus,
-    /// Which check failed, in the firmware's own numbers.
+    /// Which check failed, as an opaque number of the firmware.
     pub syndrome: u32,
 }
 
 impl CmdError {
-    /// Fills an output mailbox, whatever its length, with the refusal.
+    /// Fills an output mailbox of any length with this error.
     pub fn write(&self, out: &mut [u8]) {
         out.fill(0);
         let mut head = [0; 8];
@@ -225,7 +225,7 @@ impl CmdError {
         }
     }
 
-    /// Returns whether an output mailbox reports success.
+    /// Checks whether an output mailbox reports success.
     pub fn check(out: &[u8]) -> Result<(), DecodeError> {
         let head: &[u8; 8] = mailbox(out)?;
         match Value::read_at(head, 0x00, 8) {

@@ -3,11 +3,11 @@
 use super::layout::{command, layout, numbers, response};
 
 numbers! {
-    /// The status of a completion queue.
+    /// Status of a completion queue.
     pub struct CqStatus(u8) {
-        /// It works.
+        /// Operational.
         OK = 0x0;
-        /// The consumer did not keep up.
+        /// The consumer was too slow, and entries were lost.
         OVERFLOW = 0x9;
         /// The NIC could not write an entry.
         WRITE_FAILURE = 0xa;
@@ -19,19 +19,19 @@ layout! {
     pub struct CqContext[64] {
         /// Read back: whether the queue works.
         status: CqStatus = 0x000, 4;
-        /// Notify the address-space's owner.
+        /// Notifies the owner of the address space.
         as_notify: bool = 0x004, 1;
         /// The initiator is a source DCT.
         initiator_src_dct: bool = 0x005, 1;
-        /// The doorbell record lies in a umem.
+        /// The doorbell record is in a umem.
         dbr_umem_valid: bool = 0x006, 1;
         /// Size of an entry: 0 is 64 bytes, 1 is 128.
         cqe_sz: u8 = 0x008, 3;
         /// Collapsed: every entry is written to slot 0.
         cc: bool = 0x00b, 1;
-        /// An event of a solicited entry is not moderated.
+        /// Events of solicited entries are not moderated.
         scqe_break_moderation_en: bool = 0x00d, 1;
-        /// Overrun ignore: the NIC never looks at the consumer counter.
+        /// Overrun ignore: the NIC does not check the consumer counter.
         oi: bool = 0x00e, 1;
         /// The event that starts the moderation period.
         cq_period_mode: u8 = 0x00f, 2;
@@ -45,11 +45,11 @@ layout! {
         cqe_comp_layout: u8 = 0x019, 7;
         /// The umem that holds the doorbell record.
         dbr_umem_id: u32 = 0x020, 32;
-        /// Where the first entry lies in its page, units of 64 bytes; zero with a umem.
+        /// Offset of the first entry within its page, in units of 64 bytes; zero with a umem.
         page_offset: u8 = 0x054, 6;
         /// log2 of the number of entries.
         log_cq_size: u8 = 0x063, 5;
-        /// Doorbell page for arming.
+        /// UAR page used for arming.
         uar_page: u32 = 0x068, 24;
         /// Moderation period.
         cq_period: u16 = 0x084, 12;
@@ -57,103 +57,103 @@ layout! {
         cq_max_count: u16 = 0x090, 16;
         /// Event queue.
         c_eqn: u8 = 0x0b8, 8;
-        /// log2 of the page size, less 12; ignored with a umem.
+        /// log2 of the page size, minus 12; ignored with a umem.
         log_page_size: u8 = 0x0c3, 5;
-        /// Read back: entry that caused the last event.
+        /// Read back: index of the entry that caused the last event.
         last_notified_index: u32 = 0x108, 24;
-        /// Read back: last solicited entry.
+        /// Read back: index of the last solicited entry.
         last_solicit_index: u32 = 0x128, 24;
-        /// Read back: what the consumer reported.
+        /// Read back: the counter reported by the consumer.
         consumer_counter: u32 = 0x148, 24;
-        /// Read back: entries written.
+        /// Read back: number of entries written.
         producer_counter: u32 = 0x168, 24;
-        /// Offset of the doorbell record in its umem, bytes (without a umem, its bus address).
+        /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x1c0, 64;
     }
 }
 
 command! { CREATE_CQ -> CreateCqOut;
-    /// CREATE_CQ: makes a completion queue in a umem, or in pages. The addresses of the pages follow the mailbox.
+    /// CREATE_CQ: creates a completion queue, in a umem or in pages whose addresses follow the mailbox.
     pub struct CreateCq[272] {
-        /// The queue.
+        /// Context of the queue.
         context: CqContext = 0x80, 512;
-        /// Where in the umem the queue starts, bytes.
+        /// Offset of the queue in the umem, in bytes.
         umem_offset: u64 = 0x280, 64;
         /// The umem that holds the queue.
         umem_id: u32 = 0x2c0, 32;
-        /// The queue lies in a umem.
+        /// The queue is in a umem.
         umem_valid: bool = 0x2e0, 1;
     }
 }
 
 response! {
-    /// Answer to [`CreateCq`].
+    /// Output of [`CreateCq`].
     pub struct CreateCqOut[16] {
-        /// Number of the queue.
+        /// CQN of the new queue.
         cqn: u32 = 0x48, 24;
     }
 }
 
 command! { MODIFY_CQ -> ModifyCqOut;
-    /// MODIFY_CQ: changes a completion queue, or moves it to a queue of another size.
+    /// MODIFY_CQ: modifies a completion queue, or moves it to memory of another size.
     ///
-    /// The NIC ends the old queue with an entry [`RESIZE_CQ`](crate::CqeOpcode::RESIZE_CQ) and goes on in the new one, behind
-    /// the number of that entry. Software copies the entries before it, one place further.
+    /// The NIC writes [`RESIZE_CQ`](crate::CqeOpcode::RESIZE_CQ) as the last entry of the old queue and continues in
+    /// the new one, at the index after that entry. Software copies the entries before it, shifted by one slot.
     pub struct ModifyCq[272] {
-        /// 0 changes fields, [`ModifyCq::RESIZE`] the size.
+        /// 0 modifies fields, [`ModifyCq::RESIZE`] the size.
         op_mod: u16 = 0x30, 16;
-        /// Number of the queue.
+        /// CQN of the queue.
         cqn: u32 = 0x48, 24;
-        /// The fields that are to change; for the size, see [`ModifyCq::LOG_SIZE`].
+        /// Fields to modify. For the size, see [`ModifyCq::LOG_SIZE`].
         field_select: u32 = 0x60, 32;
-        /// The queue.
+        /// Context with the new values.
         context: CqContext = 0x80, 512;
-        /// Where in the umem the new queue starts, bytes.
+        /// Offset of the new queue in the umem, in bytes.
         umem_offset: u64 = 0x280, 64;
         /// The umem that holds the new queue.
         umem_id: u32 = 0x2c0, 32;
-        /// The new queue lies in a umem.
+        /// The new queue is in a umem.
         umem_valid: bool = 0x2e0, 1;
     }
 }
 
 impl ModifyCq {
-    /// The `op_mod` of a change of the size.
+    /// Value of `op_mod` to change the size.
     pub const RESIZE: u16 = 1;
-    /// The bit of `field_select` for the number of entries.
+    /// Bit of `field_select` for the number of entries.
     pub const LOG_SIZE: u32 = 1;
 }
 
 response! {
-    /// Answer to [`ModifyCq`].
+    /// Output of [`ModifyCq`].
     pub struct ModifyCqOut[16] {}
 }
 
 command! { QUERY_CQ -> QueryCqOut;
-    /// QUERY_CQ: asks for a completion queue's context.
+    /// QUERY_CQ: queries the context of a completion queue.
     pub struct QueryCq[16] {
-        /// Number of the queue.
+        /// CQN of the queue.
         cqn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to [`QueryCq`].
+    /// Output of [`QueryCq`].
     pub struct QueryCqOut[272] {
-        /// The queue.
+        /// Context of the queue.
         context: CqContext = 0x80, 512;
     }
 }
 
 command! { DESTROY_CQ -> DestroyCqOut;
-    /// DESTROY_CQ: destroys a completion queue, which no queue pair may use any more.
+    /// DESTROY_CQ: destroys a completion queue. No queue pair may still use it.
     pub struct DestroyCq[16] {
-        /// Number of the queue.
+        /// CQN of the queue.
         cqn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to [`DestroyCq`].
+    /// Output of [`DestroyCq`].
     pub struct DestroyCqOut[16] {}
 }

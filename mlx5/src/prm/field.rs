@@ -1,8 +1,9 @@
-//! Bit fields as the manual counts them, and the values that live in them.
+//! Bit fields in the numbering of the manual, and the values they hold.
 
-/// A field of a structure of `LEN` bytes, by bit offset and width.
+/// A field of a structure of `LEN` bytes, given by bit offset and width.
 ///
-/// Offsets are the manual's: bit 0 is the most significant bit of the first byte, and words of 32 bits are big-endian.
+/// Offsets are those of the manual: bit 0 is the most significant bit of the first byte, and 32-bit words are
+/// big-endian.
 ///
 /// ```
 /// use rushmem_mlx5::prm::Field;
@@ -13,7 +14,7 @@
 /// assert_eq!(context[12], 0x0a);
 /// ```
 ///
-/// A field across a 32-bit word, or past the structure's end, does not compile:
+/// A field that crosses a 32-bit word, or the end of the structure, does not compile:
 ///
 /// ```compile_fail
 /// use rushmem_mlx5::prm::Field;
@@ -33,11 +34,11 @@ pub struct Field<const LEN: usize> {
 }
 
 impl<const LEN: usize> Field<LEN> {
-    /// Returns a field of 1 to 32 bits within one 32-bit word.
+    /// Creates a field of 1 to 32 bits within one 32-bit word.
     ///
     /// # Panics
     ///
-    /// If it crosses a word or the structure's end; in a `const`, that is a compile error.
+    /// If it crosses a word or the end of the structure. In a `const`, that is a compile error.
     pub const fn new(offset: usize, width: u32) -> Self {
         assert!(width > 0 && offset % 32 + width as usize <= 32);
         assert!(offset + width as usize <= LEN * 8);
@@ -52,13 +53,13 @@ impl<const LEN: usize> Field<LEN> {
         u32::MAX >> (32 - self.width)
     }
 
-    /// Returns the field's value.
+    /// Returns the value of the field.
     pub fn get(self, bytes: &[u8; LEN]) -> u32 {
         let word = bytes.as_chunks().0.get(self.offset / 32).map_or(0, |word| u32::from_be_bytes(*word));
         word >> self.shift() & self.mask()
     }
 
-    /// Sets the field to the low bits of `value`; other bits stay.
+    /// Sets the field to the low bits of `value`. Other bits are unchanged.
     pub fn set(self, bytes: &mut [u8; LEN], value: u32) {
         if let Some(word) = bytes.as_chunks_mut().0.get_mut(self.offset / 32) {
             let others = u32::from_be_bytes(*word) & !(self.mask() << self.shift());
@@ -67,31 +68,31 @@ impl<const LEN: usize> Field<LEN> {
     }
 }
 
-/// A value that a structure holds at a bit offset: a number, a byte string or a structure.
+/// A value at a bit offset within a structure: a number, a byte string or another structure.
 ///
-/// The tables of this module check at compile time that offset and width suit the type and the structure.
+/// The tables in this module check at compile time that offset and width suit the type and the structure.
 pub trait Value: Copy {
-    /// The widths and offsets that the value allows.
+    /// Widths and offsets that the value supports.
     const BITS: Bits;
 
     /// Returns the value at bit `offset`, `width` bits wide.
     fn read_at<const LEN: usize>(bytes: &[u8; LEN], offset: usize, width: u32) -> Self;
 
-    /// Puts the value there; bits beyond `width` are dropped, bits around stay.
+    /// Stores the value there. Bits beyond `width` are dropped, surrounding bits are unchanged.
     fn write_at<const LEN: usize>(self, bytes: &mut [u8; LEN], offset: usize, width: u32);
 }
 
-/// The positions that a [`Value`] allows.
+/// The positions that a [`Value`] supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits {
-    /// A number of at most so many bits within one 32-bit word.
+    /// A number of at most this many bits, within one 32-bit word.
     Upto(u32),
-    /// Exactly so many bits, at a byte boundary.
+    /// Exactly this many bits, at a byte boundary.
     Exactly(usize),
 }
 
 impl Bits {
-    /// Refuses, at compile time, a place that the value or the structure does not have.
+    /// Rejects, at compile time, a position that the value or the structure does not have.
     pub(crate) const fn check(self, offset: usize, width: usize, len: usize) {
         assert!(offset + width <= len * 8, "the field lies past the structure's end");
         match self {
@@ -107,7 +108,7 @@ impl Bits {
     }
 }
 
-/// Refuses, at compile time, a table in which two fields share a bit.
+/// Rejects, at compile time, a table in which two fields share a bit.
 pub(crate) const fn check_disjoint(fields: &[FieldInfo]) {
     let mut i = 0;
     while i < fields.len() {
@@ -122,14 +123,14 @@ pub(crate) const fn check_disjoint(fields: &[FieldInfo]) {
     }
 }
 
-/// One line of a structure's table.
+/// A line of a structure's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldInfo {
-    /// The manual's name.
+    /// Name in the manual.
     pub name: &'static str,
-    /// Bit offset from the structure's start.
+    /// Bit offset from the start of the structure.
     pub offset: usize,
-    /// Bits.
+    /// Width in bits.
     pub width: usize,
 }
 

@@ -1,8 +1,8 @@
-//! The three tables that the objects' files are written in: `layout!` a structure, `command!` a command's input
-//! mailbox, `response!` its output mailbox, and `numbers!` a set of named numbers.
+//! The macros in which the objects' files are written: `layout!` for a structure, `command!` for the input mailbox of a
+//! command, `response!` for its output mailbox, and `numbers!` for a set of named numbers.
 //!
-//! One line is one field as the manual prints it, `name: type = bit offset, width`. Reading, writing and the
-//! documentation come from that line, so they cannot disagree. Places are checked at compile time.
+//! One line is one field as printed in the manual: `name: type = bit offset, width`. Reading, writing and documentation
+//! are generated from that line, so they cannot disagree. Positions are checked at compile time.
 
 /// A structure: plain Rust fields, `read`, `write`, [`Layout`](super::Layout) and [`Value`](super::Value).
 macro_rules! layout {
@@ -21,15 +21,15 @@ macro_rules! layout {
 
         #[allow(unused_variables, reason = "a table may be empty")]
         impl $name {
-            /// Bytes on the wire.
+            /// Length on the wire, in bytes.
             pub const LEN: usize = $len;
 
-            /// Reads every field of the table; other bits are ignored.
+            /// Reads every field of the table. Other bits are ignored.
             pub fn read(bytes: &[u8; $len]) -> Self {
                 Self { $($field: $crate::prm::Value::read_at(bytes, $offset, $width),)* }
             }
 
-            /// Writes every field of the table, cut to its width; other bits stay.
+            /// Writes every field of the table, truncated to its width. Other bits are unchanged.
             pub fn write(&self, bytes: &mut [u8; $len]) {
                 $($crate::prm::Value::write_at(self.$field, bytes, $offset, $width);)*
             }
@@ -78,20 +78,20 @@ macro_rules! layout {
     };
 }
 
-/// A command's input mailbox: the table, the common header, `encode`, `decode` and [`Command`](super::Command).
+/// The input mailbox of a command: table, common header, `encode`, `decode` and [`Command`](super::Command).
 macro_rules! command {
     ($opcode:ident -> $output:ty; $(#[$doc:meta])* pub struct $name:ident[$len:literal] { $($fields:tt)* }) => {
         $crate::prm::layout::layout! {
             $(#[$doc])*
             pub struct $name[$len] {
-                /// The user that issues the command; the kernel fills it in.
+                /// ID of the user that issues the command. Filled in by the kernel.
                 uid: u16 = 0x10, 16;
                 $($fields)*
             }
         }
 
         impl $name {
-            /// Returns the mailbox, all bytes.
+            /// Returns the bytes of the mailbox.
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 self.write(&mut bytes);
@@ -99,7 +99,7 @@ macro_rules! command {
                 bytes
             }
 
-            /// Reads a mailbox; bytes behind it (a list) and bits outside the table are ignored.
+            /// Parses a mailbox. Bytes after it (a list) and bits outside the table are ignored.
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::prm::DecodeError> {
                 let mailbox = $crate::prm::input_mailbox(bytes, $crate::prm::CmdOpcode::$opcode)?;
                 Ok(Self::read(mailbox))
@@ -122,7 +122,7 @@ macro_rules! command {
     };
 }
 
-/// A command's output mailbox: the table, `encode`, `decode` and [`Response`](super::Response).
+/// The output mailbox of a command: table, `encode`, `decode` and [`Response`](super::Response).
 macro_rules! response {
     ($(#[$doc:meta])* pub struct $name:ident[$len:literal] { $($fields:tt)* }) => {
         $crate::prm::layout::layout! {
@@ -138,7 +138,7 @@ macro_rules! response {
                 bytes
             }
 
-            /// Reads a mailbox; a status other than OK is an error.
+            /// Parses a mailbox. A status other than OK is an error.
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::prm::DecodeError> {
                 Ok(Self::read($crate::prm::output_mailbox(bytes)?))
             }
@@ -159,7 +159,7 @@ macro_rules! response {
     };
 }
 
-/// A number from the wire with names for the known values; unknown ones pass through and print as numbers.
+/// A number from the wire, with names for known values. Unknown ones are preserved and print as numbers.
 macro_rules! numbers {
     ($(#[$doc:meta])* pub struct $name:ident($int:ty) {
         $($(#[$value_doc:meta])* $value:ident = $number:literal;)*
@@ -172,10 +172,10 @@ macro_rules! numbers {
         impl $name {
             $($(#[$value_doc])* pub const $value: Self = Self($number);)*
 
-            /// Every value with a name.
+            /// All named values.
             pub const ALL: &'static [Self] = &[$(Self::$value),*];
 
-            /// Returns the value's name, or `None` if it is unknown.
+            /// Returns the name of the value, or `None` if it is unknown.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$value => Some(stringify!($value)),)*

@@ -1,17 +1,17 @@
-//! Memory keys: what an lkey or rkey stands for.
+//! Memory keys: what an lkey or rkey refers to.
 
 use super::layout::{command, layout, numbers, response};
 
 numbers! {
-    /// The way in which a key translates addresses.
+    /// How a key translates addresses.
     pub struct AccessMode(u8) {
         /// Physical addresses.
         PA = 0;
         /// Pages, by a translation table or a umem.
         MTT = 1;
-        /// Other keys, entries of any length.
+        /// Other keys, with entries of any length.
         KLM = 2;
-        /// Other keys, entries of one length.
+        /// Other keys, with entries of equal length.
         KSM = 3;
         /// Device memory of the steering engine.
         SW_ICM = 4;
@@ -27,7 +27,7 @@ layout! {
         free: bool = 0x001, 1;
         /// Upper bits of the access mode; see [`MkeyContext::access_mode`].
         access_mode_4_2: u8 = 0x003, 3;
-        /// Writes of the NIC may overtake each other on the bus.
+        /// Writes by the NIC may pass each other on the bus.
         relaxed_ordering_write: bool = 0x00d, 1;
         /// A READ response waits for earlier small operations.
         small_fence_on_rdma_read_response: bool = 0x00f, 1;
@@ -49,7 +49,7 @@ layout! {
         qpn: u32 = 0x020, 24;
         /// Low byte of the key, chosen by software.
         mkey_7_0: u8 = 0x038, 8;
-        /// The key spans all of 2^64 bytes; `len` does not count.
+        /// The key covers all 2^64 bytes, and `len` is ignored.
         length64: bool = 0x060, 1;
         /// The key has signature fields.
         bsf_en: bool = 0x061, 1;
@@ -63,13 +63,13 @@ layout! {
         pd: u32 = 0x068, 24;
         /// First address that the key maps.
         start_addr: u64 = 0x080, 64;
-        /// Bytes that it maps.
+        /// Length of the mapped range, in bytes.
         len: u64 = 0x0c0, 64;
-        /// Signature fields, in units of 16 bytes.
+        /// Length of the signature fields, in units of 16 bytes.
         bsf_octword_size: u32 = 0x100, 32;
-        /// Translations, in units of 16 bytes: two pages, or one entry of a KLM or KSM key.
+        /// Length of the translations, in units of 16 bytes: two pages, or one entry of a KLM or KSM key.
         translations_octword_size: u32 = 0x1a0, 32;
-        /// Reads of the NIC may overtake each other on the bus.
+        /// Reads by the NIC may pass each other on the bus.
         relaxed_ordering_read: bool = 0x1d9, 1;
         /// log2 of the page (or KSM entry) size.
         log_page_size: u8 = 0x1db, 5;
@@ -79,11 +79,12 @@ layout! {
 }
 
 layout! {
-    /// An entry of an indirect key. They follow the mailbox.
+    /// An entry of an indirect key. Entries follow the mailbox.
     pub struct Klm[16] {
-        /// Bytes of the entry; not for [`AccessMode::KSM`], which has entries of 2^`log_page_size` bytes.
+        /// Length of the entry, in bytes. Not used with [`AccessMode::KSM`], whose entries have 2^`log_page_size`
+        /// bytes.
         byte_count: u32 = 0x00, 32;
-        /// The key.
+        /// The key it refers to.
         mkey: u32 = 0x20, 32;
         /// Address of the first byte under that key.
         address: u64 = 0x40, 64;
@@ -91,45 +92,46 @@ layout! {
 }
 
 impl MkeyContext {
-    /// [`MkeyContext::qpn`] of a key that every QP of the protection domain may use.
+    /// Value of [`MkeyContext::qpn`] if every QP of the protection domain may use the key.
     pub const ANY_QP: u32 = 0xff_ffff;
 
-    /// Returns the way in which the key translates addresses.
+    /// Returns how the key translates addresses.
     pub const fn access_mode(&self) -> AccessMode {
         AccessMode(self.access_mode_4_2 << 2 | self.access_mode_1_0)
     }
 
-    /// Returns the context with this access mode (5 bits).
+    /// Sets the access mode (5 bits).
     pub const fn with_access_mode(self, mode: AccessMode) -> Self {
         Self { access_mode_4_2: mode.0 >> 2 & 7, access_mode_1_0: mode.0 & 3, ..self }
     }
 }
 
-/// Returns the 32-bit key: `index` (24 bits) from the NIC, `low` byte ([`MkeyContext::mkey_7_0`]) from software.
+/// Combines a 32-bit key: `index` (24 bits) comes from the NIC, the `low` byte ([`MkeyContext::mkey_7_0`]) from
+/// software.
 pub const fn key(index: u32, low: u8) -> u32 {
     index << 8 | low as u32
 }
 
 command! { CREATE_MKEY -> CreateMkeyOut;
-    /// CREATE_MKEY: makes a key over a umem, or over the translations that follow the mailbox.
+    /// CREATE_MKEY: creates a key for a umem, or for the translations that follow the mailbox.
     pub struct CreateMkey[272] {
         /// Translations follow the mailbox.
         pg_access: bool = 0x60, 1;
         /// The key maps a umem.
         umem_valid: bool = 0x61, 1;
-        /// The key.
+        /// Context of the key.
         context: MkeyContext = 0x80, 512;
-        /// Translations that follow, in units of 16 bytes.
+        /// Length of the translations that follow, in units of 16 bytes.
         translations_octword_actual_size: u32 = 0x300, 32;
-        /// The umem.
+        /// ID of the umem.
         umem_id: u32 = 0x320, 32;
-        /// Where in the umem the key's memory starts, bytes.
+        /// Offset of the key's memory in the umem, in bytes.
         umem_offset: u64 = 0x340, 64;
     }
 }
 
 response! {
-    /// Answer to [`CreateMkey`].
+    /// Output of [`CreateMkey`].
     pub struct CreateMkeyOut[16] {
         /// Upper 24 bits of the key; see [`key`].
         mkey_index: u32 = 0x48, 24;
@@ -145,6 +147,6 @@ command! { DESTROY_MKEY -> DestroyMkeyOut;
 }
 
 response! {
-    /// Answer to [`DestroyMkey`].
+    /// Output of [`DestroyMkey`].
     pub struct DestroyMkeyOut[16] {}
 }

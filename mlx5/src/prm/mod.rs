@@ -1,7 +1,8 @@
-//! PRM (DevX) command mailboxes: how a NIC's objects are made, changed and asked about.
+//! PRM (DevX) command mailboxes: how a NIC's objects are created, modified and queried.
 //!
-//! A command is a struct ([`CreateCq`](cq::CreateCq), ...) that encodes into its input mailbox and decodes from it; so is
-//! its response. Both directions are typed, since a driver writes what a NIC model reads. One object a file:
+//! A command is a struct ([`CreateCq`](cq::CreateCq), ...) that encodes to its input mailbox and decodes from it; its
+//! response works the same way. Both directions are typed, because a driver writes what a NIC model reads. There is one
+//! file per object:
 //!
 //! | file | commands | structure |
 //! |---|---|---|
@@ -25,20 +26,20 @@
 //! let mailbox: [u8; 272] = create.encode();
 //! assert_eq!(cq::CreateCq::decode(&mailbox), Ok(create));
 //!
-//! // A NIC that refuses, and what the driver makes of it.
+//! // A NIC rejects the command, and the driver sees why.
 //! let mut answer = [0; cq::CreateCqOut::LEN];
 //! let refusal = CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0x1234 };
 //! refusal.write(&mut answer);
 //! assert_eq!(cq::CreateCqOut::decode(&answer), Err(DecodeError::Refused(refusal)));
 //!
-//! // Any command prints on one line, without what is zero.
+//! // Any command prints on one line, omitting fields that are zero.
 //! let line = "CreateCq { umem_id: 56, umem_valid: true }";
 //! assert_eq!(format!("{create:x?}"), line);
 //! ```
 //!
-//! Decoding never panics and is lenient: bits outside the table are ignored, as firmware mostly does. Where that matters,
-//! [`Command::decode_exact`] names the first byte that the table does not explain. Encoding cuts a value to its field's
-//! width.
+//! Decoding never panics and is lenient: bits outside the table are ignored, as they mostly are by firmware. Where they
+//! matter, [`Command::decode_exact`] reports the first byte that the table does not account for. Encoding truncates a
+//! value to the width of its field.
 
 pub mod caps;
 pub mod cmd;
@@ -63,29 +64,29 @@ use core::fmt;
 
 /// A structure with a table of fields.
 pub trait Layout: Copy {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     const LEN: usize;
-    /// The table, in its order.
+    /// The fields, in the order of the table.
     const FIELDS: &'static [FieldInfo];
 }
 
 /// A command and its input mailbox.
 pub trait Command: Copy {
-    /// The opcode, which [`Command::decode`] demands.
+    /// The opcode that [`Command::decode`] requires.
     const OPCODE: CmdOpcode;
     /// `[u8; N]`.
     type Mailbox: AsRef<[u8]> + AsMut<[u8]>;
-    /// The NIC's answer.
+    /// The response of the NIC.
     type Output: Response;
 
-    /// Returns the mailbox, all bytes.
+    /// Returns the bytes of the mailbox.
     fn encode(&self) -> Self::Mailbox;
 
-    /// Reads a mailbox. Bytes behind it and bits outside the table are ignored.
+    /// Parses a mailbox. Bytes after it and bits outside the table are ignored.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// Reads a mailbox like [`Command::decode`], but a bit outside the table is an error, because it asks for something
-    /// that this crate does not model.
+    /// Like [`Command::decode`], but rejects bits outside the table, which request something that this crate does not
+    /// model.
     fn decode_exact(bytes: &[u8]) -> Result<Self, DecodeError> {
         let command = Self::decode(bytes)?;
         let again = command.encode();
@@ -100,39 +101,39 @@ pub trait Command: Copy {
 pub trait Response: Copy {
     /// `[u8; N]`.
     type Mailbox: AsRef<[u8]> + AsMut<[u8]>;
-    /// All zero, for a NIC to fill.
+    /// A mailbox of zeros, for a NIC to fill in.
     const EMPTY: Self::Mailbox;
 
     /// Returns the mailbox of a command that succeeded.
     fn encode(&self) -> Self::Mailbox;
 
-    /// Reads a mailbox; a status other than OK is an error.
+    /// Parses a mailbox. A status other than OK is an error.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 }
 
-/// Why bytes are no such mailbox.
+/// Why bytes are not the expected mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The mailbox is too short.
     Length {
-        /// Bytes that it has at least.
+        /// Minimum length, in bytes.
         need: usize,
-        /// Bytes at hand.
+        /// Actual length, in bytes.
         have: usize,
     },
-    /// It is another command's.
+    /// It belongs to another command.
     Opcode {
-        /// The opcode demanded.
+        /// The opcode that was expected.
         expected: CmdOpcode,
-        /// The opcode found.
+        /// The opcode that was found.
         found: CmdOpcode,
     },
-    /// The NIC refused the command.
+    /// The NIC rejected the command.
     Refused(CmdError),
-    /// A byte holds bits outside the table.
+    /// A byte contains bits outside the table.
     Unexplained {
-        /// Offset in the mailbox.
+        /// Offset in the mailbox, in bytes.
         byte: usize,
     },
 }
@@ -169,7 +170,8 @@ fn output_mailbox<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], DecodeError>
     mailbox(bytes)
 }
 
-/// Returns the 8-byte entries of the list behind a mailbox's fixed part of `fixed` bytes: page addresses, or translations.
+/// Returns the 8-byte entries (page addresses or translations) of the list that follows a mailbox's fixed part of
+/// `fixed` bytes.
 pub fn list_entries(mailbox: &[u8], fixed: usize) -> impl Iterator<Item = u64> + '_ {
     let list = mailbox.get(fixed..).unwrap_or_default();
     list.as_chunks().0.iter().map(|entry| u64::from_be_bytes(*entry))

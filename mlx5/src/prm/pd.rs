@@ -3,27 +3,27 @@
 use super::layout::{command, response};
 
 command! { ALLOC_PD -> AllocPdOut;
-    /// ALLOC_PD: makes a protection domain.
+    /// ALLOC_PD: allocates a protection domain.
     pub struct AllocPd[16] {}
 }
 
 response! {
-    /// Answer to [`AllocPd`].
+    /// Output of [`AllocPd`].
     pub struct AllocPdOut[16] {
-        /// Number of the protection domain.
+        /// ID of the new protection domain.
         pd: u32 = 0x48, 24;
     }
 }
 
 command! { DEALLOC_PD -> DeallocPdOut;
-    /// DEALLOC_PD: destroys a protection domain.
+    /// DEALLOC_PD: deallocates a protection domain.
     pub struct DeallocPd[16] {
-        /// Number of the protection domain.
+        /// ID of the protection domain.
         pd: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to [`DeallocPd`].
+    /// Output of [`DeallocPd`].
     pub struct DeallocPdOut[16] {}
 }

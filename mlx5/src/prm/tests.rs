@@ -1,4 +1,4 @@
-//! Worked mailboxes, given as `offset word` pairs of their non-zero words.
+//! Worked mailboxes, given as `offset word` pairs for their non-zero words.
 
 use super::{
     caps::{AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut},
@@ -23,7 +23,7 @@ fn mailbox_of<const N: usize>(words: &[(usize, u32)]) -> [u8; N] {
     bytes
 }
 
-/// Encodes to the golden words, and back.
+/// Checks that a command encodes to the golden words, and decodes from them.
 fn golden<C>(command: C, words: &[(usize, u32)])
 where
     C: Command<Mailbox: PartialEq + core::fmt::Debug> + PartialEq + core::fmt::Debug,
@@ -256,7 +256,7 @@ fn create_mkey() {
     }
     .with_access_mode(AccessMode::MTT);
     assert_eq!(context.access_mode(), AccessMode::MTT);
-    // The worked example leaves umem_id and the actual size out; its text names umem 0x58.
+    // The worked example omits umem_id and the actual size; its text names umem 0x58.
     golden(
         CreateMkey { umem_valid: true, context, umem_id: 0x58, ..Default::default() },
         &[

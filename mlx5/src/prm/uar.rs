@@ -1,29 +1,29 @@
-//! Doorbell pages. On Linux the kernel alone issues these commands; user space asks it for a page.
+//! Doorbell pages. On Linux, only the kernel issues these commands; user space requests pages from it.
 
 use super::layout::{command, response};
 
 command! { ALLOC_UAR -> AllocUarOut;
-    /// ALLOC_UAR: makes a doorbell page.
+    /// ALLOC_UAR: allocates a doorbell page.
     pub struct AllocUar[16] {}
 }
 
 response! {
-    /// Answer to [`AllocUar`].
+    /// Output of [`AllocUar`].
     pub struct AllocUarOut[16] {
-        /// Number of the page, for QP and CQ contexts.
+        /// Index of the new page, for QP and CQ contexts.
         uar: u32 = 0x48, 24;
     }
 }
 
 command! { DEALLOC_UAR -> DeallocUarOut;
-    /// DEALLOC_UAR: destroys a doorbell page.
+    /// DEALLOC_UAR: deallocates a doorbell page.
     pub struct DeallocUar[16] {
-        /// Number of the page.
+        /// Index of the page.
         uar: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to [`DeallocUar`].
+    /// Output of [`DeallocUar`].
     pub struct DeallocUarOut[16] {}
 }

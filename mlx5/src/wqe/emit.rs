@@ -1,4 +1,4 @@
-//! Any entry that can be read can be written again.
+//! Writing of any entry that can be parsed.
 
 use super::{Atomic, Data, OPMOD_MASKED_4, OPMOD_MASKED_8, View};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Segments under construction; the first stays free for the control segment.
+/// Segments under construction. The first one is reserved for the control segment.
 struct Out<'a> {
     segments: &'a mut [Segment],
     used: usize,
@@ -42,10 +42,10 @@ impl Out<'_> {
 }
 
 impl View<'_> {
-    /// Writes the entry field by field, and returns its `ds`, or `None` if `out` is too short.
+    /// Writes the entry field by field. Returns its `ds`, or `None` if `out` is too short.
     ///
-    /// The result equals the entry's own bytes, except that bytes ignored by a NIC become zero. These are the immediate of an
-    /// opcode without one, the compare operand of a fetch and add, reserved words, and the padding after inline data.
+    /// The result equals the original bytes, except that bytes ignored by NICs become zero: the immediate of opcodes
+    /// without one, the compare operand of fetch and add, reserved words, and the padding of inline data.
     pub fn emit(&self, out: &mut [Segment]) -> Option<u8> {
         let mut out = Out { segments: out, used: 1 };
         if let Some(av) = self.av() {
@@ -75,7 +75,7 @@ impl View<'_> {
             }
         }
         if self.opcode() == Opcode::NOP {
-            // The size has no meaning for the NIC, but is kept.
+            // The NIC ignores the size, but it is preserved.
             while out.used < self.ctrl().ds() as usize {
                 out.put(Segment::ZERO)?;
             }
@@ -91,7 +91,7 @@ impl View<'_> {
     }
 }
 
-/// Writes the operands; gives the opmod that goes with them.
+/// Writes the operands. Returns the matching opmod.
 fn put_operands(out: &mut Out<'_>, atomic: Atomic) -> Option<u8> {
     let (opmod, segment) = match atomic {
         Atomic::FetchAdd { add } => {

@@ -1,4 +1,4 @@
-//! Payload carried inside an entry instead of fetched by the NIC.
+//! Payload carried in an entry, instead of being fetched by the NIC.
 
 use crate::{
     be::Be32,
@@ -7,21 +7,21 @@ use crate::{
 };
 use core::fmt;
 
-/// Up to 28 bytes by value: what one WQEBB carries next to its control and remote address segments.
+/// Up to 28 bytes by value, which fit in a WQEBB along with its control and remote address segments.
 ///
-/// The bytes are sent exactly as they lie in memory, so an integer arrives in the sender's byte order.
+/// The bytes are sent exactly as they are in memory, so an integer arrives in the byte order of the sender.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inline {
-    /// Payload in memory order; zero from `len` on.
+    /// Payload in memory order, zero-padded.
     words: [u32; 7],
     len: u8,
 }
 
 impl Inline {
-    /// The most bytes it holds.
+    /// Maximum length of the payload, in bytes.
     pub const MAX: usize = 28;
 
-    /// Copies `bytes`; nothing if there are more than [`Inline::MAX`].
+    /// Copies `bytes`. Returns `None` if there are more than [`Inline::MAX`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > Self::MAX {
             return None;
@@ -70,13 +70,13 @@ impl Inline {
         Self { words: [word, 0, 0, 0, 0, 0, 0], len }
     }
 
-    /// Returns the payload bytes.
+    /// Returns the length of the payload, in bytes.
     #[inline(always)]
     pub const fn len(&self) -> u8 {
         self.len
     }
 
-    /// Returns whether there is no payload.
+    /// Returns whether the payload is empty.
     #[inline(always)]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -88,14 +88,14 @@ impl Inline {
         all.get(..self.len as usize).unwrap_or(all)
     }
 
-    /// Returns header and payload as two segments.
+    /// Returns header and payload, as two segments.
     #[inline(always)]
     pub(crate) const fn to_segments(self) -> [Segment; 2] {
         let [a, b, c, d, e, f, g] = self.words;
         [Segment([InlineHdr::new(self.len as u32).0.raw(), a, b, c]), Segment([d, e, f, g])]
     }
 
-    /// Segments in use, 1 or 2.
+    /// Returns the number of segments in use, 1 or 2.
     #[inline(always)]
     pub(crate) const fn n_segments(&self) -> u8 {
         if self.len <= 12 { 1 } else { 2 }
@@ -108,9 +108,9 @@ impl fmt::Debug for Inline {
     }
 }
 
-/// Writes an RDMA WRITE that carries `payload` (at most 972 bytes: `ds` has 6 bits) into consecutive blocks' segments
-/// and returns its `ds`; nothing if the payload or `out` is too short for it. The segments are contiguous: a ring's
-/// wrap is the caller's.
+/// Writes an RDMA WRITE that carries `payload` to the segments of consecutive blocks, and returns its `ds`. Returns
+/// `None` if `out` is too short, or if `payload` exceeds 972 bytes (`ds` has 6 bits). The segments are contiguous: the
+/// caller handles the wrap of a ring.
 ///
 /// ```
 /// use rushmem_mlx5::{Flags, Segment, View, wqe::emit_write_inline};

@@ -3,58 +3,58 @@
 use crate::ctrl::Opcode;
 use core::fmt;
 
-/// The reason why bytes are not an entry.
+/// Why bytes are not a valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer segments than `ds` were passed, or none.
+    /// Fewer segments than `ds` says were passed, or none.
     Short {
-        /// Segments that `ds` requires.
+        /// Number of segments that `ds` requires.
         need: u8,
-        /// Segments that were passed.
+        /// Number of segments passed.
         have: usize,
     },
-    /// `ds` does not fit the opcode.
+    /// `ds` is not valid for the opcode.
     Ds {
         /// The operation.
         opcode: Opcode,
-        /// The field's value.
+        /// Value of the field.
         ds: u8,
-        /// Minimum of the opcode.
+        /// Minimum for the opcode.
         least: u8,
-        /// Maximum of the opcode.
+        /// Maximum for the opcode.
         most: u8,
     },
-    /// No operation has this number.
+    /// There is no operation with this opcode.
     UnknownOpcode(Opcode),
-    /// The operation exists, but not in this crate.
+    /// The operation exists, but is not supported by this crate.
     Unsupported(Opcode),
-    /// The operation exists, but not on a datagram QP.
+    /// The operation exists, but not on datagram QPs.
     NotOfDatagrams(Opcode),
-    /// The opcode has no such variant (a masked atomic: no such operand size).
+    /// The opcode has no such variant. For masked atomics: no such operand size.
     Opmod {
         /// The operation.
         opcode: Opcode,
-        /// The field's value.
+        /// Value of the field.
         opmod: u8,
     },
-    /// Bits that must be zero are not.
+    /// Bits that must be zero are set.
     Reserved {
-        /// Name of the field that they surround.
+        /// Name of the field that contains them.
         field: &'static str,
-        /// The bits.
+        /// The bits that are set.
         bits: u32,
     },
     /// The fence mode is not one of the five defined modes.
     FenceMode(u8),
-    /// Inline data runs past the end of the entry.
+    /// Inline data exceeds the entry.
     InlineLength {
-        /// The length in the header, bytes.
+        /// Length in the header, in bytes.
         len: u32,
-        /// Bytes left in the entry.
+        /// Number of bytes left in the entry.
         room: u32,
     },
-    /// The opcode takes no inline data.
+    /// The opcode does not allow inline data.
     InlineNotAllowed(Opcode),
 }
 

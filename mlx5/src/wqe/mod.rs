@@ -1,5 +1,5 @@
-//! Send work-queue entries. [`Wqe`] is the content of an entry, and [`Wqe::emit`] turns it into bytes. [`View`] reads the
-//! bytes of any entry, also of other drivers, and [`View::emit`] writes them again.
+//! Send work-queue entries. [`Wqe`] is the contents of an entry, and [`Wqe::emit`] turns it into bytes. [`View`] parses
+//! the bytes of any entry, including those of other drivers, and [`View::emit`] writes them again.
 //!
 //! ```
 //! use rushmem_mlx5::{Flags, View, Wqe};
@@ -31,19 +31,19 @@ use crate::{
     },
 };
 
-/// The opmod of a masked atomic on 4-byte operands: “extended” bit and log2 of the size less 2.
+/// The opmod of a masked atomic on 4-byte operands: the “extended” bit, and log2 of the size minus 2.
 pub const OPMOD_MASKED_4: u8 = 0x08;
 /// The opmod of a masked atomic on 8-byte operands.
 pub const OPMOD_MASKED_8: u8 = 0x09;
 
-/// The content of a send work-queue entry on a reliable connection.
+/// The contents of a send work-queue entry on a reliable connection.
 ///
-/// Lengths are bytes, at most 2^31 - 1 on the wire and at most the QP's `log_msg_max` in use. A length of 0 emits
-/// no data segment, so `laddr` and `lkey` do not travel. Fetching atomics write the old value to `laddr`.
+/// Lengths are in bytes, at most 2^31 - 1 on the wire and at most the QP's `log_msg_max` in practice. With a length of
+/// 0, no data segment is emitted, so `laddr` and `lkey` are lost. Fetching atomics write the old value to `laddr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "field names are the segments' own, described in `seg`")]
 pub enum Wqe {
-    /// Nothing; a signalled one completes after all before it.
+    /// No operation. If signalled, it completes after everything before it.
     Nop,
     /// RDMA WRITE of `len` bytes.
     Write { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32 },
@@ -65,9 +65,9 @@ pub enum Wqe {
     FetchAdd { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64 },
     /// 64-bit compare and swap.
     CompareSwap { raddr: u64, rkey: u32, laddr: u64, lkey: u32, compare: u64, swap: u64 },
-    /// 32-bit fetch and add in fields; `boundary` 0 is one field, all ones is XOR.
+    /// 32-bit fetch and add on fields. With `boundary` 0 there is a single field; all ones is XOR.
     MaskedFetchAdd32 { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u32, boundary: u32 },
-    /// 64-bit fetch and add in fields; `boundary` 0 is one field, all ones is XOR.
+    /// 64-bit fetch and add on fields. With `boundary` 0 there is a single field; all ones is XOR.
     MaskedFetchAdd64 { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64, boundary: u64 },
     /// 32-bit compare (under `compare_mask`) and swap (under `swap_mask`).
     MaskedCompareSwap32 {
@@ -80,7 +80,7 @@ pub enum Wqe {
         compare_mask: u32,
         swap_mask: u32,
     },
-    /// 64-bit compare (under `compare_mask`) and swap (under `swap_mask`). The only one of two WQEBBs.
+    /// 64-bit compare (under `compare_mask`) and swap (under `swap_mask`). The only operation that takes two WQEBBs.
     MaskedCompareSwap64 {
         raddr: u64,
         rkey: u32,
@@ -91,23 +91,23 @@ pub enum Wqe {
         compare_mask: u64,
         swap_mask: u64,
     },
-    /// Local read of `len` bytes, thrown away.
+    /// Local read of `len` bytes, which are discarded.
     Dump { laddr: u64, lkey: u32, len: u32 },
     /// Stalls the queue until CQ `cqn` has reached `index`.
     Wait { index: u32, cqn: u32 },
 }
 
-/// The bytes of an entry: one or two blocks. The first `ds` segments count.
+/// The bytes of an entry: one or two blocks, of which the first `ds` segments are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// The blocks. From [`Wqe::emit`], the second is all zero for every entry but [`Wqe::MaskedCompareSwap64`].
+    /// The blocks. As returned by [`Wqe::emit`], the second is zero for every entry but [`Wqe::MaskedCompareSwap64`].
     pub blocks: [Wqebb; 2],
-    /// Segments in use.
+    /// Number of segments in use.
     pub ds: u8,
 }
 
 impl Emitted {
-    /// WQEBBs in use, 1 or 2: by how much the queue's index advances.
+    /// Returns the number of WQEBBs in use, 1 or 2, by which the queue's index advances.
     #[inline(always)]
     pub const fn n_blocks(&self) -> u8 {
         blocks_for(self.ds)
@@ -121,7 +121,7 @@ impl Emitted {
     }
 }
 
-/// An entry before its control segment is known: opmod, opcode, ds, immediate, the other segments.
+/// An entry whose control segment is not known yet: opmod, opcode, ds, immediate and the other segments.
 struct Body {
     opmod: u8,
     opcode: Opcode,
@@ -153,16 +153,16 @@ impl Body {
     }
 }
 
-/// Returns `full` segments, or one less if there are no bytes to point to.
+/// Returns `full`, or one less if there are no bytes to point to.
 #[inline(always)]
 const fn ds_with_data(full: u8, len: u32) -> u8 {
     if len == 0 { full - 1 } else { full }
 }
 
 impl Wqe {
-    /// Returns the entry's bytes at queue position `index` (the free-running 16-bit WQEBB counter) of QP `qpn`.
+    /// Returns the bytes of the entry at index `index` (the free-running 16-bit WQEBB index) of QP `qpn`.
     ///
-    /// With a known variant this folds to plain stores: no call, no loop, no panic.
+    /// With a known variant, this compiles to plain stores, without a call, loop or panic.
     #[inline(always)]
     pub const fn emit(&self, index: u16, qpn: u32, flags: Flags) -> Emitted {
         let body = self.body();
@@ -177,17 +177,17 @@ impl Wqe {
         }
     }
 
-    /// Returns the bytes of an entry of a DC initiator, which goes to the target in `av` ([`AvSeg::to_dct`]).
+    /// Returns the bytes of an entry on a DC initiator, for the target in `av` ([`AvSeg::to_dct`]).
     ///
     /// The entry occupies **two blocks**, whatever its operation: write both, and advance the queue's index by two. The
-    /// adapter advances by ceil(`ds` / 4), which is 2, because `ds` is 5 to 8:
+    /// adapter advances by ceil(`ds` / 4), which is 2, because `ds` is between 5 and 8:
     ///
-    /// - The control segment and the vector fill the first block. The remote address, operands and data lie in the second.
-    /// - A SEND without data carries an inline segment of no bytes.
-    /// - [`Wqe::Nop`] and [`Wqe::Dump`] have no vector, because nothing leaves the adapter. A NOP has a `ds` of 8. A DUMP
-    ///   lists its memory four times.
+    /// - The control segment and the vector fill the first block. Remote address, operands and data are in the second.
+    /// - A SEND without data carries an empty inline segment.
+    /// - [`Wqe::Nop`] and [`Wqe::Dump`] have no vector, because nothing leaves the adapter. A NOP has a `ds` of 8. A
+    ///   DUMP lists its memory four times.
     ///
-    /// Only a [`Wqe::Wait`] has the one block that [`Wqe::emit`] gives it: its size is fixed.
+    /// Only [`Wqe::Wait`] takes a single block, as with [`Wqe::emit`], because its size is fixed.
     ///
     /// ```
     /// use rushmem_mlx5::{Flags, View, Wqe, av::AvSeg};
@@ -216,13 +216,13 @@ impl Wqe {
         Emitted { blocks: [Wqebb([ctrl.to_segment(), x, y, z]), Wqebb(second)], ds }
     }
 
-    /// Returns the opcode that the entry carries.
+    /// Returns the opcode of the entry.
     #[inline(always)]
     pub const fn opcode(&self) -> Opcode {
         self.body().opcode
     }
 
-    // One arm per kind of entry: dividing the match would hide which kinds are missing.
+    // One arm per kind of entry: splitting the match would hide missing kinds.
     #[inline(always)]
     const fn body(&self) -> Body {
         const NONE: Segment = Segment::ZERO;
@@ -333,7 +333,7 @@ impl Wqe {
     }
 }
 
-/// Inline data of no bytes.
+/// Empty inline data.
 const EMPTY_INLINE: Segment = Segment([InlineHdr::new(0).0.raw(), 0, 0, 0]);
 
 #[inline(always)]

@@ -1,15 +1,15 @@
-//! Receive work-queue entries: nothing but a list of data segments.
+//! Receive work-queue entries, which are just lists of data segments.
 
 use crate::seg::{DataSeg, Segment};
 use core::slice;
 
-/// Returns the scatter list of one receive entry. `segments` is the whole stride, without the link segment of a shared
-/// receive queue. The list ends at a segment of length 0 with the lkey [`DataSeg::LIST_END_LKEY`], or with the stride.
+/// Returns the scatter list of a receive entry. `segments` is the whole stride, without the link segment of a shared
+/// receive queue. A segment of length 0 with lkey [`DataSeg::LIST_END_LKEY`] terminates the list early.
 pub fn scatter(segments: &[Segment]) -> Scatter<'_> {
     Scatter { rest: segments.iter() }
 }
 
-/// Iterator over a receive entry's data segments; see [`scatter`].
+/// Iterator over the data segments of a receive entry; see [`scatter`].
 #[derive(Clone, Debug)]
 pub struct Scatter<'a> {
     rest: slice::Iter<'a, Segment>,

@@ -16,7 +16,7 @@ struct Golden {
     bytes: &'static str,
 }
 
-// A flat table: dividing it would only move its rows.
+// A flat table; splitting it would only move rows elsewhere.
 fn goldens() -> [Golden; 14] {
     let (raddr, rkey, laddr, lkey) = (RADDR, RKEY, LADDR, LKEY);
     let golden = |name, wqe, index, flags, bytes| Golden { name, wqe, index, flags, bytes };
@@ -153,7 +153,7 @@ fn goldens() -> [Golden; 14] {
     ]
 }
 
-/// Returns the golden bytes as segments.
+/// Parses the golden bytes as segments.
 fn segments(text: &str) -> Vec<Segment> {
     let digits: std::string::String = text.split_whitespace().collect();
     digits

@@ -1,4 +1,4 @@
-//! Reader of send entries from any driver.
+//! Parser for send entries of any driver.
 
 use super::{Inline, Malformed, OPMOD_MASKED_4, OPMOD_MASKED_8, Wqe};
 use crate::{
@@ -10,24 +10,24 @@ use crate::{
     },
 };
 
-/// One well-formed send work-queue entry.
+/// A well-formed send work-queue entry.
 ///
-/// The format depends on the service of the QP. [`View::parse`] reads entries of connections, reliable or not.
-/// [`View::parse_datagram`] reads entries of datagram QPs, [`View::parse_dc`] entries of DC initiators. Both begin with an
-/// address vector. [`View::parse_xrc`] reads entries of XRC initiators, which begin with the number of a receive queue.
+/// The format depends on the service of the QP. [`View::parse`] parses entries of connections, reliable or not.
+/// [`View::parse_datagram`] parses entries of datagram QPs and [`View::parse_dc`] those of DC initiators, both of which
+/// start with an address vector. [`View::parse_xrc`] parses entries of XRC initiators, which start with an SRQN.
 ///
-/// All are strict in everything that decides the meaning of an entry: opcode, opmod, sizes and order of segments. They
-/// ignore bytes that a NIC ignores (the immediate of an opcode without one, reserved words), because other drivers leave
-/// old bytes there.
+/// All of them are strict about everything that determines the meaning of an entry: opcode, opmod, sizes, and the order
+/// of segments. They ignore bytes that NICs ignore (the immediate of opcodes without one, reserved words), because
+/// other drivers leave old bytes there.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     ctrl: CtrlSeg,
     /// All `ds` segments.
     segments: &'a [Segment],
-    /// Segments of the address, a vector or an XRC segment: none, one or three. (Not the address itself: entries are read
-    /// in the hot path of the software ConnectX, and most have none.)
+    /// Number of segments of the address (a vector or an XRC segment): none, one or three. The address itself is not
+    /// stored: the software ConnectX parses entries in its hot path, and most have none.
     av: u8,
-    /// The format: [`CONNECTED`] or another.
+    /// The format: [`CONNECTED`] or one of the others.
     format: u8,
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
@@ -35,7 +35,7 @@ pub struct View<'a> {
     data: &'a [Segment],
 }
 
-/// Operands of an atomic operation, host order.
+/// Operands of an atomic operation, in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the operands' names are those of `Wqe`")]
 pub enum Atomic {
@@ -43,18 +43,18 @@ pub enum Atomic {
     FetchAdd { add: u64 },
     /// 64-bit compare and swap.
     CompareSwap { compare: u64, swap: u64 },
-    /// 32-bit fetch and add in fields.
+    /// 32-bit fetch and add on fields.
     MaskedFetchAdd32 { add: u32, boundary: u32 },
-    /// 64-bit fetch and add in fields.
+    /// 64-bit fetch and add on fields.
     MaskedFetchAdd64 { add: u64, boundary: u64 },
-    /// 32-bit compare and swap under masks.
+    /// 32-bit masked compare and swap.
     MaskedCompareSwap32 { compare: u32, swap: u32, compare_mask: u32, swap_mask: u32 },
-    /// 64-bit compare and swap under masks.
+    /// 64-bit masked compare and swap.
     MaskedCompareSwap64 { compare: u64, swap: u64, compare_mask: u64, swap_mask: u64 },
 }
 
 impl Atomic {
-    /// Returns the bytes of the operand, 4 or 8.
+    /// Returns the size of the operand in bytes, 4 or 8.
     pub const fn size(&self) -> u8 {
         match self {
             Self::MaskedFetchAdd32 { .. } | Self::MaskedCompareSwap32 { .. } => 4,
@@ -63,12 +63,12 @@ impl Atomic {
     }
 }
 
-/// A data segment, after the control, remote address and operand segments.
+/// A data segment, which follows control, remote address and operand segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// Local memory.
+    /// A pointer to local memory.
     Pointer(DataSeg),
-    /// Payload within the entry.
+    /// Payload carried in the entry.
     Inline(&'a [u8]),
 }
 
@@ -81,7 +81,7 @@ const DYNAMIC: u8 = 2;
 /// Entries of XRC initiators.
 const EXTENDED: u8 = 3;
 
-/// The segments of an opcode, between control and data.
+/// Which segments an opcode has between control and data.
 struct Shape {
     remote: bool,
     operands: u8,
@@ -91,28 +91,28 @@ struct Shape {
 }
 
 impl<'a> View<'a> {
-    /// The largest `ds` that the field holds.
+    /// Maximum value of the `ds` field.
     pub const MAX_DS: u8 = 63;
 
-    /// Reads the entry that starts with `segments[0]`. The caller has joined the parts of an entry that wraps around
-    /// the ring's end; segments beyond `ds` are left alone.
+    /// Parses the entry that starts at `segments[0]`. The caller must have joined an entry that wraps around the ring.
+    /// Segments past `ds` are ignored.
     pub fn parse(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<CONNECTED>(segments)
     }
 
-    /// Reads an entry of a datagram QP: a SEND or a NOP.
+    /// Parses an entry of a datagram QP: a SEND or a NOP.
     pub fn parse_datagram(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<DATAGRAM>(segments)
     }
 
-    /// Reads an entry of a DC initiator: as of a connection, with an address vector behind the control segment. NOP, DUMP
-    /// and WAIT have none.
+    /// Parses an entry of a DC initiator: that of a connection, with an address vector after the control segment. NOP,
+    /// DUMP and WAIT have none.
     pub fn parse_dc(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<DYNAMIC>(segments)
     }
 
-    /// Reads an entry of an XRC initiator: as of a connection, with an XRC segment behind the control segment. NOP, DUMP and
-    /// WAIT have none.
+    /// Parses an entry of an XRC initiator: that of a connection, with an XRC segment after the control segment. NOP,
+    /// DUMP and WAIT have none.
     pub fn parse_xrc(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<EXTENDED>(segments)
     }
@@ -184,7 +184,7 @@ impl<'a> View<'a> {
         self.ctrl.flags()
     }
 
-    /// Returns the immediate (or the rkey to invalidate), for the opcodes that have one.
+    /// Returns the immediate, or the rkey to invalidate, for opcodes that have one.
     pub const fn imm(&self) -> Option<u32> {
         match self.opcode() {
             Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM | Opcode::SEND_INVAL => Some(self.ctrl.imm()),
@@ -192,17 +192,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the number of WQEBBs that the entry occupies.
+    /// Returns the number of WQEBBs of the entry.
     pub const fn n_blocks(&self) -> u8 {
         blocks_for(self.ctrl.ds())
     }
 
-    /// Returns the entry's `ds` segments.
+    /// Returns the `ds` segments of the entry.
     pub const fn segments(&self) -> &'a [Segment] {
         self.segments
     }
 
-    /// Returns the address vector, for datagrams and DC.
+    /// Returns the address vector of a datagram or DC entry.
     pub fn av(&self) -> Option<AvSeg> {
         let [_, rest @ ..] = self.segments else { return None };
         match (self.av, rest) {
@@ -213,12 +213,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns whether the address vector begins with the access key of a DC target.
+    /// Returns whether the address vector starts with the access key of a DC target.
     pub(crate) const fn is_dc(&self) -> bool {
         self.format == DYNAMIC
     }
 
-    /// Returns the number of the receive queue that an entry of an XRC initiator names.
+    /// Returns the SRQN named by an entry of an XRC initiator.
     pub fn xrc_srqn(&self) -> Option<u32> {
         match self.segments {
             [_, first, ..] if self.format == EXTENDED && self.av == 1 => {
@@ -228,17 +228,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the remote address, for READ, WRITE and atomics.
+    /// Returns the remote address of a READ, WRITE or atomic.
     pub const fn remote(&self) -> Option<RaddrSeg> {
         self.remote
     }
 
-    /// Returns the operands, for atomics.
+    /// Returns the operands of an atomic.
     pub const fn atomic(&self) -> Option<Atomic> {
         self.atomic
     }
 
-    /// Returns the condition, for WAIT.
+    /// Returns the condition of a WAIT.
     pub const fn wait(&self) -> Option<WaitSeg> {
         self.wait
     }
@@ -248,7 +248,7 @@ impl<'a> View<'a> {
         DataIter { rest: self.data }
     }
 
-    /// Returns the bytes in all data segments.
+    /// Returns the total length of all data segments, in bytes.
     pub fn data_len(&self) -> u64 {
         self.data()
             .map(|data| match data {
@@ -258,11 +258,11 @@ impl<'a> View<'a> {
             .sum()
     }
 
-    /// Returns the entry as a [`Wqe`], if emitting that with this entry's index, QPN, flags and address vector gives the
-    /// same bytes.
+    /// Returns the entry as a [`Wqe`], if emitting that with the index, QPN, flags and address vector of this entry
+    /// yields the same bytes.
     ///
-    /// Returns `None` for short address vectors, several data segments and inline data beyond [`Inline::MAX`]. Also returns
-    /// `None` if ignored or reserved bytes, or a DC stream channel, are set.
+    /// Returns `None` for short address vectors, multiple data segments, and inline data longer than [`Inline::MAX`].
+    /// Also returns `None` if ignored or reserved bytes, or a DC stream channel, are set.
     pub fn to_wqe(&self) -> Option<Wqe> {
         let wqe = self.shape_of_wqe()?;
         let (index, qpn, flags) = (self.ctrl.index(), self.ctrl.qpn(), self.flags());
@@ -368,7 +368,7 @@ impl Shape {
     }
 }
 
-/// Returns the number of segments of the address vector behind the control segment.
+/// Returns the number of segments of the address vector after the control segment.
 fn vector_segments(segments: &[Segment]) -> u8 {
     let first = segments.get(1).copied().unwrap_or(Segment::ZERO);
     if AvSeg::from_segments([first, Segment::ZERO, Segment::ZERO]).is_extended() { 3 } else { 1 }
@@ -411,7 +411,7 @@ fn two_segment_atomic(segments: [Segment; 2]) -> Atomic {
     }
 }
 
-/// Walks the data segments once, so that [`DataIter`] may trust them.
+/// Validates the data segments once, so [`DataIter`] may trust them.
 fn check_data(opcode: Opcode, data: &[Segment], inline_allowed: bool) -> Result<(), Malformed> {
     let mut rest = data;
     while let Some((first, tail)) = rest.split_first() {
@@ -433,7 +433,7 @@ fn check_data(opcode: Opcode, data: &[Segment], inline_allowed: bool) -> Result<
     Ok(())
 }
 
-/// Iterator over an entry's data segments; see [`View::data`].
+/// Iterator over the data segments of an entry; see [`View::data`].
 #[derive(Clone, Copy, Debug)]
 pub struct DataIter<'a> {
     rest: &'a [Segment],

@@ -1,5 +1,5 @@
-//! Send entries that libmlx5 (Debian 12) has written for ping-pong programs, perftest and a program of our own; see
-//! `entries` for the format. The suite `corpus` of `softnic/uverbs` makes the file anew.
+//! Send entries written by libmlx5 (Debian 12) for ping-pong programs, perftest and a program of ours; see `entries`
+//! for the format. The suite `corpus` of `softnic/uverbs` regenerates the file.
 
 use crate::entries::check;
 use std::collections::BTreeSet;
@@ -46,6 +46,6 @@ fn every_entry_of_libmlx5_is_read_and_written_again() {
 fn an_entry_with_a_reserved_bit_is_not_written_again() {
     let line = "rc 0000 0000000a0001000200000008000000000000000800010000000055cf5c196000";
     assert!(check(line).is_some(), "as it is, it is");
-    // The signature, which is zero in all that we write.
+    // The signature, which is zero in everything that we write.
     check(&line.replacen("00000008", "01000008", 1));
 }

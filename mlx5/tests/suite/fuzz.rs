@@ -6,7 +6,7 @@ use rushmem_corpus::FuzzTarget;
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
-/// Mutated inputs per target.
+/// Number of mutated inputs per target.
 const MUTATIONS: u64 = 20_000;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Comparison with `infiniband/mlx5dv.h`: a C program fills the structures of the header and prints their bytes.
 //!
-//! Needs a C compiler and the header (Debian: `gcc libibverbs-dev`). Without them the test reports that it was skipped, and
-//! fails if `CI_REQUIRE_ALL` is set.
+//! Needs a C compiler and the header (Debian: `gcc libibverbs-dev`). Without them, the test reports that it was
+//! skipped, or fails if `CI_REQUIRE_ALL` is set.
 
 use rushmem_mlx5::{
     Cqe, CqeOpcode, CqeWord, CtrlSeg, ErrCqe, Flags, Inline, Opcode, Segment, Syndrome, View, Wqe,
@@ -18,7 +18,7 @@ use std::{
     process::Command,
 };
 
-/// Returns the program's output by name, or the reason why there is none.
+/// Returns the output of the program by name, or why there is none.
 fn run_program() -> Result<BTreeMap<String, String>, String> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/header.c");
@@ -105,7 +105,7 @@ fn entries() -> Vec<(String, String)> {
     list
 }
 
-/// Returns the address vector of the test, all fields different.
+/// Returns an address vector whose fields all differ.
 fn vector() -> AvSeg {
     AvSeg {
         qkey: Be32::new(0x1111_2222),
@@ -122,7 +122,7 @@ fn vector() -> AvSeg {
     }
 }
 
-/// Builds a SEND with immediate of a datagram QP, reads it and writes it again.
+/// Creates a SEND with immediate on a datagram QP, parses it and writes it again.
 fn datagram() -> [Segment; 5] {
     let ctrl = CtrlSeg::new(0, Opcode::SEND_IMM, 0x22, 0x1a7, 5, Flags::SIGNALED, 0xcafe_0001);
     let [a, b, c] = vector().to_segments();
@@ -158,7 +158,7 @@ fn completions() -> Vec<(String, String)> {
     ]
 }
 
-// Flat lists of the names that the C header defines.
+// Flat lists of names defined by the C header.
 fn numbers() -> Vec<(String, String)> {
     let opcodes = [
         Opcode::NOP,

@@ -1,4 +1,4 @@
-//! The suites that look at the formats from outside: any value, any bytes, the C header.
+//! Tests of the formats from outside: arbitrary values, arbitrary bytes, the C header.
 
 mod corpus;
 mod entries;

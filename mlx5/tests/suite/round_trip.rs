@@ -1,4 +1,4 @@
-//! Any value survives its bytes.
+//! Every value survives encoding and decoding.
 
 use proptest::{collection::vec, prelude::*};
 use rushmem_mlx5::{
@@ -93,7 +93,7 @@ fn data() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Returns the segments of a list of data segments.
+/// Returns the segments for a list of data segments.
 fn data_segments(list: &[Piece]) -> Vec<Segment> {
     let mut segments = Vec::new();
     for entry in list {
@@ -110,7 +110,7 @@ fn data_segments(list: &[Piece]) -> Vec<Segment> {
     segments
 }
 
-/// Returns an address vector, whole or short.
+/// Returns an address vector, full or short.
 fn address() -> impl Strategy<Value = Vec<Segment>> {
     let route = (any::<u8>(), any::<u8>(), any::<u16>(), any::<[u8; 6]>(), any::<[u8; 16]>());
     (any::<u32>(), 0..1_u32 << 24, any::<bool>(), any::<u32>(), any::<[u8; 2]>(), route).prop_map(
@@ -133,7 +133,7 @@ fn address() -> impl Strategy<Value = Vec<Segment>> {
     )
 }
 
-/// Returns any entry that a driver may write, with zeroes where a NIC ignores bytes, and whether its QP is a datagram QP.
+/// Returns any entry that a driver may write, with zeros where NICs ignore bytes, and whether its QP is a datagram QP.
 fn entry() -> impl Strategy<Value = (Vec<Segment>, bool)> {
     let place = (any::<u16>(), 0..1_u32 << 24, flags(), any::<u32>());
     let lists = vec(data(), 0..8).prop_map(|list| data_segments(&list));
@@ -154,7 +154,7 @@ fn entry() -> impl Strategy<Value = (Vec<Segment>, bool)> {
             Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => {
                 (head(&[&[RaddrSeg::new(5, 6).to_segment()], &list]), false)
             }
-            // The others have no lists of their own.
+            // The others cannot have lists.
             _ => (wqe.emit(index, qpn, flags).segments().to_vec(), false),
         }
     })
@@ -340,7 +340,8 @@ proptest! {
     }
 }
 
-/// Checks each field alone, all ones. Encoding gives back the same bit pattern, so no field is lost, moved or doubled.
+/// Checks each field alone, with all bits set. Encoding must return the same bit pattern: no field is lost, moved or
+/// duplicated.
 fn each_field_alone<T, M>(
     encode: impl Fn(&T) -> M,
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -361,7 +362,7 @@ fn each_field_alone<T, M>(
         let value = decode(&bytes).unwrap();
         assert_ne!(value, zero, "{field:?} is not read");
         let again = encode(&value);
-        // A structure within a structure has gaps of its own; everything it does have must come back.
+        // A nested structure has gaps too; every bit that it has must come back.
         let lost = again.as_ref().iter().zip(&bytes).any(|(ours, theirs)| ours & !theirs != 0);
         assert!(!lost, "{field:?} spills");
         if field.width <= 64 {

@@ -14,7 +14,7 @@ use super::{
 use core::fmt;
 
 numbers! {
-    /// The number of a page of capabilities.
+    /// The type of a capability page.
     pub struct CapType(u16) {
         /// [`HcaCap`].
         GENERAL = 0x00;
@@ -40,35 +40,35 @@ numbers! {
 }
 
 command! { QUERY_HCA_CAP -> QueryHcaCapOut;
-    /// QUERY_HCA_CAP: asks for a page of capabilities.
+    /// QUERY_HCA_CAP: queries a page of capabilities.
     pub struct QueryHcaCap[16] {
-        /// Which page.
+        /// The page to return.
         cap_type: CapType = 0x30, 15;
-        /// True for the current values, false for the maximum values.
+        /// True for the current values, false for the maximum ones.
         current: bool = 0x3f, 1;
     }
 }
 
 impl QueryHcaCap {
-    /// Asks for the page `C` as it is in force.
+    /// Queries the current values of page `C`.
     pub fn current<C: Capability>() -> Self {
         Self { uid: 0, cap_type: C::TYPE, current: true }
     }
 }
 
 response! {
-    /// Answer to [`QueryHcaCap`].
+    /// Output of [`QueryHcaCap`].
     pub struct QueryHcaCapOut[4112] {
-        /// The page.
+        /// The contents of the page.
         page: CapPage = 0x80, 32768;
     }
 }
 
-/// A page of capabilities, of whatever type.
+/// A page of capabilities, of any type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CapPage(pub [u8; 4096]);
 
-/// Prints no content, because the type of the page is unknown here; see [`CapPage::get`].
+/// Prints no contents, because the type of the page is not known here; see [`CapPage::get`].
 impl fmt::Debug for CapPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CapPage(..)")
@@ -82,14 +82,14 @@ impl Default for CapPage {
 }
 
 impl CapPage {
-    /// Returns the page with these capabilities.
+    /// Creates the page with these capabilities.
     pub fn new(capabilities: impl Capability) -> Self {
         let mut page = Self::default();
         capabilities.write_at(&mut page.0, 0, 0);
         page
     }
 
-    /// Reads the page as the type that was asked for.
+    /// Parses the page as the type that was queried.
     pub fn get<C: Capability>(&self) -> C {
         C::read_at(&self.0, 0, 0)
     }
@@ -107,9 +107,9 @@ impl Value for CapPage {
     }
 }
 
-/// The content of a page of capabilities.
+/// The contents of a page of capabilities.
 pub trait Capability: Layout + Value {
-    /// The number of the page.
+    /// The type of the page.
     const TYPE: CapType;
 }
 
@@ -132,15 +132,15 @@ impl Capability for RoceCap {
 layout! {
     /// Atomic capabilities.
     pub struct AtomicCaps[256] {
-        /// 1: results of 8 bytes are delivered in host order; 0: big-endian.
+        /// 1: 8-byte results are delivered in host order; 0: big-endian.
         atomic_req_8b_endianness_mode: u8 = 0x040, 2;
-        /// Mode 1 may be chosen.
+        /// Mode 1 can be selected.
         supported_atomic_req_8b_endianness_mode_1: bool = 0x046, 1;
-        /// Operations: see [`AtomicCaps::CMP_SWAP`] and its siblings.
+        /// Supported operations: see [`AtomicCaps::CMP_SWAP`] and its siblings.
         atomic_operations: u16 = 0x090, 16;
-        /// Operand sizes over connections: a set bit is the size in bytes (4 and 8 are `0x0c`).
+        /// Supported operand sizes over connections: a set bit is the size in bytes (4 and 8 are `0x0c`).
         atomic_size_qp: u16 = 0x0b0, 16;
-        /// Operand sizes over dynamic connections.
+        /// Supported operand sizes over dynamic connections.
         atomic_size_dc: u16 = 0x0d0, 16;
         /// FetchAdd on PCIe: 1 is 4 bytes, 2 is 8, 4 is 16.
         fetch_add_pci_atomic: u16 = 0x280, 16;
@@ -156,8 +156,8 @@ impl AtomicCaps {
     pub const CMP_SWAP: u16 = 1;
     /// Fetch and add.
     pub const FETCH_ADD: u16 = 2;
-    /// Compare and swap under masks.
+    /// Masked compare and swap.
     pub const MASKED_CMP_SWAP: u16 = 4;
-    /// Fetch and add in fields.
+    /// Fetch and add on fields.
     pub const MASKED_FETCH_ADD: u16 = 8;
 }

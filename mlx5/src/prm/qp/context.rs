@@ -18,7 +18,7 @@ numbers! {
         SQER = 4;
         /// The send queue is drained.
         SQD = 5;
-        /// Failed: everything is flushed.
+        /// Failed: all work requests are flushed.
         ERR = 6;
     }
 }
@@ -70,7 +70,7 @@ numbers! {
 }
 
 impl Mtu {
-    /// Returns the payload in bytes, or `None` if the number is not one of the five.
+    /// Returns the payload in bytes, or `None` for an undefined value.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -78,7 +78,7 @@ impl Mtu {
         }
     }
 
-    /// Returns the largest MTU of at most `bytes`, or 256 bytes if there is none.
+    /// Returns the largest MTU not above `bytes`, but at least 256 bytes.
     pub const fn within(bytes: u32) -> Self {
         match bytes {
             0..512 => Self::B256,
@@ -91,7 +91,7 @@ impl Mtu {
 }
 
 numbers! {
-    /// The atomics that the target executes.
+    /// Which atomics the target executes.
     pub struct AtomicMode(u8) {
         /// None.
         NONE = 0;
@@ -115,23 +115,23 @@ numbers! {
 }
 
 numbers! {
-    /// The source of receive entries.
+    /// Where a QP takes receive entries from.
     pub struct RqType(u8) {
         /// The queue pair's own receive queue.
         REGULAR = 0;
         /// A shared receive queue.
         SRQ = 1;
-        /// Nowhere: remote reads, writes and atomics only.
+        /// None: remote reads, writes and atomics only.
         ZERO_SIZE = 3;
     }
 }
 
 layout! {
-    /// Queue-pair context. Each command uses the fields that it sets; the rest stay zero.
+    /// Queue-pair context. Each command uses the fields that it sets; the others stay zero.
     pub struct QpContext[232] {
-        /// Read back: state.
+        /// Read back: state of the queue pair.
         state: QpState = 0x000, 4;
-        /// Port of a bond that sends, from 1.
+        /// Port of a bond that sends, starting at 1.
         lag_tx_port_affinity: u8 = 0x004, 4;
         /// Transport service.
         st: ServiceType = 0x008, 8;
@@ -143,57 +143,57 @@ layout! {
         end_padding_mode: u8 = 0x01c, 2;
         /// Entries carry a signature.
         wq_signature: bool = 0x020, 1;
-        /// No loopback of multicast.
+        /// Multicast is not looped back.
         block_lb_mc: bool = 0x021, 1;
         /// Latency matters more than throughput.
         latency_sensitive: bool = 0x023, 1;
-        /// Packets of READs and WRITEs may take any path, so WRITEs may land out of order.
+        /// Packets of READs and WRITEs may take any path, so WRITEs may be delivered out of order.
         dp_ordering_0: bool = 0x026, 1;
-        /// Firmware keeps to the two ordering bits instead of choosing by itself.
+        /// Firmware obeys the two ordering bits instead of choosing itself.
         dp_ordering_force: bool = 0x027, 1;
         /// Protection domain.
         pd: u32 = 0x028, 24;
         /// Largest payload of a packet.
         mtu: Mtu = 0x040, 3;
-        /// log2 of the longest message; 30 is 1 GiB.
+        /// log2 of the maximum message length, in bytes; 30 is 1 GiB.
         log_msg_max: u8 = 0x043, 5;
-        /// log2 of the receive queue's entries.
+        /// log2 of the number of entries of the receive queue.
         log_rq_size: u8 = 0x049, 4;
-        /// log2 of a receive entry's bytes, less 4.
+        /// log2 of the size of a receive entry in bytes, minus 4.
         log_rq_stride: u8 = 0x04d, 3;
-        /// There is no send queue.
+        /// The QP has no send queue.
         no_sq: bool = 0x050, 1;
-        /// log2 of the send queue's WQEBBs.
+        /// log2 of the number of WQEBBs of the send queue.
         log_sq_size: u8 = 0x051, 4;
-        /// Format of time stamps; 0 is free-running.
+        /// Format of timestamps; 0 is free-running.
         ts_format: u8 = 0x058, 2;
         /// Data arrives in order.
         data_in_order: bool = 0x05a, 1;
-        /// The reserved lkey works.
+        /// The reserved lkey may be used.
         rlky: bool = 0x05b, 1;
-        /// Counter set.
+        /// ID of the counter set.
         counter_set_id: u8 = 0x060, 8;
-        /// Doorbell page; doorbells on another are ignored.
+        /// UAR page of the QP. Doorbells on other pages are ignored.
         uar_page: u32 = 0x068, 24;
         /// [`SEND_DBR`](super::SEND_DBR) or [`SEND_NO_DBR`](super::SEND_NO_DBR).
         send_dbr_mode: u8 = 0x080, 2;
-        /// Software's number, which completions carry.
+        /// Software's own ID, carried in completions.
         user_index: u32 = 0x088, 24;
-        /// log2 of the page size, less 12; ignored with a umem.
+        /// log2 of the page size, minus 12; ignored with a umem.
         log_page_size: u8 = 0x0a3, 5;
-        /// Peer's queue pair.
+        /// QPN of the peer.
         remote_qpn: u32 = 0x0a8, 24;
-        /// Way to the peer.
+        /// Path to the peer.
         primary_address_path: AddressPath = 0x0c0, 352;
-        /// Alternative way to the peer.
+        /// Alternative path to the peer.
         secondary_address_path: AddressPath = 0x220, 352;
-        /// log2 of packets between acknowledgement requests.
+        /// log2 of the number of packets between acknowledgement requests.
         log_ack_req_freq: u8 = 0x380, 4;
-        /// log2 of outstanding reads and atomics as initiator.
+        /// log2 of the number of outstanding reads and atomics as initiator.
         log_sra_max: u8 = 0x388, 3;
-        /// Retries without acknowledgement.
+        /// Retries after a missing acknowledgement.
         retry_count: u8 = 0x38d, 3;
-        /// Retries at a receiver that is not ready; 7 is for ever.
+        /// Retries while the receiver is not ready; 7 is unlimited.
         rnr_retry: u8 = 0x390, 3;
         /// Fast registration enable.
         fre: bool = 0x394, 1;
@@ -201,19 +201,19 @@ layout! {
         cur_rnr_retry: u8 = 0x395, 3;
         /// Read back: retries left.
         cur_retry_count: u8 = 0x398, 3;
-        /// First packet sequence number sent.
+        /// First packet sequence number to send.
         next_send_psn: u32 = 0x3c8, 24;
-        /// Send completion queue.
+        /// CQN of the send completion queue.
         cqn_snd: u32 = 0x3e8, 24;
-        /// Source QP of datagrams.
+        /// Source QPN of datagrams.
         deth_sqpn: u32 = 0x408, 24;
-        /// Read back: last sequence number acknowledged.
+        /// Read back: last acknowledged sequence number.
         last_acked_psn: u32 = 0x448, 24;
         /// Read back: send sequence number.
         ssn: u32 = 0x468, 24;
-        /// log2 of outstanding reads and atomics as target.
+        /// log2 of the number of outstanding reads and atomics as target.
         log_rra_max: u8 = 0x488, 3;
-        /// Which atomics the target carries out.
+        /// Which atomics the target executes.
         atomic_mode: AtomicMode = 0x48c, 4;
         /// Remote read enable.
         rre: bool = 0x490, 1;
@@ -221,49 +221,49 @@ layout! {
         rwe: bool = 0x491, 1;
         /// Remote atomic enable.
         rae: bool = 0x492, 1;
-        /// Where the queues start in their page, units of 64 bytes; zero with a umem.
+        /// Offset of the queues within their page, in units of 64 bytes; zero with a umem.
         page_offset: u8 = 0x494, 6;
         /// Packets of all messages may take any path.
         dp_ordering_1: bool = 0x49c, 1;
-        /// The receive queue is driven by others.
+        /// The receive queue is controlled by other queues.
         cd_slave_receive: bool = 0x49d, 1;
-        /// The send queue is driven by others.
+        /// The send queue is controlled by other queues.
         cd_slave_send: bool = 0x49e, 1;
         /// WAIT entries are allowed.
         cd_master: bool = 0x49f, 1;
-        /// Least RNR timer, coded.
+        /// Minimum RNR timer, encoded.
         min_rnr_nak: u8 = 0x4a3, 5;
-        /// First packet sequence number expected.
+        /// First packet sequence number to expect.
         next_rcv_psn: u32 = 0x4a8, 24;
         /// XRC domain.
         xrcd: u32 = 0x4c8, 24;
-        /// Receive completion queue.
+        /// CQN of the receive completion queue.
         cqn_rcv: u32 = 0x4e8, 24;
-        /// Offset of the doorbell record in its umem, bytes (without a umem, its bus address).
+        /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x500, 64;
         /// Queue key.
         q_key: u32 = 0x540, 32;
-        /// Where receives come from.
+        /// Where receive entries come from.
         rq_type: RqType = 0x565, 3;
-        /// Shared receive queue.
+        /// SRQN of the shared receive queue.
         srqn_rmpn_xrqn: u32 = 0x568, 24;
         /// Read back: receive message sequence number.
         rmsn: u32 = 0x588, 24;
-        /// Read back: WQEBBs that the NIC has taken.
+        /// Read back: number of WQEBBs that the NIC has fetched.
         hw_sq_wqebb_counter: u16 = 0x5a0, 16;
-        /// Read back: WQEBBs that the NIC knows of.
+        /// Read back: number of WQEBBs that the NIC has been told of.
         sw_sq_wqebb_counter: u16 = 0x5b0, 16;
-        /// Read back: receives that the NIC has taken.
+        /// Read back: number of receives that the NIC has fetched.
         hw_rq_counter: u32 = 0x5c0, 32;
-        /// Read back: receives that the NIC knows of.
+        /// Read back: number of receives that the NIC has been told of.
         sw_rq_counter: u32 = 0x5e0, 32;
-        /// Responses scattered into completions: 0 none, 0x11 up to 32 bytes, 0x22 up to 64.
+        /// Responses scattered into completions: 0 for none, 0x11 for up to 32 bytes, 0x22 for up to 64.
         cs_req: u8 = 0x630, 8;
-        /// The same for received messages.
+        /// The same, for received messages.
         cs_res: u8 = 0x638, 8;
         /// Key of dynamically connected transport.
         dc_access_key: u64 = 0x640, 64;
-        /// The doorbell record lies in a umem.
+        /// The doorbell record is in a umem.
         dbr_umem_valid: bool = 0x683, 1;
         /// The umem that holds the doorbell record.
         dbr_umem_id: u32 = 0x720, 32;

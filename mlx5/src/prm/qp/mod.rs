@@ -1,7 +1,7 @@
-//! Queue pairs: the commands. The structures that they carry are [`QpContext`] and [`AddressPath`].
+//! Queue pairs: the commands. They carry the structures [`QpContext`] and [`AddressPath`].
 //!
-//! A reliable connection comes up by [`CreateQp`], [`Rst2Init`], [`Init2Rtr`], [`Rtr2Rts`], each carrying the context
-//! fields that it sets.
+//! A reliable connection is brought up by [`CreateQp`], [`Rst2Init`], [`Init2Rtr`] and [`Rtr2Rts`], each of which
+//! carries the context fields that it sets.
 
 mod context;
 mod path;
@@ -9,15 +9,15 @@ mod path;
 pub use context::{AtomicMode, Mtu, PmState, QpContext, QpState, RqType, ServiceType};
 pub use path::AddressPath;
 
-/// [`QpContext::send_dbr_mode`]: doorbells of the send queue have a doorbell record.
+/// [`QpContext::send_dbr_mode`]: send doorbells use a doorbell record.
 pub const SEND_DBR: u8 = 0;
-/// [`QpContext::send_dbr_mode`]: they have none, and a register of their own:
+/// [`QpContext::send_dbr_mode`]: send doorbells use no record, but a separate register:
 /// [`NO_DBR`](crate::doorbell::uar::NO_DBR).
 pub const SEND_NO_DBR: u8 = 1;
 
 use super::layout::{command, response};
 
-/// Bits of the `opt_param_mask`: which *optional* fields of a transition count. Required ones always do.
+/// Bits of the `opt_param_mask`: which *optional* fields of a transition are valid. Required ones always are.
 pub mod opt_param {
     /// Remote read enable.
     pub const RRE: u32 = 1 << 1;
@@ -29,19 +29,19 @@ pub mod opt_param {
     pub const PKEY_INDEX: u32 = 1 << 4;
     /// Queue key.
     pub const Q_KEY: u32 = 1 << 5;
-    /// Least RNR timer.
+    /// Minimum RNR timer.
     pub const RNR_TIMEOUT: u32 = 1 << 6;
-    /// Primary address path.
+    /// Primary path to the peer.
     pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
-    /// Outstanding reads and atomics as initiator.
+    /// Number of outstanding reads and atomics as initiator.
     pub const SRA_MAX: u32 = 1 << 8;
-    /// Outstanding reads and atomics as target.
+    /// Number of outstanding reads and atomics as target.
     pub const RRA_MAX: u32 = 1 << 9;
     /// Path migration state.
     pub const PM_STATE: u32 = 1 << 10;
-    /// Retries without acknowledgement.
+    /// Retries after a missing acknowledgement.
     pub const RETRY_COUNT: u32 = 1 << 12;
-    /// Retries at a receiver that is not ready.
+    /// Retries while the receiver is not ready.
     pub const RNR_RETRY: u32 = 1 << 13;
     /// Acknowledgement timeout.
     pub const ACK_TIMEOUT: u32 = 1 << 14;
@@ -53,53 +53,53 @@ pub mod opt_param {
     pub const DSCP: u32 = 1 << 17;
     /// Shared receive queue.
     pub const SRQN: u32 = 1 << 18;
-    /// Local address index.
+    /// Index of the local address (GID).
     pub const SGID_INDEX: u32 = 1 << 23;
     /// Counter set.
     pub const COUNTER_SET: u32 = 1 << 25;
 }
 
 command! { CREATE_QP -> CreateQpOut;
-    /// CREATE_QP: makes a queue pair in a umem, or in pages. The addresses of the pages follow the mailbox.
+    /// CREATE_QP: creates a queue pair, in a umem or in pages whose addresses follow the mailbox.
     pub struct CreateQp[272] {
-        /// Optional fields present; see [`opt_param`].
+        /// Optional fields that are valid; see [`opt_param`].
         opt_param_mask: u32 = 0x80, 32;
         /// Enhanced connection establishment options.
         ece: u32 = 0xa0, 32;
-        /// The queue pair.
+        /// Context of the queue pair.
         context: QpContext = 0xc0, 1856;
-        /// Where in the umem the queues start, bytes.
+        /// Offset of the queues in the umem, in bytes.
         wq_umem_offset: u64 = 0x800, 64;
         /// The umem that holds the queues.
         wq_umem_id: u32 = 0x840, 32;
-        /// The queues lie in a umem.
+        /// The queues are in a umem.
         wq_umem_valid: bool = 0x860, 1;
     }
 }
 
 response! {
-    /// Answer to [`CreateQp`].
+    /// Output of [`CreateQp`].
     pub struct CreateQpOut[16] {
-        /// Number of the queue pair.
+        /// QPN of the new queue pair.
         qpn: u32 = 0x48, 24;
-        /// Enhanced connection establishment options in force.
+        /// Enhanced connection establishment options in effect.
         ece: u32 = 0x60, 32;
     }
 }
 
-/// A state transition that carries a context: all have one table.
+/// A state transition that carries a context. All of them have the same table.
 macro_rules! transition {
     ($opcode:ident, $(#[$doc:meta])* $name:ident) => {
         command! { $opcode -> ModifyQpOut;
             $(#[$doc])*
             pub struct $name[272] {
-                /// Number of the queue pair.
+                /// QPN of the queue pair.
                 qpn: u32 = 0x48, 24;
-                /// Optional fields that count; see [`opt_param`].
+                /// Optional fields that are valid; see [`opt_param`].
                 opt_param_mask: u32 = 0x80, 32;
                 /// Enhanced connection establishment options.
                 ece: u32 = 0xa0, 32;
-                /// The fields to set.
+                /// Context with the fields to set.
                 context: QpContext = 0xc0, 1856;
             }
         }
@@ -107,44 +107,44 @@ macro_rules! transition {
 }
 
 transition! { RST2INIT_QP,
-    /// RST2INIT_QP: port, access rights.
+    /// RST2INIT_QP: sets port and access rights.
     Rst2Init
 }
 transition! { INIT2RTR_QP,
-    /// INIT2RTR_QP: the peer and the path to it, MTU, receive sequence.
+    /// INIT2RTR_QP: sets the peer and the path to it, MTU and receive sequence.
     Init2Rtr
 }
 transition! { RTR2RTS_QP,
-    /// RTR2RTS_QP: timeouts, retries, send sequence.
+    /// RTR2RTS_QP: sets timeouts, retries and send sequence.
     Rtr2Rts
 }
 transition! { SQERR2RTS_QP,
-    /// SQERR2RTS_QP: back to work after an error of the send queue.
+    /// SQERR2RTS_QP: resumes after an error of the send queue.
     Sqerr2Rts
 }
 transition! { SQD_RTS_QP,
-    /// SQD_RTS_QP: back to work after draining the send queue.
+    /// SQD_RTS_QP: resumes after draining the send queue.
     Sqd2Rts
 }
 
-/// A change without change of state: the longer mailbox. The context extension behind `opt_param_mask_95_32` is not
-/// modelled, so `qpc_ext` must be false.
+/// A modification without a change of state, which has the longer mailbox. The context extension after
+/// `opt_param_mask_95_32` is not modelled, so `qpc_ext` must be false.
 macro_rules! change {
     ($opcode:ident, $(#[$doc:meta])* $name:ident) => {
         command! { $opcode -> ModifyQpOut;
             $(#[$doc])*
             pub struct $name[464] {
-                /// The context's extension is present.
+                /// The extension of the context is present.
                 qpc_ext: bool = 0x40, 1;
-                /// Number of the queue pair.
+                /// QPN of the queue pair.
                 qpn: u32 = 0x48, 24;
-                /// Optional fields that count; see [`opt_param`].
+                /// Optional fields that are valid; see [`opt_param`].
                 opt_param_mask: u32 = 0x80, 32;
                 /// Enhanced connection establishment options.
                 ece: u32 = 0xa0, 32;
-                /// The fields to set.
+                /// Context with the fields to set.
                 context: QpContext = 0xc0, 1856;
-                /// Optional fields of the extension that count.
+                /// Optional fields of the extension that are valid.
                 opt_param_mask_95_32: u64 = 0x840, 64;
             }
         }
@@ -152,54 +152,54 @@ macro_rules! change {
 }
 
 change! { INIT2INIT_QP,
-    /// INIT2INIT_QP: changes a queue pair that is in INIT.
+    /// INIT2INIT_QP: modifies a queue pair in INIT.
     Init2Init
 }
 change! { RTS2RTS_QP,
-    /// RTS2RTS_QP: changes a queue pair that is in RTS.
+    /// RTS2RTS_QP: modifies a queue pair in RTS.
     Rts2Rts
 }
 
 command! { MODIFY_2ERR_QP -> ModifyQpOut;
-    /// 2ERR_QP: stops a queue pair; what is posted is flushed.
+    /// 2ERR_QP: stops a queue pair and flushes its work requests.
     pub struct ToErr[16] {
-        /// Number of the queue pair.
+        /// QPN of the queue pair.
         qpn: u32 = 0x48, 24;
     }
 }
 
 command! { MODIFY_2RST_QP -> ModifyQpOut;
-    /// 2RST_QP: resets a queue pair; what is posted is forgotten.
+    /// 2RST_QP: resets a queue pair and discards its work requests.
     pub struct ToRst[16] {
-        /// Number of the queue pair.
+        /// QPN of the queue pair.
         qpn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to every state transition.
+    /// Output of every state transition.
     pub struct ModifyQpOut[16] {
-        /// Enhanced connection establishment options in force.
+        /// Enhanced connection establishment options in effect.
         ece: u32 = 0x60, 32;
     }
 }
 
 command! { QUERY_QP -> QueryQpOut;
-    /// QUERY_QP: asks for a queue pair's context.
+    /// QUERY_QP: queries the context of a queue pair.
     pub struct QueryQp[16] {
-        /// Number of the queue pair.
+        /// QPN of the queue pair.
         qpn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to [`QueryQp`].
+    /// Output of [`QueryQp`].
     pub struct QueryQpOut[272] {
-        /// Enhanced connection establishment options in force.
+        /// Enhanced connection establishment options in effect.
         ece: u32 = 0x60, 32;
-        /// Optional fields in force.
+        /// Optional fields that are valid.
         opt_param_mask: u32 = 0x80, 32;
-        /// The queue pair.
+        /// Context of the queue pair.
         context: QpContext = 0xc0, 1856;
     }
 }
@@ -207,12 +207,12 @@ response! {
 command! { DESTROY_QP -> DestroyQpOut;
     /// DESTROY_QP: destroys a queue pair.
     pub struct DestroyQp[16] {
-        /// Number of the queue pair.
+        /// QPN of the queue pair.
         qpn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Answer to [`DestroyQp`].
+    /// Output of [`DestroyQp`].
     pub struct DestroyQpOut[16] {}
 }

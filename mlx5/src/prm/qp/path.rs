@@ -1,4 +1,4 @@
-//! The way to the peer.
+//! The path to the peer.
 
 use crate::prm::layout::layout;
 
@@ -10,19 +10,19 @@ layout! {
     pub struct AddressPath[44] {
         /// Force loopback.
         fl: bool = 0x000, 1;
-        /// Adaptive routing.
+        /// Adaptive routing is allowed.
         free_ar: bool = 0x001, 1;
-        /// Partition key's index.
+        /// Index of the partition key.
         pkey_index: u16 = 0x010, 16;
         /// A global route header is sent (InfiniBand).
         grh: bool = 0x028, 1;
         /// Source path bits.
         mlid: u8 = 0x029, 7;
-        /// Peer's LID.
+        /// LID of the peer.
         rlid: u16 = 0x030, 16;
         /// Acknowledgement timeout: 4.096 us * 2^value.
         ack_timeout: u8 = 0x040, 5;
-        /// Local address (GID) index.
+        /// Index of the local address (GID).
         src_addr_index: u8 = 0x048, 8;
         /// Static rate.
         stat_rate: u8 = 0x054, 4;
@@ -32,7 +32,7 @@ layout! {
         tclass: u8 = 0x064, 8;
         /// Flow label.
         flow_label: u32 = 0x06c, 20;
-        /// Peer's GID; on RoCE an IPv6 or IPv4-mapped address.
+        /// GID of the peer. On RoCE, an IPv6 or IPv4-mapped address.
         rgid_rip: [u8; 16] = 0x080, 128;
         /// Force `dscp`.
         f_dscp: bool = 0x104, 1;
@@ -52,9 +52,9 @@ layout! {
         eth_prio: u8 = 0x121, 3;
         /// Service level (InfiniBand).
         sl: u8 = 0x124, 4;
-        /// Port, from 1.
+        /// Port number, starting at 1.
         vhca_port_num: u8 = 0x128, 8;
-        /// Peer's Ethernet address.
+        /// Ethernet address of the peer.
         rmac: [u8; 6] = 0x130, 48;
     }
 }
