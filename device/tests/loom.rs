@@ -1,8 +1,9 @@
-//! The send-queue protocol under loom: every interleaving, and every value that weak memory ordering lets a load return.
+//! The send-queue protocol under loom: every interleaving, and every value that weak memory ordering allows a load to
+//! return.
 //!
-//! A poster writes a slot without synchronisation of its own, publishes it, and leaves. Loom's `UnsafeCell` panics on a race.
-//! The NIC trusts the doorbell alone: announced blocks must be written, in order. Once all posters are done, all blocks must
-//! be announced.
+//! Posters write slots without any synchronisation besides the protocol. Loom's `UnsafeCell` panics on a race. The NIC
+//! only trusts the doorbell: announced blocks must have been written, in order. Once all posters are done, all blocks
+//! must have been announced.
 #![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
 
 use std::sync::atomic::AtomicUsize as Count;
@@ -16,16 +17,17 @@ use loom::thread;
 use rushmem_device::abi::FIRST_BLOCK;
 use rushmem_device::sq::{self, DoorbellState, ReadyEntry, SendQueueState};
 
-/// A queue of `DEPTH` one-block slots.
+/// A queue of `DEPTH` single-block slots.
 struct Queue<const DEPTH: usize> {
     reserved: AtomicU64,
     done: AtomicU64,
     doorbell: AtomicU64,
     ready: [AtomicU64; DEPTH],
     slots: [UnsafeCell<u64>; DEPTH],
-    /// The doorbell register: blocks announced.
+    /// The doorbell register: one past the last announced block.
     register: AtomicU64,
-    /// Touched only while ringing. Loom panics if two threads ring at once, or one without having seen the other.
+    /// Only accessed while ringing. Loom panics if two threads ring concurrently, or if one rings without having seen
+    /// the last ring.
     holder: UnsafeCell<u64>,
 }
 
@@ -42,7 +44,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         })
     }
 
-    /// Posts `blocks` blocks, each with its index plus one as its content.
+    /// Posts `blocks` blocks, each containing its index plus one.
     fn post(&self, blocks: u64) {
         let seen = self.doorbell();
         let (first, end) = sq::reserve(self, blocks);
@@ -57,14 +59,14 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
     }
 
-    /// Publishes `blocks` blocks as part of a batch that ends later. The queue is never full here.
+    /// Publishes `blocks` blocks as part of a batch that is announced later. The queue is never full here.
     fn post_in_batch(&self, blocks: u64) {
         let (first, end) = sq::reserve(self, blocks);
         self.write(first, end);
         sq::publish(self, DEPTH as u64, first, end);
     }
 
-    /// Writes the blocks from `first` to `end`, which the caller has reserved.
+    /// Writes blocks `first..end`, which the caller has reserved.
     fn write(&self, first: u64, end: u64) {
         for block in first..end {
             let slot = &self.slots[block as usize % DEPTH];
@@ -73,7 +75,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
     }
 
-    /// Rings the doorbell: announces all blocks before `now`.
+    /// Rings the doorbell for all blocks before `now`.
     fn ring(&self, now: u64) {
         fence(AcqRel);
         // SAFETY: one thread is here at a time; loom checks it.
@@ -84,7 +86,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         self.register.store(now, Relaxed);
     }
 
-    /// Reads the WQEs from `from` to `to`, as a NIC may do as soon as they are announced.
+    /// Reads the WQEs `from..to`, as a NIC may do as soon as they are announced.
     fn read(&self, from: u64, to: u64) {
         for block in from..to {
             let slot = &self.slots[block as usize % DEPTH];
@@ -93,7 +95,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
     }
 
-    /// Executes and completes the announced blocks, as a NIC does; returns their end.
+    /// Executes and completes the announced blocks, as a NIC does. Returns the index one past the last.
     fn execute(&self, from: u64) -> u64 {
         let announced = self.register.load(Acquire);
         self.read(from, announced);
@@ -133,7 +135,7 @@ impl<const DEPTH: usize> SendQueueState for Queue<DEPTH> {
     }
 }
 
-/// Starts a thread that posts once.
+/// Spawns a thread that posts once.
 fn poster<const DEPTH: usize>(q: &Arc<Queue<DEPTH>>, blocks: u64) -> thread::JoinHandle<()> {
     let q = Arc::clone(q);
     thread::spawn(move || q.post(blocks))
@@ -146,7 +148,7 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// Checks two posters, a queue that is never full, and a NIC that reads the doorbell at any moment.
+/// Two posters, a queue that is never full, and a NIC that reads the doorbell at any time.
 #[test]
 fn announced_blocks_are_written_and_all_are_announced() {
     static RUNS: Count = Count::new(0);
@@ -164,7 +166,6 @@ fn announced_blocks_are_written_and_all_are_announced() {
     assert!(RUNS.load(std::sync::atomic::Ordering::Relaxed) > 100, "loom explored next to nothing");
 }
 
-/// Checks three posters.
 #[test]
 fn three_posters_leave_nothing_unannounced() {
     model(2, || {
@@ -179,7 +180,7 @@ fn three_posters_leave_nothing_unannounced() {
     });
 }
 
-/// Checks a batch, and another poster behind or before it.
+/// A batch, and another poster before or after it.
 #[test]
 fn a_batch_is_announced_when_it_ends() {
     model(3, || {
@@ -194,7 +195,7 @@ fn a_batch_is_announced_when_it_ends() {
     });
 }
 
-/// Checks a queue of two slots that wraps: no slot is written before the NIC has executed what was in it.
+/// A queue of two slots wraps. No slot may be written before the NIC has executed what it contained.
 #[test]
 fn a_full_queue_never_overwrites() {
     model(3, || {
@@ -208,7 +209,7 @@ fn a_full_queue_never_overwrites() {
     });
 }
 
-/// Checks a full queue with two posters. One reserves the whole queue at once.
+/// A full queue with two posters, one of which reserves the whole queue.
 #[test]
 fn a_full_queue_is_shared() {
     model(1, || {
@@ -221,7 +222,8 @@ fn a_full_queue_is_shared() {
     });
 }
 
-/// Slots are reused before their uncontended poster has moved the doorbell word, and before other posters have published.
+/// Slots are reused before their uncontended poster has moved the doorbell word, and before other posters have
+/// published.
 #[test]
 fn slots_may_be_reused_before_the_doorbell_word_moves() {
     model(3, || {
@@ -240,7 +242,7 @@ fn slots_may_be_reused_before_the_doorbell_word_moves() {
     });
 }
 
-/// Acts as the NIC until `blocks` blocks are complete.
+/// Plays the NIC until `blocks` blocks have completed.
 fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
     let mut at = FIRST_BLOCK;
     while at < FIRST_BLOCK + blocks {

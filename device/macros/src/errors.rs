@@ -3,7 +3,6 @@
 use quote::ToTokens;
 use syn::{Error, Result};
 
-/// The errors found so far.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 

@@ -1,4 +1,4 @@
-//! Expansion of a kernel into the PTX entry and the launcher for the host.
+//! Expands a kernel into a PTX entry, and a launcher for the host.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
@@ -8,7 +8,7 @@ use syn::{Generics, Ident, Visibility};
 
 use crate::parse::{Arg, Kernel};
 
-/// Returns the items that replace the function of a kernel that is not generic.
+/// Returns the items that replace a kernel function that is not generic.
 pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, .. } = kernel;
     let ctx = &ctx.name;
@@ -22,9 +22,9 @@ pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns the GPU entry `name`. It takes everything by value, and executes `run`.
+/// Returns the GPU entry `name`. It takes everything by value and executes `run`.
 ///
-/// A context by value stays in constant memory while all functions that use it are inlined.
+/// A context passed by value stays in constant memory, as long as all functions that use it are inlined.
 pub(crate) fn entry(
     kernel: &Kernel,
     name: &Ident,
@@ -35,7 +35,7 @@ pub(crate) fn entry(
     let Kernel { ctx, args, .. } = kernel;
     let ctx = &ctx.name;
     let (names, types) = (args.iter().map(|a| &a.name), args.iter().map(|a| &a.ty));
-    // `Call::arg` checks this for the launcher. An entry would accept any type with a C layout.
+    // `Call::with_arg` checks this for the launcher. An entry would accept any type with a C layout.
     let checks = args.iter().map(|arg| {
         let ty = &arg.ty;
         quote_spanned!(ty.span() => ::rushmem_device::kernel::is_arg::<#ty>();)
@@ -62,7 +62,7 @@ pub(crate) fn entry(
     }
 }
 
-/// Returns the host function that binds the arguments. `entry` is an expression for the name of the PTX entry.
+/// Returns the host function that binds the arguments. `entry` evaluates to the name of the PTX entry.
 pub(crate) fn launcher(kernel: &Kernel, generics: &Generics, entry: TokenStream) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
     let ctx = &ctx.name;
@@ -83,8 +83,8 @@ pub(crate) fn launcher(kernel: &Kernel, generics: &Generics, entry: TokenStream)
     }
 }
 
-/// Returns the kernel's body as an inner function, and its call between `enter` and `finish`. `ctx` is an expression for
-/// the reference.
+/// Returns the kernel's body as an inner function, and a call of it between `enter` and `finish`. `ctx` evaluates to a
+/// reference to the context.
 pub(crate) fn run(kernel: &Kernel, ctx: TokenStream) -> TokenStream {
     let Kernel { args, output, body, generics, .. } = kernel;
     let params = std::iter::once(&kernel.ctx).chain(args).map(param);

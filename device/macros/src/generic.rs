@@ -1,4 +1,4 @@
-//! Expansion of a generic kernel: a generic launcher, and a PTX entry for each instance.
+//! Expands a generic kernel into a generic launcher, and a PTX entry for each instance.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -9,7 +9,6 @@ use crate::expand::{entry, launcher, run};
 use crate::instances::{Instance, param_name, text, words};
 use crate::parse::Kernel;
 
-/// Returns the items that replace the function.
 pub(crate) fn expand(kernel: &Kernel) -> TokenStream {
     let instance = trait_name(&kernel.name);
     let (_, arguments, _) = kernel.generics.split_for_impl();
@@ -36,7 +35,7 @@ fn trait_name(kernel: &Ident) -> Ident {
     format_ident!("{}Instance", words.collect::<String>())
 }
 
-/// Returns the kernel's generic parameters, with the conditions of its launcher.
+/// Returns the generic parameters of the kernel, with the bounds of its launcher.
 fn launcher_generics(kernel: &Kernel, instance: &Ident) -> Generics {
     let (_, arguments, _) = kernel.generics.split_for_impl();
     let names: Vec<String> =
@@ -53,7 +52,7 @@ fn launcher_generics(kernel: &Kernel, instance: &Ident) -> Generics {
     generics
 }
 
-/// Returns the trait that instances have. Its error lists them.
+/// Returns the trait implemented for instances. Its diagnostic lists them.
 fn instance_trait(kernel: &Kernel, name: &Ident) -> TokenStream {
     let Kernel { vis, generics, instances, .. } = kernel;
     let kernel = kernel.name.unraw().to_string();
@@ -77,7 +76,7 @@ fn instance_trait(kernel: &Kernel, name: &Ident) -> TokenStream {
     let all: Vec<String> = instances.iter().map(listed).collect();
     let note = format!("its instances are {}: `#[kernel(..)]` lists them", all.join(", "));
     let doc = format!("The instances of the kernel [`{kernel}`].");
-    // Clippy does not see documentation that a macro writes.
+    // Clippy does not see documentation written by a macro.
     quote! {
         #[allow(clippy::missing_safety_doc)]
         #[doc = #doc]
@@ -92,7 +91,7 @@ fn instance_trait(kernel: &Kernel, name: &Ident) -> TokenStream {
     }
 }
 
-/// Returns the function that all entries call, with the kernel's name.
+/// Returns the function, named like the kernel, that all entries call.
 fn gpu_function(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, generics, .. } = kernel;
     let ctx = &ctx.name;
@@ -109,7 +108,7 @@ fn gpu_function(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Returns an instance: its entry, and the check that it satisfies the conditions of the kernel. In both, aliases replace
+/// Returns an instance: its entry, and a check that it satisfies the bounds of the kernel. In both, aliases stand for
 /// the generic parameters.
 fn implementation(kernel: &Kernel, instance: &Ident, each: &Instance) -> TokenStream {
     let Kernel { name, ctx, args, generics, .. } = kernel;

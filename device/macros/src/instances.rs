@@ -1,4 +1,4 @@
-//! The instances of a generic kernel: all combinations of the types and constants that its attribute lists.
+//! The instances of a generic kernel: all combinations of the types and constants listed in its attribute.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
@@ -8,16 +8,15 @@ use syn::{Expr, ExprLit, GenericArgument, GenericParam, Lit, Signature};
 use crate::errors::Errors;
 use crate::options::List;
 
-/// One instance.
 #[derive(Clone)]
 pub(crate) struct Instance {
-    /// The PTX entry.
+    /// Name of the PTX entry.
     pub(crate) entry: Ident,
-    /// The arguments, in the order of the kernel's parameters.
+    /// The generic arguments, in the order of the kernel's parameters.
     pub(crate) arguments: Vec<GenericArgument>,
 }
 
-/// Returns the instances of a kernel with these lists. There are none if the kernel is not generic, or if there are errors.
+/// Returns the instances of a kernel with these lists. There are none if the kernel is not generic or has errors.
 pub(crate) fn of(sig: &Signature, lists: &[List], errors: &mut Errors) -> Vec<Instance> {
     let params = &sig.generics.params;
     for (i, List { name, .. }) in lists.iter().enumerate() {
@@ -82,7 +81,6 @@ fn values<'a>(param: &GenericParam, lists: &'a [List], errors: &mut Errors) -> &
     &list.values
 }
 
-/// Returns the name of a type or constant.
 pub(crate) fn param_name(param: &GenericParam) -> Option<&Ident> {
     match param {
         GenericParam::Type(param) => Some(&param.ident),
@@ -91,7 +89,7 @@ pub(crate) fn param_name(param: &GenericParam) -> Option<&Ident> {
     }
 }
 
-/// Returns the names and numbers in a type or constant.
+/// Returns the identifiers and numbers in a type or constant.
 pub(crate) fn words(tokens: impl ToTokens) -> Vec<String> {
     let words = |tree| match tree {
         TokenTree::Ident(ident) => vec![ident.unraw().to_string()],
@@ -102,7 +100,7 @@ pub(crate) fn words(tokens: impl ToTokens) -> Vec<String> {
     tokens.into_token_stream().into_iter().flat_map(words).collect()
 }
 
-/// Returns a type or constant as a user writes it.
+/// Returns a type or constant as the user would write it.
 pub(crate) fn text(tokens: impl ToTokens) -> String {
     let tokens: TokenStream = tokens.into_token_stream();
     tokens.to_string().replace(' ', "")

@@ -1,11 +1,10 @@
-//! `#[derive(KernelArg)]`: a structure of kernel arguments as one argument.
+//! `#[derive(KernelArg)]`: a struct of kernel arguments as a single argument.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Member, Result};
 
-/// Returns the implementation for a structure.
 pub(crate) fn derive(input: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(input)?;
     let Data::Struct(data) = &input.data else {
@@ -44,7 +43,7 @@ pub(crate) fn derive(input: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Checks that the structure has the layout of C.
+/// Checks that the struct has a C layout.
 fn check_repr(input: &DeriveInput) -> Result<()> {
     let mut is_fixed = false;
     for attr in input.attrs.iter().filter(|attr: &&Attribute| attr.path().is_ident("repr")) {

@@ -1,7 +1,7 @@
-//! `#[kernel]`: one source function, a PTX entry and a native kernel with a typed launcher. `#[derive(KernelArg)]`: a
-//! structure as an argument of kernels.
+//! `#[kernel]` turns one source function into a PTX entry and a native kernel, with a typed launcher.
+//! `#[derive(KernelArg)]` makes a struct an argument of kernels.
 //!
-//! Import them from `rushmem_device::kernel`. That module also has the types that the expansion uses.
+//! Import them from `rushmem_device::kernel`, which also has the types that the expansion uses.
 
 use proc_macro::TokenStream;
 
@@ -30,17 +30,18 @@ mod parse;
 /// assert_eq!(call.name(), "work");
 /// ```
 ///
-/// On the GPU, the kernel is the PTX entry `work` with the context and the arguments by value. On the host, it is the function
-/// `pub fn work(n: u32) -> rushmem_device::kernel::Call`. A runtime launches that call as PTX or natively, and supplies the
-/// context.
+/// On the GPU, the kernel is the PTX entry `work`, which takes the context and the arguments by value. On the host, it
+/// is the function `pub fn work(n: u32) -> rushmem_device::kernel::Call`. A runtime launches that call as PTX or
+/// natively, and supplies the context.
 ///
-/// The first parameter is `&Ctx`. The others are by value and implement `rushmem_device::kernel::KernelArg`. A kernel
-/// returns nothing or a `rushmem_device::Result<()>`. The operator `?` ends the kernel; the failed call has already recorded
-/// its error. A kernel is a plain function: not `async`, `const`, `unsafe` or a method.
+/// The first parameter is `&Ctx`. All others are passed by value and implement `rushmem_device::kernel::KernelArg`. A
+/// kernel returns nothing or a `rushmem_device::Result<()>`. The operator `?` returns from the kernel early; the failed
+/// call has already recorded its error. A kernel is a plain function: not `async`, `const` or `unsafe`, and not a
+/// method.
 ///
 /// # Generic kernels
 ///
-/// A PTX entry has one signature. So a generic kernel lists the types and constants that it is compiled for:
+/// A PTX entry has a single signature, so a generic kernel lists the types and constants for which it is compiled:
 ///
 /// ```
 /// use core::ops::Mul;
@@ -65,21 +66,22 @@ mod parse;
 /// assert_eq!(call.name(), "scale_f32_2");
 /// ```
 ///
-/// Each combination is an instance, with its own entry. The entry's name is the name of the kernel, followed by the arguments
-/// in the order of the parameters. Another instance does not compile on the host, and the error lists the existing ones. A
-/// generic function of the host that launches the kernel has the bound `(): ScaleInstance<T, STEP>`. The attribute defines
-/// this trait beside the kernel. Constants are non-negative integers and `bool`s.
+/// Each combination is an instance with its own entry, which is named after the kernel, followed by the arguments in
+/// the order of the parameters. On the host, other instances do not compile, and the error lists those that exist. A
+/// generic host function that launches the kernel needs the bound `(): ScaleInstance<T, STEP>`; the attribute defines
+/// this trait next to the kernel. Constants are non-negative integers or `bool`s.
 ///
 /// # Limits
 ///
-/// `#[kernel(max_threads = 512)]` sets the maximum number of threads of a block, like `__launch_bounds__` in CUDA. The runtime
-/// refuses a launch with more threads. The compiler limits the registers to what such a block has. Without the limit, a kernel
-/// may use so many registers that only smaller blocks can be launched.
+/// `#[kernel(max_threads = 512)]` sets the maximum number of threads per block, like `__launch_bounds__` in CUDA. The
+/// runtime refuses launches with more threads, and the compiler limits registers to what such a block has. Without this
+/// limit, a kernel may need so many registers that only smaller blocks can be launched.
 ///
-/// `#[kernel(per_block)]` lets a kernel call `Ctx::per_block`. The runtime launches one such kernel at a time.
+/// `#[kernel(per_block)]` allows a kernel to call `Ctx::per_block`. The runtime runs only one such kernel at a time.
 ///
-/// A kernel crate begins with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`; a module of an application needs
-/// no such line. The names of kernels and instances must be unique in the crate or module, because PTX has one namespace.
+/// A kernel crate starts with `#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]`; a module of an
+/// application needs no such line. Names of kernels and instances must be unique within the crate or module, because
+/// PTX has a single namespace.
 #[proc_macro_attribute]
 pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     match parse::kernel(attr.into(), item.into()) {
@@ -89,10 +91,10 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-/// Implements `KernelArg` for a structure of kernel arguments.
+/// Implements `KernelArg` for a struct of kernel arguments.
 ///
-/// The structure is `Copy` and `#[repr(C)]`. Each field is a kernel argument: a number, a `bool`, a handle or another such
-/// structure. A handle in it is checked like a handle that is an argument of its own.
+/// The struct must be `Copy` and `#[repr(C)]`. Each field must be a kernel argument: a number, a `bool`, a handle or
+/// another such struct. Handles in fields are checked like handles passed directly.
 ///
 /// ```
 /// #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Parser of the arguments of `#[kernel]`.
+//! Parser for the arguments of `#[kernel]`.
 
 use proc_macro2::TokenStream;
 use syn::parse::{Parse, ParseStream, Parser};
@@ -6,7 +6,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Error, GenericArgument, Ident, LitInt, Result, Token, bracketed, token};
 
-/// The arguments of the attribute, all optional.
+/// The arguments of the attribute, all of them optional.
 #[derive(Default)]
 pub(crate) struct Options {
     /// `max_threads = 512`
@@ -17,9 +17,9 @@ pub(crate) struct Options {
     pub(crate) lists: Vec<List>,
 }
 
-/// The types or constants that a kernel is compiled for.
+/// The types or constants for which a kernel is compiled.
 pub(crate) struct List {
-    /// The parameter of the kernel.
+    /// The generic parameter of the kernel.
     pub(crate) name: Ident,
     pub(crate) values: Vec<GenericArgument>,
 }

@@ -1,4 +1,4 @@
-//! Parser of kernels. It returns a valid kernel, or errors with their positions.
+//! Parser for kernels. Returns a valid kernel, or errors with their positions.
 
 use proc_macro2::{Span, TokenStream};
 use syn::spanned::Spanned;
@@ -13,15 +13,15 @@ use crate::options::Options;
 
 /// A function with the attribute `#[kernel]`.
 pub(crate) struct Kernel {
-    /// Maximum number of threads of a block, if it is given.
+    /// Maximum number of threads per block, if specified.
     pub(crate) max_threads: Option<u32>,
-    /// Whether it may use the per-block queues.
+    /// Whether the kernel may use the per-block queues.
     pub(crate) per_block: bool,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) name: Ident,
     pub(crate) generics: Generics,
-    /// The instances of a generic kernel.
+    /// Instances, if the kernel is generic.
     pub(crate) instances: Vec<Instance>,
     pub(crate) ctx: Arg,
     pub(crate) args: Vec<Arg>,
@@ -29,16 +29,15 @@ pub(crate) struct Kernel {
     pub(crate) body: Block,
 }
 
-/// One parameter.
 pub(crate) struct Arg {
     pub(crate) attrs: Vec<Attribute>,
-    /// `mut n`: the body may change its copy.
+    /// `mut n`: the body may modify its copy.
     pub(crate) mutable: bool,
     pub(crate) name: Ident,
     pub(crate) ty: Type,
 }
 
-/// Parses a kernel. Reports all defects at once.
+/// Parses a kernel. Reports all errors together.
 pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     let Options { max_threads, per_block, lists } = Options::parse(attr)?;
     let span = item.span();
@@ -78,7 +77,7 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     })
 }
 
-/// Returns the error of `syn` if it is about the inside of a function, or else an error with `message`.
+/// Returns the error of `syn` if it concerns the inside of a function, and otherwise an error with `message`.
 fn at_or(error: Error, item: Span, message: &str) -> Error {
     let first = error.to_string();
     if first.starts_with("expected `fn`")

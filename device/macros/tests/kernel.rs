@@ -1,4 +1,4 @@
-//! Accepted and refused kernels, and the compile errors.
+//! Accepted and rejected kernels, and the compile errors.
 
 use rushmem_device::kernel::{KernelArg, kernel};
 use rushmem_device::{Ctx, Handle, SymSlice};
@@ -29,7 +29,7 @@ fn a_call_has_the_name_and_the_bytes_of_its_arguments() {
     assert_eq!(args, [&[4, 3, 2, 1][..], &[5, 0, 0, 0, 0, 0, 0, 0][..]]);
 }
 
-/// A structure with padding, and a handle inside of a structure.
+/// A struct with padding, and a handle in a nested struct.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 struct Outer {
