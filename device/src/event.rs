@@ -123,6 +123,7 @@ pub struct Posting {
     pub after_all: bool,
 }
 
+/// Which ordering call was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
     /// `fence`.

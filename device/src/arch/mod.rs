@@ -7,15 +7,14 @@ mod imp;
 mod weak_memory;
 mod word;
 
-/// The tests of a thread that have failed one after the other. A GPU keeps them for each warp, or for the warps of a large
-/// block that share their words.
+/// Consecutive failed tests of a thread. A GPU keeps them per warp; in large blocks, several warps share one copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedTests {
-    /// Time that they have waited, in nanoseconds.
+    /// Time spent waiting in them, in nanoseconds.
     pub waited: u64,
     /// Time of the last one, in nanoseconds; 0 if there is none.
     pub last: u64,
-    /// The same time in [`ticks`].
+    /// The same time, in [`ticks`].
     pub ticks: u64,
 }
 

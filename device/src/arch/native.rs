@@ -1,9 +1,9 @@
-//! The primitives on a CPU. A kernel runs natively, each GPU thread as a [`Lane`] of an executor.
+//! The primitives on a CPU. A kernel runs natively, with each GPU thread as a [`Lane`] of an executor.
 //!
-//! This file does not schedule lanes. An executor, such as the host runtime's, installs a lane with [`enter`] before it
-//! resumes it. Every primitive asks the installed lane.
+//! This file does not schedule lanes. An executor, such as that of the host runtime, installs a lane with [`enter`]
+//! before it resumes it, and every primitive calls the installed lane.
 #![allow(unsafe_code, reason = "implements the primitives on raw addresses with atomics")]
-#![allow(clippy::disallowed_methods)] // `core`'s atomics are right on a CPU
+#![allow(clippy::disallowed_methods)] // `core`'s atomics are correct on a CPU
 #![allow(clippy::panic, clippy::expect_used, clippy::indexing_slicing)] // and so is a panic
 
 use core::cell::Cell;
@@ -16,10 +16,10 @@ use std::time::Instant;
 use super::{Cta, FailedTests, Gpu, Scope, Sys, SysWord, WeakMemory};
 use crate::event::Watcher;
 
-/// One GPU thread, presented by its executor to the device code that runs on it.
+/// One GPU thread, as its executor presents it to the device code that it runs.
 ///
-/// Every method that may run other lanes gets its call site. The executor uses it to find lanes that meet at one place,
-/// and to name the place in a deadlock report.
+/// Methods that may run other lanes take their call site. The executor uses it to find lanes that meet at the same
+/// place, and to report deadlocks.
 pub trait Lane {
     /// Returns the index of this thread in its block (`threadIdx.x`).
     fn thread(&self) -> u32;
@@ -29,11 +29,12 @@ pub trait Lane {
     fn block(&self) -> u32;
     /// Returns the number of blocks in the grid (`gridDim.x`).
     fn blocks(&self) -> u32;
-    /// Takes one turn of a waiting loop: runs other lanes, other blocks and the software ConnectX.
+    /// Takes one turn of a wait loop: runs other lanes, other blocks and the software ConnectX.
     fn spin(&self, site: &'static Location<'static>);
-    /// Synchronises the whole block (`barrier.sync`); returns whether any lane voted true.
+    /// Synchronises the whole block (`barrier.sync`). Returns whether any lane passed `true`.
     fn block_any(&self, vote: bool, site: &'static Location<'static>) -> bool;
-    /// Waits for all lanes of `mask` and returns the value that each of them gave; entries outside of `mask` are zero.
+    /// Waits for all lanes of `mask`, and returns the value that each of them passed; entries outside of `mask` are
+    /// zero.
     ///
     /// Bit `i` of `mask` is lane `i`. The caller's bit is set.
     fn warp_gather(&self, mask: u32, value: u64, site: &'static Location<'static>) -> [u64; 32];
@@ -43,19 +44,20 @@ pub trait Lane {
     fn converged(&self, site: &'static Location<'static>) -> u32;
     /// Returns the block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
-    /// Returns two words of the block, the same for all its lanes.
+    /// Returns two words that all lanes of the block share.
     fn broadcast_words(&self) -> &Cell<(u64, u64)>;
-    /// Returns the failed tests of this lane, none at its start.
+    /// Returns the failed tests of this lane. Initially there are none.
     fn failed_tests(&self) -> &Cell<FailedTests>;
-    /// Lets other lanes run. This lane does not wait for them.
+    /// Yields to other lanes, without waiting for them.
     fn pass(&self, _site: &'static Location<'static>) {}
-    /// Begins a waiting loop. An executor that yields the CPU while no lane advances learns from it that this lane did.
+    /// Called at the start of a wait loop. It shows an executor that yields the CPU while no lane makes progress that
+    /// this lane did.
     fn wait_begins(&self) {}
     /// Returns the watcher of this lane, if the sanitizer watches the launch.
     fn watcher(&self) -> Option<&dyn Watcher> {
         None
     }
-    /// Returns the weak memory of this block, if its plain accesses are not to reach memory at once.
+    /// Returns the weak memory of this block, if plain accesses are to be delayed.
     fn weak_memory(&self) -> Option<&WeakMemory> {
         None
     }
@@ -65,7 +67,7 @@ std::thread_local! {
     static LANE: Cell<Option<NonNull<dyn Lane>>> = const { Cell::new(None) };
 }
 
-/// Runs `f` with `lane` as the current lane of this OS thread. An executor calls it around each resumption.
+/// Runs `f` with `lane` as the current lane of this OS thread. Executors call it around each resumption.
 pub fn enter<R>(lane: &dyn Lane, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<NonNull<dyn Lane>>);
     impl Drop for Restore {
@@ -85,7 +87,7 @@ fn lane<R>(f: impl FnOnce(&dyn Lane) -> R) -> R {
     f(unsafe { current.as_ref() })
 }
 
-/// Calls `f` with the watcher of the current lane. Returns `None` if nobody watches.
+/// Calls `f` with the watcher of the current lane. Returns `None` if there is none.
 #[cfg(any(debug_assertions, feature = "sanitize"))]
 pub(crate) fn watched<R>(f: impl FnOnce(&dyn Watcher) -> R) -> Option<R> {
     // SAFETY: `enter` keeps the lane alive while it is installed.
@@ -93,8 +95,8 @@ pub(crate) fn watched<R>(f: impl FnOnce(&dyn Watcher) -> R) -> Option<R> {
     lane.watcher().map(f)
 }
 
-/// Calls `f` with the weak memory of the current block and the index of the current thread. Returns `None` if plain accesses
-/// go to memory.
+/// Calls `f` with the weak memory of the current block and the index of the current thread. Returns `None` if plain
+/// accesses go straight to memory.
 #[cfg(any(debug_assertions, feature = "sanitize"))]
 #[inline(always)]
 fn weakly<R>(f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
@@ -103,14 +105,13 @@ fn weakly<R>(f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
     lane.weak_memory().map(|memory| f(memory, lane.thread()))
 }
 
-/// Returns `None`: this build has no weak memory.
+/// This build has no weak memory.
 #[cfg(not(any(debug_assertions, feature = "sanitize")))]
 #[inline(always)]
 fn weakly<R>(_f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
     None
 }
 
-/// Lets other lanes run.
 #[cfg(any(debug_assertions, feature = "sanitize"))]
 pub(crate) fn pass(site: &'static Location<'static>) {
     lane(|l| l.pass(site));
@@ -136,7 +137,7 @@ pub fn blocks() -> u32 {
     lane(|l| l.blocks())
 }
 
-/// Takes one turn of a waiting loop: runs the other lanes, blocks and the software ConnectX.
+/// Takes one turn of a wait loop: runs other lanes, other blocks and the software ConnectX.
 #[track_caller]
 pub fn spin() {
     let site = Location::caller();
@@ -144,17 +145,18 @@ pub fn spin() {
     lane(|l| l.spin(site))
 }
 
-/// Begins a waiting loop; called once, before its turns.
+/// Called once at the start of a wait loop.
 pub fn wait_begins() {
     lane(|l| l.wait_begins())
 }
 
-/// Returns the time in units that are cheap to read: nanoseconds natively, cycles on a GPU.
+/// Returns the time in units that are cheap to read: nanoseconds here, cycles on a GPU.
 pub fn ticks() -> u64 {
     now_ns()
 }
 
-/// Ticks between two tests beyond which a thread has done something else. A loop takes longer in a debug build.
+/// A thread has done other work between two tests if more ticks than this have passed. Loops are slower in debug
+/// builds.
 pub const PAUSE: u64 = if cfg!(debug_assertions) { 2000 } else { 200 };
 
 /// Returns the failed tests of this thread.
@@ -167,31 +169,31 @@ pub fn set_failed_tests(tests: FailedTests) {
     lane(|l| l.failed_tests().set(tests))
 }
 
-/// Records a test that succeeded.
+/// Resets the failed tests, after a successful one.
 pub fn clear_failed_tests() {
     set_failed_tests(FailedTests::default())
 }
 
-/// Suspends a GPU's thread for about `ns` nanoseconds. Natively, [`spin`] lets others run.
+/// Suspends a GPU thread for about `ns` nanoseconds. A no-op here, because [`spin`] runs other lanes.
 #[inline(always)]
 pub fn rest(_ns: u32) {}
 
-/// Turns of a waiting loop between two looks at the clock and the abort word.
+/// Turns of a wait loop between two checks of the clock and the abort word.
 pub const TURNS: u32 = 16;
 
-/// Ends the kernel. For broken invariants only, never for an error that a user can cause.
+/// Aborts the kernel. For broken invariants only, never for an error that a user can cause.
 #[track_caller]
 pub fn trap() -> ! {
     panic!("device trap")
 }
 
-/// Returns the time in nanoseconds, of a monotonic clock. Its origin is arbitrary.
+/// Returns the time of a monotonic clock, in nanoseconds. Its origin is arbitrary.
 pub fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Synchronises the whole block; returns the OR of all votes.
+/// Synchronises the whole block. Returns whether any thread passed `true`.
 #[track_caller]
 pub fn block_any(vote: bool) -> bool {
     let site = Location::caller();
@@ -205,10 +207,9 @@ pub fn sync_block() {
     block_any(false);
 }
 
-/// Returns the result of the barrier `meet` and two values of the block, each given by one thread.
+/// Returns the result of the barrier `meet`, and two values for the whole block, each passed by one thread.
 ///
-/// The caller makes another barrier between any two calls, so that no thread gives values before all have read the last
-/// ones.
+/// Two such calls need another barrier between them, so no thread overwrites the values before all have read them.
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     lane(|l| {
         let (a, b) = l.broadcast_words().get();
@@ -226,12 +227,12 @@ fn gather(mask: u32, value: u64) -> [u64; 32] {
     lane(|l| l.warp_gather(mask, value, site))
 }
 
-/// Returns `value`; see the GPU's function.
+/// Returns `value`. See the GPU version.
 pub fn opaque(value: u64) -> u64 {
     value
 }
 
-/// Returns `value`; see the GPU's function.
+/// Returns `value`. See the GPU version.
 pub fn overlap(value: u64) -> u64 {
     value
 }
@@ -242,19 +243,19 @@ pub fn sync_warp(mask: u32) {
     gather(mask, 0);
 }
 
-/// Returns the value given by lane `from`.
+/// Returns the value passed by lane `from`.
 #[track_caller]
 pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     gather(mask, value)[from as usize & 31]
 }
 
-/// Returns the lanes of `mask` that voted true.
+/// Returns the lanes of `mask` that passed `true`.
 #[track_caller]
 pub fn ballot(mask: u32, vote: bool) -> u32 {
     lanes_where(mask, &gather(mask, vote as u64), 1)
 }
 
-/// Returns the lanes of `mask` that gave the same value as this one.
+/// Returns the lanes of `mask` that passed the same value as this one.
 #[track_caller]
 pub fn match_any(mask: u32, value: u64) -> u32 {
     lanes_where(mask, &gather(mask, value), value)
@@ -264,18 +265,18 @@ fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
     (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
 }
 
-/// Returns `condition`: a lane is always alone.
+/// Returns `condition`, because lanes are always alone.
 #[inline(always)]
 pub fn together(condition: bool) -> bool {
     condition
 }
 
-/// Returns the lanes that are at `site` together. Any set that contains this lane is correct.
+/// Returns the lanes that are converged at `site`. Any set that includes this lane is correct.
 pub fn converged(site: &'static Location<'static>) -> u32 {
     lane(|l| l.converged(site))
 }
 
-/// Returns the block's dynamic shared memory: base and bytes.
+/// Returns base and length, in bytes, of the block's dynamic shared memory.
 pub fn shared() -> (*mut u8, usize) {
     lane(|l| l.shared())
 }
@@ -326,7 +327,7 @@ pub unsafe fn store_own(p: *mut u64, v: u64) {
     unsafe { <u64 as SysWord>::store_relaxed(p, v) }
 }
 
-/// Stores, relaxed, if `does`.
+/// Stores with relaxed ordering, if `does`.
 ///
 /// # Safety
 /// If `does`, `p` is aligned and valid for writes.
@@ -362,7 +363,7 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     }
 }
 
-/// Loads 16 bytes; natively the gate itself orders the load.
+/// Loads 16 bytes. On a CPU, the gate itself orders the load.
 ///
 /// # Safety
 /// The same as for [`load16`].
@@ -381,7 +382,7 @@ pub unsafe fn store_mmio(p: *mut u64, v: u64) {
     unsafe { AtomicU64::from_ptr(p) }.store(v, Ordering::Release)
 }
 
-/// Reads one element of memory that other threads and NICs may write.
+/// Reads one element of memory that other threads and NICs may be writing.
 ///
 /// # Safety
 /// `p` is aligned and valid for reads, and so is the aligned 8-byte word around it. Any bytes are a valid `T`.
@@ -418,7 +419,7 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
     }
 }
 
-/// Writes one element of memory that other threads and NICs may read.
+/// Writes one element of memory that other threads and NICs may be reading.
 ///
 /// # Safety
 /// `p` is aligned and valid for writes, until the kernel returns. `T` has no padding.
@@ -453,7 +454,7 @@ pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
     }
 }
 
-/// Makes a strong access follow the plain stores that it must follow, and drops the copies that it must not be followed by.
+/// Orders a strong access after the plain stores it must follow, and drops the copies that must not be read after it.
 #[inline(always)]
 fn order_weak<const WRITES: bool>(at: usize, len: usize, order: Ordering) {
     weakly(|memory, thread| {
@@ -482,11 +483,11 @@ fn show_weak() {
     weakly(|memory, thread| memory.show(thread));
 }
 
-/// The threads of a block share its copies, so an acquire at block scope has nothing to do.
+/// The threads of a block share copies, so an acquire at block scope has nothing to drop.
 #[inline(always)]
 fn keep_weak() {}
 
-/// Orders the plain accesses around a strong access, and returns its word.
+/// Orders the plain accesses around a strong access. Evaluates to its word.
 macro_rules! strong {
     ($atomic:ty, $p:ident, $writes:literal, $order:ident) => {{
         order_weak::<$writes>($p.addr(), size_of::<$atomic>(), Ordering::$order);
@@ -542,7 +543,7 @@ macro_rules! scope {
             }
             fn release() {
                 $released();
-                fence(Ordering::AcqRel); // stores after a gate also follow what opened it
+                fence(Ordering::AcqRel); // stores after a gate must also follow what opened it
             }
             access!(load u64, AtomicU64, load_relaxed, Relaxed);
             access!(load u64, AtomicU64, load_gate, Acquire);

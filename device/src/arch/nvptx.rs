@@ -1,12 +1,12 @@
 //! The primitives on a GPU, in PTX where `core` has no correct equivalent.
 //!
-//! Three rules hold in this file:
+//! Three rules apply in this file:
 //!
-//! - Every atomic names its `.sem` and `.scope`, because the back end drops both from `core`'s read-modify-writes.
-//! - Every atomic is `.global`. All shared words lie there, and an atomic on a generic address waits for its result
-//!   even if it is unused.
-//! - Every barrier and warp operation is an LLVM intrinsic. The optimiser does not know that inline assembly is
-//!   convergent. It is the unaligned form (sm_70 and later), which stays correct if it is duplicated.
+//! - Every atomic specifies its `.sem` and `.scope`, because the back end drops both from `core`'s read-modify-writes.
+//! - Every atomic is `.global`. All shared words are in global memory, and an atomic on a generic address waits for its
+//!   result even if that is unused.
+//! - Every barrier and warp operation is an LLVM intrinsic, because the optimiser does not know that inline assembly is
+//!   convergent. The intrinsics are the unaligned forms (sm_70 and later), which remain correct when duplicated.
 #![allow(unsafe_code, reason = "implements the primitives on raw addresses in PTX")]
 
 use core::arch::{asm, nvptx};
@@ -42,11 +42,11 @@ pub fn blocks() -> u32 {
     unsafe { nvptx::_grid_dim_x() as u32 }
 }
 
-/// Takes one turn of a waiting loop.
+/// Takes one turn of a wait loop. Nothing to do here: the hardware schedules other warps.
 #[inline(always)]
 pub fn spin() {}
 
-/// Begins a waiting loop.
+/// Called at the start of a wait loop. Only the emulator needs it.
 #[inline(always)]
 pub fn wait_begins() {}
 
@@ -57,17 +57,17 @@ pub fn rest(ns: u32) {
     unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) }
 }
 
-/// Turns of a waiting loop between two looks at the clock and the abort word, which lies in host memory.
+/// Turns of a wait loop between two checks of the clock and the abort word, which is in host memory.
 pub const TURNS: u32 = 256;
 
-/// Ends the kernel. For broken invariants only, never for an error that a user can cause.
+/// Aborts the kernel. For broken invariants only, never for an error that a user can cause.
 #[inline(always)]
 pub fn trap() -> ! {
     // SAFETY: ends the grid; nothing runs after it.
     unsafe { nvptx::trap() }
 }
 
-/// Returns the time in nanoseconds, of a clock that all multiprocessors share. Its origin is arbitrary.
+/// Returns the time in nanoseconds, of a clock shared by all multiprocessors. Its origin is arbitrary.
 #[inline(always)]
 pub fn now_ns() -> u64 {
     let t: u64;
@@ -94,7 +94,7 @@ unsafe extern "C" {
     fn activemask() -> i32;
 }
 
-/// Synchronises the whole block; returns the OR of all votes.
+/// Synchronises the whole block. Returns whether any thread passed `true`.
 #[inline(always)]
 pub fn block_any(vote: bool) -> bool {
     // SAFETY: barrier 0 is the block's own; every thread of the block calls (contract of block-group calls).
@@ -103,9 +103,9 @@ pub fn block_any(vote: bool) -> bool {
 
 /// Synchronises the whole block.
 ///
-/// No outlined call may lie between two barriers in one basic block. ptxas takes the lanes of a warp as converged after the
-/// call, because they were at the first barrier. If they return at different times, the second barrier is an illegal
-/// instruction. `rushmem-ptx` refuses such code.
+/// There must be no outlined call between two barriers in one basic block. ptxas considers the lanes of a warp
+/// converged after the call, because they were at the first barrier. If they return at different times, the second
+/// barrier is an illegal instruction. `rushmem-ptx` rejects such code.
 #[inline(always)]
 pub fn sync_block() {
     // SAFETY: as `block_any`.
@@ -114,10 +114,9 @@ pub fn sync_block() {
 
 core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
 
-/// Returns the result of the barrier `meet` and two values of the block, each given by one thread.
+/// Returns the result of the barrier `meet`, and two values for the whole block, each passed by one thread.
 ///
-/// The caller makes another barrier between any two calls, so that no thread gives values before all have read the last
-/// ones.
+/// Two such calls need another barrier between them, so no thread overwrites the values before all have read them.
 #[inline(always)]
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     if let Some(a) = one {
@@ -138,9 +137,9 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
     (met, a, b)
 }
 
-// Four words for each warp of a block: the launch that wrote them, and its `FailedTests`. A register does not survive a
-// call. Shared memory is not zero at the start of a kernel, so the words hold for one launch. There are 4 sets, which is one unit
-// of shared memory. The warps of larger blocks share them.
+// Four words per warp: the launch that wrote them, and its `FailedTests`. They are in shared memory because a register
+// does not survive a call. Shared memory is not zeroed when a kernel starts, so the words are only valid for the launch
+// they name. There are four sets, one allocation unit of shared memory; the warps of larger blocks share them.
 core::arch::global_asm!(".shared .align 16 .b64 rushmem_tests[16];");
 
 /// Returns the address of the warp's words in shared memory.
@@ -152,7 +151,7 @@ fn tests_of_warp() -> u32 {
     base + (thread() >> 5 & 3) * 32
 }
 
-/// Returns the number of this launch.
+/// Returns an identifier of this launch, `%gridid`.
 #[inline(always)]
 fn launch_number() -> u64 {
     let n: u64;
@@ -161,7 +160,7 @@ fn launch_number() -> u64 {
     n
 }
 
-/// Returns the time in units that are cheap to read: nanoseconds natively, cycles on a GPU.
+/// Returns the time in units that are cheap to read: cycles here, nanoseconds on a CPU.
 #[inline(always)]
 pub fn ticks() -> u64 {
     let t: u64;
@@ -170,7 +169,7 @@ pub fn ticks() -> u64 {
     t
 }
 
-/// Ticks between two tests beyond which a thread has done something else: about a microsecond.
+/// A thread has done other work between two tests if more ticks than this have passed: about a microsecond.
 pub const PAUSE: u64 = 2000;
 
 /// Returns the failed tests of this warp.
@@ -195,7 +194,7 @@ pub fn set_failed_tests(FailedTests { waited, last, ticks }: FailedTests) {
     };
 }
 
-/// Records a test that succeeded, by one store.
+/// Resets the failed tests, after a successful one. Costs one store.
 #[inline(always)]
 pub fn clear_failed_tests() {
     // SAFETY: a word of the warp's own.
@@ -205,12 +204,12 @@ pub fn clear_failed_tests() {
 #[cfg(feature = "trace")]
 core::arch::global_asm!(".shared .align 16 .b64 rushmem_trace[3];");
 
-// The host finds it in the PTX of kernels that can post to DC initiators.
+// Marks the PTX of kernels that can post to DC initiators, for the host to find.
 #[cfg(feature = "dc")]
 core::arch::global_asm!(".global .align 4 .b32 rushmem_dc[1];");
 
-/// Sets the address of the timeline and the number of the launch, for the block. All its threads set the same before they
-/// read it.
+/// Sets the address of the timeline and the launch ID for the block. All threads of the block set the same values,
+/// before any of them reads them.
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn set_trace(area: u64, launch: u64) {
@@ -221,7 +220,7 @@ pub fn set_trace(area: u64, launch: u64) {
     }
 }
 
-/// Returns what [`set_trace`] has set.
+/// Returns the values set by [`set_trace`].
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn trace() -> (u64, u64) {
@@ -234,7 +233,7 @@ pub fn trace() -> (u64, u64) {
     (a, b)
 }
 
-/// Keeps the entry of the kernel on the timeline, for the first thread of the block.
+/// Saves the timeline entry of the kernel, for the first thread of the block.
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn set_traced_kernel(entry: u64) {
@@ -242,7 +241,7 @@ pub fn set_traced_kernel(entry: u64) {
     unsafe { asm!("st.shared.b64 [rushmem_trace+16], {e};", e = in(reg64) entry) };
 }
 
-/// Returns what [`set_traced_kernel`] keeps.
+/// Returns the entry saved by [`set_traced_kernel`].
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn traced_kernel() -> u64 {
@@ -254,10 +253,10 @@ pub fn traced_kernel() -> u64 {
     entry
 }
 
-/// Returns `value` in a form that ptxas cannot prove warp-uniform.
+/// Returns `value` in a form that ptxas cannot prove to be warp-uniform.
 ///
-/// Before an atomic add of a warp-uniform value, ptxas sums over the warp: a dozen dependent instructions, too many
-/// where one thread adds.
+/// Before an atomic add of a warp-uniform value, ptxas inserts a sum over the warp: a dozen dependent instructions,
+/// which do not pay off if only one thread adds.
 #[inline(always)]
 pub fn opaque(value: u64) -> u64 {
     let v;
@@ -269,7 +268,7 @@ pub fn opaque(value: u64) -> u64 {
     v
 }
 
-/// Returns `value`, computed here: at this point earlier loads are still in flight, so the computation overlaps with
+/// Returns `value`, computed at this point. Earlier loads are still in flight here, so the computation overlaps with
 /// them.
 #[inline(always)]
 pub fn overlap(value: u64) -> u64 {
@@ -288,7 +287,7 @@ pub fn sync_warp(mask: u32) {
     unsafe { warp_sync(mask as i32) }
 }
 
-/// Returns the value given by lane `from`.
+/// Returns the value passed by lane `from`.
 #[inline(always)]
 pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     let half = |v: u32| {
@@ -298,31 +297,31 @@ pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     half(value as u32) | half((value >> 32) as u32) << 32
 }
 
-/// Returns the lanes of `mask` that voted true.
+/// Returns the lanes of `mask` that passed `true`.
 #[inline(always)]
 pub fn ballot(mask: u32, vote: bool) -> u32 {
     // SAFETY: as `sync_warp`.
     unsafe { vote_ballot(mask as i32, vote) as u32 }
 }
 
-/// Returns the lanes of `mask` that gave the same value as this one.
+/// Returns the lanes of `mask` that passed the same value as this one.
 #[inline(always)]
 pub fn match_any(mask: u32, value: u64) -> u32 {
     // SAFETY: as `sync_warp`.
     unsafe { match_any_64(mask as i32, value as i64) as u32 }
 }
 
-/// Returns the lanes that are at `site` together. Any set that contains this lane is correct.
+/// Returns the lanes that are converged at `site`. Any set that includes this lane is correct.
 #[inline(always)]
 pub fn converged(_: &'static Location<'static>) -> u32 {
     // SAFETY: reads a special value.
     unsafe { activemask() as u32 }
 }
 
-/// Returns whether `condition` holds in each lane that is here together with this one. It may be false without a reason.
+/// Returns whether `condition` holds in each lane converged with this one. May return `false` without a reason.
 ///
-/// ptxas then knows that these lanes branch to the same side. So it needs no barrier where they meet again, which would
-/// cost more than a store. ptxas 13.0 crashes if one predicate is both operand and result of the vote.
+/// It proves to ptxas that these lanes take the same branch, which saves the barrier at their reconvergence; that
+/// barrier would cost more than a store. ptxas 13.0 crashes if a predicate is both operand and result of the vote.
 #[inline(always)]
 pub fn together(condition: bool) -> bool {
     let all: u32;
@@ -336,7 +335,7 @@ pub fn together(condition: bool) -> bool {
 
 core::arch::global_asm!(".extern .shared .align 16 .b8 rushmem_shared[];");
 
-/// Returns the block's dynamic shared memory: base and bytes.
+/// Returns base and length, in bytes, of the block's dynamic shared memory.
 #[inline(always)]
 pub fn shared() -> (*mut u8, usize) {
     let (base, bytes): (u64, u32);
@@ -350,8 +349,8 @@ pub fn shared() -> (*mut u8, usize) {
     (base as *mut u8, bytes as usize)
 }
 
-/// Stores 16 bytes at once. PTX models a vector as separate elements, so these are words of 8 bytes: a thread that waits for one
-/// never sees half of it.
+/// Stores 16 bytes with one instruction. In the PTX model, a vector is a set of separate elements, here words of 8
+/// bytes: a thread polling for one never sees half of it.
 ///
 /// # Safety
 /// `p` lies in global memory, is aligned to 16 bytes and valid for writes of 16 bytes, until the kernel returns.
@@ -364,7 +363,7 @@ pub unsafe fn store16(p: *mut [u32; 4], v: [u32; 4]) {
     }
 }
 
-/// Loads 16 bytes at once, as two words of 8 bytes.
+/// Loads 16 bytes with one instruction, as two words of 8 bytes.
 ///
 /// # Safety
 /// `p` lies in global memory, is aligned to 16 bytes and valid for reads of 16 bytes.
@@ -379,8 +378,8 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Loads 16 bytes at once, in place: behind a gate (see [`Scope::load_gate`]) the load is not made earlier. It may hit
-/// the L1 cache.
+/// Loads 16 bytes with one instruction that is not moved: after a gate (see [`Scope::load_gate`]), the load is not made
+/// earlier. It may hit the L1 cache.
 ///
 /// # Safety
 /// The same as for [`load16`].
@@ -395,7 +394,7 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Loads a word that only this thread uses. The load is weak on purpose: in a loop with strong loads, ptxas adds an
+/// Loads a word that only this thread uses. The load is weak on purpose: in loops with strong loads, ptxas inserts an
 /// instruction that yields to other threads and takes 55 cycles.
 ///
 /// # Safety
@@ -420,7 +419,8 @@ pub unsafe fn store_own(p: *mut u64, v: u64) {
     unsafe { asm!("st.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
-/// Stores at system scope, relaxed, if `does`. There is no branch: the lanes of a warp stay together.
+/// Stores with relaxed ordering at system scope, if `does`. Predicated instead of branching, which keeps the lanes of a
+/// warp converged.
 ///
 /// # Safety
 /// If `does`, `p` lies in global memory, is aligned and valid for writes.
@@ -471,7 +471,7 @@ pub unsafe fn store_mmio(p: *mut u64, v: u64) {
     unsafe { asm!("st.mmio.relaxed.sys.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
-/// Reads one element of memory that other threads and NICs may write.
+/// Reads one element of memory that other threads and NICs may be writing.
 ///
 /// # Safety
 /// `p` is aligned and valid for reads, and so is the aligned 8-byte word around it. Any bytes are a valid `T`.
@@ -482,7 +482,7 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
     unsafe { p.read() }
 }
 
-/// Writes one element of memory that other threads and NICs may read.
+/// Writes one element of memory that other threads and NICs may be reading.
 ///
 /// # Safety
 /// `p` is aligned and valid for writes, until the kernel returns. `T` has no padding.

@@ -1,47 +1,47 @@
 //! An adversary for plain loads and stores.
 //!
-//! An x86 processor makes plain stores visible in program order and never serves an old value, so a missing fence does not
-//! show there. A [`WeakMemory`] holds the plain stores of a block back and answers its plain loads from old copies, within
+//! An x86 processor makes plain stores visible in program order and never returns stale values, so a missing fence goes
+//! unnoticed. A [`WeakMemory`] delays the plain stores of a block and answers its plain loads from stale copies, within
 //! what the PTX memory model allows. Strong accesses, atomics and NICs bypass it:
 //!
 //! | event | effect |
 //! |---|---|
-//! | plain store | waits in a buffer of its thread; random entries reach memory early, in any order |
-//! | plain load | sees the stores of its thread, those that a barrier has shown to the block, or an old value of memory |
+//! | plain store | is buffered for its thread; random entries reach memory early, in any order |
+//! | plain load | sees the stores of its thread, those that a barrier has shown to the block, or a stale value of memory |
 //! | barrier of the block or of a warp, fence at block scope | shows the thread's stores to its block |
 //! | releasing fence or store at GPU or system scope | writes these stores, and those shown to the block, to memory |
-//! | acquiring fence or load at GPU or system scope | forgets old values |
-//! | strong access | first writes earlier stores to the same bytes |
+//! | acquiring fence or load at GPU or system scope | drops stale copies |
+//! | strong access | writes earlier stores to the same bytes first |
 //! | return from the kernel | writes everything |
 //!
-//! Three permitted outcomes never show: a release at GPU scope already reaches other GPUs, an acquire by one thread
-//! refreshes the whole block, and a warp's shuffles and votes order memory as its barrier does.
+//! Three permitted outcomes never occur: a release at GPU scope already reaches other GPUs, an acquire by one thread
+//! refreshes the whole block, and a warp's shuffles and votes order memory like its barrier.
 #![allow(unsafe_code, reason = "performs the held accesses on behalf of the kernel")]
-#![allow(clippy::indexing_slicing)] // a wrong index is a panic of the emulator
+#![allow(clippy::indexing_slicing)] // an invalid index is a panic of the emulator
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// Longest plain access, in bytes. Longer elements are split.
+/// Maximum length of a plain access, in bytes. Longer elements are split.
 const MAX_BYTES: usize = 16;
 
-/// Stores that a thread, or the block, may hold back. At this limit, a random one is written.
+/// Maximum number of stores delayed per thread, and per block. At this limit, a random one is written.
 const MAX_HELD: usize = 24;
 
-/// Bytes of a cached copy.
+/// Length of a cached copy, in bytes.
 const LINE: usize = 8;
 
-/// The weak memory of one block: stores that have not reached memory, and old copies of memory.
+/// The weak memory of one block: delayed stores, and stale copies of memory.
 pub struct WeakMemory(RefCell<State>);
 
-/// Copies of aligned words by address, as a block has read them.
+/// Copies of aligned words by address, as read by the block.
 #[derive(Default)]
 struct Copies(BTreeMap<usize, [u8; LINE]>);
 
 impl Copies {
-    /// Forgets the words that contain `len` bytes at `at`.
+    /// Drops the words that contain any of the `len` bytes at `at`.
     fn forget(&mut self, at: usize, len: usize) {
         self.0.retain(|&line, _| line + LINE <= at || at + len <= line);
     }
@@ -49,7 +49,7 @@ impl Copies {
 
 struct State {
     dice: u64,
-    /// The stores of each thread that it alone sees.
+    /// Stores of each thread that no other thread sees yet.
     threads: Vec<Vec<Store>>,
     /// Stores that a barrier has shown to the block.
     block: Vec<Store>,
@@ -68,7 +68,7 @@ impl Store {
         self.to.addr() < at + len && at < self.to.addr() + self.len
     }
 
-    /// Writes the bytes, each aligned word of up to 8 bytes as a whole.
+    /// Writes the bytes. Each aligned word of up to 8 bytes is written as a whole.
     fn commit(&self) {
         let mut done = 0;
         while done < self.len {
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Writes the widest aligned part at `to` below 8 bytes; returns its length.
+    /// Writes the widest aligned part at `to` below 8 bytes. Returns its length.
     fn commit_part(&self, to: *mut u8, done: usize) -> usize {
         use core::sync::atomic::{AtomicU16, AtomicU32};
         let (b, left) = (&self.bytes[done..], self.len - done);
@@ -107,13 +107,13 @@ impl Store {
 }
 
 impl WeakMemory {
-    /// Creates the weak memory of a block of `threads` threads. The `seed` determines its choices.
+    /// Creates the weak memory of a block of `threads` threads. The `seed` determines all random choices.
     pub fn new(threads: u32, seed: u64) -> Self {
         let threads = (0..threads).map(|_| Vec::new()).collect();
         Self(RefCell::new(State { dice: seed, threads, block: Vec::new(), copies: Copies::default() }))
     }
 
-    /// Stores `from` to `to` for `thread`.
+    /// Stores `from` at `to`, for `thread`.
     ///
     /// # Safety
     /// `to` is valid for writes of that many bytes until they are written, at the latest when this value is dropped.
@@ -128,7 +128,7 @@ impl WeakMemory {
         state.write_some(thread as usize);
     }
 
-    /// Loads from `from` into `to` for `thread`.
+    /// Loads from `from` into `to`, for `thread`.
     ///
     /// # Safety
     /// `from` is valid for reads of that many bytes, and so are the aligned words around its ends.
@@ -165,7 +165,7 @@ impl WeakMemory {
         block.append(&mut threads[thread as usize]);
     }
 
-    /// Writes all stores that `thread` has made or that the block has been shown.
+    /// Writes all stores made by `thread` or shown to its block.
     pub fn release(&self, thread: u32) {
         self.show(thread);
         let state = &mut *self.0.borrow_mut();
@@ -176,12 +176,12 @@ impl WeakMemory {
         }
     }
 
-    /// Forgets all old values.
+    /// Drops all stale copies.
     pub(super) fn acquire(&self) {
         self.0.borrow_mut().copies.0.clear();
     }
 
-    /// Lets time pass for a thread that waits: a store that is held back reaches memory in the end.
+    /// Lets time pass for a waiting thread: every delayed store reaches memory eventually.
     pub(super) fn pass(&self, thread: u32) {
         let state = &mut *self.0.borrow_mut();
         state.write_some(thread as usize);
@@ -204,7 +204,7 @@ impl State {
         z ^ z >> 31
     }
 
-    /// Returns an aligned word of memory, or an old copy of it.
+    /// Returns an aligned word of memory, or a stale copy of it.
     ///
     /// # Safety
     /// `line` is aligned to a word and valid for reads of one.
@@ -221,7 +221,7 @@ impl State {
         word.to_ne_bytes()
     }
 
-    /// Writes a random held store now and then, and whenever too many are held.
+    /// Writes a random delayed store now and then, and whenever there are too many.
     fn write_some(&mut self, thread: usize) {
         let roll = self.roll();
         let pick = |held: &Vec<Store>, chance: u64| {
@@ -231,7 +231,7 @@ impl State {
         let Self { threads, block, copies, .. } = self;
         let own = &mut threads[thread];
         if let Some(i) = pick(own, roll) {
-            // What the block has been shown is older.
+            // Stores shown to the block are older.
             write_overlapping(block, copies, own[i].to.addr(), own[i].len);
             write_one(own, copies, i);
         }
@@ -241,7 +241,7 @@ impl State {
     }
 }
 
-/// Copies the part of `bytes`, which lie at address `at`, that falls into `to`, which stands for memory at `first`.
+/// Copies the bytes that overlap from `bytes`, at address `at`, to `to`, which represents memory at `first`.
 fn overlay(to: &mut [u8], first: usize, at: usize, bytes: &[u8]) {
     for (at, &byte) in (at..).zip(bytes) {
         if let Some(to) = at.checked_sub(first).and_then(|i| to.get_mut(i)) {
@@ -250,7 +250,7 @@ fn overlay(to: &mut [u8], first: usize, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Writes the entries that overlap `len` bytes at `at`, and removes them.
+/// Writes and removes the entries that overlap the `len` bytes at `at`.
 fn write_overlapping(held: &mut Vec<Store>, copies: &mut Copies, at: usize, len: usize) {
     held.retain(|store| {
         let overlaps = store.overlaps(at, len);
@@ -261,7 +261,7 @@ fn write_overlapping(held: &mut Vec<Store>, copies: &mut Copies, at: usize, len:
     });
 }
 
-/// Writes entry `i` after the older entries that it overlaps, and removes them.
+/// Writes and removes entry `i`, and before it the older entries that it overlaps.
 fn write_one(held: &mut Vec<Store>, copies: &mut Copies, i: usize) {
     let last = held[i];
     let mut at = 0;
@@ -275,7 +275,7 @@ fn write_one(held: &mut Vec<Store>, copies: &mut Copies, i: usize) {
     });
 }
 
-/// Writes a store. A copy from before it must not hide it from the thread that made it.
+/// Writes a store. Drops copies from before it, which would hide it from the thread that made it.
 fn write(store: &Store, copies: &mut Copies) {
     store.commit();
     copies.forget(store.to.addr(), store.len);

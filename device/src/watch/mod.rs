@@ -1,13 +1,13 @@
-//! Hooks of the communication sanitizer and of the timeline: a call tells the lane's [`Watcher`] what it does.
+//! Hooks of the communication sanitizer and of the timeline. A call reports what it does to the lane's [`Watcher`].
 //!
-//! A hook stands at a public call. Calls inside of that call are silent, until its `Call` is dropped. A hook that
-//! releases precedes the step that others can see. A hook that acquires follows the step that has seen it.
+//! Hooks are placed in public calls. Calls nested in such a call are silent until its `Call` is dropped. A hook that
+//! releases precedes the step that others can see; a hook that acquires follows the step that has seen it.
 //!
 //! | file | used |
 //! |---|---|
-//! | `native.rs` | natively, in debug builds and with the feature `sanitize`: tells the watcher |
+//! | `native.rs` | natively, in debug builds and with the feature `sanitize`: reports to the watcher |
 //! | `ring.rs` | on GPUs, with the feature `trace`: writes to the ring of the block, for the timeline |
-//! | `off.rs` | elsewhere: empty functions. The other files use it for hooks that tell them nothing |
+//! | `off.rs` | elsewhere: empty functions. The other files use it for hooks that they ignore |
 
 #[cfg(all(not(target_arch = "nvptx64"), any(debug_assertions, feature = "sanitize")))]
 #[path = "native.rs"]

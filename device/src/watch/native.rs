@@ -1,4 +1,4 @@
-//! Hooks that tell the lane's watcher.
+//! Hooks that report to the lane's watcher.
 
 use core::panic::Location;
 
@@ -9,10 +9,10 @@ use crate::scope::FenceScope;
 
 pub(crate) use super::off::{kernel_begins, kernel_ends};
 
-/// Whether calls tell the sanitizer what they do.
+/// Whether calls report to the sanitizer.
 pub const ENABLED: bool = true;
 
-/// A call of the program. It ends when it is dropped.
+/// A call of the program. Dropping it marks the return of the call.
 pub(crate) struct Call(());
 
 impl Drop for Call {
@@ -24,7 +24,7 @@ impl Drop for Call {
 /// A collective call of a group. All threads of the group leave it together.
 pub(crate) struct Together<G: Group> {
     group: Option<G>,
-    /// Whether this thread tells of the call. It leaves first, so the others know what it has learned.
+    /// Whether this thread reports the call. It leaves first, so the others see what it has learned.
     tells: bool,
 }
 
@@ -42,11 +42,11 @@ impl<G: Group> Drop for Together<G> {
     }
 }
 
-/// The operations that a handle stands for.
+/// The operations that a handle covers.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket(u64);
 
-/// Notes a call without calls inside.
+/// Reports a call without nested calls.
 #[track_caller]
 pub(crate) fn note(name: &'static str, event: Event) {
     let site = Location::caller();
@@ -56,36 +56,36 @@ pub(crate) fn note(name: &'static str, event: Event) {
     });
 }
 
-/// Notes a plain load.
+/// Reports a plain load.
 #[track_caller]
 pub(crate) fn load(name: &'static str, address: u64, bytes: u64) {
     access(name, Access { is_store: false, address, bytes }, Location::caller());
 }
 
-/// Notes a plain store.
+/// Reports a plain store.
 #[track_caller]
 pub(crate) fn store(name: &'static str, address: u64, bytes: u64) {
     access(name, Access { is_store: true, address, bytes }, Location::caller());
 }
 
-/// Notes a plain access, and lets other lanes run if the watcher asks for that.
+/// Reports a plain access, and yields to other lanes if the watcher asks for it.
 fn access(name: &'static str, access: Access, site: &'static Location<'static>) {
     if arch::watched(|watcher| watcher.access(name, access, site)) == Some(true) {
         arch::pass(site);
     }
 }
 
-/// Notes that the lane still waits in a call.
+/// Reports that the lane is still waiting in a call.
 pub(crate) fn waits() {
     arch::watched(|watcher| watcher.waits());
 }
 
-/// Records the value of the word that the lane waits for.
+/// Reports the value of the word that the lane waits for.
 pub(crate) fn sees(value: u64) {
     arch::watched(|watcher| watcher.sees(value));
 }
 
-/// Notes `count` steps of a call.
+/// Reports `count` steps of a call.
 #[track_caller]
 pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event) {
     if arch::watched(|_| ()).is_some() {
@@ -93,7 +93,7 @@ pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event)
     }
 }
 
-/// Begins a call.
+/// Reports the start of a call.
 #[track_caller]
 pub(crate) fn call(name: &'static str, event: Event) -> Call {
     let site = Location::caller();
@@ -101,20 +101,20 @@ pub(crate) fn call(name: &'static str, event: Event) -> Call {
     Call(())
 }
 
-/// Begins a call that the leader of the group makes.
+/// Reports the start of a call that the leader makes for the group.
 #[track_caller]
 pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Option<Call> {
     if group.leader() { Some(call(name, event)) } else { None }
 }
 
-/// Begins an ordering call of the whole group. The leader tells of the context, the others of their own part.
+/// Reports the start of an ordering call of the whole group. The leader reports the context, the others their own part.
 #[track_caller]
 pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) -> Call {
     let own = Event::OwnOrder { acquires: false, scope: FenceScope::System };
     call(name, if group.leader() { event } else { own })
 }
 
-/// Begins a collective call.
+/// Reports the start of a collective call.
 #[track_caller]
 pub(crate) fn collective<G: Group>(group: G, name: &'static str, collective: Collective) -> Together<G> {
     if collective.completes.is_some() {
@@ -123,14 +123,14 @@ pub(crate) fn collective<G: Group>(group: G, name: &'static str, collective: Col
     together(group, name, Event::Collective(collective))
 }
 
-/// Begins a barrier of the grid.
+/// Reports the start of a barrier of the grid.
 #[track_caller]
 pub(crate) fn grid<G: Group>(block: G) -> Together<G> {
     together(block, "sync_grid", Event::Grid)
 }
 
-/// Begins a call of a group, after all its threads have come. The leader tells of it; in a call of the grid, the leader of
-/// the first block.
+/// Reports the start of a call of a group, once all its threads have arrived. The leader reports it; in a call of the
+/// grid, the leader of the first block.
 #[track_caller]
 fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G> {
     let site = Location::caller();
@@ -162,7 +162,7 @@ impl Ticket {
         Self(arch::watched(|watcher| watcher.ticket_of(context, pe)).unwrap_or(0))
     }
 
-    /// Notes that the operations are complete.
+    /// Reports that the operations are complete.
     #[track_caller]
     pub(crate) fn complete(self, name: &'static str) {
         note(name, Event::Complete(self.0));

@@ -1,7 +1,7 @@
 //! Hooks that write calls to the ring of the block, for the timeline of a GPU.
 //!
-//! A call takes an entry of the ring when it begins, and notes its end there. The host reads the rings at the end of the job.
-//! If a ring is full, later calls overwrite its oldest entries.
+//! A call claims an entry of the ring when it starts, and adds its time of return to it. The host reads the rings when
+//! the job is over. If a ring is full, later calls overwrite its oldest entries.
 #![allow(unsafe_code, reason = "writes to the rings")]
 
 use core::mem::{ManuallyDrop, offset_of};
@@ -17,9 +17,9 @@ use crate::group::Group;
 pub use super::off::ENABLED;
 pub(crate) use super::off::{Ticket, each, load, sees, store, ticket, waits};
 
-/// A call of the program. It ends when it is dropped.
+/// A call of the program. Dropping it records the time of return.
 pub(crate) struct Call {
-    /// Its entry; 0 if it has none.
+    /// The entry of the call, or 0 if it has none.
     entry: DevAddr,
 }
 
@@ -34,10 +34,10 @@ impl Drop for Call {
     }
 }
 
-/// Begins the kernel in this thread: finds the ring of the block.
+/// Called at the start of the kernel in each thread. Finds the ring of the block.
 #[inline(always)]
 pub(crate) fn kernel_begins(parts: &CtxParts) {
-    // The status words of all launch queues are one page.
+    // The status words of all launch queues are in one page, so the address identifies the queue.
     let queue = parts.status.0 / size_of::<u64>() as u64 % LAUNCH_QUEUES;
     arch::set_trace(parts.trace.0, parts.mark | queue << TRACED_QUEUE.trailing_zeros());
     if arch::thread() == 0 {
@@ -46,7 +46,7 @@ pub(crate) fn kernel_begins(parts: &CtxParts) {
     }
 }
 
-/// Ends the kernel in this thread. The first thread of the block ends it for the block.
+/// Called when the kernel returns in a thread. The first thread of the block records it for the block.
 #[inline(always)]
 pub(crate) fn kernel_ends() {
     if arch::thread() == 0 {
@@ -54,14 +54,14 @@ pub(crate) fn kernel_ends() {
     }
 }
 
-/// Notes a call without calls inside.
+/// Records a call without nested calls.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn note(name: &'static str, event: Event) {
     drop(call(name, event));
 }
 
-/// Begins a call.
+/// Records the start of a call.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn call(name: &'static str, event: Event) -> Call {
@@ -71,35 +71,35 @@ pub(crate) fn call(name: &'static str, event: Event) -> Call {
     }
 }
 
-/// Begins a call that the leader of the group makes.
+/// Records the start of a call that the leader makes for the group.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Call {
     if group.leader() { call(name, event) } else { Call::NONE }
 }
 
-/// Begins a call of the whole group.
+/// Records the start of a call of the whole group.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) -> Call {
     lead(group, name, event)
 }
 
-/// Begins a collective call.
+/// Records the start of a collective call.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn collective<G: Group>(group: G, name: &'static str, collective: Collective) -> Call {
     lead(group, name, Event::Collective(collective))
 }
 
-/// Begins a barrier of the grid.
+/// Records the start of a barrier of the grid.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn grid<G: Group>(block: G) -> Call {
     lead(block, "sync_grid", Event::Grid)
 }
 
-/// The properties of a call, as [`TracedCall`] has them.
+/// Fields of a call, as in [`TracedCall`].
 #[derive(Clone, Copy)]
 struct Fields {
     kind: u32,
@@ -121,7 +121,7 @@ impl Fields {
     }
 }
 
-/// Returns the properties of the call of an event; `None` if the timeline does not show it.
+/// Returns the fields for an event, or `None` if the timeline does not show it.
 #[inline(always)]
 fn describe(event: &Event) -> Option<Fields> {
     Some(match event {
@@ -167,7 +167,7 @@ fn changes(word: &PeRange) -> Fields {
     Fields { word: word.offset, ..Fields::to(traced::CHANGE, word, word.bytes) }
 }
 
-/// Begins a call, if the launch has a timeline.
+/// Records the start of a call, if the launch has a timeline.
 #[inline(always)]
 fn begin(name: &'static str, fields: Fields, site: &'static Location<'static>) -> Call {
     let (area, launch) = arch::trace();
@@ -183,7 +183,7 @@ fn begin(name: &'static str, fields: Fields, site: &'static Location<'static>) -
     Call { entry }
 }
 
-/// Writes the entry of a call that begins, and returns its address.
+/// Writes the entry of a call that has started. Returns its address.
 #[inline(never)]
 fn write(
     (area, launch): (DevAddr, u64),
@@ -226,7 +226,7 @@ fn write(
     }
 }
 
-/// Notes the end of a call.
+/// Records the time of return of a call.
 #[inline(always)]
 fn end(entry: DevAddr) {
     if entry.0 != 0 {
