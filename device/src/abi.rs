@@ -675,6 +675,7 @@ const fn layout_hash() -> u64 {
         offset_of!(ErrorRecord, file),
         reserved::FETCH as usize,
     ];
+    // FNV-1a, over words instead of bytes.
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut i = 0;
     while i < facts.len() {

@@ -93,6 +93,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if !S::BATCHED {
             return;
         }
+        // A block posts to one QP per PE for data and one for atomics, which may be the same.
         let mut pe = 0;
         while pe < self.n_pes() {
             self.qp(pe).announce_batch();

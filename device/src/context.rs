@@ -107,6 +107,7 @@ impl Ctx<'_> {
             let (found, wanted) = (p.context_sets as u64, context.index as u64 + 1);
             return Err(self.fail(Error::NoQp, Detail { found, wanted, ..Detail::NONE }));
         }
+        // Contexts of the host are stored after the exclusive sets.
         let set = p.n_sets + (p.block_sets + p.exclusive_sets + context.index) * p.rails;
         let own: Ctx<'_, S> = self.narrowed(set);
         // Status words of a PE's launch queues are contiguous, so the address identifies the queue.

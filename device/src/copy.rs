@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_offset_and_length_moves_exactly_its_bytes() {
+    fn copy_moves_exactly_the_requested_bytes() {
         for to in 0..MARGIN / 2 {
             for from in 0..MARGIN / 2 {
                 for bytes in (0..80).chain([127, 128, 129, 143, 144, 255, 257]) {

@@ -142,6 +142,7 @@ fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Re
     let (ctx, site) = (ctx_ref.ctx::<S>(), Location::caller());
     // SAFETY: the caller has it from a DC initiator.
     let qp = unsafe { Qp::<S>::towards(entry) };
+    // Nothing has been posted, so there is nothing to order.
     if qp.last().0 == 0 || !qp.is_connected() {
         return Ok(());
     }
@@ -172,6 +173,7 @@ fn post_missing<S: Sharing>(ctx: &Ctx<'_, S>, qp: &Qp<'_, S>, wanted: u64, site:
     }
     let (desc, p, weakness) = (qp.desc(), ctx.parts_ref(), qp.weakness());
     let (lkey, rkey) = (desc.strict_lkey, desc.strict_rkey);
+    // Continue at the mark if it is still valid. Postings of other threads since then break the run.
     let mut run = Run { qp, site, end: if has == 0 { 0 } else { mark >> MARK_INDEX }, broken: false };
     let relaxed = weakness & qp_flags::RELAXED != 0;
     if has & READ_BACK == 0 && (relaxed || wanted & READ_BACK != 0) {

@@ -190,6 +190,7 @@ outlined! {
             let state = state.ptr::<DeviceState>();
             ((*state).control, (*state).pe, Gpu::fetch_add_relaxed(&raw mut (*state).records.word, 1))
         };
+        // Errors past the last record are only counted.
         if place < RECORDS as u64 {
             write_record(control, place, pe, code, detail, site);
         }

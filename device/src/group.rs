@@ -91,6 +91,7 @@ pub trait Group: Copy + sealed::Sealed {
     #[track_caller]
     fn leader_result(self, step: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let mine = if self.leader() { step() } else { Ok(0) };
+        // Nobody may still be reading the value of an earlier broadcast.
         self.sync();
         agree_on(self, mine)
     }
@@ -242,6 +243,7 @@ pub(crate) mod sealed {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
+    // All threads vote, so none is left behind in the barrier.
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
@@ -319,6 +321,7 @@ impl Warp {
     /// multiple of 32.
     #[inline(always)]
     pub fn mask(self) -> u32 {
+        // The size is at least 1, so the shift stays below 32.
         u32::MAX >> (32 - self.size())
     }
 }
@@ -336,6 +339,7 @@ impl Group for Warp {
     #[track_caller]
     fn any(self, vote: bool) -> bool {
         let any = arch::ballot(self.mask(), vote) != 0;
+        // A ballot synchronises but does not order memory.
         arch::sync_warp(self.mask());
         any
     }
@@ -409,6 +413,7 @@ impl Group for Tile {
     #[track_caller]
     fn any(self, vote: bool) -> bool {
         let any = arch::ballot(self.mask(), vote) != 0;
+        // A ballot synchronises but does not order memory.
         arch::sync_warp(self.mask());
         any
     }
@@ -488,6 +493,7 @@ impl Block {
     #[inline(always)]
     pub fn share(self, n: usize) -> Range<usize> {
         let (id, count) = (self.id() as u64, self.count() as u64);
+        // Successive cuts are rounded alike, so the shares meet without overlap.
         let cut = |i: u64| (n as u64).wrapping_mul(i).checked_div(count).unwrap_or(0) as usize;
         cut(id)..cut(id + 1)
     }

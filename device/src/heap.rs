@@ -176,6 +176,7 @@ const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
     if start <= end && end <= len {
         (offset + start * size_of::<T>() as u64, end - start)
     } else {
+        // The offset encodes what was wrong, for the error record of the call that uses the handle.
         (InvalidRange::elements(offset, start, end, len).offset(), 0)
     }
 }
@@ -354,6 +355,7 @@ impl<T: Pod> SymSlice<T> {
     #[inline(always)]
     pub fn blocks(self, block: usize, stride: usize) -> Strided<T> {
         let (block, stride) = (block as u64, stride as u64);
+        // The last block needs its elements only, not a whole stride.
         let after_first = self.len.checked_sub(block).and_then(|left| left.checked_div(stride));
         Strided { whole: self, block, stride, count: after_first.map_or(0, |n| n + 1) }
     }

@@ -48,6 +48,7 @@ impl InvalidRange {
         } else if (start | end | len) >> FIELD == 0 {
             Self::new(kind::ELEMENTS, (start << FIELD | end) << FIELD | len)
         } else {
+            // An excess of 0 stands for a range that ends before it starts.
             let excess = if start <= end { end - len } else { 0 };
             Self::new(kind::MANY_ELEMENTS, bounded(excess, FIELD) << (2 * FIELD) | bounded(len, 2 * FIELD))
         }
@@ -119,7 +120,7 @@ mod tests {
     use super::InvalidRange;
 
     #[test]
-    fn states_range_and_length() {
+    fn invalid_offset_encodes_range_and_length() {
         let cases = [
             (InvalidRange::elements(0, 50, 101, 100), "elements 50..101 of an object of 100 elements"),
             (InvalidRange::elements(64, 7, 3, 8), "elements 7..3 of an object of 8 elements"),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn other_offsets_state_none() {
+    fn ordinary_offsets_decode_to_none() {
         for offset in [0, 1 << 40, 1 << 63, (3 << 62) - 1, u64::MAX] {
             assert_eq!(InvalidRange::of_offset(offset), None, "{offset:#x}");
         }

@@ -117,6 +117,7 @@ pub fn enter(ctx: &Ctx) -> bool {
     if trusted {
         watch::kernel_begins(ctx.parts_ref());
     }
+    // One record for the whole grid suffices.
     if !trusted && Thread::index() == 0 {
         ctx.report_layout();
     }

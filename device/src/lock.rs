@@ -73,6 +73,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn set_lock(&self, lock: Sym<Lock>) -> Result {
         let (me, home) = self.prepare_request(lock)?;
+        // The swap enqueues this PE and returns its predecessor, if there is one.
         let before = self.for_job_words().atomic_swap(lock.word(LAST), me, home)?;
         if before != 0 {
             // The predecessor reset these words before it queued up, so they are ours to set.

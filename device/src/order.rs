@@ -129,8 +129,10 @@ impl<S: Sharing> Ctx<'_, S> {
         } else if self.has_weak() {
             fence_pe_slow::<S>(CtxRef::of(self), pe)
         } else {
+            // A single QP that delivers in order needs no help.
             Ok(())
         };
+        // Orders this thread's stores, including those to mapped memory.
         Sys::fence();
         ordered
     }
@@ -164,6 +166,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut mine = Ok(());
         let mut i = group.rank() as usize;
         while i < pes.len() {
+            // Keep the first error, but wait for the other PEs as well.
             mine = mine.and(self.quiet_pe(pes.load(i)));
             i += group.size() as usize;
         }
@@ -311,6 +314,7 @@ fn fence_slow<S: Sharing>(ctx_ref: CtxRef) -> Result {
         }
         pe += 1;
     }
+    // Only weak QPs need a posting. Without any, skip the loop.
     if ctx.has_weak() {
         let mut pe = 0;
         while pe < p.n_pes {

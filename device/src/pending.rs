@@ -40,6 +40,7 @@ impl<S: Sharing> Pending<'_, S> {
         let mut mine = Ok(());
         if group.leader() {
             let site = Location::caller();
+            // After an error, still wait for the other queue.
             for (qp, ticket) in self.parts.into_iter().flatten() {
                 mine = mine.and(qp.wait(ticket, site));
             }
@@ -156,6 +157,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let (puts, signals) = (self.qp(pe), self.atomic_qp(pe));
         self.read_back(puts.peer_entry()).and(self.read_back(signals.peer_entry()))?;
         let ticket = Ticket::of(self.parts_ref().first_set, pe);
+        // If data and signals share a QP, one wait covers both.
         let second = if puts.entry() == signals.entry() { None } else { Some((signals, signals.last())) };
         Ok(Pending { parts: [Some((puts, puts.last())), second], ticket })
     }

@@ -39,10 +39,12 @@ impl Lanes {
     #[inline(always)]
     fn together(key: u64, site: Site) -> Self {
         let here = arch::converged(site);
+        // Without other lanes there is nothing to match.
         if here.is_power_of_two() {
             return Self::ALONE;
         }
         let mask = arch::match_any(here, key);
+        // Lanes are ranked by their index.
         let below = mask & ((1u32 << (arch::thread() & 31)) - 1);
         Self { mask, rank: below.count_ones(), count: mask.count_ones() }
     }
@@ -91,6 +93,7 @@ pub(crate) struct Posting {
 pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site: Site) -> Result<Posting> {
     const FAILED: u64 = u64::MAX;
     let depth = qp.depth();
+    // An exclusive queue has a single poster, so lanes never join.
     if !S::SHARED {
         let all = qp.reserve(blocks, depth, site)?;
         return Ok(Posting { lanes: Lanes::ALONE, all, first: all.first, last: Flags::SIGNALED });
@@ -178,6 +181,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     let mut last = None;
     let mut at = 0;
     while at < count {
+        // At most half of the queue, so reserving the next chunk need not wait for all of this one.
         let n = room.min(count - at);
         let mut why = Error::InGroup;
         let (mut first, mut uncontended) = (FAILED, false);
@@ -194,6 +198,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         let link = qp.send_queue(depth);
         let mut k = group.rank() as u64;
         while k < n {
+            // Completions are in order, so the CQE of the last WQE covers the chunk.
             let flags = if k + 1 == n { Flags::SIGNALED } else { Flags::NONE };
             qp.write(link, first + k * of_one, &wqe(at + k), flags);
             k += group.size() as u64;

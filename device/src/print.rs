@@ -196,6 +196,7 @@ fn reserve(state: DevAddr, ring: DevAddr, slots: u64, capacity: u64) -> Option<u
         let taken = <u64 as SysWord>::load_acquire(&raw const (*ring.ptr::<PrintRing>()).taken);
         let mut first = Gpu::load_relaxed(head);
         loop {
+            // If the ring is full, a lost line is better than a kernel that waits for the host.
             if first + slots > taken + capacity {
                 Gpu::fetch_add_relaxed(lost, 1);
                 return None;
@@ -232,6 +233,7 @@ impl Line {
     /// Writes a word. Publishes the current slot first if it is full.
     #[inline(always)]
     fn push(&mut self, value: u64) {
+        // A longer line continues in the next slot.
         if self.word == PRINT_WORDS {
             self.publish();
             self.slot += 1;
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "in order")]
-    fn names_are_refused() {
+    fn named_placeholders_are_rejected() {
         arguments_of("{x}");
     }
 

@@ -501,6 +501,7 @@ fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u
     let ctx = ctx_ref.ctx::<S>();
     ctx.check_word(offset, bytes as u64, pe)?;
     if let Some(to) = ctx.peer_addr::<u8>(pe, offset) {
+        // A single access of the value's width, so no reader sees half of it.
         // SAFETY: inside of the peer's memory, which is mapped; the handle's maker has aligned it.
         unsafe {
             match bytes {
@@ -514,6 +515,7 @@ fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u
     }
     let qp = ctx.qp(pe);
     let (raddr, rkey) = ctx.remote_word(&qp, offset);
+    // The value is part of the WQE, so the caller's copy is free immediately.
     let data = match bytes {
         1 => Inline::from_u8(word as u8),
         2 => Inline::from_u16(word as u16),
@@ -544,6 +546,7 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
         return (0, word);
     }
     let qp = ctx.qp(pe);
+    // The result goes to a fetch slot in this PE's heap, under the strict key of words.
     let ((raddr, rkey), lkey) = (ctx.remote_word(&qp, offset), qp.desc().strict_lkey);
     let wqe = |laddr| Wqe::Read { raddr, rkey, laddr, lkey, len: bytes };
     match fetch(&qp, ctx.parts_ref().heap, 1, wqe, Location::caller()) {

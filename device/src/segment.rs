@@ -18,6 +18,7 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     while left > 0 {
         // SAFETY: the table has `count` entries.
         let (begin, len) = unsafe { ((*segment).begin, (*segment).bytes) };
+        // Wraps to a huge value if `offset` is before the segment, which then fails the comparison.
         let at = offset.wrapping_sub(begin);
         if at <= len && bytes <= len - at {
             return segment;
@@ -43,6 +44,7 @@ pub(crate) fn for_each_end(table: DevAddr, end: u32, mut visit: impl FnMut((u64,
         // SAFETY: an entry of the table. Symmetric segments have an end for each NIC of each PE.
         let found = unsafe {
             let desc = &*segment;
+            // Local buffers are known to this PE's NICs only.
             if desc.begin < LOCAL_OFFSETS && desc.bytes > 0 {
                 let end = &*desc.ends.ptr::<SegmentEnd>().wrapping_add(end as usize);
                 Some((end.base, end.strict_key))

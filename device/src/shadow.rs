@@ -86,6 +86,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut moved = 0;
         let mine = if group.leader() {
             self.await_shadow("wait_follow_shadow", word, least).map(|(shadow, seen)| {
+                // Only this PE uses the shadow, so a plain store suffices.
                 self.local_one(word.shadow()).store(0, seen);
                 moved = seen.wrapping_sub(shadow);
             })

@@ -105,6 +105,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let SignalUpdate { signal, op, value } = update;
         let change = Operation::Change { word: word_at(pe, signal), change: op.change() };
         let _call = watch::call("signal_op", Event::post(self.parts_ref(), change, Completion::Posted));
+        // Usually a single lane signals, so a vote of the warp would only add latency.
         let mapped = self.p2p_addr_of_one(pe, signal.offset(), size_of::<Signal>() as u64);
         self.post_op_at(mapped, signal, op.kind(), op.operand(value), pe)
     }
@@ -270,6 +271,8 @@ impl<S: Sharing> Ctx<'_, S> {
         };
         let event = self.announcement(operation, form.completion(Direction::Put), form.strong);
         let _call = watch::lead(group, form.name, event);
+        // Everything is in heaps of a P2P peer. The data is stored by all threads, the signal after a barrier by the
+        // leader.
         if self.applies_to_mapped(op.kind())
             && let Some((there, here)) = self.p2p_operands(dst, src, pe)
             && self.parts_ref().has(signal.offset(), size_of::<Signal>() as u64)
@@ -429,6 +432,7 @@ outlined! {
         let write = Wqe::Write { raddr, rkey, laddr, lkey, len: left as u32 };
         let (update, blocks_of_update) = without_result(&qp, signal, op);
         let blocks = qp.blocks(2, 1 + blocks_of_update);
+        // Without data there is nothing for the signal to follow.
         let ticket = if left == 0 {
             post_atomic(group, &qp, signal, op, site)?
         } else if blocks <= qp.depth() {

@@ -250,6 +250,7 @@ outlined! {
             ticket = post_many(group, &qp, count, wqe, site)?;
             done += len;
         }
+        // The last WQE of `post_many` is signalled, so waiting for it completes them all.
         match ticket {
             Some(t) if complete && group.leader() => qp.wait(t, site),
             _ => Ok(()),

@@ -118,6 +118,7 @@ impl<S> Ctx<'_, S> {
             let pe = arch::read((*from).pes.ptr::<u32>().add(index as usize));
             arch::read((*to).members.ptr::<u32>().add(pe as usize))
         };
+        // `u32::MAX` marks PEs outside the team.
         if number == u32::MAX { None } else { Some(number) }
     }
 

@@ -59,6 +59,7 @@ impl<T: Pod> View<'_, T> {
             // SAFETY: in bounds; `new` promised the rest.
             unsafe { arch::read(self.base.add(i)) }
         } else {
+            // Kernels have no panic path, so record the error and return zero.
             self.out_of_range(i, Location::caller());
             T::zeroed()
         }
@@ -235,6 +236,7 @@ impl<'k, S> Ctx<'k, S> {
     /// OpenSHMEM 1.6 section 9.2, `shmem_ptr`.
     #[inline(always)]
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<RemoteView<'k, T>> {
+        // Try the window first: it takes no memory access.
         let base = match self.p2p_addr(pe, object.offset(), object.bytes()) {
             Some(base) => base,
             None => {

@@ -64,6 +64,7 @@ impl Watch {
     pub(crate) fn turn(&mut self) -> Result {
         if self.rest_ns > 0 {
             arch::rest(self.rest_ns);
+            // Rests count as turns, so a long rest does not delay the check of the caller's deadline.
             if self.within.is_some() {
                 self.turns += self.rest_ns / TURN_NS;
             }
@@ -111,6 +112,7 @@ pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> 
     let mut turns = BRIEF_TURNS;
     loop {
         let found = read();
+        // `|`, because `||` would add an exit.
         if (turns == 0) | wanted(found) {
             return found;
         }
@@ -214,6 +216,7 @@ fn limits(state: DevAddr) -> (u32, u64) {
 fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {
     let (abort, deadline_ns) = limits(state);
     let now = arch::now_ns();
+    // The first check starts the clock.
     let since = if since == 0 { now } else { since };
     let late = now.wrapping_sub(since) > within.unwrap_or(deadline_ns);
     let code = if abort != 0 {

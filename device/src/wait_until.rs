@@ -275,6 +275,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn test<T: Amo + PartialOrd>(&self, word: Sym<T>, cmp: Cmp, value: T) -> Result<bool> {
         let begin = arch::ticks();
         let at = self.local_addr(word.as_slice())?;
+        // The update may depend on a posting in this thread's open batch.
         self.announce_batches();
         // SAFETY: a word of this PE's memory; the allocator aligned it.
         let found = T::from_word(unsafe { T::Word::load_acquire(at.cast()) });
@@ -459,6 +460,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if found == NONE {
             return Ok(0);
         }
+        // At least one index has been stored. Continue after the last one.
         words.next = indices.load(found as usize - 1) as usize + 1;
         Ok(found as usize)
     }
@@ -475,6 +477,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result<u64> {
         let begin = arch::ticks();
         self.check_words(group, words, out)?;
+        // Only the leader scans, because all threads must get the same answer.
         let found = if group.leader() {
             let (at, state) = (self.address(words.words.offset()), self.parts_ref().state);
             let (code, seen) = {
@@ -524,6 +527,7 @@ impl<S: Sharing> Ctx<'_, S> {
             return Err(length_mismatch(state, u32::MAX, other as u64, len as u64, Location::caller()));
         }
         match out {
+            // Without words, an empty `indices` is fine: the result is 0.
             Some(out) if out.is_empty() && len != 0 => {
                 Err(out_of_range(self.parts_ref().state, 0, 0, u64::MAX, Location::caller()))
             }
@@ -653,6 +657,7 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
         found
     };
     let (code, found) = poll_until(state, timeout_ns, read, |found| cmp.holds(found, T::from_bits(value)));
+    // The caller's own deadline is not an error. Only the PE's leaves a record.
     if code == Error::Timeout as u32 && timeout_ns.is_none() {
         return (record_timeout(state, found.bits(), value, offset, site), 0);
     }
@@ -696,10 +701,12 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
         }
         ScanMode::Wait => poll_until(state, None, look, |seen| seen.result != NONE || seen.missing == NONE),
     };
+    // Acquire once, after the scan, and only if there is something to read.
     if seen.result != NONE {
         Sys::acquire();
     }
     if code == Error::Timeout as u32 {
+        // Report the last word that did not match.
         let (offset, wanted) = (seen.missing * size_of::<T>() as u64, words.wanted(seen.missing as usize));
         let offset = words.words.offset() + offset;
         return (record_timeout(state, seen.found, wanted.bits(), offset, site), NONE);
@@ -740,6 +747,7 @@ unsafe fn look_at_words<T: Amo + PartialOrd>(
     let len = words.words.len();
     let (mut looked, mut count) = (0, 0);
     let mut seen = Seen { result: NONE, missing: NONE, found: 0 };
+    // `next` is past the last word if that matched last time.
     let mut i = if words.next < len { words.next } else { 0 };
     while looked < len {
         if !words.excepts(i) {

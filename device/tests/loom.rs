@@ -182,7 +182,7 @@ fn three_posters_leave_nothing_unannounced() {
 
 /// A batch, and another poster before or after it.
 #[test]
-fn a_batch_is_announced_when_it_ends() {
+fn closing_a_batch_announces_it() {
     model(3, || {
         let q = Queue::<4>::new();
         let poster = poster(&q, 1);
@@ -211,7 +211,7 @@ fn a_full_queue_never_overwrites() {
 
 /// A full queue with two posters, one of which reserves the whole queue.
 #[test]
-fn a_full_queue_is_shared() {
+fn two_posters_share_a_full_queue() {
     model(1, || {
         let q = Queue::<2>::new();
         let posters = [1, 2].map(|blocks| poster(&q, blocks));

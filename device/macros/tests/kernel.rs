@@ -22,7 +22,7 @@ fn r#match(_ctx: &Ctx, body: i8) {
 }
 
 #[test]
-fn a_call_has_the_name_and_the_bytes_of_its_arguments() {
+fn call_carries_name_and_argument_bytes() {
     let call = add(0x0102_0304, 5);
     assert_eq!(call.name(), "add");
     let args: Vec<&[u8]> = call.args().collect();
@@ -48,7 +48,7 @@ fn structured(_ctx: &Ctx, outer: Outer) {
 }
 
 #[test]
-fn a_structure_is_passed_without_its_padding_and_shows_its_handles() {
+fn struct_arguments_omit_padding_and_report_handles() {
     // SAFETY: no kernel runs with it.
     let slice = unsafe { SymSlice::<u16>::stamped(64, 3, 9) };
     let call = structured(Outer { flag: true, inner: Inner(slice, 7), count: 5 });

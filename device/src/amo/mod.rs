@@ -217,7 +217,9 @@ impl<const WIDTH: usize> Op<WIDTH> {
         };
         match kind {
             Kind::Add => Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: value },
+            // Exclusive or is an addition in which every bit is a field, so nothing carries.
             Kind::Xor => Wqe::MaskedFetchAdd64 { raddr, rkey, laddr, lkey, add: value, boundary: u64::MAX },
+            // And and or clear or set bits, by a swap under a mask that compares nothing.
             Kind::And => masked_swap(!value),
             Kind::Or => masked_swap(value),
             Kind::Set | Kind::SignalSet => masked_swap(u64::MAX),
@@ -345,6 +347,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub fn atomic_fetch<T: AmoWord>(&self, word: Sym<T>, pe: u32) -> Result<T> {
         let _call = watch::call("atomic_fetch", fetch_event(self, word, pe, true));
+        // Adding 0 reads the word.
         self.fetch_op(word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 

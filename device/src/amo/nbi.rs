@@ -195,6 +195,7 @@ impl<S: Sharing> Ctx<'_, S> {
         watch::load("fetched", address, bytes);
         // SAFETY: of this PE's memory; the allocator aligned it.
         let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
+        // The order in which the NIC wrote the value was stored with it, when the atomic was posted.
         let found = match (order, size_of::<T>()) {
             (order::OWN, _) => raw,
             (order, 8) => to_native_order::<8>(raw, order == order::NIC_BIG_ENDIAN_8),
@@ -270,6 +271,7 @@ fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(
     }
     let qp = ctx.atomic_qp(pe);
     let big_endian_8 = qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
+    // The NIC writes the first word only, so the order can be stored in advance.
     // SAFETY: as above.
     unsafe { arch::write(order, if big_endian_8 { order::NIC_BIG_ENDIAN_8 } else { order::NIC }) };
     let (raddr, rkey) = ctx.remote_word(&qp, offset);

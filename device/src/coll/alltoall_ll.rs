@@ -94,6 +94,7 @@ fn alltoall_in<G: Group, S: Sharing>(
     agree(call.group, checked)?;
     // Differs from the initial 0, and from the flag that epoch `epoch - 2` left in the same set.
     let flag = epoch.wrapping_add(1);
+    // Even and odd epochs use separate sets.
     let set = (epoch & 1) as usize * src.len();
     let slot = |member: u32, i: usize| slots.at(set + member as usize * len + i);
     let (mine, there) = (ctx.local(src), ctx.local(dst));
@@ -105,6 +106,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         let mut i = rank;
         while i < len && done.is_ok() {
             let word = mine.load(to as usize * len + i);
+            // This member's own block is a local copy.
             if k == 0 {
                 there.store(call.me as usize * len + i, word);
             } else {

@@ -55,6 +55,7 @@ pub(super) fn call_hash<G: Group>(group: G, generation: u32, kind: u32, argument
 pub(super) fn check_spans<S>(site: Site, ctx: &Ctx<S>, dst: Span, src: Span, may: u64) -> Result {
     ctx.check_bytes_at(dst.0, dst.1, site)?;
     ctx.check_bytes_at(src.0, src.1, site)?;
+    // Empty ranges overlap nothing.
     let apart = dst.1 == 0 || src.1 == 0 || dst.0 + dst.1 <= src.0 || src.0 + src.1 <= dst.0;
     if apart || src.0 == may {
         return Ok(());
@@ -129,6 +130,7 @@ impl Reduction {
             let d = Detail { found: self.op as u64, wanted: self.kind as u64, ..Detail::NONE };
             return Err(record(state, Error::BadReduction, d, site));
         };
+        // Sizes are powers of two, so one test covers the alignment of the offset and of the length.
         let odd = |(offset, bytes): Span| (offset | bytes) & ((1 << log) - 1) != 0;
         if odd(dst) || odd(src) {
             let d =
@@ -163,6 +165,7 @@ const PART_UNIT: u64 = 128;
 /// Implements [`part`] for channel `channel` of `channels`.
 #[inline(always)]
 fn part_of(channel: u32, channels: u32, bytes: u64, per_channel: u64) -> Span {
+    // As many channels as pay off, but no more than there are.
     let of = bytes.div_ceil(per_channel).min(channels as u64).max(1) as u32;
     let share = share_of(bytes.div_ceil(PART_UNIT) + of as u64 - 1, of) * PART_UNIT;
     let cut = |i: u32| share.saturating_mul(i as u64).min(bytes);
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_go_through_one_channel() {
+    fn small_transfers_use_one_channel() {
         assert_eq!(part_of(0, 64, 8192, 8192), (0, 8192));
         assert_eq!(part_of(1, 64, 8192, 8192), (8192, 0));
         assert_eq!(part_of(1, 64, 8193, 8192), (4096 + 128, 8193 - 4096 - 128));

@@ -70,6 +70,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         let locked = if group.leader() { lock_team::<S>(ctx_ref, team, channel) } else { Ok(()) };
         agree(group, locked)?;
         let ctx = ctx_ref.ctx::<S>();
+        // Cannot fail in the leader, which has just locked the team. Other threads read the entry for themselves.
         let Some(desc) = ctx.team_desc(team) else { return Err(Error::InGroup) };
         let desc = desc.wrapping_add(channel as usize);
         // SAFETY: the host made the entry, and it does not change while the team exists.
@@ -217,6 +218,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     pub(crate) fn values_of(self, member: u32) -> (u64, u64) {
         let ctx = self.ctx_ref.ctx::<S>();
         let at = ctx.address::<u64>(self.words + value_at(self.n, member));
+        // Sent incremented by 1; see `send_values`.
         // SAFETY: aligned words of the runtime in this PE's heap. No member writes them until the next call.
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
     }
@@ -314,6 +316,7 @@ fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team, channel: u32) -> Result {
 fn unlock_team(desc: *mut TeamDesc, result: Result) {
     // SAFETY: the group holds the lock. The fence makes its counters visible to the next group.
     unsafe {
+        // The call has checked in since it locked the team, so read the number again.
         let number = Gpu::load_relaxed(&raw const (*desc).word.word) >> bits::SHIFT;
         Gpu::fence();
         unlock(desc, number, result);
@@ -475,6 +478,7 @@ fn arrive<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) -> Resul
         ctx.for_node_words().signal_op(word.add(1), pe_of(desc, to))?;
         k += 1;
     }
+    // Arrivals must not stay in an open batch, because others may be waiting for them already.
     ctx.announce_batches();
     Ok(())
 }

@@ -50,6 +50,7 @@ impl LlBlock {
 
     #[inline(always)]
     fn packed(self, data: u64) -> [u64; 2] {
+        // The flag is the upper half of both words, as the number is in a check-in word.
         let flag = (self.flag as u64) << 32;
         [data & 0xffff_ffff | flag, data >> 32 | flag]
     }
@@ -74,6 +75,7 @@ impl LlBlock {
 /// Returns how many bytes of slots a block of `block` bytes takes. Saturates.
 #[inline(always)]
 pub(super) fn bytes(block: u64) -> u64 {
+    // 8 bytes of data take a pair of words, 16 bytes.
     block.saturating_add(7) / 8 * 16
 }
 
@@ -135,6 +137,7 @@ unsafe fn send(
     src: (u64, u64),
     block: LlBlock,
 ) {
+    // The pairs for all other members form one sequence, of which each thread takes every `size`-th.
     let pairs = block.pairs();
     let (mut k, mut pair) = advance((1, 0), rank, pairs, n);
     while k < n {
@@ -157,6 +160,7 @@ unsafe fn send_pair(
     block: LlBlock,
 ) {
     let slots = member_addr(0, to.0, to.1, pes, u32::MAX, member);
+    // Data at `at` corresponds to slots at `2 * at`.
     let at = pair as u64 * 8;
     // SAFETY: the block holds at least one byte at `at`, and the slots have room for the pair, by this function's
     // contract.
@@ -189,6 +193,7 @@ impl Senders {
     /// Returns the block index of another member, given its index among the other members.
     #[inline(always)]
     fn block(self, other: u32) -> u32 {
+        // There is no own block among the others, so the indices after it shift by one.
         let before = self.own().is_none_or(|own| other < own);
         if before { other } else { other + 1 }
     }
@@ -316,6 +321,7 @@ outlined! {
         let member = |k| members.0 + senders.block(k);
         // SAFETY: the check-in words of all members are readable, by this function's contract.
         let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
+        // A word with another flag is from another check-in, and its hash says nothing about this one.
         let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
         let mut watch = Watch::new(state);
         // Keeps waiting, unless the member whose data is missing has another call hash.
@@ -355,6 +361,7 @@ outlined! {
             store_found(d, at_d);
             a = next(d);
         }
+        // Last, because the first load of the own block had all of the waits above to complete.
         if let Some(number) = own_block {
             while own_pair < pairs {
                 store((number, own_pair), own_word);
@@ -404,10 +411,12 @@ impl Reducer {
         // SAFETY: the blocks are readable, by this function's contract.
         let first = unsafe { self.words(me, rank, size) };
         let (mut pair, mut own) = (rank, first);
+        // Two pairs per round, as in `combine`, which must be called by the same thread for the same pairs.
         while pair < pairs {
             let mut k = 1;
             while k < n {
                 let to = wrapped(me + k, n);
+                // If all members get the same block, load it only once.
                 // SAFETY: as above, for the block for `to`.
                 let words = if self.src.1 == 0 { own } else { unsafe { self.words(to, pair, size) } };
                 let slots = member_addr(0, self.to.0, self.to.1, self.pes, u32::MAX, to);
@@ -453,6 +462,7 @@ impl Reducer {
         while pair < pairs {
             let second = pair + size;
             let (mut sum, mut member) = (own, 0);
+            // In team order, so the result does not depend on which block arrives first.
             while member < n {
                 let mut words = own;
                 if member != me {
@@ -599,6 +609,7 @@ unsafe fn load(at: u64, bytes: u64) -> u64 {
     // SAFETY: each access stays within the first `bytes` bytes, which are readable by this function's contract. The
     // word is aligned.
     unsafe {
+        // Blocks are ranges of user memory: the word may be unaligned, or cut short by the end of the block.
         if at & 7 == 0 && bytes >= 8 {
             return arch::read(DevAddr(at).ptr());
         }

@@ -202,6 +202,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
         Ok(())
     };
     call.check_in(call.call_hash(kind::BROADCAST, [dst.0, dst.1, root as u64, 0]), mine)?;
+    // Each channel moves its own range. Short broadcasts use channel 0 alone.
     let (begin, bytes) = part(call.group, dst.1, BYTES_PER_CHANNEL);
     if bytes == 0 {
         return Ok(());
@@ -211,6 +212,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
         return broadcast_from_root(call, dst, src);
     }
     let nodes = call.nodes();
+    // The root serves its own node and the leader of every other node; leaders serve the rest.
     if nodes.is_local(root) || call.me != nodes.member(nodes.mine, 0) {
         return call.await_messages(Messages { nic: 0, p2p: 1 });
     }
@@ -311,6 +313,7 @@ fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, (dst, stride): (u64, u
     let mut k = 1;
     while k < nodes.n {
         let node = nodes.after(k);
+        // Spread the load over the members of the node, so no single NIC receives everything.
         let receiver = own.checked_rem(nodes.size(node)).unwrap_or(0);
         call.deliver(nodes.member(node, receiver), at, src.0, bytes)?;
         k += 1;
@@ -326,6 +329,7 @@ fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, (dst, stride): (u64, u
         nic += (nodes.size(nodes.after(k)) + local - 1 - own).checked_div(local).unwrap_or(0) as u64;
         k += 1;
     }
+    // Messages from NICs come first, because this member passes them on.
     call.await_messages(Messages { nic, p2p: 0 })?;
     let mut k = 1;
     while k < nodes.n {
@@ -370,6 +374,7 @@ fn collect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> R
         total += bytes;
         member += 1;
     }
+    // The others may send values again after the next check-in, so clear these before it.
     call.clear_values();
     let at = dst.0 + before;
     let mine = if call.group.leader() {

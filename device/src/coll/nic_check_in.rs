@@ -91,6 +91,7 @@ pub(super) fn check_in<S: Sharing>(
     if known & DIFFER == 0 {
         return Ok(());
     }
+    // `combined` has packed the two members.
     let (one, other) = (known >> 15 & 0x7fff, known & 0x7fff);
     // Report the other member as the odd one, not this one.
     let (one, other) = if one == me { (other, one) } else { (one, other) };
@@ -195,10 +196,12 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
     fn by_nodes(self, mut known: u32) -> Result<u32> {
         let (nodes, mine) = (self.nodes, self.nodes.mine);
         let leader = |node: u32| nodes.member(node, 0);
+        // Everybody else reports to the leader and waits for its verdict.
         if self.me != leader(mine) {
             self.tell(leader(mine), self.word_of(self.me), known)?;
             return self.await_known(self.word_of(leader(mine)), leader(mine));
         }
+        // Hear the whole node before telling other nodes.
         let locals = nodes.size(mine);
         let mut k = 1;
         while k < locals {

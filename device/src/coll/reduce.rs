@@ -239,6 +239,7 @@ fn combine<G: Group, S: Sharing>(
         }
         k += 1;
     }
+    // All sources must have arrived before they are combined.
     call.complete()?;
     let ctx = call.ctx_ref.ctx::<S>();
     let at = |offset: u64| ctx.address::<u8>(offset).addr() as u64;
@@ -293,6 +294,7 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
     call.check_in(call.call_hash(kind::REDUCE, [dst.0, dst.1, src.0, reduction.word()]), mine)?;
     let ((begin, bytes), n) = (part(call.group, dst.1, BYTES_PER_CHANNEL), call.n as u64);
     let (dst, src) = (dst.0 + begin, src.0 + begin);
+    // In a team of one, the result is the source.
     if n == 1 {
         if dst != src {
             call.copy(dst, src, bytes);
@@ -302,6 +304,7 @@ fn reduce_in<G: Group, S: Sharing>(call: Call<G, S>, reduction: Reduction, dst: 
     let piece = piece_bytes(call);
     let (mut at, end) = (cut(bytes, call.me as u64, n), cut(bytes, call.me as u64 + 1, n));
     while at < end {
+        // The scratch holds one piece per member, so proceed by pieces.
         let len = (end - at).min(piece);
         combine(call, reduction, Some(dst + at), src + at, src + at, len, call.n)?;
         let mut k = 1;
@@ -359,6 +362,7 @@ fn reduce_scatter_in<G: Group, S: Sharing>(
     let own = src.0.wrapping_add(call.me as u64 * dst.1);
     let mine = if call.group.leader() {
         let ctx = call.ctx_ref.ctx::<S>();
+        // The destination may be this member's own block of the source, but nothing else of it.
         let may = if dst.0 == own { src.0 } else { u64::MAX };
         check_spans(site, &ctx, dst, src, may)
             .and_then(|()| check_equal(site, &ctx, src.1, dst.1 * call.n as u64))
@@ -430,7 +434,9 @@ fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: S
     let mut at = 0;
     while at < dst.1 {
         let len = (dst.1 - at).min(piece);
+        // Members below `until` contribute, which includes or excludes this one.
         let until = call.me + 1 - exclusive;
+        // There is nobody before the first member, so it combines nothing.
         if call.me > 0 {
             combine(call, reduction, None, src.0 + at, src.0 + at, len, until)?;
         }

@@ -69,6 +69,7 @@ impl<S: Sharing> Ctx<'_, S> {
             let blocks = StridedBlocks { dst, src, strides, len, size };
             alltoalls::<G, S>(group, CtxRef::of(self), team, blocks)
         };
+        // The ranges are only valid once the call has checked its arguments.
         if watch::ENABLED && done.is_ok() {
             let elements = self.team_n_pes(team).unwrap_or(0) as u64 * len;
             watch::each("alltoalls", elements, |i| Event::writes((dst.0 + i * strides.0 * size, size)));
@@ -164,6 +165,7 @@ fn alltoalls_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: StridedBlocks) -
         return Ok(());
     }
     let (rank, threads) = (call.group.rank() as u64, call.group.size() as u64);
+    // Each thread posts by itself, because each element is a separate message.
     let mut posted = Ok(());
     let mut k = 0;
     while k < call.n {
@@ -265,6 +267,7 @@ fn alltoallv_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: PartBlocks) -> R
     call.check_in(call.call_hash(kind::ALLTOALLV, [dst.0, dst.1, size, 0]), mine)?;
     // Each member sends the others the length and destination of their blocks.
     call.exchange_values(|j| part(&ctx, dst_parts, j))?;
+    // From here on, every member knows what the others expect of it.
     let expected = |j: u32| if j == call.me { part(&ctx, dst_parts, j) } else { call.values_of(j) };
     let mine = if call.group.leader() {
         let (mut agreed, mut j) = (Ok(()), 0);

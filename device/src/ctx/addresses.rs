@@ -71,6 +71,7 @@ impl<S> Ctx<'_, S> {
         if p.is_p2p(pe) && offset < p.heap_bytes {
             return Some(heap_of(p, pe).add(offset).ptr());
         }
+        // Not in the window, or past the heap. The PE's descriptor says whether the memory is mapped some other way.
         // SAFETY: the host filled a descriptor for each PE, and does not change them while kernels run.
         let direct = unsafe { (*p.peers.ptr::<PeerDesc>().add(pe as usize)).direct };
         let there = if direct.0 == 0 {
@@ -136,6 +137,7 @@ impl<S> Ctx<'_, S> {
         if p.has(object.offset(), object.bytes()) {
             return Ok(p.heap.add(object.offset()).ptr());
         }
+        // Not in the heap: a segment, or an error. Both are rare.
         let found = local_addr_slow(CtxRef::of(self), object.offset(), object.bytes());
         if found.0 != 0 { Ok(found.ptr()) } else { Err(Error::OutOfRange) }
     }

@@ -93,8 +93,10 @@ impl Ctx<'_> {
             let d = Detail { found: p.exclusive_sets as u64, wanted: index as u64 + 1, ..Detail::NONE };
             return Err(self.fail(Error::NoQp, d));
         }
+        // Exclusive sets are stored after the shared and the per-block ones.
         let set = p.n_sets + (p.block_sets + index) * p.rails;
         let mine = self.narrowed(set);
+        // The claimant with all bits set is a single thread: see `take_set`.
         if mine.owner_qp().take_set(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
@@ -122,6 +124,7 @@ impl Ctx<'_> {
         }
         // SAFETY: the host made the word, and only atomics touch it while kernels run.
         let found = unsafe { Sys::load_relaxed(p.status.ptr()) };
+        // A failure of this launch does not count, or its threads could disagree.
         if found == 0 || found == p.mark {
             return false;
         }
@@ -173,6 +176,7 @@ impl<S> Ctx<'_, S> {
     #[inline(always)]
     pub fn for_node_words(&self) -> Ctx<'_, S> {
         const { assert!(ctx_flags::NODE_ATOMICS == ctx_flags::P2P_ATOMICS << 5) };
+        // Shift the flag into place instead of branching on it.
         let atomics = self.parts.flags >> 5 & ctx_flags::P2P_ATOMICS;
         self.with_flags(self.parts.flags | atomics)
     }
@@ -180,6 +184,7 @@ impl<S> Ctx<'_, S> {
     /// Returns this context for atomics on words that any PE of the job may update.
     #[inline(always)]
     pub(crate) fn for_job_words(&self) -> Ctx<'_, S> {
+        // Any PE may update the word, so processor atomics are safe only if no heap is accessed through a NIC.
         let atomics = if self.p2p_heaps() { ctx_flags::P2P_ATOMICS } else { 0 };
         self.with_flags(self.parts.flags & !ctx_flags::P2P_ATOMICS | atomics)
     }
@@ -225,6 +230,7 @@ impl<S> Ctx<'_, S> {
     #[inline(always)]
     pub fn pe_after(&self, k: u32) -> u32 {
         let (pe, n) = (self.parts.pe as u64 + k as u64, self.parts.n_pes as u64);
+        // `checked_rem`, because device code must not have panic paths.
         pe.checked_rem(n).unwrap_or(0) as u32
     }
 
@@ -236,6 +242,7 @@ impl<S> Ctx<'_, S> {
 
     /// Returns a context with one queue set per rail, starting with `set`.
     pub(crate) fn narrowed<Q>(&self, set: u32) -> Ctx<'_, Q> {
+        // A narrowed context has no further sets to hand out, hence the zeros.
         let n_sets = self.parts.rails;
         let parts = CtxParts {
             first_set: set,

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coordinates_number_all_places_once_with_x_fastest() {
+    fn coordinates_cover_the_launch_with_x_fastest() {
         let (shape, mut index) = ([3, 2], 0);
         for z in 0..4 {
             for y in 0..2 {

@@ -109,6 +109,7 @@ impl<S: Sharing> Qp<'_, S> {
     #[cold]
     #[inline(always)]
     fn failed(&self, entry: DevAddr, word: CqeWord, site: Site) -> Error {
+        // Written before the word that was polled, whose load acquired it.
         // SAFETY: the entry is written, and stays while the QP is in error.
         let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
         let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
@@ -200,11 +201,13 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
         if kind.opcode() != CqeOpcode::REQ {
             return Err(self.qp.failed(entry, word, site));
         }
+        // The CQE names the first block of the WQE, but `done` must pass its last one.
         let end = word.wqe_counter().wrapping_add(self.qp.blocks_of(word));
         let advanced = completed(self.done, end, self.qp.depth());
         // SAFETY: words of the QP's state that only the poller writes.
         unsafe {
             if !collapsed {
+                // Relaxed: the next poller sees it through the release of `poller`.
                 self.next = self.next.wrapping_add(1);
                 S::Scope::store_relaxed(self.qp.word(offset_of!(QpState, cq_next)), self.next as u64);
             }
@@ -271,6 +274,7 @@ pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
 pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
+    // Nothing can complete before the QP is connected.
     if qp.done() < FIRST_BLOCK {
         connect::<S>(entry, site)?;
     }
@@ -281,6 +285,7 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     let mut block_ns = BLOCK_NS;
     loop {
         if qp.is_poisoned() {
+            // The thread that poisoned the QP has recorded the cause.
             return Err(Error::Poisoned);
         }
         if turns.is_multiple_of(POLLS_PER_ROUND) {
@@ -310,6 +315,7 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
         // No rest here: others may be waiting for this thread's polls.
         match watch.turn_awake() {
             Ok(()) => {}
+            // A timeout breaks the QP: its blocks may never complete, and later posters would wait for them, too.
             Err(Error::Timeout) => return Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
             Err(other) => return Err(other),
         }

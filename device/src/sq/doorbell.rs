@@ -127,12 +127,14 @@ fn published_end<Q: SendQueueState>(queue: &Q, depth: u64, from: u64) -> u64 {
     let (mut at, mut length) = (from, 1);
     loop {
         let (b, c, d) = (at + length, at + 2 * length, at + 3 * length);
+        // Relaxed loads: the fence in `ring_doorbell` turns them into acquires.
         let blocks = |first: u64| queue.ready_entry(first & (depth - 1)).blocks(first);
         let (of_a, of_b, of_c, of_d) = (blocks(at), blocks(b), blocks(c), blocks(d));
         if of_a == 0 {
             return at;
         }
         (length, at) = (of_a, at + of_a);
+        // Each guess is only valid if all reservations before it had the guessed length.
         if b == at && of_b != 0 {
             (length, at) = (of_b, at + of_b);
         }
@@ -150,7 +152,7 @@ mod tests {
     use crate::sq::{MAX_DEPTH, ReadyEntry};
 
     #[test]
-    fn a_ready_entry_matches_one_reservation_only() {
+    fn ready_entry_matches_only_its_reservation() {
         for first in [0, 1, 2, 0xffff, 1 << 16, (1 << 40) + 5, (1 << 61) - MAX_DEPTH] {
             for blocks in [1, 2, MAX_DEPTH - 1, MAX_DEPTH] {
                 let entry = ReadyEntry::new(first, first + blocks);

@@ -32,6 +32,7 @@ impl<S: Sharing> Qp<'_, S> {
     ///   poisoned: the block is reserved and can no longer be posted, so it would block the queue forever.
     #[inline(always)]
     pub(crate) fn take_fetch_slot(&self, index: u64, site: Site) -> Result {
+        // Acquire: the previous user has read its result before the NIC may write the next one.
         // SAFETY: a busy word of this QP.
         if unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } == 0 {
             Ok(())
@@ -42,6 +43,7 @@ impl<S: Sharing> Qp<'_, S> {
 
     #[inline(always)]
     pub(crate) fn free_fetch_slot(&self, index: u64) {
+        // Release: the result has been read before another thread takes the slot.
         // SAFETY: a busy word of this QP, taken by this thread.
         unsafe { S::Scope::store_release(self.fetch_busy(index), 0) }
     }
@@ -57,6 +59,7 @@ fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site)
     // SAFETY: a busy word of this QP.
     while unsafe { S::Scope::swap_acq_rel(qp.fetch_busy(index), 1) } != 0 {
         if let Err(why) = watch.turn() {
+            // This block can no longer be posted, and nothing after it can be announced. Give the QP up.
             return Err(qp.poison(why, qp.detail(index, index + 1), site));
         }
     }

@@ -131,6 +131,7 @@ impl<S: Sharing> SendQueueState for Qp<'_, S> {
             if S::SHARED {
                 S::Scope::fetch_add_relaxed(p, blocks)
             } else {
+                // There is only one poster, so no atomic is needed.
                 let first = arch::load_own(p);
                 arch::store_own(p, first + blocks);
                 first
@@ -212,6 +213,7 @@ fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
 fn announce_batch_slow<S: Sharing>(entry: *mut QpEntry) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
+    // Several threads may find the batch open; the one that takes the word announces it.
     // SAFETY: a word of the QP's state.
     let end = unsafe { S::Scope::swap_acq_rel(qp.batch_end(), 0) };
     if end == 0 {

@@ -206,6 +206,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[cold]
     #[inline(always)]
     pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
+        // The swap decides which thread records the error.
         // SAFETY: a word of the QP's state.
         match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
             0 => record(self.desc().pe_state, error, detail, site),
@@ -237,10 +238,13 @@ const fn is_full(owner: u64) -> bool {
 #[inline(always)]
 const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
     if owner == 0 {
+        // A single thread is not counted. The first claim of a block starts its count at 1.
         Some(if claimant & OWNER_THREAD != 0 { claimant } else { claimant | ONE_CLAIM })
     } else if owner & (OWNER_THREAD | OWNER_BLOCK) != claimant || claimant & OWNER_THREAD != 0 {
+        // Owned by somebody else, or by a thread, which claims only once.
         None
     } else if is_full(owner) {
+        // Saturated. `released` does not count down any more either.
         Some(owner)
     } else {
         Some(owner + ONE_CLAIM)
@@ -276,6 +280,7 @@ impl Qp<'_, Exclusive> {
     /// Releases one claim on the QP set.
     #[inline(always)]
     pub(crate) fn release_set(&self) {
+        // Publishes what this owner has done to the next one.
         Gpu::fence();
         self.update_owner(|owner| Some(released(owner)));
     }
@@ -285,6 +290,7 @@ impl Qp<'_, Exclusive> {
     #[inline(always)]
     fn update_owner(&self, update: impl Fn(u64) -> Option<u64>) -> bool {
         let word = self.word(offset_of!(QpState, owner));
+        // Expect a free set. A failed swap returns the actual owner.
         let mut owner = 0;
         while let Some(next) = update(owner) {
             // SAFETY: a word of the QP's state.
@@ -303,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_owns_a_set_until_all_its_claims_are_given_back() {
+    fn block_owns_a_set_until_all_claims_are_released() {
         let (one, two) = (ONE_CLAIM | 7, (2 * ONE_CLAIM) | 7);
         assert_eq!((claimed(0, 7), claimed(one, 7)), (Some(one), Some(two)));
         assert_eq!((claimed(two, 8), claimed(two, OWNER_THREAD | 7)), (None, None));
@@ -311,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_owns_a_set_once() {
+    fn thread_claims_a_set_only_once() {
         let own = OWNER_THREAD | 7;
         assert_eq!((claimed(0, own), claimed(own, own), released(own)), (Some(own), None, 0));
     }
 
     #[test]
-    fn a_full_count_of_claims_stays_full() {
+    fn saturated_claim_count_stays_saturated() {
         let full = (OWNER_THREAD - ONE_CLAIM) | 7;
         assert_eq!((claimed(full, 7), released(full)), (Some(full), full));
     }

@@ -28,6 +28,7 @@ pub const fn writable_at(end: u64, depth: u64) -> u64 {
 #[inline(always)]
 pub fn completed(done: u64, end16: u16, depth: u64) -> Option<u64> {
     let ahead = end16.wrapping_sub(done as u16) as u64;
+    // A stale CQE gives 0 or more than `2^16 - depth`, which exceeds every depth.
     if ahead != 0 && ahead <= depth { Some(done + ahead) } else { None }
 }
 

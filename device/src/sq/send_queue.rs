@@ -68,6 +68,7 @@ impl SendQueueView {
         let entry = wqe.emit(index as u16, self.qpn, flags);
         let [head, tail] = entry.blocks;
         self.write_block(index, head);
+        // Most WQEs take one block. The slot after it belongs to another one.
         if entry.n_blocks() == 1 {
             return index + 1;
         }
@@ -79,6 +80,7 @@ impl SendQueueView {
     fn write_block(self, index: u64, block: Wqebb) {
         let slot = self.sq.add((index & (self.depth - 1)) * 64).ptr::<[u32; 4]>();
         let [a, b, c, d] = block.0;
+        // The NIC reads the block only after the doorbell, so the order of these stores does not matter.
         // SAFETY: this thread has reserved the slot, and the WQE that was in it is complete.
         unsafe {
             arch::store16(slot, a.0);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_stand_at_bytes() {
+    fn long_values_start_at_byte_boundaries() {
         let mut bytes = [0xa5; 16];
         0x0102_0304_0506_0708_u64.write_at(&mut bytes, 32, 64);
         assert_eq!(bytes[..13], [0xa5, 0xa5, 0xa5, 0xa5, 1, 2, 3, 4, 5, 6, 7, 8, 0xa5]);

@@ -346,7 +346,7 @@ fn errors_name_the_defect() {
 }
 
 #[test]
-fn a_refusal_reaches_the_driver() {
+fn rejected_command_decodes_to_its_error() {
     let refusal = CmdError { status: CmdStatus::BAD_QP_STATE, syndrome: 0x0102_0304 };
     let mut out = [0xa5; ModifyQpOut::LEN];
     refusal.write(&mut out);

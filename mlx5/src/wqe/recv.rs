@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_at_the_marker_and_stays_ended() {
+    fn scatter_list_stops_at_the_marker() {
         let first = DataSeg::new(0x1000, 7, 64);
         let end = DataSeg::new(0, DataSeg::LIST_END_LKEY, 0);
         let stride = [first, end, first, first].map(DataSeg::to_segment);

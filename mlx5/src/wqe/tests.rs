@@ -199,7 +199,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn payload_of_29_bytes_is_refused_and_28_fill_the_block() {
+fn inline_payload_is_limited_to_28_bytes() {
     assert_eq!(Inline::new(&[7; 29]), None);
     for len in 0..=28 {
         let data = Inline::new(&[7; 28][..len]).unwrap();
@@ -361,7 +361,7 @@ fn entries_of_dc_are_as_long_as_their_vector_says() {
 }
 
 #[test]
-fn old_bytes_in_ignored_places_do_not_hide_an_entry() {
+fn stale_bytes_in_ignored_fields_are_accepted() {
     let put = Wqe::Write { raddr: RADDR, rkey: RKEY, laddr: LADDR, lkey: LKEY, len: 64 };
     let mut emitted = put.emit(0, QPN, Flags::SIGNALED);
     emitted.blocks[0].0[0].0[3] = 0xa5a5_a5a5;

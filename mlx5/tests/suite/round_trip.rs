@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn any_entry_is_written_as_it_was_read((entry, datagram) in entry()) {
+    fn parsed_entries_are_written_back_unchanged((entry, datagram) in entry()) {
         let view = if datagram { View::parse_datagram(&entry) } else { View::parse(&entry) }.unwrap();
         let mut again = vec![Segment([0xa5a5_a5a5; 4]); entry.len()];
         prop_assert_eq!(view.emit(&mut again), Some(entry.len() as u8));
@@ -331,7 +331,7 @@ proptest! {
     }
 
     #[test]
-    fn refusals_arrive_whole(status in 1..=0xff_u8, syndrome: u32, len in 8..300_usize) {
+    fn rejections_round_trip(status in 1..=0xff_u8, syndrome: u32, len in 8..300_usize) {
         let refusal = CmdError { status: CmdStatus(status), syndrome };
         let mut out = vec![0xa5; len];
         refusal.write(&mut out);
