@@ -72,7 +72,7 @@ pub struct CtxParts {
     pub peers: DevAddr,
     /// The [`QpEntry`]s, in sets of `n_pes`; shared sets come first.
     pub qps: DevAddr,
-    /// PE number of this PE.
+    /// This PE's own number.
     pub pe: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
@@ -252,7 +252,7 @@ pub struct DeviceState {
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
-    /// PE number of this PE.
+    /// This PE's own number.
     pub pe: u32,
     /// Reserved, zero.
     pub reserved: u32,

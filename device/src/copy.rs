@@ -262,7 +262,7 @@ mod tests {
 
     /// Copies with a group of `of` threads, one after another, and checks all surrounding bytes.
     fn check(of: usize, to: usize, from: usize, bytes: usize, unit: usize) {
-        // Of 16-byte words, so that offsets determine the alignment.
+        // Of 16-byte words, which makes offsets determine the alignment.
         let source: Vec<u128> = (0..bytes.div_ceil(16) + 8).map(|i| 0x0101_0703 * (i as u128 + 1)).collect();
         let mut target = vec![u128::from_ne_bytes([GUARD; 16]); bytes.div_ceil(16) + 8];
         for rank in 0..of {

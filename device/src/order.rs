@@ -345,7 +345,7 @@ fn quiet_slow<G: Group, S: Sharing, const STORES: bool>(group: G, ctx_ref: CtxRe
     let ctx = ctx_ref.ctx::<S>();
     let mut mine = Ok(());
     if ctx.has_early_acks() {
-        // Post all read-backs before waiting for any, so that their round trips overlap.
+        // Post all read-backs before waiting for any, to overlap their round trips.
         let mut i = group.rank();
         while i < ctx.n_entries() {
             mine = mine.and(ctx.read_back(ctx.nth_entry(i)));

@@ -186,6 +186,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
         let mut why = Error::InGroup;
         let (mut first, mut uncontended) = (FAILED, false);
         if group.leader() {
+            // Only the leader has an error to report; the other threads return `InGroup`.
             match qp.reserve(n * of_one, depth, site) {
                 Ok(r) => (first, uncontended) = (r.first, r.uncontended),
                 Err(e) => why = e,

@@ -309,6 +309,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
         let event = self.transfer_event(direction, end_of(remote), end_of(local), size_of::<T>(), pe, form);
         let _call = watch::lead(group, form.name, event);
+        // P2P: the whole group copies.
         if let Some((there, here)) = self.p2p_operands(remote, local, pe) {
             // Such a call makes no promise to the group's other threads when it returns, so they need not wait for each
             // other.
@@ -325,6 +326,7 @@ impl<S: Sharing> Ctx<'_, S> {
             }
             return Ok(None);
         }
+        // Neither fast path applies, or the arguments are wrong.
         if !self.is_nic_peer(remote, local, pe) {
             let (remote, local, unit) = (end_of(remote), end_of(local), unit_of::<T>());
             let transfer = Transfer { direction, remote, local, unit, pe, complete };

@@ -180,6 +180,7 @@ fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
     // True once per period: the abort word is too slow to read on every test.
     if before.last >> LOG_ABORT_READ_NS != now >> LOG_ABORT_READ_NS {
         let (abort, deadline_ns) = limits(state);
+        // An abort takes precedence over the deadline.
         if abort != 0 {
             return Error::Aborted as u32;
         }

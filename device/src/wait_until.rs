@@ -133,7 +133,7 @@ impl<'k, T: Amo + PartialOrd> WaitWords<'k, T> {
     }
 }
 
-/// Whether a scan of words returns at once or waits.
+/// Whether a scan of words returns immediately or waits.
 #[derive(Clone, Copy)]
 enum ScanMode {
     /// Scans once.
@@ -442,7 +442,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if found == NONE {
             return Ok(None);
         }
-        // Start after the match next time, so that a word that matches again does not hide the others.
+        // Start after the match next time: a word that matches again must not hide the others.
         words.next = found as usize + 1;
         Ok(Some(found as usize))
     }
@@ -485,6 +485,7 @@ impl<S: Sharing> Ctx<'_, S> {
                 // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
                 unsafe { scan_words(state, at, words, out, (mode, begin), Location::caller()) }
             };
+            // Report each word that was seen, for the sanitizer.
             watch::each("wait_until_any", seen_words(out, seen), |i| {
                 let index = out.map_or(seen, |out| out.load(i as usize));
                 let word = word_at(self.my_pe(), words.words.at(index as usize));
@@ -750,6 +751,7 @@ unsafe fn look_at_words<T: Amo + PartialOrd>(
     // `next` is past the last word if that matched last time.
     let mut i = if words.next < len { words.next } else { 0 };
     while looked < len {
+        // Excluded words count neither as seen nor as missing.
         if !words.excepts(i) {
             // SAFETY: `i` is less than the number of words, all of which are aligned and readable, by the contract of
             // `scan_words`. Others write them only atomically.
@@ -768,6 +770,7 @@ unsafe fn look_at_words<T: Amo + PartialOrd>(
         looked += 1;
         i = if i + 1 < len { i + 1 } else { 0 };
     }
+    // With `out`, the result is a count.
     if count != 0 {
         seen.result = count as u64;
     }

@@ -22,7 +22,7 @@ pub struct QpDesc {
     pub lkey: u32,
     /// Key of the peer's heap for data. May be [relaxed](qp_flags::RELAXED).
     pub rkey: u32,
-    /// PE number of the peer.
+    /// The peer, as a PE number.
     pub peer: u32,
     /// log2 of the depth of send queue and completion queue, in blocks and entries.
     pub log_depth: u32,
@@ -114,7 +114,7 @@ pub mod answer {
 
 /// Index of a QP's first block.
 ///
-/// A multiple of 2^16, so that 16-bit WQE indices start at 0. It exceeds every depth, which makes an unconnected queue,
+/// A multiple of 2^16, because 16-bit WQE indices start at 0. It exceeds every depth, which makes an unconnected queue,
 /// with [`QpState::done`] of 0, look full.
 pub const FIRST_BLOCK: u64 = 1 << 16;
 

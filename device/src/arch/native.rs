@@ -72,6 +72,7 @@ pub fn enter<R>(lane: &dyn Lane, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<NonNull<dyn Lane>>);
     impl Drop for Restore {
         fn drop(&mut self) {
+            // Lanes nest: an executor may resume a lane from within another one.
             LANE.set(self.0);
         }
     }
@@ -141,6 +142,7 @@ pub fn blocks() -> u32 {
 #[track_caller]
 pub fn spin() {
     let site = Location::caller();
+    // Without this, a loop that waits for a delayed store of its own would never see it.
     weakly(|memory, thread| memory.pass(thread));
     lane(|l| l.spin(site))
 }
@@ -197,6 +199,7 @@ pub fn now_ns() -> u64 {
 #[track_caller]
 pub fn block_any(vote: bool) -> bool {
     let site = Location::caller();
+    // A barrier shows this thread's stores to its block.
     weakly(|memory, thread| memory.show(thread));
     lane(|l| l.block_any(vote, site))
 }
@@ -212,6 +215,7 @@ pub fn sync_block() {
 /// Two such calls need another barrier between them, so no thread overwrites the values before all have read them.
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     lane(|l| {
+        // Threads that pass no value keep what another thread has stored.
         let (a, b) = l.broadcast_words().get();
         l.broadcast_words().set((one.unwrap_or(a), other.unwrap_or(b)));
     });
@@ -223,6 +227,7 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
 #[track_caller]
 fn gather(mask: u32, value: u64) -> [u64; 32] {
     let site = Location::caller();
+    // Synchronising a warp orders memory among its lanes.
     weakly(|memory, thread| memory.show(thread));
     lane(|l| l.warp_gather(mask, value, site))
 }
@@ -402,6 +407,7 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
     // SAFETY: `p` is readable, by this function's contract, and aligned to the size of the atomic in each arm that
     // has one. `out` has the size of `T`, so `v` is written as a whole, and any bytes are a valid `T`.
     unsafe {
+        // Other threads and NICs may be writing, so use an atomic load where there is one of this size and alignment.
         match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
             (1, 0) => out.cast::<u8>().write(AtomicU8::from_ptr(p.cast_mut().cast()).load(Ordering::Relaxed)),
             (2, 0) => out
@@ -438,6 +444,7 @@ pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
     // SAFETY: `p` is writable, by this function's contract, and aligned to the size of the atomic in each arm that
     // has one. `v` has the size of that atomic.
     unsafe {
+        // Other threads and NICs may be reading, so use an atomic store where there is one of this size and alignment.
         match (size_of::<T>(), p.addr() % size_of::<T>().max(1)) {
             (1, 0) => AtomicU8::from_ptr(p.cast()).store(from.cast::<u8>().read(), Ordering::Relaxed),
             (2, 0) => {
@@ -458,6 +465,7 @@ pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
 #[inline(always)]
 fn order_weak<const WRITES: bool>(at: usize, len: usize, order: Ordering) {
     weakly(|memory, thread| {
+        // Plain stores to the same bytes precede the strong access in program order.
         memory.strong(thread, at, len, WRITES);
         if matches!(order, Ordering::Release | Ordering::AcqRel) {
             memory.release(thread);

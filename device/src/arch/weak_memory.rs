@@ -74,6 +74,7 @@ impl Store {
         while done < self.len {
             // SAFETY: the kernel had the right to write these `len` bytes, and its stores are atomic for other observers.
             let to = unsafe { self.to.add(done) };
+            // Observers must never see a torn word, so write whole words where the store covers them.
             if to.addr().is_multiple_of(LINE) && self.len - done >= LINE {
                 let word: [u8; LINE] = core::array::from_fn(|i| self.bytes[done + i]);
                 // SAFETY: as above; aligned.
@@ -119,6 +120,7 @@ impl WeakMemory {
     /// `to` is valid for writes of that many bytes until they are written, at the latest when this value is dropped.
     pub(super) unsafe fn store(&self, thread: u32, mut to: *mut u8, from: &[u8]) {
         let state = &mut *self.0.borrow_mut();
+        // A store longer than an entry becomes several, which may reach memory separately.
         for part in from.chunks(MAX_BYTES) {
             let mut bytes = [0; MAX_BYTES];
             bytes[..part.len()].copy_from_slice(part);
@@ -135,6 +137,7 @@ impl WeakMemory {
     pub(super) unsafe fn load(&self, thread: u32, from: *const u8, to: &mut [u8]) {
         let state = &mut *self.0.borrow_mut();
         let first = from.addr();
+        // Memory is read in whole words, whatever the element.
         let mut line = first & !(LINE - 1);
         while line < first + to.len() {
             // SAFETY: `from`, and with it the aligned word around each of its bytes, is readable, by this function's
@@ -143,6 +146,7 @@ impl WeakMemory {
             overlay(to, first, line, &copy);
             line += LINE;
         }
+        // Stores that this thread must see, oldest first: those shown to the block, then its own.
         for store in state.block.iter().chain(&state.threads[thread as usize]) {
             overlay(to, first, store.to.addr(), &store.bytes[..store.len]);
         }
@@ -152,8 +156,10 @@ impl WeakMemory {
     /// Prepares a strong access of `thread` to `len` bytes.
     pub(super) fn strong(&self, thread: u32, at: usize, len: usize, writes: bool) {
         let State { threads, block, copies, .. } = &mut *self.0.borrow_mut();
+        // Stores shown to the block precede the thread's own.
         write_overlapping(block, copies, at, len);
         write_overlapping(&mut threads[thread as usize], copies, at, len);
+        // A stale copy would hide the new value from this block.
         if writes {
             copies.forget(at, len);
         }
@@ -167,9 +173,11 @@ impl WeakMemory {
 
     /// Writes all stores made by `thread` or shown to its block.
     pub fn release(&self, thread: u32) {
+        // What the thread has seen of its block is released with it.
         self.show(thread);
         let state = &mut *self.0.borrow_mut();
         while !state.block.is_empty() {
+            // In random order: the release promises that all are written, not in which order.
             let i = state.roll() as usize % state.block.len();
             let State { block, copies, .. } = state;
             write_one(block, copies, i);
@@ -191,6 +199,7 @@ impl WeakMemory {
 impl Drop for WeakMemory {
     fn drop(&mut self) {
         let State { threads, block, .. } = self.0.get_mut();
+        // The kernel has returned, which publishes everything.
         block.iter().chain(threads.iter().flatten()).for_each(Store::commit);
     }
 }
@@ -209,6 +218,7 @@ impl State {
     /// # Safety
     /// `line` is aligned to a word and valid for reads of one.
     unsafe fn copy(&mut self, line: *const u8) -> [u8; LINE] {
+        // Stale seven times out of eight, to make a missing acquire likely to show.
         if let Some(&old) = self.copies.0.get(&line.addr())
             && self.roll() & 7 != 0
         {
@@ -223,6 +233,7 @@ impl State {
 
     /// Writes a random delayed store now and then, and whenever there are too many.
     fn write_some(&mut self, thread: usize) {
+        // One roll serves both choices, from different bits.
         let roll = self.roll();
         let pick = |held: &Vec<Store>, chance: u64| {
             let is_due = !held.is_empty() && (chance & 15 == 0 || held.len() > MAX_HELD);
@@ -266,6 +277,7 @@ fn write_one(held: &mut Vec<Store>, copies: &mut Copies, i: usize) {
     let last = held[i];
     let mut at = 0;
     held.retain(|store| {
+        // Older stores to the same bytes must reach memory first.
         let goes = at == i || (at < i && store.overlaps(last.to.addr(), last.len));
         at += 1;
         if goes {

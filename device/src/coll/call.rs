@@ -67,6 +67,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         // A team has an entry for each channel, with its own lock and counters, so groups of different channels do not
         // exclude each other.
         let channel = group.channel();
+        // Only the leader takes the lock; `agree` shares the outcome.
         let locked = if group.leader() { lock_team::<S>(ctx_ref, team, channel) } else { Ok(()) };
         agree(group, locked)?;
         let ctx = ctx_ref.ctx::<S>();
@@ -96,6 +97,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     #[track_caller]
     pub(crate) fn check_in(self, call_hash: u32, mine: Result) -> Result {
         self.group.sync();
+        // One thread exchanges words with the other members. `agree` then releases the group.
         let checked_in = if self.group.leader() {
             check_in::<S>(self.ctx_ref, self.desc, self.words, call_hash, mine)
         } else {
@@ -230,6 +232,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         // All threads must have read the values before any is cleared.
         self.group.sync();
         let ctx = self.ctx_ref.ctx::<S>();
+        // Including this member's own entry, which nobody has written. That is harmless.
         let mut i = self.group.rank();
         while i < self.n {
             let at = ctx.address::<u64>(self.words + value_at(self.n, i));
@@ -297,6 +300,7 @@ fn span(offset: u64, bytes: u64) -> SymSlice<u8> {
 #[track_caller]
 fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team, channel: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
+    // The slot is checked first, the generation after the lock has been taken: see `check_locked`.
     let Some(desc) = ctx.team_entry(team) else {
         let d = Detail { found: team.slot() as u64, wanted: team.generation() as u64, ..Detail::NONE };
         return Err(ctx.fail(Error::BadTeam, d));
@@ -308,6 +312,7 @@ fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team, channel: u32) -> Result {
         let generation = arch::read(&raw const (*desc).generation);
         check_locked(ctx.parts_ref().state, desc, generation, word, team)?;
     }
+    // The counters of the group that held the lock before are visible from here on.
     Gpu::fence();
     Ok(())
 }
@@ -500,6 +505,7 @@ fn await_arrivals<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) 
         Gpu::store_relaxed(waits, before + 1);
         (before + 1, (*desc).n_pes - local)
     };
+    // NIC peers and P2P peers have arrived as often as this PE has waited, each at its own counter.
     let wanted = Messages { nic: waits * nic as u64, p2p: waits * (local - 1) as u64 };
     await_counts::<S>(ctx_ref, words + team_words::ARRIVALS, wanted)
 }

@@ -113,7 +113,7 @@ impl Sender {
     /// The same as for [`Sender::send`].
     #[inline(always)]
     pub(super) unsafe fn send_one(self, rank: u32) {
-        // Start with the next member, so that members do not all send to the same one first.
+        // Start with the next member, or all members would send to the same one first.
         let (me, n) = self.members;
         let (k, pair) = advance((1, 0), rank, self.block.pairs(), n);
         if k < n {
@@ -241,6 +241,7 @@ impl Receiver {
             }
         }
         let mut arrived = true;
+        // Thread `rank` receives the pair with that index in the sequence of all other members' pairs.
         let (other, pair) = advance((0, 0), rank, pairs, others);
         if other < others {
             let index = (senders.block(other), pair);
@@ -289,6 +290,7 @@ outlined! {
         let Receiver { members, from, to, block, .. } = receiver;
         let (senders, pairs) = (receiver.senders(), block.pairs());
         let (rank, size) = thread;
+        // Without `own`, this member's block is in place already.
         let (others, own_block) = (senders.others(), if own != 0 { senders.own() } else { None });
         let own_data = |pair: u32| {
             let offset = pair as u64 * 8;
@@ -413,6 +415,7 @@ impl Reducer {
         let (mut pair, mut own) = (rank, first);
         // Two pairs per round, as in `combine`, which must be called by the same thread for the same pairs.
         while pair < pairs {
+            // Every pair of this thread goes to each of the other members.
             let mut k = 1;
             while k < n {
                 let to = wrapped(me + k, n);
@@ -460,6 +463,7 @@ impl Reducer {
         let (pairs, (me, n)) = (block.pairs(), self.members);
         let (mut pair, mut own) = (rank, first);
         while pair < pairs {
+            // The second pair, if there is one, is `size` pairs on.
             let second = pair + size;
             let (mut sum, mut member) = (own, 0);
             // In team order, so the result does not depend on which block arrives first.
@@ -614,6 +618,7 @@ unsafe fn load(at: u64, bytes: u64) -> u64 {
             return arch::read(DevAddr(at).ptr());
         }
         let (mut word, mut i) = (0, 0);
+        // Little-endian, whatever the alignment. `store` undoes this.
         while i < bytes.min(8) {
             word |= (arch::read(DevAddr(at + i).ptr::<u8>()) as u64) << (8 * i);
             i += 1;

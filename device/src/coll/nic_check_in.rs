@@ -160,6 +160,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
             self.tell(member(wrapped(own + k, count)), self.word_of(self.me), known)?;
             k += 1;
         }
+        // All words have been sent. Now wait for those of the others, whatever their order.
         let (mut all, mut k) = (known, 1);
         while k < count {
             all = self.hear(member(wrapped(own + k, count)), all)?;

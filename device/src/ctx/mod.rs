@@ -210,7 +210,7 @@ impl Ctx<'_, Exclusive> {
 ///
 /// PE numbers and reachability.
 impl<S> Ctx<'_, S> {
-    /// Returns the number of this PE: 0 to `n_pes - 1`.
+    /// Returns this PE's number, from 0 to `n_pes() - 1`.
     ///
     /// OpenSHMEM 1.6 section 9.2, `shmem_my_pe`.
     #[inline(always)]

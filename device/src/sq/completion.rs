@@ -178,6 +178,7 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
             if left == 0 {
                 return Ok(false);
             }
+            // A moment for the NIC to write the next CQE.
             arch::spin();
         }
     }
@@ -337,6 +338,7 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
     if qp.take_poller() {
         let polled = Poller::new(&qp).poll(target, site);
         qp.free_poller();
+        // Either complete, or broken.
         if polled != Ok(false) {
             return polled;
         }

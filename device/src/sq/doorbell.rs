@@ -73,6 +73,7 @@ pub fn publish_and_announce<Q: SendQueueState>(
 /// Publishes blocks `first..end` without announcing them. A later [`announce`] by any poster covers them.
 #[inline(always)]
 pub fn publish<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, end: u64) {
+    // A later lap overwrites the entry, which cannot happen before these blocks have completed.
     queue.set_ready_entry(first & (depth - 1), ReadyEntry::new(first, end));
 }
 

@@ -79,6 +79,7 @@ impl<S: Sharing> Qp<'_, S> {
     #[inline(always)]
     fn ring_own(&self, send_queue: SendQueueView, end: u64) {
         if send_queue.is_plain() {
+            // The common configuration, inlined.
             send_queue.ring_own_doorbell(end)
         } else if !S::SHARED && send_queue.is_plain_and_late() {
             // Kernels with shared queues are large already; they call the outlined version instead.
@@ -102,6 +103,7 @@ impl<S: Sharing> Qp<'_, S> {
     /// connecting the QP.
     #[inline(always)]
     pub(crate) fn last(&self) -> EndIndex {
+        // A QP on which nothing has been reserved may be unconnected. A wait for 0 returns immediately.
         let end = self.reserved();
         EndIndex(if end == FIRST_BLOCK { 0 } else { end })
     }

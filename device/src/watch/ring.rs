@@ -40,6 +40,7 @@ pub(crate) fn kernel_begins(parts: &CtxParts) {
     // The status words of all launch queues are in one page, so the address identifies the queue.
     let queue = parts.status.0 / size_of::<u64>() as u64 % LAUNCH_QUEUES;
     arch::set_trace(parts.trace.0, parts.mark | queue << TRACED_QUEUE.trailing_zeros());
+    // The kernel itself is an entry. It outlives this function, so the call must not be dropped.
     if arch::thread() == 0 {
         let call = ManuallyDrop::new(begin("", Fields::new(traced::KERNEL), Location::caller()));
         arch::set_traced_kernel(call.entry.0);
@@ -58,6 +59,7 @@ pub(crate) fn kernel_ends() {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn note(name: &'static str, event: Event) {
+    // An instantaneous call: its start and its return coincide.
     drop(call(name, event));
 }
 
