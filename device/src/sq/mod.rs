@@ -17,13 +17,13 @@
 //! A posting passes through five stages:
 //!
 //! 1. **Reserved** ([`reserve()`]): one atomic add hands out blocks. The poster may write them once `done + depth` has
-//! reached the end of its reservation, so it never overwrites a WQE that the NIC has yet to execute.
+//!    reached the end of its reservation, so it never overwrites a WQE that the NIC has yet to execute.
 //! 2. **Written**: the poster writes its WQEs, in any order relative to other posters.
 //! 3. **Published** ([`publish`]): one release store to the [`ReadyEntry`] of the reservation's first slot. It does not
-//! wait for earlier posters.
+//!    wait for earlier posters.
 //! 4. **Announced** ([`announce`]): one thread, the doorbell holder, rings the doorbell for all postings published
-//! without a gap. A poster that finds the doorbell held sets the pending bit and returns. The holder cannot release the
-//! doorbell before it has seen that bit, so the doorbell only moves forward, and one ring serves many posters.
+//!    without a gap. A poster that finds the doorbell held sets the pending bit and returns. The holder cannot release
+//!    the doorbell before it has seen that bit, so the doorbell only moves forward, and one ring serves many posters.
 //! 5. **Complete**: the NIC has written a CQE. A waiting thread polls the CQ and advances `done`.
 //!
 //! # Uncontended fast path
