@@ -3,7 +3,6 @@
 //! Every call acquires at system scope: once the comparison holds, all threads of the group may read what was ordered
 //! before the update of the word. Words are integers of 4 or 8 bytes, written by puts, `p`, atomics or signals of any
 //! PE.
-//! may write them.
 #![allow(unsafe_code, reason = "reads checked words of this PE's heap")]
 
 use core::panic::Location;

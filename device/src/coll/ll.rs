@@ -1,9 +1,9 @@
 //! The LL (low latency) protocol: every 8-byte word holds 4 bytes of data and a 4-byte flag, so data needs no fence.
 //!
 //! A receiver polls a word until it carries the flag of the current check-in; the data arrives with it. A word is
-//! written by a single 8-byte access and cannot tear, so no reader sees the flag without the data. The usual sequence
-//! of data, fence and flag takes longer by the fence, which waits for the data to arrive, and by the second store. The
-//! price is twice the traffic, so only small calls use this protocol. NCCL has the same one.
+//! written by a single 8-byte access and cannot tear, so no reader sees the flag without the data. That saves the fence
+//! between data and flag, which would wait until the data has arrived, and a separate store of the flag. The price is
+//! twice the traffic, so only small calls use this protocol. NCCL has the same one.
 //!
 //! A block of data takes one pair of words for each 8 bytes, and one 16-byte store writes a pair. PTX does not
 //! guarantee that the two halves of such a store become visible together. Each half therefore has its own flag, and
@@ -16,9 +16,9 @@
 //! - these had completed call `k - 2`, the last to use this set, and had read every word they waited for.
 //!
 //! Senders write disjoint blocks, as long as the call hashes agree. If they differ, blocks may overlap, but then the
-//! check-in fails whatever was read. Nothing else ever writes to the slots. A flag is thus always a flag, and a set
-//! never contains one of a later check-in. Slots need no reset for the same reason: a flag of check-in `k - 2` does not
-//! match.
+//! check-in fails whatever was read. Nothing else ever writes to the slots, so the upper half of a word is always a
+//! flag, and never that of a later check-in. Slots need no reset, because a flag left by check-in `k - 2` does not
+//! match that of `k`.
 
 #![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
@@ -148,6 +148,7 @@ unsafe fn send(
     }
 }
 
+/// Sends one word pair to a member.
 ///
 /// # Safety
 /// The same as for [`Sender::send`]. The member is another one, and its block has that pair.
@@ -572,6 +573,7 @@ unsafe fn await_pairs(
     }
 }
 
+/// Loads a word pair of a block's slots.
 ///
 /// # Safety
 /// `from` is a multiple of 16 and valid for reads of the slots of the blocks up to this one, which has that pair.
@@ -582,6 +584,7 @@ unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u6
     unsafe { arch::load_two(DevAddr(from + slot * 16).ptr()) }
 }
 
+/// Stores the data of a pair at its destination.
 ///
 /// # Safety
 /// The destination of the block at `to` is valid for writes of `block.bytes` bytes until the kernel returns. The block has
