@@ -48,7 +48,7 @@ impl InvalidRange {
         } else if (start | end | len) >> FIELD == 0 {
             Self::new(kind::ELEMENTS, (start << FIELD | end) << FIELD | len)
         } else {
-            // An excess of 0 stands for a range that ends before it starts.
+            // An excess of 0 stands for a range whose end precedes its start.
             let excess = if start <= end { end - len } else { 0 };
             Self::new(kind::MANY_ELEMENTS, bounded(excess, FIELD) << (2 * FIELD) | bounded(len, 2 * FIELD))
         }

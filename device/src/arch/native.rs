@@ -142,7 +142,7 @@ pub fn blocks() -> u32 {
 #[track_caller]
 pub fn spin() {
     let site = Location::caller();
-    // Without this, a loop that waits for a delayed store of its own would never see it.
+    // Without this, a loop that waits for its own delayed store would never see it.
     weakly(|memory, thread| memory.pass(thread));
     lane(|l| l.spin(site))
 }

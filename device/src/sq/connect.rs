@@ -1,6 +1,6 @@
 //! Connecting a QP on demand: the handshake between a kernel and the host.
 //!
-//! An unconnected QP looks like a full queue, so its first poster ends up in `wait_slow`, which calls [`connect`].
+//! An unconnected QP appears full, so its first poster reaches `wait_slow`, which calls [`connect`].
 //!
 //! ```text
 //! kernel                                    host
