@@ -400,6 +400,8 @@ pub mod team_words {
     pub const IN_ROUNDS: u64 = 0;
     /// Counter of messages received through the NIC.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
+    /// Heap offset of a broadcast's source on its root; `u64::MAX` if the other members cannot read it.
+    pub const SOURCE: u64 = MESSAGES + 32;
     /// Counter of arrivals of NIC peers at the split barrier.
     pub const ARRIVALS: u64 = MESSAGES + 64;
     /// Distance from a counter of NIC peers to that of P2P peers. NIC atomics and processor atomics are not atomic with

@@ -244,7 +244,7 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
 /// # Safety
 /// `from` is a multiple of 16, and the units there are valid for reads.
 #[inline(always)]
-unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
+pub(super) unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
     // SAFETY: the four units are readable and aligned, by this function's contract.
     let unit = |k: u64| unsafe { load_unit(from + (i + k * step) * 16) };
     Four(unit(0), unit(1), unit(2), unit(3))
@@ -255,7 +255,7 @@ unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
 /// # Safety
 /// `to` is a multiple of 16, and the units there are valid for writes until the kernel returns.
 #[inline(always)]
-unsafe fn store_four(to: u64, i: u64, step: u64, four: Four) {
+pub(super) unsafe fn store_four(to: u64, i: u64, step: u64, four: Four) {
     // SAFETY: the four units are writable and aligned, by this function's contract.
     unsafe {
         store_unit(to + i * 16, four.0);
@@ -270,7 +270,7 @@ unsafe fn store_four(to: u64, i: u64, step: u64, four: Four) {
 /// # Safety
 /// `at` is a multiple of 16, valid for reads of 16 bytes.
 #[inline(always)]
-unsafe fn load_unit(at: u64) -> Unit {
+pub(super) unsafe fn load_unit(at: u64) -> Unit {
     // SAFETY: the 16 bytes at `at` are readable and aligned, by this function's contract.
     let [a, b, c, d] = unsafe { arch::load16(DevAddr(at).ptr()) };
     (a as u64 | (b as u64) << 32, c as u64 | (d as u64) << 32)
@@ -281,7 +281,7 @@ unsafe fn load_unit(at: u64) -> Unit {
 /// # Safety
 /// `at` is a multiple of 16, valid for writes of 16 bytes until the kernel returns.
 #[inline(always)]
-unsafe fn store_unit(at: u64, (a, b): Unit) {
+pub(super) unsafe fn store_unit(at: u64, (a, b): Unit) {
     // SAFETY: the 16 bytes at `at` are writable and aligned, by this function's contract.
     unsafe { arch::store16(DevAddr(at).ptr(), [a as u32, (a >> 32) as u32, b as u32, (b >> 32) as u32]) }
 }
@@ -376,7 +376,7 @@ impl Pairs for (Unit, Unit) {
 
 /// Four units. They have names because indexed values would lie in memory.
 #[derive(Clone, Copy)]
-struct Four(Unit, Unit, Unit, Unit);
+pub(super) struct Four(pub(super) Unit, pub(super) Unit, pub(super) Unit, pub(super) Unit);
 
 impl Four {
     #[inline(always)]

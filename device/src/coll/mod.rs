@@ -41,6 +41,7 @@ mod nic_check_in;
 mod nodes;
 mod p2p;
 mod p2p_team;
+mod spread;
 mod strided;
 mod team_lock;
 

@@ -124,13 +124,35 @@ fn broadcast_in<G: Group>(call: &mut P2pCall<G>, mine: Result, dst: Span, src: S
         let received = Received { dst: dst.0, step: 0, members, own, bytes: dst.1 };
         return call.exchange(mine, sent, received);
     }
-    call.check_in(mine)?;
-    if is_root {
+    let source = if call.n > 2 || dst.1 >= LARGE_READ {
+        // Only the root knows where its source is, which need not be the heap.
+        let is_readable = src.0.saturating_add(src.1) <= call.team.heap_bytes;
+        if is_root {
+            call.tell_source(if is_readable { src.0 } else { u64::MAX });
+        }
+        call.check_in(mine)?;
+        if !is_root {
+            call.source()
+        } else if is_readable {
+            src.0
+        } else {
+            u64::MAX
+        }
+    } else {
+        call.check_in(mine)?;
+        u64::MAX
+    };
+    if is_root && source == u64::MAX {
         let mut k = 1;
         while k < call.n {
             call.put(call.after(k), dst.0, src.0, src.1);
             k += 1;
         }
+    } else if !is_root && source != u64::MAX {
+        // Each of the others reads its share from the root and passes it on, so a link carries the data once.
+        let (share, others) = (call.rank_after(root) as u64, call.n as u64 - 1);
+        let (begin, end) = (cut(dst.1, share, others), cut(dst.1, share + 1, others));
+        call.spread((call.address_at(root, source + begin), 0), dst.0 + begin, end - begin, root);
     }
     let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
     call.check_in_last(|call, rank, of| call.copy(rank, of, dst.0, src.0, own))
@@ -207,14 +229,21 @@ fn send_blocks<G: Group>(
         return call.exchange(mine, sent, received);
     }
     call.check_in(mine)?;
-    let mut k = 1;
-    while k < call.n {
-        let member = call.after(k);
-        call.put(member, at, from(member), bytes);
-        k += 1;
+    // The own block is copied beside the stores to peers, or beside the last check-in if it is short.
+    let mut own_bytes = if at == own { 0 } else { bytes };
+    if bytes >= LARGE_BLOCK {
+        let except = if at == own { call.me } else { u32::MAX };
+        call.spread((call.address(src), step), at, bytes, except);
+        own_bytes = 0;
+    } else {
+        let mut k = 1;
+        while k < call.n {
+            let member = call.after(k);
+            call.put(member, at, from(member), bytes);
+            k += 1;
+        }
     }
-    let bytes = if at == own { 0 } else { bytes };
-    call.check_in_last(|call, rank, of| call.copy(rank, of, at, own, bytes))
+    call.check_in_last(|call, rank, of| call.copy(rank, of, at, own, own_bytes))
 }
 
 p2p_call! {
@@ -260,6 +289,15 @@ p2p_call! {
     }
 }
 
+/// Bytes from which the other member of a team of two reads a broadcast from the root. Below, the root writes.
+const LARGE_READ: u64 = 256 << 10;
+
+/// Bytes of a block from which it is copied within this PE beside the stores to peers.
+const LARGE_BLOCK: u64 = 128 << 10;
+
+/// Bytes of a member's share of a reduction from which it is worth while to combine first and to copy afterwards.
+const LARGE_SHARE: u64 = 16 << 10;
+
 /// Returns whether the members combine blocks of `bytes` as they arrive.
 #[inline(always)]
 fn combines<G: Group>(call: &P2pCall<G>, reduction: Reduction, bytes: u64) -> bool {
@@ -294,8 +332,16 @@ fn reduce_in<G: Group>(
     call.check_in(mine)?;
     let (me, n) = (call.me as u64, call.n as u64);
     let (begin, end) = (cut(bytes, me, n), cut(bytes, me + 1, n));
-    let (from, to) = (call.on_all(src + begin), call.on_all(dst + begin));
-    call.fold(reduction, from, to, call.list(), true, end - begin);
+    let from = call.on_all(src + begin);
+    if call.n > 2 && call.group.channels() > 1 && end - begin >= LARGE_SHARE {
+        // Links carry more if loads from peers and stores to them do not mix. Nobody else reads or writes this share, so
+        // no check-in is due in between.
+        call.fold(reduction, from, call.on_this(dst + begin), call.list(), false, end - begin);
+        call.group.sync();
+        call.spread((call.address(dst + begin), 0), dst + begin, end - begin, call.me);
+    } else {
+        call.fold(reduction, from, call.on_all(dst + begin), call.list(), true, end - begin);
+    }
     call.check_in_last(|_, _, _| ())
 }
 

@@ -4,13 +4,14 @@
 
 use core::panic::Location;
 
-use crate::abi::DevAddr;
+use crate::abi::{DevAddr, team_words};
 use crate::arch::{self, Scope, Sys};
 use crate::coll::args::{Reduction, Strides, WRONG, check_in_word, kind, pe_of, wrapped};
 use crate::coll::check_in::{Mismatch, await_word, outcome_of};
 use crate::coll::fold::{self, Fold, MemberAddrs};
 use crate::coll::ll::{self, LlBlock, Receiver, Reducer, Sender, Senders};
 use crate::coll::p2p_team::P2pTeam;
+use crate::coll::spread::{self, Spread};
 use crate::coll::team_lock::{check_locked, try_lock, unlock};
 use crate::copy::{copy, copy_part};
 use crate::error::{Detail, Error, Result, outcome, record};
@@ -323,6 +324,57 @@ impl<G: Group> P2pCall<G> {
     #[inline(always)]
     fn theirs(self, member: u32, offset: u64) -> *mut u8 {
         self.team.ctx().p2p_heap_addr(self.pe(member), offset)
+    }
+
+    /// Returns the address of a symmetric offset on this PE.
+    #[inline(always)]
+    pub(super) fn address(self, offset: u64) -> u64 {
+        self.own(offset).addr() as u64
+    }
+
+    /// Returns the address of an offset in the heap of another member.
+    #[inline(always)]
+    pub(super) fn address_at(self, member: u32, offset: u64) -> u64 {
+        self.theirs(member, offset).addr() as u64
+    }
+
+    /// Returns this member's rank among the members after `root`, from 0.
+    #[inline(always)]
+    pub(super) fn rank_after(self, root: u32) -> u32 {
+        wrapped(self.me + self.n - 1 - root, self.n)
+    }
+
+    /// Stores the [`SOURCE`](team_words::SOURCE) of a broadcast at all other members. The next check-in publishes it.
+    #[inline(always)]
+    pub(super) fn tell_source(&mut self, offset: u64) {
+        if let Some(leaders) = self.group.leader_warp() {
+            let mut member = leaders.rank();
+            while member < self.n {
+                let there = self.theirs(member, self.team.words() + team_words::SOURCE);
+                // SAFETY: the word in the heap of an existing member, who reads it only after the next check-in.
+                unsafe { arch::store_if(self.is_other(member), there.cast(), offset) };
+                member += leaders.size();
+            }
+        }
+        self.fenced = false;
+    }
+
+    /// Returns the offset that the root has told.
+    #[inline(always)]
+    pub(super) fn source(self) -> u64 {
+        let here = DevAddr(self.here(self.team.words() + team_words::SOURCE));
+        // SAFETY: the root has written the word before the last check-in, and does not write it again in this call.
+        unsafe { arch::read(here.ptr()) }
+    }
+
+    /// Copies `bytes` bytes to `dst` of all members but `except`, with all threads of the group. `src` has the address of
+    /// the data for member 0, and the distance to the data for each further one.
+    #[inline(always)]
+    pub(super) fn spread(self, src: (u64, u64), dst: u64, bytes: u64, except: u32) {
+        let (members, to) = ((self.me, self.n), self.on_all(dst));
+        let spread = Spread::new(src, to, self.list(), members, except, bytes);
+        // SAFETY: parts of objects that have been checked.
+        unsafe { spread::run((self.group.rank(), self.group.size()), spread) }
     }
 
     /// Copies from `src` of this PE to `dst` of a member.

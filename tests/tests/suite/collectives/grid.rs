@@ -160,4 +160,7 @@ fn streams_launch_grids_for_large_data() {
         on_stream(&Setup::new(pes).with("peer_path", path), 30_001);
     }
     on_stream(&mixed(4, 2), 10_001);
+    // Long enough for members to read a broadcast from its root, and aligned throughout.
+    on_stream(&Setup::new(2).with("peer_path", "p2p").with("heap_bytes", "16MiB"), 400_000);
+    on_stream(&Setup::new(3).with("peer_path", "p2p").with("heap_bytes", "16MiB"), 100_000);
 }

@@ -1,0 +1,178 @@
+//! Copies to several members at once.
+//!
+//! A thread stores a few units to every target before it loads the next ones. The links to all targets are busy at the
+//! same time, and the copy within this PE's own memory hides behind the stores to peers.
+
+#![allow(unsafe_code, reason = "copies between checked addresses")]
+
+use super::args::wrapped;
+use super::fold::{Four, MemberAddrs, load_four, load_unit, member_addr, store_four, store_unit};
+use crate::abi::DevAddr;
+use crate::copy::copy_part;
+use crate::outlined::outlined;
+
+/// Units per thread up to which a copy loads eight at a time. A short copy waits for the latency of loads. In a longer one,
+/// a link carries slightly more if each thread has only four loads in flight.
+const SHORT: u64 = 32;
+
+/// The data that one member copies to others.
+#[derive(Clone, Copy)]
+pub(super) struct Spread {
+    /// The address of the data for member 0, and the distance to the data for each further one.
+    pub(super) src: (u64, u64),
+    /// The destination on this member.
+    pub(super) own: u64,
+    /// The destination on member 0, or on PE 0 with a list of PEs.
+    pub(super) first: u64,
+    /// The wrapping distance from the destination on each member, or PE, to the next.
+    pub(super) step: u64,
+    /// The list of the members' PEs by which addresses count, or 0.
+    pub(super) pes: DevAddr,
+    /// This member, and the number of members.
+    pub(super) members: (u32, u32),
+    /// A member that receives nothing; `u32::MAX` if all do.
+    pub(super) except: u32,
+    /// The length of the data for one member, in bytes.
+    pub(super) bytes: u64,
+}
+
+impl Spread {
+    /// Creates a copy of `bytes` bytes to `dst` on each member.
+    #[inline(always)]
+    pub(super) fn new(
+        src: (u64, u64),
+        dst: MemberAddrs,
+        pes: DevAddr,
+        members: (u32, u32),
+        except: u32,
+        bytes: u64,
+    ) -> Self {
+        Self { src, own: dst.own, first: dst.first, step: dst.step, pes, members, except, bytes }
+    }
+}
+
+outlined! {
+    /// Runs a copy, as one of `(rank, size)` threads of a group. Each thread does its share.
+    ///
+    /// The targets take turns from the member after this one on, so members that call at the same time store to different
+    /// ones.
+    ///
+    /// # Safety
+    /// - For each member but `except`, the data is valid for reads of `bytes` bytes, and the destination is valid for
+    ///   writes until the kernel returns. They do not overlap.
+    /// - The threads have different ranks below `size`. `pes` is 0 or has a word for each member.
+    pub(super) unsafe fn run(
+        thread: (u32, u32);
+        spread: Spread {
+            src: (u64, u64),
+            own: u64,
+            first: u64,
+            step: u64,
+            pes: DevAddr,
+            members: (u32, u32),
+            except: u32,
+            bytes: u64,
+        }
+    ) {
+        let Spread { src, own, first, step, pes, members, except, bytes } = spread;
+        let targets = Targets { src, to: MemberAddrs { own, first, step }, pes, members, except };
+        let aligned = (src.0 | src.1 | own | first | step | bytes) & 15 == 0;
+        if !aligned {
+            // SAFETY: the data of each target is readable and its destination writable, by this function's contract.
+            return targets.each(|from| from, |to, from| unsafe {
+                copy_part(thread, DevAddr(to).ptr(), DevAddr(from).ptr::<u8>().cast_const(), bytes as usize, 1);
+            });
+        }
+        let (units, threads, mut i) = (bytes / 16, thread.1 as u64, thread.0 as u64);
+        // Loads of different data for each target do not wait for each other.
+        let is_short = units <= SHORT * threads || src.1 != 0;
+        // SAFETY: all units are below `units`, so they lie within the data and the destinations, which are valid by this
+        // function's contract and multiples of 16.
+        unsafe {
+            while !is_short && i + 3 * threads < units {
+                targets.each(|from| load_four(from, i, threads), |to, four| store_four(to, i, threads, four));
+                i += 4 * threads;
+            }
+            while i + 7 * threads < units {
+                let load = |from| (load_four(from, i, threads), load_four(from, i + 4 * threads, threads));
+                targets.each(load, |to, (a, b)| {
+                    store_four(to, i, threads, a);
+                    store_four(to, i + 4 * threads, threads, b);
+                });
+                i += 8 * threads;
+            }
+            while i < units {
+                let load = |from| {
+                    (load_within(from, i, threads, units), load_within(from, i + 4 * threads, threads, units))
+                };
+                targets.each(load, |to, (a, b)| {
+                    store_within(to, i, threads, units, a);
+                    store_within(to, i + 4 * threads, threads, units, b);
+                });
+                i += 8 * threads;
+            }
+        }
+    }
+}
+
+/// The targets of a copy.
+#[derive(Clone, Copy)]
+struct Targets {
+    src: (u64, u64),
+    to: MemberAddrs,
+    pes: DevAddr,
+    members: (u32, u32),
+    except: u32,
+}
+
+impl Targets {
+    /// Loads from the address of each target's data, and stores to its destination. Data that is the same for all targets
+    /// is loaded once.
+    #[inline(always)]
+    fn each<T: Copy>(self, load: impl Fn(u64) -> T, store: impl Fn(u64, T)) {
+        let (me, n) = self.members;
+        let from = |member: u32| self.src.0.wrapping_add(self.src.1.wrapping_mul(member as u64));
+        let mut data = load(from(wrapped(me + 1, n)));
+        let mut k = 1;
+        while k <= n {
+            let member = wrapped(me + k, n);
+            if member != self.except {
+                if k > 1 && self.src.1 != 0 {
+                    data = load(from(member));
+                }
+                store(member_addr(self.to.own, self.to.first, self.to.step, self.pes, me, member), data);
+            }
+            k += 1;
+        }
+    }
+}
+
+/// Loads four units like [`load_four`], but the last of `units` in place of those past the end. Without branches, all loads
+/// are issued before the first store.
+///
+/// # Safety
+/// `from` is a multiple of 16, and `units` units are valid for reads there, at least one.
+#[inline(always)]
+unsafe fn load_within(from: u64, i: u64, step: u64, units: u64) -> Four {
+    // SAFETY: the index is below `units`.
+    let unit = |k: u64| unsafe { load_unit(from + (i + k * step).min(units - 1) * 16) };
+    Four(unit(0), unit(1), unit(2), unit(3))
+}
+
+/// Stores those of four units that are below `units`.
+///
+/// # Safety
+/// `to` is a multiple of 16, and `units` units are valid for writes there until the kernel returns.
+#[inline(always)]
+unsafe fn store_within(to: u64, i: u64, step: u64, units: u64, Four(a, b, c, d): Four) {
+    let store = |k: u64, unit| {
+        if i + k * step < units {
+            // SAFETY: the index is below `units`.
+            unsafe { store_unit(to + (i + k * step) * 16, unit) }
+        }
+    };
+    store(0, a);
+    store(1, b);
+    store(2, c);
+    store(3, d);
+}
