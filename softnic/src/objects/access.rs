@@ -1,4 +1,4 @@
-//! The accesses that a QP grants its peer: rights of the QP, and keys.
+//! Checks of what a QP grants its peer: access flags of the QP, and keys.
 
 use super::qp::Qp;
 use crate::dma::{Dma, Mkeys, Rights, Span, User, resolve};
@@ -9,7 +9,7 @@ fn user(qp: &Qp) -> User {
     User { pd: qp.pd, qpn: qp.number() }
 }
 
-/// Returns the memory of an RDMA WRITE. `None` means no bytes, for which no key is checked.
+/// Resolves the memory of an RDMA WRITE. `None` means no bytes, for which no key is checked.
 #[inline]
 pub(crate) fn writable<'a>(
     qp: &Qp,
@@ -19,7 +19,7 @@ pub(crate) fn writable<'a>(
     remote(qp, mkeys, at, qp.attrs.remote_write, Rights::REMOTE_WRITE)
 }
 
-/// Returns the memory of an RDMA READ; `None` means no bytes.
+/// Resolves the memory of an RDMA READ. `None` means no bytes, for which no key is checked.
 #[inline]
 pub(crate) fn readable<'a>(
     qp: &Qp,
@@ -47,7 +47,6 @@ fn remote<'a>(
     resolve(mkeys, user, at.rkey, at.addr, at.len, need).map(Some).map_err(RemoteError::Access)
 }
 
-/// Executes an atomic and returns the old value.
 pub(crate) fn atomic(
     qp: &Qp,
     mkeys: &Mkeys,
@@ -58,7 +57,7 @@ pub(crate) fn atomic(
     dma.atomic(&span, request.width, request.op).map_err(atomic_error)
 }
 
-/// Checks an atomic and returns its word.
+/// Checks an atomic and resolves its word.
 pub(crate) fn atomic_word<'a>(
     qp: &Qp,
     mkeys: &'a Mkeys,
@@ -72,7 +71,7 @@ pub(crate) fn atomic_word<'a>(
         .map_err(RemoteError::Access)
 }
 
-/// Returns the answer to an atomic that memory refused.
+/// Maps an error of the memory to the error that answers the atomic.
 pub(crate) fn atomic_error(error: MemoryError) -> RemoteError {
     match error {
         MemoryError::Misaligned { .. } => RemoteError::Invalid,

@@ -6,36 +6,34 @@ use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, owner_bit};
 use rushmem_mlx5::doorbell::{ArmWord, CqRecord};
 use rushmem_mlx5::prm::cq::CqContext;
 
-/// A completion queue.
 pub(crate) struct Cq {
     pub(crate) owner: u32,
     pub(crate) ring: QueueMemory,
     pub(crate) record: QueueMemory,
-    /// Bytes of one slot; the CQE is its last 64 bytes.
+    /// Bytes per slot. The CQE is in the last 64.
     pub(crate) entry: usize,
     pub(crate) log_size: u8,
-    /// Set for a collapsed CQ: every CQE is written to slot 0.
+    /// Whether the CQ is collapsed: every CQE is written to slot 0.
     pub(crate) collapsed: bool,
-    /// Set if the consumer counter is ignored.
+    /// Whether the consumer counter is ignored, so the CQ never overruns.
     pub(crate) ignore_overrun: bool,
     pub(crate) uar: u32,
     pub(crate) eqn: u8,
-    /// Set after an overrun; no CQE is written any more.
+    /// Set after an overrun, when no more CQEs are written.
     pub(crate) overrun: bool,
-    /// Number of CQEs written.
     pub(crate) produced: u64,
     pub(crate) arm_state: ArmState,
-    /// QPs that complete here, once per queue.
+    /// Number of QPs that complete here, counted once per queue.
     pub(crate) users: u32,
-    /// The umems of ring and record.
+    /// The umems of the ring and of the record.
     pub(crate) umems: [u32; 2],
 }
 
-/// The arm request of a CQ, and its last events. Counters are the CQ's, modulo 2^32.
+/// The arm request of a CQ and its last events. Counts CQEs, modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct ArmState {
     armed: Option<ArmWord>,
-    /// Last request taken.
+    /// The last request read from the record.
     seen: Option<ArmWord>,
     /// One past the last CQE that was solicited or an error.
     pub(crate) solicited: u32,
@@ -43,12 +41,12 @@ pub(crate) struct ArmState {
     pub(crate) last: u32,
 }
 
-/// The error of writing to a full CQ.
+/// A CQE could not be written because the CQ is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
 impl Cq {
-    /// Returns an empty CQ with the attributes of a command.
+    /// Creates an empty CQ with the attributes of a command.
     pub(crate) fn new(owner: u32, context: &CqContext, ring: QueueMemory, record: QueueMemory) -> Cq {
         Cq {
             owner,
@@ -70,8 +68,8 @@ impl Cq {
 
     /// Writes the next CQE, which `make` builds for its owner bit. Returns whether it raises the CQ's event.
     ///
-    /// Hardware needs a driver that has made all CQEs invalid. In the first round, this adapter makes the next CQE
-    /// invalid before it writes one. So a driver that polls in order needs to touch the first CQE only.
+    /// Hardware relies on the driver to invalidate all CQEs first. This adapter invalidates the next CQE before it
+    /// writes one during the first pass, so a driver that polls in order needs to initialize only the first CQE.
     #[inline]
     pub(crate) fn push(&mut self, make: impl FnOnce(bool) -> Cqe) -> Result<bool, Overrun> {
         if self.overrun {
@@ -101,10 +99,10 @@ impl Cq {
         Ok(self.arm_state.armed.is_some() && self.raise())
     }
 
-    /// Ends the ring with an entry that says so, and continues in another one.
+    /// Writes an entry that closes the ring, and continues in another one.
     ///
-    /// Each ring needs a free slot besides the entries that the driver has not polled, because its consumer counter follows
-    /// later.
+    /// Each ring needs a free slot besides the entries that the driver has not polled, because its consumer counter
+    /// lags.
     pub(crate) fn resize(&mut self, ring: QueueMemory, log_size: u8) -> Result<(), Overrun> {
         let (index, entries) = (self.produced as u32, 1u32 << self.log_size);
         let unpolled = index.wrapping_sub(self.consumed()) & 0xff_ffff;
@@ -123,10 +121,9 @@ impl Cq {
         u32::from_be(self.record.load_u32(CqRecord::SET_CI_OFFSET)) & 0xff_ffff
     }
 
-    /// Returns the arm request of the doorbell record, if it has not been taken yet.
+    /// Returns the arm request in the doorbell record, unless it has been processed.
     ///
-    /// Before the first request, a record of zeroes counts as one. A surplus event is harmless; a missing event is
-    /// not.
+    /// Before the first request, a zeroed record counts as one. A spurious event is harmless, a missing one is not.
     pub(crate) fn unseen_request(&self) -> Option<ArmWord> {
         let request = ArmWord(Be32::from_raw(self.record.load_u32(CqRecord::ARM_OFFSET)));
         (self.arm_state.seen != Some(request)).then_some(request)
@@ -134,7 +131,7 @@ impl Cq {
 
     /// Requests an event at the next CQE, or the next solicited one. Returns whether that CQE already exists.
     ///
-    /// It must lie beyond the consumer counter of `request` and beyond the last event. Programs arm after the event of
+    /// The CQE must be past both the consumer counter of `request` and the last event. Programs arm after the event of
     /// a CQE and before they poll it, so that CQE must not raise another event.
     pub(crate) fn arm(&mut self, request: ArmWord) -> bool {
         (self.arm_state.armed, self.arm_state.seen) = (Some(request), Some(request));
@@ -145,7 +142,8 @@ impl Cq {
     fn raise(&mut self) -> bool {
         let Some(request) = self.arm_state.armed else { return false };
         let there = if request.solicited_only() { self.arm_state.solicited } else { self.produced as u32 };
-        // The consumer counter has 24 bits. An older solicited CQE is behind it.
+        // The consumer counter has 24 bits, so shift the sign bit into place. An older solicited CQE gives a negative
+        // value.
         let ahead = (there.wrapping_sub(request.consumer()) << 8) as i32;
         let beyond = if request.solicited_only() { ahead > 0 } else { ahead != 0 };
         let raised = beyond && there.wrapping_sub(self.arm_state.last) as i32 > 0;

@@ -1,4 +1,4 @@
-//! Targets of dynamic connections.
+//! DCTs, the targets of dynamic connections.
 
 use super::qp::{Attrs, OfDct, Qp, State};
 use super::srq::SharedSrq;
@@ -15,15 +15,14 @@ pub(crate) struct Dct {
     pub(crate) context: DctContext,
     pub(crate) pkey: u16,
     pub(crate) srq: SharedSrq,
-    /// Set if it accepts no connection any more.
+    /// Set once it accepts no more connections.
     pub(crate) is_drained: bool,
     pub(crate) wrong_keys: u32,
-    /// The QP of each connection, by the adapter and the number of its initiator.
+    /// The QP of each connection, by the address and the QPN of its initiator.
     pub(crate) connections: HashMap<(SocketAddrV4, u32), u32>,
 }
 
 impl Dct {
-    /// Returns the attributes of a connection.
     fn attrs(&self, request: &Connect) -> Attrs {
         let dctc = &self.context;
         Attrs {
@@ -41,7 +40,7 @@ impl Dct {
         }
     }
 
-    /// Returns the QP of a new connection.
+    /// Creates the QP of a new connection.
     pub(crate) fn qp(&self, qpn: u32, of: OfDct, route: Route, request: &Connect, psn: Psn) -> Qp {
         let dctc = &self.context;
         let context = QpContext {

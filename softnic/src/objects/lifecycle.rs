@@ -1,4 +1,4 @@
-//! Creation and destruction of objects, with the counts of their users.
+//! Creation and destruction of objects, and their reference counts.
 
 use super::cq::Cq;
 use super::dct::Dct;
@@ -10,7 +10,7 @@ use crate::dma::{Mkey, Umem};
 use crate::report::Report;
 use crate::table::Table;
 
-/// An object that others use.
+/// An object that others refer to.
 trait Used {
     fn users(&mut self) -> &mut u32;
 }
@@ -27,7 +27,7 @@ macro_rules! used {
 
 used!(Pd Umem UarPage Cq Xrcd Srq);
 
-/// Changes the number of an object's users, if the object is there.
+/// Adds to the reference count of an object, if it exists.
 fn count<T: Used>(objects: &mut Table<T>, number: u32, change: i32) {
     if let Some(object) = objects.get_mut(number) {
         count_on(object, change);
@@ -40,7 +40,7 @@ fn count_on(object: &mut impl Used, change: i32) {
 }
 
 impl Objects {
-    /// Adds the QP that `make` builds for its number. Returns `None` if no number is left.
+    /// Adds the QP that `make` builds for the number it is given. Returns `None` if no number is left.
     pub(crate) fn add_qp(&mut self, make: impl FnOnce(u32) -> Box<Qp>) -> Option<u32> {
         let qpn = self.qps.insert_with(make)?;
         self.count_qp(qpn, 1);
@@ -52,7 +52,7 @@ impl Objects {
         Some(qpn)
     }
 
-    /// Destroys a QP that has no dynamic connection any more.
+    /// Destroys a QP whose dynamic connection, if it had one, is closed.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         let Some(qp) = self.qps.get_mut(qpn) else { return };
         qp.drop_partial_message();
@@ -64,7 +64,7 @@ impl Objects {
         }
     }
 
-    /// Counts a QP among the users of the objects that it names.
+    /// Adjusts the reference counts of all objects that a QP names.
     fn count_qp(&mut self, qpn: u32, change: i32) {
         let Some(qp) = self.qps.get(qpn) else { return };
         count(&mut self.pds, qp.pd, change);
@@ -92,7 +92,7 @@ impl Objects {
         Some(cqn)
     }
 
-    /// Puts the ring of a CQ into another umem.
+    /// Moves the ring of a CQ to another umem.
     pub(crate) fn move_cq(&mut self, cqn: u32, umem: u32) {
         let Some(cq) = self.cqs.get_mut(cqn) else { return };
         let old = std::mem::replace(&mut cq.umems[0], umem);
@@ -120,7 +120,7 @@ impl Objects {
         self.srqs.remove(srqn);
     }
 
-    /// Counts a shared receive queue among the users of the objects that it names.
+    /// Adjusts the reference counts of all objects that an SRQ names.
     fn count_srq(&mut self, srqn: u32, change: i32) {
         let Some(srq) = self.srqs.get(srqn) else { return };
         let srq = srq.get();
@@ -142,7 +142,7 @@ impl Objects {
     }
 
     pub(crate) fn remove_mkey(&mut self, index: u32, report: &mut Report) {
-        // Nothing lands in memory without a key.
+        // Nothing may land in memory after its key is destroyed.
         self.dma.land_due(None, |owner| report.note_change(owner));
         self.dma.finish();
         let Some(mkey) = self.mkeys.remove(index) else { return };
@@ -150,11 +150,11 @@ impl Objects {
         count(&mut self.umems, mkey.umem, -1);
     }
 
-    /// Exchanges what two keys of a context stand for. Returns whether the context has both.
+    /// Swaps what two keys of a context stand for. Returns whether the context owns both.
     pub(crate) fn swap_mkeys(&mut self, context: u32, (a, b): (u32, u32), report: &mut Report) -> bool {
         let key = |index| self.mkeys.get(index).filter(|key| key.owner == context).map(|key| key.key);
         let (Some(key_a), Some(key_b)) = (key(a), key(b)) else { return false };
-        // Posted writes land where their keys pointed.
+        // Posted writes land where their keys pointed when they were posted.
         self.dma.land_due(None, |owner| report.note_change(owner));
         self.mkeys.swap(a, b);
         for (index, value) in [(a, key_a), (b, key_b)] {
@@ -171,7 +171,7 @@ impl Objects {
         Some(dctn)
     }
 
-    /// Destroys a target and its connections.
+    /// Destroys a DCT and its connections.
     pub(crate) fn remove_dct(&mut self, dctn: u32) {
         self.remove_connections(dctn);
         self.count_dct(dctn, -1);
@@ -201,20 +201,21 @@ impl Objects {
         numbers.into_iter().for_each(|number| self.remove_connection(number));
     }
 
-    /// Returns the QPs of a context, without connections of targets.
+    /// Returns the QPs of a context, excluding connections of DCTs.
     pub(crate) fn qps_of(&self, context: u32) -> Vec<u32> {
         self.qps.numbers(|qp| qp.owner == context && qp.of_dct.is_none())
     }
 
-    /// Destroys the DCTs of a context with their connections.
+    /// Destroys the DCTs of a context and their connections.
     pub(crate) fn remove_dcts(&mut self, context: u32) {
         for dctn in self.dcts.numbers(|dct| dct.owner == context) {
             self.remove_dct(dctn);
         }
     }
 
-    /// Destroys all objects of a context that has no QPs and DCTs any more. Returns its UAR pages.
+    /// Destroys the objects of a context whose QPs and DCTs are gone already. Returns its UAR pages.
     pub(crate) fn remove_all(&mut self, context: u32, report: &mut Report) -> Vec<UarPage> {
+        // In order of reference: SRQs name domains, PDs and CQs, keys name PDs and umems, and CQs name umems.
         for srqn in self.srqs.numbers(|srq| srq.get().owner == context) {
             self.remove_srq(srqn);
         }
@@ -252,7 +253,7 @@ mod tests {
 
     const CONTEXT: u32 = 1;
 
-    /// Returns objects of one context: a PD, a umem, a UAR page and a CQ.
+    /// Creates the objects of one context: a PD, a umem, a UAR page and a CQ.
     fn objects() -> (Objects, QpContext) {
         let mut objects = Objects::new(&Faults::default(), &mut None);
         let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(PAGE));
@@ -277,7 +278,7 @@ mod tests {
         objects.add_qp(make).unwrap()
     }
 
-    /// Returns the users of the PD, the umem, the UAR page and the CQ.
+    /// Returns the reference counts of the PD, the umem, the UAR page and the CQ.
     fn users(objects: &Objects, context: &QpContext) -> [u32; 4] {
         let cq = objects.cqs.get(context.cqn_snd).unwrap();
         [

@@ -1,4 +1,4 @@
-//! The objects of all contexts: their tables, their lifecycle, and the counts of their users.
+//! The objects of all contexts, their lifecycle and their reference counts.
 
 pub(crate) mod access;
 mod cq;
@@ -25,7 +25,7 @@ pub(crate) struct Objects {
     pub(crate) uars: Table<UarPage>,
     pub(crate) umems: Table<Umem>,
     pub(crate) mkeys: Mkeys,
-    /// The copies made under keys.
+    /// Performs the copies that keys allow.
     pub(crate) dma: Dma,
     pub(crate) cqs: Table<Cq>,
     pub(crate) xrcds: Table<Xrcd>,
@@ -37,21 +37,21 @@ pub(crate) struct Objects {
 /// A protection domain.
 pub(crate) struct Pd {
     pub(crate) owner: u32,
-    /// Keys, QPs and shared receive queues in it.
+    /// Number of keys, QPs and SRQs that refer to it.
     pub(crate) users: u32,
 }
 
 /// An XRC domain. Every context may use it, since programs share domains.
 pub(crate) struct Xrcd {
     pub(crate) owner: u32,
-    /// Targets and shared receive queues in it.
+    /// Number of targets and SRQs that refer to it.
     pub(crate) users: u32,
 }
 
 impl Objects {
-    /// Returns empty tables. `numbers` draws the first QP number and the first key index, if they are random.
+    /// Creates empty tables. `numbers` draws the first QPN and the first key index if they are random.
     pub(crate) fn new(faults: &Faults, numbers: &mut Option<Rng>) -> Objects {
-        // No target has the number of a QP.
+        // QPs and DCTs share one number space, so a packet's destination is unambiguous.
         let numbered = (1 << LOG_MAX_QP) + (1 << LOG_MAX_DCT);
         let mut qps = Table::from_random(0x100, numbered, numbers.as_mut());
         let dcts = qps.split_off(1 << LOG_MAX_DCT);

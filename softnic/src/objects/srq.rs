@@ -5,7 +5,7 @@ use rushmem_mlx5::Segment;
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A shared receive queue. The adapter's table and the QPs that use the queue hold it.
+/// A shared receive queue. The adapter's table and the QPs that use it hold references.
 #[derive(Clone)]
 pub(crate) struct SharedSrq(Arc<Mutex<Srq>>);
 
@@ -14,13 +14,12 @@ impl SharedSrq {
         SharedSrq(Arc::new(Mutex::new(srq)))
     }
 
-    /// Returns the queue. Only the holder of the adapter's state asks for it, so it is free.
+    /// Locks the queue. Only the holder of the adapter's state calls this, so the lock is uncontended.
     pub(crate) fn get(&self) -> MutexGuard<'_, Srq> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The state of a shared receive queue.
 pub(crate) struct Srq {
     pub(crate) owner: u32,
     pub(crate) srqn: u32,
@@ -29,30 +28,29 @@ pub(crate) struct Srq {
     pub(crate) ring: QueueMemory,
     pub(crate) record: QueueMemory,
     pub(crate) log_size: u8,
-    /// Bytes of one entry.
+    /// Bytes per entry.
     pub(crate) stride: usize,
-    /// Set if entries name their successors. Otherwise they are used in order.
+    /// Whether each entry names its successor. Otherwise they are used in order.
     pub(crate) linked: bool,
-    /// Set if entries begin with a segment that names a successor.
+    /// Whether entries start with a segment that names a successor.
     pub(crate) has_link: bool,
-    /// Index of the next entry.
     pub(crate) next: u16,
     pub(crate) taken: u16,
-    /// Entries that were taken and not used.
+    /// Entries that were taken and returned unused.
     pub(crate) returned: Vec<u16>,
-    /// The number of posted entries below which an event is due, once. 0 means no event.
+    /// An event is due, once, when fewer entries than this are posted. 0 means no event.
     pub(crate) limit: u16,
-    /// QPs that use the queue.
+    /// Number of QPs that refer to the queue.
     pub(crate) users: u32,
     /// Set for a queue of an XRC domain.
     pub(crate) of_xrcd: Option<OfXrcd>,
 }
 
-/// The part of a shared receive queue that belongs to an XRC domain.
+/// The part of an SRQ that belongs to an XRC domain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfXrcd {
     pub(crate) xrcd: u32,
-    /// Completion queue of its messages.
+    /// CQ of its messages.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
 }
@@ -63,7 +61,7 @@ impl Srq {
         produced.wrapping_sub(self.taken).saturating_add(self.returned.len() as u16)
     }
 
-    /// Takes the next entry, and returns its index and its list of memory.
+    /// Takes the next entry. Returns its index and its scatter list.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Segment>)> {
         if self.posted() == 0 {
             return None;
@@ -73,6 +71,7 @@ impl Srq {
         let slot = usize::from(index) & ((1 << self.log_size) - 1);
         let mut segments = vec![Segment::ZERO; self.stride / size_of::<Segment>()];
         self.ring.load_segments(slot * self.stride, &mut segments);
+        // The returned entry was counted and its link followed when it was first taken.
         if given_back.is_none() {
             self.taken = self.taken.wrapping_add(1);
             self.next = if self.linked { successor(&segments[0]) } else { index.wrapping_add(1) };
@@ -83,12 +82,12 @@ impl Srq {
         Some((index, segments))
     }
 
-    /// Takes an entry back after its message did not arrive.
+    /// Takes an entry back whose message did not arrive completely.
     pub(crate) fn give_back(&mut self, index: u16) {
         self.returned.push(index);
     }
 
-    /// Returns whether the event of the limit is due, and disarms it then.
+    /// Returns whether the limit event is due, and disarms it if so.
     pub(crate) fn falls_below_limit(&mut self) -> bool {
         let is_due = self.posted() < self.limit;
         if is_due {
@@ -112,7 +111,7 @@ mod tests {
     const SIZE: u16 = 4;
     const STRIDE: usize = 32;
 
-    /// Returns a queue in which entry `i` names `successors[i]`, with `posted` entries.
+    /// Creates a queue in which entry `i` names `successors[i]`, with `posted` entries.
     fn queue(linked: bool, successors: [u16; SIZE as usize], posted: u16) -> Srq {
         let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(4096));
         for (i, next) in successors.into_iter().enumerate() {
@@ -143,7 +142,7 @@ mod tests {
 
     fn take(srq: &mut Srq) -> Option<u16> {
         let (index, segments) = srq.take()?;
-        // The link is not part of the list.
+        // The link is not part of the scatter list.
         assert_eq!(segments.len(), 1);
         assert_eq!(segments[0].0[0].to_ne_bytes(), [(index % SIZE) as u8 + 1; 4]);
         Some(index)

@@ -5,9 +5,9 @@ use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use rushmem_mlx5::doorbell::uar as layout;
 use std::sync::Arc;
 
-/// Offsets of the registers: the one that arms CQs, and those for send doorbells.
+/// Offsets of the registers: the one that arms CQs, then those for send doorbells.
 ///
-/// The latter are both halves of the two BlueFlame registers, and the register for QPs without a doorbell record. The
+/// The latter are the register for QPs without a doorbell record, and both halves of the two BlueFlame registers. The
 /// adapter fetches WQEs from the queue, so it ignores the rest of a BlueFlame register.
 const REGISTERS: [usize; 6] = [
     layout::CQ_ARM,
@@ -18,7 +18,7 @@ const REGISTERS: [usize; 6] = [
     layout::DB + 3 * layout::NC_REG_STRIDE,
 ];
 
-/// A doorbell that was taken from a register.
+/// A doorbell read from a register.
 #[derive(Clone, Copy)]
 pub(crate) struct Rung {
     pub(crate) value: u64,
@@ -31,26 +31,27 @@ pub(crate) struct UarPage {
     pub(crate) page: QueueMemory,
     pub(crate) qps: Vec<u32>,
     pub(crate) cqs: Vec<u32>,
-    /// Number of QPs and CQs that use the page.
+    /// Number of QPs and CQs that refer to the page.
     pub(crate) users: u32,
 }
 
 impl UarPage {
-    /// Creates an unused page of 4096 bytes of `memory` from `offset`.
+    /// Creates an unused page from the 4096 bytes of `memory` at `offset`.
     pub(crate) fn new(owner: u32, memory: &Arc<dyn Memory>, offset: u64) -> Result<UarPage, BadQueueMemory> {
         let page = QueueMemory::new(memory, offset, layout::PAGE_BYTES, layout::PAGE_BYTES)?;
         Ok(UarPage { owner, page, qps: Vec::new(), cqs: Vec::new(), users: 0 })
     }
 
-    /// Returns whether a doorbell may get lost, so that only its doorbell record shows it.
+    /// Whether a doorbell can be lost, in which case only its doorbell record shows it.
     ///
-    /// The last doorbell of a shared page may overwrite others. In GPU memory, a repeated doorbell looks like an old one.
+    /// The last doorbell on a shared page may overwrite others. In GPU memory, a repeated doorbell is indistinguishable
+    /// from the previous one.
     pub(crate) fn loses_doorbells(&self) -> bool {
         self.qps.len() > 1 || self.page.is_remote()
     }
 
-    /// Takes the doorbells in the registers, and returns the request to arm a CQ. A register reads 0 until it is rung, so
-    /// that a repeated value is noticed, except in GPU memory.
+    /// Takes the doorbells from the registers, and returns the request to arm a CQ. A register reads 0 until it is rung
+    /// again, which makes a repeated value visible, except in GPU memory.
     #[inline]
     pub(crate) fn take(&self, rung: &mut Vec<Rung>) -> Option<u64> {
         let mut arm = None;

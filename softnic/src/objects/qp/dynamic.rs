@@ -1,4 +1,4 @@
-//! The parts of a QP that dynamic connections need: of an initiator, and of a connection of a target.
+//! State of dynamic connections: of a DCI, and of a connection of a DCT.
 
 use super::Qp;
 use crate::request::RemoteError;
@@ -10,15 +10,15 @@ use rushmem_mlx5::wqe::View;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// The state of an initiator.
+/// The state of a DCI.
 #[derive(Debug, Default)]
 pub(crate) struct Dci {
-    /// The target of the last WQE that had one.
+    /// Target of the last WQE that named one.
     pub(crate) target: Option<DcTarget>,
     pub(crate) link: Link,
-    /// Sequence number of the connection.
+    /// Identifies the current connection among those that this DCI makes.
     pub(crate) sequence: u32,
-    /// Set when the next WQE has another target, or a connection that must be made.
+    /// Set when the next WQE names another target, or a target without a connection.
     pub(crate) turn: bool,
 }
 
@@ -37,28 +37,28 @@ impl DcTarget {
     }
 }
 
-/// The connection of an initiator.
+/// State of a DCI's connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Link {
     #[default]
     None,
-    /// A connect packet is under way.
+    /// A connect packet was sent.
     Asked,
     Up,
     Refused(Refusal),
 }
 
-/// The reason why a WQE cannot be sent to its target.
+/// Why a WQE cannot be sent to its target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
-    /// The address has no route.
+    /// No route leads to the address.
     Local(LocalError),
-    /// The target refuses the initiator.
+    /// The target rejected the connection.
     Remote(RemoteError),
 }
 
 impl Dci {
-    /// Returns whether a WQE may be executed on the present connection. Otherwise the initiator takes a turn first.
+    /// Whether a WQE can be executed on the current connection. If not, the DCI must connect first.
     pub(crate) fn serves(&mut self, view: &View<'_>) -> bool {
         let Some(av) = view.av() else { return true };
         let serves = self.target == Some(DcTarget::of(&av)) && !self.is_connecting();
@@ -66,12 +66,11 @@ impl Dci {
         serves
     }
 
-    /// Returns whether a connect packet is under way.
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(self.link, Link::Asked)
     }
 
-    /// Returns the reason why the target cannot be reached.
+    /// Returns why the target cannot be reached, if it cannot.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self.link {
             Link::Refused(refusal) => Some(refusal),
@@ -83,34 +82,34 @@ impl Dci {
         self.target.map(|target| target.dctn)
     }
 
-    /// Returns the target's number and the request of a connect packet.
+    /// Returns the DCTN and the contents of a connect packet.
     pub(crate) fn request(&self, qpn: u32, mtu: u8) -> Option<(u32, Connect)> {
         let DcTarget { dctn, key, .. } = self.target?;
         Some((dctn, Connect { key, mtu, source_qpn: qpn, sequence: self.sequence }))
     }
 }
 
-/// The part of a QP that is a connection of a target.
+/// State of a QP that is a connection of a DCT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfDct {
     pub(crate) dctn: u32,
-    /// The initiator's adapter.
+    /// Address of the initiator's adapter.
     pub(crate) source: SocketAddrV4,
-    /// Sequence number of the connection.
+    /// The initiator's sequence number of the connection.
     pub(crate) sequence: u32,
-    /// Time of the last packet.
+    /// When the last packet arrived.
     pub(crate) used: Instant,
 }
 
 impl OfDct {
-    /// Returns whether a disconnect packet with this sequence number closes the connection.
+    /// Whether a disconnect packet with these contents closes the connection.
     pub(crate) fn ends_with(&self, ext: &Ext) -> bool {
         *ext == Ext::Disconnect(self.sequence)
     }
 }
 
 impl Qp {
-    /// Handles the answer to a connect packet. Returns whether it is the one to the last connect.
+    /// Processes the answer to a connect packet. Returns `false` if it does not answer the last one.
     pub(crate) fn accept(&mut self, packet: &Packet<'_>) -> bool {
         let (Ext::Accept(_, sequence, number), Some(dci)) = (packet.ext, &mut self.dci) else { return false };
         let is_answer = dci.is_connecting() && sequence == dci.sequence && packet.bth.psn == self.req.acked();

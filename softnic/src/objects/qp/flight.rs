@@ -1,58 +1,58 @@
-//! The packets in flight of a requester, and the fate of each.
+//! The packets in flight of a requester, and what is known about each.
 //!
-//! A path keeps packets in order, most of the time. So a packet is missing as soon as a packet has arrived that was sent
-//! after it. Serial numbers count the transmissions. A request for data has the numbers of its response packets, because
-//! they come in the same order.
+//! Paths rarely reorder packets, so a packet counts as missing as soon as one that was sent after it has arrived.
+//! Serial numbers order the transmissions. The response packets of a READ arrive in order too, so the request is given
+//! a serial number for each of them.
 //!
 //! | event | consequence |
 //! |---|---|
-//! | an acknowledgement | the peer has executed all requests up to a packet |
-//! | response data | the data of one packet is here |
-//! | a report | the peer keeps some requests behind a gap |
+//! | acknowledgement | the peer has executed all requests up to a PSN |
+//! | response data | the data of one PSN has arrived |
+//! | report | the peer has buffered some requests after a gap |
 //!
-//! A repetition that nobody's loss has proved (a probe) keeps its serial number. Otherwise, the late acknowledgement of the
-//! first transmission would make all later packets look missing.
+//! A retransmission that is only a probe, because nothing proved the packet lost, keeps its serial number. With a new
+//! one, the late acknowledgement of the first transmission would make all later packets look missing.
 
 use crate::roce::Psn;
 use std::collections::VecDeque;
 
-/// Packets after a gap that the responder keeps.
+/// Maximum number of packets after a gap that the responder buffers.
 pub(crate) const KEPT: usize = 256;
-/// Bytes of the bits for these packets.
+/// Length of the bitmap for these packets, in bytes.
 pub(crate) const BITS: usize = KEPT / 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// No news.
+    /// Nothing is known yet.
     Sent,
-    /// Lost; it must be sent again.
+    /// Lost, and due for retransmission.
     Missing,
-    /// Perhaps lost; it must be sent again.
+    /// Possibly lost, and due for retransmission as a probe.
     Doubtful,
-    /// The peer keeps the request until it has all earlier ones.
+    /// The peer has buffered the request until all earlier ones arrive.
     Kept,
-    /// The peer has executed the request, or the data has come.
+    /// The peer has executed the request, or its data has arrived.
     Done,
 }
 
-/// A packet number in flight.
+/// The state of one PSN in flight.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     serial: u32,
     fate: Fate,
     /// Whether it stands for response data.
     fetches: bool,
-    /// Whether a request packet has this number, and not only a response packet.
+    /// Whether a request packet was sent with this PSN. A long READ has further PSNs, which only its responses use.
     begins: bool,
 }
 
 impl Slot {
-    /// Returns whether there is no reason to send it again.
+    /// Whether there is no reason to retransmit it.
     fn is_received(self) -> bool {
         matches!(self.fate, Fate::Kept | Fate::Done)
     }
 
-    /// Returns whether the peer owes an answer for it.
+    /// Whether the peer still owes an answer for it.
     fn lacks_answer(self) -> bool {
         if self.fetches { self.fate != Fate::Done } else { !self.is_received() }
     }
@@ -65,51 +65,47 @@ impl Slot {
 /// The packets in flight of a requester.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    /// Number of the first slot: the first packet that is not done.
+    /// PSN of the first slot, which is the oldest packet that is not done.
     base: Psn,
     slots: VecDeque<Slot>,
-    /// First request that the peer is not known to have executed.
+    /// PSN of the first request that the peer is not known to have executed.
     confirmed: Psn,
     /// Serial number of the next transmission.
     serial: u32,
-    /// Everything sent before this serial number has arrived or is lost.
+    /// Everything sent with a lower serial number has arrived or is lost.
     frontier: u32,
-    /// Slots that are received, and slots that are due.
+    /// Number of slots for which `is_received` holds; `due` counts the others' `is_due`.
     received: u32,
     due: u32,
-    /// Whether serial numbers do not ascend with packet numbers.
+    /// Set once a retransmission has put serial numbers out of PSN order. Cleared when nothing is in flight.
     is_disordered: bool,
-    /// Set once the peer has shown that it keeps packets.
+    /// Set once the peer has sent a report, which proves that it buffers packets after a gap.
     pub(crate) peer_keeps: bool,
 }
 
 impl Flight {
-    /// Returns an empty flight that begins at this number.
     pub(crate) fn starting_at(psn: Psn) -> Flight {
         Flight { base: psn, confirmed: psn, ..Flight::default() }
     }
 
-    /// Returns the number of the oldest packet that is not done.
     pub(crate) fn base(&self) -> Psn {
         self.base
     }
 
-    /// Returns one past the highest number ever sent.
+    /// Returns one past the highest PSN ever sent.
     pub(crate) fn highest(&self) -> Psn {
         self.base.plus(self.slots.len() as u32)
     }
 
-    /// Returns the number of slots that need not be sent again.
     pub(crate) fn received(&self) -> u32 {
         self.received
     }
 
-    /// Returns the number of slots that must be sent again.
     pub(crate) fn due(&self) -> u32 {
         self.due
     }
 
-    /// Returns whether a packet is missing, or one behind a missing one has arrived.
+    /// Whether a packet is missing, or one has arrived that follows a missing one.
     pub(crate) fn has_gap(&self) -> bool {
         self.received != 0 || self.due != 0
     }
@@ -118,17 +114,17 @@ impl Flight {
         self.slots.get(usize::try_from(psn.since(self.base)).ok()?)
     }
 
-    /// Returns whether this packet need not be sent again.
+    /// Whether this packet need not be sent again.
     pub(crate) fn has(&self, psn: Psn) -> bool {
         psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.is_received())
     }
 
-    /// Returns whether the data of this packet has come.
+    /// Whether the request with this PSN was executed, or its data has arrived.
     pub(crate) fn is_done(&self, psn: Psn) -> bool {
         psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.fate == Fate::Done)
     }
 
-    /// Returns the number of packets from `psn` on, at most `limit`, up to the next one that need not be sent again.
+    /// Counts the packets from `psn` on up to the next one that need not be sent again, at most `limit`.
     pub(crate) fn gap(&self, psn: Psn, limit: u32) -> u32 {
         (0..limit).find(|i| self.has(psn.plus(*i))).unwrap_or(limit)
     }
@@ -144,11 +140,12 @@ impl Flight {
         self.due -= u32::from(before.is_due());
     }
 
-    /// Notes the transmission of a request that stands for `count` packets from `psn` on.
+    /// Records the transmission of a request that covers `count` PSNs from `psn` on.
     pub(crate) fn note_sent(&mut self, psn: Psn, count: u32, fetches: bool) {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for i in 0..count {
             let at = first + i as usize;
+            // See the module documentation: a probe must not count as a later transmission.
             let is_probe = self.slots.get(at).is_some_and(|slot| slot.fate == Fate::Doubtful);
             let fresh = Slot { serial: self.serial, fate: Fate::Sent, fetches, begins: i == 0 };
             if at >= self.slots.len() {
@@ -161,34 +158,39 @@ impl Flight {
             }
             self.serial = self.serial.wrapping_add(1);
         }
+        // A READ may have been cut short here. What follows is then a request of its own.
         if let Some(next) = self.slots.get_mut(first + count as usize) {
             next.begins = true;
         }
     }
 
-    /// Notes that a transmission has arrived. `beyond` makes it count as missing itself.
+    /// Advances the frontier past everything sent before the packet, whose transmission has arrived. `beyond` also
+    /// passes the packet itself, which counts as missing if its data is not here.
     fn witness(&mut self, psn: Psn, beyond: bool) {
         let Some(serial) = self.slot(psn).map(|slot| slot.serial.wrapping_add(beyond.into())) else { return };
+        // Serial numbers wrap, so compare them by their difference.
         if serial.wrapping_sub(self.frontier) as i32 > 0 {
             self.frontier = serial;
         }
     }
 
-    /// Notes that the peer has executed all requests before `upto`.
+    /// Records that the peer has executed all requests before `upto`.
     pub(crate) fn confirm(&mut self, upto: Psn) {
+        // A misbehaving peer must not confirm packets that were never sent.
         let upto = if upto.since(self.highest()) > 0 { self.highest() } else { upto };
         if upto.since(self.confirmed) > 0 {
             let index = |psn: Psn, base| usize::try_from(psn.since(base)).unwrap_or(0);
             for at in index(self.confirmed, self.base)..index(upto, self.base) {
                 match self.slots[at] {
                     Slot { fetches: false, .. } => self.set(at, Fate::Done),
-                    // Its data should have come before the news.
+                    // The responder sends data before any later acknowledgement, so this data was lost.
                     Slot { fate: Fate::Kept, .. } => self.set(at, Fate::Missing),
                     _ => {}
                 }
             }
             self.confirmed = upto;
         }
+        // Retires the done packets at the front, which moves the window.
         while self.slots.front().is_some_and(|slot| slot.fate == Fate::Done) {
             self.received -= 1;
             self.slots.pop_front();
@@ -199,26 +201,28 @@ impl Flight {
         }
     }
 
-    /// Handles an acknowledgement of everything up to `psn`. Data that it should have followed is missing.
+    /// Processes an acknowledgement of everything up to `psn`. Response data that should have preceded it is missing.
     pub(crate) fn acknowledge(&mut self, psn: Psn) {
         let fetches = self.slot(psn).is_some_and(|slot| slot.fetches);
         self.witness(psn, fetches);
         self.confirm(psn.plus(1));
     }
 
-    /// Notes that the data of packet `psn` has come.
+    /// Records that the data of packet `psn` has arrived.
     pub(crate) fn take_data(&mut self, psn: Psn) {
         self.witness(psn, false);
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
             self.set(at, Fate::Done);
         }
+        // The response also proves that all earlier requests were executed.
         self.confirm(psn.plus(1));
     }
 
-    /// Notes that the peer expects `psn` and lacks it, though it may have kept it before.
+    /// Records that the peer expects `psn` and does not have it, although it may have buffered it before.
     pub(crate) fn lack(&mut self, psn: Psn) {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for at in first..self.slots.len() {
+            // A buffered READ covers several slots, which are all missing with it.
             let slot = self.slots[at];
             if at != first && (!slot.fetches || slot.begins) || slot.fate != Fate::Kept {
                 return;
@@ -227,8 +231,8 @@ impl Flight {
         }
     }
 
-    /// Handles a report: the peer has executed all before `first` and lacks it. `bits` tell which of the packets behind it
-    /// have arrived.
+    /// Processes a report: the peer has executed everything before `first` and lacks `first`. `bits` says which of the
+    /// packets after it have arrived.
     pub(crate) fn take_report(&mut self, first: Psn, bits: &[u8]) {
         self.peer_keeps = true;
         self.confirm(first);
@@ -240,7 +244,7 @@ impl Flight {
         }
     }
 
-    /// Notes that the peer keeps the request with this number, and with it all data that the request asks for.
+    /// Records that the peer has buffered the request with this PSN. For a READ, that covers all its response packets.
     fn keep(&mut self, psn: Psn) {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         self.witness(psn, false);
@@ -260,19 +264,21 @@ impl Flight {
         }
     }
 
-    /// Marks the packets before `position` as missing that something sent later has overtaken. Returns the first such one.
+    /// Marks the packets before `position` as missing that a later transmission has overtaken. Returns the first of
+    /// them.
     pub(crate) fn find_missing(&mut self, position: Psn) -> Option<Psn> {
         let end = usize::try_from(position.since(self.base)).unwrap_or(0).min(self.slots.len());
         let mut found = None;
         for at in 0..end {
             let Slot { serial, fate, fetches, .. } = self.slots[at];
             if serial.wrapping_sub(self.frontier) as i32 >= 0 {
+                // While serial numbers ascend with PSNs, no later packet can be older.
                 if !self.is_disordered {
                     break;
                 }
                 continue;
             }
-            // A peer that keeps nothing has asked for its requests in another way.
+            // A peer that does not buffer requests reports a lost one with a NAK, which makes the requester go back.
             if fate == Fate::Sent && (fetches || self.peer_keeps) {
                 self.set(at, Fate::Missing);
                 found = found.or(Some(self.base.plus(at as u32)));
@@ -281,14 +287,16 @@ impl Flight {
         found
     }
 
-    /// Doubts the oldest packet, and the last one without an answer. Data is asked for by the request.
+    /// Marks the oldest packet and the last unanswered one as doubtful, to find out what the peer has. Data is probed
+    /// by repeating its request.
     pub(crate) fn doubt(&mut self) {
         let last = (0..self.slots.len().min(KEPT)).rev().find(|at| self.slots[*at].lacks_answer());
         for at in [Some(0), last].into_iter().flatten() {
             let begin = (0..=at).rev().find(|at| self.begins(*at)).unwrap_or(at);
             let end = (at + 1..self.slots.len()).find(|at| self.begins(*at)).unwrap_or(self.slots.len());
             for at in begin..end {
-                // The peer has executed a request that it kept, once it has all before. The answer was lost.
+                // Once the peer has everything before a buffered request, it executes that request. If so, the answer
+                // was lost.
                 let is_owed = at == 0 || self.slots[at].lacks_answer();
                 if is_owed && self.slots[at].fate != Fate::Missing {
                     self.set(at, Fate::Doubtful);
@@ -297,12 +305,12 @@ impl Flight {
         }
     }
 
-    /// Returns whether a request begins at this slot.
+    /// Whether a request starts at this slot.
     fn begins(&self, at: usize) -> bool {
         self.slots.get(at).is_none_or(|slot| slot.begins || !slot.fetches)
     }
 
-    /// Forgets what is missing, and what the peer keeps: the requester sends everything again from the base.
+    /// Forgets what is missing and what the peer has buffered. The requester resends everything from the base.
     pub(crate) fn rewind(&mut self) {
         for at in 0..self.slots.len() {
             if self.slots[at].fate != Fate::Done {
@@ -311,7 +319,8 @@ impl Flight {
         }
     }
 
-    /// Returns the next packet from number `from` on that must be sent again. The count of packets without a gap includes it.
+    /// Returns the first packet from `from` on that is due for retransmission, and the length of the run it starts, at
+    /// most `limit`.
     pub(crate) fn next_due(&self, from: Psn, limit: u32) -> Option<(Psn, u32)> {
         let start = usize::try_from(from.since(self.base)).unwrap_or(0);
         let first = (start..self.slots.len()).find(|at| self.slots[*at].is_due())?;
@@ -320,7 +329,7 @@ impl Flight {
         Some((self.base.plus(first as u32), run.count() as u32))
     }
 
-    /// Gives up sending the packet again.
+    /// Gives up retransmitting the packet.
     pub(crate) fn drop_due(&mut self, psn: Psn) {
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
             self.set(at, Fate::Sent);

@@ -5,23 +5,24 @@ use crate::wqe;
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 
-/// The bytes of a WQE. They are kept so that resending does not depend on the ring.
+/// A copy of the WQE. The driver may reuse the ring slot before the last retransmission.
 #[derive(Debug)]
 enum WqeSegments {
     OneBlock([Segment; 4], u8),
     More(Box<[Segment]>),
 }
 
-/// The kind of traffic of a WQE.
+/// What kind of traffic a WQE causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Write,
     Send,
     Read,
     Atomic,
-    /// The connect packet in front of the first WQE to a target. It is no WQE, unless it fails in the place of that one.
+    /// The connect packet that precedes the first WQE to a target. It is not a WQE itself, but if it fails, that WQE
+    /// fails with it.
     Connect,
-    /// No packets; the WQE completes after all earlier ones.
+    /// Sends no packets. Completes after all earlier WQEs.
     Local,
 }
 
@@ -34,9 +35,9 @@ pub(crate) struct Message {
     pub(crate) kind: Kind,
     pub(crate) len: u64,
     pub(crate) first: Psn,
-    /// Number of PSNs that it uses: its own packets, or the response packets of a READ.
+    /// Number of PSNs it uses: its packets, or the response packets of a READ.
     pub(crate) packets: u32,
-    /// Error with which it completes after all earlier WQEs.
+    /// Error to complete with, once all earlier WQEs have completed.
     pub(crate) fault: Option<(Syndrome, u8)>,
     service: Service,
     segments_kept: WqeSegments,
@@ -67,7 +68,7 @@ impl Message {
         }
     }
 
-    /// Returns the message of a malformed WQE, which fails with `fault`.
+    /// Creates the message of a malformed WQE, which fails with `fault`.
     pub(crate) fn broken(
         index: u16,
         blocks: u8,
@@ -89,14 +90,14 @@ impl Message {
         }
     }
 
-    /// Returns the message that connects to the target of this WQE.
+    /// Creates the message that connects to the target of this WQE.
     pub(crate) fn connect(index: u16, blocks: u8, opcode: Opcode, first: Psn) -> Message {
         let (kind, packets, fault) = (Kind::Connect, 1, None);
         let (service, segments_kept) = (Service::Dc, WqeSegments::OneBlock([Segment::ZERO; 4], 1));
         Message { index, blocks, opcode, kind, len: 0, first, packets, fault, service, segments_kept }
     }
 
-    /// Parses the WQE again.
+    /// Parses the kept copy of the WQE.
     pub(crate) fn view(&self) -> Result<View<'_>, Malformed> {
         let segments = match &self.segments_kept {
             WqeSegments::OneBlock(block, segments) => &block[..usize::from(*segments)],
@@ -105,22 +106,23 @@ impl Message {
         wqe::parse(self.service, segments)
     }
 
-    /// Returns one past its last packet number.
+    /// Returns one past its last PSN.
     pub(crate) fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
 
-    /// Returns the position `count` packets after one of its packets: the index of a message, and of a packet in it.
+    /// Advances a position by `count` packets of this message. A position is the index of a message and of a packet in
+    /// it.
     pub(crate) fn after(&self, (number, packet): (usize, u32), count: u32) -> (usize, u32) {
         if packet + count < self.packets { (number, packet + count) } else { (number + 1, 0) }
     }
 
-    /// Returns whether it waits for response data.
+    /// Whether it waits for response data.
     pub(crate) fn fetches(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::Atomic | Kind::Connect)
     }
 
-    /// Returns the opcode of packet number `packet` of a WRITE or SEND.
+    /// Returns the opcode of packet `packet` of a WRITE or SEND.
     pub(crate) fn packet_op(&self, packet: u32) -> Op {
         let (first, last) = (packet == 0, packet + 1 == self.packets);
         let imm = matches!(self.opcode, Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM);

@@ -1,12 +1,12 @@
-//! Queue pairs: their attributes, their state machine, their queues, and the state of their connection.
+//! Queue pairs: attributes, state machine, queues, and connection state.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `requester`, `message` | the sending side of a connection; a send WQE in flight |
-//! | `responder` | the receiving side, and the responses that it owes |
+//! | `responder` | the receiving side, and its pending responses |
 //! | `flight` | which packets have arrived, and which are missing |
-//! | `pace` | the time of answers |
-//! | `dynamic`, `xrc` | what dynamic and extended connections have besides |
+//! | `pace` | the response time of the peer |
+//! | `dynamic`, `xrc` | additional state of dynamic and extended connections |
 //! | `faults` | what injected faults hold back |
 
 mod dynamic;
@@ -38,7 +38,7 @@ use rushmem_mlx5::prm::qp::{QpContext, SEND_DBR};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// State of a QP, with the numbers of the QP context.
+/// State of a QP, with the encoding of the QP context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Reset = 0,
@@ -49,7 +49,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Returns whether the QP serves packets of its peer.
+    /// Whether the QP processes packets from its peer.
     pub(crate) fn receives(self) -> bool {
         matches!(self, State::Rtr | State::Rts)
     }
@@ -59,7 +59,7 @@ impl State {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attrs {
     pub(crate) remote_qpn: u32,
-    /// Code of the path MTU, 1 to 5.
+    /// Path MTU code, 1 to 5.
     pub(crate) mtu: u8,
     pub(crate) log_msg_max: u8,
     pub(crate) remote_read: bool,
@@ -72,27 +72,25 @@ pub(crate) struct Attrs {
     pub(crate) ack_timeout: u8,
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
-    /// WRITEs may land out of order.
+    /// Whether WRITEs may land out of order.
     pub(crate) unordered: bool,
-    /// Queue key that received datagrams must carry.
+    /// The Q_Key that received datagrams must carry.
     pub(crate) qkey: u32,
-    /// Partition key.
     pub(crate) pkey: u16,
 }
 
 impl Attrs {
-    /// Returns log2 of the path MTU.
     pub(crate) fn mtu_shift(&self) -> u32 {
         7 + u32::from(self.mtu.clamp(1, 5))
     }
 
-    /// Returns the number of packets for a message of `len` bytes; an empty message takes one.
+    /// Returns the number of packets of a message of `len` bytes. An empty message takes one.
     pub(crate) fn packets(&self, len: u64) -> u32 {
         let shift = self.mtu_shift();
         ((len + (1 << shift) - 1) >> shift).max(1) as u32
     }
 
-    /// Returns whether an atomic of `bytes` bytes, possibly an extended one, is allowed (values of `atomic_mode`).
+    /// Whether `atomic_mode` allows an atomic of `bytes` bytes, possibly an extended one.
     pub(crate) fn allows_atomic(&self, bytes: u64, extended: bool) -> bool {
         self.remote_atomic
             && match self.atomic_mode {
@@ -102,19 +100,19 @@ impl Attrs {
             }
     }
 
-    /// Returns the time that a QP waits for its peer before it fails; `None` means no limit.
+    /// Returns how long a QP waits for its peer before it fails. `None` means forever.
     pub(crate) fn retry_timeout(&self) -> Option<Duration> {
         let once = self.ack_wait()?;
         Some(once * (u32::from(self.retry_count) + 1))
     }
 
-    /// Returns the ACK timeout, 4.096 us times a power of two. An `ack_timeout` of 0 turns the timer off.
+    /// Returns the ACK timeout, 4.096 us times a power of two. An `ack_timeout` of 0 disables the timer.
     pub(crate) fn ack_wait(&self) -> Option<Duration> {
         (self.ack_timeout != 0).then(|| Duration::from_nanos(4096 << self.ack_timeout))
     }
 }
 
-/// Returns the time of a 5-bit RNR timer code (InfiniBand volume 1, table 45).
+/// Returns the duration of a 5-bit RNR timer code (InfiniBand volume 1, table 45).
 pub(crate) fn rnr_time(code: u8) -> Duration {
     const MICROS: [u64; 32] = [
         655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
@@ -124,18 +122,17 @@ pub(crate) fn rnr_time(code: u8) -> Duration {
     Duration::from_micros(MICROS[usize::from(code & 0x1f)])
 }
 
-/// A send queue.
 pub(crate) struct Sq {
     pub(crate) ring: QueueMemory,
     pub(crate) log_size: u8,
-    /// One past the last block announced by a doorbell.
+    /// One past the last block announced by a doorbell. Counts 64-byte blocks, modulo 2^16.
     pub(crate) producer: u16,
     /// The next block to execute.
     pub(crate) consumer: u16,
 }
 
 impl Sq {
-    /// Returns the number of blocks announced and not executed.
+    /// Returns the number of blocks that were announced and not executed.
     pub(crate) fn pending(&self) -> u16 {
         self.producer.wrapping_sub(self.consumer)
     }
@@ -145,21 +142,20 @@ impl Sq {
     }
 }
 
-/// A receive queue.
 pub(crate) struct Rq {
     pub(crate) ring: QueueMemory,
     pub(crate) log_size: u8,
-    /// Bytes of one entry.
+    /// Bytes per entry.
     pub(crate) stride: usize,
     pub(crate) consumer: u16,
 }
 
-/// A requester that waits for its peer.
+/// A requester that waits for its peer to have a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
-    /// Time of the first failed attempt.
+    /// When the first attempt failed.
     pub(crate) since: Instant,
-    /// Time of the next attempt.
+    /// When to try next.
     pub(crate) until: Instant,
 }
 
@@ -173,53 +169,55 @@ pub(crate) struct Qp {
     pub(crate) cq_send: Option<u32>,
     pub(crate) cq_recv: Option<u32>,
     pub(crate) umems: [u32; 2],
-    /// Values set by the driver, for QUERY_QP.
+    /// The context that the driver last wrote, for QUERY_QP.
     pub(crate) context: QpContext,
     pub(crate) state: State,
-    /// Enhanced connection establishment options in force.
+    /// Options of enhanced connection establishment in force.
     pub(crate) ece: u32,
     pub(crate) attrs: Attrs,
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
-    /// The shared receive queue, in the place of its own. For an XRC target, the one that the last request named.
+    /// The shared receive queue, if it has one instead of its own. For an XRC target, the one that the last request
+    /// named.
     pub(crate) srq: Option<SharedSrq>,
-    /// Set after the event that the QP in error uses no more of the shared receive queue.
+    /// Set once the event is raised that the failed QP no longer uses the shared receive queue.
     pub(crate) has_left_srq: bool,
-    /// Absent without queues.
+    /// The doorbell record. Absent without queues.
     pub(crate) record: Option<QueueMemory>,
-    /// The producer counter that the record had at a reset, until a doorbell comes. Drivers may leave it there.
+    /// The producer counter in the record at the last reset, until a doorbell arrives. Drivers may leave it there, so
+    /// it must not be taken for a doorbell.
     pub(crate) left_in_record: Option<u16>,
-    /// Set for an initiator of dynamic connections.
+    /// Set for a DCI.
     pub(crate) dci: Option<Box<Dci>>,
-    /// Set for a connection of a target of dynamic connections.
+    /// Set for a connection of a DCT.
     pub(crate) of_dct: Option<Box<OfDct>>,
-    /// Set while the QP is in the list of QPs with work.
+    /// Set while the QP is in the scheduler's list.
     pub(crate) queued: bool,
-    /// Next packet sequence number to send.
+    /// Next PSN to send.
     pub(crate) send_psn: Psn,
-    /// Next packet sequence number expected.
+    /// Next PSN expected.
     pub(crate) recv_psn: Psn,
-    /// Messages received completely.
+    /// Number of messages received completely.
     pub(crate) msn: u32,
-    /// Bytes of the message at the head of the send queue that a loopback copy has already moved.
+    /// Bytes already copied of the loopback message at the head of the send queue.
     pub(crate) progress: u64,
     pub(crate) stall: Option<Stall>,
     pub(crate) rnr_tries: u8,
-    /// Time at which the engine next checks the QP's timers.
+    /// When the engine next checks the QP's timers.
     pub(crate) timer: Option<Instant>,
-    /// The WQE at the head of the send queue that the observer knows of, and the time at which its data began to move.
+    /// Index of the WQE at the head of the send queue that the observer has seen start, and when.
     pub(crate) observed: Option<(u16, Instant)>,
-    /// Completions held back by a fault.
+    /// Completions that an injected fault delays.
     pub(crate) held: VecDeque<(Instant, Completion)>,
-    /// Faults injected into its WQEs.
+    /// Faults injected into its loopback WQEs.
     pub(crate) faults: LoopbackFaults,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
 }
 
 impl Qp {
-    /// Creates a QP in state reset, without queues.
+    /// Creates a QP in the Reset state, without queues.
     pub(crate) fn new(owner: u32, qpn: u32, service: Service, context: QpContext) -> Qp {
         Qp {
             owner,
@@ -260,33 +258,33 @@ impl Qp {
         }
     }
 
-    /// Puts the QP into error for a reason that no completion of its send queue reports.
+    /// Moves the QP to the Error state for a reason that no completion of its send queue reports.
     pub(crate) fn enter_error(&mut self, report: &mut Report, syndrome: Syndrome) {
         if std::mem::replace(&mut self.state, State::Error) != State::Error {
+            // A connection of a DCT is not known to the driver.
             if self.of_dct.is_none() {
                 report.events.push(Event::QpError { qpn: self.qpn, syndrome });
             }
-            // Its queues must be flushed.
+            // Schedules the QP, whose queues must be flushed.
             report.wakeups.push((report.now, self.qpn));
         }
     }
 
-    /// Returns the number that completions carry: for a connection of a target, the target's.
+    /// Returns the number that its completions carry: the DCTN for a connection of a DCT, the QPN otherwise.
     pub(crate) fn number(&self) -> u32 {
         self.of_dct.as_ref().map_or(self.qpn, |of| of.dctn)
     }
 
-    /// Returns whether doorbells of the send queue have a doorbell record.
+    /// Whether send doorbells come with a doorbell record.
     pub(crate) fn has_send_record(&self) -> bool {
         self.context.send_dbr_mode == SEND_DBR
     }
 
-    /// Returns the producer counter of the doorbell record.
     pub(crate) fn record_producer(&self) -> u16 {
         self.record_counter_at(Record::SND_OFFSET)
     }
 
-    /// Returns the number of posted receives of the doorbell record.
+    /// Returns the counter of posted receives in the doorbell record.
     pub(crate) fn record_receives(&self) -> u16 {
         self.record_counter_at(Record::RCV_OFFSET)
     }
@@ -303,23 +301,26 @@ impl Qp {
         }
     }
 
-    /// Returns whether receives can be posted, to the QP or to its shared receive queue.
+    /// Whether receives can be posted, to the QP or to its shared receive queue.
     pub(crate) fn has_receive_queue(&self) -> bool {
         self.rq.is_some() || self.srq.is_some()
     }
 
-    /// Sets all packet numbers of the requester when a connection is established.
+    /// Sets the requester's PSNs when a connection is established.
     pub(crate) fn begin_sending(&mut self, psn: Psn) {
         self.send_psn = psn;
         self.req.start(psn);
+        // WQEs may have been posted in the Reset or Init state, but none was started.
         if let Some(sq) = &self.sq {
             self.req.started = sq.consumer;
         }
     }
 
-    /// Resets all state of a connection.
+    /// Resets all connection state.
     pub(crate) fn reset(&mut self) {
+        // The driver need not clear the record, and its old value must not look like a doorbell.
         self.left_in_record = Some(self.record_producer());
+        // Before the receive queue's counters are reset, since the receive goes back to it.
         self.drop_partial_message();
         self.leave_xrc_queue();
         self.has_left_srq = false;

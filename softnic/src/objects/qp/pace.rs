@@ -1,33 +1,33 @@
-//! The time that answers take, and the time of silence after which a requester asks for one.
+//! The peer's response time, and the silence after which a requester sends a probe.
 
 use crate::roce::Psn;
 use std::time::{Duration, Instant};
 
-/// Time of silence before the first measurement.
+/// How long to wait before the first measurement.
 const FIRST: Duration = Duration::from_millis(1);
-/// Shortest time of silence: a question costs less than an engine that wakes for it in vain.
+/// Shortest wait. Below it, waking the engine in vain would cost more than the probe saves.
 const LEAST: Duration = Duration::from_micros(100);
 
-/// Measures one packet at a time.
+/// A response time estimator. Measures one packet at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     sample: Option<(Psn, Instant)>,
-    /// Mean time of an answer and mean deviation from it, after the first measurement.
+    /// Smoothed response time and its mean deviation, once measured.
     known: Option<(Duration, Duration)>,
 }
 
 impl Pace {
-    /// Notes that a packet was sent for the first time.
+    /// Starts a measurement with a packet sent for the first time, unless one is under way.
     pub(crate) fn note_sent(&mut self, psn: Psn, now: Instant) {
         self.sample.get_or_insert((psn, now));
     }
 
-    /// Drops the measurement under way: the packet may have been lost.
+    /// Cancels the measurement under way, since its packet may have been lost.
     pub(crate) fn forget(&mut self) {
         self.sample = None;
     }
 
-    /// Ends the measurement if `is_received` says that its packet has arrived.
+    /// Completes the measurement if `is_received` confirms that its packet has arrived.
     pub(crate) fn note_news(&mut self, now: Instant, is_received: impl FnOnce(Psn) -> bool) {
         let Some((_, sent)) = self.sample.take_if(|(psn, _)| is_received(*psn)) else { return };
         let time = now.saturating_duration_since(sent);
@@ -38,7 +38,7 @@ impl Pace {
         });
     }
 
-    /// Returns the time of silence after which to ask.
+    /// Returns the silence after which to send a probe.
     pub(crate) fn patience(&self) -> Duration {
         self.known.map_or(FIRST, |(mean, deviation)| (mean + 4 * deviation).max(LEAST))
     }

@@ -1,4 +1,4 @@
-//! The requester's half of a connection over packets: messages in flight, acknowledged packets and timers.
+//! The requester half of a packet connection: messages in flight, acknowledged packets, timers.
 
 use super::flight::{Flight, KEPT};
 use super::message::Message;
@@ -7,40 +7,38 @@ use crate::roce::Psn;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Initial maximum of packets in flight.
+/// Initial window, in packets.
 const INITIAL_WINDOW: u32 = 32;
-/// Smallest maximum of packets in flight, after losses.
+/// Smallest window after losses, in packets.
 const MIN_WINDOW: u32 = 2;
 
-/// The requester's half of a connection.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    /// WQEs started and not completed, oldest first.
+    /// WQEs that were started and have not completed, oldest first.
     pub(crate) messages: VecDeque<Message>,
-    /// Position of sending: a message, and a packet in it.
+    /// Send position: index into `messages`, and the packet within that message.
     pub(crate) next: usize,
     pub(crate) next_packet: u32,
-    /// Blocks started. The consumer counter of the send queue follows it.
+    /// Index of the next block to start. The consumer counter of the send queue trails it.
     pub(crate) started: u16,
-    /// Packets sent and not done.
     pub(crate) flight: Flight,
-    /// Last packet numbers of READ and atomic requests that are not answered.
+    /// Last PSN of each outstanding READ and atomic request.
     pub(crate) reads: VecDeque<Psn>,
-    /// Set when a WQE failed locally; no later WQE starts.
+    /// Set when a WQE has failed locally, after which no further WQE starts.
     pub(crate) broken: bool,
-    /// Maximum of packets in flight, and the credit towards a larger one.
+    /// Maximum number of packets in flight, and packets acknowledged since it last grew.
     pub(crate) window: u32,
     credit: u32,
-    /// Time of the last acknowledgement, or of sending the first unacknowledged packet.
+    /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
     pub(crate) progress: Option<Instant>,
-    /// Time of the next retransmission, and its timeout.
+    /// When to retransmit next, and the wait before that.
     pub(crate) resend: Option<Instant>,
     pub(crate) backoff: Duration,
-    /// End of a pause after the peer was not ready to receive.
+    /// When an RNR pause is over.
     pub(crate) pause: Option<Instant>,
-    /// Packet number of a loss that is already handled.
+    /// PSN of a loss that has already been handled.
     lost: Option<Psn>,
-    /// The window has already shrunk for losses before this packet.
+    /// PSN that ends the current loss episode. The window has already shrunk for losses before it.
     episode: Option<Psn>,
     pace: Pace,
     /// Set if a packet was too long for the link, until the next acknowledgement.
@@ -72,23 +70,23 @@ impl Default for Requester {
 }
 
 impl Requester {
-    /// Begins or continues at this packet number. Nothing before it is awaited.
+    /// Starts at this PSN, or continues there. Everything before it counts as acknowledged.
     pub(crate) fn start(&mut self, psn: Psn) {
         self.flight = Flight::starting_at(psn);
         self.episode = None;
     }
 
-    /// Returns the first packet number that is not acknowledged, or lacks its data.
+    /// Returns the first PSN that is not acknowledged, or whose data is missing.
     pub(crate) fn acked(&self) -> Psn {
         self.flight.base()
     }
 
-    /// Returns the PSN of the next packet to send.
+    /// Returns the PSN of the next packet to send. `fresh` is the PSN that the next WQE will get.
     pub(crate) fn position(&self, fresh: Psn) -> Psn {
         self.messages.get(self.next).map_or(fresh, |message| message.first.plus(self.next_packet))
     }
 
-    /// Moves the send position to the packet with this number.
+    /// Moves the send position to this PSN.
     pub(crate) fn seek(&mut self, psn: Psn) {
         let holds = |message: &Message| message.end().since(psn) > 0;
         self.next = self.messages.iter().position(holds).unwrap_or(self.messages.len());
@@ -96,25 +94,26 @@ impl Requester {
             Some(message) => psn.since(message.first).max(0) as u32,
             None => 0,
         };
+        // READs from here on will be sent again, so they are no longer outstanding.
         while self.reads.back().is_some_and(|last| last.since(psn) >= 0) {
             self.reads.pop_back();
         }
     }
 
-    /// Returns the time of the last acknowledgement, if any.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         self.progress
     }
 
-    /// Returns the number of packets from `psn` on that may be sent now.
+    /// Returns the number of packets that may be sent from `psn` on.
     pub(crate) fn room(&self, psn: Psn) -> u32 {
+        // Packets that the peer has buffered are not on the way, so they do not count against the window.
         let (ahead, received) = (psn.since(self.acked()).max(0) as u32, self.flight.received());
         let room = self.window.saturating_sub(ahead.saturating_sub(received));
-        // A peer with a gap keeps no more than this.
+        // The peer buffers only this many packets after a gap.
         if received == 0 { room } else { room.min((KEPT as u32).saturating_sub(ahead)) }
     }
 
-    /// Records the transmission of a request that stands for `count` packets from `psn` on.
+    /// Records the transmission of a request that covers `count` PSNs from `psn` on.
     pub(crate) fn sent(
         &mut self,
         (psn, count): (Psn, u32),
@@ -122,6 +121,8 @@ impl Requester {
         now: Instant,
         configured: Duration,
     ) {
+        // Only first transmissions are measured: the answer to a retransmission may belong to the first one (Karn's
+        // algorithm).
         if psn == self.flight.highest() {
             self.pace.note_sent(psn.plus(count - 1), now);
         }
@@ -132,14 +133,14 @@ impl Requester {
         }
     }
 
-    /// Handles a loss: resends from the oldest unacknowledged packet, with a smaller window.
+    /// Resends from the oldest unacknowledged packet with half the window.
     pub(crate) fn go_back(&mut self) {
         self.window = (self.window / 2).max(MIN_WINDOW);
         self.credit = 0;
         self.resume();
     }
 
-    /// Moves the send position to the oldest unacknowledged packet.
+    /// Moves the send position back to the oldest unacknowledged packet.
     pub(crate) fn resume(&mut self) {
         self.flight.rewind();
         self.pace.forget();
@@ -147,9 +148,10 @@ impl Requester {
         self.seek(psn);
     }
 
-    /// Asks the peer what it has, by sending two packets again. Returns whether that is enough; if not, the requester goes back.
-    /// `fresh` is the PSN of the next new packet.
+    /// Asks the peer what it has, by sending two packets again. Returns `false` if that cannot work and the requester
+    /// has to go back. `fresh` is the PSN of the next new packet.
     pub(crate) fn probe(&mut self, fresh: Psn) -> bool {
+        // A peer without reports cannot answer a probe. While the position lags, everything is being resent anyway.
         let suffices = self.flight.peer_keeps && self.position(fresh).since(self.flight.highest()) >= 0;
         if suffices {
             self.pace.forget();
@@ -158,12 +160,12 @@ impl Requester {
         suffices
     }
 
-    /// Returns the first time of silence that starts a resend.
+    /// Returns how long to wait for an answer before the first retransmission.
     fn first_wait(&self, configured: Duration) -> Duration {
         if self.flight.peer_keeps { configured.min(self.pace.patience()) } else { configured }
     }
 
-    /// Returns the time of the next timer.
+    /// Returns when the next timer expires.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.pause {
             Some(pause) => Some(pause),
@@ -171,12 +173,13 @@ impl Requester {
         }
     }
 
-    /// Draws the conclusions from a response after which `before` is the old state of the flight. `fresh` is the number of
-    /// the next new packet.
+    /// Updates window, timers and losses after a response. `before` is the flight's base and number of received packets
+    /// before the response, and `fresh` is the PSN of the next new packet.
     pub(crate) fn settle(&mut self, before: (Psn, u32), fresh: Psn, now: Instant, limit: u32) {
         let step = self.acked().since(before.0);
         if step > 0 {
             (self.lost, self.too_long) = (None, false);
+            // Grows by a quarter after each full window of acknowledged packets.
             self.credit += step as u32;
             if self.credit >= self.window {
                 self.credit = 0;
@@ -184,6 +187,7 @@ impl Requester {
             }
             self.progress = Some(now);
         }
+        // Any news restarts the timer: the caller rearms it.
         if before != (self.acked(), self.flight.received()) {
             self.resend = None;
             let flight = &self.flight;
@@ -192,6 +196,7 @@ impl Requester {
         }
         if let Some(first) = self.flight.find_missing(self.position(fresh)) {
             self.pace.forget();
+            // Shrinks once per episode. Losses among packets already in flight say nothing new.
             if self.episode.is_none_or(|end| first.since(end) >= 0) {
                 self.episode = Some(self.flight.highest());
                 self.window = (self.window - self.window / 8).max(MIN_WINDOW);
@@ -199,9 +204,9 @@ impl Requester {
         }
     }
 
-    /// Removes the oldest message.
     pub(crate) fn retire_front(&mut self) -> Option<Message> {
         let message = self.messages.pop_front()?;
+        // The message at the send position itself is removed, so the position moves to the next one.
         if self.next == 0 {
             self.next_packet = 0;
         }
@@ -209,7 +214,7 @@ impl Requester {
         Some(message)
     }
 
-    /// Restarts the timer if packets are unacknowledged.
+    /// Starts the timer if it is not running and packets are unacknowledged.
     pub(crate) fn rearm(&mut self, now: Instant, configured: Duration) {
         if self.resend.is_none() && self.flight.highest().since(self.acked()) > 0 {
             let first_wait = self.first_wait(configured);
@@ -218,7 +223,7 @@ impl Requester {
         }
     }
 
-    /// Handles the first notice of a loss. The timer covers later ones.
+    /// Handles the first report of a loss. If the retransmission is lost too, the timer recovers.
     pub(crate) fn note_loss(&mut self) {
         if self.lost != Some(self.acked()) {
             self.lost = Some(self.acked());

@@ -1,4 +1,4 @@
-//! The responder's half of a connection over packets: queued responses, a partial message, packets after a gap.
+//! The responder half of a packet connection: queued responses, a partly received message, packets after a gap.
 
 use super::Qp;
 use super::faults::ResponderFaults;
@@ -8,35 +8,31 @@ use crate::roce::{AethSyndrome, Psn, Reth};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-/// The responder's half of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
-    /// Queued responses, in order.
     pub(crate) responses: VecDeque<Response>,
-    /// Message of several packets, partly received.
+    /// A message that is only partly received.
     pub(crate) message: Option<PartialMessage>,
-    /// Results of the last atomics.
+    /// PSN and old value of the last atomics, for duplicate requests.
     pub(crate) replays: VecDeque<(Psn, u64)>,
-    /// The READ executed last, if no other request followed it.
+    /// The last READ executed, if no other request followed it.
     pub(crate) read: Option<ExecutedRead>,
     /// Set once a gap has been reported. Later packets after the same gap do not report it again.
     pub(crate) gap: bool,
-    /// Packets after a gap.
     pub(crate) early: Early,
-    /// Faults injected into it.
     pub(crate) faults: ResponderFaults,
-    /// NAK that closed the connection, repeated for later requests.
+    /// The NAK that closed the connection, repeated for later requests.
     pub(crate) final_nak: Option<(Psn, AethSyndrome)>,
 }
 
-/// A partly received message. `since` is the time of its first packet, if there is an observer.
+/// A partly received message. `since` is when its first packet arrived, if an observer is attached.
 #[derive(Debug)]
 pub(crate) enum PartialMessage {
     Write { reth: Reth, done: u64, since: Option<Instant> },
     Send { receive: Receive, done: u64, since: Option<Instant> },
 }
 
-/// An executed READ whose last response precedes the next expected PSN.
+/// An executed READ. Its last PSN is the one before the next expected PSN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExecutedRead {
     pub(crate) first: Psn,
@@ -45,7 +41,7 @@ pub(crate) struct ExecutedRead {
 }
 
 impl ExecutedRead {
-    /// Returns whether a request at `psn` asks for the bytes that this READ has there.
+    /// Whether a request at `psn` asks for the same bytes that this READ has at that PSN.
     pub(crate) fn includes(&self, psn: Psn, reth: &Reth, mtu_shift: u32) -> bool {
         let skip = u64::try_from(psn.since(self.first)).ok().map(|packets| packets << mtu_shift);
         let addr = skip.and_then(|skip| self.addr.checked_add(skip));
@@ -55,10 +51,10 @@ impl ExecutedRead {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
-    /// READ response packets, `sent` of them already sent. Each reads memory when it is sent.
+    /// Response packets of a READ, `sent` of which were sent. Each reads memory only when it is sent.
     Read {
         psn: Psn,
-        /// Protection domain of its key.
+        /// Protection domain that its rkey belongs to.
         pd: u32,
         reth: Reth,
         sent: u32,
@@ -73,7 +69,7 @@ pub(crate) enum Response {
         psn: Psn,
         syndrome: AethSyndrome,
     },
-    /// A report of what has arrived after the first missing packet.
+    /// A report of the packets that have arrived after a gap.
     Selective {
         psn: Psn,
     },
@@ -99,7 +95,7 @@ impl Response {
         }
     }
 
-    /// Returns the time at which to send it, or `None` to send it immediately.
+    /// Returns when to send it, or `None` to send it immediately.
     pub(crate) fn due(&self) -> Option<Instant> {
         match *self {
             Response::Read { due, .. } | Response::Atomic { due, .. } => due,
@@ -108,17 +104,17 @@ impl Response {
     }
 }
 
-/// The packets that a responder has received after a gap.
+/// Packets received after a gap, by PSN.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     pub(crate) packets: BTreeMap<u32, Box<[u8]>>,
-    /// When to report the gap again, and how often that happened.
+    /// When to report the gap again, and how often that was done.
     pub(crate) due: Option<Instant>,
     pub(crate) reports: u32,
 }
 
 impl Early {
-    /// Returns the bits of the packets after `expected`, the first missing one.
+    /// Returns the bitmap of a report: the packets after `expected`, which is the first missing one.
     pub(crate) fn bits(&self, expected: Psn) -> [u8; BITS] {
         let mut bits = [0; BITS];
         for psn in self.packets.keys() {
@@ -132,7 +128,7 @@ impl Early {
 }
 
 impl Qp {
-    /// Drops a partly received message, and gives its receive to the next one. Returns whether there was one.
+    /// Drops a partly received message, and returns its receive to the queue. Returns whether there was one.
     pub(crate) fn drop_partial_message(&mut self) -> bool {
         let message = self.resp.message.take();
         if let Some(PartialMessage::Send { receive, .. }) = &message {
@@ -145,12 +141,11 @@ impl Qp {
         message.is_some()
     }
 
-    /// Returns whether a message is partly received.
     pub(crate) fn has_partial_message(&self) -> bool {
         self.resp.message.is_some()
     }
 
-    /// Queues a response. Consecutive acknowledgements are merged.
+    /// Queues a response. An ACK is merged with one at the back of the queue.
     pub(crate) fn push_response(&mut self, answer: Response) {
         let responses = &mut self.resp.responses;
         match (responses.back_mut(), answer) {
@@ -158,6 +153,7 @@ impl Qp {
                 Some(Response::Ack { psn: last, syndrome: AethSyndrome::Ack }),
                 Response::Ack { psn, syndrome: AethSyndrome::Ack },
             ) => {
+                // An ACK covers all earlier PSNs, so the latest suffices. It may be older after a duplicate.
                 if psn.since(*last) > 0 {
                     *last = psn;
                 }

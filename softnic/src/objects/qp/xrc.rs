@@ -1,8 +1,9 @@
 //! Extended reliable connections (XRC).
 //!
-//! A connection has an initiator, which only sends, and a target, which only receives. A target belongs to a domain and has no
-//! queues. Each request names a shared receive queue of the target's domain, and so does the entry that it comes from. The
-//! queue tells the rest: the protection domain of the request's keys, and the CQ and the user index of its completions.
+//! An extended connection has an initiator, which only sends, and a target, which only receives. A target belongs to an
+//! XRC domain and has no queues. Each request, like the receive it consumes, belongs to a shared receive queue of that
+//! domain. The queue determines the protection domain of the request's keys, and the CQ and user index of its
+//! completions.
 
 use super::Qp;
 use crate::objects::srq::{OfXrcd, SharedSrq};
@@ -15,7 +16,7 @@ pub(crate) fn aim(target: &mut Qp, srqs: &Table<SharedSrq>, srqn: u32) -> Result
     let (named, of, pd) = queue(target, srqs, srqn)?;
     let holds = target.srq.as_ref().map(|srq| srq.get().srqn);
     if target.has_partial_message() && holds != Some(srqn) {
-        // All packets of a message name one queue.
+        // All packets of a message must name the same queue.
         return Err(RemoteError::Invalid);
     }
     (target.pd, target.cq_recv, target.user_index) = (pd, Some(of.cqn), of.user_index);
@@ -23,7 +24,7 @@ pub(crate) fn aim(target: &mut Qp, srqs: &Table<SharedSrq>, srqn: u32) -> Result
     Ok(())
 }
 
-/// Makes the QP serve the packet. Only a target has something to do.
+/// Makes an XRC target serve this packet. Other QPs are not affected.
 pub(crate) fn aim_at_packet(qp: &mut Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> Result<(), RemoteError> {
     match bth.srqn {
         Some(srqn) if qp.service == Service::Xrc => aim(qp, srqs, srqn),
@@ -39,7 +40,7 @@ pub(crate) fn pd_of(qp: &Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> Result<u32, 
     }
 }
 
-/// Returns a queue of the target's domain, with its XRC part and its protection domain.
+/// Looks up a queue of the target's domain, with its XRC part and its protection domain.
 fn queue<'s>(
     target: &Qp,
     srqs: &'s Table<SharedSrq>,
@@ -52,12 +53,12 @@ fn queue<'s>(
 }
 
 impl Qp {
-    /// Returns whether it is the target of an extended connection.
+    /// Whether it is the target of an extended connection.
     pub(crate) fn is_xrc_target(&self) -> bool {
         self.service == Service::Xrc && self.sq.is_none()
     }
 
-    /// Ends the service of a target for the queue that the last request named.
+    /// Detaches a target from the queue that the last request named.
     pub(crate) fn leave_xrc_queue(&mut self) {
         if self.is_xrc_target() {
             (self.srq, self.cq_recv) = (None, None);

@@ -1,8 +1,8 @@
-//! Reads the payloads of the next packets by one access, from memory that the CPU reaches only by calls.
+//! Prefetches the payloads of the next packets with one access, from memory that the CPU reaches only through driver
+//! calls.
 //!
-//! Such a call waits for a GPU. A call for each packet would cost more than all the rest.
-//!
-//! The program leaves the data of a posted WQE alone until its completion, so it may be read before the WQE's turn.
+//! Each such call waits for the GPU, and one call per packet would dominate the cost of sending. Prefetching is allowed
+//! because a program must not modify the data of a posted WQE before its completion.
 
 use super::start::{Start, start};
 use crate::dma::{Dma, FarRanges, Mkeys, Rights, User};
@@ -15,26 +15,26 @@ use crate::transport::datapath::Datapath;
 use crate::wqe::{LocalError, Piece, for_each_piece};
 use std::collections::VecDeque;
 
-/// Packets sent in one visit.
+/// Maximum number of packets sent per visit.
 pub(super) const BURST: usize = 64;
 
-/// Payloads of packets, in the order of their numbers.
+/// Prefetched payloads, in PSN order.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Each packet's number, and the end of its payload.
+    /// PSN of each packet, and the end of its payload in `bytes`.
     packets: VecDeque<(Psn, usize)>,
     bytes: Vec<u8>,
-    /// End of the payloads taken.
+    /// Offset in `bytes` of the next payload.
     taken: usize,
 }
 
 impl Ahead {
-    /// Returns whether the next payload is the one of this packet.
+    /// Whether the next payload belongs to this packet.
     pub(super) fn is_at(&self, psn: Psn) -> bool {
         self.packets.front().is_some_and(|(next, _)| *next == psn)
     }
 
-    /// Takes the payload of a packet, if it is the next one.
+    /// Takes the payload of a packet if it is the next one.
     pub(super) fn take(&mut self, psn: Psn) -> Option<&[u8]> {
         if !self.is_at(psn) {
             return None;
@@ -44,7 +44,7 @@ impl Ahead {
         Some(&self.bytes[start..end])
     }
 
-    /// Reads the payloads. An error is left to the packet that meets it again.
+    /// Reads the payloads. An error is only logged: the packet that runs into it again reports it.
     fn read(&mut self, dma: &mut Dma, ranges: &FarRanges) {
         if self.packets.is_empty() {
             return;
@@ -57,12 +57,13 @@ impl Ahead {
     }
 }
 
-/// Reads the payloads that a QP sends in its next visit. Starts the WQEs for that.
+/// Prefetches the payloads that a QP will send in its next visit, starting WQEs as necessary.
 pub(super) fn payloads(path: &mut Datapath, qpn: u32) -> Ahead {
     let mut ahead = Ahead::default();
     let Datapath { objects: Objects { qps, cqs, mkeys, dma, .. }, scratch, report, fabric, .. } = path;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric) else { return ahead };
     let Route::Peer(peer) = qp.route else { return ahead };
+    // Memory that the CPU can access directly is not worth prefetching.
     if qp.req.pause.is_some() || !dma.has_far {
         return ahead;
     }
@@ -73,7 +74,7 @@ pub(super) fn payloads(path: &mut Datapath, qpn: u32) -> Ahead {
     let mut ranges = FarRanges::default();
     while left != Some(0) {
         if next >= qp.req.messages.len() {
-            // Another WQE may be the one that connects to another target.
+            // A DCI starts only the first WQE here, since the next one may need a connection to another target.
             let is_first = left.is_none();
             if !(is_first || qp.dci.is_none())
                 || !matches!(start(qp, cqs, mkeys, dma, report, scratch), Start::Started)
@@ -85,9 +86,11 @@ pub(super) fn payloads(path: &mut Datapath, qpn: u32) -> Ahead {
         let Some(message) = qp.req.messages.get(next) else { break };
         let (at, psn) = ((next, packet), message.first.plus(packet));
         (next, packet) = message.after(at, 1);
+        // Mirrors `sender::step`, which skips these packets too.
         if message.packets == 0 || qp.req.flight.has(psn) {
             continue;
         }
+        // Stops at the first packet that cannot be prefetched. The sender reads the rest one by one.
         let Some(is_read) = collect(message, at.1, mtu_shift, (mkeys, user), &mut ranges) else { break };
         let most = match left {
             Some(most) => most,
@@ -105,8 +108,8 @@ pub(super) fn payloads(path: &mut Datapath, qpn: u32) -> Ahead {
     ahead
 }
 
-/// Adds the data of a packet. Returns whether it is to be read: inline data is not. Returns `None` if it cannot be read with
-/// the ranges before it.
+/// Adds the data of a packet to `ranges`. Returns whether it has to be read (inline data does not), or `None` if it
+/// cannot be part of the same access.
 fn collect(
     message: &Message,
     packet: u32,
@@ -136,8 +139,8 @@ fn collect(
     Some(is_read)
 }
 
-/// Reads the payloads of at most `most` packets of a READ's response: those from packet number `psn` on, which begin at
-/// `skip` in the range.
+/// Prefetches the payloads of up to `most` response packets of a READ, from PSN `psn` on, whose data starts at offset
+/// `skip` of the range.
 pub(super) fn responses(
     qp: &Qp,
     mkeys: &Mkeys,

@@ -1,7 +1,7 @@
-//! Injected execution faults at the responder of a connection over packets. All are legal for hardware.
+//! Injected execution faults of a responder over packets. Real hardware may show all of them.
 //!
-//! Faults are drawn for each request when its turn comes: a stall before it, a split of a WRITE's payload. Later
-//! requests and all responses wait too. Late answers are drawn when a response is queued.
+//! A stall, or a split of a WRITE's payload, is drawn when the turn of a request comes. Later requests and all
+//! responses wait for it. Late answers are drawn when a response is queued.
 
 use super::{late, responder};
 use crate::objects::qp::ResponderFaults;
@@ -10,14 +10,15 @@ use crate::request::RemoteError;
 use crate::roce::{self, Packet};
 use crate::transport::datapath::Datapath;
 
-/// Maximum number of waiting requests of a QP. Further ones are dropped, and the peer sends them again.
+/// Maximum number of requests held back per QP. Further ones are dropped, and the peer resends them.
 const WAITING: usize = 1 << 10;
 
-/// Handles a request, with packet bytes `bytes`, immediately, or after those that wait.
+/// Executes a request immediately, or queues it after those held back. `bytes` is the packet as received.
 pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Datapath { objects: Objects { qps, .. }, report, .. } = path;
     let Some(qp) = qps.get_mut(qpn) else { return };
     let state = &mut qp.resp.faults;
+    // Draws a stall only for a request whose turn it is. Others must queue, to keep the order.
     if state.until.is_none() && state.split.is_none() && state.waiting.is_empty() {
         state.until = report.draw_stall(qpn);
         if state.until.is_none() {
@@ -31,22 +32,23 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     }
 }
 
-/// The state of a QP after a turn.
+/// What is left to do for a QP after a turn.
 pub(super) enum Turn {
-    /// Nothing waits.
+    /// Nothing is held back.
     Clear,
-    /// The requests of the QP wait for a timer.
+    /// Requests are held back until a timer expires.
     Waits,
-    /// More can be moved after other QPs had a turn.
+    /// There is more to do after other QPs had a turn.
     More,
 }
 
-/// Continues the waiting requests of a QP.
+/// Resumes the requests that a QP holds back.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> Turn {
     loop {
         let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, .. } = path;
         let Some(qp) = qps.get_mut(qpn) else { return Turn::Clear };
         if !qp.state.receives() {
+            // A QP that was reset or failed executes none of them.
             qp.resp.faults = ResponderFaults::default();
             return Turn::Clear;
         }
@@ -65,6 +67,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> Turn {
             }
             state.until = None;
         }
+        // Moves one piece per turn, so the program can see the WRITE half done.
         if let Some(mut split) = state.split.take() {
             let Some(piece) = split.pieces.pop() else { continue };
             let len = piece.end - piece.start;
@@ -96,6 +99,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> Turn {
             responder::request(path, qpn, &packet);
         }
         if more && let Some(qp) = path.objects.qps.get_mut(qpn) {
+            // The next request draws its own stall.
             qp.resp.faults.until = path.report.draw_stall(qpn);
         }
     }

@@ -1,7 +1,7 @@
-//! Injected faults of WRITE payloads: they land late, or in pieces.
+//! Injected faults of WRITE payloads, which land late or in pieces.
 //!
-//! The payload of a WRITE of an unordered QP may land late. Later WRITEs pass it. Other requests land it first, and all
-//! responses wait for it.
+//! On an unordered QP, a payload may land late and be overtaken by later WRITEs. Any other request lands it first, and
+//! all responses wait for it.
 
 use crate::dma::{Dma, Mkeys};
 use crate::objects::access;
@@ -11,7 +11,7 @@ use crate::request::{RemoteError, RemoteRange};
 use crate::roce::{Packet, Psn};
 use std::time::Instant;
 
-/// Decides whether to split a WRITE payload at offset `skip` of `place`. Returns whether it waits for its turn.
+/// Decides whether to split the WRITE payload at offset `skip` of `place`. Returns whether it was taken over.
 pub(super) fn start_split(
     qp: &mut Qp,
     report: &mut Report,
@@ -31,7 +31,7 @@ pub(super) fn start_split(
     true
 }
 
-/// Decides whether a WRITE payload at offset `skip` of `place` lands late. Returns whether [`land`] will move it.
+/// Decides whether the WRITE payload at offset `skip` of `place` lands late. If so, [`land`] will write it.
 pub(super) fn start_late(
     qp: &mut Qp,
     report: &mut Report,
@@ -49,7 +49,8 @@ pub(super) fn start_late(
     true
 }
 
-/// Lands the late payloads that are due, or all without a time. A payload that is refused comes with its packet number.
+/// Lands the late payloads that are due at `now`, or all of them without a time. An error comes with the PSN of its
+/// packet.
 pub(super) fn land(
     qp: &mut Qp,
     mkeys: &Mkeys,
@@ -62,6 +63,7 @@ pub(super) fn land(
     qp.resp.faults.late = later;
     let landing: Vec<LatePayload> = landing;
     for LatePayload { psn, place, skip, payload, arrival, .. } in landing {
+        // Checked again on landing, since the key may have been destroyed in the meantime.
         let span = access::writable(qp, mkeys, place).map_err(|refusal| (psn, refusal))?;
         if let Some(span) = span {
             let part = span.part(skip, payload.len() as u64);

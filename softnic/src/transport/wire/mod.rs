@@ -1,24 +1,24 @@
-//! Connections over packets: QPs with a peer at another adapter.
+//! Packet transport: QPs whose peer is at another adapter.
 //!
 //! | file | does |
 //! |---|---|
-//! | `start` | starts send WQEs |
-//! | `ahead` | reads the payloads of the next packets by one access |
+//! | `start` | fetches and checks send WQEs, and assigns their PSNs |
+//! | `ahead` | prefetches the payloads of a burst of packets with one DMA access |
 //! | `packet` | builds the packets of a WQE |
-//! | `sender` | cuts WQEs into packets, within the window |
-//! | `requester` | handles acknowledgements and responses, resends, completes |
-//! | `responder` | executes requests of the peer and queues responses |
+//! | `sender` | splits WQEs into packets, within the window |
+//! | `requester` | processes acknowledgements and responses, retransmits, completes |
+//! | `responder` | executes the peer's requests and queues responses |
 //! | `responses` | sends the queued responses |
-//! | `selective` | keeps packets after a gap, and repairs gaps |
-//! | `late`, `fault_injection` | inject faults: WRITEs that land late or in pieces, requests that wait |
+//! | `selective` | buffers out-of-order requests, and repairs gaps |
+//! | `late`, `fault_injection` | inject faults: WRITEs that land late or in pieces, requests that are held back |
 //!
-//! The state of a connection is a part of its QP: see [`crate::objects::qp`].
+//! The state of a connection is part of its QP: see [`crate::objects::qp`].
 //!
-//! A dynamic connection sends the same packets once it is up: see [`super::dc`]. So does an extended connection, with the number
-//! of a shared receive queue in each request: see [`crate::objects::qp::xrc`].
+//! A dynamic connection sends the same packets once it is established: see [`super::dc`]. So does an extended
+//! connection, which also names a shared receive queue in each request: see [`crate::objects::qp::xrc`].
 //!
-//! An unreliable connection acknowledges nothing: a sent message is complete, and a message with a missing packet is
-//! dropped.
+//! An unreliable connection sends no acknowledgements: a message is complete once it is sent, and the receiver drops a
+//! message with a missing packet.
 
 mod ahead;
 mod fault_injection;
@@ -40,12 +40,13 @@ use crate::roce::Packet;
 use fault_injection::Turn;
 pub use requester::PACKET_TOO_LONG;
 
-/// Works on one QP. Returns whether it has more to do immediately.
+/// Serves one QP. Returns whether it has more work right away.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     let turn = if path.report.injects_faults { fault_injection::run(path, qpn) } else { Turn::Clear };
     selective::remind(path, qpn);
     let mut more = match turn {
         Turn::Clear => responses::run(path, qpn),
+        // Responses wait for the requests that precede them, and those may be held back by an injected fault.
         Turn::Waits => false,
         Turn::More => true,
     };
@@ -54,6 +55,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
         more |= sender::run(path, qpn);
         requester::complete_front(path, qpn);
     }
+    // Flushes last: the steps above may have put the QP into the error state.
     if let Some(qp) = path.objects.qps.get_mut(qpn)
         && qp.state == State::Error
     {
@@ -62,7 +64,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     more
 }
 
-/// Handles one packet of the QP's peer, with bytes `bytes`.
+/// Processes one packet from the QP's peer. `bytes` is the packet as received, for when it has to be buffered.
 pub(super) fn receive(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     if !packet.bth.service.is_reliable() {
         responder::unreliable(path, qpn, packet);

@@ -16,7 +16,7 @@ pub(super) struct Destination {
     qpn: u32,
     pkey: u16,
     mtu_shift: u32,
-    /// The target of dynamic connections, and the request for one.
+    /// For an initiator of dynamic connections: the target's DCTN, and the connect request.
     dct: Option<(u32, Connect)>,
 }
 
@@ -27,7 +27,7 @@ impl Destination {
         Destination { service: qp.service, peer, qpn, pkey, mtu_shift, dct }
     }
 
-    /// Returns the headers of the packet that connects to a target of dynamic connections.
+    /// Returns the headers of the packet that connects to a DCT.
     fn connect_request(&self, psn: Psn) -> Option<(Bth, Ext)> {
         let (dest_qpn, connect) = self.dct?;
         let bth = Bth {
@@ -48,22 +48,22 @@ pub(super) struct Parts<'c> {
     pub(super) mkeys: &'c Mkeys,
     pub(super) dma: &'c mut Dma,
     pub(super) fabric: &'c mut Fabric,
-    /// Payloads that are read already.
+    /// Prefetched payloads.
     pub(super) ahead: &'c mut Ahead,
 }
 
-/// The part of a message that one request packet stands for.
+/// The part of a message that one request packet covers.
 #[derive(Clone, Copy)]
 pub(super) struct Portion {
-    /// Number of the first packet within the message.
+    /// Index of the first packet within the message.
     pub(super) packet: u32,
-    /// Number of packets: one, or as many response packets as a READ request asks for.
+    /// Number of PSNs: one, or the response packets of a READ request.
     pub(super) count: u32,
-    /// Whether the packet requests an acknowledgement even if it is not the last one.
+    /// Whether to request an acknowledgement even if this is not the last packet.
     pub(super) asks: bool,
 }
 
-/// Builds a request packet of a message. Returns the packet's operation, and the bytes of its payload.
+/// Builds and sends one request packet of a message. Returns its opcode and its payload length in bytes.
 pub(super) fn emit(
     message: &Message,
     portion: Portion,
@@ -81,6 +81,8 @@ pub(super) fn emit(
     let Ok(view) = message.view() else { return Err(LocalError::Memory) };
     let skip = u64::from(portion.packet) << to.mtu_shift;
     let (op, ext, len) = request(message, &view, portion, to)?;
+    // Only the packet that completes the message may raise a solicited event, and it always requests an
+    // acknowledgement.
     let is_last = portion.packet + portion.count == message.packets;
     let bth = Bth {
         service: to.service,
@@ -92,6 +94,7 @@ pub(super) fn emit(
         psn: message.first.plus(portion.packet),
         srqn: view.xrc_srqn(),
     };
+    // The payload is written straight into the send buffer.
     fabric.send(way, &bth, &ext, len as usize, |payload| match ahead.take(bth.psn) {
         Some(bytes) => {
             payload.copy_from_slice(bytes);
@@ -102,7 +105,7 @@ pub(super) fn emit(
     Ok((op, len))
 }
 
-/// Returns the operation of a request packet, its extended header, and the bytes of its payload.
+/// Returns the opcode of a request packet, its extended header, and its payload length in bytes.
 #[inline]
 fn request(
     message: &Message,
@@ -113,10 +116,11 @@ fn request(
     let (addr, rkey) = view.remote().map_or((0, 0), |at| (at.addr.get(), at.rkey.get()));
     let skip = u64::from(portion.packet) << to.mtu_shift;
     match message.kind {
-        // Neither has packets that are built from its WQE.
+        // Local WQEs send no packets, and connect packets are not built from a WQE.
         Kind::Local | Kind::Connect => Err(LocalError::Operation),
         Kind::Read => {
             let len = (u64::from(portion.count) << to.mtu_shift).min(message.len - skip);
+            // A READ that continues or repeats part of a message starts at the first missing packet.
             let reth = Reth { addr: addr.wrapping_add(skip), rkey, len: len as u32 };
             Ok((Op::ReadRequest, Ext::Reth(reth), 0))
         }
@@ -128,6 +132,7 @@ fn request(
         Kind::Write | Kind::Send => {
             let op = message.packet_op(portion.packet);
             let imm = view.imm().unwrap_or(0);
+            // The header of a WRITE describes the whole message, and only its first packet carries it.
             let reth = Reth { addr, rkey, len: message.len as u32 };
             let ext = match op {
                 Op::WriteFirst | Op::WriteOnly => Ext::Reth(reth),
@@ -141,7 +146,7 @@ fn request(
     }
 }
 
-/// Returns the packet of an atomic: InfiniBand's own if there is one.
+/// Encodes an atomic: as a standard InfiniBand request where one exists, as a masked one otherwise.
 fn atomic_request(atomic: Atomic, addr: u64, rkey: u32) -> (Op, Ext) {
     match atomic {
         Atomic::FetchAdd { add } => (Op::FetchAdd, Ext::Atomic { addr, rkey, swap_add: add, compare: 0 }),

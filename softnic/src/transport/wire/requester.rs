@@ -1,4 +1,4 @@
-//! The requester: handles acknowledgements, responses and timeouts, and completes WQEs.
+//! The requester: processes acknowledgements, responses and timeouts, and completes WQEs.
 
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;
@@ -12,14 +12,15 @@ use crate::wqe::{self, Done, LocalError, Piece, for_each_piece};
 use rushmem_mlx5::{Syndrome, Width};
 use std::time::{Duration, Instant};
 
-/// Vendor syndrome of a completion with `TRANSPORT_RETRY_EXC_ERR` if packets were too long for the link.
+/// Vendor syndrome of a completion with `TRANSPORT_RETRY_EXC_ERR` if its packets were too long for the link.
 pub const PACKET_TOO_LONG: u8 = 0x61;
 
-/// Retransmits or fails at a timeout. Returns whether there is something to send.
+/// Retransmits or fails when a timer expires. Returns whether there is something to send.
 pub(super) fn timers(path: &mut Datapath, qpn: u32) -> bool {
     let Datapath { objects: Objects { qps, .. }, config, report, .. } = path;
     let now = report.now;
     let Some(qp) = qps.get_mut(qpn) else { return false };
+    // The RNR pause is over, so sending resumes where the peer refused.
     if qp.req.pause.is_some_and(|pause| pause <= now) {
         qp.req.pause = None;
         qp.req.resend = None;
@@ -28,48 +29,54 @@ pub(super) fn timers(path: &mut Datapath, qpn: u32) -> bool {
     if qp.req.pause.is_some() || qp.req.resend.is_none_or(|at| at > now) {
         return false;
     }
+    // A wait shorter than the configured one is a probe of an adaptive timer, not an ACK timeout.
     let is_early = qp.req.backoff < config.retransmit;
     if !is_early {
         report.counters.count(&qp.context, |counts| &mut counts.local_ack_timeout_err);
     }
     let waited = qp.req.progress.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+    // No progress for the whole retry time: give up.
     if qp.attrs.retry_timeout().is_some_and(|patience| waited >= patience) {
         let vendor = if qp.req.too_long { PACKET_TOO_LONG } else { 0 };
         fail_at(qp, Syndrome::TRANSPORT_RETRY_EXC_ERR, vendor);
         return true;
     }
+    // A peer that keeps packets can report what is missing, so a probe is enough. Any other gets everything again.
     if !(is_early && qp.req.probe(qp.send_psn)) {
         qp.req.go_back();
     }
     let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
     qp.req.backoff = (qp.req.backoff * 2).min(longest);
-    // Never later than the final timeout.
+    // Capped so that the final timeout is not delayed.
     let left = qp.attrs.retry_timeout().map_or(qp.req.backoff, |patience| patience.saturating_sub(waited));
     qp.req.resend = Some(now + qp.req.backoff.min(left));
     true
 }
 
-/// Handles an acknowledgement or a response.
+/// Processes an acknowledgement or a response.
 pub(super) fn response(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     let Datapath { objects: Objects { qps, mkeys, dma, .. }, config, report, .. } = path;
     let now = report.now;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     let psn = packet.bth.psn;
-    // The response is stale, or was never requested.
+    // Stale, or for a PSN that was never sent.
     if psn.since(qp.req.flight.highest()) >= 0 || psn.plus(1).since(qp.req.acked()) < 0 {
         report.stats.stale += 1;
         return;
     }
     let is_refusal = matches!(packet.ext, Ext::Aeth(aeth) if aeth.syndrome.refusal().is_some());
     if packet.bth.op == Op::Accept {
+        // Several connect packets may have been sent; only the answer to the last one counts.
         if !qp.accept(packet) {
             report.stats.stale += 1;
             return;
         }
+    // The connection is not established, so this can only be left over from the previous one.
     } else if qp.dci.as_deref().is_some_and(Dci::is_connecting) && !is_refusal {
         report.stats.stale += 1;
         return;
     }
+    // `settle` compares with this to find out what the response changed.
     let before = (qp.req.acked(), qp.req.flight.received());
     if let Ext::Aeth(Aeth { syndrome, .. }) = packet.ext
         && let Some(reason) = syndrome.refusal()
@@ -95,8 +102,9 @@ pub(super) fn response(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     qp.req.settle(before, qp.send_psn, now, config.window);
     let acked = qp.req.acked();
     if acked != before.0 {
+        // Any progress restarts the RNR count.
         qp.rnr_tries = 0;
-        // Acknowledgements of a first transmission may overtake a resend of the same packets.
+        // A late acknowledgement of the first transmission may cover packets that are queued for retransmission.
         if qp.req.position(qp.send_psn).since(acked) < 0 {
             qp.req.seek(acked);
         }
@@ -105,7 +113,9 @@ pub(super) fn response(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     complete_front(path, qpn);
 }
 
+/// Applies an ACK or NAK. Every one also acknowledges the packets that precede it.
 fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant) {
+    // A stale NAK: its packet has been acknowledged since.
     if aeth.syndrome != AethSyndrome::Ack && psn.since(qp.req.acked()) < 0 {
         return;
     }
@@ -113,17 +123,21 @@ fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant) {
         AethSyndrome::Ack => qp.req.flight.acknowledge(psn),
         AethSyndrome::Rnr(code) => {
             qp.req.flight.confirm(psn);
+            // A retry count of 7 means no limit.
             if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
                 fail_at(qp, Syndrome::RNR_RETRY_EXC_ERR, 0);
                 return;
             }
             qp.rnr_tries = qp.rnr_tries.saturating_add(1);
+            // The peer is alive, so the pause does not count towards the retry timeout.
             qp.req.progress = Some(now);
             qp.req.pause = Some(now + rnr_time(code));
             qp.req.resume();
         }
         AethSyndrome::Nak(Nak::Sequence) => {
             qp.req.flight.confirm(psn);
+            // The report that preceded this NAK names the missing packets. Without reports, go back to the first of
+            // them.
             if qp.req.flight.peer_keeps {
                 qp.req.flight.lack(psn);
             } else {
@@ -148,11 +162,12 @@ enum ResponseData<'a> {
     Atomic(u64),
 }
 
-/// Takes response data, in any order.
+/// Processes response data, which may arrive in any order.
 fn take_response_data(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes: &ResponseData<'_>) {
     if qp.req.flight.is_done(psn) {
         return;
     }
+    // Messages are in PSN order, so this finds the one that contains `psn`.
     let at = qp.req.messages.partition_point(|message| message.end().since(psn) <= 0);
     let message = qp.req.messages.get_mut(at).filter(|message| psn.since(message.first) >= 0);
     let Some(message) = message.filter(|message| message.fetches() && message.fault.is_none()) else {
@@ -162,16 +177,17 @@ fn take_response_data(qp: &mut Qp, mkeys: &Mkeys, dma: &mut Dma, psn: Psn, bytes
     let skip = u64::from(psn.since(message.first) as u32) << qp.attrs.mtu_shift();
     let fault = match scatter(message, mkeys, dma, user, skip, qp.attrs.mtu_shift(), bytes) {
         Ok(true) => return qp.req.flight.take_data(psn),
-        // The response does not fit the request.
+        // The response does not match the request.
         Ok(false) => (Syndrome::BAD_RESP_ERR, 0),
         Err(refused) => refused.syndrome(),
     };
     message.fault = Some(fault);
     qp.req.broken = true;
+    // Everything before the bad response has been executed.
     qp.req.flight.confirm(psn);
 }
 
-/// Writes response data to local memory. Returns `false` if it does not fit the request.
+/// Writes response data to local memory. Returns `false` if it does not match the request.
 fn scatter(
     message: &Message,
     mkeys: &Mkeys,
@@ -208,7 +224,7 @@ fn scatter(
     Ok(true)
 }
 
-/// Makes the WQE with the oldest unacknowledged packet fail after all earlier ones complete.
+/// Fails the WQE with the oldest unacknowledged packet, once all earlier ones have completed.
 fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
     let acked = qp.req.acked();
     let unfinished = |message: &&mut Message| message.packets != 0 && message.end().since(acked) > 0;
@@ -222,21 +238,23 @@ fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
     }
 }
 
-/// Completes acknowledged WQEs, oldest first.
+/// Completes acknowledged WQEs in order.
 pub(super) fn complete_front(path: &mut Datapath, qpn: u32) {
     let Datapath { objects: Objects { qps, cqs, dma, .. }, report, schedule, .. } = path;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };
     while let Some(message) = qp.req.messages.front() {
         let done = Done { index: message.index, opcode: message.opcode, byte_cnt: 0 };
+        // Completing with an error moves the QP to the error state, so this is the last completion here.
         if let Some((syndrome, vendor)) = message.fault {
             retire_front(qp, report);
             fail(qp, cqs, report, done, syndrome, vendor);
             break;
         }
-        // A message completes only after it was sent, even one without packets.
+        // The WQE at the send position has not been sent. Without packets, it would count as acknowledged.
         if message.end().since(qp.req.acked()) > 0 || qp.req.next == 0 {
             break;
         }
+        // The connect packet is not a WQE and has no completion.
         if message.kind == Kind::Connect {
             qp.req.retire_front();
             continue;
@@ -247,6 +265,7 @@ pub(super) fn complete_front(path: &mut Datapath, qpn: u32) {
         report.stats.bytes += message.len;
         retire_front(qp, report);
         if signaled {
+            // READ data and atomic results must be visible before the CQE.
             if dma.flush().is_err() {
                 fail(qp, cqs, report, done, Syndrome::LOCAL_PROT_ERR, 0);
                 break;
@@ -266,7 +285,7 @@ pub(super) fn complete_front(path: &mut Datapath, qpn: u32) {
     }
 }
 
-/// Removes the oldest WQE from the messages in flight.
+/// Removes the oldest WQE in flight and advances the send queue past it.
 fn retire_front(qp: &mut Qp, report: &mut Report) {
     if let Some(message) = qp.req.retire_front() {
         report.stats.wqes += 1;

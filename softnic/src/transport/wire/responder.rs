@@ -1,4 +1,4 @@
-//! The responder: executes the peer's requests in order of their packet numbers.
+//! The responder: executes the peer's requests in PSN order.
 
 use super::late;
 use crate::dma::{Dma, Mkeys};
@@ -13,12 +13,12 @@ use crate::transport::datapath::Datapath;
 use rushmem_mlx5::{AtomicOp, CqeOpcode, Opcode, Width};
 use std::time::Instant;
 
-/// Atomic results kept for duplicate requests: at least as many as a peer may have in flight.
+/// Atomic results kept for duplicate requests. A peer may have at most this many atomics outstanding.
 const REPLAYS: usize = 256;
 
 enum RequestError {
     LocalError(RemoteError),
-    /// The receive has already completed in error.
+    /// The receive has already been completed in error.
     Receive(RemoteError),
     /// No receive is posted.
     NotReady,
@@ -35,6 +35,8 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     let Datapath { objects: Objects { qps, cqs, srqs, mkeys, dma, .. }, report, .. } = path;
     let Some(qp) = qps.get_mut(qpn) else { return };
     if qp.state == State::Error {
+        // The first NAK may have been lost. Repeating it stops the peer from retransmitting until its retries are
+        // exhausted.
         if let Some((psn, syndrome)) = qp.resp.final_nak {
             qp.push_response(Response::Ack { psn, syndrome });
         }
@@ -45,6 +47,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     let ahead = packet.bth.psn.since(qp.recv_psn);
+    // A gap. InfiniBand allows one NAK per gap: the packets already in flight would only repeat it.
     if ahead > 0 {
         report.stats.out_of_order += 1;
         report.counters.count(&qp.context, |counts| &mut counts.out_of_sequence);
@@ -54,6 +57,8 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
         return;
     }
     if ahead < 0 {
+        // Already executed. The response may have been lost, so it is sent again, but the request must not be executed
+        // twice.
         report.stats.duplicates += 1;
         report.counters.count(&qp.context, |counts| &mut counts.duplicate_request);
         if !is_fetch(packet.bth.op) || has_response_room(qp) {
@@ -61,6 +66,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
         }
         return;
     }
+    // Dropping the request without advancing `recv_psn` makes it look lost. The requester's timer resends it.
     if is_fetch(packet.bth.op) && !has_response_room(qp) {
         report.stats.dropped += 1;
         return;
@@ -71,6 +77,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     }
     match execute(qp, cqs, mkeys, dma, report, packet) {
         Ok(()) => report.note_change(qp.owner),
+        // `recv_psn` has not advanced, so the same PSN is expected again after the pause.
         Err(RequestError::NotReady) => {
             let syndrome = AethSyndrome::Rnr(qp.attrs.min_rnr_nak);
             qp.push_response(Response::Ack { psn: packet.bth.psn, syndrome });
@@ -81,17 +88,20 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     }
 }
 
-/// Ends the connection with a NAK of this request.
+/// Closes the connection with a NAK of this request.
 pub(super) fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: RemoteError) {
     let syndrome = AethSyndrome::Nak(refusal.nak());
     tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
     qp.resp.final_nak = Some((psn, syndrome));
+    // Another QP can use the receive. Without a shared queue, it is flushed with the others.
     if qp.srq.is_some() {
         qp.drop_partial_message();
     }
     qp.resp.message = None;
-    // A split WRITE is acknowledged before all its bytes are moved.
+    // The acknowledgement of a split WRITE is queued before all its bytes are written. A NAK must not follow one that
+    // covers the same PSN.
     qp.resp.responses.retain(|answer| answer.psn().since(psn) < 0);
+    // The NAK queues after earlier responses, which may carry an injected delay.
     qp.resp.responses.iter_mut().for_each(Response::clear_delay);
     qp.push_response(Response::Ack { psn, syndrome });
     qp.enter_error(report, refusal.syndrome().0);
@@ -99,7 +109,8 @@ pub(super) fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: Remote
 
 /// Handles a packet of an unreliable connection.
 ///
-/// Nothing is answered. A message with a missing packet or an error is dropped, and the next one starts anew.
+/// Nothing is answered. A message with a missing packet or an error is dropped, and reception resumes with the next
+/// one.
 pub(super) fn unreliable(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     let Datapath { objects: Objects { qps, cqs, mkeys, dma, .. }, report, .. } = path;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
@@ -108,6 +119,7 @@ pub(super) fn unreliable(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     if psn != qp.recv_psn {
         report.stats.out_of_order += 1;
     }
+    // A new message cuts off an unfinished one, and a gap makes the rest of it useless.
     if begins || psn != qp.recv_psn {
         report.stats.lost += u64::from(qp.drop_partial_message());
     }
@@ -118,6 +130,7 @@ pub(super) fn unreliable(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     }
     match execute(qp, cqs, mkeys, dma, report, packet) {
         Ok(()) => return report.note_change(qp.owner),
+        // The receive has been completed in error, so the QP cannot continue.
         Err(RequestError::Receive(refusal)) => qp.enter_error(report, refusal.syndrome().0),
         Err(RequestError::LocalError(_) | RequestError::NotReady) => {
             qp.drop_partial_message();
@@ -126,7 +139,7 @@ pub(super) fn unreliable(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     report.stats.lost += 1;
 }
 
-/// Answers a duplicate request, which was executed before.
+/// Answers a duplicate of a request that has already been executed.
 fn answer_duplicate(
     qp: &mut Qp,
     srqs: &Table<SharedSrq>,
@@ -136,10 +149,13 @@ fn answer_duplicate(
 ) {
     let psn = packet.bth.psn;
     match (packet.bth.op, packet.ext) {
+        // A READ is repeatable, so a duplicate reads memory again. The key is checked again too: it may have been
+        // destroyed.
         (Op::ReadRequest, Ext::Reth(reth)) => {
-            // The requester splits a repeated READ at a new place, so it may reach beyond the packets seen so far.
-            // Then the later requests were lost, and their numbers are used here. Only the last READ can do so: from
-            // any other packet, the requests that follow would look executed.
+            // The requester may split a repeated READ differently, so this one can reach past the PSNs seen so far. In
+            // that case the requests that followed were lost, and their PSNs now belong to this READ. Only the most
+            // recent READ may grow: after any other request, advancing `recv_psn` would skip requests that were never
+            // executed.
             let end = psn.plus(qp.attrs.packets(u64::from(reth.len)));
             let grows = end.since(qp.recv_psn) > 0;
             let shift = qp.attrs.mtu_shift();
@@ -155,7 +171,7 @@ fn answer_duplicate(
             if grows {
                 qp.recv_psn = end;
             }
-            // Answers stay in the order of the requests. Those that this one contains need not be sent twice.
+            // Responses stay in request order. A queued READ that this one covers completely need not be sent as well.
             let count = |reth: &Reth| qp.attrs.packets(reth.len.into());
             let packets = count(&reth);
             qp.resp.responses.retain(|answer| match answer {
@@ -167,6 +183,8 @@ fn answer_duplicate(
             qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: None });
         }
         (Op::CompareSwap | Op::FetchAdd | Op::MaskedCompareSwap | Op::MaskedFetchAdd, _) => {
+            // An atomic must not run twice, so the saved result answers. If it was evicted, the duplicate goes
+            // unanswered.
             if let Some((_, old)) = qp.resp.replays.iter().find(|(at, _)| *at == psn) {
                 let old = *old;
                 qp.push_response(Response::Atomic { psn, old, due: None });
@@ -176,12 +194,13 @@ fn answer_duplicate(
     }
 }
 
-/// Acknowledges all requests so far.
+/// Acknowledges all requests executed so far, which also answers any older duplicate.
 pub(super) fn acknowledge(qp: &mut Qp) {
     let last = qp.recv_psn.plus(u32::MAX);
     qp.push_response(Response::Ack { psn: last, syndrome: AethSyndrome::Ack });
 }
 
+/// Executes the request with the expected PSN, and advances `recv_psn` if it succeeds.
 fn execute(
     qp: &mut Qp,
     cqs: &mut Table<Cq>,
@@ -194,6 +213,7 @@ fn execute(
     let psn = packet.bth.psn;
     let write_only =
         matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle | Op::WriteLast | Op::WriteOnly);
+    // Only WRITEs may be overtaken. Any other request is ordered after them, so their late payloads land first.
     if report.injects_faults && !write_only {
         late::land(qp, mkeys, dma, report, None).map_err(|(_, refusal)| refusal)?;
     }
@@ -213,6 +233,7 @@ fn execute(
         ) => send(qp, cqs, mkeys, dma, report, packet)?,
         (Op::ReadRequest, Ext::Reth(reth)) => {
             read = Some(execute_read(qp, mkeys, report, packet, reth)?);
+            // A READ consumes the PSNs of its response packets.
             numbers = qp.attrs.packets(reth.len.into());
         }
         (op, ext) => {
@@ -220,8 +241,10 @@ fn execute(
             execute_atomic(qp, mkeys, dma, report, packet, &request)?;
         }
     }
+    // Past this point the request counts as executed, and a repetition is a duplicate.
     qp.recv_psn = psn.plus(numbers);
     qp.resp.read = read;
+    // The response to a READ or an atomic acknowledges it, and everything before it.
     let answered = matches!(qp.resp.responses.back(), Some(Response::Read { .. } | Response::Atomic { .. }));
     let asked = packet.bth.ack_req && qp.service.is_reliable();
     if asked && !(answered && is_fetch(packet.bth.op)) {
@@ -251,7 +274,7 @@ fn execute_read(
     Ok(continued.unwrap_or(ExecutedRead { first: psn, addr: reth.addr, rkey: reth.rkey }))
 }
 
-/// Executes an atomic, and queues its old value, which is also kept for repetitions of the request.
+/// Executes an atomic, queues its old value as the response, and saves the value for duplicates of the request.
 fn execute_atomic(
     qp: &mut Qp,
     mkeys: &Mkeys,
@@ -277,15 +300,16 @@ fn execute_atomic(
     Ok(())
 }
 
-/// Returns the length of the longest message. Longer ones would leave too few packet numbers to detect duplicates.
+/// Returns the longest allowed message, in bytes. Longer ones would use so many PSNs that a duplicate could not be told
+/// from a new request.
 fn max_message_len(qp: &Qp) -> u64 {
     1 << qp.attrs.log_msg_max
 }
 
 /// Returns whether one more response may be queued.
 ///
-/// A peer that respects `log_rra_max` needs that many, and as many again for each repetition. Excess requests count as
-/// lost.
+/// A peer that respects `log_rra_max` needs that many slots, and as many again for each repetition. The limit leaves
+/// room for several; a request beyond it is treated as lost.
 fn has_response_room(qp: &Qp) -> bool {
     qp.resp.responses.len() < 8 << qp.attrs.log_rra_max
 }
@@ -297,7 +321,7 @@ fn is_fetch(op: Op) -> bool {
     )
 }
 
-/// Checks that the packet continues the current message, in kind and length.
+/// Checks that the packet continues the current message, with the right opcode and length.
 fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), RemoteError> {
     let op = packet.bth.op;
     let continues_write = matches!(op, Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm);
@@ -308,6 +332,7 @@ fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), RemoteError> {
         Some(PartialMessage::Send { .. }) => continues_send,
     };
     let mtu = 1usize << qp.attrs.mtu_shift();
+    // Every packet but the last is a full MTU.
     let more = matches!(op, Op::WriteFirst | Op::WriteMiddle | Op::SendFirst | Op::SendMiddle);
     let len = packet.payload.len();
     if fits && len <= mtu && (!more || len == mtu) { Ok(()) } else { Err(RemoteError::Invalid) }
@@ -323,6 +348,7 @@ fn write(
     begin: Option<Reth>,
 ) -> Result<(), RequestError> {
     let imm = immediate_of(packet);
+    // Checks first, so that a request that draws an RNR NAK leaves memory untouched.
     if imm.is_some() && !qp.has_receive() {
         return Err(no_receive(qp));
     }
@@ -338,6 +364,7 @@ fn write(
     if let Some(imm) = imm
         && let Some(receive) = take_receive(qp, report)
     {
+        // The completion announces the data, so the data must be visible first.
         dma.flush().map_err(RemoteError::Failed)?;
         let kind = CqeOpcode::RESP_WR_IMM;
         let solicited = packet.bth.solicited;
@@ -348,20 +375,20 @@ fn write(
     Ok(())
 }
 
-/// The position of a packet's payload in the message of a WRITE.
+/// Where a packet's payload lies within its WRITE message.
 struct WritePart {
-    /// Memory of the whole message.
+    /// Remote range of the whole message.
     reth: Reth,
-    /// Offsets of the payload's first byte and of the byte after its last one.
+    /// Byte range of the payload within the message.
     start: u64,
     end: u64,
-    /// Time of the first packet, if there is an observer.
+    /// When the first packet arrived, if an observer is attached.
     since: Option<Instant>,
     is_last: bool,
 }
 
 impl WritePart {
-    /// Returns the position of a packet that starts a message with `begin` or continues the current one. Checks its length.
+    /// Locates a packet that starts a message with `begin`, or continues the current one. Checks its length.
     #[inline]
     fn new(
         qp: &Qp,
@@ -376,7 +403,7 @@ impl WritePart {
         };
         let (len, end) = (u64::from(reth.len), start + packet.payload.len() as u64);
         let is_last = !matches!(packet.bth.op, Op::WriteFirst | Op::WriteMiddle);
-        // Only the last packet completes the message, and exactly.
+        // The last packet must complete the message exactly, and no earlier one may.
         if (is_last && end != len) || (!is_last && end >= len) || len > max_message_len(qp) {
             return Err(RemoteError::Invalid);
         }
@@ -384,7 +411,7 @@ impl WritePart {
     }
 }
 
-/// Writes the payload of a WRITE to memory, or hands it to an injected fault that does so later.
+/// Writes the payload of a WRITE to memory, or hands it to an injected fault that writes it later.
 #[inline]
 fn land_write(
     qp: &mut Qp,
@@ -395,7 +422,7 @@ fn land_write(
     part: &WritePart,
 ) -> Result<(), RemoteError> {
     let &WritePart { reth, start, end, since, is_last } = part;
-    // The whole message is checked, so nothing is written if its end is out of range.
+    // Checks the range of the whole message, so an out-of-range WRITE fails before its first byte is written.
     let place = RemoteRange { pd: qp.pd, addr: reth.addr, rkey: reth.rkey, len: reth.len.into() };
     let span = access::writable(qp, mkeys, place)?;
     let arrival = since.filter(|_| is_last).map(|since| Observation::Arrival {
@@ -406,7 +433,7 @@ fn land_write(
         since,
     });
     if let Some(span) = span {
-        // An immediate value announces its data, which therefore lands at once and in order.
+        // An immediate value announces its data, so that data must land immediately and in order.
         let may_be_late = immediate_of(packet).is_none();
         if report.injects_faults
             && may_be_late
@@ -428,12 +455,11 @@ fn land_write(
     Ok(())
 }
 
-/// Returns the error of a request that needs a receive where none is posted.
+/// Returns the error of a request that consumes a receive when none is posted.
 fn no_receive(qp: &Qp) -> RequestError {
     if qp.has_receive_queue() { RequestError::NotReady } else { RemoteError::Invalid.into() }
 }
 
-/// Returns the immediate value of a packet.
 fn immediate_of(packet: &Packet<'_>) -> Option<u32> {
     match packet.ext {
         Ext::Imm(imm) | Ext::RethImm(_, imm) => Some(imm),
@@ -451,9 +477,11 @@ fn send(
 ) -> Result<(), RequestError> {
     let op = packet.bth.op;
     let last = !matches!(op, Op::SendFirst | Op::SendMiddle);
+    // Taken rather than borrowed: after an error, the message is over.
     let (receive, done, since) = match qp.resp.message.take() {
         Some(PartialMessage::Send { receive, done, since }) => (receive, done, since),
         Some(PartialMessage::Write { .. }) => return Err(RemoteError::Invalid.into()),
+        // The first packet consumes the receive.
         None => match take_receive(qp, report) {
             Some(receive) => (receive, 0, report.lookout.time()),
             None => return Err(no_receive(qp)),
@@ -465,6 +493,7 @@ fn send(
         dma.write(&to, &packet.payload[at..at + to.len as usize])
     });
     if let Err(bad) = spread {
+        // The message does not fit, or a key of the receive is invalid. Both sides see the error.
         fail_receive(qp, cqs, report, receive.index, bad);
         return Err(RequestError::Receive(bad.refusal()));
     }
@@ -473,6 +502,7 @@ fn send(
         qp.resp.message = Some(PartialMessage::Send { receive, done: end, since });
         return Ok(());
     }
+    // The completion announces the data, so the data must be visible first.
     dma.flush().map_err(RemoteError::Failed)?;
     if let Some(since) = since {
         let (qpn, opcode) = (qp.number(), opcode_of(packet));
@@ -490,7 +520,7 @@ fn send(
     Ok(())
 }
 
-/// Returns the opcode of the WQE that the last or only packet of a request ends.
+/// Returns the opcode of the WQE that this last or only packet belongs to.
 fn opcode_of(packet: &Packet<'_>) -> Opcode {
     match packet.bth.op {
         Op::WriteLastImm | Op::WriteOnlyImm => Opcode::RDMA_WRITE_IMM,
@@ -504,7 +534,7 @@ fn opcode_of(packet: &Packet<'_>) -> Opcode {
     }
 }
 
-/// Returns the atomic operation of a packet.
+/// Decodes the atomic operation of a packet, or returns `None` if it has no valid one.
 fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
     let all = u64::MAX;
     let (addr, rkey, width, extended, op) = match (op, ext) {

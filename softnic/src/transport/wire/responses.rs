@@ -1,4 +1,4 @@
-//! Sends the responder's queued responses, in order and in portions.
+//! Sends the responder's queued responses in order, a burst at a time.
 
 use super::ahead::{self, Ahead};
 use crate::dma::{Dma, Mkeys};
@@ -12,10 +12,10 @@ use crate::route::Route;
 use crate::transport::datapath::Datapath;
 use std::net::SocketAddrV4;
 
-/// Packets sent in one visit.
+/// Maximum number of packets sent per visit.
 const BURST: usize = 64;
 
-/// Sends responses of a QP. Returns whether there are more.
+/// Sends queued responses of a QP. Returns whether there are more to send right away.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     let Datapath { objects: Objects { qps, mkeys, dma, .. }, fabric, report, .. } = path;
     let (Some(qp), Some(fabric)) = (qps.get_mut(qpn), fabric.as_mut()) else { return false };
@@ -26,11 +26,12 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
         if visit.fabric.room_to(peer) == 0 {
             return true;
         }
+        // Responses are in PSN order, so a delayed one holds back all that follow.
         if let Some(due) = answer.due().filter(|due| *due > visit.report.now) {
             visit.report.wakeups.push((due, qpn));
             return false;
         }
-        // Data must be in memory before its acknowledgement.
+        // An acknowledgement promises that the data is in memory, including writes that are still posted.
         match visit.dma.flush() {
             Ok(()) => visit.send(answer, left),
             Err(error) => visit.refuse(answer.psn(), RemoteError::Failed(error)),
@@ -39,7 +40,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     !visit.qp.resp.responses.is_empty()
 }
 
-/// A visit to a QP that has responses to send.
+/// One visit to a QP that has responses to send.
 struct Visit<'p> {
     qp: &'p mut Qp,
     mkeys: &'p Mkeys,
@@ -51,18 +52,21 @@ struct Visit<'p> {
 }
 
 impl Visit<'_> {
-    /// Sends one packet of the response at the front of the queue. The visit may send `left` packets, this one included.
+    /// Sends one packet of the response at the head of the queue. `left` packets remain in this visit, this one
+    /// included.
     #[inline]
     fn send(&mut self, answer: Response, left: usize) {
         match answer {
             Response::Ack { psn, syndrome } => {
                 self.send_last(Op::Ack, psn, Ext::Aeth(self.aeth(syndrome)), &[])
             }
-            // It must not overtake data that its number covers.
+            // The report's PSN acknowledges everything before it, so it must not overtake the data of an earlier READ
+            // or atomic.
             Response::Selective { .. } if self.qp.resp.responses.iter().any(Response::has_data) => {
                 self.qp.resp.responses.rotate_left(1);
             }
             Response::Selective { .. } => {
+                // Built now rather than when it was queued, so it reports the latest arrivals.
                 let psn = self.qp.recv_psn;
                 let ext = Ext::Aeth(self.aeth(AethSyndrome::Nak(Nak::Sequence)));
                 let bits = self.qp.resp.early.bits(psn);
@@ -87,7 +91,7 @@ impl Visit<'_> {
         self.qp.resp.responses.pop_front();
     }
 
-    /// Sends packet number `sent` of the response to a READ of `at`, whose first packet is `first`.
+    /// Sends packet `sent` of the response to a READ of `at`. `first` is the PSN of the first one.
     #[inline]
     fn send_read(&mut self, first: Psn, at: RemoteRange, sent: u32, left: usize) {
         let is_last = sent + 1 == self.qp.attrs.packets(at.len);
@@ -110,7 +114,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Sends a packet with the data that follows the first `sent` packets of `at`. An error means that no packet was sent.
+    /// Sends a packet with the data that follows the first `sent` packets of `at`. If it fails, no packet was sent.
     #[inline]
     fn send_read_packet(
         &mut self,
@@ -133,6 +137,7 @@ impl Visit<'_> {
             *ahead = ahead::responses(qp, mkeys, dma, (at, psn, skip), most);
         }
         fabric.send((qp.qpn, *peer), &bth, &ext, len as usize, |payload| {
+            // The key is checked for each packet, since it may be destroyed while a long response is being sent.
             match access::readable(qp, mkeys, at)? {
                 Some(_) if ahead.is_at(psn) => {
                     payload.copy_from_slice(ahead.take(psn).unwrap_or_default());
@@ -163,9 +168,10 @@ impl Visit<'_> {
         Aeth { syndrome, msn: self.qp.msn }
     }
 
-    /// Closes the connection with a NAK: the memory of an accepted request is gone.
+    /// Closes the connection with a NAK because the memory of an accepted request is gone.
     fn refuse(&mut self, psn: Psn, refusal: RemoteError) {
         let responses = &mut self.qp.resp.responses;
+        // Nothing queued after this response can be sent any more.
         responses.clear();
         responses.push_back(Response::Ack { psn, syndrome: AethSyndrome::Nak(refusal.nak()) });
         self.qp.enter_error(self.report, refusal.syndrome().0);

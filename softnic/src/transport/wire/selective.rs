@@ -1,17 +1,18 @@
-//! Selective repetition: after a loss, only the missing packets are sent again.
+//! Selective retransmission: after a loss, only the missing packets are sent again.
 //!
-//! InfiniBand knows one answer to a gap, the NAK with the first missing packet, and the requester sends everything from there
-//! again. The responder here keeps packets behind a gap. In front of that NAK it sends a packet of its own. The opcode is
-//! in the manufacturer-specific range, so another NIC drops it:
+//! InfiniBand defines one answer to a gap, a NAK with the first missing PSN, and the requester resends everything from
+//! there. This responder also buffers the packets that arrive after a gap, and sends a report before that NAK. The
+//! report's opcode is in the manufacturer-specific range, so other NICs drop it:
 //!
 //! | bytes | field |
 //! |---|---|
-//! | BTH | opcode 0xd6, the number of the first missing packet |
+//! | BTH | opcode 0xd6, PSN of the first missing packet |
 //! | AETH | NAK, packet sequence error |
-//! | 32 bytes | a bit for each of the 256 packets behind that one: 1 if it has arrived, lowest bits first |
+//! | 32 bytes | a bit for each of the 256 packets after that one: 1 if it has arrived, least significant bit first |
 //!
-//! A requester that has seen one knows that its peer keeps packets. From then on it ignores the plain NAK, repairs holes,
-//! and asks early after silence. It asks any peer again for just the missing response data of READs and atomics.
+//! A requester that has received a report knows that its peer buffers packets. From then on it ignores the plain NAK,
+//! resends only what is missing, and probes early when the peer falls silent. Missing response data of READs and
+//! atomics is requested selectively from any peer.
 
 use super::ahead::Ahead;
 use super::packet::{self, Destination, Parts, Portion};
@@ -24,15 +25,16 @@ use crate::route::Route;
 use crate::transport::datapath::Datapath;
 use std::time::Duration;
 
-/// Maximum number of response packets of one READ request. Long READs become several requests, so the window limits
-/// the response traffic.
+/// Maximum number of response packets per READ request. Long READs are split, so the window limits the response
+/// traffic.
 pub(super) const READ_CHUNK: u32 = 32;
-/// Time after which the responder reports a gap again.
+/// Delay before the responder reports a gap for the second time.
 const AGAIN: Duration = Duration::from_micros(300);
-/// Reports of a gap without progress. The requester's timer covers the rest.
+/// Maximum number of repeated reports without progress. After that, the requester's timer recovers.
 const REPORTS: u32 = 8;
 
-/// Handles a request, with packet bytes `bytes`: executes it and the kept ones that follow, or keeps it.
+/// Processes a request: executes it and any buffered ones that follow, or buffers it. `bytes` is the packet as
+/// received.
 pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
     let ahead = packet.bth.psn.since(qp.recv_psn);
@@ -40,24 +42,29 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
         if ahead as usize <= KEPT {
             qp.resp.early.packets.entry(packet.bth.psn.get()).or_insert_with(|| bytes.into());
         }
+        // A new arrival is progress, so the gap may be reported again.
         qp.resp.early.reports = 0;
         queue_report(qp);
     }
     let kept = qp.resp.early.packets.len();
+    // Sends the NAK that InfiniBand requires, or executes the request.
     responder::request(path, qpn, packet);
     if kept == 0 {
         return;
     }
+    // A request at or before the expected PSN may have closed the gap.
     let executes = ahead <= 0 && execute_kept(path, qpn);
     let Some(qp) = path.objects.qps.get_mut(qpn).filter(|qp| qp.state.receives()) else { return };
     let early = &mut qp.resp.early;
     if early.packets.is_empty() {
         early.due = None;
+        // None of the buffered packets may have requested an acknowledgement, but the requester waits for one.
         if executes {
             responder::acknowledge(qp);
         }
         return;
     }
+    // The first gap is closed, but another one follows.
     if ahead == 0 {
         early.reports = 0;
     }
@@ -67,14 +74,14 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     queue_report(qp);
 }
 
-/// Executes the kept requests that follow without a gap. Returns whether there was one.
+/// Executes the buffered requests that follow without a gap. Returns whether there were any.
 fn execute_kept(path: &mut Datapath, qpn: u32) -> bool {
     let mut executes = false;
     loop {
         let Some(qp) = path.objects.qps.get_mut(qpn) else { return executes };
         let (expected, early) = (qp.recv_psn, &mut qp.resp.early);
         let Some(bytes) = early.packets.remove(&expected.get()) else {
-            // Packets before the expected one are old by now.
+            // Packets that fell behind are of no use any more: a READ or a resent packet has taken their place.
             early.packets.retain(|psn, _| Psn::new(*psn).since(expected) > 0);
             return executes;
         };
@@ -85,7 +92,7 @@ fn execute_kept(path: &mut Datapath, qpn: u32) -> bool {
     }
 }
 
-/// Reports a gap again that nobody has closed in time.
+/// Reports a gap again if it has not been closed in time.
 pub(super) fn remind(path: &mut Datapath, qpn: u32) {
     let now = path.report.now;
     let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
@@ -103,7 +110,7 @@ pub(super) fn remind(path: &mut Datapath, qpn: u32) {
     }
 }
 
-/// Queues a report, unless one waits already. It says what has arrived when it is sent.
+/// Queues a report, unless one is already queued. Its contents are determined when it is sent.
 fn queue_report(qp: &mut Qp) {
     let is_report = |answer: &Response| matches!(answer, Response::Selective { .. });
     if !qp.resp.responses.iter().any(is_report) {
@@ -111,7 +118,7 @@ fn queue_report(qp: &mut Qp) {
     }
 }
 
-/// Sends missing packets again. Returns whether the socket or the ring is full.
+/// Retransmits missing packets. Returns whether the socket or the ring is full.
 pub(super) fn repair(path: &mut Datapath, qpn: u32) -> bool {
     let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, fabric: Some(fabric), .. } = path else {
         return false;
@@ -133,15 +140,17 @@ pub(super) fn repair(path: &mut Datapath, qpn: u32) -> bool {
         let at = messages.partition_point(|message| message.end().since(psn) <= 0);
         let message =
             messages.get(at).filter(|message| psn.since(message.first) >= 0 && message.fault.is_none());
-        // A refusal is found again when the requester goes back.
+        // The message is complete or has failed. If a packet is still needed, going back finds the error again.
         let Some(message) = message else {
             flight.drop_due(psn);
             continue;
         };
         let number = psn.since(message.first) as u32;
+        // A missing run of READ data is one request, but a request cannot span two messages.
         let count = if message.kind == Kind::Read { run.min(message.packets - number) } else { 1 };
         let parts = Parts { mkeys, dma, fabric, ahead: &mut Ahead::default() };
         let portion = Portion { packet: number, count, asks: true };
+        // The key may be gone. Going back would find that again, so give up on the packet.
         let Ok((op, bytes)) = packet::emit(message, portion, &to, parts, user) else {
             flight.drop_due(psn);
             continue;

@@ -1,4 +1,4 @@
-//! Cuts send WQEs into packets.
+//! Splits send WQEs into packets.
 
 use super::ahead::{self, Ahead, BURST};
 use super::packet::{self, Destination, Parts, Portion};
@@ -13,13 +13,14 @@ use crate::transport::datapath::Datapath;
 use crate::wqe::LocalError;
 use std::time::{Duration, Instant};
 
-/// Interval of acknowledgement requests within a long message, in packets.
+/// How often a long message requests an acknowledgement, in packets.
 const ACK_EVERY: u32 = 16;
-/// Poll interval of a WQE that waits for a CQ.
+/// How often a WQE that waits for a CQ checks it.
 const POLL_CQ: Duration = Duration::from_micros(50);
 
-/// Sends packets of a QP as far as window and socket allow. Returns whether it can continue immediately.
+/// Sends packets of a QP until the window or the socket is full. Returns whether it can continue immediately.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
+    // Retransmissions go first: the peer cannot execute new requests before the gap is closed.
     if selective::repair(path, qpn) {
         return true;
     }
@@ -36,9 +37,9 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
 
 enum Step {
     Sent,
-    /// Nothing to do until a doorbell, a packet or a timer.
+    /// Idle until a doorbell, a packet or a timer.
     Idle,
-    /// The socket's queue is full.
+    /// The socket's send queue, or the ring to the peer, is full.
     Full,
 }
 
@@ -47,13 +48,16 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     let Some(qp) = qps.get_mut(qpn) else { return Step::Idle };
     let Route::Peer(peer) = qp.route else { return Step::Idle };
+    // RNR: the peer has no receive posted. Nothing is sent until the pause is over.
     if qp.req.pause.is_some() {
         return Step::Idle;
     }
+    // Every started WQE has been sent, so start the next one.
     if qp.req.next >= qp.req.messages.len() {
         match start(qp, cqs, mkeys, dma, report, scratch) {
             Start::Started => {}
             Start::Nothing => return Step::Idle,
+            // No event reports that the CQ has reached the count, so poll it.
             Start::Poll => {
                 schedule.arm(qp, report.now + POLL_CQ);
                 return Step::Idle;
@@ -63,12 +67,14 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     let (to, user) = (Destination::of(qp, peer), User { pd: qp.pd, qpn });
     let req = &mut qp.req;
     let Some(message) = req.messages.get(req.next) else { return Step::Idle };
+    // After a seek back, the position passes packets that have been received since. The peer needs only the others.
     let psn = message.first.plus(req.next_packet);
     if message.packets == 0 || req.flight.has(psn) {
         (req.next, req.next_packet) = message.after((req.next, req.next_packet), 1);
         return Step::Sent;
     }
     let room = req.room(psn);
+    // An acknowledgement will open the window again.
     if room == 0 {
         return Step::Idle;
     }
@@ -81,6 +87,7 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     };
     match packet::emit(message, portion, &to, Parts { mkeys, dma, fabric, ahead }, user) {
         Ok((op, bytes)) => {
+            // Every PSN below the highest one ever sent has been sent before.
             let is_retransmission = psn.plus(portion.count).since(req.flight.highest()) <= 0;
             report.stats.retransmitted += u64::from(is_retransmission);
             report.note_sent(qpn, (psn, op), bytes, is_retransmission);
@@ -94,34 +101,42 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     }
 }
 
-/// Returns the part of `message` that its next request packet stands for, with `room` packets left in the window. `None`
-/// means to wait, for answers to some of the `max_reads` requests that may be unanswered, or for more room.
+/// Returns how much of `message` its next request packet covers, with room for `room` packets in the window.
+///
+/// Returns `None` if the packet has to wait, either because `max_reads` READs and atomics are outstanding or because
+/// the window has too little room.
 #[inline]
 fn next_portion(req: &Requester, message: &Message, room: u32, max_reads: usize) -> Option<Portion> {
     if message.fetches() && req.reads.len() >= max_reads {
         return None;
     }
     let packet = req.next_packet;
+    // A READ request consumes a PSN for each response packet, so the window limits the responses too.
     let count = match message.kind {
         Kind::Read => read_chunk(req, message, room)?,
         _ => 1,
     };
+    // The last packet that the window admits must ask, or nothing would ever open it again. After a loss, every packet
+    // asks: the sooner the peer answers, the sooner the gap is known.
     let asks = room <= count || (packet + 1).is_multiple_of(ACK_EVERY) || req.flight.has_gap();
     Some(Portion { packet, count, asks })
 }
 
-/// Returns the number of packets of the next READ request, or `None` to wait for more room in the window.
+/// Returns the number of response packets to request with the next READ, or `None` to wait for more room in the window.
 fn read_chunk(req: &Requester, message: &Message, room: u32) -> Option<u32> {
     let rest = message.packets - req.next_packet;
+    // Waits until a full chunk fits, or half the window if that is less. Otherwise each acknowledgement would trigger a
+    // READ of a few packets. With nothing in flight, no acknowledgement will come, so any room has to do.
     let worthwhile = READ_CHUNK.min(rest).min(req.window / 2).max(1);
     if room < worthwhile && room < req.window {
         return None;
     }
     let psn = message.first.plus(req.next_packet);
+    // Stops at the first packet whose data is already here.
     Some(req.flight.gap(psn, READ_CHUNK.min(room).min(rest))).filter(|count| *count != 0)
 }
 
-/// Advances the send position past `count` packets from `psn` on, which have been sent.
+/// Advances the send position past the `count` packets from `psn` on, which have just been sent.
 #[inline]
 fn advance(qp: &mut Qp, psn: Psn, count: u32, now: Instant, retransmit: Duration) {
     let req = &mut qp.req;
@@ -129,20 +144,22 @@ fn advance(qp: &mut Qp, psn: Psn, count: u32, now: Instant, retransmit: Duration
     let fetches = message.fetches();
     (req.next, req.next_packet) = message.after((req.next, req.next_packet), count);
     if fetches {
+        // The response is complete when its last PSN is, which frees a slot for another READ or atomic.
         req.reads.push_back(psn.plus(count - 1));
     }
     match qp.service {
         Service::Rc | Service::Dc | Service::Xrc => req.sent((psn, count), fetches, now, retransmit),
-        // No acknowledgement will come.
+        // No acknowledgement will come, so the packets are done once they are sent.
         Service::Uc | Service::Ud => req.start(psn.plus(count)),
     }
 }
 
-/// Cuts the current message before its next packet, and fails it there: its key was valid when the WQE started, and has
-/// been destroyed since.
+/// Truncates the current message before its next packet and fails it there. Its key was valid when the WQE started, and
+/// has been destroyed since.
 #[cold]
 fn fail(req: &mut Requester, error: LocalError) {
     if let Some(message) = req.messages.get_mut(req.next) {
+        // The packets already sent must be acknowledged before the error completes, since completions are in order.
         (message.fault, message.packets) = (Some(error.syndrome()), req.next_packet);
     }
     req.broken = true;

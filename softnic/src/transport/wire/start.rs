@@ -1,4 +1,4 @@
-//! Starts send WQEs: fetches and checks them, and gives them their packet numbers.
+//! Starts send WQEs: fetches and checks them, and assigns their PSNs.
 
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::objects::Cq;
@@ -11,17 +11,17 @@ use crate::wqe::{self, LocalError, check_keys, waits_for_all, waits_for_reads};
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Flags, Opcode, Segment, Syndrome};
 
-/// Maximum number of WQEs in flight.
+/// Maximum number of WQEs in flight per QP.
 const MESSAGES: usize = 1024;
 
 pub(super) enum Start {
     Started,
     Nothing,
-    /// Waits for a condition that no doorbell or packet announces.
+    /// Blocked on a condition that no doorbell or packet reports.
     Poll,
 }
 
-/// Starts the next WQE of the send queue.
+/// Starts the next WQE of the send queue, if there is one and nothing blocks it.
 pub(super) fn start(
     qp: &mut Qp,
     cqs: &Table<Cq>,
@@ -31,13 +31,16 @@ pub(super) fn start(
     scratch: &mut [Segment; MAX_SEGMENTS],
 ) -> Start {
     let Some(sq) = qp.sq.as_ref() else { return Start::Nothing };
+    // With nothing in flight, the consumer counter is authoritative.
     if qp.req.messages.is_empty() {
         qp.req.started = sq.consumer;
     }
+    // PSNs are assigned once the target has accepted.
     if qp.dci.as_deref().is_some_and(Dci::is_connecting) {
         return Start::Nothing;
     }
     let index = qp.req.started;
+    // After a local error, later WQEs are flushed when the error has completed.
     if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MESSAGES {
         return Start::Nothing;
     }
@@ -48,6 +51,7 @@ pub(super) fn start(
             return Start::Started;
         }
     };
+    // A fenced WQE is fetched again at the next attempt.
     if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) || is_fenced(qp, view.flags()) {
         return Start::Nothing;
     }
@@ -67,21 +71,23 @@ pub(super) fn start(
     }
     let checked = reached.and_then(|_| check(&view, kind, mkeys, qp));
     let checked = checked.and_then(|()| match view.opcode() {
-        // The completion of a DUMP means that earlier writes are visible.
+        // The completion of a DUMP guarantees that earlier writes are visible.
         Opcode::DUMP => dma.flush().map_err(|_| (Syndrome::LOCAL_PROT_ERR, 0)),
         _ => Ok(()),
     });
     if let Err(fault) = checked {
+        // No packet is sent, and the error completes when all earlier WQEs have.
         (message.fault, message.packets) = (Some(fault), 0);
         qp.req.broken = true;
     }
+    // Only now is the WQE taken: up to here, every return leaves it to the next attempt.
     qp.req.started = index.wrapping_add(u16::from(message.blocks));
     qp.send_psn = psn.plus(message.packets);
     qp.req.messages.push_back(message);
     Start::Started
 }
 
-/// Queues the error of a WQE that cannot be parsed. No later WQE starts.
+/// Queues the error of a WQE that cannot be parsed, and stops the send queue there.
 #[cold]
 fn start_malformed(qp: &mut Qp, report: &mut Report, index: u16, bad: BadWqe) {
     report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
@@ -91,7 +97,7 @@ fn start_malformed(qp: &mut Qp, report: &mut Report, index: u16, bad: BadWqe) {
     qp.req.broken = true;
 }
 
-/// Returns whether a WQE with these flags must wait for earlier WQEs of the QP.
+/// Returns whether a WQE with these fence flags must wait for earlier WQEs of the QP.
 #[inline]
 fn is_fenced(qp: &Qp, flags: Flags) -> bool {
     let unanswered = |message: &Message| message.fetches() && message.end().since(qp.req.acked()) > 0;
@@ -110,7 +116,7 @@ fn kind_of(view: &View<'_>) -> Kind {
     }
 }
 
-/// Makes all checks of the requester.
+/// Performs all checks that the requester makes before it sends anything.
 fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, qp: &Qp) -> Result<(), (Syndrome, u8)> {
     let (len, user) = (view.data_len(), User { pd: qp.pd, qpn: qp.qpn });
     if !qp.service.is_reliable() && matches!(kind, Kind::Read | Kind::Atomic) {
