@@ -1,4 +1,4 @@
-//! The alarm, which ends a sleep of the engine.
+//! The alarm, which wakes the engine.
 #![allow(unsafe_code, reason = "system calls on an eventfd")]
 
 use std::io;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// The alarm of one engine.
 ///
-/// The engine arms the alarm and looks for work once more before it sleeps. A caller changes memory and rings. So
-/// either the engine finds the change, or the caller finds the alarm armed.
+/// The engine arms the alarm and checks for work once more before it sleeps. A caller changes memory before it rings.
+/// So either the engine finds the change, or the caller finds the alarm armed.
 pub(crate) struct Alarm {
     event: OwnedFd,
     armed: AtomicBool,
@@ -27,10 +27,11 @@ impl Alarm {
         Ok(Alarm { event: unsafe { OwnedFd::from_raw_fd(fd) }, armed: AtomicBool::new(false) })
     }
 
-    /// Ends the sleep of the engine, or prevents the next one.
+    /// Wakes the engine, or prevents its next sleep.
     pub(crate) fn ring(&self) {
-        // Orders the caller's stores before the load, like the fence in `arm`.
+        // Orders the caller's stores before the load. Pairs with the fence in `arm`.
         fence(Ordering::SeqCst);
+        // At most one ringer writes for each `arm`, so an awake engine costs no system call.
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::AcqRel) {
             let one = 1u64;
             // SAFETY: 8 readable bytes. The counter cannot overflow, because one ring follows each `arm`.
@@ -42,7 +43,7 @@ impl Alarm {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Arms the alarm. The engine must look for work before it sleeps.
+    /// Arms the alarm. The engine must check for work once more before it sleeps.
     pub(crate) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -52,7 +53,7 @@ impl Alarm {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// Sleeps until a ring, news at a socket, or the end of `time`. Returns whether there is news at a socket.
+    /// Sleeps until a ring, traffic on a socket, or a timeout. Returns whether there is traffic on a socket.
     pub(crate) fn sleep(&self, sockets: [Option<RawFd>; 2], time: Duration) -> bool {
         let fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // The system ignores negative descriptors.
@@ -73,12 +74,12 @@ impl Alarm {
     }
 }
 
-/// A handle that wakes the engine of an adapter. [`Context::waker`](crate::Context::waker) returns it.
+/// A handle that wakes the engine of an adapter, obtained from [`Context::waker`](crate::Context::waker).
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<Alarm>);
 
 impl Waker {
-    /// Makes the engine look for doorbells now, if it sleeps. Costs a fence if the engine is awake.
+    /// Wakes the engine to check for doorbells, if it is asleep. Costs only a fence if it is awake.
     pub fn wake(&self) {
         self.0.ring();
     }
@@ -104,7 +105,7 @@ mod tests {
             alarm.ring();
         });
         assert!(begin.elapsed() < long);
-        // Each ring ends one sleep.
+        // Each ring wakes the engine once.
         alarm.sleep([None; 2], Duration::from_millis(1));
         assert!(!alarm.is_armed());
     }

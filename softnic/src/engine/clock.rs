@@ -1,13 +1,12 @@
-//! The registers in which programs read the clock of completions.
+//! Registers in which programs read the clock that completions use.
 //!
-//! The adapter stores the time of each pass before the pass looks at doorbells, and completions of the pass have the same time. So
-//! an operation that a program posts after it has read the clock never completes at an earlier time.
+//! The adapter stores the time of each pass before the pass checks doorbells, and all completions of the pass carry
+//! that time. An operation that a program posts after reading the clock therefore never completes with an earlier time.
 
 use crate::queue_memory::QueueMemory;
 
 pub(crate) const BYTES: usize = 8;
 
-/// The registers of all contexts.
 #[derive(Default)]
 pub(crate) struct ClockRegisters(Vec<(u32, QueueMemory)>);
 
@@ -16,7 +15,7 @@ impl ClockRegisters {
         self.0.push((owner, register));
     }
 
-    /// Removes the registers of a context. They keep their last value.
+    /// Removes the registers of a context, which keep their last value.
     pub(crate) fn remove(&mut self, owner: u32) {
         self.0.retain(|(of, _)| *of != owner);
     }

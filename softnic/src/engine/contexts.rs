@@ -1,14 +1,14 @@
-//! What the adapter keeps for each context besides its objects.
+//! Per-context state other than objects.
 
 use crate::objects::Objects;
 use crate::report::Event;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of failures that are kept for a context.
+/// Maximum number of untaken failures kept per context.
 const KEPT: usize = 256;
 
-/// A callback of a context's owner.
+/// A callback of the owner of a context.
 pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -19,14 +19,14 @@ pub(crate) struct Contexts {
 
 #[derive(Default)]
 struct Context {
-    /// Called after changes of the context's memory.
+    /// Called after the adapter has changed the context's memory.
     listener: Option<Listener>,
     /// Failures that the context has not taken yet.
     failures: Vec<Event>,
 }
 
 impl Contexts {
-    /// Returns the number of a new context.
+    /// Opens a context and returns its number.
     pub(crate) fn open(&mut self) -> u32 {
         self.last += 1;
         self.open.insert(self.last, Context::default());
@@ -47,7 +47,7 @@ impl Contexts {
         self.open.get(&context)?.listener.clone()
     }
 
-    /// Keeps the failures among the events for the contexts that they concern.
+    /// Stores the failures among `events` for the contexts that they affect.
     pub(crate) fn keep(&mut self, events: &[Event], objects: &Objects) {
         for event in events {
             let reaches = |context: u32| match event {

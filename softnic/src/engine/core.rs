@@ -1,4 +1,4 @@
-//! The adapter's whole state, and the pass that advances it.
+//! The complete state of the adapter, and the pass that advances it.
 
 use super::clock::ClockRegisters;
 use super::contexts::{Contexts, Listener};
@@ -16,20 +16,20 @@ use rushmem_mlx5::Syndrome;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// The state of the adapter. The engine thread and command callers lock it in turn.
+/// The state of the adapter. Locked by the engine thread during a pass, and by callers of commands.
 pub(crate) struct Core {
     pub(crate) path: Datapath,
     pub(crate) transports: Transports,
     pub(crate) contexts: Contexts,
     pub(crate) clocks: ClockRegisters,
     doorbells: Doorbells,
-    /// State of the engine, for the next pass.
+    /// What the engine thread knows about its sleep, for the next pass.
     pub(crate) rest: Rest,
-    /// Pages of closed contexts. A kernel may ring them as long as the adapter lives.
+    /// UAR pages of closed contexts. Kernels may ring them for as long as the adapter lives.
     retired: Vec<UarPage>,
 }
 
-/// The conditions that end a sleep early.
+/// What wakes the engine early.
 pub(crate) struct Wake {
     pub(crate) sockets: [Option<Waiter>; 2],
     pub(crate) timer: Option<Instant>,
@@ -37,7 +37,7 @@ pub(crate) struct Wake {
 }
 
 impl Core {
-    /// Creates an adapter without objects. `numbers` draws the first QP number and the first key index, if they are random.
+    /// Creates an adapter without objects. `numbers` draws the first QPN and the first key index if they are random.
     pub(crate) fn new(
         config: Config,
         address: SocketAddrV4,
@@ -57,29 +57,32 @@ impl Core {
         }
     }
 
-    /// Runs one round of doorbells, packets, send queues and timers. Returns whether there was work.
+    /// Runs one round of doorbells, packets, send queues and timers. Returns whether there was any work.
     ///
-    /// `wanted` returns whether a command waits for the core. The other QPs then wait for the next pass.
+    /// `wanted` returns whether a command is waiting for the core. If so, the remaining QPs wait for the next pass.
     pub(crate) fn pass(&mut self, wanted: impl Fn() -> bool) -> bool {
         let Core { path, transports, .. } = self;
         let now = Instant::now();
         path.report.now = now;
         self.clocks.store(|| path.report.timestamp());
         failure::fail_due(path);
+        // Doorbells first: their WQEs run in this same pass.
         let mut busy = self.doorbells.scan(path);
         busy |= transports.receive(path, std::mem::take(&mut self.rest));
+        // Only the QPs that are ready now: one that is added again waits for the next pass.
         for _ in 0..path.schedule.ready() {
             let Some(qpn) = path.schedule.next(&mut path.objects.qps) else { break };
             let shortages = path.shortages();
             if path.report.draw_skip(qpn) || transports.run(path, qpn) {
                 path.enqueue(qpn);
             }
-            // A QP that waits for room in shared memory is no work: the peer wakes the engine.
+            // Waiting for room in shared memory is not work, since the peer wakes the engine.
             busy |= path.shortages() == shortages;
             if wanted() {
                 break;
             }
         }
+        // The transports cannot borrow the schedule, so they leave their timers in the report.
         path.arm_wakeups();
         let Datapath { objects, report, schedule, .. } = path;
         objects.dma.settle();
@@ -89,18 +92,20 @@ impl Core {
         busy | path.flush(now)
     }
 
-    /// Executes what has been posted, and handles and answers what has arrived, before a command removes a key that this needs or
-    /// stops a QP. Hardware is faster than the command: a message that a program has received is acknowledged by then, and one that
-    /// the peer has acknowledged is complete.
+    /// Executes everything posted, and processes and answers everything received, before a command destroys a key that
+    /// this needs or stops a QP. Hardware is faster than commands: by then it has acknowledged every message that a
+    /// program has received, and completed every message that the peer has acknowledged.
     pub(crate) fn catch_up(&mut self) {
-        /// Most passes. A peer may keep the adapter busy.
+        /// Maximum number of passes, since a peer may keep the adapter busy indefinitely.
         const MOST: usize = 16;
 
+        // A delayed operation may be delayed for longer than any number of passes.
         if self.path.report.injects_faults {
             return;
         }
         for _ in 0..MOST {
-            // A pass polls the sockets only occasionally. They may hold packets from before shared memory was in use.
+            // Passes poll the sockets only occasionally, and they may hold packets that arrived before shared memory
+            // was used.
             self.rest.has_mail = true;
             if !self.pass(|| false) {
                 break;
@@ -108,7 +113,7 @@ impl Core {
         }
     }
 
-    /// Returns the conditions that end the engine's sleep.
+    /// Returns what wakes the engine from its next sleep.
     pub(crate) fn wake(&self) -> Wake {
         let Datapath { fabric, schedule, objects, failures, report, .. } = &self.path;
         let due = fabric.as_ref().and_then(Fabric::next_due);
@@ -120,25 +125,26 @@ impl Core {
         }
     }
 
-    /// Takes the events not yet delivered, and keeps the failures among them for their contexts.
+    /// Takes the undelivered events, and stores the failures among them for their contexts.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         let events = std::mem::take(&mut self.path.report.events);
         self.contexts.keep(&events, &self.path.objects);
         events
     }
 
-    /// Returns the listeners of the contexts with changed memory since the last call.
+    /// Returns the listeners of the contexts whose memory has changed since the last call.
     pub(crate) fn changed_listeners(&mut self) -> Vec<Listener> {
         self.path.report.drain_changed().filter_map(|context| self.contexts.listener(context)).collect()
     }
 
-    /// Returns whether the next pass has work before any doorbell, packet or timer.
+    /// Whether the next pass has work even without any doorbell, packet or timer.
     pub(crate) fn has_work(&self) -> bool {
         let Datapath { schedule, report, .. } = &self.path;
         schedule.ready() != 0 || !report.wakeups.is_empty() || !report.events.is_empty()
     }
 
-    /// Moves every QP to the error state after a failure of the engine. Its peers then see the failure instead of waiting.
+    /// Moves every QP to the Error state after the engine has panicked, so that peers see the failure instead of
+    /// waiting.
     pub(crate) fn end_all_connections(&mut self, why: &str) {
         let Datapath { objects, report, schedule, .. } = &mut self.path;
         report.violations.record(Rule::Engine, 0, why.to_owned());
@@ -148,25 +154,26 @@ impl Core {
         for qpn in numbers {
             let Some(qp) = objects.qps.get_mut(qpn) else { continue };
             qp.enter_error(report, Syndrome::LOCAL_QP_OP_ERR);
+            // The panic may have interrupted a pass after it took the QP from the run queue.
             qp.queued = false;
             schedule.enqueue(qp);
         }
     }
 
-    /// Destroys a QP, and its membership in groups.
+    /// Destroys a QP and its group memberships.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         dc::disconnect(&mut self.path, qpn);
         self.path.objects.remove_qp(qpn);
         self.transports.datagrams.members.remove_from_all(qpn);
     }
 
-    /// Sends what a QP of datagrams has been told to send, before a command destroys the QP. Hardware is faster than the command.
+    /// Sends the datagrams that a QP has been given, before a command destroys it. Hardware is faster than commands.
     pub(crate) fn finish_datagrams(&mut self, qpn: u32) {
         self.doorbells.scan(&mut self.path);
         self.transports.datagrams.finish(&mut self.path, qpn);
     }
 
-    /// Destroys all objects of a context.
+    /// Destroys all objects of a context, except its UAR pages.
     pub(crate) fn close_context(&mut self, context: u32) {
         self.contexts.close(context);
         self.clocks.remove(context);

@@ -1,7 +1,7 @@
-//! Reads the UAR pages: new send WQEs, and arm requests of CQs.
+//! Reads the UAR pages: doorbells of send queues, and arm requests of CQs.
 //!
-//! A register holds only its last value. If several queues share one, their doorbell records contain the overwritten
-//! doorbells. A record may change after its register, because a GPU need not wait between the two stores.
+//! A register holds only the last value written. If several queues share it, the overwritten doorbells can be recovered
+//! from the doorbell records. A record may change after its register, because a GPU need not order the two stores.
 
 use crate::objects::qp::{Qp, State};
 use crate::objects::{Cq, Objects, Rung};
@@ -13,10 +13,9 @@ use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 use rushmem_mlx5::{CtrlSeg, Segment};
 
-/// Scans of the UAR pages between two scans of the records of shared pages.
+/// Records of shared pages are scanned once per this many scans of the UAR pages.
 const PATIENCE: u32 = 64;
 
-/// The state of the scans.
 #[derive(Default)]
 pub(super) struct Doorbells {
     rung: Vec<Rung>,
@@ -24,14 +23,14 @@ pub(super) struct Doorbells {
 }
 
 impl Doorbells {
-    /// Scans every UAR page in use. Returns whether a register was rung.
+    /// Scans every UAR page in use. Returns whether there was a doorbell or an arm request.
     pub(super) fn scan(&mut self, path: &mut Datapath) -> bool {
         let Datapath { objects: Objects { uars, cqs, qps, .. }, report, schedule, .. } = path;
         let mut busy = false;
         let mut shared = Vec::new();
         self.scans = self.scans.wrapping_add(1);
         let late = self.scans.is_multiple_of(PATIENCE);
-        // A command that panicked may have left some.
+        // A panic in an earlier scan may have left some.
         self.rung.clear();
         for (page, uar) in uars.iter() {
             if uar.qps.is_empty() && uar.cqs.is_empty() {
@@ -42,6 +41,8 @@ impl Doorbells {
                 busy = true;
                 arm_cqs(cqs, report, page, &uar.cqs, CqArm(Be64::from_raw(value)));
             }
+            // A doorbell that was seen may have overwritten others. The periodic scan finds those whose record became
+            // visible later than the register, or whose register looks unchanged.
             let is_overwritten = self.rung.len() != before && uar.qps.len() > 1;
             if is_overwritten || late && uar.loses_doorbells() {
                 shared.extend_from_slice(&uar.qps);
@@ -58,6 +59,7 @@ impl Doorbells {
             let qp = qps.get_mut(qpn).filter(|qp| qp.state != State::Reset && qp.has_send_record());
             if let Some(qp) = qp {
                 let producer = qp.record_producer();
+                // Advances the producer as the lost doorbell would have.
                 if !is_left_over(qp, producer) && advance(qp, producer, report).is_some() {
                     busy = true;
                     schedule.enqueue(qp);
@@ -67,13 +69,13 @@ impl Doorbells {
         busy
     }
 
-    /// Forgets doorbells that a failure of the engine has left.
+    /// Drops the doorbells that an interrupted scan has left.
     pub(super) fn abandon(&mut self) {
         self.rung.clear();
     }
 }
 
-/// Handles an arm request, and the requests in CQ records that it may have overwritten.
+/// Processes an arm request, and the requests in CQ records that it may have overwritten.
 fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32], request: CqArm) {
     let named = request.cqn();
     if !of_page.contains(&named) {
@@ -90,7 +92,7 @@ fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32],
     }
 }
 
-/// Handles a doorbell. Returns the QP that has new work.
+/// Processes a doorbell. Returns the QP that has new work.
 fn announce<'q>(
     qps: &'q mut Table<Box<Qp>>,
     report: &mut Report,
@@ -123,6 +125,7 @@ fn announce<'q>(
     let producer = doorbell.producer_index();
     match advance(qp, producer, report) {
         Some(()) => {
+            // The driver must update the record before it rings, or a lost doorbell could not be recovered.
             if qp.has_send_record()
                 && let Some(record) = record_behind(qp, producer)
             {
@@ -133,6 +136,7 @@ fn announce<'q>(
         }
         None => {
             let sq = qp.sq.as_ref()?;
+            // A duplicate or stale value is not an error: registers of shared pages may be read twice.
             let ahead = producer.wrapping_sub(sq.producer) as i16;
             if ahead > 0 {
                 let detail = format!(
@@ -147,16 +151,18 @@ fn announce<'q>(
     }
 }
 
-/// Returns whether the record has its counter from before a reset, and the queue has no entry that it could announce.
+/// Whether the record still holds its counter from before a reset, and the queue has no WQE that the counter could
+/// announce.
 fn is_left_over(qp: &Qp, producer: u16) -> bool {
     let Some(sq) = qp.sq.as_ref().filter(|_| qp.left_in_record == Some(producer)) else { return false };
     let mut first = [Segment::ZERO; PER_BLOCK];
+    // A valid WQE at the producer means that the driver has posted as many as before the reset.
     sq.ring.load_block(sq.producer, &mut first);
     let ctrl = CtrlSeg::from_segment(first[0]);
     ctrl.index() != sq.producer || ctrl.qpn() != qp.qpn
 }
 
-/// Returns the doorbell record if it stays behind `producer` for a moment. Its store may be late.
+/// Returns the doorbell record if it is still less than `producer` after a short spin, since its store may be delayed.
 fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     let mut record = qp.record_producer();
     for _ in 0..PATIENCE {
@@ -169,9 +175,10 @@ fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     Some(record)
 }
 
-/// Advances the producer if the step is forward and within the queue. Duplicate and stale values are ignored.
+/// Advances the producer if that is a step forward within the queue. Ignores duplicate and stale values.
 fn advance(qp: &mut Qp, producer: u16, report: &mut Report) -> Option<()> {
     let (qpn, sq) = (qp.qpn, qp.sq.as_mut()?);
+    // In 16-bit arithmetic a step back looks like a huge step forward, which exceeds any room.
     let (index, blocks) = (sq.producer, producer.wrapping_sub(sq.producer));
     let room = sq.depth() - u32::from(sq.pending());
     if !(1..=room).contains(&u32::from(blocks)) {

@@ -1,4 +1,4 @@
-//! Scheduled failures as they happen, and their events.
+//! Applies scheduled failures when they are due, and raises their events.
 
 use crate::health::Change;
 use crate::objects::Objects;
@@ -7,7 +7,6 @@ use crate::route::Route;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::Syndrome;
 
-/// Makes the scheduled failures that are due.
 pub(super) fn fail_due(path: &mut Datapath) {
     let Datapath { failures, report, objects, fabric, .. } = path;
     if !failures.is_armed() {
@@ -46,7 +45,7 @@ pub(super) fn fail_due(path: &mut Datapath) {
     }
 }
 
-/// Makes the send CQ of each QP that is connected to another adapter fail, and so its QP.
+/// Fails the send CQ of each QP that is connected to another adapter, and the QP with it.
 fn fail_cqs(objects: &mut Objects, report: &mut Report) {
     let Objects { qps, cqs, .. } = objects;
     for qpn in qps.numbers(|qp| matches!(qp.route, Route::Peer(_))) {

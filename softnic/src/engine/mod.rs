@@ -1,4 +1,4 @@
-//! The engine: scans doorbells, gives QPs their turns, and runs the thread that takes the place of the hardware.
+//! The engine: scans doorbells, schedules QPs, and runs the thread that stands in for the hardware.
 
 pub(crate) mod alarm;
 pub(crate) mod clock;

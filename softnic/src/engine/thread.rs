@@ -1,4 +1,4 @@
-//! The engine thread, which takes the place of the hardware.
+//! The engine thread, which stands in for the hardware.
 #![allow(unsafe_code, reason = "one prctl on the engine's own thread")]
 
 use super::alarm::Alarm;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// State shared by the engine thread and the handles.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Number of callers that wait for the core; the engine then yields between passes.
+    /// Number of callers waiting for the core. While there are any, the engine yields between passes.
     waiting: AtomicU32,
     stop: AtomicBool,
     pub(crate) alarm: Arc<Alarm>,
@@ -38,14 +38,14 @@ impl Shared {
 
     /// Locks the core for a command.
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // Relaxed: only a hint to the engine, the mutex orders everything.
+        // Relaxed: only a hint to the engine. The mutex provides the ordering.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         core
     }
 
-    /// Returns whether a caller waits for the core.
+    /// Whether a caller is waiting for the core.
     fn wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) != 0
     }
@@ -56,18 +56,18 @@ impl Shared {
     }
 }
 
-/// Sleeps that are measured when the engine starts.
+/// Number of sleeps measured when the engine starts.
 const SAMPLES: usize = 8;
 
-/// Number of panics after which the engine stops.
+/// Number of panics after which the engine gives up.
 const PANICS: usize = 3;
 
-/// Runs until [`Shared::stop`]. A panic, which a foreign [`Memory`](crate::Memory) may cause, ends all connections
-/// with error completions.
+/// Runs until [`Shared::stop`]. After a panic, which a foreign [`Memory`](crate::Memory) may cause, all connections
+/// fail with error completions.
 pub(crate) fn run(shared: &Arc<Shared>) {
     set_timer_slack();
     for _ in 0..PANICS {
-        // A panic can leave QPs in an inconsistent state, so all of them enter the error state.
+        // A panic can leave QPs in an inconsistent state, so all of them enter the Error state.
         let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(shared))) else { return };
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -87,6 +87,7 @@ fn work(shared: &Arc<Shared>) {
             let observed = core.path.report.lookout.take();
             (busy, core.wake(), core.take_events(), core.path.mads.take(), core.changed_listeners(), observed)
         };
+        // Callbacks run without the lock, so they may issue commands.
         listeners.iter().for_each(|listener| listener());
         if !events.is_empty() {
             shared.sink.deliver(&events);
@@ -97,6 +98,7 @@ fn work(shared: &Arc<Shared>) {
         if let Some((observer, observations)) = observed {
             observations.into_iter().for_each(|(at, observation)| observer.observe(at, observation));
         }
+        // A mutex is not fair, so without yielding the engine would take the lock again before a waiting caller does.
         while shared.wanted() && !shared.stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
@@ -110,30 +112,32 @@ fn work(shared: &Arc<Shared>) {
     }
 }
 
-/// The idle time of the engine.
+/// Decides whether an idle engine polls or sleeps, and for how long.
 #[derive(Default)]
 struct IdleTimer {
     idle: Idle,
-    /// Sleep below which the system does not let another thread run.
+    /// Shortest sleep during which the system runs another thread.
     shortest: Duration,
+    /// Start of the current idle period.
     since: Option<Instant>,
-    /// Time of polling before a sleep: longer while work keeps coming soon after the last one.
+    /// How long to poll before sleeping. Grows while work keeps arriving shortly after the engine went idle.
     patience: Duration,
-    /// Set when the next sleep may be long, so that peers should end it.
+    /// Whether the next sleep may be long, so peers should interrupt it.
     is_drowsy: bool,
-    /// Set when a socket has ended a sleep.
+    /// Whether traffic on a socket ended the last sleep.
     has_mail: bool,
 }
 
-/// Longest sleep that no peer needs to end.
+/// Longest sleep that peers do not interrupt.
 ///
-/// To wake a thread, the system interrupts a core that does something else. In a virtual machine this takes the peer
-/// longer than such a sleep.
+/// To wake a thread, the system interrupts a core that is doing something else. In a virtual machine, this costs the
+/// peer more time than such a sleep lasts.
 const SHORT: Duration = Duration::from_micros(50);
 
 impl IdleTimer {
     fn work(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
+            // Work within the polling time means that polling pays off, so poll longer next time.
             let came_soon = now.saturating_duration_since(since) < SOON;
             self.patience =
                 if came_soon { (self.patience * 2).clamp(LEAST, SOON) } else { self.patience / 4 };
@@ -151,27 +155,28 @@ impl IdleTimer {
             let until_timer = wake.timer.map(|timer| timer.saturating_duration_since(wake.now));
             let sleep = sleep.max(self.shortest);
             let wanted = until_timer.map_or(sleep, |until| until.min(sleep));
+            // The peers learn of a long sleep only in the pass before it, so the first sleep is short.
             let sleep = if self.is_drowsy { wanted } else { wanted.min(SHORT) };
             self.is_drowsy = wanted > SHORT;
             if alarm.is_armed() {
                 self.has_mail = alarm.sleep(wake.sockets.map(|socket| socket.map(Waiter::fd)), sleep);
             } else {
-                // One more pass follows, which finds doorbells that were rung before this.
+                // One more pass follows, which finds doorbells rung before the alarm was armed.
                 alarm.arm();
             }
         });
     }
 }
 
-/// Shortest time of polling before a sleep, once work came soon.
+/// Shortest polling time once work has arrived early.
 const LEAST: Duration = Duration::from_micros(1);
-/// Work that comes within this time after the last one is soon. The engine then polls for longer, at most for this time.
+/// Work that arrives within this time after the last is early. Also the longest polling time.
 const SOON: Duration = Duration::from_micros(30);
 
-/// Returns the sleep below which the system does not let another thread run.
+/// Returns the shortest sleep during which the system runs another thread.
 ///
-/// A timer of a virtual machine may take longer to set than it runs. Such a sleep ends before it begins, and the engine keeps
-/// the core from the program for which it works.
+/// In a virtual machine, setting a timer may take longer than the timer runs. Such a sleep returns before the thread
+/// has left the core, and the engine keeps the core from the very program that it works for.
 fn shortest_sleep(alarm: &Alarm) -> Duration {
     let to_set = (0..SAMPLES).map(|_| {
         let begin = Instant::now();
@@ -181,7 +186,7 @@ fn shortest_sleep(alarm: &Alarm) -> Duration {
     (to_set.min().unwrap_or_default() * 2 / 3).min(SHORT)
 }
 
-/// Reduces the timer slack of this thread: the default of 50 us would double a short sleep.
+/// Reduces this thread's timer slack: the default of 50 us would double a short sleep.
 fn set_timer_slack() {
     // SAFETY: sets one property of the calling thread; a failure leaves the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };

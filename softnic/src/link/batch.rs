@@ -1,21 +1,21 @@
-//! Datagrams to send, side by side in one buffer.
+//! Outgoing datagrams, stored in one buffer.
 
 use std::net::SocketAddrV4;
 use std::ops::Range;
 
-/// Bytes of sent datagrams above which the rest is moved.
+/// When this many bytes of sent datagrams have accumulated, the rest is moved to the front.
 const COMPACT: usize = 4 << 20;
 
 /// One datagram of a [`Batch`].
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The QP that sends it.
+    /// The QP that sent it.
     pub(crate) qpn: u32,
     pub(crate) peer: SocketAddrV4,
     pub(crate) bytes: Range<usize>,
 }
 
-/// Datagrams waiting to be sent. Stages between the adapter and the socket (faults, capture) edit it.
+/// Queued datagrams. Fault injection and capture, which lie between the adapter and the socket, edit it.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) arena: Vec<u8>,
@@ -23,7 +23,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Adds a datagram of `len` bytes from a QP to a peer; the caller fills it.
+    /// Adds a datagram of `len` bytes from a QP to a peer. The caller fills it.
     pub(crate) fn push(&mut self, (qpn, peer): (u32, SocketAddrV4), len: usize) -> &mut [u8] {
         let start = self.arena.len();
         self.arena.resize(start + len, 0);
@@ -31,7 +31,7 @@ impl Batch {
         &mut self.arena[start..]
     }
 
-    /// Removes the datagram added last.
+    /// Removes the datagram that was added last.
     pub(crate) fn pop(&mut self) {
         if let Some(entry) = self.entries.pop() {
             self.arena.truncate(entry.bytes.start);
@@ -46,7 +46,7 @@ impl Batch {
         self.entries.is_empty()
     }
 
-    /// Removes the first `n` datagrams, which are sent.
+    /// Removes the first `n` datagrams, which were sent.
     pub(crate) fn drop_front(&mut self, n: usize) {
         self.entries.drain(..n);
         match self.entries.iter().map(|entry| entry.bytes.start).min() {

@@ -1,6 +1,6 @@
-//! A capture file of all packets of the fabric, in pcap format with nanoseconds.
+//! A capture file with all packets of the fabric, in pcap format with nanosecond timestamps.
 //!
-//! It needs no privileges. The IPv4 and UDP headers are the ones that the kernel makes (see [`crate::roce::icrc`]).
+//! Needs no privileges. The IPv4 and UDP headers are those that the kernel generates (see [`crate::roce::icrc`]).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,10 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const IPV4: usize = 20;
 const UDP: usize = 8;
-/// The link type of bare IPv4 packets.
+/// Link type of raw IPv4 packets.
 const LINKTYPE_IPV4: u32 = 228;
 
-/// An open capture file. A write error ends the capture, not the traffic.
+/// An open capture file. A write error stops the capture, but not the traffic.
 pub(crate) struct Capture {
     out: Option<BufWriter<File>>,
 }
@@ -29,7 +29,6 @@ impl Capture {
         Ok(Capture { out: Some(out) })
     }
 
-    /// Adds one datagram.
     pub(crate) fn packet(&mut self, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
         let Some(out) = &mut self.out else { return };
         if let Err(error) = write(out, from, to, payload) {
@@ -56,12 +55,12 @@ fn write(out: &mut impl Write, from: SocketAddrV4, to: SocketAddrV4, payload: &[
     let sum = checksum(&ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     out.write_all(&ip)?;
-    // A UDP checksum of 0 means that there is none.
+    // A UDP checksum of 0 means "no checksum".
     for half in [from.port(), to.port(), (UDP + payload.len()) as u16, 0] {
         out.write_all(&half.to_be_bytes())?;
     }
     out.write_all(payload)?;
-    // Flushing whole packets lets a reader follow the running adapter.
+    // Flushing after each packet allows a reader to follow a running adapter.
     out.flush()
 }
 

@@ -7,7 +7,6 @@ use crate::rng::Rng;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// A delayed packet.
 struct Held {
     due: Instant,
     qpn: u32,
@@ -15,7 +14,7 @@ struct Held {
     bytes: Vec<u8>,
 }
 
-/// The counters of faults, and the adapter's observer.
+/// Where the stage counts and reports its faults.
 pub(crate) struct Tally<'a> {
     pub(crate) stats: &'a mut Stats,
     pub(crate) lookout: &'a mut Lookout,
@@ -32,7 +31,7 @@ impl Tally<'_> {
 pub(crate) struct FaultStage {
     faults: Faults,
     active: bool,
-    /// Set while the port carries no packets.
+    /// Set while the port is down.
     pub(crate) is_cut: bool,
     rng: Rng,
     held: Vec<Held>,
@@ -46,12 +45,12 @@ impl FaultStage {
         FaultStage { faults, active, is_cut: false, rng, held: Vec::new() }
     }
 
-    /// Returns whether no packets are exchanged with this peer.
+    /// Whether packets from this peer are dropped.
     pub(crate) fn hides(&self, from: SocketAddrV4) -> bool {
         self.is_cut || self.faults.black_hole.contains(from.ip())
     }
 
-    /// Returns whether the stage leaves all outgoing packets as they are.
+    /// Whether outgoing packets pass unchanged.
     pub(crate) fn passes_all(&self) -> bool {
         !self.active && !self.is_cut
     }
@@ -64,7 +63,7 @@ impl FaultStage {
         self.held.iter().map(|held| held.due).min()
     }
 
-    /// Applies faults to the datagrams from `fresh` on, and adds delayed ones that are due.
+    /// Applies faults to the datagrams from index `fresh` on, and adds delayed ones that are due.
     pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, mut tally: Tally<'_>) {
         if self.passes_all() {
             return;
@@ -132,7 +131,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    /// Returns the result of sending 500 numbered datagrams in batches of ten, and the number of faults.
+    /// Sends 500 numbered datagrams in batches of ten. Returns what is left of them, and the number of faults.
     fn history(faults: Faults) -> (Vec<Vec<u8>>, u64) {
         let mut stage = FaultStage::new(faults);
         let (start, mut stats, mut lookout) = (Instant::now(), Stats::default(), Lookout::default());
@@ -143,7 +142,7 @@ mod tests {
                 let peer = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
                 batch.push((1, peer), 3).copy_from_slice(&[round, i, 0]);
             }
-            // The clock is the test's own, so that delays are the same each time.
+            // The test has its own clock, so delays are reproducible.
             let now = start + Duration::from_millis(round.into());
             stage.apply(&mut batch, 0, now, Tally { stats: &mut stats, lookout: &mut lookout });
             sent.extend(batch.entries.iter().map(|entry| batch.arena[entry.bytes.clone()].to_vec()));

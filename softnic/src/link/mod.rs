@@ -1,10 +1,11 @@
-//! The fabric: the fault and capture stages, and the carriers behind them.
+//! The fabric: fault injection, capture, and the carriers of packets.
 //!
-//! UDP carries packets between machines. Shared memory carries them between adapters of one machine ([`shared`]).
+//! UDP carries packets between machines, shared memory between adapters of one machine ([`shared`]).
 //!
-//! **CRC.** Nothing changes a packet in shared memory by accident. An adapter with packet faults or a capture still seals
-//! each packet with its CRC, and the receiver checks it: a corrupted packet is dropped as on a wire. Any other adapter
-//! writes its packets straight into the ring, and unsealed. A receiver with a capture seals them for the file.
+//! **CRC.** Shared memory does not corrupt packets. An adapter with packet faults or a capture still seals each packet
+//! with its CRC, and the receiver checks it, so an injected corruption drops the packet as it would on a wire. Any
+//! other adapter writes its packets straight into the ring, unsealed. A receiver with a capture seals them for the
+//! file.
 
 pub(crate) mod batch;
 pub(crate) mod capture;
@@ -27,9 +28,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use udp::{TooLong, UdpLink, Waiter};
 
-/// Maximum number of datagrams that wait for the kernel.
+/// Maximum number of datagrams queued for the kernel.
 const QUEUE: usize = 256;
-/// Interval at which a busy adapter looks at its sockets, once packets come through shared memory.
+/// How often a busy adapter polls its sockets while packets arrive through shared memory.
 const LOOK: Duration = Duration::from_micros(20);
 
 /// The adapter's connection to other adapters.
@@ -37,34 +38,35 @@ pub(crate) struct Fabric {
     udp: UdpLink,
     shared: Option<SharedLink>,
     outgoing: Batch,
-    /// Datagrams of `outgoing` that have passed the stages.
+    /// Number of datagrams in `outgoing` that have passed fault injection and capture.
     staged: usize,
     faults: FaultStage,
     capture: Option<Capture>,
     groups: Groups,
-    /// Packets that went to shared memory since the last flush, without passing the stages.
+    /// Packets written to shared memory since the last flush, bypassing fault injection and capture.
     direct: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     direct_bytes: u64,
-    /// Times at which a sender found no room.
+    /// How often a sender found no room.
     pub(crate) shortages: u64,
     now: Instant,
-    /// When to look at the UDP socket, and at the connections of shared memory.
+    /// When to poll the UDP socket next, and when the connections of shared memory.
     next_look: Instant,
     next_attendance: Instant,
 }
 
-/// The engine's state when a pass begins.
+/// What the engine thread knows about its sleep when a pass starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rest {
-    /// The engine sleeps after this pass if there is no work.
+    /// Whether the engine will sleep after this pass unless there is work.
     pub(crate) is_drowsy: bool,
-    /// A socket has ended the last sleep.
+    /// Whether traffic on a socket ended the last sleep.
     pub(crate) has_mail: bool,
 }
 
 impl Fabric {
-    /// Binds the socket, opens the capture and looks for shared memory; `None` where the configuration wants no fabric.
+    /// Binds the socket, creates the capture file and listens for adapters of this machine. Returns `None` if the
+    /// configuration disables the fabric.
     pub(crate) fn open(config: &Config) -> Result<Option<Fabric>, Error> {
         let bind = |source| Error::Bind { ip: config.ip, port: config.port, source };
         let Some(udp) = UdpLink::bind(config.ip, config.port).map_err(bind)? else { return Ok(None) };
@@ -105,27 +107,27 @@ impl Fabric {
         self.udp.local()
     }
 
-    /// Returns the sockets that end a sleep of the engine.
+    /// Returns the sockets that wake the engine.
     pub(crate) fn waiters(&self) -> [Option<Waiter>; 2] {
         [Some(self.udp.waiter()), self.shared.as_ref().map(SharedLink::waiter)]
     }
 
-    /// Returns whether several packets to a software adapter can go by UDP as one.
+    /// Whether several packets to a software adapter can travel by UDP as one.
     pub(crate) fn segments(&self) -> bool {
         self.udp.segments()
     }
 
-    /// Notes that a software adapter has this address.
+    /// Records that the adapter at this address is a software adapter.
     pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
         self.udp.note_software(peer);
     }
 
-    /// Returns the number of packets to any peers that may be added before the next flush.
+    /// Returns how many packets, to any peers, may be queued before the next flush.
     pub(crate) fn room(&self) -> usize {
         QUEUE.saturating_sub(self.outgoing.len())
     }
 
-    /// Returns the number of packets to this peer that may be added before the next flush.
+    /// Returns how many packets to this peer may be queued before the next flush.
     pub(crate) fn room_to(&mut self, to: SocketAddrV4) -> usize {
         let queue = self.room();
         let ring = self.shared.as_mut().and_then(|shared| shared.room(to, self.now));
@@ -134,7 +136,7 @@ impl Fabric {
         room
     }
 
-    /// Adds a packet from a QP to a peer; `fill` writes its payload. An error of `fill` removes the packet.
+    /// Queues a packet from a QP to a peer. `fill` writes its payload, and if it fails, the packet is removed.
     pub(crate) fn send<E>(
         &mut self,
         (qpn, to): (u32, SocketAddrV4),
@@ -169,12 +171,12 @@ impl Fabric {
         filled
     }
 
-    /// Adds a packet without payload.
+    /// Queues a packet without payload.
     pub(crate) fn send_empty(&mut self, way: (u32, SocketAddrV4), bth: &Bth, ext: &Ext) {
         self.send_bytes(way, bth, ext, &[]);
     }
 
-    /// Adds a packet with this payload.
+    /// Queues a packet with this payload.
     pub(crate) fn send_bytes(&mut self, way: (u32, SocketAddrV4), bth: &Bth, ext: &Ext, payload: &[u8]) {
         let Ok(()) = self.send(way, bth, ext, payload.len(), |to| {
             to.copy_from_slice(payload);
@@ -182,7 +184,7 @@ impl Fabric {
         });
     }
 
-    /// Passes waiting packets through the stages and to their carriers.
+    /// Passes queued packets through fault injection and capture to their carriers.
     pub(crate) fn flush(&mut self, now: Instant, stats: &mut Stats, lookout: &mut Lookout) {
         self.now = now;
         let direct = std::mem::take(&mut self.direct);
@@ -210,7 +212,8 @@ impl Fabric {
         }
     }
 
-    /// Moves packets that have just passed the stages to shared memory, if it leads to their peers. Returns how many.
+    /// Moves packets that have just passed these stages to shared memory, where there is a ring to their peers. Returns
+    /// how many.
     fn share(&mut self) -> u64 {
         let Fabric { shared: Some(shared), outgoing: Batch { arena, entries }, staged, .. } = self else {
             return 0;
@@ -224,7 +227,7 @@ impl Fabric {
                 packet.copy_from_slice(bytes);
                 Ok::<(), std::convert::Infallible>(())
             };
-            // A full ring leaves the packet to UDP, and so do packets that have waited for the socket.
+            // A full ring leaves the packet to UDP. Packets that have been queued for the socket stay there.
             number <= *staged || shared.send(entry.peer, bytes.len(), true, copy).is_none()
         });
         if entries.is_empty() {
@@ -233,12 +236,12 @@ impl Fabric {
         (before - entries.len()) as u64
     }
 
-    /// Returns the packets that were too long for their link since the last call.
+    /// Takes the packets found too long for their link since the last call.
     pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
         self.udp.take_too_long()
     }
 
-    /// Receives one burst of packets and drops packets with a wrong CRC. Returns whether a packet arrived.
+    /// Receives a burst of packets, dropping those with a wrong CRC. Returns whether a packet arrived.
     pub(crate) fn receive(
         &mut self,
         now: Instant,
@@ -290,17 +293,16 @@ impl Fabric {
         busy
     }
 
-    /// Joins a multicast group, so that its packets arrive.
+    /// Joins a multicast group to receive its packets.
     pub(crate) fn join(&mut self, group: Ipv4Addr) -> std::io::Result<()> {
         self.groups.join(group, *self.udp.local().ip())
     }
 
-    /// Leaves a multicast group.
     pub(crate) fn leave(&mut self, group: Ipv4Addr) {
         self.groups.leave(group);
     }
 
-    /// Receives one burst of packets of each group, like [`Fabric::receive`].
+    /// Receives a burst of packets of each group, like [`Fabric::receive`].
     pub(crate) fn receive_groups(
         &mut self,
         stats: &mut Stats,
@@ -327,17 +329,17 @@ impl Fabric {
         any
     }
 
-    /// Drops all packets in both directions, or carries them again.
+    /// Starts or stops dropping all packets in both directions.
     pub(crate) fn cut(&mut self, is_cut: bool) {
         self.faults.is_cut = is_cut;
     }
 
-    /// Returns the time of the next delayed packet.
+    /// Returns when the next delayed packet is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.faults.next_due()
     }
 
-    /// Returns whether packets wait for room in the socket.
+    /// Whether packets are waiting for room in the socket.
     pub(crate) fn blocked(&self) -> bool {
         !self.outgoing.is_empty()
     }

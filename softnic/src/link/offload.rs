@@ -1,21 +1,21 @@
-//! Segmentation offload: one datagram of the kernel stands for many of the same length.
+//! Segmentation offload: one message to the kernel carries many datagrams of the same length.
 //!
-//! The kernel carries such a datagram through its layers once. A link that cannot do so splits it.
+//! It passes through the network stack once. The kernel splits it for a link that cannot.
 //!
-//! **Identification.** The split datagrams get ascending IPv4 identifications, and the invariant CRC covers that field. A
-//! ConnectX would drop all but the first one. So only datagrams to software adapters travel like this: they cannot see the
-//! field, and take it as 0. An address of 127/8 or the MAC address tells what a peer is, or else an introduction: see
-//! [`crate::management::introduction`]. Receiving needs no such care.
+//! **Identification.** The datagrams it is split into get ascending IPv4 identifications, a field covered by the
+//! invariant CRC, so a ConnectX would drop all but the first. Only datagrams to software adapters are therefore sent
+//! this way: those cannot see the field and assume 0. A 127/8 address or the MAC address identifies a software adapter,
+//! and otherwise an introduction does: see [`crate::management::introduction`]. Receiving needs no such care.
 #![allow(unsafe_code, reason = "socket options and control messages")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Maximum number of datagrams in one.
+/// Maximum number of datagrams per message.
 pub(super) const MAX_SEGMENTS: usize = 64;
-/// Maximum number of bytes of datagrams in one.
+/// Maximum length of a message, in bytes.
 pub(super) const MAX_BYTES: usize = 65_000;
 
-/// Room for the control message with the length of a datagram.
+/// Buffer for the control message that carries the datagram length.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct Control([u8; 24]);
@@ -23,11 +23,11 @@ pub(super) struct Control([u8; 24]);
 impl Control {
     pub(super) const EMPTY: Control = Control([0; 24]);
 
-    /// Adds to a message of several datagrams the length of each but the last.
+    /// Adds to a message of several datagrams the length of each except the last.
     ///
     /// # Safety
     ///
-    /// The message may be used as long as `self` stays in its place.
+    /// `message` may be used only while `self` is not moved.
     pub(super) unsafe fn announce(&mut self, message: &mut libc::msghdr, len: u16) {
         message.msg_control = self.0.as_mut_ptr().cast();
         // SAFETY: the buffer is aligned and has room for one header with four bytes.
@@ -41,22 +41,22 @@ impl Control {
         }
     }
 
-    /// Makes room for the control message of a message to receive.
+    /// Provides the buffer for the control message of a message to be received.
     ///
     /// # Safety
     ///
-    /// The message may be used as long as `self` stays in its place.
+    /// `message` may be used only while `self` is not moved.
     pub(super) unsafe fn expect(&mut self, message: &mut libc::msghdr) {
         message.msg_control = self.0.as_mut_ptr().cast();
         message.msg_controllen = self.0.len() as _;
     }
 }
 
-/// Returns the length of each datagram but the last in a received message of several.
+/// Returns the length of each datagram except the last in a received message, if it carries several.
 ///
 /// # Safety
 ///
-/// The system has filled the message, and its control buffer is alive.
+/// The system must have filled the message, and its control buffer must be alive.
 pub(super) unsafe fn announced(message: &libc::msghdr) -> Option<usize> {
     // SAFETY: the macros walk over the control messages that the system has written, within `msg_controllen`.
     unsafe {
@@ -72,13 +72,13 @@ pub(super) unsafe fn announced(message: &libc::msghdr) -> Option<usize> {
     None
 }
 
-/// Returns whether the socket takes several datagrams in one.
+/// Whether the socket accepts several datagrams per message.
 pub(super) fn sends(socket: BorrowedFd<'_>) -> bool {
-    // 0 is the default: no datagram is split without a control message.
+    // 0 is the default: only messages with a control message are split.
     set(socket, libc::UDP_SEGMENT, 0)
 }
 
-/// Lets the system deliver several datagrams in one. Returns whether it can.
+/// Makes the system deliver several datagrams per message. Returns whether it can.
 pub(super) fn receives(socket: BorrowedFd<'_>) -> bool {
     set(socket, libc::UDP_GRO, 1)
 }

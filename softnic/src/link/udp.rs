@@ -1,4 +1,4 @@
-//! The UDP socket: non-blocking, with many datagrams per system call.
+//! The UDP socket, which is non-blocking and transfers many datagrams per system call.
 #![allow(unsafe_code, reason = "system calls that take arrays of messages")]
 
 use super::batch::{Batch, Entry};
@@ -14,18 +14,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Maximum number of datagrams per system call.
 const BURST: usize = 64;
-/// Requested socket buffer in bytes. Without privileges the kernel grants less.
+/// Requested size of the socket buffers, in bytes. Without privileges, the kernel grants less.
 const SOCKET_BUFFER: usize = 8 << 20;
-/// Room for one incoming datagram.
+/// Buffer for one incoming datagram, in bytes.
 const SLOT: usize = MAX_PACKET.next_multiple_of(64);
-/// The same where one stands for many, and their maximum number per system call.
+/// Buffer for one incoming message that carries several datagrams, and the maximum number of such messages per system
+/// call.
 const LARGE_SLOT: usize = 1 << 16;
 const LARGE_BURST: usize = 16;
-/// Bytes of the address that goes with a datagram.
+/// Length of the socket address of a datagram, in bytes.
 const NAME_LEN: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-/// Bytes of the headers that a datagram gets.
+/// Length of the IPv4 and UDP headers, in bytes.
 const IP_AND_UDP: usize = 20 + 8;
-/// Bytes of the largest packet except its payload: IPv4, UDP, BTH, RETH, immediate and CRC.
+/// Length of the largest packet without its payload, in bytes: IPv4, UDP, BTH, RETH, immediate and CRC.
 const OVERHEAD: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 
 /// A bound socket and its buffers.
@@ -33,33 +34,33 @@ pub(crate) struct UdpLink {
     socket: Socket,
     local: SocketAddrV4,
     slots: Vec<u8>,
-    /// Bytes of one slot.
+    /// Size of a receive buffer, in bytes.
     slot: usize,
     incoming: Messages,
     outgoing: Messages,
-    /// Numbers of datagrams in the outgoing messages of a call.
+    /// Number of datagrams in each outgoing message of a call.
     groups: Vec<usize>,
     /// Whether one message may carry several datagrams to a software adapter.
     segments: bool,
     /// Addresses of software adapters.
     software: HashSet<SocketAddrV4>,
-    /// Datagrams that travelled with others in one message.
+    /// Number of datagrams that shared a message with others.
     pub(crate) segmented: u64,
-    /// Datagrams that were too long for the link since the last [`UdpLink::take_too_long`].
+    /// Datagrams found too long for the link since the last [`UdpLink::take_too_long`].
     too_long: Vec<TooLong>,
-    /// Whether a warning about them was given.
+    /// Whether the first one has been logged.
     warned: bool,
 }
 
-/// A datagram that the system refused because it is longer than the MTU of the link.
+/// A datagram that the system has refused because it exceeds the MTU of the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TooLong {
     pub(crate) to: SocketAddrV4,
-    /// The QP that should have received it.
+    /// The QP that it was sent to.
     pub(crate) dest_qpn: u32,
 }
 
-/// The arrays that `sendmmsg` and `recvmmsg` take: each header points at its name and its vector.
+/// The arrays passed to `sendmmsg` and `recvmmsg`: each header points to its name and its vector.
 struct Messages {
     names: Box<[libc::sockaddr_in]>,
     vectors: Box<[libc::iovec]>,
@@ -67,13 +68,13 @@ struct Messages {
     controls: Box<[Control]>,
 }
 
-// SAFETY: the pointers lead to heap memory of the same object or its owner, or to buffers that a call sets just before it
-// uses them.
+// SAFETY: the pointers refer to heap memory of the same object or its owner, or to buffers that each call sets just
+// before it uses them.
 unsafe impl Send for Messages {}
 
 impl Messages {
     fn new() -> Messages {
-        // SAFETY: these are plain C structs for which all zeroes is a value.
+        // SAFETY: these are plain C structs for which all zeroes is a valid value.
         let (name, vector, header): (libc::sockaddr_in, libc::iovec, libc::mmsghdr) =
             unsafe { (zeroed(), zeroed(), zeroed()) };
         let mut messages = Messages {
@@ -94,7 +95,7 @@ impl Messages {
 }
 
 impl UdpLink {
-    /// Binds the socket. Returns `None` if the configuration has no fabric.
+    /// Binds the socket. Returns `None` if the configuration disables the fabric.
     pub(crate) fn bind(ip: Ip, port: u16) -> io::Result<Option<UdpLink>> {
         let (socket, local) = match ip {
             Ip::LoopbackOnly => return Ok(None),
@@ -125,12 +126,11 @@ impl UdpLink {
         }))
     }
 
-    /// Returns whether one message may carry several datagrams to a software adapter.
     pub(crate) fn segments(&self) -> bool {
         self.segments
     }
 
-    /// Notes that a software adapter has this address.
+    /// Records that the adapter at this address is a software adapter.
     pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
         self.software.insert(peer);
     }
@@ -139,7 +139,7 @@ impl UdpLink {
         self.local
     }
 
-    /// Sends datagrams as far as the kernel accepts them and removes them. Returns the number of failed datagrams.
+    /// Sends and removes datagrams until the kernel accepts no more. Returns the number of datagrams that failed.
     pub(crate) fn send(&mut self, batch: &mut Batch) -> u64 {
         let mut failed = 0;
         while !batch.is_empty() {
@@ -148,7 +148,7 @@ impl UdpLink {
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => break,
                     io::ErrorKind::Interrupted => {}
-                    // The link cannot split datagrams, or they do not fit.
+                    // The link cannot segment datagrams, or they do not fit.
                     _ if self.groups.first().is_some_and(|first| *first > 1) => {
                         tracing::debug!(%error, "no more segmentation offload");
                         self.segments = false;
@@ -157,7 +157,7 @@ impl UdpLink {
                         if error.raw_os_error() == Some(libc::EMSGSIZE) {
                             self.note_too_long(batch);
                         }
-                        // The retry count decides.
+                        // Dropped like a lost packet, so retransmission has to recover it.
                         tracing::debug!(%error, to = %batch.entries[0].peer, "datagram refused by the kernel");
                         batch.drop_front(1);
                         failed += 1;
@@ -168,7 +168,7 @@ impl UdpLink {
         failed
     }
 
-    /// Notes that the first datagram of the batch is too long, and warns about the first of them all.
+    /// Records that the first datagram of the batch is too long, and logs a warning once.
     fn note_too_long(&mut self, batch: &Batch) {
         let Entry { peer, bytes, .. } = &batch.entries[0];
         let packet = &batch.arena[bytes.clone()];
@@ -185,7 +185,7 @@ impl UdpLink {
         }
     }
 
-    /// Returns the datagrams that were too long since the last call.
+    /// Takes the datagrams found too long since the last call.
     pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
         std::mem::take(&mut self.too_long)
     }
@@ -218,8 +218,8 @@ impl UdpLink {
             begin += size;
         }
         let number = self.groups.len() as u32;
-        // SAFETY: the first `number` headers point at names, vectors and controls of `self`, and the vectors at bytes of the
-        // arena.
+        // SAFETY: the first `number` headers point to names, vectors and controls of `self`, and the vectors to bytes
+        // of the arena.
         let sent = unsafe {
             libc::sendmmsg(self.socket.as_raw_fd(), headers.as_mut_ptr(), number, libc::MSG_DONTWAIT)
         };
@@ -233,7 +233,7 @@ impl UdpLink {
         }
     }
 
-    /// Receives up to one burst and hands each datagram over with its sender; returns how many messages came.
+    /// Receives a burst and hands over each datagram with its sender. Returns the number of messages received.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
         let (slot, burst) = (self.slot, self.slots.len() / self.slot);
         let Messages { names, headers, controls, .. } = &mut self.incoming;
@@ -242,7 +242,7 @@ impl UdpLink {
             // SAFETY: the controls are heap memory of `self`, like the headers.
             unsafe { control.expect(&mut header.msg_hdr) };
         }
-        // SAFETY: the first `burst` headers point at names, vectors and controls of `self`, and the vectors at slots of
+        // SAFETY: the first `burst` headers point to names, vectors and controls of `self`, and the vectors to slots of
         // `self`, which never move.
         let got = unsafe {
             libc::recvmmsg(
@@ -277,7 +277,7 @@ impl UdpLink {
     }
 }
 
-/// A socket, for a wait. It does not keep the socket open; a wait on a closed socket is harmless.
+/// A socket to wait for. It does not keep the socket open, and waiting for a closed one is harmless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter(RawFd);
 
@@ -291,7 +291,7 @@ impl Waiter {
     }
 }
 
-/// Returns the largest RoCE path MTU, in bytes, that fits the link to `peer` unfragmented.
+/// Returns the largest RoCE path MTU, in bytes, for which packets to `peer` are not fragmented.
 ///
 /// Returns `None` if 256 bytes do not fit or there is no route to `peer`.
 pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
@@ -299,7 +299,7 @@ pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
     [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + OVERHEAD <= room)
 }
 
-/// Returns the MTU of the link to `peer` in bytes, as far as the system knows it.
+/// Returns the MTU of the link to `peer` in bytes, as known to the system.
 fn link_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
     let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
     probe.bind(&SocketAddr::from((local, 0)).into()).ok()?;
@@ -320,7 +320,7 @@ fn link_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
 }
 
 fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
-    // On 127/8 another address resolves a conflict, and the port stays the well-known one.
+    // On 127/8, a conflict is resolved by another address, and the port stays the well-known one.
     let tries = if ip.is_loopback() || port == 0 { 1 } else { 1024 };
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for port in (port..=u16::MAX).take(tries) {
@@ -333,7 +333,7 @@ fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     Err(last)
 }
 
-/// Binds an unused address with a LID. Candidates depend on time and process.
+/// Binds an unused address that has a LID. The candidates depend on the time and the process ID.
 fn bind_any_loopback(port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut seed = crate::rng::Rng::new(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32);
@@ -362,7 +362,7 @@ fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
             set_option(&socket, libc::SOL_SOCKET, plain, SOCKET_BUFFER as libc::c_int)?;
         }
     }
-    // Without fragments the kernel's IP header is predictable, which the invariant CRC needs.
+    // Without fragmentation the kernel's IP header is predictable, which the invariant CRC needs.
     set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     let local = match socket.local_addr()?.as_socket_ipv4() {
         Some(local) => local,
@@ -371,8 +371,8 @@ fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
     Ok((socket, local))
 }
 
-/// Returns the number of datagrams at the front that one message can carry: to one peer, and of one length, except that the
-/// last one may be shorter.
+/// Returns the number of datagrams at the front that fit into one message: all to the same peer and of the same length,
+/// except that the last one may be shorter.
 fn group(entries: &[Entry]) -> usize {
     let Some(first) = entries.first() else { return 0 };
     let len = first.bytes.len();
@@ -457,7 +457,7 @@ mod tests {
             let expected: Vec<Vec<u8>> =
                 lens.iter().enumerate().map(|(i, len)| vec![i as u8; *len]).collect();
             assert_eq!(got, expected, "{segments} {merges}");
-            // Each group of one length travels as one message.
+            // Datagrams of the same length share a message.
             let offload = segments && merges && offload::sends(from.socket.as_fd());
             assert_eq!(messages, if offload { 4 } else { lens.len() }, "{segments} {merges}");
         }

@@ -1,12 +1,12 @@
-//! Introductions: management datagrams by which software adapters of different machines know each other.
+//! Introductions: management datagrams by which software adapters of different machines recognize each other.
 //!
-//! The address of a peer on another machine does not tell what is there. An adapter that connects to it asks, and a software
-//! adapter answers. Anything else drops the question, because nobody else has its class. The class is vendor-specific
-//! (InfiniBand Architecture Specification, volume 1, section 16.5):
+//! The address of a peer on another machine does not say what kind of adapter it is. An adapter that connects to it
+//! asks, and a software adapter answers. Any other adapter drops the question, because it does not know its class. The
+//! class is vendor-specific (InfiniBand Architecture Specification, volume 1, section 16.5):
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0..3 | versions 1, and class 0x3c |
+//! | 0..3 | base version 1, class 0x3c, class version 1 |
 //! | 3 | method: 1 asks, 0x81 answers |
 //! | 8..16 | transaction: a random number, which the answer repeats |
 //! | 16..18 | attribute 1 |
@@ -23,7 +23,7 @@ const ANSWERS: u8 = 0x81;
 /// The first bytes of an introduction, up to its method.
 const HEAD: [u8; 3] = [1, 0x3c, 1];
 const TRANSACTION: std::ops::Range<usize> = 8..16;
-/// Questions to one address. Datagrams may be lost.
+/// Maximum number of questions per address, since datagrams may be lost.
 const MOST: u32 = 3;
 
 /// The addresses that this adapter has asked.
@@ -40,22 +40,22 @@ struct Asked {
     is_answered: bool,
 }
 
-/// The meaning of a management datagram.
+/// What a management datagram means.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It asks, and this is the answer.
+    /// A question. Carries the answer.
     Question(Box<[u8; MAD]>),
-    /// It answers a question of this adapter.
+    /// The answer to a question of this adapter.
     Answer,
-    /// It answers nothing that this adapter has asked.
+    /// An answer to nothing that this adapter has asked.
     Stray,
-    /// It is no introduction.
+    /// Not an introduction.
     Other,
 }
 
 impl Introductions {
-    /// Returns the next question to an address, unless it has answered, was asked too often, or the system has no random
-    /// numbers.
+    /// Returns the next question to an address. Returns `None` if it has answered or was asked too often, or if the
+    /// system provides no random number.
     pub(crate) fn ask(&mut self, to: Ipv4Addr) -> Option<[u8; MAD]> {
         let asked = self.asked.entry(to).or_default();
         if asked.is_answered || asked.times == MOST {
@@ -66,7 +66,7 @@ impl Introductions {
         Some(introduction(ASKS, transaction.to_be_bytes()))
     }
 
-    /// Returns the meaning of a datagram.
+    /// Classifies a datagram.
     pub(crate) fn receive(&mut self, from: Ipv4Addr, mad: &[u8; MAD]) -> Meaning {
         let mut transaction = [0; 8];
         transaction.copy_from_slice(&mad[TRANSACTION]);

@@ -1,5 +1,5 @@
-//! Management datagrams: the packets of queue pair 1, by which connection managers talk (InfiniBand Architecture
-//! Specification, volume 1, chapter 13). The adapter carries them, and the driver makes and understands them.
+//! Management datagrams: the packets of QP 1, which connection managers exchange (InfiniBand Architecture
+//! Specification, volume 1, chapter 13). The adapter carries them, and the driver creates and interprets them.
 
 pub(crate) mod introduction;
 
@@ -7,26 +7,26 @@ use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Psn, Service};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a management datagram.
+/// Length of a management datagram, in bytes.
 pub const MAD: usize = 256;
 
-/// Number of the queue pair of general services.
+/// QPN of the general services interface.
 pub(crate) const QPN: u32 = 1;
-/// Its queue key, in every adapter.
+/// Its Q_Key, which is the same in every adapter.
 const QKEY: u32 = 0x8001_0000;
-/// Maximum number of datagrams that wait for the driver.
+/// Maximum number of datagrams queued for the driver.
 const LIMIT: usize = 4096;
 
-/// A management datagram that has arrived.
+/// A received management datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mad {
     /// Address of the adapter that sent it.
     pub from: Ipv4Addr,
-    /// Its bytes, header included.
+    /// The datagram, including its header.
     pub bytes: Box<[u8; MAD]>,
 }
 
-/// The datagrams that wait for the driver.
+/// Management datagrams that wait for the driver.
 #[derive(Default)]
 pub(crate) struct Inbox {
     waiting: Vec<Mad>,
@@ -34,14 +34,14 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds the datagram in a packet. Returns whether it is a valid one, and there was room.
+    /// Adds the datagram in a packet. Returns `false` if it is invalid or there is no room.
     pub(crate) fn receive(&mut self, from: Ipv4Addr, packet: &Packet<'_>) -> bool {
         let Ext::Deth(deth) = packet.ext else { return false };
         let fits = deth.qkey == QKEY && roce::pkeys_match(packet.bth.pkey, roce::DEFAULT_PKEY);
         fits && packet.payload.try_into().is_ok_and(|bytes| self.add(from, bytes))
     }
 
-    /// Adds a datagram. Returns whether there was room.
+    /// Adds a datagram. Returns `false` if there is no room.
     pub(crate) fn add(&mut self, from: Ipv4Addr, bytes: &[u8; MAD]) -> bool {
         let has_room = self.waiting.len() < LIMIT;
         if has_room {
@@ -50,7 +50,7 @@ impl Inbox {
         has_room
     }
 
-    /// Puts a datagram back that was taken.
+    /// Returns a datagram to the queue, for the driver.
     pub(crate) fn put_back(&mut self, mad: Mad) {
         self.waiting.push(mad);
     }
@@ -79,7 +79,7 @@ impl Inbox {
 
 type Call = dyn Fn(Mad) + Send + Sync;
 
-/// The driver's receiver of management datagrams.
+/// The callback of the driver for management datagrams.
 #[derive(Default)]
 pub(crate) struct Receiver(Mutex<Option<Arc<Call>>>);
 
@@ -88,7 +88,7 @@ impl Receiver {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
-    /// Delivers datagrams without holding a lock. Without a receiver they are lost.
+    /// Delivers datagrams without holding the lock, or drops them if there is no callback.
     pub(crate) fn deliver(&self, mads: Vec<Mad>) {
         let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(call) = call {

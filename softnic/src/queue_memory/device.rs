@@ -1,4 +1,4 @@
-//! Queue memory that the CPU cannot access: GPU memory.
+//! Queue memory that the CPU cannot access directly: GPU memory.
 
 use super::{BLOCK_BYTES, BadQueueMemory};
 use crate::memory::{Memory, MemoryError};
@@ -6,28 +6,27 @@ use rushmem_mlx5::{Cqe, Segment};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Most blocks that one read fetches.
+/// Maximum number of blocks fetched per read.
 const AHEAD: u16 = 32;
 
-/// Bytes of a CQE before the eight that consumers poll.
+/// Offset within a CQE of the eight bytes that consumers poll.
 const CQE_HEAD: usize = 56;
 
-/// A checked range of memory. After a failed access, all words read as 0 and nothing is written.
+/// A checked range of memory. Once an access has failed, all words read as 0 and writes are dropped.
 pub(crate) struct DeviceQueue {
     memory: Arc<dyn Memory>,
     base: u64,
     len: usize,
     ahead: RefCell<Ahead>,
-    /// The words that the last [`DeviceQueue::take_words`] has read, and a buffer for the next one.
+    /// The words that the last [`DeviceQueue::take_words`] has read, and a spare buffer for the next call.
     seen: RefCell<Vec<u8>>,
     spare: RefCell<Vec<u8>>,
     has_failed: Cell<bool>,
 }
 
-/// Announced blocks that one read has fetched.
+/// Announced blocks, fetched by one read.
 #[derive(Default)]
 struct Ahead {
-    /// Index of the first block.
     first: u16,
     bytes: Vec<u8>,
 }
@@ -40,7 +39,7 @@ impl Ahead {
 }
 
 impl DeviceQueue {
-    /// Checks the alignment of `len` bytes of `memory` from `offset`, which are inside.
+    /// Checks the alignment of the `len` bytes of `memory` at `offset`. The caller has checked the range.
     pub(super) fn new(
         memory: &Arc<dyn Memory>,
         offset: u64,
@@ -56,7 +55,7 @@ impl DeviceQueue {
         Ok(DeviceQueue { memory, base: offset, len, ahead, seen, spare, has_failed })
     }
 
-    /// Calls `access` unless an earlier access has failed.
+    /// Calls `access`, unless an earlier access has failed.
     fn access<T: Default>(&self, access: impl FnOnce(&dyn Memory) -> Result<T, MemoryError>) -> T {
         if self.has_failed.get() {
             return T::default();
@@ -85,8 +84,8 @@ impl DeviceQueue {
         u32::from_ne_bytes(word)
     }
 
-    /// Reads all words at once, and takes those that have changed since the last call. It writes nothing, because that
-    /// could overwrite a newer value. It misses a value that is stored again.
+    /// Reads all words in one access, and takes those that have changed since the last call. It does not reset them,
+    /// since that could overwrite a newer value, so it misses a value that is stored twice.
     pub(super) fn take_words(&self, offsets: &[usize], mut taken: impl FnMut(usize, u64)) {
         const WORD: usize = size_of::<u64>();
         let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else { return };
@@ -106,7 +105,7 @@ impl DeviceQueue {
         self.spare.replace(std::mem::replace(&mut *seen, now));
     }
 
-    /// Fetches blocks, unless the first one has been fetched.
+    /// Fetches blocks, unless the first of them has been fetched before.
     pub(super) fn fetch_ahead(&self, index: u16, blocks: u16) {
         let mut ahead = self.ahead.borrow_mut();
         if ahead.block(index).is_some() {
@@ -145,7 +144,7 @@ impl DeviceQueue {
         self.write(offset, &value.to_ne_bytes());
     }
 
-    /// Writes the polled bytes after all others: the memory makes writes visible in call order.
+    /// Writes the polled bytes last: the memory makes writes visible in call order.
     pub(super) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         let (head, tail) = bytemuck::bytes_of(cqe).split_at(CQE_HEAD);
         self.write(offset, head);

@@ -1,4 +1,4 @@
-//! Queue memory that the CPU accesses by loads and stores.
+//! Queue memory that the CPU accesses directly.
 #![allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
 
 use super::{BLOCK_BYTES, BadQueueMemory};
@@ -8,18 +8,19 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A checked range of host memory. It keeps the memory alive, and every access stays inside.
+/// A checked range of host memory. It keeps the memory alive, and all accesses stay within it.
 pub(crate) struct HostQueue {
     base: NonNull<u8>,
     len: usize,
     _memory: Arc<dyn Memory>,
 }
 
-// SAFETY: the memory is Send and Sync, the window only adds a range, and all accesses are atomic.
+// SAFETY: the memory is Send and Sync, this type only adds a range, and all accesses are atomic.
 unsafe impl Send for HostQueue {}
 
 impl HostQueue {
-    /// Checks the alignment of `len` bytes of `memory` from `offset`, which are inside. Byte 0 is at `start`.
+    /// Checks the alignment of the `len` bytes of `memory` at `offset`. The caller has checked the range. Byte 0 of the
+    /// memory is at `start`.
     pub(super) fn new(
         memory: &Arc<dyn Memory>,
         start: NonNull<u8>,
@@ -47,12 +48,12 @@ impl HostQueue {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Loads a word with acquire ordering: data published before the word is visible.
+    /// Loads a word with acquire ordering, which makes data published before it visible.
     pub(super) fn load_u32(&self, offset: usize) -> u32 {
         self.word32(offset).load(Ordering::Acquire)
     }
 
-    /// Takes the word and leaves 0. The acquire pairs with the driver's release before its doorbell.
+    /// Takes a word, leaving 0. The acquire pairs with the release before the driver's doorbell.
     pub(super) fn take_u64(&self, offset: usize) -> Option<u64> {
         let word = self.word64(offset);
         match word.load(Ordering::Relaxed) {
@@ -61,7 +62,7 @@ impl HostQueue {
         }
     }
 
-    /// Copies the segments of block `index`, modulo the queue, which has a power of two of blocks.
+    /// Copies the segments of block `index`, modulo the number of blocks, which is a power of two.
     #[inline]
     pub(super) fn load_block(&self, index: usize, out: &mut [Segment]) {
         let offset = (index * BLOCK_BYTES) & (self.len - 1);
@@ -75,7 +76,7 @@ impl HostQueue {
         }
     }
 
-    /// Copies segments from a byte offset that is a multiple of 16.
+    /// Copies segments starting at a byte offset, which is a multiple of 16.
     pub(super) fn load_segments(&self, offset: usize, out: &mut [Segment]) {
         for (i, segment) in out.iter_mut().enumerate() {
             let at = offset + 16 * i;
@@ -84,12 +85,12 @@ impl HostQueue {
         }
     }
 
-    /// Asks the CPU to fetch block `index` soon.
+    /// Prefetches block `index` into the CPU's caches.
     #[inline]
     pub(super) fn prefetch_block(&self, index: usize) {
         let offset = (index * BLOCK_BYTES) & (self.len - 1);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect but on speed, whatever the address.
+        // SAFETY: a prefetch only affects performance, whatever the address.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(offset).cast::<i8>());
@@ -98,19 +99,19 @@ impl HostQueue {
         let _ = offset;
     }
 
-    /// Makes the CQE at a byte offset invalid, for consumers that poll its last eight bytes.
+    /// Invalidates the CQE at a byte offset, for consumers that poll its last eight bytes.
     #[inline]
     pub(super) fn invalidate(&self, offset: usize) {
         self.word64(offset + 56).store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Stores a word that orders nothing.
+    /// Stores a word with relaxed ordering.
     #[inline]
     pub(super) fn store_u64(&self, offset: usize, value: u64) {
         self.word64(offset).store(value, Ordering::Relaxed);
     }
 
-    /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
+    /// Writes a CQE at a byte offset. Its last eight bytes, which consumers poll, are stored last.
     #[inline]
     pub(super) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         assert!(offset < self.len && self.len - offset >= 64);

@@ -1,7 +1,7 @@
-//! Memory that the adapter and its driver share word by word: queues, doorbell records, UAR pages.
+//! Memory that the adapter and its driver access word by word: queues, doorbell records, UAR pages.
 //!
-//! The CPU loads and stores the words of host memory. It cannot do that in GPU memory. Each access there is a read or a write
-//! of the [`Memory`], like the accesses of a ConnectX over PCIe.
+//! In host memory, words are loaded and stored. In GPU memory, which the CPU cannot access, each access is a read or a
+//! write of the [`Memory`], like an access of a ConnectX over PCIe.
 
 mod device;
 mod host;
@@ -12,16 +12,16 @@ use host::HostQueue;
 use rushmem_mlx5::{Cqe, Segment};
 use std::sync::Arc;
 
-/// Bytes of one work-queue basic block.
+/// Length of a send queue basic block, in bytes.
 const BLOCK_BYTES: usize = 64;
 
-/// A checked range of memory. It keeps the memory alive, and every access stays inside.
+/// A checked range of memory. It keeps the memory alive, and all accesses stay within it.
 pub(crate) enum QueueMemory {
     Host(HostQueue),
     Device(DeviceQueue),
 }
 
-/// The reason why memory is unsuitable.
+/// Why memory is unsuitable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadQueueMemory {
     Range,
@@ -29,7 +29,7 @@ pub(crate) enum BadQueueMemory {
 }
 
 impl QueueMemory {
-    /// Checks `len` bytes of `memory` from `offset` for this alignment.
+    /// Checks the `len` bytes of `memory` at `offset` for this alignment.
     pub(crate) fn new(
         memory: &Arc<dyn Memory>,
         offset: u64,
@@ -46,12 +46,12 @@ impl QueueMemory {
         })
     }
 
-    /// Returns whether the memory is not host memory. An access then takes microseconds.
+    /// Whether this is not host memory, in which case an access takes microseconds.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self, QueueMemory::Device(_))
     }
 
-    /// Loads a word with acquire ordering: data published before the word is visible.
+    /// Loads a word with acquire ordering, which makes data published before it visible.
     #[inline]
     pub(crate) fn load_u32(&self, offset: usize) -> u32 {
         match self {
@@ -60,8 +60,8 @@ impl QueueMemory {
         }
     }
 
-    /// Takes the words of 8 bytes at `offsets`, in ascending order, that the driver has stored. It takes the words of host
-    /// memory by leaving 0. The acquire pairs with the driver's release before its doorbell.
+    /// Takes the 8-byte words at `offsets`, in ascending order, that the driver has stored. In host memory, taking a
+    /// word leaves 0. The acquire pairs with the release before the driver's doorbell.
     #[inline]
     pub(crate) fn take_words(&self, offsets: &[usize], mut taken: impl FnMut(usize, u64)) {
         match self {
@@ -76,7 +76,7 @@ impl QueueMemory {
         }
     }
 
-    /// Prepares to load `blocks` blocks from block `index`, modulo the queue. The driver has announced them.
+    /// Prepares to load `blocks` blocks starting at block `index`, modulo the queue. The driver has announced them.
     #[inline]
     pub(crate) fn fetch_ahead(&self, index: u16, blocks: u16) {
         match self {
@@ -85,7 +85,7 @@ impl QueueMemory {
         }
     }
 
-    /// Copies the segments of block `index`, modulo the queue, which has a power of two of blocks.
+    /// Copies the segments of block `index`, modulo the number of blocks, which is a power of two.
     #[inline]
     pub(crate) fn load_block(&self, index: u16, out: &mut [Segment]) {
         match self {
@@ -94,7 +94,7 @@ impl QueueMemory {
         }
     }
 
-    /// Copies segments from a byte offset that is a multiple of 16.
+    /// Copies segments starting at a byte offset, which is a multiple of 16.
     pub(crate) fn load_segments(&self, offset: usize, out: &mut [Segment]) {
         match self {
             QueueMemory::Host(queue) => queue.load_segments(offset, out),
@@ -102,14 +102,14 @@ impl QueueMemory {
         }
     }
 
-    /// Forgets blocks that were fetched ahead, because the driver starts the queue again.
+    /// Forgets blocks fetched ahead, because the driver restarts the queue.
     pub(crate) fn restart(&self) {
         if let QueueMemory::Device(queue) = self {
             queue.restart();
         }
     }
 
-    /// Makes the CQE at a byte offset invalid, for consumers that poll its last eight bytes.
+    /// Invalidates the CQE at a byte offset, for consumers that poll its last eight bytes.
     #[inline]
     pub(crate) fn invalidate(&self, offset: usize) {
         match self {
@@ -118,7 +118,7 @@ impl QueueMemory {
         }
     }
 
-    /// Stores a word of 8 bytes.
+    /// Stores an 8-byte word.
     #[inline]
     pub(crate) fn store_u64(&self, offset: usize, value: u64) {
         match self {
@@ -127,7 +127,7 @@ impl QueueMemory {
         }
     }
 
-    /// Writes a CQE at a byte offset. Consumers poll its last eight bytes, which are stored last.
+    /// Writes a CQE at a byte offset. Its last eight bytes, which consumers poll, are stored last.
     #[inline]
     pub(crate) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         match self {

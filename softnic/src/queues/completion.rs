@@ -1,4 +1,4 @@
-//! Completions: of send entries, in order, and of receives.
+//! Completions: of send WQEs, in order, and of receives.
 
 use crate::objects::Cq;
 use crate::objects::qp::{Qp, State};
@@ -8,7 +8,7 @@ use crate::wqe::{self, Done};
 use rushmem_mlx5::cqe::{Completion, Failure};
 use rushmem_mlx5::{Cqe, CqeOpcode, Syndrome};
 
-/// Writes the completion of a send WQE. On overrun the QP enters the error state.
+/// Writes the CQE of a send WQE. If the CQ overruns, the QP enters the Error state.
 #[inline]
 pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, done: Done) {
     report.lookout.note(|| wqe::ends(qp.qpn, done, None));
@@ -27,19 +27,20 @@ pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, do
     push(qp, qp.cq_send, cqs, report, |owner| Cqe::requester(&completion, owner));
 }
 
-/// Delays a completion: a fault asks for it, or an earlier completion is delayed.
+/// Delays a completion, because a fault asks for it or an earlier one is delayed.
 fn hold(qp: &mut Qp, report: &mut Report, completion: Completion) {
     let mut due = report.now;
     if report.rng.chance(report.faults.completion_delay) {
         report.note_fault(Some(qp.qpn), "completion_delay");
         due += report.faults.completion_delay_time;
     }
+    // Completions stay in order, so none precedes the one before it.
     let due = qp.held.back().map_or(due, |(before, _)| due.max(*before));
     qp.held.push_back((due, completion));
     report.wakeups.push((due, qp.qpn));
 }
 
-/// Writes held completions that are due, or all of them.
+/// Writes the delayed completions that are due, or all of them.
 pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, all: bool) {
     while let Some((due, completion)) = qp.held.front().copied() {
         if !all && due > report.now {
@@ -51,7 +52,7 @@ pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, all
     }
 }
 
-/// Writes the error completion of a send WQE and puts the QP into error.
+/// Writes the error CQE of a send WQE and moves the QP to the Error state.
 #[cold]
 pub(crate) fn fail(
     qp: &mut Qp,
@@ -64,6 +65,7 @@ pub(crate) fn fail(
     if syndrome != Syndrome::WR_FLUSH_ERR {
         tracing::debug!(qpn = qp.qpn, index = done.index, opcode = %done.opcode, ?syndrome, vendor, "send entry failed");
     }
+    // Earlier completions are written first.
     release(qp, cqs, report, true);
     qp.state = State::Error;
     report.lookout.note(|| wqe::ends(qp.qpn, done, Some(syndrome)));
@@ -80,7 +82,7 @@ pub(crate) fn fail(
     push(qp, qp.cq_send, cqs, report, |owner| Cqe::error(&failure, owner));
 }
 
-/// Writes a CQE to a CQ.
+/// Writes a CQE. If the CQ overruns, the QP enters the Error state.
 pub(crate) fn push(
     qp: &mut Qp,
     cqn: Option<u32>,
@@ -89,6 +91,7 @@ pub(crate) fn push(
     make: impl FnOnce(bool) -> Cqe,
 ) {
     let Some(cq) = cqn.and_then(|cqn| cqs.get_mut(cqn)) else { return };
+    // Reports an overrun only once.
     let first = !cq.overrun;
     match cq.push(make) {
         Ok(raised) => {

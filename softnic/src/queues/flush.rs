@@ -1,4 +1,4 @@
-//! Flushes the queues of a QP in error: every WQE completes with a flush error.
+//! Flushes the queues of a QP in the Error state: every WQE completes with a flush error.
 
 use super::completion::{fail, push};
 use super::receive::next_receive;
@@ -11,20 +11,21 @@ use crate::wqe::Done;
 use rushmem_mlx5::cqe::Failure;
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
 
-/// WQEs flushed in one visit.
+/// Maximum number of WQEs flushed per queue and visit.
 const BURST: usize = 64;
 
-/// Flushes some WQEs of both queues, signalled or not. Returns whether there are more.
+/// Flushes WQEs of both queues, signaled or not. Returns whether there are more.
 pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report) -> bool {
     qp.progress = 0;
     qp.stall = None;
     if qp.srq.is_some() && !std::mem::replace(&mut qp.has_left_srq, true) {
-        // The entry of a message that did not arrive completely serves another QP.
+        // The receive of a partly received message goes back to the queue, for other QPs.
         qp.drop_partial_message();
         if qp.of_dct.is_none() && !qp.is_xrc_target() {
             report.events.push(Event::LastReceive { qpn: qp.qpn });
         }
     }
+    // These were executed, but their completions are held by a fault.
     for done in qp.faults.take() {
         fail(qp, cqs, report, done, Syndrome::WR_FLUSH_ERR, 0);
     }
@@ -36,6 +37,7 @@ pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report) -> bool
         report.stats.wqes += 1;
         fail(qp, cqs, report, Done { index, opcode, byte_cnt: 0 }, Syndrome::WR_FLUSH_ERR, 0);
     }
+    // A shared receive queue is not flushed, since other QPs use it: `next_receive` sees only the QP's own.
     for _ in 0..BURST {
         let Some(index) = next_receive(qp) else { break };
         let failure = Failure {

@@ -1,4 +1,4 @@
-//! The queues of a QP: send and receive entries, their completions, and their flush after an error.
+//! The queues of a QP: send and receive WQEs, their completions, and their flush after an error.
 
 mod completion;
 pub(crate) mod flush;

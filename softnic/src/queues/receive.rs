@@ -1,4 +1,4 @@
-//! Receive queues: fetches receive entries, and completes them.
+//! Receive queues: fetches receive WQEs and completes them.
 
 use super::completion::push;
 use crate::objects::Cq;
@@ -9,7 +9,7 @@ use crate::table::Table;
 use rushmem_mlx5::cqe::{Failure, Reception};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment};
 
-/// Takes the next posted receive; `None` means receiver not ready.
+/// Takes the next posted receive. `None` means receiver not ready.
 pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> {
     if let Some(srq) = &qp.srq {
         let mut srq = srq.get();
@@ -27,7 +27,7 @@ pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> 
     Some(Receive::new(index, &segments, qp.pd))
 }
 
-/// Takes the next posted receive and returns its index.
+/// Takes the next receive posted to the QP's own queue, and returns its index.
 pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
     let producer = qp.record_receives();
     let rq = qp.rq.as_mut()?;
@@ -39,18 +39,18 @@ pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
     Some(index)
 }
 
-/// The sender of a datagram; zero on a connection, where the peer is known.
+/// The sender of a datagram. All zero on a connection, whose peer is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) qpn: u32,
     pub(crate) lid: u16,
-    /// Set if the receive buffer starts with the datagram's IPv4 header.
+    /// Whether the receive buffer starts with the datagram's IPv4 header.
     pub(crate) grh: bool,
-    /// The service level, or on Ethernet the type of the packet.
+    /// The service level or, on Ethernet, the packet type.
     pub(crate) sl: u8,
 }
 
-/// A message that consumed a receive.
+/// A message that has consumed a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedMessage {
     pub(crate) kind: CqeOpcode,
@@ -84,7 +84,7 @@ pub(crate) fn complete_receive(
     push(qp, qp.cq_recv, cqs, report, |owner| Cqe::responder(&reception, owner));
 }
 
-/// Completes a receive in error. The caller puts the QP into error.
+/// Completes a receive with an error. The caller moves the QP to the Error state.
 pub(crate) fn fail_receive(
     qp: &mut Qp,
     cqs: &mut Table<Cq>,

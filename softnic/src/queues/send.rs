@@ -1,4 +1,4 @@
-//! Send queues: fetches entries and checks them.
+//! Send queues: fetches WQEs and checks them.
 
 use super::completion::fail;
 use crate::objects::Cq;
@@ -11,7 +11,7 @@ use rushmem_mlx5::seg::blocks_for;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment, Syndrome};
 
-/// Segments of the largest send entry, rounded up to whole blocks.
+/// Number of segments of the largest send WQE, rounded up to whole blocks.
 pub(crate) const MAX_SEGMENTS: usize = 64;
 pub(crate) const PER_BLOCK: usize = 4;
 
@@ -19,7 +19,7 @@ pub(crate) const PER_BLOCK: usize = 4;
 #[derive(Debug)]
 pub(crate) struct BadWqe {
     pub(crate) opcode: Opcode,
-    /// Blocks to skip.
+    /// Number of blocks to skip.
     pub(crate) blocks: u16,
     pub(crate) detail: String,
 }
@@ -39,6 +39,7 @@ pub(crate) fn fetch<'a>(
     let ctrl = CtrlSeg::from_segment(scratch[0]);
     let ds = ctrl.ds();
     let blocks = u16::from(blocks_for(ds)).max(1);
+    // The length of a WQE is only trusted if the rest identifies the slot.
     if ctrl.index() != index || ctrl.qpn() != qpn || blocks > available {
         return Err(misplaced(ctrl, qpn, index, available));
     }
@@ -70,7 +71,8 @@ fn misplaced(ctrl: CtrlSeg, qpn: u32, index: u16, available: u16) -> BadWqe {
     BadWqe { opcode: ctrl.opcode(), blocks: 1, detail }
 }
 
-/// Returns index, opcode and plausible block count of the WQE at the head of the queue.
+/// Returns index, opcode and block count of the WQE at the head of the queue. The count is 1 unless the WQE is
+/// plausible.
 pub(crate) fn blocks_at_head(qp: &Qp) -> Option<(u16, Opcode, u16)> {
     let sq = qp.sq.as_ref().filter(|sq| sq.pending() != 0)?;
     let mut first = [Segment::ZERO; PER_BLOCK];
@@ -81,7 +83,7 @@ pub(crate) fn blocks_at_head(qp: &Qp) -> Option<(u16, Opcode, u16)> {
     Some((sq.consumer, ctrl.opcode(), blocks))
 }
 
-/// Completes a malformed WQE in error.
+/// Completes a malformed WQE with an error.
 pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, index: u16, bad: BadWqe) {
     report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
     report.stats.wqes += 1;
@@ -92,7 +94,7 @@ pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, i
     fail(qp, cqs, report, done, Syndrome::LOCAL_QP_OP_ERR, 0);
 }
 
-/// Returns whether the CQ of a WAIT has produced the CQE that it names, in 16-bit arithmetic.
+/// Whether the CQ of a WAIT has produced the CQE that it names, in 16-bit arithmetic. `true` for any other WQE.
 pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> Result<bool, LocalError> {
     let Some(wait) = view.wait() else { return Ok(true) };
     let cq = cqs.get(wait.cqn.get()).ok_or(LocalError::Operation)?;

@@ -1,4 +1,4 @@
-//! Entries and completions in memory, without an engine.
+//! WQEs and completions in memory, without an engine.
 
 use super::completion::{complete, fail};
 use super::flush;
@@ -20,7 +20,7 @@ use rushmem_mlx5::{Flags, Opcode, Segment, Syndrome, Wqe};
 use std::sync::Arc;
 
 const QPN: u32 = 0x123;
-/// Offsets in the memory of the queues.
+/// Offsets of the queues in their memory.
 const SEND: u64 = 0;
 const RECEIVE: u64 = 512;
 const RECORD: u64 = 1024;

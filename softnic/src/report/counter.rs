@@ -1,10 +1,10 @@
-//! Counter sets: counts of loss and reordering, for all queue pairs that name the set.
+//! Counter sets: loss and reordering counts, shared by all QPs that name the set.
 
 use crate::table::Table;
 use rushmem_mlx5::prm::counter::QueryQCounterOut;
 use rushmem_mlx5::prm::qp::QpContext;
 
-/// Most counter sets: their numbers have eight bits, and 0 is none.
+/// Maximum number of counter sets: their IDs have eight bits, and 0 means none.
 const LIMIT: usize = 255;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl CounterSets {
         }
     }
 
-    /// Counts an event of a QP in the counter set that the QP's context names. Set 0 is none.
+    /// Counts an event of a QP in the counter set that its context names, if any.
     pub(crate) fn count(&mut self, qp: &QpContext, counter: fn(&mut QueryQCounterOut) -> &mut u32) {
         if let Some(set) = self.0.get_mut(qp.counter_set_id.into()) {
             let count = counter(&mut set.counts);

@@ -1,16 +1,16 @@
-//! Random choices of execution faults, shared by the loopback path and the packet path.
+//! Random draws of execution faults, shared by loopback and packets.
 
 use super::Report;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Maximum number of pieces of one message.
+/// Maximum number of pieces per message.
 const PIECES: u64 = 8;
-/// Longest message that is split, in bytes.
+/// Length of the longest message that is split, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 impl Report {
-    /// Returns, with this probability, a time of at most `longest` from now.
+    /// Draws, with this probability, a time of at most `longest` from now.
     fn draw_delay(
         &mut self,
         (qpn, kind): (u32, &'static str),
@@ -23,7 +23,7 @@ impl Report {
         })
     }
 
-    /// Returns whether to skip the QP in this pass.
+    /// Draws whether to skip the QP in this pass.
     pub(crate) fn draw_skip(&mut self, qpn: u32) -> bool {
         let skips = self.rng.chance(self.faults.skip_qp);
         if skips {
@@ -32,38 +32,38 @@ impl Report {
         skips
     }
 
-    /// Returns the end of a stall, if the QP is to stall.
+    /// Draws a stall. Returns when it is over.
     pub(crate) fn draw_stall(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "stall"), self.faults.stall, self.faults.stall_time)
     }
 
-    /// Returns the time of a late answer to a READ or an atomic, if it is to be late.
+    /// Draws whether the answer to a READ or an atomic is late. Returns when it is due.
     pub(crate) fn draw_late_answer(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "late"), self.faults.late, self.faults.late_time)
     }
 
-    /// Returns the time at which a WRITE of an unordered QP lands, if later ones are to pass it.
+    /// Draws whether later WRITEs may overtake a WRITE of an unordered QP. Returns when it lands.
     pub(crate) fn draw_unordered(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "unordered"), self.faults.unordered, self.faults.late_time)
     }
 
-    /// Returns whether QUERY_QP is to hide that a QP is unordered.
+    /// Draws whether QUERY_QP hides that a QP is unordered.
     pub(crate) fn draw_hidden_order(&mut self) -> bool {
         self.rng.chance(self.faults.hidden_order)
     }
 
-    /// Returns whether a key is relaxed although a strict one was asked for.
+    /// Draws whether a key is relaxed although it was created as strict.
     pub(crate) fn draw_force_relaxed(&mut self) -> bool {
         self.rng.chance(self.faults.force_relaxed)
     }
 
-    /// Returns the time at which a WRITE lands, if that is to follow its acknowledgement.
+    /// Draws whether a WRITE lands after its acknowledgement. Returns when.
     pub(crate) fn draw_posted(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "posted"), self.faults.posted, self.faults.late_time)
     }
 
-    /// Returns the pieces of a message of `len` bytes at the responder's `addr`, in random order. Cuts lie between
-    /// aligned words. Returns nothing if the message is not split.
+    /// Draws whether to split a message of `len` bytes at the responder's `addr`. Returns its pieces in random order,
+    /// cut between aligned words, or nothing if it is not split.
     pub(crate) fn draw_split(&mut self, qpn: u32, addr: u64, len: u64) -> Vec<Range<u64>> {
         let first = addr.next_multiple_of(8) - addr;
         if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {

@@ -1,4 +1,4 @@
-//! Events of the adapter for its driver, like an event queue.
+//! Events of the adapter for its driver, like those of an event queue.
 
 use rushmem_mlx5::Syndrome;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,57 +7,57 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A CQ has a CQE of the kind for which it was armed. It is no longer armed.
+    /// A CQ has received a CQE of the kind for which it was armed. It is no longer armed.
     Completion {
-        /// The CQ.
+        /// The CQ's number.
         cqn: u32,
     },
-    /// A CQ overran; it takes no CQEs any more.
+    /// A CQ has overrun, and accepts no more CQEs.
     CqError {
-        /// The CQ.
+        /// The CQ's number.
         cqn: u32,
     },
-    /// A QP entered the error state for a reason that no completion of its send queue reports.
+    /// A QP has entered the Error state for a reason that no completion of its send queue reports.
     QpError {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
         /// The reason:
         ///
-        /// - [`Syndrome::REMOTE_INVAL_REQ_ERR`]: the QP does not serve the peer's request.
+        /// - [`Syndrome::REMOTE_INVAL_REQ_ERR`]: the QP does not support the peer's request.
         /// - [`Syndrome::REMOTE_ACCESS_ERR`]: a key did not allow it.
-        /// - [`Syndrome::REMOTE_OP_ERR`]: a receive or memory of the QP failed.
-        /// - [`Syndrome::LOCAL_QP_OP_ERR`]: its CQ overran or the engine failed.
+        /// - [`Syndrome::REMOTE_OP_ERR`]: a receive of the QP, or its memory, failed.
+        /// - [`Syndrome::LOCAL_QP_OP_ERR`]: its CQ has overrun, or the engine has failed.
         syndrome: Syndrome,
     },
-    /// Fewer entries of a shared receive queue are posted than its limit, which is no longer armed.
+    /// Fewer receives than the limit of a shared receive queue are posted. The limit is no longer armed.
     SrqLimit {
-        /// The shared receive queue.
+        /// The shared receive queue's number.
         srqn: u32,
     },
-    /// A QP in error takes no more entries of its shared receive queue.
+    /// A QP in the Error state has stopped taking receives from its shared receive queue.
     LastReceive {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
     },
-    /// A target of dynamic connections has no connection any more, and accepts none.
+    /// A DCT that accepts no more connections has lost its last one.
     DctDrained {
-        /// The target.
+        /// The DCT's number.
         dctn: u32,
     },
-    /// The port went down, or came up again.
+    /// The port went down or came back up.
     Port {
-        /// The new state.
+        /// Whether the port is up now.
         is_up: bool,
     },
-    /// The port lost its address.
+    /// The port has lost its address.
     AddressLost,
-    /// The adapter failed and carries no packets any more.
+    /// The adapter has failed, and carries no more packets.
     DeviceFailed,
 }
 
 type Call = dyn Fn(Event) + Send + Sync;
 
-/// The receiver of events.
+/// The driver's callback for events.
 #[derive(Default)]
 pub(crate) struct Sink(Mutex<Option<Arc<Call>>>);
 
@@ -66,7 +66,7 @@ impl Sink {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
-    /// Delivers events without holding a lock.
+    /// Delivers events without holding the lock.
     pub(crate) fn deliver(&self, events: &[Event]) {
         let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for event in events {

@@ -1,4 +1,5 @@
-//! What the adapter reports: counters, broken rules, events and observations. Faults are drawn here too, since each is reported.
+//! What the adapter reports: counters, violations, events and observations. Faults are drawn here too, since each of
+//! them is reported.
 
 mod counter;
 mod draws;
@@ -23,7 +24,7 @@ use violation::Violations;
 pub use violation::{Rule, Violation};
 pub(crate) use wqe_log::WqeLog;
 
-/// What all parts of the adapter report to its users and to the engine.
+/// Collects what all parts of the adapter report to its users and to the engine.
 pub(crate) struct Report {
     pub(crate) stats: Stats,
     pub(crate) counters: CounterSets,
@@ -32,17 +33,16 @@ pub(crate) struct Report {
     /// Start of the current pass.
     pub(crate) now: Instant,
     pub(crate) faults: Faults,
-    /// Set if `faults` affect the execution of WQEs.
+    /// Whether `faults` include any that affect the execution of WQEs.
     pub(crate) injects_faults: bool,
     pub(crate) rng: Rng,
-    /// QPs that wait for a time, and the time.
+    /// QPs to schedule, each with its time.
     pub(crate) wakeups: Vec<(Instant, u32)>,
-    /// Events not yet delivered.
+    /// Events that were not delivered yet.
     pub(crate) events: Vec<Event>,
-    /// Log of executed WQEs.
     pub(crate) record: Option<WqeLog>,
     pub(crate) lookout: Lookout,
-    /// Contexts with changed memory in this pass.
+    /// Contexts whose memory was changed in this pass.
     changed: Vec<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Report {
             start: now,
             now,
             injects_faults: faults.affect_execution(),
-            // Packet faults have a separate generator.
+            // Packet faults use a separate generator.
             rng: Rng::new(!faults.seed),
             faults,
             wakeups: Vec::new(),
@@ -67,13 +67,13 @@ impl Report {
         }
     }
 
-    /// Counts an injected fault. `kind` is its name in [`Faults`].
+    /// Counts an injected fault. `kind` is the name of its setting in [`Faults`].
     pub(crate) fn note_fault(&mut self, qpn: Option<u32>, kind: &'static str) {
         self.stats.faults += 1;
         self.lookout.note(|| Observation::Fault { qpn, kind });
     }
 
-    /// Reports to the observer that a packet of a QP was handed to the fabric, with `bytes` of payload.
+    /// Reports to the observer that a packet of a QP, with `bytes` of payload, was handed to the fabric.
     #[inline]
     pub(crate) fn note_sent(&mut self, qpn: u32, (psn, op): (Psn, Op), bytes: u64, is_retransmission: bool) {
         self.lookout.note(|| {
@@ -82,7 +82,7 @@ impl Report {
         });
     }
 
-    /// Records a change of a context's memory, for its listener.
+    /// Records that the memory of a context has changed, for its listener.
     #[inline]
     pub(crate) fn note_change(&mut self, context: u32) {
         if self.changed.last() != Some(&context) {
@@ -97,12 +97,12 @@ impl Report {
         self.changed.drain(..)
     }
 
-    /// Returns the adapter's clock at this moment.
+    /// Returns the adapter's clock now, in nanoseconds since the adapter started.
     pub(crate) fn clock(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Returns the adapter's clock at the start of the pass: nanoseconds since the adapter started.
+    /// Returns the adapter's clock at the start of the pass, in nanoseconds since the adapter started.
     pub(crate) fn timestamp(&self) -> u64 {
         self.now.duration_since(self.start).as_nanos() as u64
     }

@@ -1,6 +1,6 @@
-//! Observation of the adapter: its doorbells, WQEs, messages and packets, with their times.
+//! Observation of the adapter: doorbells, WQEs, messages and packets, with their times.
 //!
-//! [`Nic::observe`](crate::Nic::observe) sets the observer. Without one, each place costs a branch.
+//! [`Nic::observe`](crate::Nic::observe) attaches the observer. Without one, each observation costs a branch.
 
 use rushmem_mlx5::seg::RaddrSeg;
 use rushmem_mlx5::{Opcode, Syndrome};
@@ -8,20 +8,21 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// An observer of an adapter.
+/// Receives everything that an adapter does.
 pub trait Observer: Send + Sync {
-    /// Takes an observation that was made at `at`.
+    /// Called with an observation and the time at which it was made.
     ///
-    /// The engine thread calls this with no lock held, but all queues wait while it runs. The times never decrease.
+    /// The engine thread calls this without holding a lock, but no queue makes progress until it returns. Times never
+    /// decrease.
     fn observe(&self, at: Instant, observation: Observation);
 }
 
-/// An address at the responder.
+/// A remote address, as a WQE names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
-    /// The address on the wire.
+    /// The virtual address on the wire.
     pub addr: u64,
-    /// The key of the responder.
+    /// The responder's key for it.
     pub rkey: u32,
 }
 
@@ -31,119 +32,119 @@ impl From<RaddrSeg> for RemoteAddress {
     }
 }
 
-/// Something that an adapter did. The index of a WQE is the index of its first basic block.
+/// Something that an adapter did. A WQE is identified by the index of its first basic block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Observation {
     /// A doorbell announced basic blocks of a send queue.
     Doorbell {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
-        /// The index of the first block.
+        /// Index of the first block.
         index: u16,
-        /// The number of blocks.
+        /// Number of blocks announced.
         blocks: u16,
     },
-    /// The adapter began to execute a WQE.
+    /// The adapter started to execute a WQE.
     WqeBegins {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
-        /// Its index.
+        /// Index of the WQE.
         index: u16,
-        /// Its operation.
+        /// Operation of the WQE.
         opcode: Opcode,
-        /// The other adapter; `None` for a QP of this adapter, and for datagrams.
+        /// The adapter of the peer. `None` for a QP of this adapter, and for datagrams.
         peer: Option<SocketAddrV4>,
-        /// The address at the responder, if the operation has one.
+        /// Its address at the responder, if the operation has one.
         remote: Option<RemoteAddress>,
-        /// The bytes that it moves.
+        /// Number of bytes that it transfers.
         bytes: u64,
     },
-    /// A WQE completed, with or without a CQE. A flushed WQE may end without having begun.
+    /// A WQE completed, with or without a CQE. A flushed WQE may complete without ever having started.
     WqeEnds {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
-        /// Its index.
+        /// Index of the WQE.
         index: u16,
-        /// Its operation.
+        /// Operation of the WQE.
         opcode: Opcode,
         /// The error, if it failed.
         syndrome: Option<Syndrome>,
     },
     /// The adapter wrote a CQE.
     Cqe {
-        /// The CQ.
+        /// The CQ's number.
         cqn: u32,
-        /// The QP.
+        /// The number of the QP whose work it completes.
         qpn: u32,
     },
-    /// A WRITE, a SEND or an atomic of the peer has taken effect in memory.
+    /// A WRITE, SEND or atomic of the peer has taken effect in memory.
     ///
-    /// Data that a fault lets land after its acknowledgement may follow.
+    /// Injected faults may land the data only after this observation.
     Arrival {
-        /// The QP that received it.
+        /// Number of the QP that received it.
         qpn: u32,
-        /// The operation of the peer.
+        /// Operation that the peer requested.
         opcode: Opcode,
-        /// Its address, if the operation has one.
+        /// Its remote address, if the operation has one.
         remote: Option<RemoteAddress>,
-        /// The bytes.
+        /// Number of bytes received.
         bytes: u64,
-        /// The time at which the first of them was there, before memory changed.
+        /// When the first of them arrived, before memory was changed.
         since: Instant,
     },
     /// A packet was handed to the fabric.
     PacketSent {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
-        /// The packet sequence number.
+        /// Packet sequence number.
         psn: u32,
-        /// The operation of the packet.
+        /// Opcode of the packet, as InfiniBand names it.
         opcode: &'static str,
-        /// The bytes of its payload.
+        /// Payload length in bytes.
         bytes: u64,
-        /// Whether the packet, or the response that it requests, was sent before.
+        /// Whether the packet, or the response that it requests, had been sent before.
         is_retransmission: bool,
     },
     /// A packet of the QP's peer was received.
     PacketReceived {
-        /// The QP.
+        /// The QP's number.
         qpn: u32,
-        /// The packet sequence number.
+        /// Packet sequence number.
         psn: u32,
-        /// The operation of the packet.
+        /// Opcode of the packet, as InfiniBand names it.
         opcode: &'static str,
-        /// The bytes of its payload.
+        /// Payload length in bytes.
         bytes: u64,
     },
-    /// The responder did not accept a request.
+    /// The responder refused a request.
     Nak {
-        /// The QP that sent the request.
+        /// Number of the QP that sent the request.
         qpn: u32,
-        /// The packet sequence number.
+        /// Packet sequence number of the request.
         psn: u32,
-        /// The reason.
+        /// Why it was refused.
         reason: &'static str,
     },
     /// A fault was injected.
     Fault {
-        /// The QP, if the fault concerns one and the adapter knows which.
+        /// Number of the QP, if the fault concerns one and the adapter knows which.
         qpn: Option<u32>,
-        /// The fault, as [`Faults`](crate::Faults) names it.
+        /// Name of the fault's setting in [`Faults`](crate::Faults).
         kind: &'static str,
     },
 }
 
-/// The observations that wait for the end of a pass.
+/// The observations of the current pass.
 #[derive(Default)]
 pub(crate) struct Lookout {
     observer: Option<Arc<dyn Observer>>,
     made: Vec<(Instant, Observation)>,
-    /// Observations that wait until all copies have landed.
+    /// Observations to be made once all copies have landed.
     landing: Vec<Observation>,
 }
 
-/// An observer and its observations.
+/// An observer, with the observations for it.
 pub(crate) type Observed = (Arc<dyn Observer>, Vec<(Instant, Observation)>);
 
 impl Lookout {
@@ -151,19 +152,19 @@ impl Lookout {
         self.observer = Some(observer);
     }
 
-    /// Returns whether there is an observer.
+    /// Whether an observer is attached.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.observer.is_some()
     }
 
-    /// Returns the time, if there is an observer.
+    /// Returns the time if an observer is attached.
     #[inline]
     pub(crate) fn time(&self) -> Option<Instant> {
         self.is_on().then(Instant::now)
     }
 
-    /// Notes an observation, which `make` builds, if there is an observer.
+    /// Makes the observation that `make` builds, if an observer is attached.
     #[inline]
     pub(crate) fn note(&mut self, make: impl FnOnce() -> Observation) {
         if self.is_on() {
@@ -171,7 +172,7 @@ impl Lookout {
         }
     }
 
-    /// Notes an observation now, or once all copies have landed.
+    /// Makes an observation now or, if copies are in flight, once all have landed.
     #[inline]
     pub(crate) fn note_landing(&mut self, has_landed: bool, make: impl FnOnce() -> Observation) {
         if has_landed {
@@ -181,7 +182,7 @@ impl Lookout {
         }
     }
 
-    /// Notes the observations that waited for copies. All copies have landed.
+    /// Makes the observations that were waiting for copies, which have all landed.
     #[inline]
     pub(crate) fn landed(&mut self) {
         if !self.landing.is_empty() {
@@ -190,7 +191,7 @@ impl Lookout {
         }
     }
 
-    /// Takes the observations of a pass.
+    /// Takes the observations made in this pass.
     pub(crate) fn take(&mut self) -> Option<Observed> {
         let observer = self.observer.as_ref().filter(|_| !self.made.is_empty())?;
         Some((Arc::clone(observer), std::mem::take(&mut self.made)))

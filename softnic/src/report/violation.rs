@@ -1,39 +1,40 @@
-//! Mistakes of drivers. The adapter continues like hardware; tests require that there are none.
+//! Mistakes of drivers. The adapter carries on as hardware would, and tests require that there are none.
 
 use std::fmt;
 
-/// A rule that a driver or kernel broke.
+/// A rule that a driver or a kernel has broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A doorbell was rung through a UAR page of another QP.
+    /// A doorbell was rung on a UAR page that does not belong to the QP.
     DoorbellPage,
-    /// A doorbell named a QP that does not exist, or that is in a state without posting.
+    /// A doorbell named a QP that does not exist, or whose state does not allow posting.
     DoorbellQp,
-    /// A doorbell announced more than the queue holds.
+    /// A doorbell announced more blocks than the queue has.
     DoorbellRange,
-    /// A doorbell was rung at the register for the other kind of QPs, with a doorbell record or without.
+    /// A doorbell was rung on the wrong register: there is one for QPs with a doorbell record, and one for those
+    /// without.
     DoorbellRegister,
     /// A doorbell announced more than its doorbell record.
     DoorbellRecord,
-    /// A CQ was armed through a UAR page of another CQ.
+    /// A CQ was armed through a UAR page that does not belong to it.
     CqArm,
-    /// A WQE has a wrong index or QPN, runs past the producer, or cannot be parsed.
+    /// A WQE has a wrong index or QPN, extends past the producer, or cannot be parsed.
     Wqe,
-    /// A CQ overran.
+    /// A CQ has overrun.
     CqOverrun,
-    /// The adapter or a [`Memory`](crate::Memory) panicked; all connections were ended.
+    /// The adapter or a [`Memory`](crate::Memory) has panicked, and all connections were closed.
     Engine,
 }
 
-/// A broken rule.
+/// One instance of a broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule.
+    /// Which rule was broken.
     pub rule: Rule,
-    /// The QP, 0 if none is known.
+    /// Number of the QP, or 0 if unknown.
     pub qpn: u32,
-    /// The values found.
+    /// The offending values.
     pub detail: String,
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The first violations; a broken driver repeats itself.
+/// Keeps only the first violations, since a broken driver repeats itself.
 #[derive(Debug, Default)]
 pub(crate) struct Violations {
     list: Vec<Violation>,

@@ -1,7 +1,7 @@
 //! A text file of executed send WQEs, one of each shape.
 //!
-//! Lines that begin with `#` are comments. Each other line is a WQE: its service (`rc`, `uc`, `ud`, `dc`, `xrc`), its index as four
-//! hexadecimal digits, and the bytes of its segments.
+//! Lines that start with `#` are comments. Every other line is a WQE: its service (`rc`, `uc`, `ud`, `dc`, `xrc`), its
+//! index as four hexadecimal digits, and the bytes of its segments.
 
 use crate::error::Error;
 use crate::roce::Service;
@@ -13,13 +13,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-/// An open log. A write error ends the log, not the execution.
+/// An open log. A write error stops the log, but not the execution.
 pub(crate) struct WqeLog {
     file: Option<File>,
     seen: HashSet<WqeShape>,
 }
 
-/// The shape of a WQE: everything but numbers and payload.
+/// The shape of a WQE: everything except numbers and payload.
 #[derive(PartialEq, Eq, Hash)]
 struct WqeShape {
     service: u8,
@@ -27,20 +27,20 @@ struct WqeShape {
     opmod: u8,
     flags: u8,
     ds: u8,
-    /// Length of each piece of inline data; `None` for a pointer.
+    /// Length of each piece of inline data, or `None` for a pointer.
     data: Vec<Option<usize>>,
 }
 
 impl WqeLog {
     pub(crate) fn open(path: &Path) -> Result<WqeLog, Error> {
         let failed = |source| Error::Record { path: path.to_owned(), source };
-        // Several adapters may write to one file: each line is one write at its end.
+        // Several adapters may write to one file, so each line is appended by a single write.
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         file.write_all(b"# send WQEs: service, index, bytes\n").map_err(failed)?;
         Ok(WqeLog { file: Some(file), seen: HashSet::new() })
     }
 
-    /// Logs a WQE that is about to be executed.
+    /// Logs a WQE that is about to be executed, unless one of its shape was logged.
     pub(crate) fn entry(&mut self, service: Service, view: &View<'_>) {
         let Some(file) = &mut self.file else { return };
         let ctrl = view.ctrl();
@@ -74,7 +74,7 @@ impl WqeLog {
             let _ = write!(line, "{byte:02x}");
         }
         line.push('\n');
-        // Unbuffered, because programs end without stopping their adapters.
+        // Unbuffered, because programs exit without stopping their adapters.
         if let Err(error) = file.write_all(line.as_bytes()) {
             tracing::error!(%error, "the WQE log failed");
             self.file = None;

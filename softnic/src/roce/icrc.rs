@@ -1,25 +1,25 @@
 //! The invariant CRC of RoCEv2 (InfiniBand Architecture Specification, annex A17.3.3).
 //!
-//! It covers eight bytes of ones (for the local route header), the IPv4 and UDP headers, and the packet. Fields that a
-//! router may change count as ones: type of service, time to live, both checksums, and the reserved byte of the BTH.
-//! The polynomial is Ethernet's. The result is stored least significant byte first.
+//! It covers eight bytes of ones (in place of the local route header), the IPv4 and UDP headers, and the packet. Fields
+//! that a router may change count as ones: type of service, time to live, both checksums, and the reserved byte of the
+//! BTH. The polynomial is that of Ethernet. The result is stored least significant byte first.
 //!
-//! The headers are the ones that Linux gives a datagram of an unconnected socket that forbids fragmentation: no
-//! options, identification 0, "do not fragment" set.
+//! The headers are those that Linux generates for an unconnected socket that forbids fragmentation: no options,
+//! identification 0, "don't fragment" set.
 
 use std::net::SocketAddrV4;
 
 const IPV4: usize = 20;
 const UDP: usize = 8;
-/// Bytes in front of the packet that the CRC covers.
+/// Number of bytes before the packet that the CRC covers.
 const PSEUDO: usize = 8 + IPV4 + UDP;
 
-/// Returns the CRC of `packet` (BTH up to the padding, without the CRC itself) sent from `src` to `dst`.
+/// Returns the CRC of `packet` (from the BTH to the padding, without the CRC itself), sent from `src` to `dst`.
 fn icrc(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> u32 {
     icrc_with_id(src, dst, 0, packet)
 }
 
-/// Returns the same for a datagram with this IPv4 identification.
+/// Returns the CRC for a datagram with this IPv4 identification.
 fn icrc_with_id(src: SocketAddrV4, dst: SocketAddrV4, id: u16, packet: &[u8]) -> u32 {
     let udp_len = (UDP + packet.len() + super::ICRC) as u16;
     let mut head = [0xff; PSEUDO + super::BTH];
@@ -37,7 +37,7 @@ fn icrc_with_id(src: SocketAddrV4, dst: SocketAddrV4, id: u16, packet: &[u8]) ->
     udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
     let (bth, rest) = packet.split_at(super::BTH.min(packet.len()));
     head[PSEUDO..PSEUDO + bth.len()].copy_from_slice(bth);
-    // The byte that carries FECN and BECN.
+    // The byte with FECN and BECN.
     head[PSEUDO + 4] = 0xff;
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head[..PSEUDO + bth.len()]);
@@ -45,13 +45,13 @@ fn icrc_with_id(src: SocketAddrV4, dst: SocketAddrV4, id: u16, packet: &[u8]) ->
     crc.finalize()
 }
 
-/// Writes the CRC into the last four bytes of a whole packet.
+/// Writes the CRC into the last four bytes of a complete packet.
 pub(crate) fn seal(src: SocketAddrV4, dst: SocketAddrV4, packet: &mut [u8]) {
     let (body, tail) = packet.split_at_mut(packet.len() - super::ICRC);
     tail.copy_from_slice(&icrc(src, dst, body).to_le_bytes());
 }
 
-/// Returns whether the last four bytes of a whole packet are its CRC.
+/// Whether the last four bytes of a complete packet are its CRC.
 pub(crate) fn intact(src: SocketAddrV4, dst: SocketAddrV4, packet: &[u8]) -> bool {
     match packet.split_last_chunk::<{ super::ICRC }>() {
         Some((body, tail)) if body.len() >= super::BTH => icrc(src, dst, body).to_le_bytes() == *tail,
@@ -67,7 +67,7 @@ mod tests {
         SocketAddrV4::new(ip.into(), port)
     }
 
-    /// Checks a congestion notification of a ConnectX-4 Lx, as published with scapy's RoCE tests.
+    /// A congestion notification of a ConnectX-4 Lx, as published with scapy's RoCE tests.
     #[test]
     fn packet_captured_from_hardware() {
         let mut packet = [0; 28];
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(crc.to_le_bytes(), [0x82, 0xfd, 0x00, 0x2a]);
     }
 
-    /// Checks a UC SEND ONLY with two bytes of padding, from the same source.
+    /// A UC SEND ONLY with two bytes of padding, from the same source.
     #[test]
     fn packet_with_payload() {
         let packet = [

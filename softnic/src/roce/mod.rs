@@ -1,35 +1,36 @@
 //! RoCEv2 packets, from the UDP payload on.
 //!
-//! A packet has a base transport header ([`Bth`]) and the extension headers of its opcode ([`Ext`]). The payload,
-//! padded to four bytes, and the invariant CRC ([`icrc`]) follow. A request of an extended connection has the XRC header between
-//! both. InfiniBand Architecture Specification, volume 1, chapter 9; annex A14 for XRC; annex A17 for RoCEv2.
+//! A packet consists of a base transport header ([`Bth`]), the extension headers of its opcode ([`Ext`]), the payload
+//! padded to four bytes, and the invariant CRC ([`icrc`]). Requests of an extended connection have the XRC header after
+//! the BTH. See the InfiniBand Architecture Specification, volume 1, chapter 9; annex A14 for XRC; annex A17 for
+//! RoCEv2.
 
 pub(crate) mod icrc;
 pub(crate) mod opcode;
 
 pub(crate) use opcode::{Op, Service};
 
-/// Bytes of the base transport header.
+/// Length of the base transport header, in bytes.
 pub(crate) const BTH: usize = 12;
-/// Bytes of the XRC header.
+/// Length of the XRC header, in bytes.
 const XRC: usize = 4;
-/// Bytes of the invariant CRC.
+/// Length of the invariant CRC, in bytes.
 pub(crate) const ICRC: usize = 4;
-/// Largest payload of one packet: the greatest path MTU.
+/// Largest payload of a packet in bytes, which is the largest path MTU.
 pub(crate) const MAX_MTU: usize = 4096;
-/// Bytes of the largest set of extension headers.
+/// Length of the longest extension headers, in bytes.
 pub(crate) const MAX_EXT: usize = XRC + 48;
-/// Bytes of the largest packet.
+/// Length of the longest packet, in bytes.
 pub(crate) const MAX_PACKET: usize = BTH + MAX_EXT + MAX_MTU + ICRC;
 /// The UDP port of RoCEv2.
 pub(crate) const PORT: u16 = 4791;
 
 const PSN_MASK: u32 = 0xff_ffff;
-/// Partition key of the default partition.
+/// P_Key of the default partition.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
-/// Returns whether QPs with these partition keys may communicate. They need the same partition, and one of them full
-/// membership (section 10.9.3).
+/// Whether QPs with these P_Keys may communicate: they must be in the same partition, and at least one must be a full
+/// member (section 10.9.3).
 pub(crate) fn pkeys_match(one: u16, other: u16) -> bool {
     (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
 }
@@ -51,13 +52,13 @@ impl Psn {
         Psn::new(self.0.wrapping_add(n))
     }
 
-    /// Returns the distance of `self` ahead of `other`; negative if it is behind.
+    /// Returns how far `self` is ahead of `other`, or a negative distance. Correct if they are less than 2^23 apart.
     pub(crate) fn since(self, other: Psn) -> i32 {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 }
 
-/// Base transport header, with the XRC header.
+/// Base transport header and XRC header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bth {
     pub(crate) service: Service,
@@ -67,12 +68,12 @@ pub(crate) struct Bth {
     pub(crate) ack_req: bool,
     pub(crate) dest_qpn: u32,
     pub(crate) psn: Psn,
-    /// The XRC header, in requests of an extended connection: the number of a shared receive queue.
+    /// XRC header, in requests of an extended connection: the number of the shared receive queue.
     pub(crate) srqn: Option<u32>,
 }
 
 impl Bth {
-    /// Returns the bytes of both headers.
+    /// Returns the length of both headers, in bytes.
     pub(crate) fn len(&self) -> usize {
         BTH + self.srqn.map_or(0, |_| XRC)
     }
@@ -86,20 +87,20 @@ pub(crate) struct Reth {
     pub(crate) len: u32,
 }
 
-/// Datagram extended transport header: the sender and the queue key.
+/// Datagram extended transport header: the sender and the Q_Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deth {
     pub(crate) qkey: u32,
     pub(crate) source_qpn: u32,
 }
 
-/// The header of a packet that connects to the target of dynamic connections: see `crate::transport::dc`.
+/// Header of a packet that connects to a DCT: see `crate::transport::dc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Connect {
     pub(crate) key: u64,
-    /// Code of the path MTU.
+    /// Path MTU code.
     pub(crate) mtu: u8,
-    /// Number of the initiator.
+    /// QPN of the initiator.
     pub(crate) source_qpn: u32,
     /// Sequence number of the connection.
     pub(crate) sequence: u32,
@@ -109,13 +110,13 @@ pub(crate) struct Connect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AethSyndrome {
     Ack,
-    /// Receiver not ready, with the timer code of `min_rnr_nak`.
+    /// Receiver not ready, with an RNR timer code.
     Rnr(u8),
     Nak(Nak),
     Unknown(u8),
 }
 
-/// Reasons of a negative acknowledgement.
+/// Reason for a negative acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nak {
     Sequence,
@@ -128,7 +129,7 @@ pub(crate) enum Nak {
 const NO_CREDITS: u8 = 0x1f;
 
 impl AethSyndrome {
-    /// Returns the reason of a refusal; `None` for an acknowledgement.
+    /// Returns the reason for a refusal, or `None` for an acknowledgement.
     pub(crate) fn refusal(self) -> Option<&'static str> {
         Some(match self {
             AethSyndrome::Ack => return None,
@@ -170,7 +171,7 @@ impl AethSyndrome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aeth {
     pub(crate) syndrome: AethSyndrome,
-    /// Count of messages completed by the responder, 24 bits.
+    /// Number of messages that the responder has completed, 24 bits.
     pub(crate) msn: u32,
 }
 
@@ -192,7 +193,7 @@ pub(crate) enum Ext {
         swap_add: u64,
         compare: u64,
     },
-    /// The extended masked atomics, for which InfiniBand has no packet: see [`opcode`].
+    /// The masked atomics, for which InfiniBand defines no packet: see [`opcode`].
     Masked {
         addr: u64,
         rkey: u32,
@@ -200,9 +201,9 @@ pub(crate) enum Ext {
         operands: [u64; 4],
     },
     Connect(Connect),
-    /// The sequence number and the number of a dynamic connection.
+    /// Sequence number and QPN of a dynamic connection.
     Accept(Aeth, u32, u32),
-    /// The sequence number of a dynamic connection.
+    /// Sequence number of a dynamic connection.
     Disconnect(u32),
 }
 
@@ -214,7 +215,7 @@ pub(crate) struct Packet<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// The error of parsing a packet.
+/// Why a packet could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadPacket {
     Short,
@@ -223,7 +224,7 @@ pub(crate) enum BadPacket {
     Padding,
 }
 
-/// The kind of extension headers of an opcode.
+/// The extension headers that an opcode has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtKind {
     None,
@@ -396,12 +397,12 @@ impl Aeth {
     }
 }
 
-/// Returns the bytes of a packet with this length of headers and payload, including padding and CRC.
+/// Returns the length of a packet with `headers` and `payload` bytes, including padding and CRC.
 pub(crate) fn packet_len(headers: usize, payload: usize) -> usize {
     headers + payload.next_multiple_of(4) + ICRC
 }
 
-/// Writes the headers and the padding of a packet that fills `out`, and returns the part for its payload.
+/// Writes the headers and the padding of a packet that fills `out`, and returns the slice for its payload.
 /// [`icrc::seal`] adds the CRC.
 pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) -> &'a mut [u8] {
     let pad = payload.next_multiple_of(4) - payload;
@@ -419,7 +420,7 @@ pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) 
     &mut out[body..body + payload]
 }
 
-/// Parses a packet. Its CRC is checked already and still at its end.
+/// Parses a packet. Its CRC has been checked, and is still at its end.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
     if bytes.len() < BTH + ICRC {
         return Err(BadPacket::Short);

@@ -1,26 +1,26 @@
-//! BTH opcodes: an operation, and the service that it belongs to.
+//! BTH opcodes: an operation, and the service it belongs to.
 //!
-//! The services number their operations alike; bits 7:5 of the opcode tell the service. An unreliable connection
-//! has SEND and WRITE, datagrams have SENDs of one packet.
+//! All services use the same code for an operation, and bits 7:5 of the opcode identify the service. An unreliable
+//! connection has SEND and WRITE, datagrams have SENDs of a single packet.
 //!
-//! InfiniBand defines no packet for masked or 32-bit atomics. Between software adapters they travel under two
-//! opcodes of the manufacturer-specific range (0xc0 to 0xff), followed by a 48-byte header:
+//! InfiniBand defines no packets for masked or 32-bit atomics. Software adapters use two opcodes of the
+//! manufacturer-specific range (0xc0 to 0xff), followed by a 48-byte header:
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 0..8 | virtual address |
 //! | 8..12 | rkey |
 //! | 12..16 | operand width in bytes, 4 or 8 |
-//! | 16..48 | four 64-bit operands: compare and swap: compare, swap, compare mask, swap mask; fetch and add: add, boundary, 0, 0 |
+//! | 16..48 | four 64-bit operands. Compare and swap: compare, swap, compare mask, swap mask. Fetch and add: add, boundary, 0, 0 |
 //!
-//! A third one, 0xd6, reports what has arrived after a gap on a reliable connection: see `crate::transport::wire`.
+//! A third opcode, 0xd6, reports what has arrived after a gap on a reliable connection: see `crate::transport::wire`.
 //!
-//! All fields are big-endian. The answer of an atomic is the standard ATOMIC ACKNOWLEDGE.
+//! All fields are big-endian. An atomic is answered by a standard ATOMIC ACKNOWLEDGE.
 //!
-//! On an extended connection, masked atomics and the report have the opcodes 0xd7 to 0xd9.
+//! On an extended connection, masked atomics and the report use opcodes 0xd7 to 0xd9.
 //!
-//! Dynamic connections have the manufacturer-specific opcodes from 0xe0: see `crate::transport::dc`. The masked atomics are 0xf5 and
-//! 0xf6 there, and the report is 0xfa.
+//! Dynamic connections use manufacturer-specific opcodes from 0xe0: see `crate::transport::dc`. Their masked atomics
+//! are 0xf5 and 0xf6, and the report is 0xfa.
 
 use super::ExtKind;
 
@@ -36,18 +36,18 @@ pub(crate) enum Service {
     Ud = 0x60,
     /// Extended reliable connection: see [`crate::objects::qp::xrc`].
     Xrc = 0xa0,
-    /// Dynamic connection: its initiators, and the connections of its targets.
+    /// Dynamic connection: both DCIs and the connections of DCTs.
     Dc = 0xe0,
 }
 
 impl Service {
-    /// Returns whether messages are acknowledged and arrive once, in order.
+    /// Whether messages are acknowledged, and delivered once and in order.
     pub(crate) fn is_reliable(self) -> bool {
         matches!(self, Service::Rc | Service::Xrc | Service::Dc)
     }
 }
 
-/// An operation that this adapter knows, by its opcode on a reliable connection.
+/// An operation that this adapter supports, with its opcode on a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Op {
@@ -109,10 +109,10 @@ const ALL: [Op; 24] = [
 ];
 
 impl Op {
-    /// Returns the opcode of the operation on a service that has it.
+    /// Returns the opcode of the operation on a service that supports it.
     pub(crate) fn to_byte(self, service: Service) -> u8 {
         match (service, self) {
-            // InfiniBand's own atomics have the numbers that these have elsewhere.
+            // On XRC, these codes belong to standard atomics.
             (Service::Xrc, Op::MaskedCompareSwap) => 0xd7,
             (Service::Xrc, Op::MaskedFetchAdd) => 0xd8,
             (Service::Xrc, Op::SelectiveAck) => 0xd9,
@@ -147,7 +147,7 @@ impl Op {
         }
     }
 
-    /// Returns its name in the InfiniBand specification, without the service.
+    /// Returns the name in the InfiniBand specification, without the service.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::SendFirst => "SEND_FIRST",
@@ -180,13 +180,12 @@ impl Op {
         }
     }
 
-    /// Returns whether the packet is the first or only one of a message.
+    /// Whether the packet is the first or only one of a message.
     pub(crate) fn begins(self) -> bool {
         use Op::{SendFirst, SendOnly, SendOnlyImm, WriteFirst, WriteOnly, WriteOnlyImm};
         matches!(self, SendFirst | SendOnly | SendOnlyImm | WriteFirst | WriteOnly | WriteOnlyImm)
     }
 
-    /// Returns whether the packet is a response.
     pub(crate) fn is_response(self) -> bool {
         use Op::{Accept, Ack, AtomicAck, ReadFirst, ReadLast, ReadMiddle, ReadOnly, SelectiveAck};
         let is_answer = matches!(self, Ack | AtomicAck | SelectiveAck | Accept);

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Encodes a WRITE ONLY of five bytes like the header tables of the specification.
+/// A WRITE ONLY of five bytes, encoded by the header tables of the specification.
 #[test]
 fn write_only_by_hand() {
     let bth = Bth {
@@ -28,7 +28,7 @@ fn write_only_by_hand() {
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hello" }));
 }
 
-/// Encodes a UD SEND ONLY WITH IMMEDIATE of two bytes like the header tables of the specification.
+/// A UD SEND ONLY WITH IMMEDIATE of two bytes, encoded by the header tables of the specification.
 #[test]
 fn datagram_by_hand() {
     let bth = Bth {
@@ -55,7 +55,7 @@ fn datagram_by_hand() {
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hi" }));
 }
 
-/// Encodes an XRC WRITE LAST WITH IMMEDIATE of four bytes like the header tables of the specification.
+/// An XRC WRITE LAST WITH IMMEDIATE of four bytes, encoded by the header tables of the specification.
 #[test]
 fn requests_of_extended_connections_by_hand() {
     let bth = Bth {
@@ -153,7 +153,7 @@ fn any_ext((service, op): (Service, Op)) -> BoxedStrategy<Ext> {
     let aeth = || {
         (any::<u8>(), 0..1u32 << 24)
             .prop_map(|(byte, msn)| Aeth { syndrome: AethSyndrome::from_byte(byte), msn })
-            // Acknowledgements with credits are parsed but never written.
+            // Acknowledgements with credits are parsed but never emitted.
             .prop_filter("credits", |aeth| AethSyndrome::from_byte(aeth.syndrome.to_byte()) == aeth.syndrome)
     };
     match op.ext_kind(service) {

@@ -1,8 +1,8 @@
-//! Datagrams: SENDs of one packet, each with its own address.
+//! Datagrams: SENDs of a single packet, each with its own destination.
 //!
-//! Nothing is acknowledged. An undeliverable datagram is lost, and the sender's WQE completes anyway. A receive buffer
-//! begins with 40 bytes for a global route header. RoCE zeroes the first 20 and stores the IPv4 header in the others
-//! (InfiniBand Architecture Specification, annex A17.4.5.1).
+//! Nothing is acknowledged: an undeliverable datagram is lost, and the sender's WQE completes anyway. The first 40
+//! bytes of a receive buffer are reserved for a global route header. RoCE zeroes the first 20 and stores the IPv4
+//! header in the rest (InfiniBand Architecture Specification, annex A17.4.5.1).
 
 use super::datapath::Datapath;
 use super::multicast::{self, Members};
@@ -24,36 +24,36 @@ use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CqeOpcode, Opcode};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// WQEs executed in one visit.
+/// Maximum number of WQEs executed per visit.
 const BURST: usize = 64;
-/// Bytes in front of the payload in every receive buffer.
+/// Length of the area before the payload in every receive buffer, in bytes.
 const GRH: usize = 40;
-/// Bytes of an IPv4 header without options.
+/// Length of an IPv4 header without options, in bytes.
 const IPV4: usize = 20;
-/// Bit of a queue key that selects the QP's own key.
+/// Q_Key bit that selects the QP's own Q_Key.
 const OWN_KEY: u32 = 1 << 31;
 
 enum Step {
     Sent,
-    /// Nothing to do until a doorbell.
+    /// Idle until a doorbell.
     Idle,
-    /// The socket's queue is full.
+    /// The socket's send queue is full.
     Full,
-    /// The QP is in error now: its queues are to be flushed.
+    /// The QP has entered the error state, and its queues must be flushed.
     Failed,
 }
 
-/// What datagrams need besides the path.
+/// State that only datagrams need.
 #[derive(Default)]
 pub(crate) struct Datagrams {
-    /// Members of multicast groups.
+    /// Members of the multicast groups.
     pub(crate) members: Members,
-    /// Payload of the current datagram.
+    /// Buffer for the payload of the current datagram.
     payload: Vec<u8>,
 }
 
 impl Datagrams {
-    /// Sends WQEs of a QP. Returns whether it can send more immediately.
+    /// Sends datagrams of a QP. Returns whether it can send more immediately.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         for _ in 0..BURST {
             match step(path, &mut self.payload, qpn) {
@@ -65,9 +65,9 @@ impl Datagrams {
         true
     }
 
-    /// Sends what a QP of datagrams has been told to send, before a command destroys the QP.
+    /// Sends the datagrams that a QP has been given, before a command destroys it.
     pub(crate) fn finish(&mut self, path: &mut Datapath, qpn: u32) {
-        /// More bursts than a send queue has.
+        /// Bursts in the largest send queue.
         const MOST: usize = (1 << 16) / BURST;
 
         for _ in 0..MOST {
@@ -79,7 +79,7 @@ impl Datagrams {
         }
     }
 
-    /// Handles a packet for a multicast group: each member gets it, but not the QP that sent it.
+    /// Delivers a packet for a multicast group to each member, except the QP that sent it.
     pub(super) fn receive_group(
         &self,
         path: &mut Datapath,
@@ -123,6 +123,7 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
             return Step::Failed;
         }
     };
+    // The WQE is executed from here on, whatever becomes of the datagram.
     sq.consumer = index.wrapping_add(u16::from(view.n_blocks()));
     report.stats.wqes += 1;
     report.lookout.note(|| wqe::begins(qpn, &view, None));
@@ -133,12 +134,13 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
         fail(qp, cqs, report, done, syndrome, vendor);
         return Step::Failed;
     }
+    // Completes before delivery, since no acknowledgement will come.
     if view.flags().is_signaled() {
         complete(qp, cqs, report, done);
     } else {
         report.lookout.note(|| wqe::ends(qpn, done, None));
     }
-    // A WQE without an address is a NOP.
+    // A WQE without an address vector is a NOP.
     let Some(av) = view.av() else { return Step::Sent };
     report.stats.bytes += payload.len() as u64;
     let psn = qp.send_psn;
@@ -166,7 +168,7 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     Step::Sent
 }
 
-/// Gathers the payload of the WQE, which must fit one packet.
+/// Gathers the payload of the WQE, which must fit into one packet.
 fn gather(
     view: &View<'_>,
     mkeys: &Mkeys,
@@ -188,12 +190,12 @@ fn address_of(av: &AvSeg) -> Address {
     Address { gid: av.rgid, mac: av.rmac, lid: av.rlid.get() }
 }
 
-/// Handles a packet for a datagram QP.
+/// Processes a packet for a datagram QP.
 pub(super) fn receive(path: &mut Datapath, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
     receive_at(path, qpn, (from, path.address), packet);
 }
 
-/// Handles a packet for a datagram QP, sent to the address `to`.
+/// Processes a packet for a datagram QP that was sent to the address `to`.
 fn receive_at(path: &mut Datapath, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4), packet: &Packet<'_>) {
     let (deth, imm) = match packet.ext {
         Ext::Deth(deth) => (deth, None),
@@ -206,7 +208,6 @@ fn receive_at(path: &mut Datapath, qpn: u32, (from, to): (SocketAddrV4, SocketAd
     deliver(&mut path.objects, &mut path.report, qpn, Arrived { from, to, infiniband, datagram });
 }
 
-/// The contents of a datagram.
 struct Datagram<'a> {
     deth: Deth,
     pkey: u16,
@@ -216,25 +217,24 @@ struct Datagram<'a> {
 }
 
 impl Datagram<'_> {
-    /// Returns the header of its packet to a QP of another adapter.
+    /// Returns the headers of its packet to a QP of another adapter.
     fn bth(&self, dest_qpn: u32, psn: Psn) -> Bth {
         let op = if self.imm.is_some() { Op::SendOnlyImm } else { Op::SendOnly };
         let (service, solicited, pkey) = (Service::Ud, self.solicited, self.pkey);
         Bth { service, op, solicited, pkey, ack_req: false, dest_qpn, psn, srqn: None }
     }
 
-    /// Returns the extended header of its packet.
     fn ext(&self) -> Ext {
         self.imm.map_or(Ext::Deth(self.deth), |imm| Ext::DethImm(self.deth, imm))
     }
 }
 
-/// A datagram at its destination.
+/// A datagram that has reached its destination.
 struct Arrived<'a> {
     from: SocketAddrV4,
-    /// Address that it was sent to.
+    /// Destination address: the adapter's, or that of a group.
     to: SocketAddrV4,
-    /// Whether the port is InfiniBand: the completion then has a service level, and no type of packet.
+    /// Whether the port is InfiniBand. If so, the completion has a service level instead of a packet type.
     infiniband: bool,
     datagram: Datagram<'a>,
 }
@@ -259,6 +259,7 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrive
     let len = GRH + payload.len();
     let parts = [(0, &header[..]), (GRH, payload)];
     let since = report.lookout.time();
+    // Nothing is written if the datagram does not fit.
     let placed = receive.fits(len as u64).and_then(|()| {
         parts.into_iter().try_for_each(|(start, bytes)| {
             receive.spread(mkeys, qpn, start as u64, bytes.len() as u64, |to, at| {
@@ -266,6 +267,7 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrive
             })
         })
     });
+    // The completion announces the data, so the data must be visible first.
     let placed = placed.and_then(|()| dma.flush().map_err(BadReceive::Memory));
     if let Err(bad) = placed {
         fail_receive(qp, cqs, report, receive.index, bad);
@@ -288,20 +290,21 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrive
     complete_receive(qp, cqs, report, message);
 }
 
-/// Returns the 40 bytes in front of the payload. They end with the IPv4 header of a packet of `len` bytes within UDP.
+/// Returns the 40 bytes before the payload. The last 20 are the IPv4 header of a UDP packet with `len` bytes of
+/// payload.
 fn header(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> [u8; GRH] {
     const UDP: usize = 8;
     let mut area = [0; GRH];
     let ip = &mut area[GRH - IPV4..];
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&((IPV4 + UDP + len) as u16).to_be_bytes());
-    // Do not fragment, 64 hops, UDP.
+    // Don't fragment, TTL 64, UDP.
     (ip[6], ip[8], ip[9]) = (0x40, 64, 17);
     ip[12..16].copy_from_slice(&from.octets());
     ip[16..20].copy_from_slice(&to.octets());
     let words = ip.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();
-    // Carries are added back; the first addition may cause another.
+    // Adds the carries back. The first addition may produce another one.
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     ip[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());

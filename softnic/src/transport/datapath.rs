@@ -1,4 +1,4 @@
-//! What the transports share.
+//! The state that the transports share.
 
 use super::schedule::Schedule;
 use crate::config::Config;
@@ -18,21 +18,20 @@ use rushmem_mlx5::Segment;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
-/// The state that every transport works on.
 pub(crate) struct Datapath {
     pub(crate) config: Config,
-    /// Address of the fabric; the adapter's identity.
+    /// UDP address of the adapter, which identifies it.
     pub(crate) address: SocketAddrV4,
     pub(crate) fabric: Option<Fabric>,
     pub(crate) objects: Objects,
     pub(crate) report: Report,
     pub(crate) schedule: Schedule,
-    /// The current send WQE.
+    /// The send WQE being executed.
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
-    /// Management datagrams for the driver.
+    /// Management datagrams waiting for the driver.
     pub(crate) mads: Inbox,
     introductions: Introductions,
-    /// Failures that follow the first connection to another adapter.
+    /// Injected failures, which are scheduled from the first connection to another adapter.
     pub(crate) failures: Failures,
 }
 
@@ -58,14 +57,14 @@ impl Datapath {
         }
     }
 
-    /// Adds a QP to those with work.
+    /// Adds a QP to the run queue.
     pub(crate) fn enqueue(&mut self, qpn: u32) {
         if let Some(qp) = self.objects.qps.get_mut(qpn) {
             self.schedule.enqueue(qp);
         }
     }
 
-    /// Gives each QP that waits for a time its turn at that time.
+    /// Arms the timers that the transports have requested.
     pub(crate) fn arm_wakeups(&mut self) {
         for (at, qpn) in std::mem::take(&mut self.report.wakeups) {
             if let Some(qp) = self.objects.qps.get_mut(qpn) {
@@ -74,12 +73,12 @@ impl Datapath {
         }
     }
 
-    /// Returns how often a QP found no room for a packet.
+    /// Returns how often a QP has found no room for a packet.
     pub(crate) fn shortages(&self) -> u64 {
         self.fabric.as_ref().map_or(0, |fabric| fabric.shortages)
     }
 
-    /// Hands waiting packets to their carriers. Returns whether some still wait.
+    /// Hands queued packets to their carriers. Returns whether some are still queued.
     pub(crate) fn flush(&mut self, now: Instant) -> bool {
         let Some(fabric) = &mut self.fabric else { return false };
         fabric.flush(now, &mut self.report.stats, &mut self.report.lookout);
@@ -90,7 +89,7 @@ impl Datapath {
         blocked
     }
 
-    /// Records the loss of a packet that was too long, for the error of its QP.
+    /// Records that a packet of a QP was too long for the link, for when the QP fails.
     fn note_too_long(&mut self, TooLong { to, dest_qpn }: TooLong) {
         let qps = &mut self.objects.qps;
         let sent_it = |qp: &Qp| qp.route == Route::Peer(to) && qp.attrs.remote_qpn == dest_qpn;
@@ -100,7 +99,7 @@ impl Datapath {
         }
     }
 
-    /// Sends a management datagram immediately.
+    /// Sends a management datagram immediately. Counts it as lost if there is no room.
     pub(crate) fn send_mad(&mut self, to: Ipv4Addr, bytes: &[u8; MAD]) {
         let (bth, ext) = self.mads.headers();
         let delivered = match &mut self.fabric {
@@ -116,7 +115,7 @@ impl Datapath {
         self.report.stats.lost += u64::from(!delivered);
     }
 
-    /// Handles the introductions among the management datagrams that have arrived. The others wait for the driver.
+    /// Processes introductions among the management datagrams that have arrived, and leaves the others for the driver.
     pub(crate) fn introduce(&mut self) {
         for mad in self.mads.take() {
             match self.introductions.receive(mad.from, &mad.bytes) {
@@ -132,8 +131,8 @@ impl Datapath {
         }
     }
 
-    /// Records at `now` that a QP is connected to `peer`. Several packets may go to a software adapter as one, so the peer is
-    /// asked unless its address tells.
+    /// Records that a QP connects to `peer`. Several packets to a software adapter may travel as one, so an
+    /// introduction asks the peer what it is, unless its address says so.
     pub(crate) fn meet(&mut self, peer: SocketAddrV4, is_software: bool, now: Instant) {
         self.failures.connected(now);
         let Some(fabric) = &mut self.fabric else { return };

@@ -1,15 +1,15 @@
-//! The transports: they execute send entries, and handle packets.
+//! The transports, which execute send WQEs and process packets.
 //!
-//! All work on one [`Datapath`](datapath::Datapath). What only one needs is its own.
+//! All of them work on one [`Datapath`](datapath::Datapath). State that only one of them needs is its own.
 //!
 //! | file | does |
 //! |---|---|
-//! | `schedule` | gives QPs their turns |
-//! | `datapath` | holds what the transports share |
-//! | `loopback` | executes entries towards a QP of the same adapter |
-//! | `wire` | connections over packets |
-//! | `dc` | opens and closes dynamic connections |
-//! | `datagram`, `multicast` | datagrams, and the members of groups |
+//! | `schedule` | decides which QP runs next |
+//! | `datapath` | holds the shared state |
+//! | `loopback` | executes WQEs whose destination QP is on the same adapter |
+//! | `wire` | implements connections over packets |
+//! | `dc` | establishes and closes dynamic connections |
+//! | `datagram`, `multicast` | send and receive datagrams, and track group members |
 
 pub(crate) mod datagram;
 pub(crate) mod datapath;
@@ -34,7 +34,6 @@ use loopback::Loopback;
 use std::net::SocketAddrV4;
 pub use wire::PACKET_TOO_LONG;
 
-/// The transports, each with its own state.
 #[derive(Default)]
 pub(crate) struct Transports {
     loopback: Loopback,
@@ -43,14 +42,14 @@ pub(crate) struct Transports {
 }
 
 impl Transports {
-    /// Returns the transports. `sequence` is the number of the last dynamic connection.
+    /// Creates the transports. `sequence` is the sequence number of the last dynamic connection.
     pub(crate) fn new(sequence: u32) -> Transports {
         let mut transports = Transports::default();
         transports.dynamic.sequence = sequence;
         transports
     }
 
-    /// Works on one QP for a bounded time. Returns whether it has more to do immediately.
+    /// Runs one QP for a bounded time. Returns whether it has more to do immediately.
     pub(crate) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         let Objects { qps, cqs, .. } = &mut path.objects;
         let Some(qp) = qps.get_mut(qpn) else { return false };
@@ -64,7 +63,7 @@ impl Transports {
         self.execute(path, qpn) | dc::wants_turn(path, qpn)
     }
 
-    /// Executes WQEs and answers packets of a QP.
+    /// Executes WQEs and sends responses of a QP.
     #[inline]
     fn execute(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         let Objects { qps, cqs, .. } = &mut path.objects;
@@ -80,14 +79,15 @@ impl Transports {
         }
     }
 
-    /// Forgets the WQEs under way, after a failure of the engine.
+    /// Drops the WQEs in progress, after the engine has panicked.
     pub(crate) fn abandon(&mut self) {
         self.loopback.finished.clear();
     }
 
-    /// Handles one burst of packets. Returns whether there was one.
+    /// Processes one burst of packets. Returns whether there were any.
     pub(crate) fn receive(&mut self, path: &mut Datapath, rest: Rest) -> bool {
-        // Taking the fabric out lets packet handlers borrow the rest. Responses are sent later.
+        // Taking the fabric out allows the packet handlers to borrow the rest. They queue their responses, which are
+        // sent later.
         let Some(mut fabric) = path.fabric.take() else { return false };
         let mut received = Stats::default();
         let now = path.report.now;
@@ -114,7 +114,7 @@ impl Transports {
         busy
     }
 
-    /// Handles one packet from the fabric.
+    /// Processes one packet from the fabric.
     pub(crate) fn packet(&mut self, path: &mut Datapath, from: SocketAddrV4, bytes: &[u8]) {
         let packet = match roce::parse(bytes) {
             Ok(packet) => packet,
@@ -134,8 +134,9 @@ impl Transports {
             path.report.stats.dropped += u64::from(!taken);
             return;
         }
+        // The destination must be a connected QP of the right service, and the source its peer.
         let known = path.objects.qps.get(qpn).is_some_and(|qp| {
-            // An initiator serves no requests, and a target sends none.
+            // A DCI serves no requests, and neither does an XRC initiator. Targets send none.
             let is_response = packet.bth.op.is_response();
             let is_at_its_end = match service {
                 Service::Dc => is_response == qp.dci.is_some(),

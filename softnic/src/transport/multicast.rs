@@ -1,9 +1,9 @@
-//! The members of multicast groups: queue pairs of datagrams.
+//! Members of multicast groups, which are datagram QPs.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// Number of the queue pair to which datagrams for a group are sent.
+/// Destination QPN of multicast datagrams.
 pub(crate) const QPN: u32 = 0xff_ffff;
 
 #[derive(Default)]
@@ -14,7 +14,7 @@ impl Members {
         self.0.get(&group).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a member. It is in the group once, however often it is added.
+    /// Adds a member. Adding it again has no effect.
     pub(crate) fn add(&mut self, group: Ipv4Addr, qpn: u32) {
         let members = self.0.entry(group).or_default();
         if !members.contains(&qpn) {
@@ -22,7 +22,7 @@ impl Members {
         }
     }
 
-    /// Removes a member. Returns whether it was one.
+    /// Removes a member. Returns whether it was in the group.
     pub(crate) fn remove(&mut self, group: Ipv4Addr, qpn: u32) -> bool {
         let Some(members) = self.0.get_mut(&group) else { return false };
         let before = members.len();
@@ -30,12 +30,12 @@ impl Members {
         before != members.len()
     }
 
-    /// Removes a queue pair from all groups.
+    /// Removes a QP from all groups.
     pub(crate) fn remove_from_all(&mut self, qpn: u32) {
         self.0.values_mut().for_each(|members| members.retain(|member| *member != qpn));
     }
 
-    /// Takes out the groups without members.
+    /// Removes the groups without members and returns them.
     pub(crate) fn take_empty(&mut self) -> Vec<Ipv4Addr> {
         let empty: Vec<Ipv4Addr> =
             self.0.iter().filter(|(_, members)| members.is_empty()).map(|(group, _)| *group).collect();

@@ -1,4 +1,4 @@
-//! The QPs with work, and the times at which others have some.
+//! The run queue of QPs, and their timers.
 
 use crate::objects::qp::Qp;
 use crate::table::Table;
@@ -6,16 +6,17 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-/// The turns of QPs. Each QP is in the list of QPs with work at most once.
+/// Decides which QP runs next. Each QP is in the run queue at most once.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    /// QPs with work, in turn.
+    /// The run queue, served round-robin.
     ready: VecDeque<u32>,
+    /// May hold stale entries: a timer counts only while its QP's `timer` has the same time.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
 impl Schedule {
-    /// Adds a QP to those with work.
+    /// Adds a QP to the run queue, unless it is already there.
     #[inline]
     pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
         if !std::mem::replace(&mut qp.queued, true) {
@@ -23,12 +24,12 @@ impl Schedule {
         }
     }
 
-    /// Returns the number of QPs with work.
+    /// Returns the length of the run queue.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Takes the next QP with work. It may have been destroyed.
+    /// Removes the next QP from the run queue. It may have been destroyed since it was added.
     #[inline]
     pub(crate) fn next(&mut self, qps: &mut Table<Box<Qp>>) -> Option<u32> {
         let qpn = self.ready.pop_front()?;
@@ -38,7 +39,7 @@ impl Schedule {
         Some(qpn)
     }
 
-    /// Gives the QP a turn at time `at`, unless it has an earlier one.
+    /// Schedules the QP for time `at`, unless it is scheduled for an earlier time.
     pub(crate) fn arm(&mut self, qp: &mut Qp, at: Instant) {
         if qp.timer.is_none_or(|armed| armed > at) {
             qp.timer = Some(at);
@@ -46,7 +47,7 @@ impl Schedule {
         }
     }
 
-    /// Queues the QPs whose timers have expired.
+    /// Adds the QPs whose timers have expired to the run queue.
     pub(crate) fn fire(&mut self, qps: &mut Table<Box<Qp>>, now: Instant) {
         while let Some(Reverse((at, qpn))) = self.timers.peek().copied()
             && at <= now

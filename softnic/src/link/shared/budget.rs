@@ -1,17 +1,17 @@
-//! A bound on the descriptors that rings take from the programs of the process.
+//! A limit on the descriptors that rings take from the rest of the process.
 #![allow(unsafe_code, reason = "reads the limit of descriptors")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Ends of rings in this process.
+/// Number of ring ends in this process.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
-/// The end of a ring, which has a descriptor. Dropping it makes room for another one.
+/// One ring end, which uses a descriptor. Dropping it makes room for another.
 #[derive(Debug)]
 pub(super) struct Share(());
 
 impl Share {
-    /// Counts one more end. Returns `None` if all together would take more than a quarter of the descriptors of the process.
+    /// Counts one more end. Returns `None` if the ends would use more than a quarter of the process's descriptors.
     pub(super) fn take() -> Option<Share> {
         let limit = limit() / 4;
         let more = |ends| (ends < limit).then_some(ends + 1);
@@ -26,7 +26,7 @@ impl Drop for Share {
     }
 }
 
-/// Returns how many descriptors the process may have.
+/// Returns the descriptor limit of the process.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live variable of the type that the call fills. An error leaves 0, and so there are no rings.

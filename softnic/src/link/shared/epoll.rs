@@ -5,10 +5,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Maximum number of descriptors reported at once.
+/// Maximum number of descriptors reported per call.
 const EVENTS: usize = 16;
 
-/// The set. A closed descriptor leaves it by itself.
+/// The set. Closing a descriptor removes it.
 #[derive(Debug)]
 pub(super) struct Epoll(OwnedFd);
 
@@ -17,16 +17,16 @@ impl Epoll {
         Ok(Epoll(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
-    /// Adds a descriptor, which [`Epoll::ready`] reports as `token` while it is readable or closed by the peer.
+    /// Adds a descriptor, which [`Epoll::ready`] reports as `token` while it is readable or its peer has closed it.
     ///
     /// # Errors
     ///
-    /// The errors of the system call.
+    /// Errors of the system call.
     pub(super) fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 
-    /// Returns the tokens of some descriptors that are ready now.
+    /// Returns the tokens of descriptors that are ready now, up to [`EVENTS`] of them.
     pub(super) fn ready(&self) -> impl Iterator<Item = u64> + use<> {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         let now = Timespec::default();

@@ -1,4 +1,4 @@
-//! A memory file that two processes map, and that neither can shorten.
+//! A memory file that two processes map and that neither can shrink.
 #![allow(unsafe_code, reason = "maps memory files")]
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -7,10 +7,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
-/// Seals without which an access could leave the file: a process that shortens it would end its peer by SIGBUS.
+/// A process that shrinks the file would kill its peer with SIGBUS, so these seals are required.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A mapped memory file. The peer may change its bytes at any time.
+/// A mapped memory file, whose bytes the peer may change at any time.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
@@ -21,11 +21,11 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Makes a sealed memory file of `len` zero bytes and maps it.
+    /// Creates a sealed memory file of `len` zero bytes and maps it.
     ///
     /// # Errors
     ///
-    /// The errors of the system calls.
+    /// Errors of the system calls.
     pub(super) fn create(len: usize) -> io::Result<(Mapping, OwnedFd)> {
         let file = memfd_create(c"softnic-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
@@ -33,18 +33,18 @@ impl Mapping {
         Ok((Mapping::of(&file, len)?, file))
     }
 
-    /// Maps a peer's memory file, which must have all seals and an acceptable length.
+    /// Maps a peer's memory file, which must have all seals and a length that `accepts` allows.
     ///
     /// # Errors
     ///
-    /// - `InvalidData`: the file lacks a seal, is no ordinary memory, or has another length.
-    /// - The errors of the system calls.
+    /// - `InvalidData`: the file lacks a seal, is not ordinary memory, or has another length.
+    /// - Other errors of the system calls.
     pub(super) fn adopt(file: &OwnedFd, accepts: impl FnOnce(usize) -> bool) -> io::Result<Mapping> {
-        // Files that take no seals return an error.
+        // Files that do not support seals return an error.
         let seals = fcntl_get_seals(file)?;
         let status = fstat(file)?;
         let len = usize::try_from(status.st_size).unwrap_or(0);
-        // Huge pages may be used up when they are touched, which would raise SIGBUS too.
+        // A huge page may turn out to be unavailable when it is first touched, which would also raise SIGBUS.
         let is_ordinary = usize::try_from(status.st_blksize).is_ok_and(|size| size <= crate::memory::PAGE);
         if !seals.contains(SEALS) || !is_ordinary || !accepts(len) {
             return Err(io::ErrorKind::InvalidData.into());

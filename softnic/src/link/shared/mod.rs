@@ -1,16 +1,17 @@
-//! Shared memory that carries the packets between the adapters of one machine, in place of UDP.
+//! Shared memory that carries packets between adapters of one machine instead of UDP.
 //!
 //! | file | does |
 //! |---|---|
-//! | `mapping` | makes, checks and maps memory files |
-//! | `ring` | keeps the packets of one direction between two adapters |
-//! | `rendezvous` | lets adapters find each other, and exchange descriptors |
-//! | `epoll` | waits for many connections at once |
-//! | `budget` | bounds the descriptors of the process |
+//! | `mapping` | creates, checks and maps memory files |
+//! | `ring` | holds the packets of one direction between two adapters |
+//! | `rendezvous` | connects adapters and exchanges descriptors |
+//! | `epoll` | waits for many connections |
+//! | `budget` | limits the descriptors that the process uses |
 //!
-//! The first packet to an address makes the adapter look for a peer there. If there is none on this machine, or it refuses,
-//! packets go by UDP, and the adapter looks again after a second. A ring ends with its connection, so with either
-//! process. The last packets of a dead producer still arrive. Packets that nobody reads are lost, as on a wire.
+//! On the first packet to an address, the adapter tries to connect to a peer there. If there is none on this machine,
+//! or it refuses, packets go by UDP, and the adapter tries again after a second. A ring is closed with its connection,
+//! and so when either process exits. The last packets of a dead producer are still delivered. Packets that nobody reads
+//! are lost, as on a wire.
 
 mod budget;
 mod epoll;
@@ -38,36 +39,38 @@ pub(crate) fn hostile_ring(data: &[u8]) {
     ring::hostile(data);
 }
 
-/// Packets read from one ring before the next ring has its turn.
+/// Maximum number of packets read from one ring before the next one is served.
 const BURST: usize = 64;
-/// Time after which the adapter looks again for a peer that it did not find.
+/// How long to use UDP before trying again to connect to a peer.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Rings of an adapter with the largest size, and with the middle size. Later ones have the smallest size.
+/// Number of rings per adapter with the largest size, and up to which they have the middle size. Further ones have the
+/// smallest size.
 const LARGE_RINGS: usize = 8;
 const MIDDLE_RINGS: usize = 32;
 const MIDDLE_BYTES: usize = 128 << 10;
 
-/// The rings of an adapter.
 pub(crate) struct SharedLink {
     local: SocketAddrV4,
     listener: Socket,
     epoll: Epoll,
-    /// The carrier of the packets to each address with traffic.
+    /// The carrier of packets to each address with traffic.
     carriers: HashMap<SocketAddrV4, Carrier>,
     producers: Slots<Outgoing>,
     consumers: Slots<Incoming>,
-    /// Producers with unpublished packets.
+    /// Indices of producers with unpublished packets.
     unpublished: Vec<usize>,
+    /// Packets are copied here before they are parsed, because the peer could still change them in the ring.
     slot: Box<[u8; SLOT]>,
+    /// Whether the producers have been told that this adapter is about to sleep.
     dozing: bool,
 }
 
-/// The carrier of the packets to an address.
+/// What carries the packets to an address.
 #[derive(Clone, Copy)]
 enum Carrier {
-    /// Through the producer with this number.
+    /// The producer with this index.
     Ring(usize),
-    /// By UDP until this time.
+    /// UDP, until it is time to try again.
     Udp(Instant),
 }
 
@@ -84,11 +87,11 @@ struct Outgoing {
 struct Incoming {
     socket: Socket,
     _share: Share,
-    /// The ring and its producer, after the greeting.
+    /// The producer's address and the ring, once the greeting has arrived.
     source: Option<(SocketAddrV4, Consumer)>,
 }
 
-/// Values with stable numbers.
+/// Values with stable indices.
 struct Slots<T> {
     values: Vec<Option<T>>,
 }
@@ -120,7 +123,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Tokens of the epoll: the listener, producers from 2 on with even numbers, consumers with odd numbers.
+/// Epoll tokens: the listener, then producers with even numbers from 2 and consumers with odd numbers from 3.
 const LISTENER: u64 = 0;
 
 fn producer_token(number: usize) -> u64 {
@@ -132,11 +135,11 @@ fn consumer_token(number: usize) -> u64 {
 }
 
 impl SharedLink {
-    /// Listens for the adapters of this machine.
+    /// Listens for adapters of this machine.
     ///
     /// # Errors
     ///
-    /// The errors of the system calls. Another process may hold the name.
+    /// Errors of the system calls, for example because another process holds the name.
     pub(crate) fn open(local: SocketAddrV4) -> io::Result<SharedLink> {
         let listener = rendezvous::listen(local)?;
         let epoll = Epoll::new()?;
@@ -154,17 +157,17 @@ impl SharedLink {
         })
     }
 
-    /// Returns a handle that waits for connections and their messages.
+    /// Returns a handle to wait for connections and their messages.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter::of(self.epoll.as_fd())
     }
 
-    /// Returns whether any ring exists.
+    /// Whether any ring has been connected.
     pub(crate) fn has_rings(&self) -> bool {
         !self.consumers.values.is_empty()
     }
 
-    /// Returns the number of packets that the ring to `to` has room for; `None` if packets go by UDP.
+    /// Returns how many packets the ring to `to` has room for, or `None` if packets go by UDP.
     pub(crate) fn room(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
         let number = self.carrier(to, now)?;
         match self.producers.get_mut(number)?.ring.room() {
@@ -176,7 +179,7 @@ impl SharedLink {
         }
     }
 
-    /// Returns the number of the producer for `to`, if packets do not go by UDP. Looks for the peer if need be.
+    /// Returns the index of the producer for `to`, or `None` if packets go by UDP. Connects to the peer if necessary.
     fn carrier(&mut self, to: SocketAddrV4, now: Instant) -> Option<usize> {
         match self.carriers.get(&to) {
             Some(Carrier::Ring(number)) => return Some(*number),
@@ -219,9 +222,9 @@ impl SharedLink {
         Ok(number)
     }
 
-    /// Lets `fill` write a packet of `len` bytes into the ring to `to`. Returns `None` without a ring or room.
+    /// Has `fill` write a packet of `len` bytes into the ring to `to`. Returns `None` if there is no ring or no room.
     ///
-    /// An error of `fill` leaves the packet out. `is_sealed` says that the packet ends with its CRC.
+    /// If `fill` fails, no packet is sent. `is_sealed` says that the packet ends with its CRC.
     pub(crate) fn send<E>(
         &mut self,
         to: SocketAddrV4,
@@ -234,6 +237,8 @@ impl SharedLink {
         let filled = fill(outgoing.ring.reserve(len)?);
         if filled.is_ok() {
             outgoing.ring.commit(len, is_sealed);
+            // A long burst is published in parts, so that the peer can start on it. The rest is published once per
+            // pass.
             if outgoing.ring.is_ripe() {
                 outgoing.publish();
             } else if !std::mem::replace(&mut outgoing.is_listed, true) {
@@ -243,7 +248,7 @@ impl SharedLink {
         Some(filled)
     }
 
-    /// Lets the peers read all packets so far.
+    /// Makes all packets written so far visible to the peers.
     pub(crate) fn publish(&mut self) {
         for number in self.unpublished.drain(..) {
             if let Some(outgoing) = self.producers.get_mut(number) {
@@ -253,7 +258,7 @@ impl SharedLink {
         }
     }
 
-    /// Reads a burst of each ring. `each` gets the sender, the packet, and whether the packet ends with its CRC. Returns
+    /// Reads a burst from each ring. `each` gets the sender, the packet, and whether it ends with its CRC. Returns
     /// whether there was a packet.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &mut [u8], bool)) -> bool {
         let mut busy = false;
@@ -267,19 +272,21 @@ impl SharedLink {
         busy
     }
 
-    /// Says to all producers that this adapter is about to sleep. It must read all rings once more before that.
+    /// Announces to all producers that this adapter is about to sleep, or is awake. Before it sleeps, it must read all
+    /// rings once more.
     pub(crate) fn doze(&mut self, asleep: bool) {
         if asleep || self.dozing {
             let sources =
                 self.consumers.values.iter().flatten().filter_map(|incoming| incoming.source.as_ref());
             sources.for_each(|(_, ring)| ring.doze(asleep));
-            // Either the next look finds a packet, or its producer finds the flag.
+            // Pairs with the fence in `Producer::publish`: either the next read finds a packet, or its producer finds
+            // the flag.
             fence(Ordering::SeqCst);
             self.dozing = asleep;
         }
     }
 
-    /// Handles new connections, their messages and their ends. `each` gets the last packets of rings that end.
+    /// Handles new connections, their messages and disconnects. `each` gets the last packets of rings that are closed.
     pub(crate) fn attend(&mut self, mut each: impl FnMut(SocketAddrV4, &mut [u8], bool)) {
         for token in self.epoll.ready() {
             if token == LISTENER {
@@ -297,7 +304,7 @@ impl SharedLink {
 
     fn accept(&mut self) {
         while let Some(socket) = rendezvous::accept(&self.listener) {
-            // Closing the connection lets the peer fall back to UDP.
+            // Closing the connection makes the peer fall back to UDP.
             let Some(share) = Share::take() else { continue };
             let number = self.consumers.insert(Incoming { socket, _share: share, source: None });
             if let Some(incoming) = self.consumers.get_mut(number)
@@ -307,12 +314,12 @@ impl SharedLink {
                 self.consumers.remove(number);
                 continue;
             }
-            // The greeting usually comes with the connection.
+            // The greeting usually arrives with the connection.
             self.greet(number);
         }
     }
 
-    /// Takes the greeting of a new producer, if it has come.
+    /// Receives the greeting of a new producer, if it has arrived.
     fn greet(&mut self, number: usize) {
         let Some(incoming) = self.consumers.get_mut(number) else { return };
         let greeted = rendezvous::greeted(&incoming.socket)
@@ -327,25 +334,25 @@ impl SharedLink {
     fn attend_producer(&mut self, number: usize) {
         let Some(outgoing) = self.producers.get_mut(number) else { return };
         match rendezvous::hear(&outgoing.socket) {
-            // The peer has made room, and this pass looks.
+            // The peer has made room, which this pass will notice.
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => self.end_producer(number, &error.to_string()),
         }
     }
 
-    /// Handles a message of a producer: its greeting, a byte that wakes, or the end of the connection.
+    /// Handles a message of a producer: its greeting, a wake-up byte, or the end of the connection.
     fn attend_consumer(&mut self, number: usize, each: &mut impl FnMut(SocketAddrV4, &mut [u8], bool)) {
         let Some(incoming) = self.consumers.get_mut(number) else { return };
         if incoming.source.is_none() {
             return self.greet(number);
         }
         match rendezvous::hear(&incoming.socket) {
-            // The peer has sent packets, and this pass looks.
+            // The peer has sent packets, which this pass will read.
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // The last packets of the peer arrive. The limit is for a process that still writes.
+                // The peer's last packets are still delivered. The limit is for a process that keeps writing.
                 let _ = incoming.read(&mut self.slot, MAX_BYTES / 8, each);
                 self.end_consumer(number, &error.to_string());
             }
@@ -355,6 +362,7 @@ impl SharedLink {
     fn end_producer(&mut self, number: usize, why: &str) {
         if let Some(outgoing) = self.producers.remove(number) {
             tracing::debug!(to = %outgoing.to, why, "ring closed");
+            // The next packet to this address connects again.
             self.carriers.remove(&outgoing.to);
         }
     }
@@ -375,7 +383,7 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Reads up to `limit` packets. Returns whether there was one.
+    /// Reads up to `limit` packets. Returns whether there were any.
     fn read(
         &mut self,
         slot: &mut [u8; SLOT],

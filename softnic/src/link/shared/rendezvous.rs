@@ -1,12 +1,14 @@
-//! Sockets by which the adapters of a machine find each other and exchange descriptors.
+//! Sockets through which the adapters of a machine find each other and exchange descriptors.
 //!
-//! Each adapter listens at an abstract name made of its address. Such a name belongs to a network namespace, and it ends
-//! with the process. A connection belongs to one ring: its producer connects and sends the memory file with its own
-//! address. Afterwards a byte from one side wakes the other side. The end of the connection says that the peer is gone.
+//! Each adapter listens at an abstract name derived from its address. Such a name belongs to a network namespace and
+//! disappears with the process. Each ring has its own connection: the producer connects, and sends the memory file and
+//! its own address. After that, a byte from either side wakes the other. When the connection is closed, the peer is
+//! gone.
 //!
-//! An eventfd would wake a peer for less. But a peer could hand over a full one on which a write waits for ever.
+//! An eventfd would be a cheaper way to wake a peer, but a malicious peer could hand over a full one, on which a write
+//! blocks forever.
 //!
-//! Both sides check that the other one has the same user. Other users could read the packets, or invent some.
+//! Both sides check that the other has the same user ID. Other users could read packets, or forge them.
 #![allow(unsafe_code, reason = "asks for the credentials of a peer")]
 
 use rustix::net::{
@@ -19,14 +21,14 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Begins the name and the greeting. The number changes with the layout of rings.
+/// Prefix of the name and of the greeting. The number changes with the layout of rings.
 const MAGIC: &[u8; 10] = b"softnic-1\0";
-/// Bytes of a greeting: the magic bytes, an IPv4 address and a port.
+/// Length of a greeting: the magic bytes, an IPv4 address and a port.
 const GREETING: usize = MAGIC.len() + 6;
-/// Connections that wait until the engine looks.
+/// Number of connections that may be pending until the engine accepts them.
 const BACKLOG: i32 = 1024;
 
-/// Returns the name of the adapter with this address. Its first byte is 0, so that it is no path.
+/// Returns the name of the adapter at this address. It starts with a zero byte, which makes it abstract.
 fn name(of: SocketAddrV4) -> io::Result<SockAddr> {
     SockAddr::unix(format!("\0rushmem-{}/{of}", String::from_utf8_lossy(&MAGIC[..MAGIC.len() - 1])))
 }
@@ -35,7 +37,7 @@ fn name(of: SocketAddrV4) -> io::Result<SockAddr> {
 ///
 /// # Errors
 ///
-/// The errors of the system calls, such as `AddrInUse`.
+/// Errors of the system calls, such as `AddrInUse`.
 pub(super) fn listen(local: SocketAddrV4) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
     socket.set_nonblocking(true)?;
@@ -44,13 +46,13 @@ pub(super) fn listen(local: SocketAddrV4) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Connects to the adapter at `to` and passes the memory file of a ring.
+/// Connects to the adapter at `to` and passes it the memory file of a ring.
 ///
 /// # Errors
 ///
 /// - `ConnectionRefused`: no adapter of this machine and network namespace listens there.
 /// - `PermissionDenied`: it belongs to another user.
-/// - The errors of the system calls.
+/// - Other errors of the system calls.
 pub(super) fn connect(local: SocketAddrV4, to: SocketAddrV4, file: &OwnedFd) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
     socket.set_nonblocking(true)?;
@@ -64,7 +66,7 @@ pub(super) fn connect(local: SocketAddrV4, to: SocketAddrV4, file: &OwnedFd) -> 
     Ok(socket)
 }
 
-/// Accepts a connection; `None` if none waits.
+/// Accepts a pending connection, if any.
 pub(super) fn accept(listener: &Socket) -> Option<Socket> {
     let (socket, _) = listener.accept().ok()?;
     socket.set_nonblocking(true).ok()?;
@@ -75,9 +77,9 @@ pub(super) fn accept(listener: &Socket) -> Option<Socket> {
 ///
 /// # Errors
 ///
-/// - `WouldBlock`: it has not come yet.
+/// - `WouldBlock`: it has not arrived yet.
 /// - `PermissionDenied`: the producer belongs to another user.
-/// - `InvalidData`: it is no greeting.
+/// - `InvalidData`: the message is not a greeting.
 pub(super) fn greeted(socket: &Socket) -> io::Result<(SocketAddrV4, OwnedFd)> {
     let mut greeting = [0; GREETING];
     let (len, file) = receive(socket, &mut greeting)?;
@@ -88,13 +90,13 @@ pub(super) fn greeted(socket: &Socket) -> io::Result<(SocketAddrV4, OwnedFd)> {
     file.map(|file| (from, file)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Takes a byte of the peer, which had the only purpose to wake this side.
+/// Receives a byte whose only purpose was to wake this side.
 ///
 /// # Errors
 ///
 /// - `WouldBlock`: there is none.
 /// - `UnexpectedEof`: the peer is gone.
-/// - The errors of the system call.
+/// - Other errors of the system call.
 pub(super) fn hear(socket: &Socket) -> io::Result<()> {
     let mut byte = [0u8; 1];
     // The system discards the rest of a longer message.
@@ -102,15 +104,15 @@ pub(super) fn hear(socket: &Socket) -> io::Result<()> {
     if len == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// Wakes the peer. It wakes anyway if the connection is full.
+/// Wakes the peer. If the connection is full, it will wake anyway.
 pub(super) fn wake(socket: &Socket) {
-    // An error means that the peer is gone, which `hear` reports.
+    // An error means that the peer is gone, which `hear` will report.
     let _ = rustix::net::send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Checks that the peer of a connection has the same user as this process.
+/// Checks that the peer of a connection has the same user ID as this process.
 ///
-/// rustix has this option too, but takes a peer in another PID namespace, whose number is 0, for impossible.
+/// rustix has this option too, but rejects a peer in another PID namespace, whose PID reads as 0.
 fn check_user(socket: &Socket) -> io::Result<()> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -134,7 +136,7 @@ fn check_user(socket: &Socket) -> io::Result<()> {
     }
 }
 
-/// Sends bytes and one descriptor.
+/// Sends bytes with one descriptor.
 fn send(socket: &Socket, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
     let (mut space, fds) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [fd]);
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -144,13 +146,13 @@ fn send(socket: &Socket, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives a message of at most the length of `bytes`. Returns its length and its first descriptor.
+/// Receives a message of up to the length of `bytes`. Returns its length and its first descriptor.
 fn receive(socket: &Socket, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-    // All other descriptors are closed.
+    // Any further descriptors are closed.
     let mut fds = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,

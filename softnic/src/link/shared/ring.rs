@@ -1,6 +1,6 @@
-//! A ring of packets in memory that two processes map: one of them writes, the other reads.
+//! A ring of packets in memory that two processes map: one writes, the other reads.
 //!
-//! The header holds four words, each in a cache line of its own:
+//! The header holds four words, each in its own cache line:
 //!
 //! | word | writer | meaning |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | asleep | both | set before the consumer sleeps; the producer clears it and wakes the consumer |
 //! | starved | both | set by a producer without room; the consumer clears it and wakes the producer |
 //!
-//! A record is a word, padding, and a packet, rounded up to 8 bytes. It lies in one piece: a record that would pass the end
-//! of the ring begins at its start, behind a record that says so.
+//! A record is a word, padding, and a packet, rounded up to 8 bytes. It is contiguous: if a record would pass the end
+//! of the ring, a skip record takes the rest, and the record starts at the beginning.
 //!
-//! **Foreign bytes.** The peer may write anything at any time. Each side therefore keeps its own position in private
-//! memory. It reads the peer's position once, and checks the distance. The consumer reads the word of a record once,
-//! checks it, and copies the packet out before anyone looks at it.
+//! **Untrusted memory.** The peer may write anything at any time. Each side therefore keeps its own position in private
+//! memory, reads the peer's position once, and checks the distance. The consumer reads the word of a record once,
+//! checks it, and copies the packet out before parsing it.
 #![allow(unsafe_code, reason = "memory that another process changes at the same time")]
 
 use super::mapping::Mapping;
@@ -24,46 +24,45 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bytes of the header, and the places of its words.
+/// Length of the header in bytes, and the offsets of its words.
 const HEADER: usize = 4096;
 const TAIL: usize = 64;
 const HEAD: usize = 128;
 const ASLEEP: usize = 192;
 const STARVED: usize = 256;
 
-/// Bytes of the smallest and the largest ring.
+/// Size of the smallest and the largest ring, in bytes.
 pub(super) const MIN_BYTES: usize = 64 << 10;
 pub(super) const MAX_BYTES: usize = 512 << 10;
 
-/// Offset of the packet in a record. The payload of most packets is then aligned to 8 bytes.
+/// Offset of the packet in a record. It aligns the payload of most packets to 8 bytes.
 const PACKET_AT: usize = 12;
-/// Bytes of the largest record.
+/// Length of the largest record, in bytes.
 const MAX_RECORD: usize = (PACKET_AT + MAX_PACKET).next_multiple_of(8);
-/// The bit of a record's word that says that its packet ends with a CRC.
+/// Bit of a record's word: the packet ends with a CRC.
 const SEALED: u64 = 1 << 32;
-/// The word of a record that fills the rest of the ring.
+/// Word of a skip record, which fills the rest of the ring.
 const SKIP: u64 = u64::MAX;
-/// Unpublished bytes at which the consumer gets to see them.
+/// Number of unpublished bytes after which a burst is published in part.
 const PUBLISH: u64 = 16 << 10;
-/// Bytes of a consumer's buffer.
+/// Length of a consumer's buffer, in bytes.
 pub(super) const SLOT: usize = (SLOT_AT + MAX_PACKET).next_multiple_of(64);
-/// Offset of the packet in a consumer's buffer, with the alignment of the packet in its record.
+/// Offset of the packet in a consumer's buffer. Gives it the same alignment as in its record.
 pub(super) const SLOT_AT: usize = PACKET_AT % 8;
 
-/// The error of a ring with impossible contents.
+/// A ring has impossible contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Corrupt;
 
-/// The memory of a ring.
 #[derive(Debug)]
 struct Memory {
     mapping: Mapping,
-    /// Bytes of records, a power of two.
+    /// Size of the record area in bytes, a power of two.
     bytes: u64,
 }
 
 impl Memory {
-    /// Returns the memory of a mapping with an acceptable length.
+    /// Wraps a mapping, whose length must be acceptable.
     fn new(mapping: Mapping) -> Memory {
         let bytes = (mapping.len() - HEADER) as u64;
         Memory { mapping, bytes }
@@ -81,13 +80,13 @@ impl Memory {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(at).cast()) }
     }
 
-    /// Returns the address of a record at this position, and the bytes up to the end of the ring.
+    /// Returns the address of the record at this position, and the number of bytes up to the end of the ring.
     fn record(&self, position: u64) -> (*mut u8, u64) {
         let offset = position & (self.bytes - 1);
         (self.mapping.base().wrapping_add(HEADER + offset as usize), self.bytes - offset)
     }
 
-    /// Returns the word of a record. Positions are multiples of 8, and so the word lies within the ring.
+    /// Returns the word of a record. Positions are multiples of 8, so the word lies within the ring.
     fn record_word(&self, position: u64) -> &AtomicU64 {
         let (record, _) = self.record(position);
         // SAFETY: as in `word`.
@@ -95,12 +94,11 @@ impl Memory {
     }
 }
 
-/// Returns the bytes of a memory file for a ring of this size.
 fn file_bytes(ring: usize) -> usize {
     HEADER + ring
 }
 
-/// Returns whether a memory file of `len` bytes can be a ring.
+/// Whether a memory file of `len` bytes can be a ring.
 fn is_ring(len: usize) -> bool {
     len.checked_sub(HEADER)
         .is_some_and(|bytes| bytes.is_power_of_two() && (MIN_BYTES..=MAX_BYTES).contains(&bytes))
@@ -114,30 +112,29 @@ pub(super) struct Producer {
     tail: u64,
     /// Position up to which the consumer may read.
     published: u64,
-    /// The consumer's position, as far as known.
+    /// The consumer's position when it was last read.
     head: u64,
-    /// Bytes of the record under construction.
+    /// Length of the record under construction.
     reserved: u64,
-    /// Set when the consumer's position was impossible.
+    /// Set once the consumer's position was impossible.
     is_corrupt: bool,
 }
 
 impl Producer {
-    /// Makes a ring of `bytes`, and returns its memory file for the consumer.
+    /// Creates a ring of `bytes`, and returns its memory file for the consumer.
     ///
     /// # Errors
     ///
-    /// The errors of [`Mapping::create`].
+    /// Errors of [`Mapping::create`].
     pub(super) fn create(bytes: usize) -> io::Result<(Producer, OwnedFd)> {
         let (mapping, file) = Mapping::create(file_bytes(bytes))?;
         let memory = Memory::new(mapping);
         Ok((Producer { memory, tail: 0, published: 0, head: 0, reserved: 0, is_corrupt: false }, file))
     }
 
-    /// Reads the consumer's position.
     fn refresh(&mut self) -> Result<(), Corrupt> {
         let head = self.memory.word(HEAD).load(Ordering::Acquire);
-        // The consumer only advances, and never beyond what it may read.
+        // The consumer only advances, and never past what was published.
         if head.wrapping_sub(self.head) > self.published.wrapping_sub(self.head) {
             self.is_corrupt = true;
             return Err(Corrupt);
@@ -150,22 +147,23 @@ impl Producer {
         self.memory.bytes - self.tail.wrapping_sub(self.head)
     }
 
-    /// Returns the number of packets of any length for which there is room.
+    /// Returns the number of packets of maximum length for which there is room.
     ///
     /// # Errors
     ///
     /// [`Corrupt`]: the consumer's position is impossible.
     pub(super) fn room(&mut self) -> Result<usize, Corrupt> {
-        // One record more, because the end of the ring may stay empty.
+        // Minus one, because a skip record may waste up to one record.
         let packets = |free: u64| (free / MAX_RECORD as u64).saturating_sub(1) as usize;
         if self.is_corrupt {
             return Err(Corrupt);
         }
+        // The cached position is enough most of the time. Reading the peer's would move its cache line.
         if packets(self.free()) == 0 {
             self.refresh()?;
             if packets(self.free()) == 0 {
                 self.memory.flag(STARVED).store(1, Ordering::Relaxed);
-                // The consumer either sees the flag after it advanced, or this load sees that it has.
+                // Either the consumer sees the flag after it has advanced, or this load sees that it has.
                 fence(Ordering::SeqCst);
                 self.refresh()?;
             }
@@ -173,7 +171,8 @@ impl Producer {
         Ok(packets(self.free()))
     }
 
-    /// Returns memory for a packet of `len` bytes, or `None` without room or if the ring is corrupt. [`Producer::commit`] adds it to the ring.
+    /// Returns memory for a packet of `len` bytes, which [`Producer::commit`] adds to the ring. Returns `None` if there
+    /// is no room or the ring is corrupt.
     pub(super) fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         let need = ((PACKET_AT + len).next_multiple_of(8)) as u64;
         let (_, rest) = self.memory.record(self.tail);
@@ -195,28 +194,30 @@ impl Producer {
         Some(unsafe { std::slice::from_raw_parts_mut(record.add(PACKET_AT), len) })
     }
 
-    /// Adds the packet of `len` bytes that the last [`Producer::reserve`] made room for.
+    /// Adds the packet of `len` bytes that the last [`Producer::reserve`] has made room for.
     pub(super) fn commit(&mut self, len: usize, is_sealed: bool) {
         let word = len as u64 | if is_sealed { SEALED } else { 0 };
+        // Relaxed: `publish` releases it.
         self.memory.record_word(self.tail).store(word, Ordering::Relaxed);
         self.tail = self.tail.wrapping_add(std::mem::take(&mut self.reserved));
     }
 
-    /// Returns whether so much is unpublished that the consumer should begin.
+    /// Whether enough is unpublished for the consumer to start on it.
     pub(super) fn is_ripe(&self) -> bool {
         self.tail.wrapping_sub(self.published) >= PUBLISH
     }
 
-    /// Lets the consumer read all packets so far. Returns whether it sleeps and must be woken.
+    /// Makes all packets written so far visible to the consumer. Returns whether it is asleep and must be woken.
     pub(super) fn publish(&mut self) -> bool {
         if self.published == self.tail {
             return false;
         }
         self.published = self.tail;
         self.memory.word(TAIL).store(self.tail, Ordering::Release);
-        // Either the consumer finds the packets before it sleeps, or this load finds that it sleeps.
+        // Either the consumer finds the packets before it sleeps, or this load finds that it is asleep.
         fence(Ordering::SeqCst);
         let asleep = self.memory.flag(ASLEEP);
+        // The swap clears the flag, so one wake-up is sent per sleep.
         asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
     }
 }
@@ -227,7 +228,7 @@ pub(super) struct Consumer {
     memory: Memory,
     /// Position of the next record.
     head: u64,
-    /// Position up to which the producer has written, as far as known.
+    /// The producer's position when it was last read.
     tail: u64,
 }
 
@@ -236,12 +237,12 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// The errors of [`Mapping::adopt`].
+    /// Errors of [`Mapping::adopt`].
     pub(super) fn adopt(file: &OwnedFd) -> io::Result<Consumer> {
         Ok(Consumer { memory: Memory::new(Mapping::adopt(file, is_ring)?), head: 0, tail: 0 })
     }
 
-    /// Reads the producer's position. Returns whether packets wait.
+    /// Reads the producer's position. Returns whether there are packets.
     ///
     /// # Errors
     ///
@@ -249,6 +250,7 @@ impl Consumer {
     pub(super) fn look(&mut self) -> Result<bool, Corrupt> {
         let tail = self.memory.word(TAIL).load(Ordering::Acquire);
         let waiting = tail.wrapping_sub(self.head);
+        // The producer only advances, in whole records, and never past the ring.
         if waiting > self.memory.bytes
             || !tail.is_multiple_of(8)
             || waiting < self.tail.wrapping_sub(self.head)
@@ -259,7 +261,7 @@ impl Consumer {
         Ok(waiting != 0)
     }
 
-    /// Copies the next packet to `slot`, from [`SLOT_AT`] on. Returns its length, and whether it ends with a CRC.
+    /// Copies the next packet to `slot`, starting at [`SLOT_AT`]. Returns its length, and whether it ends with a CRC.
     ///
     /// # Errors
     ///
@@ -273,6 +275,7 @@ impl Consumer {
             let word = self.memory.record_word(self.head).load(Ordering::Relaxed);
             let (record, rest) = self.memory.record(self.head);
             if word == SKIP {
+                // The rest of the ring must have been published together with the skip record.
                 if waiting < rest {
                     return Err(Corrupt);
                 }
@@ -295,25 +298,26 @@ impl Consumer {
         }
     }
 
-    /// Returns the room of all packets read so far. Returns whether the producer waits for it and must be woken: a producer
-    /// wakes once for many packets.
+    /// Returns the room of all packets read so far to the producer. Returns whether it is starved and must be woken.
     pub(super) fn release(&mut self) -> bool {
         self.memory.word(HEAD).store(self.head, Ordering::Release);
+        // Waking it once half the ring is free is cheaper than for every packet.
         if self.tail.wrapping_sub(self.head) > self.memory.bytes / 2 {
             return false;
         }
+        // Pairs with the fence in `room`.
         fence(Ordering::SeqCst);
         let starved = self.memory.flag(STARVED);
         starved.load(Ordering::Relaxed) != 0 && starved.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Says that this side is about to sleep, or that it is awake. A fence must follow, and one more look.
+    /// Announces that this side is about to sleep, or that it is awake. A fence and one more `look` must follow.
     pub(super) fn doze(&self, asleep: bool) {
         self.memory.flag(ASLEEP).store(asleep.into(), Ordering::Relaxed);
     }
 }
 
-/// Tests misuse a ring so.
+/// Ways in which tests misuse a ring.
 #[cfg(any(test, feature = "fuzz"))]
 impl Producer {
     /// Claims to have written `bytes` more than it has.
@@ -321,15 +325,14 @@ impl Producer {
         self.memory.word(TAIL).store(self.published.wrapping_add(bytes), Ordering::Release);
     }
 
-    /// Returns the size of the ring.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.memory.bytes as usize
     }
 }
 
-/// Reads and writes rings of a hostile peer. The first two words are the positions that it claims; the other bytes fill the
-/// ring again and again.
+/// Reads and writes rings of a hostile peer. The first two words are the positions that it claims, and the rest is
+/// repeated to fill the ring.
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) fn hostile(data: &[u8]) {
     let Some(([tail, head], contents)) = data.as_chunks::<8>().0.split_first_chunk() else { return };

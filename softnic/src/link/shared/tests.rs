@@ -1,4 +1,4 @@
-//! Two ends of shared memory, hostile rings and foreign connections.
+//! Both ends of shared memory, hostile rings, and foreign connections.
 
 use super::mapping::Mapping;
 use super::ring::{Consumer, MAX_BYTES, MIN_BYTES, Producer, SLOT, SLOT_AT};
@@ -33,7 +33,7 @@ fn send(link: &mut SharedLink, to: SocketAddrV4, value: u8, len: usize) -> bool 
     filled.is_some()
 }
 
-/// Looks for connections and packets. Returns the senders and the packets.
+/// Handles connections and receives packets. Returns each sender with its packet.
 fn receive(link: &mut SharedLink) -> Vec<(SocketAddrV4, Vec<u8>)> {
     let mut got = Vec::new();
     link.attend(|from, bytes, _| got.push((from, bytes.to_vec())));
@@ -116,7 +116,7 @@ fn only_sealed_memory_of_a_ring_is_mapped() {
     let adopt = |file: &OwnedFd| Consumer::adopt(file).map(|_| ()).map_err(|error| error.kind());
     let (_ring, file) = Producer::create(MIN_BYTES).unwrap();
     assert_eq!(adopt(&file), Ok(()));
-    // Nobody can shorten it, which would end its users by SIGBUS.
+    // Nobody can shrink it, which would kill its users with SIGBUS.
     let file = File::from(file);
     assert_eq!(file.set_len(0).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     assert_eq!(file.set_len(1 << 30).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
@@ -130,7 +130,7 @@ fn only_sealed_memory_of_a_ring_is_mapped() {
     assert!(adopt(&other).is_err());
 }
 
-/// Makes a memory file without seals.
+/// Creates a memory file without seals.
 #[allow(unsafe_code, reason = "a system call")]
 fn memory_file(len: usize) -> OwnedFd {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -155,7 +155,7 @@ fn a_stranger_gets_its_packets_by_udp() {
     let mut a = link();
     let nobody = address();
     assert!(!send(&mut a, nobody, 1, 100));
-    // It is not looked for with every packet, but later.
+    // The adapter does not try to connect for every packet, but later it does.
     let mut late = SharedLink::open(nobody).unwrap();
     assert!(!send(&mut a, nobody, 2, 100));
     assert!(a.room(nobody, Instant::now() + AGAIN).is_some());
@@ -209,7 +209,7 @@ fn a_corrupt_ring_ends_with_its_connection() {
     assert_eq!(b.consumers.count(), 0);
     assert_eq!(receive(&mut a), []);
     assert_eq!(a.producers.count(), 0);
-    // The next packet makes a new ring.
+    // The next packet creates a new ring.
     assert!(send(&mut a, b.local, 2, 100));
     assert_eq!(receive(&mut b), [(a.local, vec![2; 100])]);
 }
@@ -224,7 +224,7 @@ fn many_peers_take_bounded_memory() {
     }
     let bytes: usize = a.producers.values.iter().flatten().map(|outgoing| outgoing.ring.bytes()).sum();
     assert!(bytes <= 14 << 20, "{bytes}");
-    // The epoll reports some at a time.
+    // The epoll reports only a few at a time.
     let got: usize = (0..127).map(|_| receive(&mut a).len()).sum();
     assert_eq!(got, 127);
     for peer in &mut peers {

@@ -1,4 +1,4 @@
-//! Initiators: which target the next WQE has, and the connection to it.
+//! Initiators: find the target of the next WQE, and connect to it.
 
 use super::{Dynamic, RENEW, target};
 use crate::link::udp::path_mtu;
@@ -13,12 +13,12 @@ use rushmem_mlx5::Opcode;
 use rushmem_mlx5::prm::qp::Mtu;
 use std::net::SocketAddrV4;
 
-/// Returns whether nothing of the send queue is under way.
+/// Returns whether no WQE is in progress.
 fn is_idle(qp: &Qp) -> bool {
     qp.req.messages.is_empty() && qp.progress == 0 && !qp.faults.has_unanswered()
 }
 
-/// Returns whether an initiator that finished its WQEs must take a [turn](Dynamic::turn).
+/// Returns whether an initiator that has completed its WQEs must take a [turn](Dynamic::turn).
 pub(crate) fn wants_turn(path: &mut Datapath, qpn: u32) -> bool {
     let Some(qp) = path.objects.qps.get_mut(qpn).filter(|qp| qp.state == State::Rts && is_idle(qp)) else {
         return false;
@@ -26,7 +26,7 @@ pub(crate) fn wants_turn(path: &mut Datapath, qpn: u32) -> bool {
     qp.dci.as_mut().is_some_and(|dci| std::mem::take(&mut dci.turn))
 }
 
-/// The head of the send queue of an initiator.
+/// The WQE at the head of an initiator's send queue.
 struct Head {
     index: u16,
     blocks: u8,
@@ -35,10 +35,11 @@ struct Head {
 }
 
 impl Dynamic {
-    /// Connects an initiator to the target of its next WQE, if it has finished all WQEs to its last target.
+    /// Connects an initiator to the target of its next WQE, once all WQEs to the last target have completed.
     pub(crate) fn turn(&mut self, path: &mut Datapath, qpn: u32) {
         let Some(head) = next_target(path, qpn) else { return };
         disconnect(path, qpn);
+        // A new number distinguishes this connection from earlier ones of the same initiator.
         self.sequence = self.sequence.wrapping_add(1);
         let (sequence, own) = (self.sequence, path.address);
         let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
@@ -53,7 +54,7 @@ impl Dynamic {
         }
     }
 
-    /// Sends a connect packet to another adapter, as a message in front of the WQE.
+    /// Sends a connect packet to another adapter, as a message ahead of the WQE.
     fn ask_peer(&mut self, path: &mut Datapath, qpn: u32, peer: SocketAddrV4, head: &Head) {
         let fits = self.path_mtu(path, peer);
         let has_fabric = path.fabric.is_some();
@@ -66,6 +67,7 @@ impl Dynamic {
         dci.link = Link::Asked;
         qp.route = Route::Peer(peer);
         qp.attrs.mtu = qp.attrs.mtu.min(Mtu::within(fits).0);
+        // The connect packet consumes one PSN, and its accept acknowledges it.
         let first = qp.send_psn;
         qp.send_psn = first.plus(1);
         qp.req.start(first);
@@ -74,7 +76,7 @@ impl Dynamic {
         path.meet(peer, head.target.address.is_software(), path.report.now);
     }
 
-    /// Returns the path MTU to a peer. The system is asked again after [`RENEW`], since links change.
+    /// Returns the path MTU to a peer, asking the system again after [`RENEW`], since links change.
     fn path_mtu(&mut self, path: &Datapath, peer: SocketAddrV4) -> Option<u32> {
         let (own, now) = (*path.address.ip(), path.report.now);
         match self.path_mtus.get(peer.ip()) {
@@ -88,18 +90,20 @@ impl Dynamic {
     }
 }
 
-/// Returns the next WQE if the initiator is idle and the present connection does not serve the WQE.
+/// Returns the next WQE if the initiator is idle and the current connection does not lead to its target.
 fn next_target(path: &mut Datapath, qpn: u32) -> Option<Head> {
     let Datapath { objects: Objects { qps, .. }, scratch, report, .. } = path;
     let now = report.now;
     let qp = qps.get(qpn).filter(|qp| qp.state == State::Rts && is_idle(qp))?;
     let (dci, sq) = (qp.dci.as_ref()?, qp.sq.as_ref().filter(|sq| sq.pending() != 0)?);
-    // A malformed WQE fails when it is executed.
+    // A malformed WQE fails when it is executed, and needs no connection.
     let view = fetch(sq, (Service::Dc, qpn), sq.consumer, scratch, report).ok()?;
     let target = DcTarget::of(&view.av()?);
+    // A refused target stays refused, so its WQE fails instead of connecting again and again.
     let is_up = match (dci.link, qp.route) {
         (Link::None | Link::Asked, _) => false,
         (Link::Refused(_), _) => true,
+        // The target may have been destroyed or reset since, together with its connections.
         (Link::Up, Route::Loopback) => qps.get(qp.attrs.remote_qpn).is_some_and(|peer| {
             peer.of_dct.is_some() && peer.route == Route::Loopback && peer.attrs.remote_qpn == qpn
         }),
@@ -113,7 +117,7 @@ fn next_target(path: &mut Datapath, qpn: u32) -> Option<Head> {
     Some(Head { index: sq.consumer, blocks: view.n_blocks(), opcode: view.opcode(), target })
 }
 
-/// Connects to a target of the same adapter. Without an answer, the WQE waits as for a silent peer.
+/// Connects to a DCT of the same adapter. If it does not answer, the WQE waits as for a silent peer.
 fn ask_neighbour(path: &mut Datapath, qpn: u32) {
     let own = path.address;
     let Some(qp) = path.objects.qps.get(qpn) else { return };
@@ -130,7 +134,7 @@ fn ask_neighbour(path: &mut Datapath, qpn: u32) {
     }
 }
 
-/// Ends the connection of an initiator. Other QPs stay as they are.
+/// Closes the connection of an initiator, without waiting for an answer.
 pub(crate) fn disconnect(path: &mut Datapath, qpn: u32) {
     let Datapath { objects, fabric, report, .. } = path;
     let Some(qp) = objects.qps.get_mut(qpn) else { return };

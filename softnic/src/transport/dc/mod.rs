@@ -1,37 +1,38 @@
-//! Dynamic connections: an initiator (DCI) executes WQEs in order, and each names its target (DCT).
+//! Dynamic connections: an initiator (DCI) executes WQEs in order, each of which names its target (DCT).
 //!
-//! An initiator has one connection at a time. It ends all WQEs to one target before it connects to the next. At the target's
-//! adapter, each connection is a QP of its own, which only receives. So both ends use the code of reliable connections, over
-//! loopback and over packets: packet numbers, acknowledgements, resending, duplicates, responses.
+//! An initiator has one connection at a time, and completes all WQEs to one target before it connects to the next. At
+//! the target's adapter, each connection is a separate QP that only receives. Both sides therefore use the code of
+//! reliable connections, over loopback and over packets: PSNs, acknowledgements, retransmission, duplicates, responses.
 //!
 //! | file | does |
 //! |---|---|
-//! | `initiator` | connects an initiator to the target of its next WQE |
-//! | `target` | checks connection requests, and keeps the connections of each target |
+//! | `initiator` | connects a DCI to the target of its next WQE |
+//! | `target` | checks connect requests, and manages the connections of each DCT |
 //!
 //! # Packets
 //!
-//! Hardware uses packets that no document describes. These here are our own, in the manufacturer's range of opcodes. A
-//! connection has the requests and responses of a reliable connection, with the opcode 0xe0 + *n* in the place of *n*. They
-//! follow a handshake:
+//! The packets that hardware uses are not documented. The ones used here are our own, in the manufacturer-specific
+//! opcode range. A connection uses the requests and responses of a reliable connection, with opcode 0xe0 + *n* instead
+//! of *n*. They follow a handshake:
 //!
-//! | packet | opcode | to | headers behind the BTH |
+//! | packet | opcode | to | headers after the BTH |
 //! |---|---|---|---|
-//! | connect | 0xf7 | the target | 16 bytes: access key (8), code of the path MTU (1), number of the initiator (3), sequence number (4) |
-//! | accept | 0xf8 | the initiator | AETH (4), sequence number (4), 0 (1), number of the connection (3) |
+//! | connect | 0xf7 | the target | 16 bytes: access key (8), path MTU code (1), QPN of the initiator (3), sequence number (4) |
+//! | accept | 0xf8 | the initiator | AETH (4), sequence number (4), 0 (1), QPN of the connection (3) |
 //! | disconnect | 0xf9 | the connection | sequence number (4) |
 //!
-//! - A connect has the packet number before the first request. An initiator repeats it until an accept or a NAK comes, and
-//!   sends no request before. The target answers a repeated connect as the first one.
-//! - Requests go to the number of the connection. An old packet of an earlier connection finds no QP, or one that expects
-//!   other packet numbers.
-//! - Sequence numbers rise at each initiating adapter. A connect of the same initiator ends its earlier connection, and a late
-//!   one with a lower number is dropped.
-//! - A wrong access key is a NAK (remote access error). A target that does not exist or drains does not answer, nor does a
-//!   full one.
-//! - A disconnect is not acknowledged. If it is lost, the connection stays until the same initiator connects again, or until
-//!   the target needs room. Then the connection goes that has been silent longest, if that is [`FORGET`] or more.
-//! - So an initiator connects again before it uses a connection that has been silent for [`RENEW`].
+//! - A connect has the PSN before that of the first request. An initiator repeats it until an accept or a NAK arrives,
+//!   and sends no requests until then. The target answers a repeated connect like the first one.
+//! - Requests are sent to the QPN of the connection. A stale packet of an earlier connection finds no QP, or one that
+//!   expects other PSNs.
+//! - Sequence numbers increase at each initiating adapter. A connect from the same initiator replaces its earlier
+//!   connection, and a late one with a lower number is dropped.
+//! - A wrong access key is answered by a NAK (remote access error). A DCT that does not exist, is drained or is full
+//!   does not answer.
+//! - A disconnect is not acknowledged. If it is lost, the connection remains until the same initiator connects again,
+//!   or until the target needs room. In that case the connection that has been silent longest is dropped, provided that
+//!   its silence has lasted for at least [`FORGET`].
+//! - An initiator therefore reconnects before it uses a connection that has been silent for [`RENEW`].
 
 mod initiator;
 mod target;
@@ -44,20 +45,20 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// Silence after which a target may forget a connection.
+/// Silence after which a target may drop a connection.
 const FORGET: Duration = Duration::from_secs(10);
-/// Silence after which an initiator connects again.
+/// Silence after which an initiator reconnects.
 const RENEW: Duration = Duration::from_secs(1);
-/// Most connections of a target.
+/// Maximum number of connections per target.
 const CONNECTIONS: usize = 1 << 14;
 
-/// What dynamic connections need besides the path.
+/// State that only dynamic connections need.
 #[derive(Default)]
 pub(crate) struct Dynamic {
-    /// Sequence number of the last connection of an initiator.
+    /// Sequence number of the last connection that an initiator has requested.
     pub(crate) sequence: u32,
-    /// Answers to connects, which belong to no QP.
+    /// Answers to connect packets, which no QP sends.
     pub(crate) answers: Vec<((u32, SocketAddrV4), Bth, Ext)>,
-    /// Path MTUs to the peers of initiators, and when the system told them.
+    /// Path MTUs to the peers of initiators, and when the system was asked for them.
     path_mtus: BTreeMap<Ipv4Addr, (Instant, Option<u32>)>,
 }

@@ -1,4 +1,4 @@
-//! Targets, and their connections.
+//! DCTs and their connections.
 
 use super::{CONNECTIONS, Dynamic, FORGET};
 use crate::dma::KeyFault;
@@ -11,8 +11,8 @@ use crate::transport::datapath::Datapath;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// Answers a connect from an initiator. Its first request will have the packet number `psn`. Returns the QPN of the
-/// connection, or the refusal; `None` means no answer.
+/// Answers a connect request, after which the initiator's first request will have PSN `psn`. Returns the QPN of the
+/// connection, or the error to NAK with, or `None` for no answer.
 pub(super) fn accept(
     path: &mut Datapath,
     dctn: u32,
@@ -33,10 +33,12 @@ pub(super) fn accept(
     }
     let number = dct.connections.get(&initiator).copied();
     let present = number.and_then(|number| Some((number, *path.objects.qps.get(number)?.of_dct.as_deref()?)));
+    // A restarted adapter continues from a random number, so only a slightly lower one counts as late.
     if let Some((number, of)) = present {
         match of.sequence.wrapping_sub(request.sequence) {
+            // A repeated connect: the accept was lost.
             0 => return Some(Ok(number)),
-            // A connect that was under way when the initiator had connected again.
+            // A late connect, sent before the initiator connected again.
             1..=0xffff => return None,
             _ => path.objects.remove_connection(number),
         }
@@ -74,11 +76,12 @@ impl Dynamic {
     }
 }
 
-/// Removes the connection of a target that has been silent longest, if the target has no room for another one.
+/// Drops the connection that has been silent longest, if the target has no room for another one.
 fn make_room(objects: &mut Objects, dctn: u32, now: Instant) {
     let Some(dct) = objects.dcts.get(dctn).filter(|dct| dct.connections.len() >= CONNECTIONS) else {
         return;
     };
+    // A local initiator closes its connection itself, so that one cannot be stale.
     let of =
         |number: &u32| objects.qps.get(*number).filter(|qp| qp.route != Route::Loopback)?.of_dct.as_deref();
     let used = dct.connections.values().filter_map(|number| Some((of(number)?.used, *number)));

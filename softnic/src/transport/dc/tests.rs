@@ -1,13 +1,13 @@
-//! Connects as they arrive: doubled, late, forged, and more than a target has room for.
+//! Connect packets: repeated, late, forged, and more than a target has room for.
 
 use super::{CONNECTIONS, FORGET};
 use crate::fuzz::{DC_KEY, Harness, PEER};
 use crate::roce::{Aeth, AethSyndrome, Connect, Ext, Nak, Op, Psn, Reth};
 
-/// The service of the harness.
+/// Service of the harness.
 const DCI: u8 = 3;
 
-/// Handles a connect from the peer. Returns the header of the answer, if there is one.
+/// Processes a connect from the peer. Returns the header of the answer, if there is one.
 fn connect(harness: &mut Harness, key: u64, source_qpn: u32, sequence: u32) -> Option<Ext> {
     let connect = Connect { key, mtu: 1, source_qpn, sequence };
     harness.receive(Op::Connect, harness.dctn(), 0x10, &Ext::Connect(connect));
@@ -34,12 +34,12 @@ fn a_repeated_connect_has_the_same_answer() {
     let mut harness = Harness::new(true, DCI);
     let first = number(connect(&mut harness, DC_KEY, 5, 100)).unwrap();
     assert_eq!(number(connect(&mut harness, DC_KEY, 5, 100)), Some(first));
-    // A new connect ends the connection, and a late one changes nothing.
+    // A new connect replaces the connection, and a late one has no effect.
     let second = number(connect(&mut harness, DC_KEY, 5, 101)).unwrap();
     assert_eq!((connect(&mut harness, DC_KEY, 5, 100), connections(&harness)), (None, 1));
     assert!(second != first && harness.core.path.objects.qps.get(first).is_none());
     assert_eq!(harness.core.path.objects.qps.get(second).unwrap().recv_psn, Psn::new(0x11));
-    // An adapter that has started anew.
+    // An adapter that has restarted.
     assert!(number(connect(&mut harness, DC_KEY, 5, 0x8000_0000)).is_some());
 }
 
@@ -86,7 +86,7 @@ fn an_accept_answers_the_last_connect_only() {
     let accept = |sequence| Ext::Accept(Aeth { syndrome: AethSyndrome::Ack, msn: 0 }, sequence, 0x123);
     let is_up = |harness: &Harness| harness.core.path.objects.qps.get(qpn).unwrap().attrs.remote_qpn == 0x123;
     harness.receive(Op::Accept, qpn, 0, &accept(sequence - 1));
-    // A plain acknowledgement names no connection.
+    // A plain acknowledgement does not name a connection.
     harness.receive(Op::Ack, qpn, 0, &Ext::Aeth(Aeth { syndrome: AethSyndrome::Ack, msn: 0 }));
     assert!(!is_up(&harness));
     assert_eq!(harness.core.path.report.stats.stale, 2);
@@ -103,7 +103,7 @@ fn a_full_target_forgets_silent_connections_only() {
     let last = CONNECTIONS as u32;
     assert_eq!((connect(&mut harness, DC_KEY, last, 1), connections(&harness)), (None, CONNECTIONS));
     harness.core.path.report.now += FORGET;
-    // The first one is not silent any more.
+    // The first connection is no longer silent.
     let first = number(connect(&mut harness, DC_KEY, 0, 1)).unwrap();
     harness.receive(Op::WriteOnly, first, 0x11, &Ext::Reth(Reth { addr: 0, rkey: harness.key(), len: 0 }));
     assert!(number(connect(&mut harness, DC_KEY, last, 1)).is_some());

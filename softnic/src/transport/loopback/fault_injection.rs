@@ -1,8 +1,9 @@
-//! Injected execution faults on the loopback path. All are legal for hardware.
+//! Injected execution faults of the loopback transport. Real hardware may show all of them.
 //!
-//! Faults are drawn once for each WQE, when its turn comes: a stall before it, a split of its message, a late answer.
-//! WQEs behind a late answer continue unless they request a fence. Their completions wait, because completions of a QP
-//! are in order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering pass it.
+//! Faults are drawn once per WQE, when its turn comes: a stall before it, a split of its message, a late answer. The
+//! WQEs after a late answer continue unless they request a fence, but their completions wait, since a QP completes in
+//! order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering may overtake
+//! it.
 
 use super::{Outcome, give_old, move_read, move_write, observe};
 use crate::dma::User;
@@ -19,14 +20,14 @@ fn fetches(view: &View<'_>) -> bool {
     view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()
 }
 
-/// Draws the faults for the WQE at the head of the queue once. Returns the time until which it must wait, if any.
+/// Draws the faults of the WQE at the head of the queue, once. Returns the time until which it must wait, if any.
 pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option<Instant> {
     let (qpn, most) = (qp.qpn, 1usize << qp.attrs.log_sra_max);
     let state = &mut qp.faults;
     if state.cast.replace(view.ctrl().index()) != Some(view.ctrl().index()) {
         state.until = report.draw_stall(qpn);
         state.due = if view.xrc_srqn().is_some() {
-            // The target may serve another queue by then.
+            // By the time of the answer, the target may serve another queue.
             None
         } else if fetches(view) {
             report.draw_late_answer(qpn)
@@ -35,6 +36,7 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option
         } else {
             None
         };
+        // A late message is moved as a whole.
         let moves = matches!(view.opcode(), Opcode::RDMA_READ | Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM);
         state.pieces = match view.remote() {
             Some(at) if moves && state.due.is_none() => {
@@ -47,6 +49,7 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option
         return Some(until);
     }
     let last = state.unanswered.back()?.due;
+    // Everything but a plain WRITE is ordered after earlier WRITEs, so it waits for late ones to land.
     let passes_writes =
         matches!(view.opcode(), Opcode::RDMA_WRITE | Opcode::NOP) && !waits_for_all(view.flags());
     if (!passes_writes && state.unanswered.iter().any(Unanswered::is_write))
@@ -55,42 +58,44 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option
         return Some(last);
     }
     if fetches(view) {
+        // `log_sra_max` limits outstanding READs and atomics, and a late one is outstanding.
         if state.unanswered.iter().filter(|entry| entry.is_fetch()).count() >= most {
             return Some(last);
         }
-        // Answers are given in order.
+        // Answers are in order, so this one cannot precede the last.
         state.due = Some(state.due.map_or(last, |due| due.max(last)));
         state.pieces.clear();
     }
     None
 }
 
-/// Returns the time at which a part of a WRITE of `user` lands, if its acknowledgement comes first.
+/// Returns when part of a WRITE lands, if that may happen after its acknowledgement.
 ///
-/// A completion in the same protection domain would show the data, so a WRITE within one lands before it. So does one
-/// with an immediate value, which announces its data.
+/// Within one protection domain, a completion may be taken as proof that the data is there, so such a WRITE lands
+/// first. So does one with an immediate value, which announces its data.
 pub(super) fn posts(view: &View<'_>, user: User, target: &Qp, report: &mut Report) -> Option<Instant> {
     let own = user.pd == target.pd;
     if own || view.opcode() != Opcode::RDMA_WRITE { None } else { report.draw_posted(user.qpn) }
 }
 
-/// Records that a part of the message was moved. The QP may stall before the next part.
+/// Records that part of a message was moved. The QP may stall before the next part.
 pub(super) fn moved(qp: &mut Qp, report: &mut Report) {
     if qp.faults.pieces.pop().is_some() && !qp.faults.pieces.is_empty() {
         qp.faults.until = report.draw_stall(qp.qpn);
     }
 }
 
-/// Takes an executed WQE that must not complete yet. Returns whether it was taken.
+/// Takes over an executed WQE that must not complete yet. Returns whether it did.
 pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, report: &mut Report) -> bool {
     let state = &mut qp.faults;
     let signaled = view.flags().is_signaled();
     let (due, answer) = match (state.due.take(), state.unanswered.back()) {
-        // They end in order.
+        // Answers are in order.
         (Some(due), before) => {
             let due = before.map_or(due, |before| before.due.max(due));
             (due, Some((view.segments().into(), state.old)))
         }
+        // An on-time WQE completes after the late one before it.
         (None, Some(before)) => (before.due, None),
         (None, None) => return false,
     };
@@ -99,9 +104,9 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, report: &mut Repor
     true
 }
 
-/// Gives the answers that are due, or all of them, and completes the WQEs behind them.
+/// Gives the answers that are due, or all of them, and completes the WQEs that waited for them.
 ///
-/// Returns whether the QP is still working; otherwise it must be flushed.
+/// Returns whether the QP is still working. If not, it must be flushed.
 pub(super) fn answer(qpn: u32, objects: &mut Objects, report: &mut Report, all: bool) -> bool {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     loop {
@@ -121,6 +126,7 @@ pub(super) fn answer(qpn: u32, objects: &mut Objects, report: &mut Report, all: 
         let number = qp.dci.as_deref().and_then(Dci::dctn).unwrap_or(peer);
         let service = qp.service;
         let answered = answer.map_or(Ok(()), |(segments, old)| {
+            // The copy of the WQE was parsed before, so this cannot fail.
             let Ok(view) = parse(service, &segments) else { return Ok(()) };
             match (view.opcode(), view.remote()) {
                 (Opcode::RDMA_READ, Some(at)) => {

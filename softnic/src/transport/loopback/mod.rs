@@ -1,8 +1,8 @@
-//! Execution towards a QP of the same adapter: no packets, one copy from source to destination.
+//! Execution towards a QP of the same adapter: no packets, and a single copy from source to destination.
 //!
-//! The responder's checks are made at once, and their result is the answer. A peer may be unable to answer: it is not
-//! ready to receive, or expects other packet numbers. Then the WQE waits and fails like one without acknowledgement.
-//! On an unreliable connection the message is lost instead.
+//! The responder's checks run immediately, and their result is the answer. If the peer cannot answer, because it is not
+//! ready to receive or expects another PSN, the WQE waits and eventually fails like one that is not acknowledged. On an
+//! unreliable connection, the message is lost instead.
 
 mod fault_injection;
 mod observe;
@@ -28,39 +28,39 @@ use send::{immediate, send};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// WQEs executed in one visit.
+/// Maximum number of WQEs executed per visit.
 const BURST: usize = 64;
-/// Payload moved in one visit, and of one message at a time, in bytes at most.
+/// Maximum payload moved per visit, and per step of a long message, in bytes.
 const BURST_BYTES: u64 = 1 << 20;
-/// Retry interval while the peer is not ready.
+/// Retry interval while the peer does not answer.
 const RETRY: Duration = Duration::from_micros(50);
 
 enum Step {
-    /// A WQE made progress; bytes moved.
+    /// A WQE made progress by this many bytes.
     Moved(u64),
-    /// Nothing to do until a doorbell or a timer.
+    /// Idle until a doorbell or a timer.
     Idle,
-    /// The QP is in error now.
+    /// The QP has entered the error state.
     Failed,
 }
 
-/// The outcome of executing a WQE.
+/// The outcome of one attempt to execute a WQE.
 enum Outcome {
     Done,
-    /// Bytes moved so far of a long message.
+    /// Bytes of a long message moved so far.
     Partly(u64),
     /// The peer would not answer.
     Silent,
-    /// The receiver has no posted receive; its RNR timer code.
+    /// The receiver has no receive posted. Carries its RNR timer code.
     NotReady(u8),
-    /// The WQE waits for an event that has no timer.
+    /// The condition that the WQE waits for has no event, so it is polled.
     Waits,
     Local(LocalError),
     Remote(RemoteError),
 }
 
 impl Outcome {
-    /// Returns the outcome on this service. Unreliable services complete even if the message is lost.
+    /// Adapts the outcome to the service: on an unreliable one, a WQE completes even if its message is lost.
     fn on(self, service: Service, report: &mut Report) -> Outcome {
         match (service, self) {
             (Service::Uc, Outcome::Silent | Outcome::NotReady(_) | Outcome::Remote(_)) => {
@@ -90,23 +90,22 @@ impl From<MemoryError> for Outcome {
     }
 }
 
-/// The requester's side of one WQE.
+/// The requester's half of one WQE.
 struct Source {
     service: Service,
     user: User,
     peer: u32,
-    /// The number of the peer, or of its target of dynamic connections.
+    /// QPN of the peer, or DCTN of a dynamic connection.
     peer_number: u32,
-    /// Reason why there is no dynamic connection.
+    /// Why the dynamic connection could not be established.
     refusal: Option<Refusal>,
     psn: Psn,
     attrs: Attrs,
-    /// Index of the WQE.
     index: u16,
     progress: u64,
-    /// Part of the message that this step moves.
+    /// The part of the message that this step moves.
     part: Range<u64>,
-    /// Set if fault injection delays the answer of a READ or an atomic, or the landing of a WRITE.
+    /// Whether an injected fault delays the answer to a READ or an atomic, or the landing of a WRITE.
     late: bool,
 }
 
@@ -128,18 +127,18 @@ impl Source {
         }
     }
 
-    /// Returns the progress of the message after this step.
+    /// Returns the progress of the message after this step, in bytes.
     fn end_progress(&self) -> u64 {
         self.progress + (self.part.end - self.part.start)
     }
 
-    /// Makes the target of an extended connection serve the queue `srqn`, if it is there.
+    /// Makes an XRC target serve the queue `srqn`, if the target exists.
     fn aim(&self, qps: &mut Table<Box<Qp>>, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), Outcome> {
         let target = qps.get_mut(self.peer).filter(|target| self.is_expected_by(target));
         Ok(target.map_or(Ok(()), |target| xrc::aim(target, srqs, srqn))?)
     }
 
-    /// Returns whether `target` is connected to this QP and expects its next packet number.
+    /// Whether `target` is connected to this QP and expects its next PSN.
     #[inline]
     fn is_expected_by(&self, target: &Qp) -> bool {
         target.state.receives()
@@ -148,34 +147,36 @@ impl Source {
             && target.attrs.remote_qpn == self.user.qpn
             && (self.service != Service::Xrc || target.is_xrc_target())
             && pkeys_match(target.attrs.pkey, self.attrs.pkey)
+            // On a mismatch a peer over packets would not acknowledge, so the WQE waits and runs into its retry
+            // timeout.
             && (target.recv_psn == self.psn || !self.service.is_reliable())
     }
 }
 
-/// A WQE that failed during its execution.
+/// A WQE that failed while it was executed.
 struct FailedWqe {
     done: Done,
     blocks: u8,
-    /// Syndrome and vendor syndrome of its completion.
+    /// Syndrome and vendor syndrome of its CQE.
     error: (Syndrome, u8),
-    /// Set if the responder refused it.
+    /// Whether the responder refused it.
     remote: bool,
 }
 
-/// The state of the path.
+/// State of the loopback transport.
 #[derive(Default)]
 pub(super) struct Loopback {
-    /// WQEs of the current QP that wait for their data.
+    /// WQEs of the current QP that are executed but whose copies are still in flight.
     pub(super) finished: Vec<Done>,
 }
 
 impl Loopback {
-    /// Executes some WQEs of a QP. Returns whether it can execute more immediately.
+    /// Executes WQEs of a QP. Returns whether it can execute more immediately.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         if path.report.injects_faults
             && !fault_injection::answer(qpn, &mut path.objects, &mut path.report, false)
         {
-            // The QP is in error, so its queue must be flushed.
+            // The QP has failed, so its queues must be flushed.
             return true;
         }
         let mut bytes = 0;
@@ -193,13 +194,14 @@ impl Loopback {
                 break;
             }
         }
+        // One wait for the copies of the whole burst.
         if !self.finished.is_empty() {
             self.announce(&mut path.objects, &mut path.report, qpn);
         }
         more
     }
 
-    /// Completes the WQEs with data in flight, after one wait for all of them.
+    /// Completes the WQEs whose data is in flight, after waiting once for all of them.
     #[cold]
     fn announce(&mut self, objects: &mut Objects, report: &mut Report, qpn: u32) {
         let Objects { qps, cqs, dma, .. } = objects;
@@ -210,7 +212,7 @@ impl Loopback {
             match landed {
                 Ok(()) => complete(qp, cqs, report, done),
                 Err(_) if qp.state == State::Error => fail(qp, cqs, report, done, Syndrome::WR_FLUSH_ERR, 0),
-                // The failed copy is unknown, so the first WQE fails: its data may be missing.
+                // Which copy failed is unknown, so the first WQE fails: its data may be the missing part.
                 Err(_) => fail(qp, cqs, report, done, Syndrome::REMOTE_OP_ERR, 0),
             }
         }
@@ -224,7 +226,7 @@ impl Loopback {
             return Step::Idle;
         };
         if let Some(stall) = qp.stall.filter(|stall| stall.until > now) {
-            // The timer that fired may not be the stall's.
+            // The timer that expired may have been another one.
             report.wakeups.push((stall.until, qpn));
             return Step::Idle;
         }
@@ -234,6 +236,7 @@ impl Loopback {
             Ok(view) => view,
             Err(bad) => return self.fail_malformed(objects, report, qpn, (index, bad)),
         };
+        // The WQE has another target, or its connection is not established yet.
         if qp.dci.as_mut().is_some_and(|dci| !dci.serves(&view)) {
             return Step::Idle;
         }
@@ -254,7 +257,7 @@ impl Loopback {
         self.conclude(outcome.unwrap_or_else(|other| other), &view, &source, objects, report, schedule)
     }
 
-    /// Completes the WQE, fails it, or arms the timer of its next attempt.
+    /// Completes the WQE, fails it, or schedules the next attempt.
     #[inline]
     fn conclude(
         &mut self,
@@ -285,6 +288,7 @@ impl Loopback {
                 let moved = progress - qp.progress;
                 qp.progress = progress;
                 (qp.stall, qp.rnr_tries) = (None, 0);
+                // At least a whole burst: a long message ends the visit, so other QPs get their turn.
                 return Step::Moved(moved.max(BURST_BYTES));
             }
             Outcome::Waits => Ok(report.now + RETRY),
@@ -306,7 +310,7 @@ impl Loopback {
         }
     }
 
-    /// Completes earlier WQEs, then a malformed one in error.
+    /// Completes earlier WQEs, then fails a malformed one.
     #[cold]
     fn fail_malformed(
         &mut self,
@@ -323,7 +327,7 @@ impl Loopback {
         Step::Failed
     }
 
-    /// Completes earlier WQEs, then this one in error.
+    /// Completes earlier WQEs, then fails this one.
     #[cold]
     fn fail_wqe(
         &mut self,
@@ -338,7 +342,7 @@ impl Loopback {
         fault_injection::answer(qpn, objects, report, true);
         let Objects { qps, cqs, .. } = objects;
         let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else {
-            // An earlier WQE has failed, so this one is flushed.
+            // An earlier WQE has failed, so this one will be flushed.
             return Step::Failed;
         };
         consume(qp, blocks);
@@ -347,7 +351,7 @@ impl Loopback {
         if remote
             && let Some(target) = qps.get_mut(source.peer).filter(|target| target.attrs.remote_qpn == qpn)
         {
-            // The responder's QP fails with the requester's.
+            // A NAK closes both halves of the connection.
             target.enter_error(report, syndrome);
         }
         Step::Failed
@@ -375,7 +379,7 @@ impl Loopback {
             report.lookout.note_landing(dma.has_landed(), || wqe::ends(qp.qpn, done, None));
             return;
         }
-        // The completion announces the data, so it waits for outstanding copies and for earlier completions.
+        // The CQE announces the data, so it waits for copies in flight, and for earlier CQEs.
         if self.finished.is_empty() && dma.has_landed() {
             complete(qp, cqs, report, done);
         } else {
@@ -384,7 +388,7 @@ impl Loopback {
     }
 }
 
-/// Returns the time of the next attempt to reach a silent peer, or the error after the last one.
+/// Returns when to try a silent peer again, or the error once its retry timeout has passed.
 fn retry_silent(qp: &mut Qp, now: Instant) -> Result<Instant, (Syndrome, u8)> {
     let waited = wait(qp, now, RETRY);
     match qp.attrs.retry_timeout() {
@@ -393,9 +397,9 @@ fn retry_silent(qp: &mut Qp, now: Instant) -> Result<Instant, (Syndrome, u8)> {
     }
 }
 
-/// Returns the time of the next attempt after "receiver not ready", or the error after the last one.
+/// Returns when to try again after an RNR NAK, or the error once the retry count is used up.
 fn retry_not_ready(qp: &mut Qp, code: u8, now: Instant) -> Result<Instant, (Syndrome, u8)> {
-    // 7 means no limit.
+    // A retry count of 7 means no limit.
     if qp.attrs.rnr_retry != 7 && qp.rnr_tries >= qp.attrs.rnr_retry {
         return Err((Syndrome::RNR_RETRY_EXC_ERR, 0));
     }
@@ -405,7 +409,7 @@ fn retry_not_ready(qp: &mut Qp, code: u8, now: Instant) -> Result<Instant, (Synd
     Ok(until)
 }
 
-/// Records that the peer did not answer. Returns the time since the first attempt.
+/// Records an attempt that the peer did not answer. Returns the time since the first one.
 fn wait(qp: &mut Qp, now: Instant, again: Duration) -> Duration {
     let since = qp.stall.map_or(now, |stall| stall.since);
     qp.stall = Some(Stall { since, until: now + again });
@@ -437,14 +441,17 @@ fn execute(
     let len = view.data_len();
     let target = qps.get_mut(source.peer).filter(|target| source.is_expected_by(target));
     let Some(target) = target else { return Ok(Outcome::Silent) };
+    // An unreliable connection accepts any PSN, and continues from it.
     target.recv_psn = source.psn;
     let moved = match (view.opcode(), view.remote()) {
         (Opcode::RDMA_WRITE, Some(at)) => write(view, source, target, mkeys, (dma, report), at)?,
         (Opcode::RDMA_WRITE_IMM, Some(at)) => {
+            // Checked before any data moves, because the WQE may be tried again.
             if !target.has_receive() {
                 return Err(no_receive(target));
             }
             let moved = write(view, source, target, mkeys, (dma, report), at)?;
+            // Only the last part of a long message announces it.
             if moved == len {
                 immediate(view, target, cqs, dma, report)?;
             }
@@ -456,12 +463,13 @@ fn execute(
             let old = atomic(view, source, target, mkeys, dma, at)?;
             match (old, qps.get_mut(source.user.qpn)) {
                 (None, _) => {}
+                // A late answer: keeps the old value until the answer is due.
                 (Some(old), Some(own)) if source.late => own.faults.old = old,
                 (Some(old), _) => give_old(view, mkeys, dma, source.user, old)?,
             }
             len
         }
-        // SEND_INVAL: peers cannot invalidate keys of this adapter.
+        // SEND_INVAL, since peers cannot invalidate keys of this adapter.
         _ => return Err(RemoteError::Invalid.into()),
     };
     if let Some(target) = qps.get(source.peer) {
@@ -473,7 +481,7 @@ fn execute(
     Ok(advance_psns(qps, source, len))
 }
 
-/// Makes the checks that need no peer.
+/// Makes the checks that do not depend on the peer.
 #[inline]
 fn check_request(view: &View<'_>, source: &Source) -> Result<(), Outcome> {
     if view.data_len() > 1 << source.attrs.log_msg_max {
@@ -490,7 +498,7 @@ fn check_request(view: &View<'_>, source: &Source) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Advances the packet numbers of both QPs past a message of `len` bytes.
+/// Advances the PSNs of both QPs past a message of `len` bytes, as if it had been sent in packets.
 #[inline]
 fn advance_psns(qps: &mut Table<Box<Qp>>, source: &Source, len: u64) -> Outcome {
     let packets = source.attrs.packets(len);
@@ -503,12 +511,12 @@ fn advance_psns(qps: &mut Table<Box<Qp>>, source: &Source, len: u64) -> Outcome 
     Outcome::Done
 }
 
-/// Returns the outcome of a message that needs a receive where none is posted.
+/// Returns the outcome of a message that needs a receive when none is posted.
 fn no_receive(target: &Qp) -> Outcome {
     if target.has_receive_queue() {
         Outcome::NotReady(target.attrs.min_rnr_nak)
     } else {
-        // Without a receive queue no receive will ever be posted: fail at once.
+        // Without a receive queue, none can ever be posted, so waiting would be pointless.
         RemoteError::Invalid.into()
     }
 }
@@ -517,7 +525,7 @@ fn place(target: &Qp, at: RaddrSeg, len: u64) -> RemoteRange {
     RemoteRange { pd: target.pd, addr: at.addr.get(), rkey: at.rkey.get(), len }
 }
 
-/// Executes a WRITE. Returns the progress of its message: all of it, if its data moves later.
+/// Executes a WRITE step. Returns the progress of the message, which is all of it if the data lands late.
 #[inline]
 fn write(
     view: &View<'_>,
@@ -528,6 +536,7 @@ fn write(
     at: RaddrSeg,
 ) -> Result<u64, Outcome> {
     if source.late {
+        // Checks now what the late landing will need, so the WQE can still fail in order.
         access::writable(target, mkeys, place(target, at, view.data_len()))?;
         check_keys(view, mkeys, source.user, Rights::LOCAL_READ, view.data_len())?;
         return Ok(view.data_len());
@@ -536,7 +545,7 @@ fn write(
     Ok(source.end_progress())
 }
 
-/// Moves a part of a WRITE, which `user` posted.
+/// Copies part of a WRITE that `user` posted.
 #[inline]
 fn move_write(
     view: &View<'_>,
@@ -546,6 +555,7 @@ fn move_write(
     (dma, report): (&mut Dma, &mut Report),
     at: RaddrSeg,
 ) -> Result<(), Outcome> {
+    // Resolves the range of the whole message, so an out-of-range WRITE fails before its first byte is written.
     let Some(to) = access::writable(target, mkeys, place(target, at, view.data_len()))? else {
         return Ok(());
     };
@@ -556,6 +566,7 @@ fn move_write(
         match (piece, due) {
             (Piece::Memory(from), None) => dma.copy(&to, &from)?,
             (Piece::Inline(bytes), None) => dma.write(&to, bytes)?,
+            // A posted payload must be read now: the program may reuse the source after the completion.
             (Piece::Memory(from), Some(due)) => {
                 let mut data = vec![0; from.len as usize].into_boxed_slice();
                 dma.read(&from, &mut data)?;
@@ -567,7 +578,7 @@ fn move_write(
     })
 }
 
-/// Executes a READ. Returns the progress of its message: all of it, if its data moves later.
+/// Executes a READ step. Returns the progress of the message, which is all of it if the answer is late.
 #[inline]
 fn read(
     view: &View<'_>,
@@ -586,7 +597,7 @@ fn read(
     Ok(source.end_progress())
 }
 
-/// Moves a part of a READ, which `user` posted.
+/// Copies part of a READ that `user` posted.
 fn move_read(
     view: &View<'_>,
     (user, part): (User, Range<u64>),
@@ -607,7 +618,7 @@ fn move_read(
     })
 }
 
-/// Executes an atomic and returns the old value, or `None` if the target's memory writes it to local memory.
+/// Executes an atomic. Returns the old value, or `None` if the target's memory has already stored it locally.
 fn atomic(
     view: &View<'_>,
     source: &Source,
@@ -622,7 +633,7 @@ fn atomic(
     if view.data_len() < bytes {
         return Err(LocalError::Length.into());
     }
-    // The result must have a valid destination before memory changes.
+    // Checks the destination of the result first: the atomic cannot be undone.
     let mut result = None;
     for_each_piece(view, mkeys, source.user, Rights::LOCAL_WRITE, 0, bytes, |piece, _| {
         if let Piece::Memory(span) = piece {
@@ -641,7 +652,7 @@ fn atomic(
     Ok(Some(dma.atomic(&word, width, op).map_err(access::atomic_error)?))
 }
 
-/// Writes an atomic's old value to local memory.
+/// Writes the old value of an atomic to local memory.
 fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64) -> Result<(), Outcome> {
     let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
     let (_, width, _) = wqe::atomic(operands);
@@ -654,7 +665,7 @@ fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64)
     })
 }
 
-/// Executes a DUMP. Its completion means that earlier writes of this adapter are visible.
+/// Executes a DUMP, whose completion guarantees that earlier writes of this adapter are visible.
 fn dump(view: &View<'_>, source: &Source, objects: &mut Objects) -> Result<Outcome, Outcome> {
     check_keys(view, &objects.mkeys, source.user, Rights::LOCAL_READ, view.data_len())?;
     objects.dma.flush()?;

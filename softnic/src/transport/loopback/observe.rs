@@ -1,4 +1,4 @@
-//! Observations of the loopback path.
+//! Observations of the loopback transport.
 
 use super::{Outcome, Source};
 use crate::dma::Dma;
@@ -9,11 +9,12 @@ use rushmem_mlx5::Opcode;
 use rushmem_mlx5::wqe::View;
 use std::time::Instant;
 
-/// Notes that the WQE at the head of the queue begins, unless an earlier attempt has.
+/// Reports that the WQE at the head of the queue has started, unless an earlier attempt did.
 pub(super) fn begins(qp: &mut Qp, view: &View<'_>, report: &mut Report) {
     let index = view.ctrl().index();
     match &mut qp.observed {
         Some((begun, since)) if *begun == index => {
+            // A retry moves the start time: the peer was not ready until now.
             if qp.progress == 0 {
                 *since = Instant::now();
             }
@@ -25,7 +26,7 @@ pub(super) fn begins(qp: &mut Qp, view: &View<'_>, report: &mut Report) {
     }
 }
 
-/// Notes an arrival or a refusal, if the attempt has led to one.
+/// Reports an arrival or a refusal, if the attempt has led to one.
 pub(super) fn outcome(
     outcome: &Outcome,
     view: &View<'_>,
@@ -35,7 +36,7 @@ pub(super) fn outcome(
 ) {
     let since = qp.observed.map(|(_, since)| since);
     match outcome {
-        // The data follows later.
+        // The data lands later.
         Outcome::Done if source.late && view.opcode() == Opcode::RDMA_WRITE => {}
         Outcome::Done => arrives(view, source.peer_number, since, dma, report),
         Outcome::NotReady(_) => {
@@ -46,7 +47,7 @@ pub(super) fn outcome(
     }
 }
 
-/// Notes that the message of a WQE has arrived at the QP `qpn`. `since` is known if there is an observer.
+/// Reports that the message of a WQE has arrived at the QP `qpn`. `since` is set if an observer is attached.
 pub(super) fn arrives(view: &View<'_>, qpn: u32, since: Option<Instant>, dma: &Dma, report: &mut Report) {
     let (opcode, bytes) = (view.opcode(), view.data_len());
     let Some(since) = since.filter(|_| wqe::changes_memory(view)) else { return };

@@ -1,4 +1,4 @@
-//! SEND, and the receive that a WRITE with immediate completes.
+//! SENDs, and receives completed by WRITEs with an immediate value.
 
 use super::{Outcome, Source, no_receive};
 use crate::dma::{Dma, Mkeys, Rights};
@@ -39,6 +39,7 @@ pub(super) fn send(
     });
     match moved {
         Ok(()) => {}
+        // The receive is consumed, although the fault is the sender's.
         Err(SendError::Own(refused)) => return Err(refused.into()),
         Err(SendError::Receive(bad)) => {
             fail_receive(target, cqs, report, receive.index, bad);
@@ -46,6 +47,7 @@ pub(super) fn send(
             return Err(bad.refusal().into());
         }
     }
+    // The completion announces the data, so the data must be visible first.
     dma.flush()?;
     let kind = if view.opcode() == Opcode::SEND { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
     let message = ReceivedMessage {
@@ -60,7 +62,7 @@ pub(super) fn send(
     Ok(len)
 }
 
-/// The side at which a SEND failed.
+/// Which side caused a SEND to fail.
 enum SendError {
     Own(LocalError),
     Receive(BadReceive),
@@ -72,7 +74,7 @@ impl From<LocalError> for SendError {
     }
 }
 
-/// Completes the receive of an RDMA WRITE with immediate.
+/// Completes the receive consumed by an RDMA WRITE with an immediate value.
 pub(super) fn immediate(
     view: &View<'_>,
     target: &mut Qp,
@@ -81,6 +83,7 @@ pub(super) fn immediate(
     report: &mut Report,
 ) -> Result<(), Outcome> {
     let Some(receive) = take_receive(target, report) else { return Ok(()) };
+    // The completion announces the data, so the data must be visible first.
     dma.flush()?;
     let message = ReceivedMessage {
         kind: CqeOpcode::RESP_WR_IMM,

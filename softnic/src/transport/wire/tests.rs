@@ -1,4 +1,4 @@
-//! Forged packets: what a third party on the network can send with the peer's address.
+//! Forged packets: what a third party on the network can send from the peer's address.
 
 use crate::cmd;
 use crate::fuzz::Harness;
@@ -8,10 +8,10 @@ use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Psn, Reth, Service};
 use rushmem_mlx5::prm::qp::{DestroyQp, ToErr, ToRst};
 use rushmem_mlx5::prm::{Command, Response as _};
 
-/// First PSN of the connection, in both directions.
+/// First PSN of the connection in both directions.
 const PSN: u32 = 0x40_0000;
 
-/// A connection to the peer of a [`Harness`] and a key, with the numbers that an attacker has to guess.
+/// A connection to the peer of a [`Harness`], with a key. An attacker has to guess the QPN, the PSN and the rkey.
 struct Victim {
     harness: Harness,
     qpn: u32,
@@ -28,7 +28,7 @@ impl Victim {
         Victim { harness, qpn, rkey }
     }
 
-    /// Handles a request that seems to come from the peer, and returns what the adapter counted for it.
+    /// Processes a request that appears to come from the peer, and returns what the adapter counted for it.
     fn request(&mut self, dest_qpn: u32, psn: u32, op: Op, reth: Reth) -> Stats {
         let payload = if op == Op::WriteOnly { reth.len as usize } else { 0 };
         self.packet(dest_qpn, psn, op, &Ext::Reth(reth), payload)
@@ -48,7 +48,7 @@ impl Victim {
         self.request(self.qpn, psn, Op::ReadRequest, Reth { addr: 0, rkey, len })
     }
 
-    /// Checks that the connection expects the same packets as at first and that the heap is untouched.
+    /// Checks that the connection still expects the same packets and that the heap is untouched.
     fn check_unharmed(&self) {
         let qp = self.harness.core.path.objects.qps.get(self.qpn).unwrap();
         assert_eq!((qp.state, qp.recv_psn, qp.send_psn), (State::Rts, Psn::new(PSN), Psn::new(PSN)));
@@ -82,7 +82,7 @@ fn forged_writes_change_nothing() {
         assert_eq!(counted.out_of_order + counted.duplicates, 1, "PSN {psn:#x}");
         victim.check_unharmed();
     }
-    // The three numbers together are the connection's.
+    // With all three numbers, the request is the peer's.
     victim.write(qpn, PSN, rkey);
     assert_eq!(victim.first_word(), [0xee; 8]);
 }
@@ -99,7 +99,7 @@ fn packets_behind_a_gap_are_kept_and_reported() {
     let set: Vec<usize> = (0..8 * bits.len()).filter(|i| bits[i / 8] >> (i % 8) & 1 == 1).collect();
     assert_eq!(set, [0, 1, 4, 255], "the first packet behind the missing one is bit 0");
     assert_eq!(victim.first_word(), [0; 8], "nothing is executed early");
-    // The missing packet, and all that follow without a gap.
+    // The missing packet, which releases all that follow without a gap.
     victim.write(qpn, PSN, rkey);
     let expected = |victim: &Victim| victim.harness.core.path.objects.qps.get(qpn).unwrap().recv_psn;
     assert_eq!(expected(&victim), Psn::new(PSN + 3));
@@ -118,7 +118,7 @@ fn forged_repeated_reads_change_nothing() {
     for (psn, rkey, len) in [
         (PSN - 1, rkey ^ 1, 8),
         (PSN - 1, rkey ^ 0x100, 8),
-        // These would make the next requests look executed.
+        // Each of these would advance the expected PSN past requests that were never executed.
         (PSN - 1, rkey, 4096),
         (PSN - 100, rkey, 60 << 10),
         (PSN - 1, rkey, u32::MAX),
@@ -134,14 +134,14 @@ fn forged_repeated_reads_change_nothing() {
 fn a_repeated_read_may_be_longer() {
     let mut victim = Victim::new();
     let rkey = victim.rkey;
-    // Packets of 256 bytes: two are seen, and the repetition from the second one asks for four.
+    // With an MTU of 256 bytes, two packets have been seen, and the repetition from the second one asks for four.
     victim.read(PSN, rkey, 512);
     let reth = Reth { addr: 256, rkey, len: 1024 };
     assert_eq!(victim.request(victim.qpn, PSN + 1, Op::ReadRequest, reth).dropped, 0);
     assert_eq!(victim.harness.core.path.objects.qps.get(victim.qpn).unwrap().recv_psn, Psn::new(PSN + 5));
 }
 
-/// A program may stop a QP as soon as it has received a message. Its peer still needs the acknowledgement.
+/// A program may stop a QP as soon as it has received a message, but the peer still needs the acknowledgement.
 #[test]
 fn answers_are_sent_before_a_qp_stops() {
     type Stop = fn(&mut Victim);
