@@ -1,8 +1,8 @@
-//! Measures the adapter with its engine on one core: WQEs per second, payload per second, latency from doorbell to
-//! completion, and CPU use while idle.
+//! Measures the adapter with its engine on one core: WQEs and payload per second, latency from doorbell to completion,
+//! and CPU use while idle.
 //!
-//! Run `cargo bench -p rushmem-softnic --bench rate`. The minimum over loopback is a million WQEs and 2 GB per second, and 2
-//! microseconds.
+//! Run `cargo bench -p rushmem-softnic --bench rate`. Over loopback, at least a million WQEs and 2 GB per second are
+//! expected, and at most 2 microseconds.
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
@@ -18,10 +18,10 @@ use rushmem_softnic::{Config, Context, Faults, HostBuffer, Ip, Memory, Nic, Uar}
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// log2 of the queue's blocks.
+/// log2 of the number of blocks in a queue.
 const LOG_DEPTH: u8 = 14;
 const DEPTH: u16 = 1 << LOG_DEPTH;
-/// Bytes of each heap.
+/// Size of each heap, in bytes.
 const HEAP: usize = 64 << 20;
 /// Minimum time of one measurement.
 const TIME: Duration = Duration::from_millis(500);
@@ -135,8 +135,8 @@ impl End {
         call(&self.context, &Rtr2Rts { qpn, context, ..Rtr2Rts::default() });
     }
 
-    /// Posts `wqe` repeatedly in batches, each signalled at its end, at most two in flight. Returns the WQEs per
-    /// second.
+    /// Posts `wqe` repeatedly in batches, with at most two batches in flight and one CQE per batch. Returns the number
+    /// of WQEs per second.
     fn rate(&self, wqe: &Wqe, batch: u16) -> f64 {
         let mut producer = self.producer();
         let start = Instant::now();
@@ -155,7 +155,7 @@ impl End {
         }
     }
 
-    /// Returns the median time from the doorbell of a `wqe` to its completion, with `pause` between them.
+    /// Returns the median time from the doorbell of a `wqe` to its completion, with a `pause` between measurements.
     fn latency(&self, wqe: &Wqe, pause: Duration) -> Duration {
         let mut producer = self.producer();
         let begin = Instant::now();
@@ -176,7 +176,8 @@ impl End {
         call(&self.context, &QueryQp { qpn: self.qpn, ..QueryQp::default() }).context.sw_sq_wqebb_counter
     }
 
-    /// Posts `wqe` this many times from index `producer`, the last one signalled, and rings. Returns the next index.
+    /// Posts `wqe` `batch` times from index `producer` on, the last one signaled, and rings the doorbell. Returns the
+    /// next index.
     fn post(&self, wqe: &Wqe, mut producer: u16, batch: u16) -> u16 {
         for i in 0..batch {
             let flags = if i + 1 == batch { Flags::SIGNALED } else { Flags::NONE };
@@ -224,12 +225,12 @@ fn main() {
     }
 }
 
-/// Rates of packets lost. The second one is as good as none, and shows the cost of the stage that drops packets.
+/// Packet loss rates. The second one is practically none, and shows the cost of the fault stage.
 const LOSSES: [f64; 4] = [0.0, 1e-9, 0.01, 0.1];
-/// Turns of the measurement of losses.
+/// How often each loss rate is measured.
 const TURNS: usize = 5;
 
-/// Measures with several rates of loss by turns, and prints the best rates as parts of the rate without loss.
+/// Measures all loss rates alternately, and prints the best results relative to the one without loss.
 fn report_losses(shared_memory: bool) {
     for len in [65_536u32, 1 << 20] {
         let mut rates = LOSSES.map(|_| [const { Vec::new() }; 2]);
@@ -242,7 +243,7 @@ fn report_losses(shared_memory: bool) {
                 });
             }
         }
-        // Other programs on the machine only make a rate worse.
+        // Takes the maximum, since other programs on the machine only reduce a rate.
         let best = rates.map(|both| both.map(|rates| rates.into_iter().fold(0.0, f64::max)));
         for (drop, [write, read]) in LOSSES.into_iter().zip(best).skip(1) {
             let [all_writes, all_reads] = best[0];
@@ -256,7 +257,7 @@ fn report_losses(shared_memory: bool) {
     }
 }
 
-/// Connects two adapters with these faults and measures.
+/// Connects two adapters with these faults, and measures.
 fn between(faults: &Faults, shared_memory: bool, measure: impl FnOnce(&End, &End)) {
     let faults = |seed| Faults { seed, ..faults.clone() };
     let config =
@@ -268,7 +269,7 @@ fn between(faults: &Faults, shared_memory: bool, measure: impl FnOnce(&End, &End
     measure(&a, &b);
 }
 
-/// Returns the CPU time of this process so far.
+/// Returns the CPU time that this process has used.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes only to the local variable.
@@ -305,7 +306,7 @@ fn report_large(a: &End, b: &End) {
     }
 }
 
-/// Returns the GB per second of WRITEs and READs of `len` bytes.
+/// Returns the GB per second of WRITEs and of READs of `len` bytes.
 fn large(a: &End, b: &End, len: u32) -> [f64; 2] {
     let (rkey, lkey) = (b.key, a.key);
     let (raddr, laddr) = (1 << 20, 2 << 20);

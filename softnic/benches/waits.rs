@@ -1,7 +1,8 @@
-//! Measures how long a thread waits for its core while a program polls there: the bound of the engine's latency on few cores.
+//! Measures how long a thread waits for a core on which a program polls, which bounds the engine's latency on few
+//! cores.
 //!
-//! Run `cargo bench -p rushmem-softnic --bench waits` on Linux, with at least two cores. Without the right to real-time
-//! priority the thread waits for the program's time slice, and the figures are milliseconds.
+//! Run `cargo bench -p rushmem-softnic --bench waits` on Linux, with at least two cores. Without permission to use
+//! real-time priority, the thread waits for the program's time slice to expire, and the results are milliseconds.
 #![allow(unsafe_code, reason = "system calls that choose cores, priorities and sleeps")]
 
 use std::io;
@@ -9,7 +10,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Measurements of each row.
+/// Number of measurements per row.
 const TURNS: usize = 5_000;
 
 /// Binds the calling thread to a core.
@@ -23,10 +24,10 @@ fn bind(core: usize) {
     assert_eq!(done, 0, "core {core}: {}", io::Error::last_os_error());
 }
 
-/// Gives the calling thread the priority of an engine, with exact timers.
+/// Gives the calling thread the priority of an engine, and precise timers.
 fn hurry() {
     let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: properties of the calling thread, and a live parameter.
+    // SAFETY: changes properties of the calling thread, from a live parameter.
     let refused = unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
         libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) != 0
@@ -36,17 +37,17 @@ fn hurry() {
     }
 }
 
-/// Waits for the descriptor at most for `time`, like an engine.
+/// Waits for the descriptor for at most `time`, like an engine.
 fn wait(fd: RawFd, time: Option<Duration>) {
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let time = time
         .map(|time| libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(time.subsec_nanos() as i32) });
     let limit = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: one valid entry, and a valid time or none.
+    // SAFETY: one valid entry, and a valid timeout or none.
     unsafe { libc::ppoll(&raw mut entry, 1, limit, std::ptr::null()) };
 }
 
-/// Returns the median as text, or a dash without values.
+/// Formats the median, or a dash if there are no values.
 fn median(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).map_or_else(|| "-".into(), |value| format!("{value:.1}"))
@@ -56,13 +57,13 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The time of the program's last step, in nanoseconds since the start.
+/// When the program last ran, in nanoseconds since the start.
 static RAN: AtomicU64 = AtomicU64::new(0);
-/// Asks the program to keep the time of its next step in `RAN_FIRST`.
+/// Asks the program to store the time of its next step in `RAN_FIRST`.
 static ASKED: AtomicBool = AtomicBool::new(false);
 static RAN_FIRST: AtomicU64 = AtomicU64::new(0);
 
-/// Polls like a program, and notes when it runs, until `stop`.
+/// Polls like a program until `stop`, and records when it runs.
 fn poll(core: usize, start: Instant, stop: &AtomicBool) {
     bind(core);
     let now = || start.elapsed().as_nanos() as u64;
@@ -74,7 +75,7 @@ fn poll(core: usize, start: Instant, stop: &AtomicBool) {
     }
 }
 
-/// Sleeps on the core of a polling program. Prints the time of a sleep, and how it is divided.
+/// Sleeps on the core of a polling program. Prints how long a sleep takes, and what it consists of.
 fn sleeps(start: Instant) {
     println!(
         "sleep on the core of a polling program, medians in us; the parts are of sleeps in which it ran"
@@ -113,7 +114,7 @@ fn sleeps(start: Instant) {
     }
 }
 
-/// Wakes a thread on `core`, where a program polls, from core 0. Prints the latency and the time of the call.
+/// Wakes a thread on `core`, where a program polls, from core 0. Prints the latency, and how long the call takes.
 fn wakes(start: Instant, what: &str, core: usize) {
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };

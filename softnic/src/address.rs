@@ -1,16 +1,16 @@
-//! Addresses of adapters: IPv4 addresses, and the GIDs, LIDs and MAC addresses that stand for them.
+//! Addresses of adapters: IPv4 addresses, and the GIDs, LIDs and MAC addresses derived from them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The address to which the UDP fabric binds.
+/// The address that the UDP fabric binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
-    /// No socket: only QPs of this adapter can be reached.
+    /// No socket: only QPs of this adapter are reachable.
     LoopbackOnly,
-    /// A free address 127.64.hi.lo, where hi.lo is the LID. It suits several processes of one machine.
+    /// A free address 127.64.hi.lo, where hi.lo is the LID. Suits several processes on one machine.
     AnyLoopback,
-    /// This address of this machine.
+    /// The given address of this machine.
     Addr(Ipv4Addr),
 }
 
@@ -32,7 +32,7 @@ impl From<Ipv4Addr> for Ip {
 
 /// Returns the IPv4 address of a GID.
 ///
-/// The GID is mapped into IPv6, or link-local as in RFC 5214: `fe80::5efe:a.b.c.d`.
+/// Accepts both IPv4-mapped GIDs and link-local ones as in RFC 5214, `fe80::5efe:a.b.c.d`.
 ///
 /// ```
 /// use rushmem_softnic::ip_of_gid;
@@ -49,21 +49,20 @@ pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
     }
 }
 
-/// Last unicast LID; multicast LIDs follow.
+/// The last unicast LID. Multicast LIDs follow.
 pub(crate) const LAST_LID: u16 = 0xbfff;
 
-/// Returns the IPv4 address as a GID.
 pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
     ip.to_ipv6_mapped().octets()
 }
 
-/// Returns the IPv4 address of the adapter with this LID; `None` if the LID is not unicast.
+/// Returns the IPv4 address of the adapter with this LID, or `None` if the LID is not unicast.
 pub(crate) fn ip_of_lid(lid: u16) -> Option<Ipv4Addr> {
     let [high, low] = lid.to_be_bytes();
     (1..=LAST_LID).contains(&lid).then(|| Ipv4Addr::new(127, 64, high, low))
 }
 
-/// Returns the LID that belongs to an IPv4 address.
+/// Returns the LID of the adapter at an IPv4 address, if the address contains one.
 #[must_use]
 pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     let [.., high, low] = ip.octets();
@@ -71,7 +70,7 @@ pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
 }
 
-/// Returns the MAC address of the adapter on this port.
+/// Returns the MAC address of the adapter on this UDP port, which it contains.
 pub(crate) fn mac_of(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();
     [0x02, 0x52, 0x4d, 0, high, low]

@@ -8,36 +8,36 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A rule for the first QP number and the first key index of an adapter.
+/// How the first QPN and the first key index of an adapter are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// The operating system draws them, so that nobody can guess them.
+    /// Drawn by the operating system, so they cannot be guessed.
     Random,
-    /// They are the lowest ones, so that two runs post the same WQEs.
+    /// The lowest possible, so that two runs post the same WQEs.
     Lowest,
 }
 
-/// The engine's behaviour while it finds no work.
+/// What the engine does while it finds no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Never sleeps: lowest latency, one core for itself.
+    /// Polls all the time. Lowest latency, but occupies a core.
     Dedicated,
     /// Polls, then yields, then sleeps.
     ///
-    /// Each sleep lasts an eighth of the idle time so far, so a doorbell is seen at most that much later. Packets end
-    /// a sleep at once. Without yields, the engine polls a little longer while work keeps coming.
+    /// Each sleep lasts an eighth of the idle time so far, so a doorbell is seen at most that much later. Packets
+    /// interrupt a sleep. With `yielding` set to zero, the engine polls a little longer while work keeps arriving.
     Shared {
-        /// Time of polling without a pause.
+        /// How long to poll without pausing.
         spin: Duration,
-        /// Time of polling with `sched_yield` in between.
+        /// How long to poll with a `sched_yield` between polls.
         yielding: Duration,
         /// Longest sleep.
         max_sleep: Duration,
     },
-    /// Sleeps until a packet, a timer or [`Waker::wake`](crate::Waker::wake).
+    /// Sleeps until a packet arrives, a timer expires or [`Waker::wake`](crate::Waker::wake) is called.
     ///
-    /// Suits engines that outnumber the cores, where polls would keep the cores from programs with work. A doorbell
-    /// without [`Waker::wake`](crate::Waker::wake) is seen after the sleep.
+    /// Suits machines with more engines than cores, where polling would take the cores from programs with work. Without
+    /// [`Waker::wake`](crate::Waker::wake), a doorbell is seen only after the sleep.
     Notified {
         /// Longest sleep.
         max_sleep: Duration,
@@ -48,9 +48,9 @@ pub enum Idle {
 const FIRST_SLEEP: Duration = Duration::from_micros(5);
 
 impl Idle {
-    /// Returns settings that poll for 20 ms before yielding, and sleep at most 50 us.
+    /// Polls for 20 ms before yielding, and sleeps for at most 50 us.
     ///
-    /// They suit programs that leave the cores idle and wait long for kernels on a GPU.
+    /// Suits programs that leave the cores idle while they wait for long kernels on a GPU.
     pub fn patient() -> Idle {
         Idle::Shared {
             spin: Duration::from_millis(20),
@@ -59,12 +59,12 @@ impl Idle {
         }
     }
 
-    /// Returns whether the engine sleeps without yielding first.
+    /// Whether the engine sleeps without yielding first.
     pub(crate) fn never_yields(self) -> bool {
         matches!(self, Idle::Shared { yielding: Duration::ZERO, .. })
     }
 
-    /// Pauses a polling loop that has been idle for `idle`: spins, yields or calls `sleep` with a duration.
+    /// Pauses a polling loop that has been idle for `idle`: spins, yields, or calls `sleep` with a duration.
     pub fn rest(self, idle: Duration, sleep: impl FnOnce(Duration)) {
         match self {
             Idle::Shared { spin, yielding, max_sleep } if idle >= spin => {
@@ -81,9 +81,9 @@ impl Idle {
 }
 
 impl Default for Idle {
-    /// Returns settings that yield after 1 us.
+    /// Yields after 1 us.
     ///
-    /// Where programs and engines outnumber the cores, a spinning poller keeps its own peer from running. Elsewhere a
+    /// Where programs and engines outnumber the cores, a spinning poller keeps its own peer from running. Elsewhere, a
     /// yield costs less than a microsecond.
     fn default() -> Idle {
         Idle::Shared {
@@ -94,18 +94,18 @@ impl Default for Idle {
     }
 }
 
-/// Faults that the adapter injects deliberately. Probabilities are per packet or per event, 0 to 1.
+/// Faults that the adapter injects. Probabilities are per packet or per event, from 0 to 1.
 ///
-/// Packet faults (`drop` to `black_hole`) affect only QPs of different adapters. QPs of one adapter exchange no
-/// packets. `stall`, `split` and `late` act at the responder. They do nothing that a reliable connection of a ConnectX
-/// may not do:
+/// Packet faults (`drop` to `black_hole`) only affect QPs on different adapters, since QPs of one adapter exchange no
+/// packets. `stall`, `split` and `late` act at the responder, and stay within what a reliable connection of a ConnectX
+/// may do:
 ///
-/// - WQEs of a QP take effect at the responder in order. The words of one message have no order.
+/// - WQEs of a QP take effect at the responder in order. The words of one message are not ordered.
 /// - READs and atomics are answered in order, but possibly after later WRITEs that do not request a fence.
 ///
-/// `unordered` and `posted` model what fabric and PCIe may do as well. See their descriptions.
+/// `unordered` and `posted` also model what the fabric and PCIe may do. See their descriptions.
 ///
-/// The same seed and the same order of events give the same faults.
+/// The same seed and the same sequence of events produce the same faults.
 ///
 /// ```
 /// use rushmem_softnic::{Config, Faults};
@@ -116,71 +116,72 @@ impl Default for Idle {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// Seed of all random choices.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Outgoing packets that are dropped.
+    /// Probability that an outgoing packet is dropped.
     pub drop: f64,
-    /// Outgoing packets that are sent twice.
+    /// Probability that an outgoing packet is sent twice.
     pub duplicate: f64,
-    /// Outgoing packets that are swapped with their successor.
+    /// Probability that an outgoing packet is swapped with its successor.
     pub reorder: f64,
-    /// Outgoing packets with one bit flipped after the CRC was computed.
+    /// Probability that one bit of an outgoing packet is flipped after its CRC was computed.
     pub corrupt: f64,
-    /// Outgoing packets that wait for `delay_time`.
+    /// Probability that an outgoing packet is delayed by `delay_time`.
     pub delay: f64,
     /// Delay of a delayed packet.
     pub delay_time: Duration,
-    /// Peers with which no packets are exchanged.
+    /// Peers that can neither be reached nor reach the adapter.
     pub black_hole: Vec<Ipv4Addr>,
-    /// Completions that are held back for `completion_delay_time`. Later completions of the QP wait too.
+    /// Probability that a completion is delayed by `completion_delay_time`. Later completions of the QP wait too.
     pub completion_delay: f64,
-    /// Delay of a held completion.
+    /// Delay of a delayed completion.
     pub completion_delay_time: Duration,
-    /// Visits of a QP with work that are skipped. This reorders execution between QPs.
+    /// Probability that a QP with work is skipped in a pass. This reorders execution between QPs.
     pub skip_qp: f64,
-    /// WQEs, and pieces of split ones, before which their QP stalls while other QPs continue.
+    /// Probability that a QP stalls before a WQE, or before a piece of a split one, while other QPs continue.
     pub stall: f64,
     /// Longest stall of a QP.
     pub stall_time: Duration,
-    /// WRITEs and READs of at most 1 MiB that are moved in up to 8 pieces, in any order. Other QPs work between the
-    /// pieces. Over packets this applies to the payload of each WRITE packet without an immediate value. Aligned words
-    /// of 8 bytes stay whole.
+    /// Probability that a WRITE or READ of at most 1 MiB is moved in up to 8 pieces, in any order. Other QPs run
+    /// between the pieces. Over packets, this applies to the payload of each WRITE packet without an immediate value.
+    /// Aligned 8-byte words are never split.
     pub split: f64,
-    /// READs and atomics with a late answer. A READ reads, and the old value of an atomic arrives, up to `late_time`
-    /// later.
+    /// Probability that a READ or an atomic is answered late. A READ reads memory, and the old value of an atomic
+    /// arrives, up to `late_time` later.
     pub late: f64,
-    /// WRITEs that land up to `late_time` late, while later WRITEs of their QP pass them, as with adaptive routing. Other
-    /// requests, completions and WRITEs with strong ordering wait for them. A QP with `dp_ordering_force` is exempt.
-    /// Other QPs report in QUERY_QP that they are unordered (`dp_ordering_0`).
+    /// Probability that a WRITE lands up to `late_time` late, while later WRITEs of its QP overtake it, as with
+    /// adaptive routing. Other requests, completions and WRITEs with strong ordering wait for it. QPs with
+    /// `dp_ordering_force` are exempt. All others report in QUERY_QP that they are unordered (`dp_ordering_0`).
     pub unordered: f64,
-    /// Unordered QPs that QUERY_QP reports as ordered: an error of firmware. Tests show with it that drivers depend on
-    /// the report.
+    /// Probability that QUERY_QP reports an unordered QP as ordered, like faulty firmware. Tests use it to show that
+    /// drivers depend on the report.
     pub hidden_order: f64,
-    /// WRITEs to another protection domain that land up to `late_time` after their acknowledgement. Every later access of
-    /// this adapter to that memory lands them first, except a WRITE or an atomic through a key with relaxed ordering.
+    /// Probability that a WRITE to another protection domain lands up to `late_time` after its acknowledgement. Every
+    /// later access of this adapter to that memory lands it first, except a WRITE or an atomic through a key with
+    /// relaxed ordering.
     pub posted: f64,
-    /// Keys that are relaxed although CREATE_MKEY asks for a strict one. A ConnectX does that if its firmware setting
-    /// PCI_WR_ORDERING is `force_relax`. Tests show with it that drivers depend on strict keys.
+    /// Probability that a key is relaxed although CREATE_MKEY asks for a strict one. A ConnectX does this if its
+    /// firmware setting PCI_WR_ORDERING is `force_relax`. Tests use it to show that drivers depend on strict keys.
     pub force_relaxed: f64,
-    /// Longest delay of a late answer, of an unordered WRITE and of a posted WRITE.
+    /// Longest delay of late answers, unordered WRITEs and posted WRITEs.
     pub late_time: Duration,
-    /// Atomics executed as a load and a store with a pause between them. Atomics of one NIC still exclude each other,
-    /// but not atomics of processors or other NICs.
+    /// Probability that an atomic is executed as a load and a store with a pause in between. Atomics of the same
+    /// adapter still exclude each other, but those of processors and other NICs do not.
     pub loose_atomic: f64,
-    /// Time from the first connection to another adapter until the port goes down. `None`: never.
+    /// When the port goes down, after the first connection to another adapter. `None` means never.
     pub port_falls: Option<Duration>,
-    /// Time from the first connection to another adapter until the port is up again.
+    /// When the port comes back up, after the first connection to another adapter.
     pub port_returns: Option<Duration>,
-    /// Time from the first connection to another adapter until the port loses its address.
+    /// When the port loses its address, after the first connection to another adapter.
     pub address_leaves: Option<Duration>,
-    /// Time from the first connection to another adapter until the adapter fails.
+    /// When the adapter fails, after the first connection to another adapter.
     pub device_fails: Option<Duration>,
-    /// Time from the first connection to another adapter until the CQs of such connections fail.
+    /// When the CQs of connections to other adapters fail, after the first such connection.
     pub cqs_fail: Option<Duration>,
 }
 
 impl Faults {
-    /// Returns the failures of the port and the adapter, with their times after the first connection to another adapter.
+    /// Returns the planned failures, each with its time after the first connection to another adapter.
     pub(crate) fn planned_failures(&self) -> Vec<(Duration, Change)> {
         let planned = [
             (self.port_falls, Change::PortFalls),
@@ -192,7 +193,7 @@ impl Faults {
         planned.into_iter().filter_map(|(after, change)| Some((after?, change))).collect()
     }
 
-    /// Returns whether any fault affects the execution of requests.
+    /// Whether any fault affects the execution of requests.
     pub(crate) fn affect_execution(&self) -> bool {
         [self.stall, self.split, self.late, self.unordered].iter().any(|rate| *rate > 0.0)
     }
@@ -234,46 +235,47 @@ impl Default for Faults {
 /// Settings of one adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Name of the engine thread, for debuggers and profilers. The system keeps its first 15 bytes.
+    /// Name of the engine thread, for debuggers and profilers. Linux keeps its first 15 bytes.
     pub name: String,
-    /// The address to which the UDP fabric binds.
+    /// The address that the UDP fabric binds.
     pub ip: Ip,
-    /// UDP port. If it is taken, the next free port is used; on 127/8 another address is used instead.
+    /// UDP port. If it is taken, the next free port is used, or on 127/8 another address.
     pub port: u16,
-    /// The engine's behaviour while it finds no work.
+    /// What the engine does while it finds no work.
     pub idle: Idle,
     /// Injected faults.
     pub faults: Faults,
-    /// The first QP number and the first key index.
+    /// How the first QPN and the first key index are chosen.
     pub numbers: Numbers,
-    /// Largest path MTU in bytes that a QP may request, 256 to 4096. A QP gets less if the link to its peer carries
-    /// less without fragments. QUERY_QP returns the result.
+    /// Largest path MTU that a QP may request, in bytes, from 256 to 4096. A QP gets less if packets to its peer would
+    /// be fragmented. QUERY_QP returns the result.
     pub mtu: u32,
-    /// Whether the port is InfiniBand. Completions of datagrams then hold a service level, and no type of packet.
+    /// Whether the port is InfiniBand. Completions of datagrams then have a service level instead of a packet type.
     pub infiniband: bool,
-    /// Number of physical ports behind the port, 1 to 4. Several are a bond (LAG), and share the fabric.
+    /// Number of physical ports that the port represents, 1 to 4. More than one is a bond (LAG), and all share the
+    /// fabric.
     pub bond: u8,
-    /// Partition keys of the port. QPs select one by index.
+    /// P_Keys of the port. QPs select one by index.
     pub pkeys: Vec<u16>,
-    /// First timeout before unacknowledged packets are sent again. Later timeouts double, up to the QP's
-    /// `ack_timeout`. The QP fails after `ack_timeout * (retry_count + 1)` without progress, like hardware.
+    /// Time until unacknowledged packets are resent. It doubles with each attempt, up to the `ack_timeout` of the QP.
+    /// Like on hardware, a QP fails after `ack_timeout * (retry_count + 1)` without progress.
     pub retransmit: Duration,
-    /// Maximum number of packets in flight for one QP.
+    /// Maximum number of packets in flight per QP.
     pub window: u32,
-    /// Whether packets to adapters of this machine go through shared memory, if the peer is in the same network namespace and
-    /// has the same user. Other packets go by UDP.
+    /// Whether packets to adapters of this machine go through shared memory, which needs a peer in the same network
+    /// namespace with the same user ID. Other packets go by UDP.
     pub shared_memory: bool,
-    /// Whether QPs may have no doorbell record. The adapter polls registers in memory, and a register holds its last value
-    /// only. So each such QP needs a UAR page that no other one uses.
+    /// Whether QPs without a doorbell record are allowed. The adapter polls registers in memory, and a register holds
+    /// only the last value written, so each such QP needs a UAR page of its own.
     pub no_record: bool,
-    /// Capture file of every packet in both directions, readable by Wireshark.
+    /// Capture file for all packets in both directions, which Wireshark can read.
     pub capture: Option<PathBuf>,
-    /// File for the WQE log: the bytes of executed send WQEs, one of each shape, as text (service, index, bytes).
+    /// File for the WQE log: the executed send WQEs, one of each shape, as text (service, index, bytes).
     pub record: Option<PathBuf>,
 }
 
 impl Config {
-    /// Checks the ranges that types do not express.
+    /// Checks the constraints that types do not express.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {

@@ -1,22 +1,23 @@
-//! Copies and atomics on host memory that kernels use at the same time.
+//! Copies and atomics on host memory that kernels use concurrently.
 #![allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
 
 use rushmem_mlx5::{AtomicOp, Width};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Copies bytes between ranges that others may access at the same time.
+/// Copies bytes between ranges that may be accessed concurrently.
 ///
-/// Every naturally aligned piece of 8, 4 or 2 bytes of the destination is stored whole, so no reader sees a torn
-/// aligned word. The stores are relaxed: a fence or release store of the caller publishes the bytes.
+/// Every naturally aligned piece of 8, 4 or 2 bytes of the destination is stored by one instruction, so no reader sees
+/// a torn aligned word. The stores are relaxed: a fence or a release store of the caller publishes the bytes.
 ///
 /// # Safety
 ///
-/// `dst` and `src` are valid for `len` bytes. Concurrent accesses are atomic or come from outside Rust.
+/// `dst` and `src` must be valid for `len` bytes. Concurrent accesses must be atomic or come from outside Rust.
 pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     let mut at = 0;
     while at < len {
         let left = len - at;
-        // SAFETY: `at < len`; each arm stays within `left` bytes, and `store_width` made the destination aligned for it.
+        // SAFETY: `at < len`, each arm stays within `left` bytes, and `store_width` has made the destination aligned
+        // for it.
         unsafe {
             let (d, s) = (dst.add(at), src.add(at).cast_mut());
             at += match store_width(d as usize, left) {
@@ -38,20 +39,20 @@ pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Returns the width of the widest store that alignment and remaining length allow.
+/// Returns the widest store that the alignment and the remaining length allow.
 fn store_width(dst: usize, left: usize) -> usize {
     let aligned = 1 << dst.trailing_zeros().min(3);
     aligned.min(1 << left.ilog2().min(3))
 }
 
-/// Loads `N` bytes from any address, with one load if it is aligned.
+/// Loads `N` bytes from any address, by a single load if it is aligned.
 ///
 /// # Safety
 ///
-/// `src` is valid for `N` bytes.
+/// `src` must be valid for `N` bytes.
 unsafe fn load<const N: usize>(src: *mut u8) -> [u8; N] {
     let mut bytes = [0; N];
-    // SAFETY: within the `N` bytes; the wide loads only where aligned.
+    // SAFETY: within the `N` bytes, and the wide loads are aligned.
     unsafe {
         if N == 8 && (src as usize).is_multiple_of(8) {
             bytes.copy_from_slice(&AtomicU64::from_ptr(src.cast()).load(Ordering::Relaxed).to_ne_bytes());
@@ -69,13 +70,13 @@ unsafe fn load<const N: usize>(src: *mut u8) -> [u8; N] {
     bytes
 }
 
-/// Copies up to `words` whole words, at least one, and returns how many.
+/// Copies at least one and up to `words` words, and returns how many.
 ///
 /// # Safety
 ///
-/// `dst` is aligned; both are valid for `words` words, and `words` is not 0.
+/// `dst` must be aligned, both must be valid for `words` words, and `words` must not be 0.
 unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
-    // SAFETY: as the caller; `copy_shifted` gets one word less than there is, as it asks.
+    // SAFETY: guaranteed by the caller. `copy_shifted` gets one word less than is valid, as it requires.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if words > LINE_WORDS {
@@ -100,21 +101,21 @@ unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
     }
 }
 
-/// Words of 64 bytes.
+/// Number of words in 64 bytes.
 #[cfg(target_arch = "x86_64")]
 const LINE_WORDS: usize = 8;
 
-/// Copies pieces of 64 bytes, by loads and stores of 16 bytes.
+/// Copies pieces of 64 bytes by 16-byte loads and stores.
 ///
-/// A core keeps some dozens of stores in flight to lines that another core has. So wide stores move twice the bytes of words.
-/// The processor loads and stores each aligned word whole.
+/// A core can have only a few dozen stores in flight to lines that another core owns, so wider stores move twice as
+/// many bytes as words do. The processor still loads and stores each aligned word whole.
 ///
 /// # Safety
 ///
-/// `dst` is a multiple of 16; both are valid for `64 * lines` bytes, and `lines` is not 0.
+/// `dst` must be a multiple of 16, both must be valid for `64 * lines` bytes, and `lines` must not be 0.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_lines(dst: *mut u64, src: *const u8, lines: usize) {
-    // SAFETY: the loop stays within the bytes that the caller names. Assembly code may race with other accesses.
+    // SAFETY: the loop stays within the bytes that the caller vouches for. Assembly code may race with other accesses.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -142,14 +143,14 @@ unsafe fn copy_lines(dst: *mut u64, src: *const u8, lines: usize) {
     }
 }
 
-/// Copies whole words between aligned ranges.
+/// Copies words between aligned ranges.
 ///
 /// # Safety
 ///
-/// Both sides are 8-byte aligned and valid for `words` words.
+/// Both sides must be 8-byte aligned and valid for `words` words.
 unsafe fn copy_words(dst: *mut u64, src: *mut u64, words: usize) {
     for i in 0..words {
-        // SAFETY: `i < words`, aligned by the caller.
+        // SAFETY: `i < words`, and the caller guarantees alignment.
         unsafe {
             AtomicU64::from_ptr(dst.add(i))
                 .store(AtomicU64::from_ptr(src.add(i)).load(Ordering::Relaxed), Ordering::Relaxed);
@@ -157,17 +158,17 @@ unsafe fn copy_words(dst: *mut u64, src: *mut u64, words: usize) {
     }
 }
 
-/// Copies whole words from an unaligned source. Each word is combined from two aligned loads.
+/// Copies words from an unaligned source. Each word is combined from two aligned loads.
 ///
 /// # Safety
 ///
-/// - `dst` is aligned and valid for `words` words.
-/// - `src` is not aligned and valid for `words * 8 + 8` bytes, so that the aligned words around it can be read. The
-///   first of them begins less than 8 bytes before `src`.
+/// - `dst` must be aligned and valid for `words` words.
+/// - `src` must be unaligned and valid for `words * 8 + 8` bytes, because the aligned words around it are read. The
+///   first of them starts less than 8 bytes before `src`.
 unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
     let skew = src as usize % 8;
     let (down, up) = (8 * skew as u32, 64 - 8 * skew as u32);
-    // The first partial word is read byte by byte, so that nothing before `src` is touched.
+    // Reads the first partial word byte by byte, so nothing before `src` is touched.
     let mut low = 0u64;
     for i in 0..8 - skew {
         // SAFETY: `i < 8`, and the source is valid for at least 16 bytes.
@@ -184,36 +185,36 @@ unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
     }
 }
 
-/// Executes an atomic with the CPU's instructions, because kernels use the same word.
+/// Executes an atomic by CPU instructions, because kernels use the same word.
 ///
 /// # Safety
 ///
-/// `at` is valid and aligned for `width`.
+/// `at` must be valid and aligned for `width`.
 pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     match width {
         Width::Eight => {
-            // SAFETY: valid and aligned by the caller.
+            // SAFETY: the caller guarantees that it is valid and aligned.
             let word = unsafe { AtomicU64::from_ptr(at.cast()) };
             atomic_u64(word, op)
         }
         Width::Four => {
-            // SAFETY: valid and aligned by the caller.
+            // SAFETY: the caller guarantees that it is valid and aligned.
             let word = unsafe { AtomicU32::from_ptr(at.cast()) };
             u64::from(atomic_u32(word, op))
         }
     }
 }
 
-/// Executes an atomic as a load and a store, like a NIC without help of the processor. Others may access the word in
-/// between.
+/// Executes an atomic as a load and a store, like a NIC without atomic access to host memory. Others may access the
+/// word in between.
 ///
 /// # Safety
 ///
-/// The conditions of [`atomic`] hold.
+/// The conditions of [`atomic`] must hold.
 pub(crate) unsafe fn non_atomic_rmw(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     match width {
         Width::Eight => {
-            // SAFETY: valid and aligned by the caller.
+            // SAFETY: the caller guarantees that it is valid and aligned.
             let word = unsafe { AtomicU64::from_ptr(at.cast()) };
             let old = word.load(Ordering::Acquire);
             std::thread::yield_now();
@@ -223,7 +224,7 @@ pub(crate) unsafe fn non_atomic_rmw(at: *mut u8, width: Width, op: AtomicOp) -> 
             old
         }
         Width::Four => {
-            // SAFETY: valid and aligned by the caller.
+            // SAFETY: the caller guarantees that it is valid and aligned.
             let word = unsafe { AtomicU32::from_ptr(at.cast()) };
             let old = word.load(Ordering::Acquire);
             std::thread::yield_now();
@@ -235,7 +236,7 @@ pub(crate) unsafe fn non_atomic_rmw(at: *mut u8, width: Width, op: AtomicOp) -> 
     }
 }
 
-// AcqRel throughout: the atomic publishes the writes before it on its QP, and a fetched value orders what follows.
+// AcqRel throughout: the atomic publishes earlier writes of its QP, and a fetched value orders what follows.
 fn atomic_u64(word: &AtomicU64, op: AtomicOp) -> u64 {
     match op {
         AtomicOp::Add { add, boundary: 0 } => word.fetch_add(add, Ordering::AcqRel),

@@ -1,4 +1,4 @@
-//! Memory keys and the copies made under them.
+//! Memory keys, and the copies that they allow.
 #![allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 
 use crate::copy;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-/// Bytes copied at a time where neither side can copy from the other directly.
+/// Size of the staging buffer for copies where neither side can access the other, in bytes.
 const STAGE: usize = 64 << 10;
 
-/// Most bytes of a message that wait to be written at once.
+/// Maximum number of payload bytes that are collected for one write.
 const HELD: usize = 256 << 10;
 
-/// Registered memory, a umem in DevX terms.
+/// Registered memory, which DevX calls a umem.
 pub(crate) struct Umem {
     pub(crate) owner: u32,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Keys and queues that live in it.
+    /// Number of keys and queues that refer to it.
     pub(crate) users: u32,
 }
 
-/// Rights of a memory key.
+/// Access rights of a memory key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights(u8);
 
@@ -43,7 +43,6 @@ impl Rights {
         if on { Rights(self.0 | other.0) } else { self }
     }
 
-    /// Returns the rights that both have.
     pub(crate) fn and(self, other: Rights) -> Rights {
         Rights(self.0 & other.0)
     }
@@ -53,32 +52,31 @@ impl Rights {
     }
 }
 
-/// A memory key: a range of addresses with access rights.
+/// A memory key: an address range with access rights.
 pub(crate) struct Mkey {
     pub(crate) owner: u32,
     pub(crate) key: u32,
     pub(crate) pd: u32,
-    /// The only QP that may use it, if any.
+    /// The only QP that may use it, if it is bound to one.
     pub(crate) qpn: Option<u32>,
     pub(crate) rights: Rights,
-    /// Writes and atomics through it may pass earlier writes.
+    /// Whether writes and atomics through it may overtake earlier writes.
     pub(crate) relaxed: bool,
-    /// First address.
     pub(crate) start: u64,
     pub(crate) len: u64,
     pub(crate) umem: u32,
     pub(crate) memory: Arc<dyn Memory>,
-    /// Start of the range in `memory`.
+    /// Offset of the range in `memory`.
     pub(crate) base: u64,
-    /// CPU address of the start.
+    /// CPU address of the start, if the memory has one.
     pub(crate) host: Option<HostPtr>,
 }
 
-/// An address of host memory that a [`Memory`] keeps valid.
+/// An address in host memory that a [`Memory`] keeps valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPtr(NonNull<u8>);
 
-// SAFETY: a plain address; those who dereference it hold the memory that vouches for it.
+// SAFETY: a plain address. Whoever dereferences it holds the memory that keeps it valid.
 unsafe impl Send for HostPtr {}
 
 impl HostPtr {
@@ -92,23 +90,23 @@ impl HostPtr {
     }
 }
 
-/// The reason why a key does not allow an access.
+/// Why a key does not allow an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyFault {
-    /// No such key, or another low byte.
+    /// The key does not exist, or its low byte differs.
     Unknown,
-    /// A key of another protection domain, or bound to another QP.
+    /// The key belongs to another protection domain, or is bound to another QP.
     Domain,
-    /// Outside the key's range.
+    /// The access leaves the key's range.
     Range,
-    /// The key lacks the right.
+    /// The key lacks the access right.
     Right,
-    /// Not the access key of a target of dynamic connections.
+    /// The access key of a DCT is wrong.
     DcKey,
 }
 
 impl KeyFault {
-    /// Returns this adapter's own vendor syndrome, which distinguishes the cases in traces.
+    /// Returns a vendor syndrome of this adapter that distinguishes the cases in traces.
     pub(crate) fn vendor(self) -> u8 {
         match self {
             KeyFault::Unknown => 0x51,
@@ -120,26 +118,26 @@ impl KeyFault {
     }
 }
 
-/// The user of a key.
+/// Who uses a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) pd: u32,
     pub(crate) qpn: u32,
 }
 
-/// A checked piece of registered memory.
+/// A checked range of registered memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Span<'a> {
     memory: &'a Arc<dyn Memory>,
     host: Option<*mut u8>,
     offset: u64,
     pub(crate) len: u64,
-    /// Writes and atomics to it may pass earlier writes.
+    /// Whether writes and atomics to it may overtake earlier writes.
     relaxed: bool,
 }
 
 impl<'a> Span<'a> {
-    /// Returns the part from `skip`, at most `len` bytes long.
+    /// Returns the part that starts at `skip` and has up to `len` bytes.
     pub(crate) fn part(&self, skip: u64, len: u64) -> Span<'a> {
         let skip = skip.min(self.len);
         Span {
@@ -156,7 +154,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Ranges of one memory that the CPU reaches only by calls.
+/// Ranges of one memory that the CPU cannot access directly.
 #[derive(Default)]
 pub(crate) struct FarRanges {
     memory: Option<Arc<dyn Memory>>,
@@ -166,7 +164,7 @@ pub(crate) struct FarRanges {
 }
 
 impl FarRanges {
-    /// Adds a range. Returns `false` if it is in other memory.
+    /// Adds a range. Returns `false` if it is in another memory.
     pub(crate) fn push(&mut self, span: &Span<'_>) -> bool {
         let memory = self.memory.get_or_insert_with(|| Arc::clone(span.memory));
         if span.host.is_some() || !Arc::ptr_eq(memory, span.memory) {
@@ -180,16 +178,15 @@ impl FarRanges {
         true
     }
 
-    /// Returns the number of bytes.
+    /// Returns the total length, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 }
 
-/// The memory keys of the adapter.
 pub(crate) type Mkeys = Table<Mkey>;
 
-/// Checks an access and returns its memory.
+/// Checks an access and resolves its memory.
 #[inline]
 pub(crate) fn resolve(
     mkeys: &Mkeys,
@@ -219,33 +216,33 @@ pub(crate) fn resolve(
     })
 }
 
-/// The copy engine. It tracks the memory with copies in flight.
+/// The copy engine, which tracks copies in flight.
 #[derive(Default)]
 pub(crate) struct Dma {
-    /// Memory with unfinished copies, at most one. The engine flushes it before it uses another one. This keeps data
-    /// and a later flag in order if they lie in different memories.
+    /// The only memory that may have copies in flight. It is flushed before another memory is accessed, which keeps
+    /// data and a later flag in order if they lie in different memories.
     dirty: Option<Arc<dyn Memory>>,
-    /// Error of a flush without a waiter; the next waiter gets it.
+    /// Error of a flush that nobody waited for. The next waiter gets it.
     failed: Option<MemoryError>,
     stage: Vec<u8>,
-    /// The last bytes of a message for memory without a host address, and their place. One access writes them.
+    /// A memory without a host address, and the offset at which the bytes collected in `held_bytes` belong.
     held: Option<(Arc<dyn Memory>, u64)>,
     held_bytes: Vec<u8>,
     /// Acknowledged writes that have not landed.
     posted: PostedWrites,
-    /// Whether a key has had memory without a host address.
+    /// Whether any key has ever had memory without a host address.
     pub(crate) has_far: bool,
-    /// Probability of non-atomic atomics, and its random generator.
+    /// Probability that an atomic is not atomic, and the generator that decides.
     loose: Option<(f64, Rng)>,
 }
 
 impl Dma {
-    /// Returns an engine that executes this share of its atomics on host memory as a load and a store.
+    /// Creates an engine that executes this share of its atomics on host memory as a load and a store.
     pub(crate) fn with_loose_atomics(rate: f64, rng: Rng) -> Dma {
         Dma { loose: (rate > 0.0).then_some((rate, rng)), ..Dma::default() }
     }
 
-    /// Waits until every copy is complete.
+    /// Waits until all copies are complete.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), MemoryError> {
         match (self.dirty.take(), self.failed.take()) {
@@ -258,13 +255,13 @@ impl Dma {
         }
     }
 
-    /// Returns whether no copy is in flight and none has failed.
+    /// Whether no copy is in flight and none has failed.
     #[inline]
     pub(crate) fn has_landed(&self) -> bool {
         self.dirty.is_none() && self.failed.is_none()
     }
 
-    /// Finishes copies that no completion waits for, but for the bytes of a message that are held.
+    /// Completes copies that no completion waits for, except for collected payload.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if let Some(memory) = &self.dirty {
@@ -276,24 +273,25 @@ impl Dma {
         }
     }
 
-    /// Finishes all copies, because their memory may go.
+    /// Completes all copies, because their memory may be about to go away.
     pub(crate) fn finish(&mut self) {
         self.failed = self.flush().err();
     }
 
-    /// Writes `data` to `dst`, memory of context `owner`, at the time `due` or before the next access that must see it.
+    /// Writes `data` to `dst`, in memory of context `owner`, at time `due` or before the next access that must see it.
     #[cold]
     pub(crate) fn post(&mut self, dst: &Span<'_>, data: Box<[u8]>, due: Instant, owner: u32) {
         let (memory, offset, relaxed) = (Arc::clone(dst.memory), dst.offset, dst.relaxed);
         self.posted.push(PostedWrite { due, owner, memory, offset, data, relaxed });
     }
 
-    /// Returns the time at which the next posted write lands by itself.
+    /// Returns when the next posted write lands by itself.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.posted.next_due()
     }
 
-    /// Lands the posted writes that are due, or all without a time. Calls `changed` with the owners of their memory.
+    /// Lands the posted writes that are due, or all of them without a time. Calls `changed` with the owners of their
+    /// memory.
     pub(crate) fn land_due(&mut self, now: Option<Instant>, changed: impl FnMut(u32)) {
         if !self.posted.is_empty() {
             self.posted.land_due(now, changed);
@@ -306,7 +304,7 @@ impl Dma {
         if self.posted.is_empty() { Ok(()) } else { self.posted.land_on(span.memory) }
     }
 
-    /// Lands the posted writes that a write or an atomic to `dst` may not pass.
+    /// Lands the posted writes that a write or an atomic to `dst` must not overtake.
     #[inline]
     fn land_unpassed(&mut self, dst: &Span<'_>) -> Result<(), MemoryError> {
         if dst.relaxed { Ok(()) } else { self.land_on(dst) }
@@ -317,7 +315,7 @@ impl Dma {
         self.keep_order(memory)
     }
 
-    /// Completes the copies that an access to `memory` may not pass, and notes that it begins.
+    /// Completes the copies that an access to `memory` must not overtake, and marks `memory` as dirty.
     fn keep_order(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
         match &self.dirty {
             Some(dirty) if Arc::ptr_eq(dirty, memory) => return Ok(()),
@@ -328,7 +326,7 @@ impl Dma {
         Ok(())
     }
 
-    /// Copies `src` to `dst`, as many bytes as both have.
+    /// Copies `src` to `dst`, up to the length of the shorter one.
     #[inline]
     pub(crate) fn copy(&mut self, dst: &Span<'_>, src: &Span<'_>) -> Result<(), MemoryError> {
         let len = dst.len.min(src.len);
@@ -378,14 +376,13 @@ impl Dma {
         result
     }
 
-    /// Fills `buf` from `src`.
     pub(crate) fn read(&mut self, src: &Span<'_>, buf: &mut [u8]) -> Result<(), MemoryError> {
         let len = buf.len().min(src.len as usize);
         self.land_on(src)?;
         match src.host {
             Some(from) => {
                 self.flush()?;
-                // SAFETY: the span was checked against its key; `buf` has `len` bytes.
+                // SAFETY: the span was checked against its key, and `buf` has `len` bytes.
                 unsafe { copy::copy_bytes(buf.as_mut_ptr(), from, len) };
                 Ok(())
             }
@@ -396,7 +393,6 @@ impl Dma {
         }
     }
 
-    /// Writes `data` to `dst`.
     #[inline]
     pub(crate) fn write(&mut self, dst: &Span<'_>, data: &[u8]) -> Result<(), MemoryError> {
         let len = data.len().min(dst.len as usize);
@@ -405,7 +401,7 @@ impl Dma {
             Some(to) => {
                 self.flush()?;
                 publish();
-                // SAFETY: the span was checked against its key; `data` has `len` bytes.
+                // SAFETY: the span was checked against its key, and `data` has `len` bytes.
                 unsafe { copy::copy_bytes(to, data.as_ptr(), len) };
                 Ok(())
             }
@@ -416,9 +412,9 @@ impl Dma {
         }
     }
 
-    /// Writes a packet of a message to `dst`, at the latest with the packet that is the `last` one.
+    /// Writes one packet of a message to `dst`. It may be delayed until the `last` packet is written.
     ///
-    /// Memory without a host address gets many packets by one access.
+    /// If the memory has no host address, several packets are collected and written by one access.
     pub(crate) fn write_packet(
         &mut self,
         dst: &Span<'_>,
@@ -441,7 +437,7 @@ impl Dma {
         if last || self.held_bytes.len() >= HELD { self.write_held() } else { Ok(()) }
     }
 
-    /// Writes the bytes of a message that have waited for more.
+    /// Writes the collected payload.
     fn write_held(&mut self) -> Result<(), MemoryError> {
         let Some((memory, offset)) = self.held.take() else { return Ok(()) };
         let written = memory.write(offset, &self.held_bytes);
@@ -449,7 +445,7 @@ impl Dma {
         written
     }
 
-    /// Fills `buf` with the bytes of `ranges`, one behind the other.
+    /// Fills `buf` with the bytes of `ranges`, concatenated.
     pub(crate) fn gather(&mut self, ranges: &FarRanges, buf: &mut [u8]) -> Result<(), MemoryError> {
         let Some(memory) = &ranges.memory else { return Ok(()) };
         if !self.posted.is_empty() {
@@ -459,15 +455,15 @@ impl Dma {
         memory.gather(&ranges.ranges, buf)
     }
 
-    /// Executes an atomic on `at`, which has the operand's width. Earlier writes are visible to every observer of its
-    /// result, unless the key is relaxed.
+    /// Executes an atomic on `at`, which has the width of the operand. Earlier writes are visible to every observer of
+    /// its result, unless the key is relaxed.
     pub(crate) fn atomic(&mut self, at: &Span<'_>, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         self.land_unpassed(at)?;
         self.flush()?;
         match at.host {
             Some(word) if (word as u64).is_multiple_of(width.bytes()) && at.len >= width.bytes() => {
                 let loosely = self.loose.as_mut().is_some_and(|(rate, rng)| rng.chance(*rate));
-                // SAFETY: checked against its key, long enough and aligned.
+                // SAFETY: checked against its key, long enough, and aligned.
                 Ok(unsafe {
                     if loosely {
                         copy::non_atomic_rmw(word, width, op)
@@ -481,8 +477,8 @@ impl Dma {
         }
     }
 
-    /// Starts an atomic on `at`, which has the operand's width, and lets its memory write the old value to `result`.
-    /// Returns `false` if the memory cannot, and has done nothing then.
+    /// Starts an atomic on `at`, which has the width of the operand, whose memory writes the old value to `result`.
+    /// Returns `false`, and has done nothing, if the memory cannot do that.
     ///
     /// Earlier writes to the memory are visible to every observer of its result, unless the key is relaxed.
     pub(crate) fn atomic_to(
@@ -503,7 +499,7 @@ impl Dma {
     }
 }
 
-/// Orders the copies of earlier WQEs before later ones, so that a flag announces the data before it.
+/// Orders the copies of earlier WQEs before those of later ones, so a flag announces the data before it.
 #[inline]
 fn publish() {
     fence(Ordering::Release);

@@ -1,9 +1,9 @@
-//! Errors outside the command interface.
+//! Errors that are not results of a command.
 
 use crate::address::Ip;
 use std::net::Ipv4Addr;
 
-/// An error outside the command interface.
+/// An error that is not the result of a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,98 +12,98 @@ pub enum Error {
         "cannot bind UDP port {port} of {ip}: {source}; it needs an IPv4 address of this machine that is up"
     )]
     Bind {
-        /// Requested address.
+        /// The requested address.
         ip: Ip,
-        /// First port tried.
+        /// The first port tried.
         port: u16,
-        /// Cause, from the operating system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The adapter could not join a multicast group.
     #[error("cannot join the multicast group {group}: {source}")]
     Group {
-        /// The group.
+        /// The group's address.
         group: Ipv4Addr,
-        /// Cause, from the operating system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The capture file could not be written.
     #[error("cannot write the capture file {path:?}: {source}")]
     Capture {
-        /// The file.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// Cause, from the operating system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The WQE log could not be written.
     #[error("cannot write the WQE log {path:?}: {source}")]
     Record {
-        /// The file.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// Cause, from the operating system.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The engine thread could not be started.
     #[error("cannot start the adapter's engine thread: {0}")]
     Thread(std::io::Error),
-    /// The system has no random numbers.
+    /// The operating system provides no random numbers.
     #[error("the operating system has no random numbers: {0}")]
     Random(String),
     /// A setting is out of its range.
     #[error("setting {name} = {value} is out of range: {expected}")]
     Setting {
-        /// The setting.
+        /// Name of the setting.
         name: &'static str,
-        /// Its value.
+        /// The rejected value.
         value: String,
-        /// Accepted values.
+        /// The accepted values.
         expected: &'static str,
     },
     /// A umem does not lie within its memory.
     #[error("umem of {len} bytes at offset {offset} leaves a memory of {size} bytes")]
     UmemRange {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// Bytes of the memory.
+        /// Size of the memory, in bytes.
         size: u64,
     },
-    /// Memory cannot be a doorbell page.
+    /// The memory cannot be used as a UAR page.
     #[error("no doorbell page at offset {offset:#x} of this memory: {why}")]
     UarMemory {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Cause.
+        /// Why not.
         why: &'static str,
     },
-    /// Memory cannot hold the clock.
+    /// The memory cannot hold the clock register.
     #[error("no clock register at offset {offset:#x} of this memory: {why}")]
     ClockMemory {
-        /// First byte.
+        /// Offset of the register.
         offset: u64,
-        /// Cause.
+        /// Why not.
         why: &'static str,
     },
-    /// No object with this number belongs to this context.
+    /// No object with this number belongs to the context.
     #[error("no {kind} {id:#x} in this context")]
     Unknown {
-        /// Kind of object.
+        /// Kind of the object.
         kind: &'static str,
-        /// Its number.
+        /// Number of the object.
         id: u32,
     },
-    /// The object is still used by others.
+    /// The object is still referred to by others.
     #[error("{kind} {id:#x} is still used by {users} objects")]
     InUse {
-        /// Kind of object.
+        /// Kind of the object.
         kind: &'static str,
-        /// Its number.
+        /// Number of the object.
         id: u32,
-        /// How many objects use it.
+        /// How many objects refer to it.
         users: u32,
     },
-    /// No more objects of this kind.
+    /// No more objects of this kind can be created.
     #[error("no more {0}s")]
     Exhausted(&'static str),
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::config::Faults;
 
-/// The error of parsing a fault.
+/// A fault could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is not a valid fault: {expected}")]
 pub struct FaultError {
-    /// The word at fault.
+    /// The offending word.
     pub word: String,
-    /// Accepted form.
+    /// The accepted form.
     pub expected: &'static str,
 }
 
@@ -20,8 +20,8 @@ const NAMES: &str = "use words name=value with a name of seed, drop, duplicate, 
                      late_us, loose_atomic, port_falls_us, port_returns_us, address_leaves_us, device_fails_us, \
                      cqs_fail_us";
 
-/// Words `name=value`, separated by blanks or commas; those not named keep their default. Probabilities are 0 to 1,
-/// times are microseconds, `black_hole` may be given several times.
+/// Parses words `name=value`, separated by blanks or commas. Faults that are not named keep their defaults.
+/// Probabilities are from 0 to 1, times are in microseconds, and `black_hole` may be given several times.
 ///
 /// ```
 /// let faults: rushmem_softnic::Faults = "seed=7, drop=0.01 delay_us=50".parse().unwrap();

@@ -1,20 +1,20 @@
-//! The health of the adapter, and the failures that faults schedule.
+//! The health of the adapter, and the failures that are scheduled for it.
 
 use std::time::{Duration, Instant};
 
-/// The health of the adapter's only port, and of the adapter.
+/// The health of the adapter and its only port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Set while the port is down.
+    /// Whether the port is down.
     pub port_is_down: bool,
-    /// Set once the port has lost its address.
+    /// Whether the port has lost its address.
     pub address_is_lost: bool,
-    /// Set after a fatal error of the adapter.
+    /// Whether the adapter has had a fatal error.
     pub has_failed: bool,
 }
 
 impl Health {
-    /// Returns whether the port carries packets.
+    /// Whether the port carries packets.
     pub(crate) fn carries(self) -> bool {
         self == Health::default()
     }
@@ -30,7 +30,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Returns its name in [`Faults`](crate::Faults).
+    /// Returns the name of the fault's setting in [`Faults`](crate::Faults).
     pub(crate) fn name(self) -> &'static str {
         match self {
             Change::PortFalls => "port_falls",
@@ -42,32 +42,32 @@ impl Change {
     }
 }
 
-/// The failures that the faults schedule.
+/// Scheduled failures.
 pub(crate) struct Failures {
-    /// The changes, with the time after the first connection to another adapter.
+    /// The changes, each with its time after the first connection to another adapter. Empty after that connection.
     plan: Vec<(Duration, Change)>,
-    /// The changes, with their times. Empty before the first connection.
+    /// The changes, each with its time. Empty before the first connection.
     due: Vec<(Instant, Change)>,
     pub(crate) health: Health,
 }
 
 impl Failures {
-    /// Schedules the changes, with the time of each after the first connection to another adapter.
+    /// Schedules the changes, each with its time after the first connection to another adapter.
     pub(crate) fn new(plan: Vec<(Duration, Change)>) -> Failures {
         Failures { plan, due: Vec::new(), health: Health::default() }
     }
 
-    /// Notes a connection to another adapter. The first one starts the clock.
+    /// Records a connection to another adapter. The first one starts the clock.
     pub(crate) fn connected(&mut self, now: Instant) {
         self.due.extend(self.plan.drain(..).map(|(after, change)| (now + after, change)));
     }
 
-    /// Returns whether a change is scheduled.
+    /// Whether a change is scheduled.
     pub(crate) fn is_armed(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// Returns the time of the next change.
+    /// Returns when the next change is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.iter().map(|(at, _)| *at).min()
     }

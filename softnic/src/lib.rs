@@ -1,25 +1,25 @@
-//! A software ConnectX: an adapter that parses and executes mlx5 work queues without the hardware.
+//! A software ConnectX: an adapter that parses and executes mlx5 work queues without hardware.
 //!
-//! It is not a mock. A driver creates objects with PRM commands, lays queues out in its own memory and rings doorbells
-//! with 8-byte stores. The adapter fetches the WQEs and checks keys, ranges, rights and states as hardware does. It
-//! moves the bytes and writes CQEs with the real syndromes. QPs of one adapter use a loopback path with a single copy.
-//! Adapters of different processes and hosts exchange RoCEv2 packets, which Wireshark decodes: through shared memory within a
-//! machine, else by UDP.
+//! It is not a mock. A driver creates objects by PRM commands, lays out queues in its own memory, and rings doorbells
+//! by 8-byte stores. The adapter fetches the WQEs, and checks keys, ranges, access rights and states as hardware does.
+//! It moves the data and writes CQEs with the real syndromes. QPs of one adapter use a loopback path with a single
+//! copy. Adapters of different processes and hosts exchange RoCEv2 packets, which Wireshark decodes, through shared
+//! memory within a machine and by UDP otherwise.
 //!
 //! | to | use |
 //! |---|---|
 //! | start an adapter | [`Nic::start`] with a [`Config`] |
 //! | create protection domains, keys, CQs, QPs | [`Nic::open`], then [`Context::command`] with mailboxes of `rushmem_mlx5::prm` |
 //! | register memory | [`Context::umem_reg`] with a [`Memory`] |
-//! | ring doorbells | [`Context::alloc_uar`], or in memory of the driver's own [`Context::alloc_uar_in`] |
+//! | ring doorbells | [`Context::alloc_uar`], or [`Context::alloc_uar_in`] for a page in the driver's memory |
 //! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
 //! | receive failures of one context | [`Context::failures`] |
 //! | exchange management datagrams | [`Nic::send_mad`], [`Nic::on_mad`] |
-//! | read the clock of completions | [`Nic::clock`], or in memory [`Context::show_clock`] |
+//! | read the clock of completions | [`Nic::clock`], or [`Context::show_clock`] for a register in memory |
 //! | join multicast groups | [`Context::join_group`] |
 //! | find mistakes of a driver | [`Nic::violations`] |
 //! | inject faults | [`Faults`] |
-//! | see doorbells, WQEs and packets with their times | [`Nic::observe`] with an [`Observer`] |
+//! | observe doorbells, WQEs and packets with their times | [`Nic::observe`] with an [`Observer`] |
 //!
 //! It supports:
 //!
@@ -27,11 +27,11 @@
 //! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT;
 //! - inline data, segment lists, fences and solicited events;
 //! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;
-//! - loss recovery, and BlueFlame registers as doorbells.
+//! - loss recovery, and BlueFlame registers as plain doorbells.
 //!
-//! A driver that polls a CQ in order needs to initialise its first CQE only, unlike with hardware.
+//! Unlike with hardware, a driver that polls a CQ in order needs to initialize only its first CQE.
 //!
-//! Commands that need anything else are refused by name: memory windows, raw packets.
+//! Commands that need anything else, such as memory windows or raw packets, are refused by name.
 #![deny(unsafe_code)]
 
 mod address;

@@ -1,8 +1,8 @@
-//! Memory that the adapter reads and writes by DMA.
+//! Memory that the adapter accesses by DMA.
 //!
-//! The adapter copies host memory word by word with relaxed atomics, because kernels use the same words at the same
-//! time. Other memory (GPU memory) implements [`Memory`] with its own copies, which may be asynchronous until
-//! [`Memory::flush`].
+//! The adapter copies host memory word by word with relaxed atomics, because kernels access the same words
+//! concurrently. Other memory, such as GPU memory, implements [`Memory`] with its own copies, which may be asynchronous
+//! until [`Memory::flush`].
 #![allow(unsafe_code, reason = "shared memory is accessed through raw pointers, with atomics")]
 
 use crate::copy;
@@ -11,50 +11,50 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// An error of an access to a [`Memory`].
+/// An access to a [`Memory`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The access leaves the memory.
+    /// The access extends past the memory.
     #[error("access of {len} bytes at offset {offset:#x} leaves the memory")]
     OutOfRange {
-        /// First byte of the access, from the start of the memory.
+        /// Offset of the first byte from the start of the memory.
         offset: u64,
-        /// Bytes of the access.
+        /// Length of the access in bytes.
         len: u64,
     },
     /// The offset of an atomic is not a multiple of its width.
     #[error("atomic at offset {offset:#x} is not aligned to its width")]
     Misaligned {
-        /// First byte of the operand.
+        /// Offset of the operand.
         offset: u64,
     },
-    /// The implementation failed, with its own code (a `CUresult` for CUDA memory).
+    /// The implementation failed, with an error code of its own (a `CUresult` for CUDA memory).
     #[error("device copy failed with code {0}")]
     Device(i32),
 }
 
-/// A place in memory, as other memories see it.
+/// A location in memory, as seen by other memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAddr {
-    /// Address of the first byte. A GPU's address is valid for all GPUs of the process (CUDA's unified addresses).
+    /// Address of the first byte. The address of a GPU is valid for all GPUs of the process (CUDA unified addressing).
     pub address: u64,
-    /// Kind of the memory.
+    /// What kind of memory the address refers to.
     pub kind: MemoryKind,
 }
 
-/// The kind of the memory at a [`MemoryAddr`].
+/// The kind of memory at a [`MemoryAddr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Host memory, by its address for the CPU.
+    /// Host memory. The address is the CPU's.
     Host,
-    /// Page-locked host memory, by its address for GPUs.
+    /// Page-locked host memory. The address is the GPUs'.
     PageLocked,
-    /// Memory of the GPU with this number.
+    /// Memory of the GPU with this index.
     Gpu(u32),
 }
 
 impl MemoryAddr {
-    /// Returns the place `bytes` further on.
+    /// Returns the location `bytes` further on.
     #[must_use]
     pub fn after(self, bytes: u64) -> MemoryAddr {
         MemoryAddr { address: self.address.wrapping_add(bytes), ..self }
@@ -63,49 +63,50 @@ impl MemoryAddr {
 
 /// Memory that the adapter reads and writes.
 ///
-/// Offsets are in bytes from the start of the memory. The adapter calls from its engine thread, and every method must
-/// be callable from any thread. No method may wait for a kernel, because the kernel waits for the adapter.
+/// Offsets are in bytes from the start of the memory. The adapter calls these methods from its engine thread, but every
+/// method must be callable from any thread. No method may wait for a kernel, because the kernel may be waiting for the
+/// adapter.
 ///
 /// # Safety
 ///
-/// If [`host_ptr`](Memory::host_ptr) returns a pointer, the following must hold as long as the object lives:
+/// If [`host_ptr`](Memory::host_ptr) returns a pointer, the following must hold for the lifetime of the object:
 ///
-/// - The [`len`](Memory::len) bytes behind it stay mapped, readable and writable.
-/// - Pointer and length never change.
+/// - The [`len`](Memory::len) bytes at the pointer stay mapped, readable and writable.
+/// - The pointer and the length never change.
 /// - No Rust reference to those bytes is used, because the adapter accesses them with atomics.
 pub unsafe trait Memory: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
 
-    /// Returns whether the memory has no bytes.
+    /// Returns whether the memory is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the CPU's address of byte 0, if the CPU may access the memory directly.
+    /// Returns the CPU address of byte 0, if the CPU can access the memory directly.
     ///
-    /// With an address, the adapter never calls `read`, `write` or `atomic`. Without one, an access to a queue or a doorbell
-    /// is such a call.
+    /// If there is an address, the adapter never calls `read`, `write` or `atomic`. Otherwise, every access to a queue
+    /// or a doorbell is such a call.
     fn host_ptr(&self) -> Option<NonNull<u8>>;
 
-    /// Returns the place of byte 0 for [`copy_in`](Memory::copy_in), [`copy_out`](Memory::copy_out) and
-    /// [`atomic_to`](Memory::atomic_to) of other memories. `None` if none of them may access it.
+    /// Returns the location of byte 0, for [`copy_in`](Memory::copy_in), [`copy_out`](Memory::copy_out) and
+    /// [`atomic_to`](Memory::atomic_to) of other memories, or `None` if they cannot access it.
     fn place(&self) -> Option<MemoryAddr> {
         self.host_ptr().map(|p| MemoryAddr { address: p.as_ptr() as u64, kind: MemoryKind::Host })
     }
 
-    /// Returns the number of the queue that executes all accesses of this memory, in call order. Accesses to memories of
-    /// one queue need no [`flush`](Memory::flush) in between.
+    /// Returns the ID of the queue that executes all accesses to this memory in call order. Between accesses to
+    /// memories with the same queue, no [`flush`](Memory::flush) is needed.
     fn queue(&self) -> Option<u64> {
         None
     }
 
-    /// Copies bytes to `buf`, which is filled on return. It sees earlier `write`s.
+    /// Copies bytes to `buf`, which is filled when the call returns. Sees earlier `write`s.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError>;
 
-    /// Copies the ranges to `buf`, one behind the other. Each has an offset and a length. It sees earlier `write`s.
+    /// Copies the ranges, each given by offset and length, to `buf`, concatenated. Sees earlier `write`s.
     ///
-    /// Memory behind a device overlaps the copies, and waits once.
+    /// Memory of a device should start all copies and wait once.
     fn gather(&self, ranges: &[(u64, usize)], buf: &mut [u8]) -> Result<(), MemoryError> {
         let mut rest = buf;
         for (offset, len) in ranges {
@@ -116,20 +117,20 @@ pub unsafe trait Memory: Send + Sync {
         Ok(())
     }
 
-    /// Copies `data` to the memory. `data` may be reused on return. The bytes become visible in call order, at the
-    /// latest after [`flush`](Memory::flush).
+    /// Copies `data` to the memory. `data` may be reused when the call returns. The bytes become visible in call order,
+    /// at the latest after [`flush`](Memory::flush).
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError>;
 
-    /// Executes an atomic read-modify-write after earlier writes, and returns the old value, zero-extended.
+    /// Executes an atomic read-modify-write after earlier writes. Returns the old value, zero-extended.
     ///
-    /// It is atomic for the adapter and, if the memory can do it, for all processors.
+    /// It is atomic with respect to the adapter and, if the memory supports it, to all processors.
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError>;
 
     /// Starts an atomic like [`atomic`](Memory::atomic) that writes the old value to `result`, and returns `true`. Both
     /// are complete after [`flush`](Memory::flush).
     ///
-    /// Old values of 8 bytes are little-endian, of 4 bytes big-endian. Returns `false` if it cannot; the adapter then
-    /// calls `atomic`.
+    /// An 8-byte old value is stored little-endian, a 4-byte one big-endian. If the memory returns `false`, the adapter
+    /// calls `atomic` instead.
     fn atomic_to(
         &self,
         offset: u64,
@@ -141,32 +142,33 @@ pub unsafe trait Memory: Send + Sync {
         Ok(false)
     }
 
-    /// Starts a copy of `len` bytes from `src` and returns `true`. The copy is complete after [`flush`](Memory::flush).
+    /// Starts a copy of `len` bytes from `src`, and returns `true`. The copy is complete after
+    /// [`flush`](Memory::flush).
     ///
-    /// Returns `false` if it cannot; the adapter then stages the bytes through `write`.
+    /// If the memory returns `false`, the adapter stages the bytes and calls `write` instead.
     fn copy_in(&self, offset: u64, src: MemoryAddr, len: u64) -> Result<bool, MemoryError> {
         let _ = (offset, src, len);
         Ok(false)
     }
 
-    /// Starts a copy of `len` bytes to `dst` and returns `true`. The copy is complete after [`flush`](Memory::flush) of
-    /// this memory.
+    /// Starts a copy of `len` bytes to `dst`, and returns `true`. The copy is complete after [`flush`](Memory::flush)
+    /// of this memory.
     ///
-    /// Returns `false` if it cannot; the adapter then uses `read`.
+    /// If the memory returns `false`, the adapter calls `read` instead.
     fn copy_out(&self, offset: u64, dst: MemoryAddr, len: u64) -> Result<bool, MemoryError> {
         let _ = (offset, dst, len);
         Ok(false)
     }
 
-    /// Waits until all copies started by this memory are complete.
+    /// Waits until all copies that this memory has started are complete.
     ///
-    /// The adapter calls it once before the completion, acknowledgement or atomic that announces the bytes.
+    /// The adapter calls it once before the completion, acknowledgement or atomic that announces the data.
     fn flush(&self) -> Result<(), MemoryError> {
         Ok(())
     }
 }
 
-/// Host memory. `P` owns its pages, and is `()` if the caller keeps them mapped.
+/// Host memory. `P` owns the pages, or is `()` if the caller keeps them mapped.
 #[derive(Debug)]
 pub struct HostMemory<P = ()> {
     base: NonNull<u8>,
@@ -175,18 +177,19 @@ pub struct HostMemory<P = ()> {
     pages: P,
 }
 
-// SAFETY: the constructor's contract makes the range valid for every thread, and all accesses are atomic.
+// SAFETY: the contract of the constructor makes the range valid on every thread, and all accesses are atomic.
 unsafe impl<P: Send> Send for HostMemory<P> {}
 // SAFETY: as for Send.
 unsafe impl<P: Sync> Sync for HostMemory<P> {}
 
 impl<P> HostMemory<P> {
-    /// Describes `len` bytes at `base`.
+    /// Wraps `len` bytes at `base`.
     ///
     /// # Safety
     ///
-    /// - The range stays mapped, readable and writable until `pages` is dropped, or this object if `pages` is `()`.
-    /// - No Rust reference to bytes of the range is used while the adapter may touch them; both sides use raw
+    /// - The range must stay mapped, readable and writable until `pages` is dropped, or until this object is dropped if
+    ///   `pages` is `()`.
+    /// - No Rust reference to bytes in the range may be used while the adapter can access them. Both sides use raw
     ///   pointers or atomics.
     #[must_use]
     pub unsafe fn from_raw_parts(base: NonNull<u8>, len: u64, pages: P) -> HostMemory<P> {
@@ -194,14 +197,14 @@ impl<P> HostMemory<P> {
         HostMemory { base, len, place, pages }
     }
 
-    /// Returns the memory with the [`place`](Memory::place) that `registration` gives it. `registration` is dropped before the
-    /// pages.
+    /// Returns the memory with `place` as its [`place`](Memory::place), which is where `registration` makes it
+    /// accessible. `registration` is dropped before the pages.
     #[must_use]
     pub fn registered<R>(self, place: MemoryAddr, registration: R) -> HostMemory<(R, P)> {
         HostMemory { base: self.base, len: self.len, place, pages: (registration, self.pages) }
     }
 
-    /// Returns the address of the first byte.
+    /// Returns the CPU address of the first byte.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -231,14 +234,15 @@ unsafe impl<P: Send + Sync> Memory for HostMemory<P> {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), MemoryError> {
         let src = self.at(offset, buf.len() as u64)?;
-        // SAFETY: `at` checked the range, `from_raw_parts` promises that it is mapped; `buf` is exclusive.
+        // SAFETY: `at` has checked the range, which is mapped by the contract of `from_raw_parts`, and `buf` is
+        // exclusive.
         unsafe { copy::copy_bytes(buf.as_mut_ptr(), src, buf.len()) };
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), MemoryError> {
         let dst = self.at(offset, data.len() as u64)?;
-        // SAFETY: `at` checked the range, `from_raw_parts` promises that it is mapped.
+        // SAFETY: `at` has checked the range, which is mapped by the contract of `from_raw_parts`.
         unsafe { copy::copy_bytes(dst, data.as_ptr(), data.len()) };
         Ok(())
     }
@@ -248,12 +252,12 @@ unsafe impl<P: Send + Sync> Memory for HostMemory<P> {
         if !(at as u64).is_multiple_of(width.bytes()) {
             return Err(MemoryError::Misaligned { offset });
         }
-        // SAFETY: the range is mapped (`from_raw_parts`), inside (`at`) and aligned (checked above).
+        // SAFETY: the range is mapped (`from_raw_parts`), in bounds (`at`) and aligned (checked above).
         Ok(unsafe { copy::atomic(at, width, op) })
     }
 }
 
-/// A mapping of this process, unmapped on drop.
+/// A mapping of this process, which is unmapped on drop.
 #[derive(Debug)]
 pub struct MappedPages {
     start: NonNull<u8>,
@@ -262,15 +266,15 @@ pub struct MappedPages {
 
 // SAFETY: an address range, which any thread may unmap.
 unsafe impl Send for MappedPages {}
-// SAFETY: there is nothing to do with a shared reference.
+// SAFETY: a shared reference gives access to nothing.
 unsafe impl Sync for MappedPages {}
 
 impl MappedPages {
-    /// Takes over `len` bytes at `start`, which the caller has mapped.
+    /// Takes ownership of a mapping of `len` bytes at `start`.
     ///
     /// # Safety
     ///
-    /// Nothing else unmaps them, and nothing uses them after this object is dropped.
+    /// Nothing else may unmap it, and nothing may use it after this object is dropped.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> MappedPages {
         MappedPages { start, len }
@@ -279,15 +283,15 @@ impl MappedPages {
 
 impl Drop for MappedPages {
     fn drop(&mut self) {
-        // SAFETY: `new` promises that the mapping is this object's. It cannot fail for a whole mapping.
+        // SAFETY: by the contract of `new`, this object owns the mapping. Unmapping a whole mapping cannot fail.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Host memory with its own pages. [`HostBuffer::new`] allocates zeroed memory, page-aligned and with a length of whole pages.
+/// Host memory that owns its pages. [`HostBuffer::new`] allocates zeroed, page-aligned memory of whole pages.
 pub type HostBuffer = HostMemory<MappedPages>;
 
-/// Size and alignment of a page of [`HostBuffer`], and of an adapter page.
+/// Size and alignment of a [`HostBuffer`] page and of a UAR page, in bytes.
 pub const PAGE: usize = 4096;
 
 impl HostBuffer {
@@ -299,28 +303,28 @@ impl HostBuffer {
         })
     }
 
-    /// Allocates at least `len` zeroed bytes at a multiple of `align`, a power of two of at least a page. Returns `None`
-    /// if the system has no memory left.
+    /// Allocates at least `len` zeroed bytes at a multiple of `align`, which must be a power of two and at least a
+    /// page. Returns `None` if the system is out of memory.
     ///
-    /// The system provides pages at their first use.
+    /// The system provides each page on first use.
     #[must_use]
     pub fn try_aligned(len: usize, align: usize) -> Option<HostBuffer> {
         let len = len.max(1).checked_next_multiple_of(PAGE)?;
         let mapped = len.checked_add(align.saturating_sub(PAGE))?;
-        // An allocator may reuse memory, which it zeroes by a loop. That touches all pages.
+        // An allocator may reuse memory and zero it by a loop, which would touch all pages.
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: new pages at an address that the system chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, kind, -1, 0) };
         let start = NonNull::new(start.cast::<u8>()).filter(|at| at.as_ptr().cast() != libc::MAP_FAILED)?;
-        // SAFETY: the mapping begins at a page, and has the bytes that the alignment may need besides the buffer.
+        // SAFETY: the mapping starts at a page boundary, and includes the bytes that the alignment may need.
         let base = unsafe { start.add(start.align_offset(align)) };
-        // SAFETY: this function has made the mapping and gives it away.
+        // SAFETY: this function has created the mapping and gives it away.
         let pages = unsafe { MappedPages::new(start, mapped) };
-        // SAFETY: `pages` keeps the mapping, which is handed out by raw pointer only.
+        // SAFETY: `pages` keeps the mapping, which is handed out only by raw pointer.
         Some(unsafe { HostMemory::from_raw_parts(base, len as u64, pages) })
     }
 
-    /// Reads the 8-byte word at `offset` (aligned, in range), with acquire ordering.
+    /// Loads the 8-byte word at `offset`, which must be aligned and in range, with acquire ordering.
     #[must_use]
     pub fn load_u64(&self, offset: usize) -> u64 {
         assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.len);
@@ -328,14 +332,14 @@ impl HostBuffer {
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
-    /// Writes the 8-byte word at `offset` (aligned, in range), with release ordering.
+    /// Stores the 8-byte word at `offset`, which must be aligned and in range, with release ordering.
     pub fn store_u64(&self, offset: usize, value: u64) {
         assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.len);
         // SAFETY: aligned and inside the buffer, checked above.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
     }
 
-    /// Reads the 4-byte word at `offset` (aligned, in range), with acquire ordering.
+    /// Loads the 4-byte word at `offset`, which must be aligned and in range, with acquire ordering.
     #[must_use]
     pub fn load_u32(&self, offset: usize) -> u32 {
         assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.len);
@@ -343,7 +347,7 @@ impl HostBuffer {
         unsafe { AtomicU32::from_ptr(self.as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
-    /// Writes the 4-byte word at `offset` (aligned, in range), with release ordering.
+    /// Stores the 4-byte word at `offset`, which must be aligned and in range, with release ordering.
     pub fn store_u32(&self, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset as u64 + 4 <= self.len);
         // SAFETY: aligned and inside the buffer, checked above.
@@ -373,7 +377,7 @@ mod tests {
         assert_eq!(op.apply(0x12_3b, Width::Eight), None);
     }
 
-    /// Returns the number of pages of a buffer that are in memory.
+    /// Returns the number of pages of a buffer that are resident.
     fn resident_pages(buffer: &HostBuffer) -> usize {
         let mut states = vec![0u8; buffer.len() as usize / PAGE];
         // SAFETY: mapped pages, and a byte for each.
@@ -384,11 +388,11 @@ mod tests {
 
     #[test]
     fn a_buffer_has_no_pages_before_their_first_use() {
-        // A huge page would come as a whole.
-        // SAFETY: changes only how the system provides pages to this process.
+        // A huge page would become resident as a whole.
+        // SAFETY: only changes how the system provides pages to this process.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
         for align in [PAGE, 1 << 21] {
-            // Earlier buffers leave nothing behind that later ones would have to zero.
+            // Memory of earlier buffers must not be reused, since it would have to be zeroed.
             for _ in 0..3 {
                 let buffer = HostBuffer::try_aligned(256 * PAGE, align).unwrap();
                 assert!((buffer.as_ptr() as usize).is_multiple_of(align));

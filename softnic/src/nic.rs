@@ -1,4 +1,4 @@
-//! The adapter, and the handles of its users.
+//! The adapter, and the handles for its users.
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
 use crate::address::{gid_of, lid_of, mac_of};
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 
 /// A software ConnectX: an engine thread, its objects and its fabric.
 ///
-/// Dropping it stops the engine. Pages and memory stay valid as long as their own handles do.
+/// Dropping it stops the engine. UAR pages and memory stay valid as long as their own handles.
 ///
 /// ```
 /// use rushmem_softnic::{Config, Nic};
@@ -53,10 +53,10 @@ impl Nic {
     /// # Errors
     ///
     /// - [`Error::Setting`]: a setting is out of range.
-    /// - [`Error::Bind`]: the socket of the fabric cannot be bound.
+    /// - [`Error::Bind`]: the fabric's socket cannot be bound.
     /// - [`Error::Capture`], [`Error::Record`]: the file cannot be created.
-    /// - [`Error::Random`]: the system has no random numbers.
-    /// - [`Error::Thread`]: the system cannot start the engine thread.
+    /// - [`Error::Random`]: the operating system provides no random numbers.
+    /// - [`Error::Thread`]: the engine thread cannot be started.
     pub fn start(config: Config) -> Result<Nic, Error> {
         config.check()?;
         let fabric = Fabric::open(&config)?;
@@ -86,59 +86,60 @@ impl Nic {
         Ok(Nic { shared, engine: Some(engine), address, mtu, acks_early })
     }
 
-    /// Returns the adapter's GID: its IPv4 address, mapped into IPv6.
+    /// Returns the adapter's GID, which is its IPv4 address mapped into IPv6.
     #[must_use]
     pub fn gid(&self) -> [u8; 16] {
         gid_of(*self.address.ip())
     }
 
-    /// Returns the adapter's LID, for drivers that address peers of this machine as on InfiniBand.
+    /// Returns the adapter's LID, for drivers that address peers on this machine as on InfiniBand.
     ///
-    /// The LID is the last two bytes of an address 127.64.hi.lo, as [`Ip::AnyLoopback`](crate::Ip::AnyLoopback)
-    /// chooses it. With any other address there is none.
+    /// The LID is the last two bytes of an address 127.64.hi.lo, as chosen by
+    /// [`Ip::AnyLoopback`](crate::Ip::AnyLoopback). Other addresses have none.
     #[must_use]
     pub fn lid(&self) -> Option<u16> {
         lid_of(*self.address.ip())
     }
 
-    /// Passes every event to `sink` from now on, and none to an earlier sink.
+    /// Delivers all events to `sink` from now on, replacing an earlier sink.
     ///
-    /// The engine thread calls `sink` with no lock held. `sink` may call the adapter, but all queues wait while it
-    /// runs. An event arrives after the completion that it announces. Its CQ, QP or context may have been destroyed
-    /// meanwhile. The sink is dropped with the adapter.
+    /// The engine thread calls `sink` without holding a lock. `sink` may call the adapter, but no queue makes progress
+    /// until it returns. An event is delivered after the completion that it announces. By then, its CQ, QP or context
+    /// may have been destroyed. The sink is dropped with the adapter.
     pub fn on_event(&self, sink: impl Fn(Event) + Send + Sync + 'static) {
         self.shared.sink.set(Some(Arc::new(sink)));
     }
 
-    /// Passes every management datagram of queue pair 1 to `receiver` from now on, and none to an earlier receiver.
+    /// Delivers all management datagrams of QP 1 to `receiver` from now on, replacing an earlier receiver.
     ///
-    /// The engine thread calls `receiver` with no lock held. Without a receiver, datagrams are lost.
+    /// The engine thread calls `receiver` without holding a lock. Without a receiver, datagrams are dropped.
     pub fn on_mad(&self, receiver: impl Fn(Mad) + Send + Sync + 'static) {
         self.shared.mads.set(Some(Arc::new(receiver)));
     }
 
-    /// Sends a management datagram from queue pair 1 of this adapter to queue pair 1 of the adapter at `to`.
+    /// Sends a management datagram from QP 1 of this adapter to QP 1 of the adapter at `to`.
     ///
-    /// It leaves before this call returns. Nothing acknowledges it, and it may be lost.
+    /// It is sent before this call returns. It is not acknowledged, and may be lost.
     pub fn send_mad(&self, to: Ipv4Addr, bytes: &[u8; MAD]) {
         self.shared.core().path.send_mad(to, bytes);
         self.shared.alarm.ring();
     }
 
-    /// Passes every observation to `observer` from now on, and none to an earlier observer.
+    /// Delivers all observations to `observer` from now on, replacing an earlier observer.
     ///
-    /// The adapter keeps the observer until it is dropped. Then the observer has got everything.
+    /// The adapter holds the observer until it is dropped, and has delivered everything by then.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         self.shared.core().path.report.lookout.set(observer);
     }
 
-    /// Returns the adapter's MAC address. It is locally administered and ends with the UDP port (0 without a fabric).
+    /// Returns the adapter's MAC address, which is locally administered. Its last two bytes are the UDP port, or 0
+    /// without a fabric.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         mac_of(self.address.port())
     }
 
-    /// Returns the address of the UDP fabric; the port is 0 without one.
+    /// Returns the address of the UDP fabric. The port is 0 without one.
     #[must_use]
     pub fn address(&self) -> SocketAddrV4 {
         self.address
@@ -146,8 +147,8 @@ impl Nic {
 
     /// Returns the largest path MTU, in bytes, for QPs towards an adapter at `peer`.
     ///
-    /// It fits the link without fragments and is at most [`Config::mtu`]. Returns `None` if there is no route to
-    /// `peer`.
+    /// It is at most [`Config::mtu`], and low enough that packets are not fragmented. Returns `None` if there is no
+    /// route to `peer`.
     #[must_use]
     pub fn path_mtu(&self, peer: Ipv4Addr) -> Option<u32> {
         let own = *self.address.ip();
@@ -156,7 +157,7 @@ impl Nic {
         Some(fits.min(self.mtu))
     }
 
-    /// Returns whether the adapter may acknowledge a WRITE before its data is in memory: see
+    /// Whether the adapter may acknowledge a WRITE before its data is in memory: see
     /// [`Faults::posted`](crate::Faults::posted).
     #[must_use]
     pub fn acks_early(&self) -> bool {
@@ -170,7 +171,7 @@ impl Nic {
         Context { shared: Arc::clone(&self.shared), id, commands: AtomicU64::new(0) }
     }
 
-    /// Returns the rules that drivers and kernels broke so far, oldest first. Only the first 256 are kept.
+    /// Returns the rules that drivers and kernels have broken, oldest first. Only the first 256 are kept.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         self.shared.core().path.report.violations.list().to_vec()
@@ -182,7 +183,7 @@ impl Nic {
         self.shared.core().path.failures.health
     }
 
-    /// Returns the present value of the clock of completions, in nanoseconds.
+    /// Returns the clock that completions use, in nanoseconds since the adapter started.
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.shared.core().path.report.clock()
@@ -207,17 +208,17 @@ impl Drop for Nic {
     }
 }
 
-/// A UAR page, with doorbell registers.
+/// A UAR page, which contains doorbell registers.
 ///
-/// The page lives until [`Context::free_uar`], or else as long as the adapter. This handle keeps its memory alive
-/// beyond both.
+/// The page exists until [`Context::free_uar`] or until the adapter is dropped. Its memory lives at least as long as
+/// this handle.
 #[derive(Clone)]
 pub struct Uar {
-    /// Number of the page, for CREATE_QP and CREATE_CQ.
+    /// ID of the page, for CREATE_QP and CREATE_CQ.
     pub page_id: u32,
-    /// First byte of the page: 4096 bytes, page-aligned, which may be page-locked and mapped for a GPU.
+    /// First byte of the page. Its 4096 bytes are page-aligned, and may be page-locked and mapped for a GPU.
     pub page: *mut u8,
-    /// The doorbell register: 8 bytes, write only.
+    /// The doorbell register: 8 bytes, write-only.
     pub reg_addr: *mut u8,
     memory: Arc<HostBuffer>,
 }
@@ -228,14 +229,14 @@ unsafe impl Send for Uar {}
 unsafe impl Sync for Uar {}
 
 impl Uar {
-    /// Returns the page as memory, for drivers that use no pointers.
+    /// Returns the page as memory, for drivers that do not use pointers.
     #[must_use]
     pub fn memory(&self) -> &HostBuffer {
         &self.memory
     }
 }
 
-/// The handle of one user, who owns the objects made with it. Dropping it destroys them.
+/// The handle of one user. Dropping it destroys the objects created through it.
 pub struct Context {
     shared: Arc<Shared>,
     id: u32,
@@ -243,10 +244,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// Executes a PRM command: a general, create, modify, query or destroy command.
+    /// Executes a PRM command, which creates, modifies, queries or destroys an object.
     ///
     /// Status and syndrome are in the output mailbox, as firmware leaves them. If `output` is shorter than the answer,
-    /// it gets the beginning. [`reason`](crate::reason) explains a syndrome.
+    /// the answer is truncated. [`reason`](crate::reason) explains a syndrome.
     pub fn command(&self, input: &[u8], output: &mut [u8]) {
         self.commands.fetch_add(1, Ordering::Relaxed);
         let mut core = self.shared.core();
@@ -258,38 +259,39 @@ impl Context {
         }
     }
 
-    /// Returns the number of commands so far.
+    /// Returns the number of commands executed so far.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// Returns a handle that ends a sleep of the engine.
+    /// Returns a handle that wakes the engine.
     ///
-    /// A program that rings a doorbell may call [`Waker::wake`] after it. The engine otherwise finds the doorbell after
-    /// its sleep, for which [`Config::idle`] has the limit.
+    /// A program may call [`Waker::wake`] after ringing a doorbell. Otherwise the engine finds the doorbell after its
+    /// sleep, whose length [`Config::idle`] limits.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.shared.alarm))
     }
 
-    /// Calls `listener` after the adapter has changed memory of this context, and an earlier listener no more.
+    /// Calls `listener` after the adapter has changed memory of this context, replacing an earlier listener.
     ///
-    /// The changes are completions, and writes and atomics of peers. The engine thread calls `listener` once for all
-    /// changes of a pass, with no lock held. Dropping the context drops `listener`.
+    /// Changes are completions, and WRITEs and atomics of peers. The engine thread calls `listener` once per pass with
+    /// changes, without holding a lock. Dropping the context drops `listener`.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.shared.core().contexts.listen(self.id, Arc::new(listener));
     }
 
-    /// Shows the clock of completions in 8 bytes of `memory` from `offset`, most significant byte first, as a ConnectX does.
+    /// Maintains the clock that completions use in the 8 bytes of `memory` at `offset`, in big-endian order like a
+    /// ConnectX.
     ///
-    /// The clock never goes back. No completion of an operation that is posted after a read has an earlier time. The adapter
-    /// stores the clock in each pass, and wakes up for nothing else. So the clock lags by at most a sleep, for which
-    /// [`Config::idle`] has the limit, and a pass. It stands still when the context is dropped.
+    /// The clock never goes back, and no operation posted after a read completes with an earlier time. The adapter
+    /// stores the clock in each pass, but does not wake up for it, so the clock lags by at most one pass and one sleep,
+    /// whose length [`Config::idle`] limits. It stops when the context is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::ClockMemory`]: the bytes leave the memory, or are not aligned.
+    /// [`Error::ClockMemory`]: the bytes are out of range or not aligned.
     pub fn show_clock(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<(), Error> {
         let register = QueueMemory::new(&memory, offset, clock::BYTES, clock::BYTES).map_err(|bad| {
             let why = match bad {
@@ -304,7 +306,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes the failures of this context's CQs and QPs, of the port and of the adapter since the last call.
+    /// Takes the failures since the last call, which concern CQs and QPs of this context, the port, or the adapter.
     ///
     /// At most 256 are kept.
     #[must_use]
@@ -312,10 +314,10 @@ impl Context {
         self.shared.core().contexts.take_failures(self.id)
     }
 
-    /// Adds a QP of datagrams to a multicast group, so that it receives what is sent to the group.
+    /// Adds a datagram QP to a multicast group, so it receives what is sent to the group.
     ///
-    /// Adapters of this machine, and of others in the network of its interface, share the groups. A member does not
-    /// receive its own datagrams.
+    /// Groups are shared by the adapters of this machine, and by those of other machines on the network of its
+    /// interface. A member does not receive its own datagrams.
     ///
     /// # Errors
     ///
@@ -351,12 +353,12 @@ impl Context {
         Err(Error::Unknown { kind: "member of a multicast group", id: qpn })
     }
 
-    /// Registers `len` bytes of `memory` from `offset` for queues and memory keys, and returns the number of the umem.
+    /// Registers the `len` bytes of `memory` at `offset` for queues and memory keys. Returns the ID of the umem.
     ///
     /// # Errors
     ///
-    /// - [`Error::UmemRange`]: the range is empty or leaves the memory.
-    /// - [`Error::Exhausted`]: no umem numbers are left.
+    /// - [`Error::UmemRange`]: the range is empty or extends past the memory.
+    /// - [`Error::Exhausted`]: no umem IDs are left.
     pub fn umem_reg(&self, memory: Arc<dyn Memory>, offset: u64, len: u64) -> Result<u32, Error> {
         let size = memory.len();
         if offset.checked_add(len).is_none_or(|end| end > size) || len == 0 {
@@ -366,12 +368,12 @@ impl Context {
         self.shared.core().path.objects.umems.insert(umem).ok_or(Error::Exhausted("umem"))
     }
 
-    /// Exchanges what two memory keys of this context stand for: memory, range, protection domain and rights. Users of a
-    /// key keep its number. A driver changes a memory region so.
+    /// Swaps what two memory keys of this context stand for: memory, range, protection domain and access rights. The
+    /// keys keep their numbers, so a driver can use this to change a memory region.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`]: the context lacks one of the keys.
+    /// [`Error::Unknown`]: one of the keys does not belong to this context.
     pub fn swap_keys(&self, a: u32, b: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
         let Datapath { objects, report, .. } = &mut core.path;
@@ -384,7 +386,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`Error::Unknown`]: no such umem in this context.
-    /// - [`Error::InUse`]: a key or a queue still uses it.
+    /// - [`Error::InUse`]: a key or a queue still refers to it.
     pub fn umem_dereg(&self, id: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
         let umem = core.path.objects.umems.get(id).filter(|umem| umem.owner == self.id);
@@ -400,7 +402,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// - [`Error::Exhausted`]: no page numbers are left.
+    /// - [`Error::Exhausted`]: no page IDs are left.
     pub fn alloc_uar(&self) -> Result<Uar, Error> {
         let memory = Arc::new(HostBuffer::new(PAGE));
         let page_id = self.alloc_uar_in(Arc::clone(&memory) as _, 0)?;
@@ -408,16 +410,16 @@ impl Context {
         Ok(Uar { page_id, page, reg_addr: page.wrapping_add(uar::DB), memory })
     }
 
-    /// Makes 4096 bytes of `memory` from `offset` a UAR page, and returns its number for CREATE_QP and CREATE_CQ.
+    /// Turns the 4096 bytes of `memory` at `offset` into a UAR page. Returns its ID for CREATE_QP and CREATE_CQ.
     ///
-    /// The bytes must be page-aligned, and zero until a doorbell is rung. Every process that maps the memory can ring. A
-    /// driver may share pages of a file with other processes this way. The adapter polls a page in GPU memory by reads,
-    /// which take microseconds.
+    /// The bytes must be page-aligned, and zero until a doorbell is rung. Every process that maps the memory can ring,
+    /// so a driver may share pages of a file with other processes. A page in GPU memory is polled by reads, which take
+    /// microseconds.
     ///
     /// # Errors
     ///
-    /// - [`Error::UarMemory`]: the memory cannot be a UAR page.
-    /// - [`Error::Exhausted`]: no page numbers are left.
+    /// - [`Error::UarMemory`]: the memory cannot be used as a UAR page.
+    /// - [`Error::Exhausted`]: no page IDs are left.
     pub fn alloc_uar_in(&self, memory: Arc<dyn Memory>, offset: u64) -> Result<u32, Error> {
         let uar = UarPage::new(self.id, &memory, offset).map_err(|bad| {
             let why = match bad {
@@ -434,7 +436,7 @@ impl Context {
     /// # Errors
     ///
     /// - [`Error::Unknown`]: no such page in this context.
-    /// - [`Error::InUse`]: a QP or CQ still uses it.
+    /// - [`Error::InUse`]: a QP or CQ still refers to it.
     pub fn free_uar(&self, page_id: u32) -> Result<(), Error> {
         let mut core = self.shared.core();
         let uar = core.path.objects.uars.get(page_id).filter(|uar| uar.owner == self.id);

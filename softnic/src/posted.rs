@@ -1,23 +1,23 @@
-//! Posted writes: acknowledged WRITEs on their way to memory. They are injected faults.
+//! Posted writes: acknowledged WRITEs that have not reached memory yet. They are injected faults.
 //!
-//! PCIe keeps the posted writes of one adapter in order, and completes its reads and atomics behind them. It does not
-//! order them with accesses of other adapters and processors. A write with relaxed ordering may pass earlier ones. So may
-//! an atomic with relaxed ordering: this model takes the weaker order where the rule is in doubt.
+//! PCIe keeps the posted writes of one adapter in order, and its reads and atomics do not overtake them. It does not
+//! order them with accesses of other adapters and processors. A write with relaxed ordering may overtake earlier ones.
+//! So may a relaxed atomic: where the rules leave room, this model takes the weaker order.
 
 use crate::memory::{Memory, MemoryError};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A write on its way to memory.
+/// A write that has not reached memory.
 pub(crate) struct PostedWrite {
-    /// The time at which it lands by itself.
+    /// When it lands by itself.
     pub(crate) due: Instant,
     /// The context that owns the memory.
     pub(crate) owner: u32,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
     pub(crate) data: Box<[u8]>,
-    /// Whether it may pass earlier writes.
+    /// Whether it may overtake earlier writes.
     pub(crate) relaxed: bool,
 }
 
@@ -37,7 +37,7 @@ impl PostedWrites {
         self.0.is_empty()
     }
 
-    /// Adds a write. It lands no earlier than those that it may not pass.
+    /// Adds a write. Unless it is relaxed, it lands no earlier than the writes before it.
     pub(crate) fn push(&mut self, mut write: PostedWrite) {
         if !write.relaxed {
             let before = self.0.iter().filter(|before| Arc::ptr_eq(&before.memory, &write.memory));
@@ -46,18 +46,17 @@ impl PostedWrites {
         self.0.push(write);
     }
 
-    /// Returns the time at which the next write lands by itself.
+    /// Returns when the next write lands by itself.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.0.iter().map(|write| write.due).min()
     }
 
-    /// Lands the writes to `memory`.
     pub(crate) fn land_on(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
         let mut landing = self.0.extract_if(.., |write| Arc::ptr_eq(&write.memory, memory));
         landing.try_for_each(|write| write.land())
     }
 
-    /// Lands the writes that are due, or all without a time. Calls `changed` with the owners of their memory.
+    /// Lands the writes that are due, or all of them without a time. Calls `changed` with the owners of their memory.
     pub(crate) fn land_due(&mut self, now: Option<Instant>, mut changed: impl FnMut(u32)) {
         for write in self.0.extract_if(.., |write| now.is_none_or(|now| write.due <= now)) {
             if let Err(error) = write.land() {

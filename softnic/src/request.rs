@@ -1,4 +1,4 @@
-//! Requests of a peer: what they ask for, why they are refused, and the receives that they fill.
+//! Requests of a peer: what they ask for, why they are refused, and the receives that they consume.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::memory::MemoryError;
@@ -7,19 +7,19 @@ use rushmem_mlx5::seg::DataSeg;
 use rushmem_mlx5::wqe::scatter;
 use rushmem_mlx5::{AtomicOp, Segment, Syndrome, Width};
 
-/// The reason why a responder refuses a request.
+/// Why a responder refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteError {
-    /// The QP does not serve this operation, or it is malformed.
+    /// The QP does not support the operation, or the request is malformed.
     Invalid,
-    /// The key does not allow it.
+    /// The key does not allow the access.
     Access(KeyFault),
-    /// The memory failed.
+    /// The memory has failed.
     Failed(MemoryError),
 }
 
 impl RemoteError {
-    /// Returns the syndrome of the requester's completion.
+    /// Returns the syndrome of the requester's CQE.
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
             RemoteError::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
@@ -39,7 +39,7 @@ impl RemoteError {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteRange {
-    /// Protection domain of its key.
+    /// Protection domain that its rkey belongs to.
     pub(crate) pd: u32,
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
@@ -51,22 +51,22 @@ pub(crate) struct AtomicRequest {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) width: Width,
-    /// Masked, or not of 8 bytes.
+    /// Whether it is masked, or not of 8 bytes.
     pub(crate) extended: bool,
     pub(crate) op: AtomicOp,
 }
 
-/// A receive that a message fills.
+/// A receive to be filled by a message.
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) index: u16,
     list: Vec<DataSeg>,
     room: u64,
-    /// Protection domain of the queue.
+    /// Protection domain of the receive queue.
     pd: u32,
 }
 
-/// The reason why a receive cannot take a message.
+/// Why a message cannot be stored in a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadReceive {
     TooShort,
@@ -75,7 +75,7 @@ pub(crate) enum BadReceive {
 }
 
 impl BadReceive {
-    /// Returns the syndrome of the receive's completion.
+    /// Returns the syndrome of the receive's CQE.
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
             BadReceive::TooShort => (Syndrome::LOCAL_LENGTH_ERR, 0),
@@ -84,7 +84,7 @@ impl BadReceive {
         }
     }
 
-    /// Returns the error for the sender.
+    /// Returns the error that the sender gets.
     pub(crate) fn refusal(self) -> RemoteError {
         match self {
             BadReceive::TooShort => RemoteError::Invalid,
@@ -106,8 +106,8 @@ impl Receive {
         if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
     }
 
-    /// Calls `put` for each memory range that bytes `at..at + len` of the message are written to, with its offset in them. `qpn`
-    /// is the receiver's.
+    /// Calls `put` for each memory range that bytes `at..at + len` of the message are written to, with the range's
+    /// offset in them. `qpn` is the QPN of the receiver.
     pub(crate) fn spread<'a>(
         &self,
         mkeys: &'a Mkeys,

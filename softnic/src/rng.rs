@@ -1,4 +1,4 @@
-//! A small seeded generator for reproducible faults. Numbers of QPs and keys use it with a random seed.
+//! A small seeded generator for reproducible faults. With a random seed, it also draws QPNs and keys.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
@@ -17,12 +17,12 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// Returns `true` with this probability.
+    /// Returns `true` with this probability, from 0 to 1.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }
 
-    /// Returns a number below `bound`, which is not 0.
+    /// Returns a number less than `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }

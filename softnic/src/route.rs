@@ -1,19 +1,17 @@
-//! Routes from addresses to adapters.
+//! Routing of addresses to adapters.
 
 use crate::address::{ip_of_gid, ip_of_lid, mac_of};
 use crate::roce;
 use std::net::SocketAddrV4;
 
-/// The route of packets.
+/// Where packets to an address go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// To a QP of this adapter.
     Loopback,
-    /// Through the fabric.
     Peer(SocketAddrV4),
 }
 
-/// The error of an address without a route.
+/// Why an address has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadAddress {
     /// The GID contains no IPv4 address, and there is no LID.
@@ -22,7 +20,7 @@ pub(crate) enum BadAddress {
     Lid,
 }
 
-/// An address of an address path or an address vector.
+/// An address in an address path or an address vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
@@ -31,7 +29,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns whether it is surely of a software adapter: by its MAC address, or because it is on this machine.
+    /// Whether it certainly belongs to a software adapter, because of its MAC address or because it is on this machine.
     pub(crate) fn is_software(&self) -> bool {
         let is_loopback = match ip_of_gid(self.gid) {
             Some(ip) => ip.is_loopback(),
@@ -44,16 +42,16 @@ impl Address {
         self.mac[..4] == mac_of(0)[..4]
     }
 
-    /// Returns the route of the address from the adapter at `own`.
+    /// Returns the route to this address from the adapter at `own`.
     ///
-    /// GID and MAC address of a peer give its IPv4 address and UDP port. Without an IP address in the GID, the LID
-    /// selects an adapter of this machine on the same port.
+    /// The peer's IPv4 address is in the GID, and its UDP port in the MAC address. Without an IPv4 address in the GID,
+    /// the LID selects an adapter of this machine that uses the same port.
     pub(crate) fn route(&self, own: SocketAddrV4) -> Result<Route, BadAddress> {
         let peer = match ip_of_gid(self.gid) {
             Some(ip) if ip == *own.ip() && self.mac == mac_of(own.port()) => own,
             Some(ip) => {
                 let [.., high, low] = self.mac;
-                // A foreign MAC address belongs to an adapter on the standard port.
+                // Any other MAC address belongs to an adapter on the standard port.
                 let port = if self.has_our_mac() { u16::from_be_bytes([high, low]) } else { roce::PORT };
                 SocketAddrV4::new(ip, port)
             }
@@ -86,7 +84,7 @@ mod tests {
         assert_eq!(to(gid_of(other), [1; 6], 0), peer(other, 4791));
         let local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, 127, 64, 2, 3];
         assert_eq!(to(local, [0; 6], 0), peer(other, 4791));
-        // A GID of InfiniBand has no IP address, so the LID counts.
+        // A GID of InfiniBand contains no IPv4 address, so the LID counts.
         let guid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
         for gid in [[0; 16], guid] {
             assert_eq!(to(gid, [0; 6], 0x203), peer(other, 4791));

@@ -1,13 +1,13 @@
-//! Numbered objects.
+//! Tables of numbered objects.
 
 use crate::rng::Rng;
 use std::collections::VecDeque;
 
-/// Number of freed numbers that wait before the oldest is used again. A late packet, doorbell or key with a freed
-/// number then finds no object.
+/// How many freed numbers are kept back before the oldest is reused. Meanwhile, a late packet, doorbell or key with a
+/// freed number finds no object.
 const QUARANTINE: usize = 256;
 
-/// Objects with numbers chosen by the adapter. A lookup is one bounds check.
+/// Objects with numbers assigned by the adapter. A lookup costs one bounds check.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     base: u32,
@@ -17,24 +17,24 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Creates a table. Numbers begin at `base`, and at most `limit` objects exist at a time.
+    /// Creates a table whose numbers start at `base`, for up to `limit` objects.
     pub(crate) fn new(base: u32, limit: usize) -> Table<T> {
         Table { base, limit, slots: Vec::new(), freed: VecDeque::new() }
     }
 
-    /// Creates a table of 24-bit numbers. They begin at `least`, or at a random place above it.
+    /// Creates a table of 24-bit numbers, which start at `least` or at a random number above it.
     pub(crate) fn from_random(least: u32, limit: usize, rng: Option<&mut Rng>) -> Table<T> {
         let places = (1 << 24) - u64::from(least) - limit as u64;
         Table::new(least + rng.map_or(0, |rng| rng.below(places) as u32), limit)
     }
 
-    /// Splits the last `limit` numbers off for objects of another kind.
+    /// Splits off the last `limit` numbers, for objects of another kind.
     pub(crate) fn split_off<U>(&mut self, limit: usize) -> Table<U> {
         self.limit -= limit;
         Table::new(self.base + self.limit as u32, limit)
     }
 
-    /// Stores the object that `make` builds for the new number. Returns `None` if the table is full.
+    /// Stores the object that `make` builds for its number. Returns `None` if the table is full.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         let reuse = self.freed.len() > QUARANTINE || self.slots.len() >= self.limit;
         let index = if reuse { self.freed.pop_front()? } else { self.slots.len() as u32 };
@@ -58,7 +58,7 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Exchanges two objects. Their numbers stay.
+    /// Swaps two objects, but not their numbers.
     pub(crate) fn swap(&mut self, a: u32, b: u32) {
         let slot = |number: u32| number.wrapping_sub(self.base) as usize;
         let (a, b) = (slot(a), slot(b));
@@ -77,7 +77,7 @@ impl<T> Table<T> {
         self.slots.get_mut(number.wrapping_sub(self.base) as usize)?.as_mut()
     }
 
-    /// Returns the numbers of the objects for which `holds` holds.
+    /// Returns the numbers of the objects for which `holds` returns `true`.
     pub(crate) fn numbers(&self, holds: impl Fn(&T) -> bool) -> Vec<u32> {
         self.iter().filter(|(_, object)| holds(object)).map(|(number, _)| number).collect()
     }

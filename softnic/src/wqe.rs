@@ -1,4 +1,4 @@
-//! The operation of a parsed send WQE, in the adapter's own terms.
+//! Interpretation of parsed send WQEs.
 
 use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::report::{Observation, RemoteAddress};
@@ -7,21 +7,21 @@ use rushmem_mlx5::wqe::{Atomic, Data, Malformed, View};
 use rushmem_mlx5::{AtomicOp, Flags, Opcode, Segment, Syndrome, Width};
 use std::net::SocketAddrV4;
 
-/// The bytes of one data segment.
+/// What one data segment refers to.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece<'a> {
     Memory(Span<'a>),
     Inline(&'a [u8]),
 }
 
-/// The reason why a requester refuses its own WQE.
+/// Why a requester fails its own WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalError {
     Key(KeyFault),
-    /// The message is longer than `log_msg_max`, or a result does not fit its scatter list.
+    /// The message exceeds `log_msg_max`, or an atomic's result does not fit its scatter list.
     Length,
     Memory,
-    /// The WQE names an object that does not exist, or the service lacks the operation.
+    /// The WQE names an object that does not exist, or the service does not support the operation.
     Operation,
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, 
     }
 }
 
-/// Calls `each` with the pieces behind bytes `at..at + len` of the WQE's data, and their offset in them. Every key is
-/// checked for its whole segment.
+/// Calls `each` with the pieces that bytes `at..at + len` of the WQE's data consist of, and with their offset in those
+/// bytes. Every key is checked for its entire segment.
 pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
     view: &View<'a>,
     mkeys: &'a Mkeys,
@@ -83,7 +83,7 @@ pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
     Ok(())
 }
 
-/// Reads the WQE's data from byte `at` on into `buf`.
+/// Fills `buf` with the WQE's data, starting at byte `at`.
 pub(crate) fn read_data(
     view: &View<'_>,
     mkeys: &Mkeys,
@@ -104,7 +104,7 @@ pub(crate) fn read_data(
     })
 }
 
-/// Checks the keys of the first `len` bytes without moving them.
+/// Checks the keys of the first `len` bytes.
 pub(crate) fn check_keys(
     view: &View<'_>,
     mkeys: &Mkeys,
@@ -115,7 +115,7 @@ pub(crate) fn check_keys(
     for_each_piece(view, mkeys, user, need, 0, len, |_, _| Ok(()))
 }
 
-/// Returns the operation of an atomic WQE, its width, and whether it is an extended one.
+/// Returns the operation of an atomic WQE, its width, and whether it is an extended atomic.
 pub(crate) fn atomic(atomic: Atomic) -> (AtomicOp, Width, bool) {
     match atomic {
         Atomic::FetchAdd { add } => (AtomicOp::Add { add, boundary: 0 }, Width::Eight, false),
@@ -142,10 +142,10 @@ pub(crate) fn atomic(atomic: Atomic) -> (AtomicOp, Width, bool) {
     }
 }
 
-/// Returns the bytes of an atomic's old value for local memory.
+/// Encodes the old value of an atomic for local memory. Returns the bytes and how many of them count.
 ///
-/// Results of 8 bytes are in host order (the adapter advertises 8-byte endianness mode 1), results of 4 bytes in
-/// big-endian order.
+/// An 8-byte result is in host order, since the adapter advertises 8-byte endianness mode 1. A 4-byte result is
+/// big-endian.
 pub(crate) fn atomic_result(old: u64, width: Width) -> ([u8; 8], usize) {
     match width {
         Width::Eight => (old.to_le_bytes(), 8),
@@ -156,7 +156,7 @@ pub(crate) fn atomic_result(old: u64, width: Width) -> ([u8; 8], usize) {
     }
 }
 
-/// Returns the field `byte_cnt` of a completion: the bytes returned by the peer.
+/// Returns the `byte_cnt` field of a CQE, which counts the bytes that the peer has returned.
 pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
     match (view.opcode(), view.atomic()) {
         (Opcode::RDMA_READ, _) => view.data_len() as u32,
@@ -165,14 +165,14 @@ pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
     }
 }
 
-/// Returns the observation that a WQE of QP `qpn` begins.
+/// Builds the observation that a WQE of QP `qpn` has started.
 pub(crate) fn begins(qpn: u32, view: &View<'_>, peer: Option<SocketAddrV4>) -> Observation {
     let (index, opcode, bytes) = (view.ctrl().index(), view.opcode(), view.data_len());
     let remote = view.remote().map(RemoteAddress::from);
     Observation::WqeBegins { qpn, index, opcode, peer, remote, bytes }
 }
 
-/// The fields of a send WQE that its completion repeats.
+/// The fields of a send WQE that its CQE repeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) index: u16,
@@ -180,25 +180,25 @@ pub(crate) struct Done {
     pub(crate) byte_cnt: u32,
 }
 
-/// Returns the observation that a WQE of QP `qpn` has completed.
+/// Builds the observation that a WQE of QP `qpn` has completed.
 pub(crate) fn ends(qpn: u32, done: Done, syndrome: Option<Syndrome>) -> Observation {
     let Done { index, opcode, .. } = done;
     Observation::WqeEnds { qpn, index, opcode, syndrome }
 }
 
-/// Returns whether the WQE changes memory of the responder, or takes a receive there.
+/// Whether the WQE changes the responder's memory or consumes a receive there.
 pub(crate) fn changes_memory(view: &View<'_>) -> bool {
     use Opcode as Op;
     let moves = [Op::RDMA_WRITE, Op::RDMA_WRITE_IMM, Op::SEND, Op::SEND_IMM].contains(&view.opcode());
     moves || view.atomic().is_some()
 }
 
-/// Returns whether the WQE must wait for earlier READs and atomics of its QP.
+/// Whether the WQE must wait for earlier READs and atomics of its QP.
 pub(crate) fn waits_for_reads(flags: Flags) -> bool {
     flags.fence_mode() >= 2
 }
 
-/// Returns whether the WQE must wait for all earlier WQEs of its QP.
+/// Whether the WQE must wait for all earlier WQEs of its QP.
 pub(crate) fn waits_for_all(flags: Flags) -> bool {
     flags.fence_mode() == 3
 }

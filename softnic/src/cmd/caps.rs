@@ -15,14 +15,14 @@ use rushmem_mlx5::prm::caps::{
 };
 use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 
-/// Enhanced connection establishment options that CREATE_QP offers. They change nothing in the packets.
+/// Enhanced connection establishment options that CREATE_QP offers. They do not affect packets.
 pub(crate) const ECE: u32 = 0x1000_0003;
 
-/// Frequency of the clock of completions, which counts nanoseconds.
+/// Frequency of the clock that completions use, in kHz. It counts nanoseconds.
 pub const CLOCK_KHZ: u32 = 1_000_000;
 
 pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
-    // Current and maximum capabilities are equal, because nothing can be switched.
+    // Current and maximum capabilities are the same, because none can be switched.
     let page = match command.cap_type {
         CapType::GENERAL => CapPage::new(general(path.config.bond)),
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 {
@@ -31,7 +31,7 @@ pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdRes
         }),
         CapType::ATOMIC => CapPage::new(atomic()),
         CapType::ROCE => CapPage::new(roce_cap()),
-        // Features that this adapter lacks: every bit is zero.
+        // Features that this adapter lacks, so every bit is zero.
         CapType::ODP
         | CapType::NIC_FLOW_TABLE
         | CapType::ESWITCH_FLOW_TABLE
@@ -43,7 +43,7 @@ pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdRes
     Ok(QueryHcaCapOut { page })
 }
 
-/// Answers whether the port is a bond.
+/// Reports whether the port is a bond.
 pub(super) fn lag(path: &mut Datapath, _: u32, _: QueryLag) -> CmdResult<QueryLagOut> {
     Ok(QueryLagOut { lag_state: u8::from(path.config.bond > 1) })
 }
@@ -92,7 +92,7 @@ fn general(bond: u8) -> HcaCap {
         log_pg_sz: 12,
         bf: false,
         log_bf_reg_size: 9,
-        // 63 segments, the most that the control segment can say.
+        // 63 segments, the most that the control segment can express.
         max_wqe_sz_sq: 1008,
         max_wqe_sz_rq: 2048,
         max_wqe_sz_sq_dc: 1008,
@@ -111,7 +111,7 @@ fn atomic() -> AtomicCaps {
             | AtomicCaps::FETCH_ADD
             | AtomicCaps::MASKED_CMP_SWAP
             | AtomicCaps::MASKED_FETCH_ADD,
-        // A set bit is the size: 4 and 8 bytes.
+        // Each bit is a size: 4 and 8 bytes.
         atomic_size_qp: 4 | 8,
         atomic_size_dc: 4 | 8,
         ..AtomicCaps::default()

@@ -41,7 +41,7 @@ pub(super) fn create(path: &mut Datapath, context: u32, command: CreateDct) -> C
     Ok(CreateDctOut { dctn, ece: 0 })
 }
 
-/// Ends all connections at once, so the target is drained when the command ends.
+/// Closes all connections right away, so the DCT is drained when the command completes.
 pub(super) fn drain(core: &mut Core, context: u32, command: DrainDct) -> CmdResult<DrainDctOut> {
     let dctn = command.dctn;
     own(&mut core.path.objects, context, dctn)?;
@@ -65,7 +65,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyDct) 
     Ok(DestroyDctOut {})
 }
 
-/// Returns a target of this context.
+/// Looks up a DCT of this context.
 fn own(objects: &mut Objects, context: u32, dctn: u32) -> CmdResult<&mut Dct> {
     objects.dcts.get_mut(dctn).filter(|dct| dct.owner == context).ok_or(bad_resource(Reason::NoDct))
 }

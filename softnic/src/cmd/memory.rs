@@ -28,12 +28,12 @@ pub(super) fn dealloc_pd(objects: &mut Objects, context: u32, command: DeallocPd
     Ok(DeallocPdOut {})
 }
 
-/// Returns a protection domain of this context.
+/// Looks up a protection domain of this context.
 pub(super) fn own_pd(objects: &Objects, context: u32, pd: u32) -> CmdResult<&Pd> {
     objects.pds.get(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
 
-/// Executes CREATE_MKEY. `list` holds what follows the mailbox: the entries of an indirect key.
+/// Executes CREATE_MKEY. `list` is what follows the mailbox, which are the entries of an indirect key.
 pub(super) fn create_mkey(
     path: &mut Datapath,
     context: u32,
@@ -52,7 +52,6 @@ pub(super) fn create_mkey(
     }
 }
 
-/// Returns the rights in a key's context.
 fn rights(mkc: &MkeyContext) -> Rights {
     Rights::default()
         .with(Rights::LOCAL_READ, mkc.lr)
@@ -91,8 +90,8 @@ fn create_direct(path: &mut Datapath, context: u32, command: CreateMkey) -> CmdR
     Ok(CreateMkeyOut { mkey_index })
 }
 
-/// Creates a key over other keys. All its entries must be one range of one key, as programs make it to give a range
-/// other addresses. The new key stays valid if that key is destroyed.
+/// Creates a key over other keys. All of its entries must describe one range of one key, which is how programs give a
+/// range other addresses. The new key stays valid when the other one is destroyed.
 fn create_indirect(
     objects: &mut Objects,
     context: u32,
@@ -114,7 +113,7 @@ fn create_indirect(
     let below =
         objects.mkeys.get(first.mkey >> 8).filter(|key| key.owner == context && key.key == first.mkey);
     let below = below.ok_or(bad_resource(Reason::NoMkey))?;
-    // The part of the new key that the other key has, in the other key's addresses.
+    // The intersection of both keys, in addresses of the other one.
     let from = first.address.max(below.start);
     let to = first.address.saturating_add(mkc.len).min(below.start.saturating_add(below.len));
     require(from < to, Reason::KeyRange)?;
@@ -157,7 +156,7 @@ pub(super) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&
     objects.uars.get(page).filter(|uar| uar.owner == context).ok_or(bad_resource(Reason::NoUar))
 }
 
-/// Returns memory for a queue or a doorbell record.
+/// Resolves the memory of a queue or a doorbell record.
 pub(super) fn queue_memory(
     objects: &Objects,
     context: u32,

@@ -1,6 +1,6 @@
-//! The command interface: PRM mailboxes create, change and destroy objects.
+//! The command interface: PRM mailboxes create, modify and destroy objects.
 //!
-//! A handler checks a command completely before it changes anything. A refused command has no effect.
+//! A handler checks a command completely before it changes anything, so a refused command has no effect.
 
 pub(crate) mod caps;
 mod counter;
@@ -20,10 +20,9 @@ use refuse::{Reason, refuse};
 use rushmem_mlx5::prm::mkey::CreateMkey;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
 
-/// The result of a command handler.
 type CmdResult<T> = Result<T, CmdError>;
 
-/// Executes the command in `input` for a context and fills `output`.
+/// Executes the command in `input` on behalf of a context, and fills `output`.
 pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) {
     let opcode = Header::decode(input).map(|header| header.opcode);
     if let Err(error) = dispatch(core, context, input, output) {
@@ -87,7 +86,6 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
     }
 }
 
-/// A command being executed.
 struct Call<'c> {
     core: &'c mut Core,
     context: u32,

@@ -1,6 +1,6 @@
-//! The state transitions of a queue pair.
+//! State transitions of QPs.
 //!
-//! Required fields are always taken, optional fields only if the mask has their bit.
+//! Required fields are always applied, optional ones only if their bit is set in the mask.
 
 use super::caps::ECE;
 use super::qp::own;
@@ -57,14 +57,14 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
     let qp = in_state(&mut path.objects, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {
-        // Each WQE has its own address.
+        // Each WQE names its own destination.
         access(qp, &given, command.opt_param_mask);
         qp.state = State::Rtr;
         return Ok(ModifyQpOut::default());
     }
     check_init2rtr(&command, &path.config)?;
     let route = match qp.service {
-        // Each WQE has its own address.
+        // Each WQE names its own destination.
         Service::Dc => Route::Loopback,
         _ => route(&given.primary_address_path, path.address)?,
     };
@@ -83,7 +83,7 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
     Ok(ModifyQpOut { ece: qp.ece })
 }
 
-/// Checks the values of INIT2RTR that do not depend on the peer.
+/// Checks the fields of INIT2RTR that do not depend on the peer.
 fn check_init2rtr(command: &Init2Rtr, config: &Config) -> CmdResult<()> {
     let given = &command.context;
     require(command.ece & !ECE == 0, Reason::Ece)?;
@@ -95,19 +95,19 @@ fn check_init2rtr(command: &Init2Rtr, config: &Config) -> CmdResult<()> {
     require(port.is_none_or(|port| (1..=config.bond).contains(&port)), Reason::BondPort)
 }
 
-/// Returns the port of a bond that the driver chooses.
+/// Returns the port of a bond that the driver has chosen.
 fn bond_port(command: &Init2Rtr) -> Option<u8> {
     let chooses = command.opt_param_mask & opt_param::LAG_TX_AFF != 0;
     chooses.then_some(command.context.lag_tx_port_affinity)
 }
 
-/// Returns the path MTU: the command's, or less if the link to the peer carries less.
+/// Returns the path MTU: what the command asks for, or less if packets to the peer would be fragmented.
 fn mtu_to(peer: SocketAddrV4, own: SocketAddrV4, command: &Init2Rtr) -> CmdResult<Mtu> {
     let given = command.context.mtu;
     let fits = path_mtu(*own.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NoPath))?;
     match given.bytes() {
         Some(asked) if fits < asked => {
-            // Both ends of a link compute the same MTU. QUERY_QP returns it.
+            // Both sides of a link compute the same MTU, and QUERY_QP returns it.
             tracing::debug!(qpn = command.qpn, %peer, asked, fits, "path MTU cut to what the link carries");
             Ok(Mtu::within(fits))
         }
@@ -115,7 +115,7 @@ fn mtu_to(peer: SocketAddrV4, own: SocketAddrV4, command: &Init2Rtr) -> CmdResul
     }
 }
 
-/// Puts a connected QP into RTR. The driver reads `shows_unordered` from its context.
+/// Moves a connected QP to RTR. `shows_unordered` is what QUERY_QP reports.
 fn enter_rtr(qp: &mut Qp, command: &Init2Rtr, mtu: Mtu, unordered: bool, shows_unordered: bool) {
     let given = command.context;
     qp.recv_psn = Psn::new(given.next_rcv_psn);
@@ -173,7 +173,7 @@ pub(super) fn rtr2rts(path: &mut Datapath, context: u32, command: Rtr2Rts) -> Mo
         let is_software = address_of(&qp.context.primary_address_path).is_software();
         path.meet(peer, is_software, Instant::now());
     }
-    // Doorbells may have been rung already.
+    // Doorbells may have been rung before.
     path.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
 }
@@ -206,7 +206,7 @@ fn in_state(objects: &mut Objects, context: u32, qpn: u32, state: State) -> CmdR
     if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Reason::State)) }
 }
 
-/// Sets the access rights, the atomic mode and the queue key that `mask` selects.
+/// Sets the access rights, the atomic mode and the Q_Key that `mask` selects.
 fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
     if mask & opt_param::Q_KEY != 0 {
         (qp.attrs.qkey, qp.context.q_key) = (given.q_key, given.q_key);
@@ -223,7 +223,7 @@ fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// Sets the attributes that may change while the connection is up.
+/// Sets the attributes that may be changed while the connection is up.
 fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     access(qp, given, mask);
     if mask & opt_param::RNR_TIMEOUT != 0 {

@@ -53,9 +53,9 @@ pub(super) fn create(path: &mut Datapath, context: u32, command: CreateQp) -> Cm
     Ok(CreateQpOut { qpn, ece: ECE })
 }
 
-/// Checks that the adapter supports the QP. Returns its service and the kind of its receive queue.
+/// Checks that the adapter supports the QP. Returns its service and the type of its receive queue.
 ///
-/// `cs_req` and `cs_res` permit the adapter to scatter data into completions. It never does.
+/// `cs_req` and `cs_res` allow the adapter to scatter data into CQEs, which it never does.
 fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     let qpc = &command.context;
     let service = match qpc.st {
@@ -71,24 +71,24 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     require(!qpc.wq_signature, Reason::Signature)?;
     require(qpc.page_offset == 0, Reason::PageOffset)?;
     require(matches!(qpc.rq_type, RqType::REGULAR | RqType::SRQ | RqType::ZERO_SIZE), Reason::RqType)?;
-    // Initiators of extended connections receive nothing.
+    // An XRC initiator receives nothing.
     require(service != Service::Xrc || qpc.rq_type == RqType::ZERO_SIZE, Reason::RqType)?;
     Ok((service, qpc.rq_type))
 }
 
-/// Checks that the adapter supports the QP without a doorbell record, if it is one.
+/// Checks that the adapter supports the QP if it has no doorbell record.
 fn check_record(path: &Datapath, qpc: &QpContext) -> CmdResult<()> {
     if qpc.send_dbr_mode == SEND_DBR {
         return Ok(());
     }
     require(path.config.no_record && qpc.send_dbr_mode == SEND_NO_DBR, Reason::DbrMode)?;
-    // The register keeps the last doorbell only, and no record shows the others.
+    // A register holds only the last doorbell, and there is no record to recover others from.
     let users = path.objects.uars.get(qpc.uar_page).map_or(&[][..], |uar| &uar.qps);
     let shares = users.iter().any(|qpn| path.objects.qps.get(*qpn).is_some_and(|qp| !qp.has_send_record()));
     require(!shares, Reason::DbrShared)
 }
 
-/// Returns the receive queue and the send queue, in the memory of the command.
+/// Creates the receive queue and the send queue in the memory that the command names.
 fn queues(
     objects: &Objects,
     context: u32,
@@ -96,7 +96,7 @@ fn queues(
     has_rq: bool,
 ) -> CmdResult<(Option<Rq>, Option<Sq>)> {
     let qpc = &command.context;
-    // The send queue follows the receive queue.
+    // The send queue follows the receive queue in memory.
     let stride = 16usize << qpc.log_rq_stride;
     let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
     let start = command.wq_umem_offset;
@@ -140,7 +140,7 @@ pub(super) fn query(objects: &mut Objects, context: u32, command: QueryQp) -> Cm
         sw_sq_wqebb_counter: producer,
         hw_rq_counter,
         sw_rq_counter: if qp.rq.is_some() { receives.into() } else { 0 },
-        // GPUNetIO queries new QPs, and takes valid MTUs only.
+        // GPUNetIO queries new QPs, and accepts only valid MTUs.
         mtu: if qp.context.mtu.bytes().is_some() { qp.context.mtu } else { Mtu::B256 },
         ..qp.context
     };
@@ -157,7 +157,7 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
     Ok(DestroyQpOut {})
 }
 
-/// Returns a queue pair of this context.
+/// Looks up a QP of this context.
 pub(super) fn own(objects: &mut Objects, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
     let qp = objects.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))

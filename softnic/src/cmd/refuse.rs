@@ -1,16 +1,16 @@
-//! Reasons for refusing a command: this adapter's own syndromes.
+//! Why a command was refused, as syndromes of this adapter.
 
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 
 macro_rules! reasons {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// The reason for refusing a command. Its number is the syndrome in the output mailbox.
+        /// Why a command was refused. The number is the syndrome in the output mailbox.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reason {
             $($name = $number,)*
         }
 
-        /// Returns the meaning of a syndrome in an output mailbox of the software ConnectX.
+        /// Returns the meaning of a syndrome that the software ConnectX has left in an output mailbox.
         ///
         /// ```
         /// assert_eq!(rushmem_softnic::reason(0x5f_0022), Some("no more objects of this kind"));
@@ -84,7 +84,7 @@ pub(crate) fn refuse(status: CmdStatus, why: Reason) -> CmdError {
     CmdError { status, syndrome: why as u32 }
 }
 
-/// Returns the error of a command that names an object which does not exist or belongs to another context.
+/// Builds the error of a command that names an object which does not exist or belongs to another context.
 pub(crate) fn bad_resource(why: Reason) -> CmdError {
     refuse(CmdStatus::BAD_RES, why)
 }

@@ -11,10 +11,10 @@ use rushmem_mlx5::prm::rmp::{
     RmpContext, RmpState, Wq, WqType,
 };
 
-/// log2 of the most entries.
+/// log2 of the maximum number of entries.
 const LOG_MAX_SIZE: u8 = 15;
 
-/// log2 of the bytes of an entry: one link and one segment of memory, to the longest receive entry.
+/// log2 of the entry size in bytes: from a link or a single data segment to the longest receive WQE.
 const LOG_STRIDES: std::ops::RangeInclusive<u8> = 4..=11;
 
 pub(super) fn create(objects: &mut Objects, context: u32, command: CreateRmp) -> CmdResult<CreateRmpOut> {
@@ -93,7 +93,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyRmp) 
     Ok(DestroyRmpOut {})
 }
 
-/// Returns a shared receive queue of this context.
+/// Looks up an SRQ of this context.
 pub(super) fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
     let is_own = |srq: &&SharedSrq| {
         let srq = srq.get();

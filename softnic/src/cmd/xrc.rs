@@ -40,7 +40,7 @@ pub(super) fn create_srq(
     let srqc = command.context;
     require(command.umem_valid && srqc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(!srqc.wq_signature, Reason::Signature)?;
-    // A link and one segment of memory.
+    // One link and one data segment.
     require(srqc.log_rq_stride > 0, Reason::SqSize)?;
     own_pd(objects, context, srqc.pd)?;
     cq::own(objects, context, srqc.cqn)?;
@@ -112,7 +112,7 @@ pub(super) fn destroy_srq(
     Ok(DestroyXrcSrqOut {})
 }
 
-/// Creates a target: an extended QP without send queue. It has no memory and no doorbell either.
+/// Creates an XRC target: an extended QP without a send queue. It has no queue memory and no doorbells.
 pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext) -> CmdResult<CreateQpOut> {
     require(qpc.rq_type != RqType::REGULAR, Reason::RqType)?;
     own_pd(objects, context, qpc.pd)?;
@@ -123,7 +123,7 @@ pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext)
     Ok(CreateQpOut { qpn, ece: super::caps::ECE })
 }
 
-/// Returns a queue of this context, with its XRC part.
+/// Looks up an XRC SRQ of this context, with its XRC part.
 fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<(&SharedSrq, OfXrcd)> {
     let srq = objects.srqs.get(srqn).filter(|srq| srq.get().owner == context);
     let of = srq.and_then(|srq| Some((srq, srq.get().of_xrcd?)));

@@ -1,4 +1,4 @@
-//! The fuzzing harness: an adapter without a thread, one context, and two QPs of one service in RTS.
+//! The fuzzing harness: an adapter without an engine thread, with one context and two QPs of one service in RTS.
 
 use crate::address::{Ip, gid_of, mac_of};
 use crate::cmd;
@@ -31,18 +31,18 @@ use std::time::Duration;
 
 /// Address of a peer adapter that does not exist.
 pub(crate) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
-/// log2 of the blocks of a send queue.
+/// log2 of the number of blocks in a send queue.
 const LOG_SQ: u8 = 5;
-/// Bytes of the memory that keys map.
+/// Size of the memory that keys map, in bytes.
 const HEAP: u64 = 64 << 10;
 /// Offsets in the control memory.
 const RING: u64 = 0;
 const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
 const SHARED: u64 = 56 << 10;
-/// Bytes of four receive WQEs.
+/// Size of four receive WQEs, in bytes.
 const RECEIVES: u64 = 256;
-/// Access key of the target.
+/// Access key of the DCT.
 pub(crate) const DC_KEY: u64 = 7;
 const CONTROL: usize = 64 << 10;
 
@@ -55,17 +55,17 @@ pub(crate) struct Harness {
     service: ServiceType,
     qpn: u32,
     peer: u32,
-    /// The target of dynamic connections.
+    /// The DCT.
     dctn: u32,
-    /// The shared receive queue of the XRC domain.
+    /// The SRQ of the XRC domain.
     xrc_srqn: u32,
     /// Address of the peer.
     to: SocketAddrV4,
-    /// Numbers of all objects, for plausible commands.
+    /// Numbers of all objects, which make commands plausible.
     numbers: Vec<u32>,
 }
 
-/// Returns the opcodes of all commands, and one unknown opcode.
+/// Returns the opcodes of all commands, followed by an unknown one.
 pub(super) fn opcodes() -> Vec<u16> {
     CmdOpcode::ALL.iter().map(|opcode| opcode.0).chain([0xfff]).collect()
 }
@@ -87,14 +87,14 @@ fn choose(choice: u8) -> (ServiceType, Faults) {
     (service, faults)
 }
 
-/// Registers new memory of `len` bytes. Returns it and its number.
+/// Registers new memory of `len` bytes. Returns the memory and the ID of its umem.
 fn register(core: &mut Core, owner: u32, len: usize) -> (Arc<HostBuffer>, u32) {
     let memory = Arc::new(HostBuffer::new(len));
     let umem = Umem { owner, memory: Arc::clone(&memory) as _, offset: 0, len: len as u64, users: 0 };
     (memory, core.path.objects.umems.insert(umem).expect("numbers are left"))
 }
 
-/// Adds a UAR page. Returns its memory and its number.
+/// Adds a UAR page. Returns its memory and its ID.
 fn add_uar_page(core: &mut Core, context: u32) -> (Arc<HostBuffer>, u32) {
     let page = Arc::new(HostBuffer::new(PAGE));
     let memory: Arc<dyn Memory> = Arc::clone(&page) as _;
@@ -118,7 +118,7 @@ struct Base {
 }
 
 impl Harness {
-    /// Creates the harness. With `wire` the first QP's peer is another adapter, otherwise it is the second QP.
+    /// Creates the harness. With `wire`, the peer of the first QP is on another adapter, otherwise it is the second QP.
     ///
     /// `choice` selects the service. Its top bit enables stalls, splits and late answers.
     pub(crate) fn new(wire: bool, choice: u8) -> Harness {
@@ -213,7 +213,7 @@ impl Harness {
     }
 
     fn create_qp(&mut self, base: Base, ring: u64, record: u64) -> u32 {
-        // The second QP is the target of an extended connection.
+        // For XRC, the second QP is the target.
         let is_extended = self.service == ServiceType::XRC;
         let context = QpContext {
             st: self.service,
@@ -242,7 +242,7 @@ impl Harness {
         self.call(&create).qpn
     }
 
-    /// Creates the shared receive queue of the target of dynamic connections.
+    /// Creates the SRQ of the DCT.
     fn create_rmp(&mut self, base: Base) -> u32 {
         let wq = Wq {
             wq_type: WqType::CYCLIC,
@@ -332,7 +332,7 @@ impl Harness {
         <C::Output as Response>::decode(output.as_ref()).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Replaces small numbers in a mailbox by numbers of existing objects.
+    /// Replaces small numbers in a mailbox with numbers of existing objects.
     pub(super) fn use_known_numbers(&self, input: &mut [u8]) {
         for word in input[8..].chunks_exact_mut(4) {
             let value = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
@@ -404,7 +404,8 @@ impl Harness {
         }
     }
 
-    /// Writes the short address of the peer and data, or the long address with an end from the fuzzer.
+    /// Writes the short address of the peer followed by data, or the long address, whose second half the fuzzer
+    /// provides.
     fn make_datagram(&self, block: &mut [u8; 64]) {
         let whole = block[12] & 0x20 != 0;
         let [high, low] = if block[12] & 0x40 != 0 { [0, 1] } else { [block[30], block[31]] };
@@ -425,18 +426,18 @@ impl Harness {
         }
     }
 
-    /// Returns the address of a target: of this adapter, or of the peer.
+    /// Returns the address vector of a DCT, on this adapter or on the peer.
     fn vector(&self, to: SocketAddrV4, dctn: u32) -> AvSeg {
         let av = AvSeg { rmac: mac_of(to.port()), rgid: gid_of(*to.ip()), ..AvSeg::default() };
         av.to_dct(dctn, DC_KEY)
     }
 
-    /// Writes control and address into even blocks, and a remote address and data into odd ones.
+    /// Writes control and address segments to even blocks, and remote address and data segments to odd ones.
     fn make_dynamic(&self, block: &mut [u8; 64], index: u16) {
         if index.is_multiple_of(2) {
             block[1..3].copy_from_slice(&index.to_be_bytes());
             block[4..7].copy_from_slice(&self.qpn.to_be_bytes()[1..]);
-            // One address in four keeps the fuzzer's bytes, and one has another target.
+            // One address in four keeps the fuzzer's bytes, and one names another target.
             let (choice, other) = (block[12] & 3, u32::from(block[12] & 3 == 1));
             if choice != 0 {
                 let av = self.vector(self.to, self.dctn + other).to_segments();
@@ -456,7 +457,7 @@ impl Harness {
         }
     }
 
-    /// Connects the peer to the target, and lets the peer's target accept the first QP's connect.
+    /// Connects the peer to the DCT, and has the peer's DCT accept the first QP's connect.
     pub(super) fn connect_both_ways(&mut self) {
         if self.service != ServiceType::DCI {
             return;
@@ -477,12 +478,12 @@ impl Harness {
         self.receive(Op::Accept, self.qpn, 0, &Ext::Accept(aeth, self.core.transports.dynamic.sequence, 5));
     }
 
-    /// Handles a packet of the peer on a dynamic connection, without payload.
+    /// Processes a packet of the peer on a dynamic connection, without payload.
     pub(crate) fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
         self.receive_of(Service::Dc, op, dest_qpn, psn, ext, 0);
     }
 
-    /// Handles a packet of the peer with `payload` equal bytes. It has no XRC header.
+    /// Processes a packet of the peer, without XRC header, whose payload is one byte repeated `payload` times.
     pub(crate) fn receive_of(
         &mut self,
         service: Service,
@@ -508,18 +509,16 @@ impl Harness {
         self.packet(&bytes);
     }
 
-    /// Handles a packet of the peer.
     pub(super) fn packet(&mut self, bytes: &[u8]) {
         self.core.transports.packet(&mut self.core.path, PEER, bytes);
     }
 
-    /// Announces blocks.
     pub(super) fn ring(&self, producer: u16) {
         self.control.store_u32(RECORD as usize + 4, record_word(producer));
         self.page.store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
     }
 
-    /// Posts receives, and one of each operation with a response.
+    /// Posts receives, and one of each operation that has a response.
     pub(crate) fn post_some(&mut self) {
         let (rkey, lkey) = (self.key, self.key);
         let (raddr, laddr) = (0, 4096);
@@ -549,7 +548,7 @@ impl Harness {
         self.ring(index);
     }
 
-    /// Sets QP, packet number and key of a packet to likely values.
+    /// Sets QPN, PSN and key of a packet to likely values.
     pub(super) fn make_packet_plausible(&self, packet: &mut [u8], choice: u8) {
         let Some(bth) = packet.first_chunk_mut::<{ crate::roce::BTH }>() else { return };
         bth[1] &= 0xb0;
@@ -574,23 +573,20 @@ impl Harness {
 
 #[cfg(test)]
 impl Harness {
-    /// Returns the QPN of the first QP.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    /// Returns the DCTN of the target of dynamic connections.
     pub(crate) fn dctn(&self) -> u32 {
         self.dctn
     }
 
-    /// Returns the key of the heap.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 }
 
-/// Returns the segments of an entry of an XRC initiator.
+/// Returns the segments of a WQE of an XRC initiator.
 pub(super) fn extended(wqe: &Wqe, index: u16, qpn: u32, srqn: u32) -> Vec<Segment> {
     let mut segments = wqe.emit(index, qpn, Flags::SIGNALED).segments().to_vec();
     if matches!(wqe, Wqe::Nop) {

@@ -1,6 +1,6 @@
-//! Bodies of the fuzz targets: arbitrary bytes through every input of the adapter.
+//! Bodies of the fuzz targets: arbitrary bytes for every input of the adapter.
 //!
-//! No input may cause a panic or keep the adapter busy forever.
+//! No input may cause a panic, or keep the adapter busy forever.
 
 mod harness;
 #[cfg(test)]
@@ -14,10 +14,10 @@ pub(crate) use harness::Harness;
 #[cfg(test)]
 pub(crate) use harness::{DC_KEY, PEER};
 
-/// Number of passes after which an adapter must be idle.
+/// Number of passes after which the adapter must be idle.
 const PASSES: usize = 4096;
 
-/// Executes commands. Each one is two bytes (opcode choice and length) and a mailbox.
+/// Executes commands. Each consists of two bytes (opcode choice and length) and a mailbox.
 pub fn mailboxes(data: &[u8]) {
     let mut harness = Harness::new(false, 0);
     let opcodes = harness::opcodes();
@@ -33,7 +33,7 @@ pub fn mailboxes(data: &[u8]) {
         if choice & 0x80 != 0 {
             harness.use_known_numbers(&mut input);
         }
-        // One choice bit cuts the mailbox short.
+        // One bit of the choice truncates the mailbox.
         let input = if choice & 0x40 != 0 { &input[..len.max(2)] } else { &input[..] };
         let mut output = [0; 272];
         cmd::execute(&mut harness.core, harness.context, input, &mut output);
@@ -44,13 +44,13 @@ pub fn mailboxes(data: &[u8]) {
 
 /// Executes send WQEs over loopback.
 ///
-/// The first byte is the announced producer. The second selects plausible WQEs and the service. The others fill the
-/// ring.
+/// The first byte is the announced producer counter. The second one selects plausible WQEs and the service. The rest
+/// fills the ring.
 pub fn loopback_entries(data: &[u8]) {
     entries(false, data);
 }
 
-/// Executes send WQEs towards another adapter.
+/// Executes send WQEs whose peer is on another adapter.
 pub fn wire_entries(data: &[u8]) {
     entries(true, data);
 }
@@ -63,7 +63,8 @@ fn entries(wire: bool, data: &[u8]) {
     settle(&mut harness.core);
 }
 
-/// Handles packets. The first byte selects the service. Each packet is a choice, a length, and bytes without a CRC.
+/// Processes packets. The first byte selects the service. Each packet consists of a choice, a length, and bytes without
+/// a CRC.
 pub fn packets(data: &[u8]) {
     let Some((service, data)) = data.split_first() else { return };
     let mut harness = Harness::new(true, *service);
@@ -88,10 +89,10 @@ pub fn rings(data: &[u8]) {
     crate::link::shared::hostile_ring(data);
 }
 
-/// Reads the text of injected faults.
+/// Parses the text form of injected faults.
 pub fn faults(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        // Any result is right.
+        // Any result is acceptable.
         let _ = text.parse::<crate::Faults>();
     }
 }

@@ -1,4 +1,4 @@
-//! Real messages in the format of each fuzz target.
+//! Valid inputs for each fuzz target.
 
 use super::harness;
 use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
@@ -19,14 +19,14 @@ use rushmem_mlx5::prm::{CmdOpcode, Command};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Segment, Wqe};
 
-/// A placeholder for the key: the harness puts its own in its place.
+/// Placeholder for the key, which the harness replaces with its own.
 const KEY: u32 = 0;
-/// A placeholder for QP numbers.
+/// Placeholder for QPNs.
 const SOME: u32 = 0;
-/// A placeholder for numbers of shared receive queues.
+/// Placeholder for SRQNs.
 const SRQN: u32 = 0;
 
-/// Returns inputs of `mailboxes`: one for each command.
+/// Returns inputs for `mailboxes`: one for each command.
 pub(super) fn mailboxes() -> Vec<Vec<u8>> {
     [keys(), pools(), queues(), domains(), targets()].concat()
 }
@@ -63,7 +63,7 @@ fn pools() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns commands of completion queues and queue pairs.
+/// Returns commands for CQs and QPs.
 fn queues() -> Vec<Vec<u8>> {
     let (op_mod, cqn, field_select, umem_id) = (ModifyCq::RESIZE, 5, ModifyCq::LOG_SIZE, 1);
     let context = CqContext { log_cq_size: 4, ..CqContext::default() };
@@ -81,7 +81,7 @@ fn queues() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns commands of XRC domains and of what belongs to one.
+/// Returns commands for XRC domains and the objects in them.
 fn domains() -> Vec<Vec<u8>> {
     let srq = XrcSrqContext {
         log_xrc_srq_size: 2,
@@ -112,7 +112,7 @@ fn domains() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns commands of targets of dynamic connections.
+/// Returns commands for DCTs.
 fn targets() -> Vec<Vec<u8>> {
     let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
     vec![
@@ -123,7 +123,7 @@ fn targets() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns inputs of `rings`: records of packets, and records that skip the rest.
+/// Returns inputs for `rings`: records with packets, and skip records.
 pub(super) fn rings() -> Vec<Vec<u8>> {
     let sealed = 1 << 32;
     vec![
@@ -134,7 +134,7 @@ pub(super) fn rings() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns an input of `rings`: the positions, and the words of records.
+/// Returns an input for `rings`: the positions, and the words of records.
 pub(super) fn ring(tail: u64, head: u64, records: &[u64]) -> Vec<u8> {
     [&[tail, head], records].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -142,7 +142,7 @@ pub(super) fn ring(tail: u64, head: u64, records: &[u64]) -> Vec<u8> {
 fn mailbox<C: Command>(command: &C) -> Vec<u8> {
     let opcodes = harness::opcodes();
     let at = CmdOpcode::ALL.iter().position(|opcode| *opcode == C::OPCODE).expect("a known opcode");
-    // The top bit replaces small numbers by numbers of existing objects.
+    // The top bit replaces small numbers with numbers of existing objects.
     let choice = (0..=0x3f).find(|choice| usize::from(0x80 | *choice) % opcodes.len() == at);
     let choice = 0x80 | choice.unwrap_or(0u8);
     let bytes = command.encode();
@@ -150,7 +150,8 @@ fn mailbox<C: Command>(command: &C) -> Vec<u8> {
     [&[choice, (body.len() / 2) as u8], body].concat()
 }
 
-/// Returns inputs of `loopback_entries` and `wire_entries`: one for each operation and service, with plausible numbers.
+/// Returns inputs for `loopback_entries` and `wire_entries`: one for each operation and service, with plausible
+/// numbers.
 pub(super) fn entries() -> Vec<Vec<u8>> {
     let (raddr, rkey, laddr, lkey, len) = (0, KEY, 4096, KEY, 600);
     let (compare, swap) = (1, 2);
@@ -184,7 +185,7 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
         entry.blocks.iter().flat_map(|block| block.to_bytes()).collect::<Vec<_>>()
     });
     let dynamic = [vec![2 * all.len() as u8, 3 << 1 | 1], dynamic.collect()].concat();
-    // Entries of one block.
+    // Only WQEs of one block.
     let extended =
         all.iter().filter(|wqe| wqe.emit(0, SOME, Flags::NONE).ds < 4).zip(0..).flat_map(|(wqe, index)| {
             let mut segments = harness::extended(wqe, index, SOME, SRQN);
@@ -196,7 +197,7 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
     services.chain([dynamic, extended]).collect()
 }
 
-/// Returns inputs of `packets`: requests, responses and datagrams.
+/// Returns inputs for `packets`: requests, responses and datagrams.
 pub(super) fn packets() -> Vec<Vec<u8>> {
     let reth = |len| Ext::Reth(Reth { addr: 0, rkey: KEY, len });
     let atomic = Ext::Atomic { addr: 64, rkey: KEY, swap_add: 1, compare: 0 };
@@ -258,7 +259,7 @@ pub(super) fn packets() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns a packet with its choice (QP and key of the harness) and its length. Longer payloads are cut.
+/// Encodes a packet with its choice (QPN and key of the harness) and its length. Longer payloads are truncated.
 fn packet(service: Service, op: Op, psn: u32, ext: &Ext, payload: usize) -> Vec<u8> {
     let psn = Psn::new(psn);
     let srqn = (service == Service::Xrc && !op.is_response()).then_some(SRQN);

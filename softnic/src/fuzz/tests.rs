@@ -1,4 +1,4 @@
-//! The fuzz targets on random inputs, as part of the ordinary tests.
+//! The fuzz targets with random inputs, as part of the ordinary tests.
 
 use super::{seeds, *};
 use crate::roce::Op;
@@ -10,7 +10,7 @@ fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..len)
 }
 
-/// Generates blocks that begin like WQEs: a known opcode, few segments, valid reserved bits.
+/// Generates blocks that start like WQEs: a known opcode, few segments, valid reserved bits.
 fn ring() -> impl Strategy<Value = Vec<u8>> {
     let opcodes = [
         Opcode::NOP,
@@ -33,11 +33,11 @@ fn ring() -> impl Strategy<Value = Vec<u8>> {
             block[32..].copy_from_slice(&b);
             let opcode = opcodes[opcode];
             let masked = matches!(opcode, Opcode::ATOMIC_MASKED_CS | Opcode::ATOMIC_MASKED_FA);
-            // All WQEs have one block, so the masked compare and swap has its 4-byte form.
+            // All WQEs have one block, so masked compare-and-swap is limited to 4 bytes.
             block[0] =
                 if masked { 8 + u8::from(opcode == Opcode::ATOMIC_MASKED_FA) * (block[0] & 1) } else { 0 };
             block[3] = opcode.0;
-            // Mostly a size that fits the opcode.
+            // Usually a size that fits the opcode.
             block[7] = match (ds, opcode) {
                 (0..6, _) => ds,
                 (_, Opcode::NOP) => 1,

@@ -27,10 +27,10 @@ impl Drop for Capture {
     }
 }
 
-/// Runs every operation of a reliable connection between two adapters, and captures it.
+/// Captures every operation of a reliable connection between two adapters.
 fn capture_everything(name: &str) -> Capture {
     let capture = Capture::new(name);
-    // On a busy machine, a resend would be one more packet.
+    // On a busy machine, a retransmission would add a packet.
     let config = Config { retransmit: Duration::from_secs(5), ..Config::default() };
     let x = wire_nic(Config { capture: Some(capture.0.clone()), ..config.clone() });
     let y = wire_nic(config);
@@ -72,7 +72,7 @@ fn capture_everything(name: &str) -> Capture {
     capture
 }
 
-/// Runs tshark on a file. Skips the test if tshark is missing, unless it is required.
+/// Checks for tshark. Returns `false`, which skips the test, if it is missing and not required.
 fn tshark_or_skip(test: &str) -> bool {
     let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -85,7 +85,7 @@ fn tshark_or_skip(test: &str) -> bool {
 fn tshark(capture: &Capture, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(&capture.0).args(["-o", "udp.check_checksum:TRUE", "-T", "fields"]);
-    // No user preferences.
+    // Ignores user preferences.
     let nowhere = std::env::temp_dir().join("no-preferences");
     command.env("HOME", &nowhere).env("XDG_CONFIG_HOME", &nowhere);
     // The payload must not be dissected.
@@ -112,7 +112,7 @@ fn tshark_decodes_every_packet() {
         assert_eq!(packet[1..4], ["", "", "4791"], "{packet:?}");
         seen.insert(packet[0].parse::<u8>().expect("an opcode"));
     }
-    // All opcodes of a reliable connection, and the two opcodes for masked atomics.
+    // All opcodes of a reliable connection, and the two of masked atomics.
     let expected: BTreeSet<u8> = (0..=0x14).chain([0xd4, 0xd5]).collect();
     assert_eq!(seen, expected);
     let last = &packets[packets.len() - 1][4];
@@ -132,13 +132,13 @@ fn tshark_reads_the_expected_values() {
     assert_eq!(of("6").iter().map(|packet| packet[1].as_str()).collect::<Vec<_>>(), ["3000", "1500"]);
     assert!(of("11")[0][2].contains("cafe0001"), "{:?}", of("11"));
     assert_eq!(of("12").iter().map(|packet| packet[1].as_str()).collect::<Vec<_>>(), ["3001", "5"]);
-    // Request packets are numbered consecutively, with a gap for the response packets of a READ.
+    // PSNs of requests are consecutive, except for the response packets of a READ.
     let requests = packets.iter().filter(|packet| !(13..=18).contains(&packet[0].parse::<u8>().unwrap()));
     let numbers: Vec<u32> = requests.map(|packet| packet[3].parse().unwrap()).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
 }
 
-/// Runs every operation of the unreliable services between two adapters, and captures it.
+/// Captures every operation of the unreliable services between two adapters.
 fn capture_unreliable(name: &str) -> (Capture, Pe, Pe) {
     let capture = Capture::new(name);
     let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });
@@ -192,6 +192,6 @@ fn tshark_decodes_unreliable_services() {
             assert_eq!(packet[6].contains("cafe0001"), opcode == 0x65, "{packet:?}");
         }
     }
-    // Unreliable services acknowledge nothing.
+    // Unreliable services send no acknowledgements.
     assert_eq!(seen, (0x20..=0x2b).chain([0x64, 0x65]).collect());
 }

@@ -1,4 +1,4 @@
-//! The clock of completions, in memory.
+//! The clock that completions use, in memory.
 
 use crate::far::FarBuffer;
 use crate::script::{Pe, Setup, loopback_nic, until};
@@ -7,10 +7,10 @@ use rushmem_softnic::{Config, Error, HostBuffer, Idle, Memory, Nic, PAGE};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The place of the register in its memory.
+/// Offset of the register in its memory.
 const AT: u64 = 8;
 
-/// Memory in which an adapter shows its clock.
+/// Memory in which an adapter maintains its clock.
 struct Clock(Arc<HostBuffer>);
 
 impl Clock {
@@ -43,7 +43,7 @@ fn completions_are_not_before_a_clock_that_was_read() {
             last = pe.cq.wait().timestamp();
             assert!(last >= before, "{before} {last}");
             if i % 20 == 0 {
-                // The adapter falls asleep.
+                // Lets the adapter fall asleep.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -62,7 +62,7 @@ fn an_idle_adapter_lags_by_its_longest_sleep() {
         until("the clock goes on", || clock.read() >= now);
         Duration::from_nanos(nic.clock() - now)
     });
-    // A busy machine may let the engine sleep longer, but not always.
+    // On a busy machine the engine may oversleep, but not every time.
     assert!(lags.min().unwrap() <= max_sleep);
 }
 
@@ -72,7 +72,7 @@ fn a_sleep_ends_for_no_clock() {
     let nic = Nic::start(Config { idle, ..Config::default() }).unwrap();
     let pe = Pe::new(&nic, Setup::default());
     let clock = Clock::of(&pe);
-    // The engine falls asleep.
+    // Lets the engine fall asleep.
     std::thread::sleep(Duration::from_millis(20));
     let asleep = clock.read();
     std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! The command interface: states, numbers, limits and use counts.
+//! The command interface: states, numbers, limits and reference counts.
 
 use crate::script::{Pe, Setup, call, loopback_nic, nic_without_records, pair, pattern, wire_nic};
 use rushmem_mlx5::Wqe;
@@ -98,7 +98,7 @@ fn transitions_start_from_their_state_only() {
             run: &|| call(&a.context, &Rts2Rts { qpn, ..Rts2Rts::default() }).map(drop),
         },
     ];
-    // Transitions from another state are refused in every state.
+    // In every state, transitions from any other state are refused.
     let walk: [(QpState, Option<usize>); 4] =
         [(QpState::RST, Some(0)), (QpState::INIT, Some(2)), (QpState::RTR, Some(3)), (QpState::RTS, None)];
     for (state, onward) in walk {
@@ -213,7 +213,7 @@ fn a_counter_set_counts_the_losses_of_its_qps() {
     };
     assert_eq!(status(call(&b.context, &init(set + 1))), CmdStatus::BAD_RES);
     assert_eq!((count(&driver), status(count(&b.context))), (Ok(0), CmdStatus::BAD_RES));
-    // The user's QP takes the driver's set, as QPs of verbs do in Linux.
+    // The user's QP names the driver's set, like verbs QPs on Linux.
     a.connect(&b);
     call(&b.context, &init(set)).unwrap();
     call(&b.context, &b.init2rtr(&a)).unwrap();
@@ -318,7 +318,7 @@ fn queues_without_doorbell_record_share_no_page() {
     };
     assert_eq!(status(create(SEND_NO_DBR)), CmdStatus::BAD_PARAM);
     create(SEND_DBR).unwrap();
-    // There are two modes.
+    // Only modes 0 and 1 exist.
     assert_eq!(status(create(2)), CmdStatus::BAD_PARAM);
 }
 
@@ -331,7 +331,7 @@ fn unsupported_features_are_refused_by_name() {
     type Change = fn(&mut CreateQp);
     let bad: [(CmdStatus, Change); 11] = [
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::DCT),
-        // There is no such SRQ.
+        // No such SRQ.
         (CmdStatus::BAD_RES, |c| c.context.rq_type = RqType::SRQ),
         (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),
         (CmdStatus::BAD_PARAM, |c| c.wq_umem_valid = false),
@@ -398,7 +398,7 @@ fn unknown_commands_and_short_mailboxes() {
         assert!(output[8..].iter().all(|byte| *byte == 0));
     }
     assert_eq!(CmdOpcode::CREATE_CQ.0, 0x400);
-    // A short output mailbox gets the beginning of the answer.
+    // A short output mailbox truncates the answer.
     let mut output = [0xaa; 8];
     context.command(&AllocPd::default().encode(), &mut output);
     assert_eq!(output, [0; 8]);

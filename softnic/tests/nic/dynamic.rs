@@ -1,4 +1,4 @@
-//! Dynamic connections: initiators and targets.
+//! Dynamic connections: DCIs and DCTs.
 
 use crate::script::{PATIENCE, Pe, Setup, call, loopback_nic, pattern, until, wire_nic};
 use rushmem_mlx5::av::AvSeg;
@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const KEY: u64 = 0x1122_3344_5566_7788;
-/// log2 of the receives of a target.
+/// log2 of the number of receives of a target.
 const LOG_RECEIVES: u8 = 4;
 const RECORD: usize = 2048;
 
-/// A target with a heap and a shared receive queue.
+/// A DCT with a heap and an SRQ.
 pub(crate) struct Target {
     pub(crate) pe: Pe,
     rmpn: u32,
@@ -36,7 +36,7 @@ impl Target {
         Target::with(nic, |_| {})
     }
 
-    /// Creates a target with a changed context.
+    /// Creates a target with a modified context.
     fn with(nic: &Nic, change: impl FnOnce(&mut DctContext)) -> Target {
         let pe = Pe::new(nic, Setup::default());
         let queue = Arc::new(HostBuffer::new(4096));
@@ -111,19 +111,19 @@ impl Target {
 }
 
 fn setup() -> Setup {
-    // Patience on a busy machine: 4.096 us * 2^17, eight times.
+    // Tolerates a busy machine: 4.096 us * 2^17, eight times.
     Setup { service: ServiceType::DCI, ack_timeout: 17, ..Setup::default() }
 }
 
-/// Returns the setup of an initiator that gives up early: after 67 ms, eight times.
+/// Returns the setup of a DCI that gives up early: after 67 ms, eight times.
 fn impatient() -> Setup {
     Setup { ack_timeout: 14, ..setup() }
 }
 
-/// Creates an initiator in RTS.
+/// Creates a DCI in RTS.
 pub(crate) fn initiator(nic: &Nic, setup: Setup) -> Pe {
     let pe = Pe::new(nic, setup);
-    // The peer in INIT2RTR has no meaning.
+    // A DCI ignores the peer in INIT2RTR.
     pe.connect_to_itself();
     pe
 }
@@ -133,7 +133,7 @@ fn write_to(pe: &mut Pe, to: &AvSeg, wqe: &Wqe, flags: Flags) -> u16 {
     pe.write_segments(entry.segments())
 }
 
-/// Posts a WQE and returns its completion.
+/// Posts a WQE and returns its CQE.
 fn post_to(pe: &mut Pe, to: &AvSeg, wqe: &Wqe) -> Cqe {
     let index = write_to(pe, to, wqe, Flags::SIGNALED);
     pe.ring();
@@ -162,7 +162,7 @@ fn add(pe: &Pe, to: &Target, raddr: u64) -> Wqe {
     Wqe::FetchAdd { raddr, rkey: to.pe.key, laddr: 1 << 19, lkey: pe.key, add: 1 }
 }
 
-/// Runs a test body on one adapter, then on two.
+/// Runs a test body with one adapter, then with two.
 fn both(body: impl Fn(&Nic, &Nic)) {
     let nic = loopback_nic();
     body(&nic, &nic);
@@ -203,7 +203,7 @@ fn lost_packets_alone_are_sent_again() {
     let lossy = |seed| Config { faults: Faults { seed, drop: 0.02, ..Faults::default() }, ..config.clone() };
     let (x, y) = (wire_nic(lossy(1)), wire_nic(lossy(2)));
     let (mut a, b) = (initiator(&x, Setup { ack_timeout: 20, ..setup() }), Target::new(&y));
-    // A lost connect packet waits for its timer, because nothing is known of the target yet.
+    // A lost connect packet waits for the timer, because nothing is known about the target yet.
     let to = b.address();
     let first = add(&a, &b, 8);
     run_to(&mut a, &to, &first);
@@ -278,7 +278,7 @@ fn messages_take_receives_of_the_shared_queue() {
         assert_eq!((cqe.op_own().opcode(), cqe.imm(), cqe.byte_cnt()), (CqeOpcode::RESP_WR_IMM, 7, 2000));
         assert!(b.pe.bytes(100, 2000) == data[..2000]);
 
-        // Without a receive, the initiator tries again.
+        // Without a receive, the DCI retries.
         write_to(&mut a, &to, &Wqe::Send { laddr: 0, lkey, len: 64 }, Flags::SIGNALED);
         a.ring();
         std::thread::sleep(Duration::from_millis(2));
@@ -287,7 +287,7 @@ fn messages_take_receives_of_the_shared_queue() {
         assert!(a.cq.wait().as_error().is_none());
         assert_eq!(b.received().byte_cnt(), 64);
 
-        // A receive that is too short ends the connection, not the target.
+        // A receive that is too short closes the connection, but not the target.
         b.post_receive(0, 63);
         let long = Wqe::Send { laddr: 0, lkey, len: 64 };
         assert_eq!(fail_to(&mut a, &to, &long), Syndrome::REMOTE_INVAL_REQ_ERR);
@@ -321,7 +321,7 @@ fn one_target_serves_many_initiators_at_once() {
     assert_eq!(target.pe.heap.load_u64(8), 5 * 10 * 8);
 }
 
-/// Posts a chain of WQEs with one doorbell. Each takes the data of the one before it, at another target.
+/// Posts a chain of WQEs with one doorbell. Each one takes the data of the previous one, and goes to another target.
 fn chain(a: &mut Pe, targets: &[Target]) {
     let (lkey, first) = (a.key, pattern(3000, 9));
     a.fill(0, &first);
@@ -358,7 +358,7 @@ fn one_initiator_keeps_the_order_over_targets() {
     assert_eq!([&x, &y, &z].map(Nic::violations), [const { vec![] }; 3]);
 }
 
-/// Counts the packets that connect and disconnect.
+/// Counts connect and disconnect packets.
 #[derive(Default)]
 struct Handshakes(Mutex<[u32; 2]>);
 
@@ -381,7 +381,7 @@ fn a_connection_lasts_while_it_is_used() {
     let mut after = |to: &Target, times: usize| {
         let wqe = put(&a, to, 0, 8);
         (0..times).for_each(|_| run_to(&mut a, &to.address(), &wqe));
-        // An observation follows its completion.
+        // An observation is delivered after its completion.
         run_to(&mut a, &to.address(), &wqe);
         let [connects, disconnects] = *seen.0.lock().unwrap();
         assert_eq!(connects, disconnects + 1);
@@ -389,9 +389,9 @@ fn a_connection_lasts_while_it_is_used() {
     };
     let start = Instant::now();
     let (one, two) = (after(&b, 5), after(&c, 5));
-    // On a slow machine, a connection may have been silent for long.
+    // On a slow machine, a connection may have been silent for too long.
     assert!((one, two) == (1, 2) || start.elapsed() >= Duration::from_secs(1), "{one} {two}");
-    // The target may have forgotten a silent connection.
+    // The target may have dropped a silent connection.
     std::thread::sleep(Duration::from_millis(1100));
     assert!(after(&c, 5) > two);
     drop(a);
@@ -467,7 +467,7 @@ fn a_wrong_key_ends_the_initiator_only() {
         let mut other = initiator(x, setup());
         let wqe = put(&other, &b, 0, 8);
         run_to(&mut other, &b.address(), &wqe);
-        // A reset initiator works again.
+        // After a reset, the DCI works again.
         call(&a.context, &ToRst { qpn: a.qpn, ..ToRst::default() }).unwrap();
         (a.producer, a.setup.psn) = (0, 0x12_3456);
         a.connect_to_itself();
@@ -476,7 +476,7 @@ fn a_wrong_key_ends_the_initiator_only() {
     });
 }
 
-/// Posts a WQE behind another one, and returns the errors of both.
+/// Posts a WQE after another one, and returns the errors of both.
 fn fail_to_second(pe: &mut Pe, to: &AvSeg, wqe: &Wqe) -> [Syndrome; 2] {
     write_to(pe, to, wqe, Flags::SIGNALED);
     pe.ring();
@@ -495,7 +495,7 @@ fn a_target_that_is_gone_does_not_answer() {
         b.destroy();
         let wqe = put(&a, &b, 0, 8);
         assert_eq!(fail_to(&mut a, &b.address(), &wqe), Syndrome::TRANSPORT_RETRY_EXC_ERR);
-        // The connection of another initiator ends as silently, and the next one works.
+        // The connection of another DCI disappears just as silently, and the next one works.
         let wqe = put(&idle, &c, 0, 8);
         run_to(&mut idle, &c.address(), &wqe);
         let drain = DrainDct { dctn: c.dctn, ..DrainDct::default() };
@@ -551,7 +551,7 @@ fn the_target_checks_rights() {
             Wqe::MaskedFetchAdd32 { raddr: 8, rkey, laddr: 0, lkey, add: 1, boundary: 0 }
         };
         fails(&plain, &masked, invalid);
-        // A smaller path MTU than the initiator's.
+        // A path MTU smaller than that of the DCI.
         let small = Target::with(y, |context| context.mtu = Mtu::B256);
         fails(&small, &|a| put(a, &small, 0, 8), invalid);
         for target in [&open, &plain] {
@@ -588,7 +588,7 @@ fn commands_of_targets() {
     assert_eq!(call(&b.pe.context, &destroy(a.dctn)).unwrap_err().status, CmdStatus::BAD_RES);
     let destroy_rmp = DestroyRmp { rmpn: a.rmpn, ..DestroyRmp::default() };
     assert_eq!(call(&a.pe.context, &destroy_rmp).unwrap_err().status, CmdStatus::RES_BUSY);
-    // A connection is no QP for commands.
+    // A connection is not a QP as far as commands are concerned.
     let mut i = initiator(&nic, setup());
     let wqe = put(&i, &a, 0, 8);
     run_to(&mut i, &a.address(), &wqe);
@@ -603,7 +603,7 @@ fn commands_of_targets() {
     assert_eq!(call(&a.pe.context, &destroy(a.dctn)).unwrap_err().status, CmdStatus::BAD_RES);
     call(&a.pe.context, &destroy_rmp).unwrap();
     let busy = DestroyCq { cqn: a.pe.recv_cqn, ..DestroyCq::default() };
-    // The RC queue pair of the same user is left.
+    // The RC QP of the same user remains.
     assert_eq!(call(&a.pe.context, &busy).map(|_| ()), Ok(()));
     assert_eq!(events.lock().unwrap().as_slice(), [drained], "connections have no events of their own");
 }

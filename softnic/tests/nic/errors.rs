@@ -1,4 +1,4 @@
-//! Every error of a requester, over loopback and over the wire, and its effect on the QP.
+//! Every error of a requester, over loopback and over packets, and its effect on the QP.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pair_of, wire_nic};
 use rushmem_mlx5::prm::qp::{AddressPath, AtomicMode, QpContext, QpState, Rst2Init, ToErr};
@@ -8,7 +8,7 @@ use rushmem_mlx5::{CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
 use rushmem_softnic::{Config, Nic, Rule, reason};
 use std::time::{Duration, Instant};
 
-/// Checks that the WQE of `make` fails on fresh connections of both kinds.
+/// Checks that the WQE built by `make` fails on fresh connections of both kinds.
 fn fails(setup: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
     fails_between(setup.clone(), setup, expected, make);
 }
@@ -16,12 +16,12 @@ fn fails(setup: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
 fn fails_between(of_a: Setup, of_b: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
     let check = |x: &Nic, y: &Nic, how: &str| {
         let (mut a, b) = pair_of(x, y, of_a.clone(), of_b.clone());
-        // Two valid WQEs before it must complete.
+        // The two valid WQEs before it must complete.
         a.run(&Wqe::Nop);
         let wqe = make(&a, &b);
         assert_eq!(a.fail(&wqe), expected, "{how}: {wqe:?}");
         assert_eq!(a.query().state, QpState::ERR);
-        // Later WQEs are flushed, signalled or not.
+        // Later WQEs are flushed, signaled or not.
         let index = a.write(&Wqe::Nop, Flags::NONE);
         a.ring();
         let cqe = a.cq.wait();
@@ -157,7 +157,7 @@ fn operations_without_rights_at_the_target_qp() {
         add: 1,
         boundary: 0,
     });
-    // A QP without receive queue never gets a receive.
+    // A QP without a receive queue can never have a receive.
     fails(Setup::default(), expected, |a, _| Wqe::Send { laddr: 0, lkey: a.key, len: 4 });
 }
 
@@ -296,7 +296,7 @@ fn different_partitions_cannot_communicate() {
     assert!(reason(refused.syndrome).unwrap().contains("partition"));
 }
 
-/// Connects with a timeout of some milliseconds.
+/// Connects with a timeout of a few milliseconds.
 fn quick() -> Setup {
     Setup { ack_timeout: 10, retry_count: 1, ..Setup::default() }
 }
@@ -306,15 +306,15 @@ fn malformed_wqes_fail() {
     let bad: [fn(&Pe, &Pe) -> Vec<Segment>; 6] = [
         // Unknown opcode.
         |a, _| vec![ctrl(a, a.producer, a.qpn, Opcode(0x77), 1)],
-        // Another QP's number.
+        // QPN of another QP.
         |a, _| vec![ctrl(a, a.producer, a.qpn + 1, Opcode::NOP, 1)],
-        // The index of another slot.
+        // Index of another slot.
         |a, _| vec![ctrl(a, a.producer.wrapping_add(1), a.qpn, Opcode::NOP, 1)],
         // A WRITE without a remote address.
         |a, _| vec![ctrl(a, a.producer, a.qpn, Opcode::RDMA_WRITE, 1)],
         // No segments at all.
         |a, _| vec![ctrl(a, a.producer, a.qpn, Opcode::NOP, 0)],
-        // Longer than the announced blocks.
+        // Longer than what was announced.
         |a, b| {
             let data = DataSeg::new(0, a.key, 8).to_segment();
             let raddr = rushmem_mlx5::seg::RaddrSeg::new(0, b.key).to_segment();

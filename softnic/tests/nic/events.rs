@@ -1,4 +1,4 @@
-//! Events: armed CQs, full CQs, broken QPs; and UAR pages in the driver's memory.
+//! Events: armed CQs, overrun CQs, failed QPs; and UAR pages in the driver's memory.
 
 use crate::script::{Pe, Setup, loopback_nic, pair, until, wire_nic};
 use rushmem_mlx5::doorbell::{CqArm, Doorbell, record_word, uar};
@@ -46,7 +46,7 @@ fn arm_send(pe: &Pe, sequence: u8, consumer: u32) {
     pe.uar.memory().store_u64(uar::CQ_ARM, CqArm::new(request, pe.cqn).0.raw());
 }
 
-/// Waits until the adapter has taken the request in the arm register.
+/// Waits until the adapter has taken the request from the arm register.
 fn taken(pe: &Pe) {
     until("the arm request to be taken", || pe.uar.memory().load_u64(uar::CQ_ARM) == 0);
 }
@@ -69,12 +69,12 @@ fn armed_cq_raises_one_event() {
     heard.wait(&[event]);
     a.run(&Wqe::Nop);
     heard.none_but(&[event]);
-    // Three CQEs exist and the consumer has seen one, so the event comes at once.
+    // Three CQEs exist and the consumer has seen one, so the event is immediate.
     arm_send(&a, 1, 1);
     heard.wait(&[event; 2]);
     let context =
         crate::script::call(&a.context, &QueryCq { cqn: a.cqn, ..QueryCq::default() }).unwrap().context;
-    // An announced CQE raises no second event, whatever the consumer counter.
+    // A CQE raises only one event, whatever the consumer counter.
     arm_send(&a, 2, 1);
     taken(&a);
     heard.none_but(&[event; 2]);
@@ -107,7 +107,7 @@ fn solicited_arm_waits_for_a_solicited_cqe_or_an_error() {
         assert!(a.cq.wait().as_error().is_none());
         assert!(b.recv_cq.wait().op_own().is_solicited());
         heard.wait(&[event]);
-        // The solicited CQE is behind the consumer, a plain one is not.
+        // The solicited CQE precedes the consumer counter, and the plain one does not count.
         arm_recv(&b, 1, true, 2);
         a.run(&send);
         heard.none_but(&[event]);
@@ -126,7 +126,7 @@ fn overwritten_arm_requests_are_not_lost() {
     pes.push(first);
     for sequence in 0..20 {
         let before = heard.list().len();
-        // The register keeps only the last request.
+        // The register holds only the last request.
         for pe in &pes {
             arm_send(pe, sequence, u32::from(sequence));
         }
@@ -150,7 +150,7 @@ fn arming_through_a_foreign_page_is_a_violation() {
     b.uar.memory().store_u64(uar::CQ_ARM, CqArm::new(request, a.cqn).0.raw());
     until("violation", || nic.violations().iter().any(|violation| violation.rule == Rule::CqArm));
     a.run(&Wqe::Nop);
-    // CQs of the page may get a surplus event, but no other CQ.
+    // CQs of the page may get a spurious event, but no other CQ may.
     assert!(!heard.list().contains(&Event::Completion { cqn: a.cqn }));
 }
 
@@ -174,7 +174,7 @@ fn full_cq_and_refused_request_raise_events() {
         Syndrome::REMOTE_ACCESS_ERR
     );
     until("third event", || heard.list().len() == 3);
-    // The requester's error is in its CQE.
+    // The requester's error is reported by its CQE.
     assert_eq!(heard.list()[2], Event::QpError { qpn: d.qpn, syndrome: Syndrome::REMOTE_ACCESS_ERR });
 }
 
@@ -225,7 +225,7 @@ fn doorbells_and_arm_requests_work_in_a_page_of_the_driver() {
 
     let request = a.cq.request(0, false, 0);
     pages.store_u64(4096 + uar::CQ_ARM, CqArm::new(request, a.cqn).0.raw());
-    // A whole WQE, as BlueFlame writes it. The rest of the register would look like a doorbell.
+    // A whole WQE, as written by BlueFlame. The rest of the register would look like a doorbell.
     for (i, half) in [0x800u64, 0x900, 0xa00, 0xb00, 0x800, 0x900].into_iter().enumerate() {
         let garbage = Doorbell::producer(a.qpn, a.producer.wrapping_add(20)).raw().to_le_bytes();
         let entry =

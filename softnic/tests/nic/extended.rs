@@ -1,4 +1,4 @@
-//! Extended connections (XRC) as commands: domains, their shared receive queues, targets.
+//! Commands for extended connections (XRC): domains, their SRQs, targets.
 
 use crate::script::{Pe, Setup, call, loopback_nic};
 use rushmem_mlx5::prm::CmdStatus;
@@ -13,7 +13,7 @@ use rushmem_mlx5::prm::xrc::{
 fn a_queue_has_a_limit_an_owner_and_a_domain() {
     let nic = loopback_nic();
     let (a, b) = (Pe::new(&nic, Setup::default()), Pe::new(&nic, Setup::default()));
-    // Contexts share domains.
+    // Contexts share XRC domains.
     let xrcd = call(&b.context, &AllocXrcd::default()).unwrap().xrcd;
     let good = XrcSrqContext {
         log_xrc_srq_size: 4,
@@ -47,7 +47,7 @@ fn a_queue_has_a_limit_an_owner_and_a_domain() {
     assert_eq!(status(XrcSrqContext { log_rq_stride: 0, ..good }), CmdStatus::BAD_PARAM);
     assert_eq!(status(XrcSrqContext { wq_signature: true, ..good }), CmdStatus::BAD_PARAM);
     assert_eq!(status(XrcSrqContext { dbr_addr: 1 << 20, ..good }), CmdStatus::BAD_PARAM);
-    // It is no receive memory pool.
+    // It cannot be used as a receive memory pool.
     let as_pool = QueryRmp { rmpn: xrc_srqn, ..QueryRmp::default() };
     assert_eq!(call(&a.context, &as_pool).unwrap_err().status, CmdStatus::BAD_RES);
 

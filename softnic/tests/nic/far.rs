@@ -1,4 +1,4 @@
-//! Memory that the CPU reaches only by calls, as GPU memory.
+//! Memory that the CPU cannot access directly, like GPU memory.
 
 use rushmem_mlx5::{AtomicOp, Width};
 use rushmem_softnic::{HostBuffer, Memory, MemoryError};
@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// A buffer without a pointer for the adapter.
+/// A buffer that does not reveal its pointer to the adapter.
 pub(crate) struct FarBuffer(pub(crate) Arc<HostBuffer>);
 
-// SAFETY: there is no pointer.
+// SAFETY: it returns no pointer.
 unsafe impl Memory for FarBuffer {
     fn len(&self) -> u64 {
         self.0.len()

@@ -16,7 +16,7 @@ fn many() -> impl Iterator<Item = u64> {
     1..=ROUNDS
 }
 
-/// Rounds for outcomes that must occur. On a busy machine an observer may miss many of them.
+/// Rounds for outcomes that must occur. On a busy machine, an observer may miss many of them.
 fn many_rounds() -> impl Iterator<Item = u64> {
     let begin = Instant::now();
     (1..).take_while(move |_| begin.elapsed() < Duration::from_secs(60))
@@ -26,19 +26,19 @@ fn nic(faults: Faults) -> Nic {
     Nic::start(Config { faults, ..Config::default() }).expect("an adapter without fabric needs nothing")
 }
 
-/// The placement of the two ends of a connection.
+/// Where the two ends of a connection are.
 #[derive(Clone, Copy, Debug)]
 enum Placement {
-    /// Both ends in one adapter.
+    /// Both on one adapter.
     Within,
-    /// One end in each of two adapters, which exchange packets.
+    /// On two adapters, which exchange packets.
     Wire,
 }
 
 const BOTH: [Placement; 2] = [Placement::Within, Placement::Wire];
 
 impl Placement {
-    /// Starts the adapters of both ends with these faults.
+    /// Starts the adapters with these faults.
     fn nics(self, faults: &Faults) -> Vec<Nic> {
         let config = || Config { faults: faults.clone(), ..Config::default() };
         match self {
@@ -48,7 +48,7 @@ impl Placement {
     }
 }
 
-/// Connects the first adapter with the last.
+/// Connects a PE of the first adapter with one of the last.
 fn ends(nics: &[Nic], setup: Setup) -> (Pe, Pe) {
     pair(&nics[0], nics.last().expect("an adapter"), setup)
 }
@@ -61,7 +61,7 @@ fn micros(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-/// Counts the rounds of 40 in which the second of two QPs' writes is seen before the first.
+/// Counts in how many of 40 rounds the write of the second QP is seen before that of the first.
 fn overtaken(way: Placement, faults: Faults) -> usize {
     let nics = way.nics(&faults);
     let (mut a, b) = ends(&nics, Setup::default());
@@ -82,7 +82,7 @@ fn overtaken(way: Placement, faults: Faults) -> usize {
 #[test]
 fn stalled_queue_is_overtaken() {
     for way in BOTH {
-        // QPs are unordered, so this also occurs without faults, but rarely.
+        // QPs are not ordered, so this also occurs without faults, but rarely.
         let by_itself = overtaken(way, Faults::default());
         let faults = Faults { stall: 1.0, stall_time: Duration::from_millis(10), ..Faults::default() };
         let found = overtaken(way, faults);
@@ -129,7 +129,7 @@ fn split_message(way: Placement) {
 
 #[test]
 fn split_reads_and_writes_move_every_byte() {
-    // Over packets only WRITEs are split.
+    // Over packets, only WRITEs are split.
     for (way, least) in [(Placement::Within, 300), (Placement::Wire, 150)] {
         let nics = way.nics(&Faults { split: 1.0, ..Faults::default() });
         let (mut a, b) = ends(&nics, Setup::default());
@@ -159,7 +159,7 @@ fn split_write_with_a_destroyed_key_is_refused() {
     let len = 8 * words as u32;
     let write = a.write(&Wqe::Write { raddr: 0, rkey: b.key, laddr: 0, lkey: a.key, len }, Flags::SIGNALED);
     a.ring();
-    // One piece has been moved; seven follow at intervals of 10 ms.
+    // One piece has been moved. Seven follow at intervals of 10 ms.
     while (0..words).all(|i| b.heap.load_u64(8 * i) == 0) {
         std::thread::yield_now();
     }
@@ -168,7 +168,7 @@ fn split_write_with_a_destroyed_key_is_refused() {
     assert!((0..words).any(|i| b.heap.load_u64(8 * i) == 0), "all had been moved before the key went");
 }
 
-/// Returns whether a READ of a word sees a later WRITE with these flags in any round.
+/// Returns whether, in any round, a READ of a word sees a later WRITE with these flags.
 fn read_too_late(way: Placement, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
@@ -198,7 +198,7 @@ fn late_read_sees_later_unfenced_writes() {
     }
 }
 
-/// Returns whether a WRITE of an atomic's old value sends the previous bytes in any round. The atomic must execute
+/// Returns whether, in any round, a WRITE of an atomic's old value sends the previous bytes. The atomic must execute
 /// first.
 fn stale_result(way: Placement, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
@@ -246,18 +246,18 @@ fn answered_in_order(way: Placement) {
         for i in 0..4 {
             let (old, read) = (a.heap.load_u64(64 + 16 * i), a.heap.load_u64(72 + 16 * i));
             assert_eq!(old, 4 * round + i as u64);
-            // A READ follows earlier atomics and may see later ones.
+            // A READ sees earlier atomics, and may see later ones.
             assert!(read > old && read >= last && read <= 4 * round + 4, "{way:?} {round} {i}: {old} {read}");
             last = read;
         }
     }
 }
 
-/// A QP with a READ that waits for its answer, an executed signalled WRITE, and a WRITE not yet executed.
+/// A QP with a READ that awaits its answer, a signaled WRITE that was executed, and a WRITE that was not.
 struct WaitingRead {
     a: Pe,
     b: Pe,
-    /// The indices of READ and WRITEs.
+    /// Indices of the READ and the WRITEs.
     entries: [u16; 3],
     _nic: Nic,
 }
@@ -321,12 +321,12 @@ fn refusal_follows_an_earlier_late_answer() {
     assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, bad));
 }
 
-/// Returns whether additions of NIC and processor to one word are lost in any round.
+/// Returns whether, in any round, an addition of the NIC or the processor to the same word is lost.
 fn lost(mut rounds: impl Iterator<Item = u64>, loose_atomic: f64) -> bool {
     let nic = nic(Faults { loose_atomic, ..Faults::default() });
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (rkey, lkey) = (b.key, a.key);
-    // SAFETY: an aligned word of the heap, which lives as long as `b`; all access it atomically.
+    // SAFETY: an aligned word of the heap, which lives as long as `b`. All accesses are atomic.
     let word = unsafe { AtomicU64::from_ptr(b.heap.as_ptr().cast()) };
     let mut added = 0;
     rounds.any(|_| {
@@ -379,7 +379,7 @@ fn loose_atomics_exclude_each_other() {
 fn queue_waiting_for_its_peer_is_resumed() {
     let faults = Faults { completion_delay: 1.0, completion_delay_time: micros(2), ..Faults::default() };
     let nic = nic(faults);
-    // The peer is not ready for 0.01 ms each time. The first completion wakes the QP earlier.
+    // The peer is not ready for 0.01 ms each time, and the first completion wakes the QP earlier.
     let (mut a, mut b) = pair(&nic, &nic, Setup { log_rq: Some(4), ..Setup::default() });
     for _ in 0..20 {
         a.write(&Wqe::Nop, Flags::SIGNALED);

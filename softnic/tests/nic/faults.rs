@@ -1,4 +1,4 @@
-//! Injected packet faults: lost packets are resent, corrupt packets are dropped, and no request executes twice.
+//! Injected packet faults: lost packets are resent, corrupted packets are dropped, and no request executes twice.
 
 use crate::script::{Pe, Setup, pair, pattern, until, wire_nic};
 use rushmem_mlx5::prm::qp::Mtu;
@@ -11,7 +11,7 @@ fn faulty(faults: Faults) -> Config {
     Config { faults, retransmit: Duration::from_millis(2), ..Config::default() }
 }
 
-/// Runs writes, reads and adds under faults in both directions, and checks that each takes effect once.
+/// Runs WRITEs, READs and atomics under faults in both directions, and checks that each takes effect exactly once.
 fn survives(name: &str, faults: Faults) -> (Nic, Nic) {
     let there = faulty(Faults { seed: 11, ..faults.clone() });
     let back = faulty(Faults { seed: 12, ..faults });
@@ -60,7 +60,7 @@ fn loss() {
 fn only_lost_packets_are_sent_again() {
     for shared_memory in [true, false] {
         let faults = Faults { drop: 0.02, ..Faults::default() };
-        // A busy machine delays acknowledgements, but not for so long.
+        // A busy machine delays acknowledgements, but not by this much.
         let config =
             Config { faults, shared_memory, retransmit: Duration::from_secs(2), ..Config::default() };
         let (x, y) = (wire_nic(config), wire_nic(Config { shared_memory, ..Config::default() }));
@@ -89,7 +89,7 @@ fn only_lost_data_is_asked_for_again() {
         let (rkey, lkey) = (b.key, a.key);
         for round in 0..4 {
             a.write(&Wqe::Read { raddr: 0, rkey, laddr: 500_000, lkey, len: 400_000 }, Flags::NONE);
-            // Each of these waits for its answer, but no message behind it does.
+            // Each of these waits for its answer, but no message after it does.
             for i in 0..40 {
                 a.write(&Wqe::FetchAdd { raddr: 600_000, rkey, laddr: 8 * i, lkey, add: 1 }, Flags::NONE);
             }
@@ -212,7 +212,7 @@ fn nothing_is_resent_without_faults() {
     assert_eq!(y.stats().out_of_order, 0);
 }
 
-/// Returns two connected ends. The adapter of the first one has these faults. No end has posted anything.
+/// Returns two connected ends, of which nothing was posted. The first one's adapter has these faults.
 fn ends(faults: Faults) -> ((Nic, Pe), (Nic, Pe)) {
     let (x, y) = (wire_nic(faulty(faults)), wire_nic(Config::default()));
     let (a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });
@@ -232,7 +232,7 @@ fn a_port_falls_and_returns_with_events() {
     };
     let ((x, mut a), (_y, b)) = ends(faults);
     until("the port to fall", || x.stats().faults > 0);
-    // The retries of the QP bridge the time without a port.
+    // The QP's retries cover the time without a port.
     a.run(&put(&a, &b));
     let expected = [Event::Port { is_up: false }, Event::Port { is_up: true }];
     assert_eq!(a.context.failures(), expected);

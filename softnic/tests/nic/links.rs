@@ -1,6 +1,6 @@
-//! Links and addresses, in a network namespace of the test.
+//! Links and addresses, in a network namespace created by the test.
 //!
-//! A link carries less than the requested path MTU, adapters share an address, and addresses have LIDs.
+//! Covers links that cannot carry the requested path MTU, adapters that share an address, and addresses with LIDs.
 
 use crate::script::{Pe, Setup, call, pair, pattern, wire_nic};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
@@ -10,7 +10,7 @@ use rushmem_softnic::{Config, Ip, Nic, PACKET_TOO_LONG, reason};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Set for the test when it runs within the namespace.
+/// Set when the test runs inside the namespace.
 const INSIDE: &str = "SOFTNIC_TEST_INSIDE";
 
 #[test]
@@ -44,7 +44,7 @@ fn by_udp() -> Config {
     Config { shared_memory: false, ..Config::default() }
 }
 
-/// Connects a QP, by a changed path.
+/// Connects a QP over a modified path.
 fn connect_by(from: &Pe, to: &Pe, change: impl FnOnce(AddressPath) -> AddressPath) {
     from.to_init();
     let mut command = from.init2rtr(to);
@@ -67,7 +67,7 @@ fn short_link() {
     assert_eq!((x.stats().send_failures, y.stats().send_failures), (0, 0));
 }
 
-/// Checks that the second adapter outside of 127/8 takes the next port, and that its MAC address contains it.
+/// Checks that a second adapter outside 127/8 takes the next port, and that its MAC address contains it.
 fn shared_address() {
     let nic = || Nic::start(Config { ip: Ip::Addr([10, 9, 9, 1].into()), ..Config::default() }).unwrap();
     let (x, y) = (nic(), nic());
@@ -79,7 +79,7 @@ fn shared_address() {
     assert_eq!((a.heap.load_u32(0), b.heap.load_u32(0)), (8, 7));
 }
 
-/// Checks that adapters on foreign addresses find out that both are software, so that packets travel together.
+/// Checks that adapters on other addresses recognize each other as software, so packets share messages.
 fn strangers() {
     let nic = |last| Nic::start(Config { ip: Ip::Addr([10, 9, 9, last].into()), ..by_udp() }).unwrap();
     let (x, y) = (nic(1), nic(2));
@@ -98,7 +98,7 @@ fn strangers() {
     assert!(b.bytes(8, 100_000) == data);
 }
 
-/// Checks that the error of a QP names the cause if the link carries less than when the QP was connected.
+/// Checks that the error of a QP names the cause if the link's MTU has decreased since the QP was connected.
 fn shrunken_link() {
     let (x, y) = (wire_nic(by_udp()), wire_nic(by_udp()));
     let (mut a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });

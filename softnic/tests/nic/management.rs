@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Long enough on a busy machine.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts an adapter, and returns what it receives.
+/// Starts an adapter. Returns it with what it receives.
 fn adapter(faults: Faults) -> (Nic, Ipv4Addr, Receiver<Mad>) {
     let nic = Nic::start(Config { ip: Ip::AnyLoopback, faults, ..Config::default() }).unwrap();
     let ip = *nic.address().ip();
@@ -29,7 +29,7 @@ fn datagrams_reach_other_adapters_and_their_own() {
     assert_eq!(of_a.recv_timeout(PATIENCE), Ok(mad(ip_b)));
     a.send_mad(ip_a, &bytes);
     assert_eq!(of_a.recv_timeout(PATIENCE), Ok(mad(ip_a)));
-    // A datagram leaves before the call returns, so that it is not lost with its adapter.
+    // A datagram is sent before the call returns, so it is not lost with its adapter.
     a.send_mad(ip_b, &bytes);
     drop(a);
     assert_eq!(of_b.recv_timeout(PATIENCE), Ok(mad(ip_a)));

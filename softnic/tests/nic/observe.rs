@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// An observer that keeps everything.
+/// An observer that keeps all observations.
 #[derive(Default)]
 struct Log(Mutex<Vec<(Instant, Observation)>>);
 
@@ -27,7 +27,7 @@ impl Log {
         log
     }
 
-    /// Returns the observations of an adapter that has ended, and checks their times.
+    /// Returns the observations of an adapter that was dropped, after checking their times.
     fn all(&self) -> Vec<Observation> {
         let made = self.0.lock().unwrap();
         assert!(made.is_sorted_by_key(|(at, _)| *at));
@@ -39,12 +39,12 @@ impl Log {
         made.iter().map(|(_, observation)| *observation).collect()
     }
 
-    /// Returns the observations in short, in their order.
+    /// Returns the observations in short form, in order.
     fn texts(&self) -> Vec<String> {
         self.all().iter().map(text).collect()
     }
 
-    /// Returns how often each observation was made, in short.
+    /// Returns how often each observation was made, in short form.
     fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         self.texts().into_iter().for_each(|text| *counts.entry(text).or_default() += 1);
@@ -52,7 +52,7 @@ impl Log {
     }
 }
 
-/// Describes an observation without numbers of QPs and keys.
+/// Describes an observation without QPNs and keys.
 fn text(observation: &Observation) -> String {
     let at = |remote: Option<RemoteAddress>| remote.map_or("-".into(), |remote| remote.addr.to_string());
     match *observation {
@@ -79,7 +79,7 @@ fn text(observation: &Observation) -> String {
     }
 }
 
-/// Announces a WRITE without CQE, an inline one and an atomic at once, and waits for the last.
+/// Posts a WRITE without CQE, an inline one and an atomic with one doorbell, and waits for the last.
 fn three_wqes(a: &mut Pe, b: &Pe) {
     let (rkey, laddr, lkey) = (b.key, 64, a.key);
     a.write(&Wqe::Write { raddr: 640, rkey, laddr, lkey, len: 3000 }, Flags::NONE);
@@ -155,7 +155,7 @@ fn packets_are_observed_at_both_ends() {
         "cqe",
     ];
     let mut found = only(&of_x, &["doorbell", "begin", "end", "cqe"]);
-    // An early acknowledgement may end a WQE before the next one begins.
+    // An early acknowledgement may complete a WQE before the next one starts.
     found.sort_by_key(|text| text.starts_with("end") || text == "cqe");
     assert_eq!(found, wqes);
     let arrivals = ["arrival RDMA_WRITE 640 3000", "arrival RDMA_WRITE 8 8", "arrival ATOMIC_FA 16 8"];
@@ -183,7 +183,7 @@ fn lost_packets_appear_as_retransmissions() {
     for i in 0..60 {
         a.run(&Wqe::Write { raddr: 8 * i, rkey, laddr, lkey, len: 2000 });
     }
-    // The acknowledgement of the last one may be lost, and then sent again.
+    // The acknowledgement of the last one may be lost and sent again.
     let stats = || x.stats();
     until("the counters", || {
         let before = stats();
@@ -207,7 +207,7 @@ fn lost_packets_appear_as_retransmissions() {
     }
 }
 
-/// Runs `body` between two QPs of one adapter, then of two. Returns the observations of each run.
+/// Runs `body` between two QPs of one adapter, then of two adapters. Returns the observations of each run.
 fn both(config: &Config, setup: &Setup, body: impl Fn(&mut Pe, &mut Pe)) -> Vec<BTreeMap<String, u64>> {
     let run = |x: Nic, y: Option<Nic>| {
         let to = y.as_ref().unwrap_or(&x);

@@ -1,4 +1,4 @@
-//! Every operation, over loopback and over the wire.
+//! Every operation, over loopback and over packets.
 
 use crate::script::{Pe, Setup, both, loopback_nic, pattern};
 use rushmem_mlx5::wqe::Inline;
@@ -39,7 +39,7 @@ fn gather_and_scatter_lists() {
     both(Setup::default(), |a, b| {
         let data = pattern(6000, 8);
         a.fill(0, &data);
-        // Eight pieces: a WQE of ten segments in three blocks.
+        // Eight pieces, which make a WQE of ten segments in three blocks.
         let list: Vec<(u64, u32)> = (0..8).map(|i| (700 * i, 100 * (i as u32 + 1))).collect();
         let gathered: Vec<u8> = list
             .iter()
@@ -82,7 +82,7 @@ fn atomics_of_eight_bytes() {
         b.heap.store_u64(24, 0x1122_3344_5566_7788);
         let cqe = a.run(&Wqe::FetchAdd { raddr, rkey, laddr, lkey, add: 0x10 });
         assert_eq!(cqe.byte_cnt.get(), 8);
-        // Endianness mode 1: results in host order.
+        // Endianness mode 1: results are in host order.
         assert_eq!((heap_word(a, 8), heap_word(b, 24)), (0x1122_3344_5566_7788, 0x1122_3344_5566_7798));
 
         a.run(&Wqe::CompareSwap { raddr, rkey, laddr, lkey, compare: 1, swap: 2 });

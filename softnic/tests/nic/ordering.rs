@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 /// Rounds for outcomes that must never occur.
 const ROUNDS: u64 = 300;
-/// Offsets of the data and of its flag.
+/// Offsets of the data and its flag.
 const DATA: u64 = 0;
 const FLAG: u64 = 64;
 
-/// Rounds for outcomes that must occur. On a busy machine an observer may miss many of them.
+/// Rounds for outcomes that must occur. On a busy machine, an observer may miss many of them.
 fn many_rounds() -> impl Iterator<Item = u64> {
     let begin = Instant::now();
     (1..).take_while(move |_| begin.elapsed() < Duration::from_secs(60))
@@ -23,18 +23,18 @@ fn set(raddr: u64, rkey: u32, value: u64) -> Wqe {
     Wqe::WriteInline { raddr, rkey, data: Inline::from_u64(value) }
 }
 
-/// Returns a strong fence: a WRITE of no bytes that waits for all WQEs before it.
+/// Posts a strong fence: an empty WRITE that waits for all earlier WQEs.
 fn strong_fence(a: &mut Pe) {
     a.write(&Wqe::Write { raddr: 0, rkey: 0, laddr: 0, lkey: 0, len: 0 }, Flags::STRONG_ORDER);
 }
 
-/// Adapters with these faults: one, or two that exchange packets.
+/// Starts adapters with these faults: one, or two that exchange packets.
 fn adapters(wire: bool, faults: &Faults) -> Vec<Nic> {
     let config = || Config { faults: faults.clone(), ..Config::default() };
     if wire { vec![wire_nic(config()), wire_nic(config())] } else { vec![Nic::start(config()).unwrap()] }
 }
 
-/// Waits for the flag of `round` and returns whether the data was missing then.
+/// Waits for the flag of `round`. Returns whether the data was still missing.
 fn flag_first(b: &Pe, round: u64) -> bool {
     while b.heap.load_u64(FLAG as usize) != round {
         std::thread::yield_now();
@@ -42,16 +42,16 @@ fn flag_first(b: &Pe, round: u64) -> bool {
     b.heap.load_u64(DATA as usize) != round
 }
 
-/// The ways to order a flag behind its data on one QP.
+/// How a flag is ordered after its data on one QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Nothing,
-    /// FM 2 on the flag, which waits for READs and atomics only.
+    /// Fence mode 2 on the flag, which waits only for READs and atomics.
     Fence,
     StrongFlag,
     StrongFence,
     Atomic,
-    /// The context of the QP forces the order of the InfiniBand specification.
+    /// The QP context forces the order of the InfiniBand specification.
     Forced,
 }
 
@@ -59,7 +59,7 @@ fn unordered() -> Faults {
     Faults { unordered: 0.5, late_time: Duration::from_micros(50), ..Faults::default() }
 }
 
-/// Returns whether the flag is seen before its data in any round.
+/// Returns whether, in any round, the flag is seen before its data.
 fn passes(wire: bool, order: Order, mut rounds: impl Iterator<Item = u64>) -> bool {
     let nics = adapters(wire, &unordered());
     let setup = Setup { ibta_order: order == Order::Forced, ..Setup::default() };
@@ -137,12 +137,12 @@ fn posted() -> Faults {
     Faults { posted: 0.7, late_time: Duration::from_micros(200), ..Faults::default() }
 }
 
-/// Returns whether, in any round, a flag through one rail is seen before data through another rail. The WRITE of the data
-/// has completed before. With `flush`, a READ follows it.
+/// Returns whether, in any round, a flag sent over one rail is seen before data sent over another, whose WRITE had
+/// completed. With `flush`, a READ follows the data.
 fn rails_pass(wire: bool, flush: bool, mut rounds: impl Iterator<Item = u64>) -> bool {
     let (first, second) = (adapters(wire, &posted()), adapters(wire, &posted()));
     let (mut a, b) = pair(&first[0], first.last().unwrap(), Setup::default());
-    // Both rails reach one heap.
+    // Both rails serve the same heap.
     let (mut c, d) = pair_of(
         &second[0],
         second.last().unwrap(),
@@ -170,7 +170,7 @@ fn writes_of_two_rails_pass_after_their_acknowledgement() {
     }
 }
 
-/// Registers the heap of `pe` once more.
+/// Registers the heap of `pe` again.
 fn another_key(pe: &Pe, relaxed: bool) -> u32 {
     let context = MkeyContext {
         a: true,
@@ -194,23 +194,23 @@ fn another_key(pe: &Pe, relaxed: bool) -> u32 {
     key(call(&pe.context, &create).unwrap().mkey_index, 1)
 }
 
-/// The ways to write a flag behind data through a relaxed key.
+/// How a flag is written after data that went through a relaxed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlagWrite {
     Write,
     Atomic,
-    /// A WRITE after a READ, for which it waits.
+    /// A WRITE that waits for a READ before it.
     AfterRead,
 }
 
-/// The keys of data and flag: whether each is relaxed.
+/// Whether the key of the data, and that of the flag, is relaxed.
 #[derive(Clone, Copy, Debug)]
 struct Relaxed {
     data: bool,
     flag: bool,
 }
 
-/// Returns whether a flag through a key is seen before data through another key in any round.
+/// Returns whether, in any round, a flag written through one key is seen before data written through another.
 fn relaxed_passes(
     wire: bool,
     faults: &Faults,

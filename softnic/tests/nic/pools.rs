@@ -1,4 +1,4 @@
-//! Receive memory pools as commands, and keys over other keys.
+//! Commands for receive memory pools, and keys over other keys.
 
 use crate::script::{Pe, Setup, call, loopback_nic, pattern};
 use rushmem_mlx5::Wqe;
@@ -47,7 +47,7 @@ fn a_pool_has_a_limit_and_an_owner() {
     assert_eq!(call(&a.context, &destroy).unwrap_err().status, CmdStatus::BAD_RES);
 }
 
-/// Creates a key of addresses from `start` over these entries.
+/// Creates a key over these entries, with addresses from `start` on.
 fn indirect(pe: &Pe, mode: AccessMode, start: u64, len: u64, entries: &[Klm]) -> Result<u32, CmdStatus> {
     let context = MkeyContext {
         rw: true,
@@ -82,14 +82,14 @@ fn indirect(pe: &Pe, mode: AccessMode, start: u64, len: u64, entries: &[Klm]) ->
     }
 }
 
-/// Writes through keys over another key. UCX makes them to shift addresses by a constant.
+/// Writes through keys over another key, as UCX creates them to shift addresses by a constant.
 #[test]
 fn a_key_over_a_key_shifts_addresses() {
     let nic = loopback_nic();
     let mut pe = Pe::new(&nic, Setup { start: 0x7000_1000, ..Setup::default() });
     pe.connect_to_itself();
     let size = 1 << 16;
-    // The entries begin before the memory, at a multiple of their size.
+    // The entries start before the memory, at a multiple of their size.
     let mkey = pe.key;
     let entry = |address| Klm { byte_count: size, mkey, address };
     let entries = [entry(0x7000_0000), entry(0x7001_0000)];

@@ -1,4 +1,4 @@
-//! Rings: laps, wraps, doorbells, collapsed and overrun CQs.
+//! Rings: wrap-around, doorbells, collapsed and overrun CQs.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, nic_without_records, pair, until};
 use rushmem_mlx5::doorbell::{Doorbell, record_word, uar};
@@ -58,7 +58,7 @@ fn an_entry_of_two_blocks_crosses_the_ring_end() {
     both(Setup { log_sq: 2, ..Setup::default() }, |a, b| {
         let (raddr, rkey, laddr, lkey) = (8, b.key, 0, a.key);
         for i in 0..20u64 {
-            // Three blocks a round in a ring of four give every alignment.
+            // Three blocks per round in a ring of four cover every alignment.
             a.run(&Wqe::Nop);
             a.run(&Wqe::MaskedCompareSwap64 {
                 raddr,
@@ -115,7 +115,7 @@ fn both_doorbell_styles_and_repeated_ones() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let uar = a.uar.clone();
-    // The control segment of the last WQE, as libmlx5 rings, on every register that may be in use.
+    // The control segment of the last WQE, as rung by libmlx5, on every register that may be in use.
     for (i, register) in [0x800usize, 0x900, 0xa00, 0xb00].into_iter().enumerate() {
         let emitted = put(&b, i as u32).emit(a.producer, a.qpn, Flags::SIGNALED);
         let ctrl = rushmem_mlx5::CtrlSeg::from_segment(emitted.segments()[0]);
@@ -152,9 +152,9 @@ fn a_queue_without_doorbell_record_rings_a_register_of_its_own() {
     for far_queues in [false, true] {
         let nic = nic_without_records();
         let (mut a, b) = pair(&nic, &nic, Setup { no_record: true, far_queues, ..Setup::default() });
-        // A record that nobody reads: it is ahead of the queue.
+        // The record, which nobody reads, is ahead of the queue.
         a.records.store_u32(4, record_word(40));
-        // More laps than the index has bits.
+        // More passes than the index has bits.
         for i in 0..100 {
             let index = a.write(&put(&b, i), Flags::SIGNALED);
             a.uar.memory().store_u64(uar::NO_DBR, Doorbell::producer(a.qpn, a.producer).raw());
@@ -183,15 +183,15 @@ fn wrong_doorbells_are_violations() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let noticed = |rule: Rule| until("violation", || nic.violations().iter().any(|v| v.rule == rule));
-    // Announced by the register, not by the record.
+    // Announced by the register, but not by the record.
     let index = a.write(&put(&b, 1), Flags::SIGNALED);
     a.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
     assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);
     noticed(Rule::DoorbellRecord);
-    // More than the queue holds.
+    // More than the queue has.
     a.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer + 65).raw());
     noticed(Rule::DoorbellRange);
-    // Another QP's page.
+    // UAR page of another QP.
     b.uar.memory().store_u64(0x800, Doorbell::producer(a.qpn, a.producer).raw());
     noticed(Rule::DoorbellPage);
     // A QP that does not exist.
@@ -258,7 +258,7 @@ fn record_stored_after_its_doorbell_is_used() {
         pe.connect(peer);
         peer.connect(pe);
     }
-    // Another queue's doorbell overwrites this one, and its record is not stored yet.
+    // Overwritten by the doorbell of another queue before its record is stored.
     let index = a.write(&put(&peers[0], 7), Flags::SIGNALED);
     other.run(&put(&peers[1], 8));
     assert!(a.cq.poll().is_none());
@@ -267,7 +267,7 @@ fn record_stored_after_its_doorbell_is_used() {
     assert_eq!(nic.violations(), []);
 }
 
-/// Resets a QP as UCX does: the queue becomes zero, and the doorbell record keeps its counter.
+/// Resets a QP like UCX: the queue is zeroed, and the doorbell record keeps its counter.
 #[test]
 fn a_record_from_before_a_reset_announces_nothing() {
     let nic = loopback_nic();
@@ -281,12 +281,12 @@ fn a_record_from_before_a_reset_announces_nothing() {
     a.queues.write(a.sq_offset(0) as u64, &[0; 64]).unwrap();
     a.producer = 0;
     a.connect_to_itself();
-    // The adapter looks at the records of a shared page now and then.
+    // The adapter scans the records of a shared page only periodically.
     for i in 0..300 {
         other.run(&own(&other, i));
     }
     assert!(a.cq.poll().is_none());
-    // The same counter again, and its doorbell is overwritten.
+    // The same counter again, whose doorbell is overwritten.
     let index = a.write(&own(&a, 2), Flags::SIGNALED);
     other.run(&own(&other, 3));
     assert_eq!(a.cq.wait().tail.wqe_counter.get(), index);

@@ -15,7 +15,7 @@ fn logs_one_wqe_of_each_shape() {
     let peer = wire_nic(Config::default());
     let mut expected = Vec::new();
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    // Loopback and wire together: the same shapes count once.
+    // Loopback and packets share the log, so equal shapes count once.
     for to in [&x, &peer] {
         let (mut a, b) = pair(&x, to, Setup::default());
         let entries = [

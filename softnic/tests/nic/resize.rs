@@ -1,4 +1,4 @@
-//! Completion queues that move to memory of another size, with entries that are not polled yet.
+//! CQs that move to memory of another size, with CQEs that were not polled yet.
 
 use crate::script::{Pe, Setup, call, loopback_nic};
 use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn, owner_bit};
@@ -8,7 +8,7 @@ use rushmem_mlx5::{CqeOpcode, Flags, Wqe};
 use rushmem_softnic::{HostBuffer, Memory};
 use std::sync::Arc;
 
-/// Moves the send CQ of a PE to a ring of `1 << log` entries, and copies the entries that are not polled, as libmlx5 does.
+/// Moves the send CQ of a PE to a ring of `1 << log` entries, and copies the unpolled CQEs like libmlx5.
 fn resize(pe: &mut Pe, log: u8) -> Result<(), CmdStatus> {
     let (slot, bytes) = (pe.cq.slot, pe.cq.slot << log);
     let memory = Arc::new(HostBuffer::new(bytes));
@@ -45,7 +45,7 @@ fn resize(pe: &mut Pe, log: u8) -> Result<(), CmdStatus> {
     Ok((pe.cq.memory, pe.cq.log) = (memory, log))
 }
 
-/// Posts `count` signalled WQEs, and waits until the adapter has completed them.
+/// Posts `count` signaled WQEs, and waits until the adapter has completed them.
 fn complete(pe: &mut Pe, count: u32) {
     let query = QueryCq { cqn: pe.cqn, ..QueryCq::default() };
     let produced = |pe: &Pe| call(&pe.context, &query).unwrap().context.producer_counter;
@@ -66,7 +66,7 @@ fn entries_move_to_larger_and_smaller_rings() {
         let mut next: u16 = 0;
         for (log, unpolled) in [(4, 5), (3, 6), (6, 0), (3, 7), (2, 3), (5, 1)] {
             complete(&mut pe, unpolled);
-            // The counter of an entry that moves is the number of its place less one.
+            // The counter of a CQE that moves is its position minus one.
             let first = pe.cq.consumer;
             resize(&mut pe, log).unwrap();
             pe.cq.consumer = first + 1;
@@ -77,7 +77,7 @@ fn entries_move_to_larger_and_smaller_rings() {
                 next += 1;
             }
             pe.cq.report();
-            // The ring goes around.
+            // Wraps around the ring.
             for _ in 0..3 << log {
                 assert_eq!(pe.run(&Wqe::Nop).wqe_counter(), next);
                 next += 1;

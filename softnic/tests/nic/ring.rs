@@ -1,4 +1,4 @@
-//! A completion queue, polled and armed.
+//! A CQ as the driver sees it.
 
 use crate::script::PATIENCE;
 use rushmem_mlx5::Cqe;
@@ -8,7 +8,7 @@ use rushmem_softnic::{HostBuffer, Memory};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The consumer's side of a completion queue.
+/// The consumer's half of a CQ.
 pub(crate) struct Ring {
     pub(crate) memory: Arc<HostBuffer>,
     pub(crate) log: u8,
@@ -19,7 +19,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Returns the next completion, if any.
+    /// Returns the next CQE, if any.
     pub(crate) fn poll(&mut self) -> Option<Cqe> {
         let entries = 1u32 << self.log;
         let at = ((self.consumer & (entries - 1)) as usize + 1) * self.slot - CQE_BYTES;
@@ -32,26 +32,25 @@ impl Ring {
         Some(cqe)
     }
 
-    /// Returns the CQE at a byte offset.
     pub(crate) fn entry(&self, at: usize) -> Cqe {
         let mut bytes = [0; CQE_BYTES];
         self.memory.read(at as u64, &mut bytes).unwrap();
         bytemuck::cast(bytes)
     }
 
-    /// Stores the consumer counter.
+    /// Stores the consumer counter in the doorbell record.
     pub(crate) fn report(&self) {
         self.record.store_u32(self.record_at, set_ci_word(self.consumer));
     }
 
-    /// Stores an arm request for CQEs beyond `consumer` in the record. Returns the request.
+    /// Stores a request in the record to arm the CQ for CQEs after `consumer`, and returns it.
     pub(crate) fn request(&self, sequence: u8, solicited_only: bool, consumer: u32) -> ArmWord {
         let request = ArmWord::new(sequence, solicited_only, consumer);
         self.record.store_u32(self.record_at + CqRecord::ARM_OFFSET, request.0.raw());
         request
     }
 
-    /// Waits for the next completion.
+    /// Waits for the next CQE.
     pub(crate) fn wait(&mut self) -> Cqe {
         let start = Instant::now();
         loop {

@@ -19,9 +19,9 @@ use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, PAGE};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time limit of a completion.
+/// Time limit for a completion.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// Queue key of every datagram QP.
+/// Q_Key of every datagram QP.
 pub(crate) const QKEY: u32 = 0x1234_5678;
 /// Low byte of every key.
 const KEY_LOW: u8 = 0x5a;
@@ -31,19 +31,18 @@ pub(crate) fn loopback_nic() -> Nic {
     Nic::start(Config::default()).expect("an adapter without fabric needs nothing")
 }
 
-/// Starts an adapter without fabric that offers QPs without a doorbell record.
+/// Starts an adapter without a fabric that allows QPs without a doorbell record.
 pub(crate) fn nic_without_records() -> Nic {
     Nic::start(Config { no_record: true, ..Config::default() })
         .expect("an adapter without fabric needs nothing")
 }
 
-/// Starts an adapter on its own loopback address.
+/// Starts an adapter on a loopback address of its own.
 pub(crate) fn wire_nic(config: Config) -> Nic {
     let shared_memory = config.shared_memory && std::env::var_os(BY_UDP).is_none();
     Nic::start(Config { ip: Ip::AnyLoopback, shared_memory, ..config }).expect("127/8 is always there")
 }
 
-/// Executes a command.
 pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Output, CmdError> {
     let mut output = <C::Output as Response>::EMPTY;
     context.command(command.encode().as_ref(), output.as_mut());
@@ -53,24 +52,24 @@ pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Outp
     })
 }
 
-/// Rights of the heap's key, and the QP attributes that tests vary.
+/// Access rights of the heap's key, and the QP attributes that tests vary.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) service: ServiceType,
     pub(crate) heap: usize,
     /// First address of the heap's key.
     pub(crate) start: u64,
-    /// Rights of the key: a, rw, rr, lw, lr.
+    /// Access rights of the key: a, rw, rr, lw, lr.
     pub(crate) rights: [bool; 5],
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
-    /// log2 of a CQE slot, minus 6.
+    /// log2 of the CQE size in bytes, minus 6.
     pub(crate) cqe_sz: u8,
-    /// UAR page other than the user's own.
+    /// A UAR page that is not the user's own.
     pub(crate) page: Option<u32>,
     pub(crate) collapsed: bool,
     pub(crate) ignore_overrun: bool,
-    /// log2 of the number of receive WQEs, of 64 bytes each.
+    /// log2 of the number of receive WQEs, which have 64 bytes.
     pub(crate) log_rq: Option<u8>,
     pub(crate) mtu: Mtu,
     /// rre, rwe, rae.
@@ -85,21 +84,21 @@ pub(crate) struct Setup {
     pub(crate) pkey_index: u16,
     /// Whether the QP forces the order of the InfiniBand specification.
     pub(crate) ibta_order: bool,
-    /// A heap that another adapter serves too.
+    /// A heap that another adapter serves as well.
     pub(crate) shared_heap: Option<Arc<HostBuffer>>,
-    /// Whether the CPU cannot access queues, doorbell records and UAR page, as in GPU memory.
+    /// Whether the CPU cannot access queues, doorbell records and UAR page, as if they were in GPU memory.
     pub(crate) far_queues: bool,
     /// Whether the send queue has no doorbell record.
     pub(crate) no_record: bool,
 }
 
 impl Setup {
-    /// Returns memory for queues as the adapter sees it.
+    /// Wraps memory for queues in the form that the adapter gets.
     fn queue_memory(&self, memory: &Arc<HostBuffer>) -> Arc<dyn Memory> {
         if self.far_queues { Arc::new(FarBuffer(Arc::clone(memory))) } else { Arc::clone(memory) as _ }
     }
 
-    /// Creates the key of the heap, which is memory `umem`.
+    /// Creates the key of the heap, whose umem is `umem`.
     fn create_key(&self, context: &Context, pd: u32, umem: u32) -> u32 {
         let [a, rw, rr, lw, lr] = self.rights;
         let mkc = MkeyContext {
@@ -124,7 +123,7 @@ impl Setup {
         key(call(context, &create).unwrap().mkey_index, KEY_LOW)
     }
 
-    /// Creates a CQ with its doorbell record at `record_at` in the memory of records. Returns its number and its ring.
+    /// Creates a CQ whose doorbell record is at `record_at` in the memory of records. Returns its number and its ring.
     fn create_cq(
         &self,
         context: &Context,
@@ -154,7 +153,7 @@ impl Setup {
         (cqn, Ring { memory, log: self.log_cq, slot, consumer: 0, record, record_at })
     }
 
-    /// Returns the attributes of a QP that do not depend on other objects.
+    /// Returns the QP attributes that do not depend on other objects.
     fn qp_context(&self) -> QpContext {
         QpContext {
             st: self.service,
@@ -172,7 +171,6 @@ impl Setup {
     }
 }
 
-/// A UAR page.
 #[derive(Clone)]
 pub(crate) struct UarPage {
     pub(crate) page_id: u32,
@@ -218,7 +216,7 @@ impl Default for Setup {
     }
 }
 
-/// A user of an adapter with a heap and a QP.
+/// A user of an adapter, with a heap and a QP.
 pub(crate) struct Pe {
     pub(crate) context: Arc<Context>,
     pub(crate) setup: Setup,
@@ -234,14 +232,13 @@ pub(crate) struct Pe {
     pub(crate) cq: Ring,
     pub(crate) recv_cq: Ring,
     pub(crate) records: Arc<HostBuffer>,
-    /// Producer counter.
     pub(crate) producer: u16,
     pub(crate) receives: u16,
     pub(crate) gid: [u8; 16],
     pub(crate) mac: [u8; 6],
 }
 
-// Offsets of the records in their buffer.
+// Offsets of the doorbell records in their memory.
 const SQ_RECORD: usize = 0;
 const CQ_RECORD: usize = 64;
 const RECV_CQ_RECORD: usize = 128;
@@ -259,7 +256,7 @@ impl Pe {
         Pe::with(nic, Arc::new(context), uar, setup)
     }
 
-    /// Creates another QP of the same user, on the same UAR page.
+    /// Creates another QP of the same user on the same UAR page.
     pub(crate) fn sibling(&self, nic: &Nic) -> Pe {
         Pe::with(nic, Arc::clone(&self.context), self.uar.clone(), self.setup.clone())
     }
@@ -310,18 +307,18 @@ impl Pe {
         }
     }
 
-    /// Brings the QP to RTS towards `peer`.
+    /// Moves the QP to RTS, connected to `peer`.
     pub(crate) fn connect(&self, peer: &Pe) {
         self.to_rtr(peer);
         self.to_rts();
     }
 
-    /// Brings the QP to RTS towards itself.
+    /// Moves the QP to RTS, connected to itself.
     pub(crate) fn connect_to_itself(&self) {
         self.connect(self);
     }
 
-    /// Puts the QP into error.
+    /// Moves the QP to the Error state.
     pub(crate) fn fail_now(&self) {
         call(&self.context, &ToErr { qpn: self.qpn, ..ToErr::default() }).unwrap();
     }
@@ -395,13 +392,13 @@ impl Pe {
         rq + usize::from(index) % (1 << self.setup.log_sq) * 64
     }
 
-    /// Writes a WQE without announcing it, and returns its index.
+    /// Writes a WQE without ringing the doorbell. Returns its index.
     pub(crate) fn write(&mut self, wqe: &Wqe, flags: Flags) -> u16 {
         let emitted = wqe.emit(self.producer, self.qpn, flags);
         self.write_segments(emitted.segments())
     }
 
-    /// Writes a WQE given by its segments, control segment first.
+    /// Writes a WQE given by its segments, starting with the control segment.
     pub(crate) fn write_segments(&mut self, segments: &[Segment]) -> u16 {
         let index = self.producer;
         for (block, part) in segments.chunks(4).enumerate() {
@@ -412,7 +409,7 @@ impl Pe {
         index
     }
 
-    /// Writes an RDMA operation with a list of local pieces (address, length).
+    /// Writes an RDMA operation with a list of local ranges (address, length).
     pub(crate) fn write_list(
         &mut self,
         opcode: Opcode,
@@ -430,20 +427,20 @@ impl Pe {
         self.write_segments(&segments)
     }
 
-    /// Announces all written WQEs: record, then register.
+    /// Announces all written WQEs, in the record and then in the register.
     pub(crate) fn ring(&self) {
         self.records.store_u32(SQ_RECORD + 4, record_word(self.producer));
         self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, self.producer).raw());
     }
 
-    /// Writes a signalled WQE and announces it.
+    /// Writes a signaled WQE and rings the doorbell.
     pub(crate) fn post(&mut self, wqe: &Wqe) -> u16 {
         let index = self.write(wqe, Flags::SIGNALED);
         self.ring();
         index
     }
 
-    /// Posts a receive of one piece.
+    /// Posts a receive with one data segment.
     pub(crate) fn post_receive(&mut self, addr: u64, len: u32) {
         let slot = u64::from(self.receives) % (1 << self.setup.log_rq.unwrap());
         let end = DataSeg::new(0, DataSeg::LIST_END_LKEY, 0);
@@ -453,7 +450,7 @@ impl Pe {
         self.records.store_u32(SQ_RECORD, record_word(self.receives));
     }
 
-    /// Posts and waits for success.
+    /// Posts a WQE and waits for it to succeed.
     pub(crate) fn run(&mut self, wqe: &Wqe) -> Cqe {
         let index = self.post(wqe);
         let cqe = self.cq.wait();
@@ -463,7 +460,7 @@ impl Pe {
         cqe
     }
 
-    /// Posts and waits for an error.
+    /// Posts a WQE and waits for it to fail.
     pub(crate) fn fail(&mut self, wqe: &Wqe) -> Syndrome {
         let index = self.post(wqe);
         let cqe = self.cq.wait();
@@ -483,7 +480,7 @@ impl Pe {
     }
 }
 
-/// Runs a test body on two QPs of one adapter, then on two adapters.
+/// Runs a test body with two QPs of one adapter, then of two adapters.
 pub(crate) fn both(setup: Setup, body: impl Fn(&mut Pe, &mut Pe)) {
     both_paths(&Setup { far_queues: true, ..setup.clone() }, &body);
     both_paths(&setup, &body);
@@ -514,7 +511,7 @@ pub(crate) fn pair_of(a: &Nic, b: &Nic, of_a: Setup, of_b: Setup) -> (Pe, Pe) {
     (x, y)
 }
 
-/// Returns bytes that differ everywhere.
+/// Returns pseudorandom bytes.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
@@ -527,7 +524,7 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until `done` for effects without a completion.
+/// Waits for an effect that has no completion, until `done` returns `true`.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {

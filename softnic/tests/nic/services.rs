@@ -17,7 +17,7 @@ fn ud() -> Setup {
     Setup { service: ServiceType::UD, log_rq: Some(4), ..Setup::default() }
 }
 
-/// Returns the address of a QP, by GID.
+/// Returns the address vector of a QP, by GID.
 pub(crate) fn by_gid(to: &Pe) -> AvSeg {
     AvSeg {
         qkey: Be32::new(QKEY),
@@ -29,7 +29,7 @@ pub(crate) fn by_gid(to: &Pe) -> AvSeg {
     }
 }
 
-/// Writes and announces a SEND of the heap's first `len` bytes to an address.
+/// Posts a SEND of the heap's first `len` bytes to an address.
 fn send_to(pe: &mut Pe, av: AvSeg, len: u32, imm: Option<u32>, flags: Flags) {
     let data = DataSeg::new(0, pe.key, len).to_segment();
     post_to(pe, av, &[data], imm, flags);
@@ -55,7 +55,7 @@ fn sent(pe: &mut Pe) {
     assert!(cqe.as_error().is_none(), "{cqe}");
 }
 
-/// Posts a SEND and waits for its completion.
+/// Posts a SEND and waits for its CQE.
 pub(crate) fn run_to(pe: &mut Pe, av: AvSeg, len: u32, imm: Option<u32>) {
     send_to(pe, av, len, imm, Flags::SIGNALED);
     sent(pe);
@@ -97,7 +97,8 @@ fn lost_unreliable_messages_still_complete() {
         };
         let to = if wire { &y } else { &x };
         let (mut a, mut b) = pair(&x, to, uc());
-        // No receive, unknown key, missing right: the message is lost and both QPs continue.
+        // Without a receive, with an unknown key, or without the access right, the message is lost and both QPs
+        // continue.
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 2000 });
         a.run(&Wqe::Write { raddr: 0, rkey: 1, laddr: 0, lkey: a.key, len: 2000 });
         a.run(&Wqe::Write { raddr: 1 << 40, rkey: b.key, laddr: 0, lkey: a.key, len: 8 });
@@ -105,14 +106,14 @@ fn lost_unreliable_messages_still_complete() {
         b.post_receive(0, 64);
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 64 });
         assert_eq!((b.recv_cq.wait().byte_cnt(), b.query().state), (64, QpState::RTS));
-        // A receive that is too short fails only at the receiver.
+        // A receive that is too short only fails the receiver.
         b.post_receive(0, 63);
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 64 });
         assert_eq!(b.recv_cq.wait().as_error().map(|error| error.syndrome), Some(Syndrome::LOCAL_LENGTH_ERR));
         until("the error state", || b.query().state == QpState::ERR);
         a.run(&Wqe::Send { laddr: 0, lkey: a.key, len: 64 });
         assert_eq!(a.query().state, QpState::RTS);
-        // Unsupported operations of an unreliable connection fail at once.
+        // Operations that an unreliable connection does not support fail immediately.
         let read = Wqe::Read { raddr: 0, rkey: b.key, laddr: 0, lkey: a.key, len: 8 };
         assert_eq!(a.fail(&read), Syndrome::LOCAL_QP_OP_ERR);
         assert_eq!((x.violations(), y.violations()), (vec![], vec![]));
@@ -127,7 +128,7 @@ fn unreliable_message_with_a_missing_packet_is_dropped() {
     for slot in 0..200u64 {
         b.post_receive(4096 * slot, 4096);
     }
-    // Messages of four packets with equal bytes.
+    // Messages of four packets, all of whose bytes are equal.
     for message in 0..200u32 {
         a.fill(0, &[message as u8 + 1; 4000]);
         a.run(&Wqe::SendImm { laddr: 0, lkey: a.key, len: 4000, imm: message });
@@ -187,7 +188,7 @@ fn datagrams_by_lid_inline_and_to_self() {
     inline.truncate(16);
     let inline = [Segment::from_bytes(inline.try_into().unwrap())];
     let (qkey, lid) = (Be32::new(QKEY), |nic: &Nic| Be16::new(nic.lid().unwrap()));
-    // A 16-byte address, or a full address with zeroes.
+    // A 16-byte address vector, or a full one padded with zeroes.
     for extended in [0, AvSeg::EXTENDED] {
         b.post_receive(0, 100);
         let dqpn = Be32::new(extended | b.qpn);
@@ -226,7 +227,7 @@ fn undeliverable_datagrams_are_lost() {
         Setup { service: ServiceType::RC, ..ud() },
     );
     let other = AvSeg { qkey: Be32::new(QKEY + 1), ..by_gid(&b) };
-    // No receive, a wrong queue key, a QP of another service, and no QP.
+    // No receive, a wrong Q_Key, a QP of another service, and no QP at all.
     run_to(&mut a, by_gid(&b), 8, None);
     until("the first", || lost(&y) == 1);
     b.post_receive(0, 100);
@@ -234,11 +235,11 @@ fn undeliverable_datagrams_are_lost() {
     run_to(&mut a, AvSeg { dqpn: Be32::new(AvSeg::EXTENDED | c.qpn), ..by_gid(&b) }, 8, None);
     run_to(&mut a, AvSeg { rgid: [0xff; 16], ..by_gid(&b) }, 8, None);
     until("all", || (lost(&x), lost(&y), y.stats().dropped) == (1, 2, 1));
-    // The sender's own queue key, on request.
+    // The sender's own Q_Key, which the highest bit selects.
     let own = AvSeg { qkey: Be32::new(1 << 31), ..by_gid(&b) };
     run_to(&mut a, own, 8, Some(3));
     assert_eq!(b.recv_cq.wait().imm(), 3);
-    // The queue key may change.
+    // The Q_Key may be changed.
     let mut command = Rts2Rts { qpn: b.qpn, opt_param_mask: opt_param::Q_KEY, ..Rts2Rts::default() };
     command.context.q_key = QKEY + 1;
     call(&b.context, &command).unwrap();
@@ -267,7 +268,7 @@ fn invalid_datagrams_fail() {
             violations: 0,
             write: |a, av| write_to(a, av, &[DataSeg::new(0, 1, 8).to_segment()], None, Flags::NONE),
         },
-        // Half an address.
+        // Half an address vector.
         Bad {
             syndrome: Syndrome::LOCAL_QP_OP_ERR,
             violations: 1,
@@ -289,7 +290,7 @@ fn invalid_datagrams_fail() {
         let nic = wire_nic(Config::default());
         let (mut a, b) = pair(&nic, &nic, ud());
         write(&mut a, by_gid(&b));
-        // Later WQEs are flushed, posted already or not.
+        // Later WQEs are flushed, whether they were posted before or after.
         write_to(&mut a, by_gid(&b), &[], None, Flags::NONE);
         a.ring();
         assert_eq!(error(a.cq.wait()), expected);

@@ -1,4 +1,4 @@
-//! Shared memory between adapters of one machine: processes, a killed peer, faults, captures, and UDP in its place.
+//! Shared memory between adapters of one machine: processes, a killed peer, faults, captures, and UDP instead.
 
 use crate::script::{Pe, Setup, call, pair, pattern, until, wire_nic};
 use rushmem_mlx5::prm::qp::{AddressPath, Init2Rtr};
@@ -9,16 +9,16 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Set for the other process of a test.
+/// Set for the child process of a test.
 const CHILD: &str = "SOFTNIC_TEST_CHILD";
-/// Set for tests that run once more, over UDP.
+/// Set for tests that run once more over UDP.
 pub(crate) const BY_UDP: &str = "SOFTNIC_TEST_UDP";
 
 fn by_udp() -> Config {
     Config { shared_memory: false, ..Config::default() }
 }
 
-/// Runs a WRITE and a READ of `len` bytes, and checks the bytes.
+/// Runs a WRITE and a READ of `len` bytes, and checks the data.
 fn exchange(a: &mut Pe, b: &Pe, len: u32) {
     let data = pattern(len as usize, 7);
     a.fill(0, &data);
@@ -36,7 +36,7 @@ fn all_shared(stats: Stats) -> bool {
 #[test]
 fn adapters_of_a_machine_use_no_sockets() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
-    // On a busy machine, the peer may acknowledge later than in the usual time.
+    // On a busy machine, the peer may take unusually long to acknowledge.
     let (mut a, b) = pair(&x, &y, Setup { ack_timeout: 0, ..Setup::default() });
     exchange(&mut a, &b, 300_000);
     assert!(all_shared(x.stats()) && all_shared(y.stats()), "{:?} {:?}", x.stats(), y.stats());
@@ -84,7 +84,7 @@ fn faults_act_on_packets_in_shared_memory() {
     }
 }
 
-/// Adapters that know nothing of each other's settings: one writes a capture of packets that the other has not sealed.
+/// The adapters do not know each other's settings: one captures packets that the other has not sealed.
 #[test]
 fn a_capture_at_one_end_holds_all_packets() {
     let path = std::env::temp_dir().join(format!("softnic-shared-{}.pcap", std::process::id()));
@@ -102,14 +102,15 @@ fn a_capture_at_one_end_holds_all_packets() {
     while let Some((header, tail)) = rest.split_at_checked(16) {
         let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
         let (packet, tail) = tail.split_at(len);
-        // The invariant CRC, stored least significant byte first, makes the CRC of everything a constant.
+        // The invariant CRC is stored least significant byte first, so the CRC over everything is a constant.
         assert_eq!(crc_of(packet), 0xdebb_20e3, "packet {count}");
         (rest, count) = (tail, count + 1);
     }
     assert_eq!(count, packets);
 }
 
-/// Returns the CRC register over a captured packet and its CRC, with ones in the place of the fields that change on the way.
+/// Returns the CRC register over a captured packet and its CRC, with ones in place of the fields that may change in
+/// transit.
 fn crc_of(packet: &[u8]) -> u32 {
     let mut bytes = vec![0xff; 8];
     bytes.extend_from_slice(packet);
@@ -123,7 +124,7 @@ fn crc_of(packet: &[u8]) -> u32 {
     })
 }
 
-/// Everything that a peer needs to know of a QP.
+/// What a peer needs to know about a QP.
 struct Other {
     qpn: u32,
     key: u32,
@@ -151,13 +152,13 @@ impl Other {
         Some(Other { qpn, key, gid, mac: [a, b, c, d, e, f] })
     }
 
-    /// Returns the next such line among the output of a test.
+    /// Returns the next such line in the output of a test.
     fn read(lines: &mut impl BufRead) -> Other {
         let mut line = String::new();
         loop {
             line.clear();
             assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the other process says nothing");
-            // The test harness may print before it on the same line.
+            // The test harness may have printed something on the same line.
             if let Some(other) = line.find("peer ").and_then(|at| Other::parse(&line[at..])) {
                 return other;
             }
@@ -175,12 +176,12 @@ fn connect(pe: &Pe, other: &Other) {
     pe.to_rts();
 }
 
-/// Another process, which writes to its peer without end.
+/// Another process, which keeps writing to its peer.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -201,7 +202,7 @@ fn child() {
         let wqe = Wqe::WriteInline { raddr: 900_000, rkey: other.key, data: Inline::from_u32(count) };
         b.post(&wqe);
         if b.cq.wait().as_error().is_some() {
-            // The peer has ended.
+            // The peer has exited.
             return;
         }
     }
@@ -247,7 +248,7 @@ fn a_killed_process_harms_only_its_connections() {
     let error = a.cq.wait().as_error().map(|error| error.syndrome);
     assert_eq!(error, Some(Syndrome::TRANSPORT_RETRY_EXC_ERR));
     exchange(&mut c, &d, 300_000);
-    // A new process takes its place.
+    // A new process takes over.
     let (_process, a, _) = start(&nic);
     until("writes of the new process", || a.heap.load_u32(900_000) > 10);
 }

@@ -27,7 +27,7 @@ fn atomics_work_with_atomics_of_threads() {
             let mut adds = 0;
             for _ in 0..40 {
                 for _ in 0..16 {
-                    // One plain add, and one that the adapter executes by compare and swap in a loop.
+                    // A plain add, and one that the adapter executes by a compare-and-swap loop.
                     let wqe = Wqe::FetchAdd { raddr: 8, rkey: b.key, laddr: 0, lkey: a.key, add: 1 };
                     a.write(&wqe, Flags::NONE);
                     let (raddr, rkey, laddr, lkey) = (8, b.key, 0, a.key);
@@ -61,12 +61,12 @@ fn aligned_words_are_never_torn() {
             });
             for i in 0..1_000u64 {
                 if i % 100 == 0 {
-                    // On a busy machine the watcher may not run for a while.
+                    // On a busy machine, the watcher may not run for a while.
                     let before = seen.load(Ordering::Relaxed);
                     crate::script::until("the watcher", || seen.load(Ordering::Relaxed) != before);
                 }
                 let word = (i & 0xff) * 0x0101_0101_0101_0101;
-                // Inline data is offset by four bytes; the second source has an odd address.
+                // Inline data is offset by four bytes, and the second source has an odd address.
                 a.write(
                     &Wqe::WriteInline { raddr: 64, rkey: b.key, data: Inline::from_u64(word) },
                     Flags::NONE,
@@ -97,13 +97,13 @@ fn a_flag_follows_its_data() {
     });
 }
 
-/// Memory like GPU memory: no host pointer, and writes that complete at the latest with a flush.
+/// Memory like that of a GPU: no host pointer, and writes that are only complete after a flush.
 #[derive(Default)]
 struct FarMemory {
     bytes: Mutex<Far>,
     flushes: AtomicU32,
     broken: AtomicBool,
-    /// Offers direct copies from host addresses, and old values to them.
+    /// Whether it can copy directly from host addresses, and store old values of atomics there.
     direct: bool,
     queue: Option<u64>,
 }
@@ -112,7 +112,7 @@ struct FarMemory {
 struct Far {
     landed: Vec<u8>,
     under_way: VecDeque<(usize, Vec<u8>)>,
-    /// Old values of atomics, for addresses of the CPU.
+    /// Old values of atomics, with the CPU addresses to store them at.
     results: Vec<(u64, Vec<u8>)>,
 }
 
@@ -122,7 +122,7 @@ impl Far {
             self.landed[at..at + data.len()].copy_from_slice(&data);
         }
         for (to, old) in std::mem::take(&mut self.results) {
-            // SAFETY: the adapter gives addresses of host memory that it has checked.
+            // SAFETY: the adapter passes addresses of host memory that it has checked.
             unsafe { std::ptr::copy_nonoverlapping(old.as_ptr(), to as *mut u8, old.len()) };
         }
     }
@@ -144,7 +144,7 @@ impl FarMemory {
     }
 }
 
-// SAFETY: there is no host pointer.
+// SAFETY: it returns no host pointer.
 unsafe impl Memory for FarMemory {
     fn len(&self) -> u64 {
         self.bytes.lock().unwrap().landed.len() as u64
@@ -207,7 +207,7 @@ unsafe impl Memory for FarMemory {
         if self.direct {
             let src = src.address;
             let mut data = vec![0u8; len as usize];
-            // SAFETY: the adapter gives addresses of host memory that it has checked.
+            // SAFETY: the adapter passes addresses of host memory that it has checked.
             unsafe { std::ptr::copy_nonoverlapping(src as *const u8, data.as_mut_ptr(), data.len()) };
             self.write(offset, &data)?;
         }
@@ -406,10 +406,10 @@ fn wqes_waiting_for_failing_memory_fail_in_order() {
     assert_eq!(got.map(|cqe| cqe.tail.wqe_counter.get()), [0, 1, 2]);
 }
 
-/// Memory with a faulty implementation.
+/// Memory whose implementation panics.
 struct Panics;
 
-// SAFETY: there is no host pointer.
+// SAFETY: it returns no host pointer.
 unsafe impl Memory for Panics {
     fn len(&self) -> u64 {
         4096
@@ -447,7 +447,7 @@ fn a_panic_ends_in_error_completions() {
     assert_eq!(a.fail(&wqe), Syndrome::WR_FLUSH_ERR);
     let found = nic.violations();
     assert!(found[0].rule == Rule::Engine && found[0].detail.contains("cannot be written"), "{found:?}");
-    // The engine continues, so other QPs also get their errors.
+    // The engine continues, so the other QPs get their errors too.
     let wqe = Wqe::WriteInline { raddr: 0, rkey: d.key, data: Inline::from_u32(1) };
     assert_eq!(c.fail(&wqe), Syndrome::WR_FLUSH_ERR);
 }

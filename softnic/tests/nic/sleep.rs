@@ -1,4 +1,4 @@
-//! Sleeps of the engine, and notices of changed memory.
+//! Sleeping engines, and notifications of changed memory.
 
 use crate::script::{PATIENCE, Pe, Setup};
 use rushmem_mlx5::{Syndrome, Wqe};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Starts an adapter with an engine that sleeps without end when it is idle.
+/// Starts an adapter whose engine sleeps indefinitely when it is idle.
 fn sleeper(ip: Ip) -> Nic {
     let idle = Idle::Notified { max_sleep: Duration::from_secs(3600) };
     Nic::start(Config { ip, idle, ..Config::default() }).unwrap()
@@ -17,7 +17,7 @@ fn put(a: &Pe, b: &Pe) -> Wqe {
     Wqe::Write { raddr: 64, rkey: b.key, laddr: 0, lkey: a.key, len: 8 }
 }
 
-/// Counts the notices of a user.
+/// Counts the notifications of a user.
 fn notices(pe: &Pe) -> Arc<AtomicU32> {
     let count = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&count);
@@ -52,7 +52,7 @@ fn a_waker_and_packets_end_the_sleep_and_both_users_are_told() {
             a.context.waker().wake();
             counts.iter().for_each(|count| wait_for(count));
             assert!(a.cq.wait().as_error().is_none());
-            // The engines fall asleep again.
+            // Lets the engines fall asleep again.
             std::thread::sleep(Duration::from_micros(200));
         }
     }

@@ -6,9 +6,9 @@ use rushmem_mlx5::{Flags, Wqe};
 use rushmem_softnic::{Config, Faults, Nic};
 use std::time::Duration;
 
-/// Runs mixed operations of random size on eight connections in both directions, and checks each round.
+/// Runs mixed operations of random size on eight connections in both directions, and checks every round.
 fn many_queues(x: &Nic, y: &Nic, rounds: u64) {
-    // Packet numbers start shortly before they wrap.
+    // PSNs start shortly before they wrap around.
     let setup = |i: u32| Setup {
         heap: 256 << 10,
         mtu: [Mtu::B256, Mtu::B1024, Mtu::B4096][i as usize % 3],
@@ -81,7 +81,7 @@ fn many_queues_over_a_lossy_wire() {
     assert!(x.stats().faults > 0);
 }
 
-/// Returns the CPU time in nanoseconds of threads with the engine's name.
+/// Returns the CPU time of all threads with the engine's name, in nanoseconds.
 fn engine_time() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     tasks

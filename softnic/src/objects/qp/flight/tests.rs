@@ -1,13 +1,13 @@
-//! A flight against a model of its peer, over links that lose, double and reorder packets.
+//! A flight against a model of its peer, over links that lose, duplicate and reorder packets.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A request on its way: its number, the packets that it stands for, and whether it asks for data.
+/// A request in transit: its number, the number of packets it covers, and whether it asks for data.
 type Request = (u32, u32, bool);
 
-/// A response on its way.
+/// A response in transit.
 #[derive(Clone, Debug)]
 enum Answer {
     Data(u32),
@@ -15,7 +15,7 @@ enum Answer {
     Report(u32, [u8; BITS]),
 }
 
-/// A peer that executes requests in order, and answers in that order.
+/// A peer that executes and answers requests in order.
 #[derive(Default)]
 struct Peer {
     expected: u32,
@@ -59,7 +59,7 @@ impl Peer {
     }
 }
 
-/// Numbers begin here, so that they wrap around.
+/// The first PSN, chosen so that PSNs wrap around.
 const FIRST: u32 = 0xff_fff0;
 
 fn at(number: u32) -> Psn {
@@ -70,17 +70,17 @@ fn number(psn: Psn) -> u32 {
     psn.since(at(0)) as u32
 }
 
-/// A requester, its peer and the links between them.
+/// A requester, its peer, and the links between them.
 struct World {
     flight: Flight,
     peer: Peer,
-    /// The requests to make, and how many of them were made.
+    /// All requests, and how many of them were made so far.
     requests: Vec<Request>,
     made: usize,
     there: VecDeque<Request>,
     back: VecDeque<Answer>,
     arrived: BTreeSet<u32>,
-    /// Packets lost, numbers sent again, and questions after silence.
+    /// Number of packets lost, of packets sent again, and of probes.
     lost: u32,
     repeated: u32,
     doubts: u32,
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Returns a world after these steps of [`World::step`], when everything is done.
+    /// Plays these steps of [`World::step`], and continues until everything is done.
     fn played(kinds: &[u8], steps: Vec<(u8, u8)>) -> World {
         let mut world = World::new(kinds);
         for (choice, fate) in steps {
@@ -150,7 +150,8 @@ impl World {
         }
     }
 
-    /// Takes one step that `choice` selects. `fate` of 0 loses the packet, 1 doubles it, and 2 lets the next one pass it.
+    /// Takes the step that `choice` selects. A `fate` of 0 loses the packet, 1 duplicates it, and 2 lets the next one
+    /// overtake it.
     fn step(&mut self, choice: u8, fate: u8) {
         match choice % 4 {
             0 => self.make(),
@@ -196,7 +197,7 @@ impl World {
         self.check();
     }
 
-    /// Checks that the flight believes nothing wrong, and that its counters are right.
+    /// Checks that the flight believes nothing that is wrong, and that its counters are consistent.
     fn check(&self) {
         let base = number(self.flight.base());
         for (psn, count, fetches) in &self.requests[..self.made] {
@@ -211,7 +212,7 @@ impl World {
         assert_eq!(count(Slot::is_due), self.flight.due());
     }
 
-    /// Runs until everything is done. A silent world makes the flight doubt.
+    /// Runs until everything is done. When nothing is in transit, the flight probes.
     fn finish(&mut self) {
         for round in 0.. {
             assert!(round < 100_000, "no progress at {:?}", self.flight);
@@ -316,7 +317,7 @@ fn a_report_names_the_packets_to_repair() {
     assert_eq!(flight.find_missing(at(20)), Some(at(2)));
     let missing: Vec<u32> = (0..20).filter(|i| flight.next_due(at(*i), 1) == Some((at(*i), 1))).collect();
     assert_eq!((missing, flight.received()), (vec![2, 3, 6], 3));
-    // A repetition has a new chance, until something later arrives.
+    // A retransmission counts as sent until something later arrives.
     for i in [2, 3, 6] {
         flight.note_sent(at(i), 1, false);
     }
@@ -334,7 +335,7 @@ fn a_peer_that_keeps_nothing_gets_no_repairs() {
     for i in 0..8 {
         flight.note_sent(at(i), 1, i == 2);
     }
-    // The answer to an atomic was lost, but not the acknowledgement behind it.
+    // The answer to an atomic was lost, but the acknowledgement after it was not.
     flight.acknowledge(at(5));
     assert_eq!((flight.find_missing(at(8)), flight.base()), (Some(at(2)), at(2)));
     assert_eq!((flight.due(), flight.next_due(at(2), 32)), (1, Some((at(2), 1))));
