@@ -1,4 +1,4 @@
-//! Accesses of memory, and their conflicts.
+//! Accesses to memory, and when they conflict.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,21 +9,21 @@ use crate::epoch::Epoch;
 use crate::intervals::Bytes;
 use crate::text::{self, Text};
 
-/// The part of an operation that has read its source.
+/// Step of an operation after which its source has been read.
 pub(crate) const SOURCE_READ: u32 = 1;
 
-/// The part of an operation that is delivered, with its signal.
+/// Step of an operation after which it is delivered, including its signal.
 pub(crate) const DELIVERED: u32 = 2;
 
-/// The kind of memory.
+/// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Space {
     /// The symmetric heap.
     Heap,
-    /// A local buffer.
+    /// Registered local buffers.
     Local,
-    /// A window.
+    /// Windows.
     Window,
 }
 
@@ -37,21 +37,21 @@ impl fmt::Display for Space {
     }
 }
 
-/// A memory of one PE.
+/// One memory of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Memory {
-    /// The PE.
+    /// The PE that owns it.
     pub pe: u32,
-    /// The kind.
+    /// Which of the PE's memories it is.
     pub space: Space,
 }
 
 /// A range of bytes in a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Span {
-    /// The memory.
+    /// The memory that contains the range.
     pub memory: Memory,
-    /// The offsets in it.
+    /// The range, in offsets from the start of the memory.
     pub bytes: Bytes,
 }
 
@@ -61,7 +61,7 @@ impl Span {
         Self { memory: Memory { pe, space: Space::Heap }, bytes: Bytes { start, end: start + len } }
     }
 
-    /// Returns whether the two spans have bytes in common.
+    /// Whether the two spans have bytes in common.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         let (a, b) = (self.bytes, other.bytes);
         self.memory == other.memory && a.start < b.end && b.start < a.end
@@ -71,10 +71,10 @@ impl Span {
 /// A line of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct Site {
-    /// The source file.
+    /// Path of the source file.
     #[serde(deserialize_with = "text::intern")]
     pub file: Text,
-    /// The line in it.
+    /// Line number, from 1.
     pub line: u32,
 }
 
@@ -90,28 +90,28 @@ impl fmt::Display for Site {
     }
 }
 
-/// A call of the program, with its name and line. `wire` serializes it.
+/// A call in the program. `wire` serializes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// The name of the function.
+    /// Name of the called function.
     pub name: Text,
-    /// The line of the call.
+    /// The line that contains the call.
     pub site: Site,
 }
 
-/// The number of a call.
+/// Index of a call in [`Calls`](crate::calls::Calls).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallId(pub(crate) u32);
 
-/// The kind of an access.
+/// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A plain load, or the read of a source.
+    /// A plain load, or the read of an operation's source.
     Read,
-    /// A plain store, or the write of a destination by anything but a put.
+    /// A plain store, or the write of a destination by anything except a put.
     Write,
-    /// The write of a put. Waits for a word inside of it see whole values.
+    /// The write of a put. A wait for a word inside it sees whole values.
     Put,
     /// A wait, a test, or a strong load.
     Wait,
@@ -121,27 +121,27 @@ pub enum Kind {
     Atomic,
     /// An atomic read.
     Fetch,
-    /// The end of an object.
+    /// The end of an object's lifetime.
     Free,
 }
 
 impl Kind {
-    /// Returns whether the kind only reads.
+    /// Whether the kind only reads.
     fn reads(self) -> bool {
         matches!(self, Self::Read | Self::Wait | Self::Fetch)
     }
 
-    /// Returns whether the kind changes memory, or ends it.
+    /// Whether the kind changes memory or ends its lifetime.
     pub(crate) fn changes(self) -> bool {
         !self.reads()
     }
 
-    /// Returns whether the kind is for words: it never conflicts with its own kind on the same word.
+    /// Whether the kind is for words. It never conflicts with its own kind on the same word.
     pub(crate) fn is_word(self) -> bool {
         matches!(self, Self::Wait | Self::Set | Self::Atomic | Self::Fetch)
     }
 
-    /// Returns whether conflicts of the kind depend on the whole range of an access.
+    /// Whether conflicts of the kind depend on the complete range of an access.
     pub(crate) fn has_extent(self) -> bool {
         self.is_word() || self == Self::Put
     }
@@ -161,12 +161,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An access as the shadow memory stores it.
+/// An access as stored in shadow memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Access {
     pub(crate) epoch: Epoch,
     pub(crate) kind: Kind,
-    /// The whole range, if conflicts of this kind depend on it.
+    /// The complete range, if conflicts of this kind depend on it.
     pub(crate) extent: Option<Bytes>,
     pub(crate) call: CallId,
 }
@@ -177,7 +177,7 @@ impl Access {
         Self { epoch, kind, extent, call }
     }
 
-    /// Returns whether the two accesses need an order.
+    /// Whether the two accesses race unless they are ordered.
     pub(crate) fn conflicts(&self, other: &Self) -> bool {
         use Kind::{Atomic, Fetch, Put, Set, Wait};
         let same = self.extent == other.extent;
@@ -191,8 +191,8 @@ impl Access {
         }
     }
 
-    /// Returns whether every later access that conflicts with `old` also conflicts with this one. Once this access is ordered
-    /// after `old`, the shadow memory may then forget `old`.
+    /// Whether every later access that conflicts with `old` also conflicts with this one. If so, the shadow memory may
+    /// forget `old` once this access is ordered after it.
     pub(crate) fn absorbs(&self, old: &Self) -> bool {
         use Kind::{Fetch, Free, Put, Read, Write};
         match (self.kind, old.kind) {
@@ -202,7 +202,7 @@ impl Access {
         }
     }
 
-    /// Returns whether the access is a store to a peer: one of several deliveries of its operation.
+    /// Whether the access is a store to a peer, which is one of several deliveries of its operation.
     pub(crate) fn is_store(&self) -> bool {
         self.kind == Kind::Put && self.epoch.count > DELIVERED
     }

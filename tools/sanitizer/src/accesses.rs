@@ -1,10 +1,10 @@
-//! Plain accesses of a block that the engine has not seen yet.
+//! Plain accesses of a block that the engine has not processed yet.
 //!
-//! A plain access orders nothing, so nobody learns of it before its block makes another step. The accesses in between wait in a
-//! list. The engine then takes them page by page: neighbouring threads mostly use neighbouring words, and their records are
-//! then in the caches.
+//! A plain access orders nothing, so nobody learns of it before its block takes another step. Until then, it waits in a
+//! list, which the engine takes page by page. Neighboring threads mostly access neighboring words, whose records are
+//! therefore in the CPU's caches.
 //!
-//! A wait may see a store to a peer at once. So the engine takes all lists with such stores before it looks at a word.
+//! A wait can see a store to a peer immediately, so the engine takes all lists with such stores before it reads a word.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,75 +19,76 @@ use crate::intervals::Bytes;
 use crate::pages::PAGE;
 use crate::regions::Regions;
 
-/// The most accesses that a list holds.
+/// Maximum number of accesses in a list.
 const MOST: usize = 4096;
 
-/// The fewest accesses of another process that are worth a list.
+/// Minimum number of accesses of another process for which a list pays off.
 const MIN_LIST: usize = 16;
 
-/// The bits of a number in the list, in a key.
+/// Number of bits of an index into the list, in a key.
 const NUMBER_BITS: u32 = MOST.ilog2();
 
-/// The bits of a place in a page, in a key.
+/// Number of bits of an offset in a page, in a key.
 const PLACE_BITS: u32 = PAGE.ilog2();
 
-/// The bits of a kind of memory and of a PE, in a key.
+/// Number of bits of a space and of a PE, in a key.
 const MEMORY_BITS: (u32, u32) = (2, 8);
 
-/// The accesses of the threads of a block that wait for the engine.
+/// The accesses of the threads of a block that the engine has not taken.
 #[derive(Debug)]
 pub struct Accesses {
     pe: u32,
     /// The threads of the block.
     lanes: Vec<ActorId>,
     regions: Arc<Regions>,
-    /// The call of the host that the kernel makes, if it makes one.
+    /// The host call that the kernel implements, if any. Reports name it instead of the kernel's own accesses.
     operation: Option<Call>,
     list: Mutex<List>,
-    /// The largest of [`LOADS`] and [`STORES`] that the list has; 0 if it is empty.
+    /// The larger of [`LOADS`] and [`STORES`] for which the list has entries, or 0 if it is empty. Read without the
+    /// lock.
     content: AtomicU8,
 }
 
-/// The list has accesses that only its block knows.
+/// The list has accesses that no other block can know of.
 const LOADS: u8 = 1;
 
-/// The list has stores to peers.
+/// The list has stores to peers, which other PEs may see at any time.
 const STORES: u8 = 2;
 
-/// The effect of a noted access, or of a noted end of a thread.
+/// What to do after adding an access or the end of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// The engine may have it later.
+    /// Nothing: the engine may take it later.
     Waits,
-    /// The engine must have the list now.
+    /// The engine must take the list now.
     Full,
     /// The access is a store to a peer.
     ToPeer,
 }
 
-/// The accesses of a block for the engine in another process.
+/// The accesses of a block, for an engine in another process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Batch {
-    /// The first thread of the block. The others have the numbers that follow.
+    /// The first thread of the block. The others have consecutive IDs.
     first: ActorId,
-    /// Plain accesses with the threads that made them: [`Kind::Read`], [`Kind::Write`], or [`Kind::Put`] for a store to a peer.
+    /// Plain accesses and the threads that made them: [`Kind::Read`], [`Kind::Write`], or [`Kind::Put`] for a store to
+    /// a peer.
     accesses: Vec<(u32, Span, Kind, Call)>,
     /// The threads that have returned, after their last access.
     ended: Vec<ActorId>,
 }
 
 impl Batch {
-    /// Returns whether it has stores to peers.
+    /// Returns whether there are stores to peers.
     pub fn has_stores(&self) -> bool {
         self.accesses.iter().any(|(_, _, kind, _)| *kind == Kind::Put)
     }
 
-    /// Returns whether a list costs more than it saves: most stores to peers come one by one.
+    /// Whether a list would cost more than it saves. Most batches are single stores to peers.
     pub(crate) fn is_short(&self) -> bool {
         self.accesses.len() < MIN_LIST
     }
 
-    /// Returns the accesses with their threads.
     pub(crate) fn accesses(&self) -> impl Iterator<Item = (ActorId, Span, Kind, Call)> {
         let first = self.first.0;
         self.accesses.iter().map(move |&(thread, span, kind, call)| {
@@ -95,7 +96,6 @@ impl Batch {
         })
     }
 
-    /// Returns the threads that have returned, after their last access.
     pub(crate) fn ended(&self) -> &[ActorId] {
         &self.ended
     }
@@ -105,13 +105,13 @@ impl Batch {
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) entries: Vec<Entry>,
-    /// The threads that have ended behind their last access.
+    /// The threads that have returned since the list was last taken.
     ended: Vec<ActorId>,
-    /// The number of threads that have ended so far.
+    /// Number of threads that have returned so far.
     ends: usize,
-    /// A key of each access: its page, its place in the page, and its number in the list.
+    /// The key of each access: its page, its offset in the page, and its index in the list.
     keys: Vec<u64>,
-    /// Whether an access lies in two pages, so that the pages depend on each other.
+    /// Whether an access spans two pages, in which case the pages cannot be processed one after the other.
     crosses_pages: bool,
     calls: Calls,
 }
@@ -126,7 +126,7 @@ pub(crate) struct Entry {
 }
 
 impl Accesses {
-    /// Returns an empty list for the block of these threads of `pe`.
+    /// Creates an empty list for a block of `pe` with these threads.
     pub fn new(pe: u32, lanes: Vec<ActorId>, regions: Arc<Regions>, operation: Option<Call>) -> Self {
         let (list, content) = (Mutex::default(), AtomicU8::new(0));
         Self { pe, lanes, regions, operation, list, content }
@@ -137,13 +137,13 @@ impl Accesses {
         &self.lanes
     }
 
-    /// Returns the number of accesses after which a thread should let the others run. So the list has accesses of all threads,
-    /// to neighbouring words.
+    /// Returns the number of accesses after which a thread should yield to the others. The list then holds accesses of
+    /// all threads to neighboring words, which form rows.
     pub fn turn(&self) -> usize {
         (MOST / self.lanes.len().max(1)).max(1)
     }
 
-    /// Adds a load of a thread.
+    /// Adds a load of a thread. Loads outside the watched memory are ignored.
     pub fn load(
         &self,
         thread: u32,
@@ -185,7 +185,7 @@ impl Accesses {
         let Some(&actor) = self.lanes.get(thread as usize) else { return Noted::Waits };
         list.add(actor, span, kind, call);
         if kind == Kind::Put {
-            // The memory has the new value later, so a wait that sees it sees this, too.
+            // Precedes the store itself, so a wait that sees the new value also sees this.
             self.content.store(STORES, Ordering::SeqCst);
         } else if list.entries.len() == 1 {
             self.content.store(LOADS, Ordering::SeqCst);
@@ -193,31 +193,32 @@ impl Accesses {
         if list.entries.len() >= MOST { Noted::Full } else { Noted::Waits }
     }
 
-    /// Adds the end of a thread. The last one of a block must not wait.
+    /// Adds the end of a thread. The last thread of a block must have its list taken.
     pub fn end(&self, thread: u32) -> Noted {
         let list = &mut *self.list();
         list.ended.extend(self.lanes.get(thread as usize));
         list.ends += 1;
+        // Unless the list has accesses, mark it as nonempty: somebody may be waiting for the end.
         let _ = self.content.compare_exchange(0, LOADS, Ordering::SeqCst, Ordering::SeqCst);
         if list.ends == self.lanes.len() { Noted::Full } else { Noted::Waits }
     }
 
-    /// Returns whether no accesses wait. The block itself always gets the right answer.
+    /// Returns whether the list is empty. Exact for the block itself, and a snapshot for others.
     pub fn is_empty(&self) -> bool {
         self.content.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns whether stores to peers wait.
+    /// Whether the list has stores to peers.
     pub(crate) fn has_stores(&self) -> bool {
         self.content.load(Ordering::SeqCst) == STORES
     }
 
-    /// Sorts the accesses, which the engine needs. So its lock is held for a shorter time.
+    /// Sorts the accesses in advance, so that the engine's lock is held for a shorter time.
     pub fn sort(&self) {
         self.list().keys.sort_unstable();
     }
 
-    /// Returns the accesses so far, for the engine of another process. Empties the list.
+    /// Takes the accesses so far, for an engine in another process.
     pub fn take(&self) -> Batch {
         let mut list = self.list();
         let first = self.lanes.first().copied().unwrap_or(ActorId(0));
@@ -233,7 +234,7 @@ impl Accesses {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties a list that [`Accesses::list`] has returned. Returns the threads that have ended.
+    /// Empties a list obtained from [`Accesses::list`]. Returns the threads that have ended.
     pub(crate) fn clear(&self, list: &mut List) -> Vec<ActorId> {
         list.entries.clear();
         list.keys.clear();
@@ -244,7 +245,7 @@ impl Accesses {
 }
 
 impl List {
-    /// Returns lists of these accesses.
+    /// Splits these accesses into lists.
     pub(crate) fn of(
         accesses: impl Iterator<Item = (ActorId, Span, Kind, Call)>,
     ) -> impl Iterator<Item = Self> {
@@ -266,16 +267,16 @@ impl List {
         self.entries.push(Entry { actor, span, kind, call: self.calls.id(call) });
     }
 
-    /// Returns the call of an access.
     pub(crate) fn call(&self, entry: &Entry) -> Call {
         self.calls.call(entry.call)
     }
 
-    /// Returns the numbers of the accesses, page by page, as rows. `steps` are the steps of the accesses. Accesses with bytes in
-    /// common keep their order.
+    /// Groups the accesses into rows, page by page, and returns their indices. `steps` has the step of each access.
+    /// Accesses with common bytes stay in order.
     pub(crate) fn rows(&mut self, steps: &[Epoch]) -> Rows {
         let most = self.entries.len();
         let mut rows = Rows { numbers: Vec::with_capacity(most), ends: Vec::with_capacity(most) };
+        // The accesses of different pages depend on each other, so keep the order of execution.
         if self.crosses_pages {
             (0..self.entries.len()).for_each(|number| rows.add(number, false));
             return rows;
@@ -283,6 +284,8 @@ impl List {
         self.keys.sort_unstable();
         let entries = &self.entries;
         for page in self.keys.chunk_by_mut(|a, b| page_of(*a) == page_of(*b)) {
+            // Accesses that partly overlap would change their order, so such a page is processed in the order of
+            // execution.
             if is_regular(entries, page) {
                 rows.add_page(entries, steps, page);
             } else {
@@ -294,7 +297,7 @@ impl List {
     }
 }
 
-/// Returns the key of an access without its number. Memory far apart may have the same page here.
+/// Returns the key of an access without its index. Memory that is far apart may have the same page number here.
 fn key_of(Span { memory: Memory { pe, space }, bytes: Bytes { start, .. } }: Span) -> u64 {
     let (space_bits, pe_bits) = MEMORY_BITS;
     let memory = ((u64::from(pe) % (1 << pe_bits)) << space_bits) | space as u64;
@@ -302,17 +305,16 @@ fn key_of(Span { memory: Memory { pe, space }, bytes: Bytes { start, .. } }: Spa
     ((page << PLACE_BITS) | (start % PAGE)) << NUMBER_BITS
 }
 
-/// Returns the page of a key.
 fn page_of(key: u64) -> u64 {
     key >> (NUMBER_BITS + PLACE_BITS)
 }
 
-/// Returns the number of an access in the list.
+/// Returns the list index in a key.
 fn number_of(key: u64) -> usize {
     (key % (1 << NUMBER_BITS)) as usize
 }
 
-/// Returns whether any two accesses of these keys are to the same bytes, or have no byte in common.
+/// Whether any two accesses of these keys have either the same bytes or no byte in common.
 fn is_regular(entries: &[Entry], keys: &[u64]) -> bool {
     keys.windows(2).all(|pair| {
         let (a, b) = (entries[number_of(pair[0])].span, entries[number_of(pair[1])].span);
@@ -321,16 +323,16 @@ fn is_regular(entries: &[Entry], keys: &[u64]) -> bool {
     })
 }
 
-/// Accesses in an order, divided into rows.
+/// Accesses in the order in which to take them, divided into rows.
 #[derive(Debug)]
 pub(crate) struct Rows {
     numbers: Vec<usize>,
-    /// The end of each row in `numbers`.
+    /// End of each row in `numbers`.
     ends: Vec<usize>,
 }
 
 impl Rows {
-    /// Adds an access, to the last row or as a new one.
+    /// Appends an access to the last row, or as a new row.
     fn add(&mut self, number: usize, continues_row: bool) {
         self.numbers.push(number);
         match self.ends.last_mut() {
@@ -339,7 +341,7 @@ impl Rows {
         }
     }
 
-    /// Adds the accesses of a page: first the first one of each word, then the second one of each word, and so on.
+    /// Adds the accesses of a page: the first of each word, then the second of each word, and so on.
     fn add_page(&mut self, entries: &[Entry], steps: &[Epoch], page: &[u64]) {
         let words = || page.chunk_by(|a, b| a >> NUMBER_BITS == b >> NUMBER_BITS);
         let most = words().map(<[u64]>::len).max().unwrap_or(0);
@@ -356,14 +358,14 @@ impl Rows {
         }
     }
 
-    /// Returns the numbers of each row.
+    /// Returns the access indices of each row.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[usize]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, &end)| &self.numbers[begin..end])
     }
 }
 
-/// Returns whether `b` continues a row that ends with `a`.
+/// Whether `b` continues a row whose last access is `a`.
 fn entries_are_alike(a: &Entry, b: &Entry) -> bool {
     (a.kind, a.call) == (b.kind, b.call)
         && a.kind != Kind::Put

@@ -1,4 +1,4 @@
-//! The natures of actors.
+//! What actors are.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::access::Call;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
-    /// A put, with or without a signal, or a store to a peer.
+    /// A put, with or without a signal, or stores to a peer.
     Put,
     /// A get.
     Get,
@@ -22,42 +22,42 @@ pub enum Transfer {
     Fence,
 }
 
-/// The nature of an actor.
+/// What an actor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
-    /// A thread of the host.
+    /// A host thread.
     Host {
-        /// Its PE.
+        /// The PE of the host.
         pe: u32,
-        /// Its number in the PE; 0 is the thread that started the PE.
+        /// Index of the thread in the PE. Thread 0 has started the PE.
         thread: u32,
     },
     /// A stream.
     Stream {
-        /// Its PE.
+        /// The PE that owns the stream.
         pe: u32,
-        /// Its number in the PE.
+        /// Index of the stream in the PE.
         stream: u32,
     },
     /// A GPU thread.
     Thread {
-        /// Its PE.
+        /// The PE that launched it.
         pe: u32,
-        /// The number of its launch in the PE.
+        /// Index of its launch in the PE.
         launch: u32,
-        /// Its block.
+        /// Index of its block in the launch.
         block: u32,
-        /// Its number in the block.
+        /// Index of the thread in its block.
         thread: u32,
     },
     /// An operation in flight.
     Operation {
         /// The PE that posted it.
         pe: u32,
-        /// The PE that it accesses.
+        /// The PE whose memory it accesses.
         target: u32,
-        /// Its kind.
+        /// What kind of operation it is.
         transfer: Transfer,
         /// The call that posted it.
         call: Call,
@@ -65,7 +65,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Returns the actor as it takes part in `call`: an operation of several stores has several calls.
+    /// Returns the actor as it takes part in `call`. An operation that consists of several stores has several calls.
     pub(crate) fn in_call(self, call: Call) -> Self {
         match self {
             Self::Operation { pe, target, transfer, .. } => Self::Operation { pe, target, transfer, call },
@@ -73,7 +73,7 @@ impl Actor {
         }
     }
 
-    /// Returns the PE.
+    /// Returns the PE that the actor belongs to.
     pub fn pe(self) -> u32 {
         match self {
             Self::Host { pe, .. }

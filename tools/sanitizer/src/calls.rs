@@ -1,18 +1,18 @@
-//! Calls of the program as small numbers.
+//! Interned calls of the program.
 
 use std::collections::HashMap;
 
 use crate::access::{Call, CallId};
 
-/// The number of calls that are found without a search.
+/// Number of calls that are found without a search.
 const RECENT: usize = 64;
 
-/// The calls so far. There are as many as lines of the program.
+/// The calls seen so far. There are at most as many as lines in the program.
 #[derive(Debug)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
     ids: HashMap<Call, CallId>,
-    /// The last call of each place, which its line chooses.
+    /// A cache of recent calls, indexed by a hash of the line.
     recent: [Option<(Call, CallId)>; RECENT],
 }
 
@@ -23,7 +23,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Returns the number of a call.
+    /// Returns the ID of a call, adding it if it is new.
     pub(crate) fn id(&mut self, call: Call) -> CallId {
         let place = call.site.line as usize % RECENT;
         if let Some((known, id)) = self.recent[place]
@@ -40,25 +40,24 @@ impl Calls {
         id
     }
 
-    /// Returns the index of a call, and whether the call is new.
+    /// Returns the index of a call, and whether it is new.
     pub(crate) fn number(&mut self, call: Call) -> (u32, bool) {
         let before = self.calls.len();
         let CallId(number) = self.id(call);
         (number, self.calls.len() > before)
     }
 
-    /// Returns the call at an index, if there is one.
     pub(crate) fn get(&self, number: u32) -> Option<Call> {
         self.calls.get(number as usize).copied()
     }
 
-    /// Returns the call with a number.
     pub(crate) fn call(&self, CallId(number): CallId) -> Call {
         self.calls[number as usize]
     }
 }
 
-/// Returns whether two calls are the same, by the addresses of their names. Equal names at other addresses need a search.
+/// Whether two calls are the same, judging by the addresses of their names. Equal names at different addresses need a
+/// search.
 fn is_same(a: &Call, b: &Call) -> bool {
     a.site.line == b.site.line && std::ptr::eq(a.name, b.name) && std::ptr::eq(a.site.file, b.site.file)
 }

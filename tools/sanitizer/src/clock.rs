@@ -7,24 +7,25 @@ use std::sync::Arc;
 use crate::entries::{self, Entries};
 use crate::epoch::{ActorId, Epoch};
 
-/// A list of entries that clocks share.
+/// A list of entries that several clocks share.
 type Shared = Arc<Entries>;
 
-/// The longest list of entries that a clock keeps beside its shared ones.
+/// Maximum number of entries that a clock holds in addition to its shared ones.
 const RECENT: usize = 16;
 
-/// A vector clock: for each actor, the last point that is known. Absent actors are at 0.
+/// A vector clock: the last known step of each actor. Actors without an entry are at 0.
 ///
-/// Clones share most entries. So the clocks of a block after a barrier are one list and one own entry for each thread.
+/// Clones share most entries. After a barrier, the clocks of a block are one shared list, plus one entry for each
+/// thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// Entries in the order of actors, if there are any.
+    /// Entries in actor order, if there are any.
     shared: Option<Shared>,
-    /// Entries in the order of actors, which replace shared ones.
+    /// Entries in actor order, which take precedence over the shared ones.
     recent: Vec<Epoch>,
 }
 
-/// Shared lists of clocks, each with what is left of it.
+/// Shared lists, each with its filtered copy.
 #[derive(Debug, Default)]
 pub(crate) struct Filtered {
     lists: HashMap<*const Entries, (Shared, Shared)>,
@@ -35,7 +36,7 @@ impl Clock {
         self.shared.as_deref().unwrap_or(&entries::NONE)
     }
 
-    /// Returns the last known point of `actor`.
+    /// Returns the last known step of `actor`.
     pub(crate) fn get(&self, actor: ActorId) -> u32 {
         match self.recent.iter().find(|epoch| epoch.actor == actor) {
             Some(epoch) => epoch.count,
@@ -43,12 +44,12 @@ impl Clock {
         }
     }
 
-    /// Returns whether the clock has reached `epoch`.
+    /// Whether the clock has reached `epoch`.
     pub(crate) fn has(&self, epoch: Epoch) -> bool {
         self.get(epoch.actor) >= epoch.count
     }
 
-    /// Raises the entry of an actor to `epoch`.
+    /// Raises the entry of an actor to `epoch`, unless it is higher.
     pub(crate) fn raise(&mut self, epoch: Epoch) {
         if self.has(epoch) {
             return;
@@ -57,18 +58,20 @@ impl Clock {
             Ok(at) => self.recent[at] = epoch,
             Err(at) => self.recent.insert(at, epoch),
         }
+        // Long private lists would make lookups and clones slow.
         if self.recent.len() > RECENT {
             self.flatten();
         }
     }
 
-    /// Returns everything that any of `clocks` knows. The result has a shared list only.
+    /// Returns the maximum of all `clocks`. All entries of the result are in its shared list.
     pub(crate) fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Self {
         let (mut lists, mut recent): (Vec<&Shared>, Vec<Epoch>) = (Vec::new(), Vec::new());
         for clock in clocks {
             lists.extend(&clock.shared);
             recent.extend_from_slice(&clock.recent);
         }
+        // The clocks of a block mostly share one list, which has to be merged only once.
         lists.sort_unstable_by_key(|list| Arc::as_ptr(list));
         lists.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut lists = lists.into_iter();
@@ -85,23 +88,24 @@ impl Clock {
         all
     }
 
-    /// Returns the entries that the clock shares with its clones, as a clock.
+    /// Returns the shared entries of the clock, as a clock.
     pub(crate) fn base(&self) -> Self {
         Self { shared: self.shared.clone(), recent: Vec::new() }
     }
 
-    /// Returns the address of the list that the clock shares with its clones.
+    /// Returns the address of the shared list, which is equal for clocks that share it.
     pub(crate) fn base_address(&self) -> *const Entries {
         self.shared.as_ref().map_or(std::ptr::null(), Arc::as_ptr)
     }
 
-    /// Adds everything that `other` knows.
+    /// Raises each entry to that of `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         if self.is_empty() {
             self.clone_from(other);
             return;
         }
         if self.base_address() != other.base_address() {
+            // A short list is added to the recent entries, which keeps the long one shared.
             if other.shared().len() <= RECENT {
                 other.shared().iter().for_each(|epoch| self.raise(epoch));
             } else {
@@ -112,7 +116,7 @@ impl Clock {
         other.recent.iter().for_each(|&epoch| self.raise(epoch));
     }
 
-    /// Moves all entries to the shared list, before others copy the clock.
+    /// Moves all entries to the shared list, before the clock is cloned.
     pub(crate) fn flatten(&mut self) {
         if !self.recent.is_empty() {
             self.shared = Some(Arc::new(self.shared().raised(self.recent.iter().copied())));
@@ -120,8 +124,8 @@ impl Clock {
         }
     }
 
-    /// Drops the entries of actors that `keep` refuses. Clocks that share entries still do afterwards, if all use the same
-    /// `filtered`.
+    /// Drops the entries of actors for which `keep` returns `false`. Clocks that share entries still do afterwards if
+    /// all of them use the same `filtered`.
     pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filtered: &mut Filtered) {
         self.recent.retain(|epoch| keep(epoch.actor));
         let Some(shared) = &self.shared else { return };
@@ -133,12 +137,11 @@ impl Clock {
         self.shared = Some(Arc::clone(new));
     }
 
-    /// Returns whether the clock knows nobody.
     pub(crate) fn is_empty(&self) -> bool {
         self.shared().len() == 0 && self.recent.is_empty()
     }
 
-    /// Returns the number of entries, duplicates included.
+    /// Returns the number of entries, counting duplicates.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shared().len() + self.recent.len()

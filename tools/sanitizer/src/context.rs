@@ -1,4 +1,4 @@
-//! Contexts of operations, and operations that announce others.
+//! Contexts of operations, and operations that may announce others.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::actor::Actor;
 use crate::clock::Clock;
 use crate::epoch::{ActorId, Epoch};
 
-/// The queues that `fence` and `quiet` of a thread cover.
+/// The operations that a thread's `fence` and `quiet` cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum Context {
     /// A context of a PE.
     Queues {
-        /// The PE.
+        /// The PE that owns the context.
         pe: u32,
-        /// The number of the context.
+        /// Index of the context in the PE.
         context: u32,
     },
-    /// The stores of one thread to the mapped memory of peers. Each `fence` and `quiet` of the thread covers them.
+    /// The stores of one thread to the mapped memory of peers, which every `fence` and `quiet` of the thread covers.
     Stores(ActorId),
 }
 
-/// An operation that has written a word, which may announce others.
+/// An operation that has written a word, which may announce other operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcer {
     /// Its delivery.
@@ -41,11 +41,11 @@ pub(crate) struct Writer {
     pub(crate) call: CallId,
 }
 
-/// The last word that an actor has seen.
+/// What an actor has learned from the last word that it has read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) announcer: Option<Announcer>,
-    /// Everything that its writer knew.
+    /// Everything that the word's writer knew.
     pub(crate) knew: Option<Arc<Clock>>,
     pub(crate) writer: Option<Writer>,
     pub(crate) look: Option<Look>,
@@ -55,7 +55,7 @@ pub(crate) struct Heard {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) word: Span,
-    /// The value, where the hook knows it.
+    /// The value, if the hook knows it.
     pub(crate) value: Option<u64>,
     pub(crate) call: Call,
 }

@@ -5,19 +5,19 @@ use crate::epoch::{ActorId, Epoch};
 use crate::intervals::Bytes;
 use crate::met::{Conflict, Met};
 
-/// The most runs of a page. Threads of a block read one after the other, so most blocks are one run.
+/// Maximum number of runs per page. The threads of a block mostly read one after the other, so most blocks are one run.
 const MOST_RUNS: usize = 4096;
 
-/// The properties that all reads of a run have in common.
+/// What all reads of a run have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(crate) kind: Kind,
-    /// The bytes, from the begin of the page.
+    /// Offsets of the first byte and past the last byte in the page.
     pub(crate) range: (u8, u8),
     pub(crate) call: CallId,
 }
 
-/// Reads of consecutive actors, at steps with the same count.
+/// Reads of consecutive actors at steps with the same count.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     member: Member,
@@ -33,7 +33,7 @@ impl Run {
     }
 }
 
-/// The reads of a page that are not kept one by one.
+/// The reads of a page that have no individual record.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds(Vec<Run>);
 
@@ -42,7 +42,7 @@ impl Crowds {
         self.0.is_empty()
     }
 
-    /// Adds a read.
+    /// Adds a read, to an existing run if it continues one.
     pub(crate) fn add(&mut self, member: Member, Epoch { actor: ActorId(actor), count }: Epoch) {
         let continues = |run: &&mut Run| {
             run.member == member && run.count == count && run.first + u64::from(run.actors) == actor
@@ -57,7 +57,7 @@ impl Crowds {
         self.0.push(Run { member, first: actor, actors: 1, count });
     }
 
-    /// Adds the conflicts of a new access with the reads. An access that follows all reads of a run replaces it.
+    /// Reports the reads that a new access races with. An access that follows all reads of a run replaces the run.
     pub(crate) fn meet(
         &mut self,
         base: u64,
@@ -89,12 +89,12 @@ impl Crowds {
         });
     }
 
-    /// Forgets the reads of a range, and keeps those that are partly outside.
+    /// Drops the reads within a range, but keeps those that are partly outside.
     pub(crate) fn clear(&mut self, (start, end): (u8, u8)) {
         self.0.retain(|run| run.member.range.0 < start || run.member.range.1 > end);
     }
 
-    /// Forgets the reads that everybody knows.
+    /// Drops the runs whose reads everybody knows.
     pub(crate) fn settle(&mut self, has_settled: &impl Fn(Epoch) -> bool) {
         self.0.retain(|run| run.epochs().any(|epoch| !has_settled(epoch)));
     }

@@ -1,4 +1,4 @@
-//! Waits that nobody can end.
+//! Waits that cannot end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,75 +11,75 @@ use crate::epoch::ActorId;
 use crate::locks::Holder;
 use crate::report::{Named, Party};
 
-/// The event that ends a wait.
+/// What ends a wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Until {
-    /// A value of a word. Every other actor may write it, and so may an operation on its way.
+    /// A value of a word, which every other actor, or an operation in flight, may write.
     Word {
-        /// The word.
+        /// The word that is polled.
         word: Span,
-        /// The wanted value, as in `>= 3`.
+        /// The wanted value, for example `>= 3`.
         wanted: String,
-        /// The value that the last poll read, if it is known.
+        /// The value that the last poll has read, if known.
         value: Option<u64>,
     },
-    /// An arrival of each of these actors, at a barrier of a warp, block or grid.
+    /// The arrival of each of these actors, at a barrier of a warp, block or grid.
     Arrivals {
-        /// The meeting, as in "the barrier of block 3".
+        /// The meeting, for example "the barrier of block 3".
         at: String,
         /// The actors that have not arrived.
         actors: Vec<ActorId>,
     },
-    /// An arrival of some actor of each of these PEs, at a collective call.
+    /// The arrival of some actor of each of these PEs, at a collective call.
     Members {
-        /// The meeting, as in "`barrier_all` of team 0".
+        /// The meeting, for example "`barrier_all` of team 0".
         at: String,
         /// The PEs that have not arrived.
         pes: Vec<u32>,
     },
-    /// The ends of these actors.
+    /// The end of each of these actors.
     Ends {
-        /// The actors.
+        /// The actors that have not ended.
         actors: Vec<ActorId>,
     },
 }
 
-/// A wait of an actor.
+/// What an actor waits for.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Wait {
-    /// The call that waits.
+    /// The waiting call.
     pub call: Call,
-    /// The event that ends it.
+    /// What ends the wait.
     pub until: Until,
 }
 
-/// One line of a deadlock.
+/// One line of a deadlock report.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Stuck {
-    /// The actor.
+    /// An actor that is stuck.
     pub actor: Actor,
-    /// The call that waits.
+    /// The call in which it waits.
     pub call: Call,
-    /// The event that it waits for.
+    /// What it waits for.
     pub waits_for: String,
-    /// Number of other actors that wait in the same way.
+    /// Number of other actors that are stuck in the same way.
     pub others: usize,
-    /// The word that it waits for.
+    /// The word that it waits for, if it waits for one.
     pub word: Option<Awaited>,
 }
 
-/// A word that somebody waits for, and who wrote it or may have meant to.
+/// A word that somebody waits for, with those who have written it or may have meant to.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Awaited {
-    /// The word.
+    /// The word that is awaited.
     pub word: Named,
-    /// Its value, if it is known.
+    /// Its value, if known.
     pub value: Option<u64>,
-    /// The holder of the lock that the word is a part of.
+    /// The holder of the lock that the word belongs to.
     pub holder: Option<Holder>,
-    /// Its last writer.
+    /// The last actor that wrote it.
     pub writer: Option<Party>,
-    /// Writers of the same word of other PEs, and of other words of the same object.
+    /// Writers of the same word on other PEs, and of other words of the same object.
     pub elsewhere: Vec<(Named, Party)>,
 }
 
@@ -112,10 +112,10 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// Waits that nobody can end.
+/// A set of waits that cannot end.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Deadlock {
-    /// The actors that wait, each before one that it waits for.
+    /// The stuck actors, each before the one that it waits for.
     pub stuck: Vec<Stuck>,
 }
 
@@ -135,14 +135,13 @@ impl fmt::Display for Deadlock {
     }
 }
 
-/// An actor that may act.
 #[derive(Debug)]
 struct Entry {
     actor: Actor,
     wait: Option<Wait>,
 }
 
-/// The actors of a job and their waits.
+/// The actors of a job, and what they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct WaitGraph {
     entries: BTreeMap<ActorId, Entry>,
@@ -151,18 +150,18 @@ pub(crate) struct WaitGraph {
 }
 
 impl WaitGraph {
-    /// Adds an actor that may act.
+    /// Adds an actor that can act.
     pub(crate) fn add(&mut self, id: ActorId, actor: Actor) {
         self.entries.insert(id, Entry { actor, wait: None });
     }
 
-    /// Removes an actor that acts no more.
+    /// Removes an actor that does not act any more.
     pub(crate) fn remove(&mut self, id: ActorId) {
         self.entries.remove(&id);
         self.for_words.remove(&id);
     }
 
-    /// Sets the wait of an actor, or ends it.
+    /// Sets or clears what an actor waits for.
     pub(crate) fn set(&mut self, id: ActorId, wait: Option<Wait>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if matches!(wait, Some(Wait { until: Until::Word { .. }, .. })) {
@@ -173,7 +172,7 @@ impl WaitGraph {
         entry.wait = wait;
     }
 
-    /// Ends the waits for words in `span`: their actors must look again.
+    /// Clears the waits for words in `span`, whose actors must check again.
     pub(crate) fn wake(&mut self, span: Span) {
         let entries = &mut self.entries;
         self.for_words.retain(|id| {
@@ -188,7 +187,7 @@ impl WaitGraph {
         });
     }
 
-    /// Returns the actors with waits that cannot end. `may_arrive` says whether an operation on its way may write a word.
+    /// Returns the actors whose waits cannot end. `may_arrive` returns whether an operation in flight may write a word.
     fn stuck(&self, may_arrive: impl Fn(Span) -> bool) -> BTreeSet<ActorId> {
         let waits = self.entries.iter().filter(|(_, entry)| entry.wait.is_some());
         let mut stuck: BTreeSet<ActorId> = waits.map(|(id, _)| *id).collect();
@@ -218,7 +217,7 @@ impl WaitGraph {
         }
     }
 
-    /// Returns the waits that cannot end, if there are any.
+    /// Returns the waits that cannot end, if any.
     pub(crate) fn deadlock(&self, may_arrive: impl Fn(Span) -> bool) -> Option<Deadlock> {
         let stuck = self.stuck(may_arrive);
         let mut lines: Vec<Stuck> = Vec::new();
@@ -246,7 +245,7 @@ impl WaitGraph {
         self.entries.get(&id).and_then(|entry| entry.wait.as_ref()).map(|wait| &wait.until)
     }
 
-    /// Returns the first actor that keeps `until` from ending: one that is stuck, or has ended.
+    /// Returns the first actor that keeps `until` from happening, because it is stuck or has ended.
     fn blocker(&self, until: &Until, stuck: &BTreeSet<ActorId>) -> Option<ActorId> {
         let has_ended = |id: &ActorId| !self.entries.contains_key(id);
         match until {
@@ -265,7 +264,7 @@ impl WaitGraph {
         }
     }
 
-    /// Returns the actors of `stuck`, each before the first one that it waits for.
+    /// Sorts the actors of `stuck`, each before the first one that it waits for.
     fn in_order(&self, stuck: &BTreeSet<ActorId>) -> Vec<ActorId> {
         let (mut order, mut known) = (Vec::new(), BTreeSet::new());
         for &first in stuck {
@@ -314,7 +313,7 @@ mod tests {
         Actor::Thread { pe, launch: 0, block: 0, thread }
     }
 
-    /// Creates two threads of PE 0 and one of PE 1, with the numbers 0 to 2.
+    /// Creates two threads of PE 0 and one of PE 1, with IDs 0 to 2.
     fn graph() -> WaitGraph {
         let mut graph = WaitGraph::default();
         for (id, actor) in [thread(0, 0), thread(0, 1), thread(1, 0)].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The engine: one method for each relation of the memory model.
+//! The engine, with one method for each relation of the memory model.
 
 use std::sync::Arc;
 
@@ -27,45 +27,46 @@ use crate::scopes::{Carried, Filter, Found, Place, Scope, Shared};
 use crate::shadow::Shadow;
 use crate::values::{Values, Written};
 
-/// The knowledge of an actor at one time, for another actor: an event of a stream, or a message between hosts.
+/// What an actor knew at one time, to be passed to another actor: an event of a stream, or a message between hosts.
 #[derive(Clone, Debug)]
 pub struct Token(Clock);
 
-/// The buffers of a collective call in one PE.
+/// The buffers that a collective call uses on one PE.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Buffers {
-    /// The memory that the call reads in this PE.
+    /// The memory that the call reads on this PE.
     pub reads: Vec<Span>,
-    /// The memory that the call writes in this PE.
+    /// The memory that the call writes on this PE.
     pub writes: Vec<Span>,
-    /// The member that has the data to write; `None` if all have a part of it.
+    /// The member whose data is written, or `None` if every member contributes.
     pub root: Option<u32>,
-    /// Whether the call moves data only. Otherwise it is a barrier, after which all members know what each knew.
+    /// Whether the call only moves data. Otherwise it is also a barrier, after which all members know what each of them
+    /// knew.
     pub moves: bool,
 }
 
-/// The strength of a load that waits for a word.
+/// When a load acquires what the word carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Acquire {
-    /// The load acquires.
+    /// The load itself acquires.
     Now,
     /// A later acquire fence of the same actor acquires.
     AtFence,
 }
 
-/// The bytes of the longest word.
+/// Size of the longest word, in bytes.
 const WORD: u64 = 8;
 
-/// The writes of other words that the report of a deadlock shows for each word.
+/// Maximum number of writes of other words that a deadlock report shows for each word.
 const ELSEWHERE: usize = 3;
 
-/// The number of new actors after which the engine forgets settled ones.
+/// Number of new actors after which the engine drops settled ones.
 const SETTLE_AFTER: usize = 1024;
 
-/// The happens-before engine. The methods follow the order of the execution that it watches.
+/// The happens-before engine. Its methods must be called in the order of the execution that it watches.
 ///
-/// A hook calls a method that releases *before* the step that others can see. It calls a method that acquires *after* the
-/// step that has seen them.
+/// A hook calls a method that releases *before* others can see the step, and a method that acquires *after* the step
+/// has seen what it acquires.
 #[derive(Debug, Default)]
 pub struct Engine {
     pub(crate) actors: Actors,
@@ -80,9 +81,9 @@ pub struct Engine {
     objects: Objects,
     locks: Locks,
     pub(crate) undelivered: ActorMap<Undelivered>,
-    /// The accesses of the blocks that run.
+    /// The access lists of the running blocks.
     accesses: Vec<Arc<Accesses>>,
-    /// The number of actors at which the engine forgets settled ones.
+    /// Number of actors at which the engine next drops settled ones.
     settle_at: usize,
 }
 
@@ -93,7 +94,7 @@ impl Engine {
         Self { settle_at: SETTLE_AFTER, ..Self::default() }
     }
 
-    /// Adds an actor that follows nobody: the first host thread of a PE.
+    /// Adds an actor that follows no other: the first host thread of a PE.
     pub fn start(&mut self, actor: Actor) -> ActorId {
         let id = self.actors.next_id();
         self.begin(id, actor, Clock::default());
@@ -107,13 +108,14 @@ impl Engine {
         id
     }
 
-    /// Adds actors that follow `parent`, with numbers of [`Ids`](crate::Ids): the GPU threads of a block.
+    /// Adds actors that follow `parent`, with IDs from [`Ids`](crate::Ids): the GPU threads of a block.
     ///
-    /// What the hosts have written before is published. The stores of earlier launches are not, so the new threads know them,
-    /// but publish them by their own fences.
+    /// Earlier writes of the hosts are already published. Stores of earlier launches are not: the new threads know
+    /// them, but publish them only by a fence.
     pub fn fork_as(&mut self, parent: ActorId, actors: impl IntoIterator<Item = (ActorId, Actor)>) {
         let clock = self.actors.release(parent);
         let (mut published, pe) = (Clock::default(), self.actors.known(parent).actor);
+        // Only the hosts' own entries are published, rather than everything that the parent knows.
         self.hosts.iter().for_each(|&host| published.raise(Epoch { actor: host, count: clock.get(host) }));
         let carried = Shared::new(Carried::to_all(Place::from(pe), published));
         for (id, actor) in actors {
@@ -127,23 +129,24 @@ impl Engine {
         if matches!(actor, Actor::Host { .. }) {
             self.hosts.push(id);
         }
+        // A stream does nothing by itself, so it can neither be stuck nor end a wait.
         if !matches!(actor, Actor::Stream { .. }) {
             self.waits.add(id, actor);
         }
     }
 
-    /// Ends an actor: it makes no further steps.
+    /// Marks an actor as ended: it takes no further steps.
     pub fn end(&mut self, actor: ActorId) {
         self.actors.state(actor).is_live = false;
         self.waits.remove(actor);
     }
 
-    /// Lets `parent` follow the end of `child`. Nobody joins `child` again.
+    /// Makes `parent` follow the end of `child`. No other actor joins `child` afterwards.
     pub fn join(&mut self, parent: ActorId, child: ActorId) {
         self.join_all(parent, &[child]);
     }
 
-    /// Lets `parent` follow the ends of `children`, as [`Engine::join`] does.
+    /// Makes `parent` follow the ends of `children`, like [`Engine::join`].
     pub fn join_all(&mut self, parent: ActorId, children: &[ActorId]) {
         let clock = self.union(children);
         self.actors.acquire(parent, &clock, Learned::Message);
@@ -151,27 +154,27 @@ impl Engine {
         self.settle_if_many();
     }
 
-    /// Returns everything that any of the actors knows.
+    /// Returns what at least one of the actors knows.
     fn union(&self, actors: &[ActorId]) -> Clock {
         Clock::union(actors.iter().filter_map(|&actor| Some(&self.actors.get(actor)?.clock)))
     }
 
-    /// Notes that the next step of `parent` is to join one of `children`, so that it does not hold up the settling.
+    /// Records that `parent` will next join one of `children`, so it does not keep actors from settling.
     pub fn awaits(&mut self, parent: ActorId, children: &[ActorId]) {
         self.actors.state(parent).rest().awaits = children.to_vec();
     }
 
-    /// Returns the knowledge of `actor` for others.
+    /// Returns what `actor` knows, to be passed to another actor.
     pub fn release(&mut self, actor: ActorId) -> Token {
         Token(self.actors.release(actor))
     }
 
-    /// Lets `actor` follow the step that made the token.
+    /// Makes `actor` follow the step that created the token.
     pub fn acquire(&mut self, actor: ActorId, token: &Token) {
         self.actors.acquire(actor, &token.0, Learned::Message);
     }
 
-    /// Forgets everything that all live actors know. The engine does so from time to time.
+    /// Drops everything that all live actors know. The engine does this by itself periodically.
     pub fn settle(&mut self) {
         let mut filter = Filter::default();
         self.actors.settle(&mut filter);
@@ -179,6 +182,7 @@ impl Engine {
         self.queues.settle(actors);
         self.shadow.settle(|epoch| actors.has_settled(epoch.actor));
         self.values.retain(|id| !actors.has_settled(id), &mut filter);
+        // Doubling keeps the cost of settling linear in the number of actors.
         self.settle_at = 2 * self.actors.len() + SETTLE_AFTER;
     }
 
@@ -188,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// Returns the numbers of actors and of intervals that the engine keeps.
+    /// Returns the number of actors and of intervals that the engine holds.
     pub fn size(&self) -> (usize, usize) {
         (self.actors.len(), self.shadow.len())
     }
@@ -196,37 +200,40 @@ impl Engine {
 
 /// # Memory
 impl Engine {
-    /// Begins the life of an object, or of a part of it.
+    /// Starts the lifetime of an object, or of part of one.
     pub fn alloc(&mut self, span: Span) {
+        // Accesses to the previous object that are still in a list must not be taken for accesses to this one.
         self.take_all(|accesses| !accesses.is_empty());
         self.shadow.clear(span);
         self.values.clear(span);
     }
 
-    /// Names an object in reports. The name of `label` may be empty.
+    /// Names an object for reports. The name in `label` may be empty.
     pub fn name_object(&mut self, span: Span, label: Call) {
         self.objects.add(span, label);
     }
 
-    /// Ends the life of an object.
+    /// Ends the lifetime of an object. Every access that is not ordered before this one races with it.
     pub fn free(&mut self, actor: ActorId, span: Span, call: Call) {
         self.take_all(|accesses| !accesses.is_empty());
         self.note_stores(span);
         self.step(actor, span, Kind::Free, call);
     }
 
-    /// Loads, without an order.
+    /// Records a plain load, which orders nothing.
     pub fn load(&mut self, actor: ActorId, span: Span, call: Call) {
         self.step(actor, span, Kind::Read, call);
     }
 
-    /// Stores to memory of the actor's own PE, without an order.
+    /// Records a plain store to the actor's own PE, which orders nothing.
     pub fn store(&mut self, actor: ActorId, span: Span, call: Call) {
         let epoch = self.actors.now(actor);
         self.store_at(actor, epoch, span, call);
     }
 
     fn store_at(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
+        // A racing store may leave an unordered store to a peer in the shadow memory, which must not be taken for the
+        // value.
         if self.step_at(actor, epoch, span, Kind::Write, call) {
             self.values.set_unknown(span);
         } else {
@@ -235,8 +242,9 @@ impl Engine {
         self.waits.wake(span);
     }
 
-    /// Stores a word with the knowledge at the last release fences.
+    /// Records a relaxed store of a word. It carries what the actor knew at its last release fences.
     pub fn store_relaxed(&mut self, actor: ActorId, word: Span, call: Call) {
+        // Its own step, so that a waiter that learns of the store learns of nothing around it.
         self.actors.tick(actor);
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
@@ -250,28 +258,29 @@ impl Engine {
         self.actors.tick(actor);
     }
 
-    /// Makes a release fence: later relaxed writes of the actor carry what it knows now, to observers in `scope`.
+    /// Records a release fence: later relaxed writes of the actor carry what it knows now, to observers in `scope`.
     pub fn fence_release(&mut self, actor: ActorId, scope: Scope) {
         self.actors.fence_release(actor, scope);
     }
 
-    /// Makes an acquire fence, for the words that relaxed reads of the actor have found.
+    /// Records an acquire fence, which acquires what earlier relaxed reads of the actor have found.
     pub fn fence_acquire(&mut self, actor: ActorId, scope: Scope) {
         let now = self.actors.now(actor);
         let state = self.actors.state(actor);
         let found = state.found.as_mut().map(|found| found.take(scope)).unwrap_or_default();
         let writes = std::mem::take(&mut state.rest().found_writes);
+        // These writes are known only for the bytes of the word, so they do not go into the clock.
         writes.into_iter().for_each(|(word, write)| self.shadow.see(word, write, now));
         self.actors.acquire(actor, &found, Learned::Word);
     }
 
-    /// Notes a look at a word that has not found the wanted value.
+    /// Records a read of a word that did not find the wanted value.
     pub fn look(&mut self, actor: ActorId, word: Span, call: Call) {
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Records a load that has read a value: a wait that returns, a test that succeeds, or any strong load. Reports quote
-    /// `value` if the caller knows it.
+    /// Records a load that has read a value: a wait that returns, a test that succeeds, or any strong load. Reports
+    /// quote `value` if the caller knows it.
     pub fn observe(
         &mut self,
         actor: ActorId,
@@ -279,6 +288,7 @@ impl Engine {
         acquire: Acquire,
         call: Call,
     ) {
+        // A store to a peer is visible before its list is taken, so the value may come from one.
         self.take_all(Accesses::has_stores);
         self.note_stores(word);
         let place = Place::from(self.actors.known(actor).actor);
@@ -286,7 +296,7 @@ impl Engine {
         let posted = |write: Epoch| self.actors.get(write.actor).and_then(|state| state.post);
         for written in self.values.seen(word) {
             let writer = written.announcer.and_then(|announcer| posted(announcer.write));
-            // A thread hears nothing from its own update.
+            // A thread learns nothing from its own update.
             if writer.is_none_or(|post| post.actor != actor) {
                 heard.announcer = written.announcer.or(heard.announcer);
                 heard.writer = written.writer.or(heard.writer);
@@ -294,8 +304,9 @@ impl Engine {
             }
             found.add(&written.carried, place);
             let Some((write, bytes)) = written.write else { continue };
-            // One clock entry stands for all stores of an operation, so a wait for one of them notes its word.
+            // All stores of an operation share one clock entry, so a wait for one of them records only its word.
             let is_put = self.actors.get(write.actor).is_some_and(|state| state.post.is_some());
+            // A put that lies within the word is known as a whole. Of a longer one, the waiter knows only these bytes.
             if is_put && write.count == DELIVERED && word.bytes.contains(bytes) {
                 found.add_write(write);
             } else {
@@ -303,6 +314,7 @@ impl Engine {
             }
         }
         let state = self.actors.state(actor);
+        // For reports: the cause of a race is most likely the last word that was read.
         if heard.knew.is_some() {
             heard.look = Some(Look { word, value, call });
             state.rest().heard = heard;
@@ -313,37 +325,39 @@ impl Engine {
             self.fence_acquire(actor, Scope::System);
         }
         self.waits.set(actor, None);
+        // The read itself is an access, which conflicts with plain writes of the word.
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Watches the plain accesses of a block.
+    /// Starts to watch the plain accesses of a block.
     pub fn add_accesses(&mut self, accesses: Arc<Accesses>) {
         self.accesses.push(accesses);
     }
 
-    /// Ends the watch of the accesses of a block, which has ended.
+    /// Stops watching the accesses of a block that has finished, after taking the rest.
     pub fn remove_accesses(&mut self, accesses: &Arc<Accesses>) {
         self.take_accesses(accesses);
         self.accesses.retain(|other| !Arc::ptr_eq(other, accesses));
     }
 
-    /// Takes the accesses of all lists that `is_due` chooses.
+    /// Takes the accesses of all lists for which `is_due` returns `true`.
     pub(crate) fn take_all(&mut self, is_due: impl Fn(&Accesses) -> bool) {
         if self.accesses.iter().any(|accesses| is_due(accesses)) {
+            // Taken out, because taking a list needs the whole engine.
             let all = std::mem::take(&mut self.accesses);
             all.iter().filter(|accesses| is_due(accesses)).for_each(|accesses| self.take_accesses(accesses));
             self.accesses = all;
         }
     }
 
-    /// Takes the plain accesses of a block, before the next other step of the block.
+    /// Takes the plain accesses of a block. Must be called before any other step of the block.
     pub fn take_accesses(&mut self, accesses: &Accesses) {
         let mut list = accesses.list();
         self.take_list(&mut list);
         accesses.clear(&mut list).into_iter().for_each(|actor| self.end(actor));
     }
 
-    /// Takes the plain accesses of a block of another process, as [`Engine::take_accesses`] does.
+    /// Takes the plain accesses of a block of another process, like [`Engine::take_accesses`].
     pub fn take_batch(&mut self, batch: &Batch) {
         if batch.is_short() {
             for (actor, span, kind, call) in batch.accesses() {
@@ -360,7 +374,8 @@ impl Engine {
     }
 
     fn take_list(&mut self, list: &mut List) {
-        // A store to a peer is a step of its thread, so steps come in the order of execution.
+        // A store to a peer is a step of its thread, so steps are assigned in the order of execution, before the
+        // accesses are reordered by page.
         let mut steps = Vec::with_capacity(list.entries.len());
         for entry in &list.entries {
             steps.push(match entry.kind {
@@ -384,8 +399,8 @@ impl Engine {
         }
     }
 
-    /// Takes a row of accesses, which begins with a step. Returns whether it does: the accesses of some rows must be taken one
-    /// by one.
+    /// Tries to take a row of accesses at once, where `first` is the step of the first. Returns `false` if they must be
+    /// taken one by one.
     fn take_row(&mut self, list: &List, row: &[usize], first: Epoch) -> bool {
         let (entry, last) = (list.entries[row[0]], list.entries[row[row.len() - 1]]);
         let (kind, width) = (entry.kind, entry.span.bytes.len() as u8);
@@ -406,13 +421,14 @@ impl Engine {
         is_taken
     }
 
-    /// Records an access of an actor in its program order. Returns whether it has a race.
+    /// Records an access at the actor's current step. Returns whether it is part of a race.
     fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) -> bool {
         let epoch = self.actors.now(actor);
         self.step_at(actor, epoch, span, kind, call)
     }
 
-    /// Records an access of an actor at one of its steps. The actor has learned nothing since.
+    /// Records an access at one of the actor's steps, since which it has learned nothing. Returns whether it is part of
+    /// a race.
     fn step_at(&mut self, actor: ActorId, epoch: Epoch, span: Span, kind: Kind, call: Call) -> bool {
         let (actors, call) = (&self.actors, self.calls.id(call));
         let clock = &actors.known(actor).clock;
@@ -427,8 +443,8 @@ impl Engine {
         is_racy
     }
 
-    /// Records an access of an operation, which follows `clock`. Everybody who learns of it knows `told`. `informed` is the actor
-    /// that made the call.
+    /// Records an access of an operation that follows `clock`. Everybody who learns of the access also knows `told`.
+    /// `informed` is the actor that made the call.
     pub(crate) fn record(
         &mut self,
         span: Span,
@@ -439,12 +455,13 @@ impl Engine {
         let actors = &self.actors;
         let knows = |clock| move |epoch| actors.knows(clock, epoch);
         let met = self.shadow.record_operation(span, access, knows(clock), knows(told));
+        // These stores are about to leave the shadow memory, which until now held the value of their words.
         self.keep_values(span.memory, met.lost);
         let conflicts = met.conflicts;
         self.report(conflicts, span, access, clock, informed);
     }
 
-    /// Adds the races of an access by an actor with `clock`.
+    /// Reports the races of an access by an actor that knows `clock`.
     pub(crate) fn report(
         &mut self,
         conflicts: Vec<Conflict>,
@@ -468,12 +485,14 @@ impl Engine {
                 continue;
             };
             let sites = [conflict.earlier.call, access.call].map(|call| self.calls.call(call).site);
+            // Each pair of lines is reported once. Checking it first saves the analysis.
             if self.races.has(sites) {
                 continue;
             }
             let earlier = conflict.earlier.epoch;
             let is_posted = actors.get(earlier.actor).is_some_and(|state| state.post.is_some());
             let is_known = |clock| actors.knows_part(clock, earlier);
+            // Everything that can tell which order is missing.
             let knowledge = Knowledge {
                 knows_post: is_posted && (is_known(clock) || writer_knew.is_some_and(is_known)),
                 is_found: found.is_some_and(|found| found.any(|known| actors.knows(known, earlier))),
@@ -524,7 +543,7 @@ impl Engine {
 
 /// # Meetings
 impl Engine {
-    /// Synchronises the threads of a warp or block, which are all there.
+    /// Synchronizes the threads of a warp or block, all of which have arrived.
     pub fn sync(&mut self, actors: &[ActorId]) {
         let all = self.union(actors);
         let learned = actors.iter().map(|&actor| self.actors.state(actor).learned);
@@ -547,22 +566,23 @@ impl Engine {
         self.meetings.remove(id);
     }
 
-    /// Lets a member arrive.
+    /// Records the arrival of a member.
     pub fn arrive(&mut self, actor: ActorId, id: MeetingId, member: u32) {
         let clock = self.actors.release(actor);
+        // The last arrival ends the waits of all.
         for free in self.meetings.arrive(id, member, (actor, clock)) {
             self.waits.set(free, None);
         }
     }
 
-    /// Returns the members that the call of `member` still waits for.
+    /// Returns the members that the current call of `member` still waits for.
     pub fn missing(&self, id: MeetingId, member: u32) -> Vec<u32> {
         self.meetings.missing(id, member)
     }
 
-    /// Lets a member leave, after all have arrived. The call has read after the member's own arrival, and has written after
-    /// the arrivals of the members that had the data, too. A barrier then tells the member what all knew. A call that moves
-    /// data promises its own buffers only.
+    /// Records that a member leaves, after all have arrived. The call has read its buffers after the member's own
+    /// arrival, and written them after the arrivals of the members that had the data. A barrier also gives the member
+    /// what all others knew, while a call that only moves data vouches for nothing but its own buffers.
     pub fn leave(&mut self, actor: ActorId, id: MeetingId, member: u32, buffers: &Buffers, call: Call) {
         let Departure { own, data, all } = self.meetings.leave(id, member, buffers.root);
         if !(buffers.reads.is_empty() && buffers.writes.is_empty()) {
@@ -573,11 +593,13 @@ impl Engine {
             for &span in &buffers.reads {
                 self.part(operation, SOURCE_READ, (span, Kind::Read), (&own, &own), actor, call);
             }
+            // Reads come first: a member may use its source as soon as it has arrived.
             self.report_overlaps(actor, buffers, call);
             for &span in &buffers.writes {
                 self.part(operation, DELIVERED, (span, Kind::Write), (&clock, &own), actor, call);
                 self.values.clear(span);
             }
+            // The member knows the operation, but others learn of it only through the member's later steps.
             self.actors.tick(actor);
             self.complete(actor, operation);
         }
@@ -589,9 +611,10 @@ impl Engine {
 
 /// # Causes
 impl Engine {
-    /// Adds a race if the parts of a result overlap, because members then write the same bytes.
+    /// Reports a race if the parts of a result overlap, because several members then write the same bytes.
     fn report_overlaps(&mut self, actor: ActorId, buffers: &Buffers, call: Call) {
         let mut writes = buffers.writes.clone();
+        // Sorted by address, so an overlap shows between neighbors.
         writes.sort_unstable_by_key(|span| (span.memory, span.bytes.start));
         let pairs = writes.windows(2).find(|pair| pair[0].overlaps(pair[1]));
         let (Some([first, second]), Some(state)) = (pairs, self.actors.get(actor)) else { return };
@@ -602,7 +625,7 @@ impl Engine {
         self.races.add(Race { first: party, second: party, memory, bytes, object, seen: None, missing });
     }
 
-    /// Returns a thread, stream or host of the same PE as `maker` that knows a step, which `maker` does not.
+    /// Returns a thread, stream or host on the PE of `maker` that knows a step that `maker` does not know.
     fn informed_in_pe(&self, maker: Actor, step: Epoch) -> Option<Actor> {
         let knows = |state: &&State| {
             let is_operation = state.post.is_some();
@@ -620,48 +643,49 @@ impl Engine {
 
 /// # Findings
 impl Engine {
-    /// Returns the races since the last call.
+    /// Returns the races found since the last call.
     pub fn take_races(&mut self) -> Vec<Race> {
         self.races.take()
     }
 
-    /// Returns the number of races so far.
+    /// Returns the number of races found so far.
     pub fn race_count(&self) -> usize {
         self.races.count()
     }
 
-    /// Sets the wait of an actor. A wait for a word calls this after each look that fails.
+    /// Sets what an actor waits for. A wait for a word calls this after each read that does not end it.
     pub fn wait(&mut self, actor: ActorId, wait: Wait) {
         self.waits.set(actor, Some(wait));
     }
 
-    /// Ends the wait of an actor.
+    /// Clears what an actor waits for.
     pub fn wake(&mut self, actor: ActorId) {
         self.waits.set(actor, None);
     }
 
-    /// Records that `actor` has acquired a lock by `call`.
+    /// Records that `actor` has acquired a lock in `call`.
     pub fn hold(&mut self, actor: ActorId, lock: Span, call: Call) {
         let actor = self.actors.known(actor).actor;
         self.locks.hold(lock, Holder { actor, call });
     }
 
-    /// Records that a lock has been released.
+    /// Records that a lock was released.
     pub fn let_go(&mut self, lock: Span) {
         self.locks.let_go(lock);
     }
 
-    /// Returns the waits that cannot end, if there are any. [`Engine::explain`] adds the facts that help to mend them.
+    /// Returns the waits that cannot end, if any. [`Engine::explain`] adds what helps to fix them.
     pub fn deadlock(&self) -> Option<Deadlock> {
         let writes = |post: &Post, word: Span| {
             post.destination.into_iter().chain(post.signal).any(|(span, _)| span.overlaps(word))
         };
+        // An operation in flight may still write the word, so its waiters are not stuck.
         let may_arrive = |word| self.undelivered.values().any(|operation| writes(&operation.post, word));
         self.waits.deadlock(may_arrive)
     }
 
-    /// Names the words of a deadlock, their writers, and the holders of their locks. Costs a walk over the stores to each word's
-    /// object.
+    /// Adds the names of the words of a deadlock, their writers, and the holders of their locks. Takes time
+    /// proportional to the stores to each word's object.
     pub fn explain(&mut self, deadlock: &mut Deadlock) {
         deadlock
             .stuck
@@ -674,9 +698,11 @@ impl Engine {
         let word = awaited.word.span;
         awaited.word = self.named(word);
         awaited.holder = self.locks.holder(word);
+        // A held lock explains the wait, whoever wrote the word.
         if awaited.holder.is_some() {
             return;
         }
+        // The signal may have gone to another PE, or to another element of the same object.
         let pes: Vec<u32> =
             self.hosts.iter().filter_map(|&host| Some(self.actors.get(host)?.actor.pe())).collect();
         let of = |pe| Span { memory: Memory { pe, ..word.memory }, ..word };

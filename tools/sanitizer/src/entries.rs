@@ -1,16 +1,16 @@
-//! Lists of the last known points of many actors.
+//! Lists of the last known steps of many actors.
 
 use crate::epoch::{ActorId, Epoch};
 
-/// Actors with numbers one after the other, such as the threads of a block.
+/// Actors with consecutive IDs, such as the threads of a block.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: u64,
-    /// The place of the count of the first actor.
+    /// Index of the first actor's count.
     at: usize,
 }
 
-/// Points of actors, in the order of actors.
+/// Last known steps, in actor order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     runs: Vec<Run>,
@@ -18,21 +18,18 @@ pub(crate) struct Entries {
     counts: Vec<u32>,
 }
 
-/// A list without entries.
 pub(crate) static NONE: Entries = Entries { runs: Vec::new(), counts: Vec::new() };
 
 impl Entries {
-    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.counts.len()
     }
 
-    /// Returns the count of an actor; 0 if it has no entry.
+    /// Returns the count of an actor, or 0 if it has no entry.
     pub(crate) fn get(&self, actor: ActorId) -> u32 {
         self.place(actor, &mut 0).map_or(0, |place| self.counts[place])
     }
 
-    /// Returns all entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Epoch> {
         self.runs.iter().enumerate().flat_map(|(number, run)| {
             let counts = &self.counts[run.at..self.end(number)];
@@ -40,14 +37,15 @@ impl Entries {
         })
     }
 
-    /// Returns the union with another list, with the larger count of an actor in both. Most runs of the shorter list are parts of
-    /// runs of the longer one.
+    /// Returns the union with another list, with the maximum of both counts. Usually each run of the shorter list is
+    /// part of a run of the longer one.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         let (short, long) = if self.len() < other.len() { (self, other) } else { (other, self) };
         let (mut all, mut hint) = (long.clone(), 0);
         for (number, run) in short.runs.iter().enumerate() {
             let counts = &short.counts[run.at..short.end(number)];
             let place = long.place(ActorId(run.first), &mut hint);
+            // A run that is not part of the longer list needs the slow path.
             let Some(place) = place.filter(|place| place + counts.len() <= long.end(hint)) else {
                 return long.raised(short.iter());
             };
@@ -57,9 +55,9 @@ impl Entries {
         all
     }
 
-    /// Returns the union with entries in the order of actors, with the larger count of an actor in both.
+    /// Returns the union with `entries`, which are in actor order, with the maximum of both counts.
     ///
-    /// Most actors have an entry already. So this copies the list, and then raises counts.
+    /// Most actors already have an entry, so this copies the list and raises counts.
     pub(crate) fn raised(&self, entries: impl Iterator<Item = Epoch>) -> Self {
         let (mut all, mut new, mut hint) = (self.clone(), Vec::new(), 0);
         for epoch in entries {
@@ -80,7 +78,8 @@ impl Entries {
         std::iter::from_fn(next).collect()
     }
 
-    /// Returns the place of an actor. `hint` is the number of a run where it may be, and then of the run where it is.
+    /// Returns the index of an actor's count. `hint` is the index of a run to try first, and is set to the run that
+    /// contains the actor.
     fn place(&self, ActorId(actor): ActorId, hint: &mut usize) -> Option<usize> {
         let begins_at = |number: usize| self.runs.get(number).map_or(u64::MAX, |run| run.first);
         if !(begins_at(*hint)..begins_at(*hint + 1)).contains(&actor) {
@@ -91,14 +90,14 @@ impl Entries {
         (place < self.end(*hint)).then_some(place)
     }
 
-    /// Returns the place behind the last count of a run.
+    /// Returns the index past the last count of a run.
     fn end(&self, number: usize) -> usize {
         self.runs.get(number + 1).map_or(self.counts.len(), |next| next.at)
     }
 }
 
 impl FromIterator<Epoch> for Entries {
-    /// Returns the list of entries that come in the order of actors.
+    /// Creates a list of entries, which must be in actor order.
     fn from_iter<I: IntoIterator<Item = Epoch>>(entries: I) -> Self {
         let (mut all, mut next) = (Self::default(), None);
         for Epoch { actor: ActorId(actor), count } in entries {
@@ -129,7 +128,7 @@ mod tests {
         fn a_union_has_the_larger_counts(
             a in prop::collection::btree_map(0..40u64, 1..9u32, 0..40),
             b in prop::collection::btree_map(0..40u64, 1..9u32, 0..40),
-            // The actors of the second list are a part of the first one.
+            // The actors of the second list are a subset of those of the first.
             part in prop::option::of(0..40u64),
         ) {
             let is_chosen = |actor: u64| part.is_none_or(|first| actor >= first && a.contains_key(&actor));

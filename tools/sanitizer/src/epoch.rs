@@ -1,18 +1,18 @@
-//! Actors by number, and their steps.
+//! IDs and steps of actors.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-/// The number of an actor. Numbers are never reused.
+/// The ID of an actor, which is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct ActorId(pub(crate) u64);
 
-/// The numbers of actors are less than this: a record of an access has 40 bits for them.
+/// Upper bound of actor IDs, which have 40 bits in the record of an access.
 pub(crate) const ACTORS: u64 = 1 << 40;
 
-/// A hasher for the numbers of actors.
+/// A hasher for actor IDs.
 #[derive(Debug, Default)]
 pub(crate) struct ActorHasher(u64);
 
@@ -25,22 +25,21 @@ impl Hasher for ActorHasher {
         bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
     }
 
-    /// Spreads a number over all bits: the odd factor is 2^64 divided by the golden ratio.
+    /// Fibonacci hashing: the factor is 2^64 divided by the golden ratio, made odd.
     fn write_u64(&mut self, number: u64) {
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32);
     }
 }
 
-/// A map from actors.
+/// A map whose keys are actors.
 pub(crate) type ActorMap<V> = HashMap<ActorId, V, BuildHasherDefault<ActorHasher>>;
 
-/// A set of actors.
 pub(crate) type ActorSet = HashSet<ActorId, BuildHasherDefault<ActorHasher>>;
 
-/// A point in the program order of one actor.
+/// A step in the program order of one actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) actor: ActorId,
-    /// Counts from 1.
+    /// Number of the step, starting at 1.
     pub(crate) count: u32,
 }

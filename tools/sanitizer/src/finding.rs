@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::deadlock::Deadlock;
 use crate::report::Race;
 
-/// A finding of the sanitizer.
+/// Something that the sanitizer reports.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// Two accesses without an order.
+    /// Two conflicting accesses that are not ordered.
     Race(Box<Race>),
     /// Waits that cannot end.
     Deadlock(Deadlock),

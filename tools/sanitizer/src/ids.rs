@@ -1,4 +1,4 @@
-//! Numbers of actors, meetings and tokens.
+//! IDs of actors, meetings and tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,15 +6,15 @@ use crate::epoch::{ACTORS, ActorId};
 use crate::meetings::MeetingId;
 use crate::request::TokenId;
 
-/// The source of the numbers that a process gives to its actors, meetings and tokens.
+/// Allocates the IDs of a process's actors, meetings and tokens.
 ///
-/// Each process has its own range, so it does not have to ask the engine. The first range belongs to the engine, which
-/// numbers hosts, teams, fences and stores.
+/// Each process has its own range, so it need not ask the engine. The first range belongs to the engine, which
+/// allocates IDs for hosts, teams, fences and stores.
 #[derive(Debug)]
 pub struct Ids(AtomicU64);
 
 impl Ids {
-    /// Returns the numbers of one of `processes` processes.
+    /// Returns the range of one of `processes` processes.
     pub fn of_process(process: u32, processes: u32) -> Self {
         let range = ACTORS / (u64::from(processes) + 1);
         Self(AtomicU64::new((u64::from(process) + 1) * range))
@@ -29,7 +29,7 @@ impl Ids {
         ActorId(self.next(1))
     }
 
-    /// Returns the numbers of `count` new actors, which are consecutive.
+    /// Allocates the IDs of `count` actors, which are consecutive.
     pub fn actors(&self, count: usize) -> Vec<ActorId> {
         let first = self.next(count as u64);
         (first..).take(count).map(ActorId).collect()

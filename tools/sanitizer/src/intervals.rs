@@ -1,4 +1,4 @@
-//! Values for ranges of bytes.
+//! Maps from ranges of bytes to values.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 /// A half-open range of offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Bytes {
-    /// The first offset.
+    /// Offset of the first byte.
     pub start: u64,
-    /// The offset behind the last byte.
+    /// Offset past the last byte.
     pub end: u64,
 }
 
 impl Bytes {
-    /// Returns whether `other` lies inside.
+    /// Returns whether `other` lies within this range.
     pub fn contains(self, other: Self) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns whether the range is empty.
     pub fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// Returns the number of bytes.
+    /// Returns the length in bytes.
     pub fn len(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// A map from disjoint ranges to values. Equal values of adjacent ranges are one entry.
+/// A map from disjoint ranges to values. Adjacent ranges with equal values are merged into one entry.
 #[derive(Clone, Debug)]
 pub(crate) struct IntervalMap<V> {
-    /// Start of each range, with its end and value.
+    /// The start of each range, with its end and value.
     map: BTreeMap<u64, (u64, V)>,
 }
 
@@ -44,7 +44,7 @@ impl<V> Default for IntervalMap<V> {
 }
 
 impl<V: Clone + Default + PartialEq> IntervalMap<V> {
-    /// Replaces each value in `bytes`, and each gap, by the result of `change`.
+    /// Replaces each value in `bytes`, and each gap between values, with the result of `change`.
     pub(crate) fn update(&mut self, bytes: Bytes, mut change: impl FnMut(Bytes, Option<V>) -> Option<V>) {
         if bytes.is_empty() || self.update_one(bytes, &mut change) {
             return;
@@ -63,7 +63,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         self.merge_before(bytes.end);
     }
 
-    /// Updates `bytes` if they are exactly one entry or lie in a gap. Returns whether they do.
+    /// Updates `bytes` if they are exactly one entry, or lie in a gap. Returns whether that is the case.
     fn update_one(&mut self, bytes: Bytes, change: &mut impl FnMut(Bytes, Option<V>) -> Option<V>) -> bool {
         match self.map.range_mut(..bytes.end).next_back() {
             Some((&start, (end, value))) if *end > bytes.start => {
@@ -91,7 +91,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         true
     }
 
-    /// Returns the ranges that overlap `bytes`, cut to it, and their values.
+    /// Returns the ranges that overlap `bytes`, clipped to it, with their values.
     pub(crate) fn overlapping(&self, bytes: Bytes) -> impl Iterator<Item = (Bytes, &V)> {
         let first = self.map.range(..bytes.start).next_back().filter(|(_, (end, _))| *end > bytes.start);
         let others = (!bytes.is_empty()).then(|| self.map.range(bytes.start..bytes.end));
@@ -100,19 +100,17 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         })
     }
 
-    /// Drops everything in `bytes`.
     pub(crate) fn clear(&mut self, bytes: Bytes) {
         if self.overlapping(bytes).next().is_some() {
             self.update(bytes, |_, _| None);
         }
     }
 
-    /// Changes all values, and drops those that `keep` refuses.
+    /// Changes all values, and drops those for which `keep` returns `false`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut V) -> bool) {
         self.map.retain(|_, (_, value)| keep(value));
     }
 
-    /// Returns the number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.map.len()
@@ -128,7 +126,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         }
     }
 
-    /// Makes `at` a boundary.
+    /// Makes `at` a boundary between entries.
     fn split(&mut self, at: u64) {
         let Some((_, (end, value))) = self.map.range_mut(..at).next_back() else { return };
         if *end > at {
@@ -138,7 +136,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         }
     }
 
-    /// Merges the entry that begins at `at` with the one before it, if their values are equal.
+    /// Merges the entry that starts at `at` with the preceding one if their values are equal.
     fn merge_before(&mut self, at: u64) {
         let Some((end, value)) = self.map.get(&at) else { return };
         let Some((&start, (before_end, before))) = self.map.range(..at).next_back() else { return };

@@ -1,4 +1,4 @@
-//! The engine of a job, and everything beside it that all PEs share. It applies requests.
+//! The engine of a job and the other state that all PEs share, which requests are applied to.
 
 use std::collections::HashMap;
 
@@ -15,29 +15,29 @@ use crate::wire::{Malformed, Wire};
 /// The meeting of all hosts.
 pub const HOSTS: MeetingId = MeetingId(0);
 
-/// The engine, and the meetings and tokens that it knows.
+/// The engine, with the hosts, meetings and tokens that requests refer to.
 #[derive(Debug, Default)]
 pub struct JobState {
-    /// The engine.
+    /// The happens-before engine.
     pub engine: Engine,
     /// The host of each PE.
     hosts: Vec<ActorId>,
     /// The meetings of each team.
     teams: HashMap<TeamKey, TeamMeetings>,
-    /// The number of meetings of teams so far.
+    /// Number of team meetings created so far.
     meetings: u64,
     tokens: HashMap<TokenId, Token>,
     /// Whether the job has failed for another reason.
     pub has_failed: bool,
-    /// The deadlock for which the job was aborted.
+    /// The deadlock because of which the job was aborted.
     pub deadlock: Option<Deadlock>,
-    /// A deadlock that counts if the deadline of a wait ends the job.
+    /// A deadlock that is reported only if a wait runs into its deadline.
     pub suspected: Option<Deadlock>,
     has_timed_out: bool,
 }
 
 impl JobState {
-    /// Returns a new job of `n_pes` PEs.
+    /// Creates the state of a job with `n_pes` PEs.
     pub fn new(n_pes: u32) -> Self {
         let mut engine = Engine::new();
         let hosts = (0..n_pes).map(|pe| engine.start(Actor::Host { pe, thread: 0 })).collect();
@@ -126,10 +126,10 @@ impl JobState {
         Reply::Applied
     }
 
-    /// Applies the requests of a message. Returns the reply to the last one.
+    /// Applies the requests of a message. Returns the reply to the last of them.
     ///
     /// # Errors
-    /// - [`Malformed`] if the bytes are not requests. Those before may have been applied.
+    /// - [`Malformed`] if the bytes are not requests. Those before the malformed part may have been applied.
     pub fn apply_message(&mut self, wire: &mut Wire, mut message: &[u8]) -> Result<Reply, Malformed> {
         let mut reply = Reply::Applied;
         while !message.is_empty() {
@@ -140,7 +140,7 @@ impl JobState {
         Ok(reply)
     }
 
-    /// Takes the findings so far.
+    /// Takes the findings since the last call.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         let suspected = self.suspected.take().filter(|_| self.has_timed_out);
         let races = self.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));

@@ -1,4 +1,4 @@
-//! Locks and their holders, for the reports of deadlocks.
+//! Locks and their holders, for deadlock reports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use crate::actor::Actor;
 /// The holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Holder {
-    /// The actor.
+    /// The actor that holds it.
     pub actor: Actor,
-    /// The call by which it took the lock.
+    /// The call that acquired it.
     pub call: Call,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The locks that are held. A lock has the same offsets in each PE.
+/// The locks that are held. A lock has the same offsets on every PE.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(BTreeMap<(Space, u64), (u64, Holder)>);
 
@@ -36,7 +36,7 @@ impl Locks {
         self.0.remove(&(memory.space, bytes.start));
     }
 
-    /// Returns the holder of the lock that a word is a part of.
+    /// Returns the holder of the lock that a word belongs to.
     pub(crate) fn holder(&self, Span { memory, bytes }: Span) -> Option<Holder> {
         let (&(space, _), &(end, holder)) = self.0.range(..=(memory.space, bytes.start)).next_back()?;
         (space == memory.space && bytes.end <= end).then_some(holder)

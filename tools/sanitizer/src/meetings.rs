@@ -1,4 +1,4 @@
-//! Meetings: barriers and collective calls, where all members learn what all others knew on arrival.
+//! Meetings: barriers and collective calls, where all members learn what the others knew on arrival.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::epoch::ActorId;
 
-/// The number of a meeting: a team, a grid, or the hosts of a job.
+/// The ID of a meeting: a team, a grid, or the hosts of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct MeetingId(pub u64);
 
@@ -15,30 +15,28 @@ pub struct MeetingId(pub u64);
 #[derive(Debug, Default)]
 struct Round {
     arrived: HashMap<u32, (ActorId, Clock)>,
-    /// Number of members that have left.
     left: usize,
 }
 
-/// The knowledge of a member that leaves a call.
+/// What a member knows when it leaves a call.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// The knowledge at its own arrival.
+    /// What it knew at its own arrival.
     pub(crate) own: Clock,
-    /// The knowledge at its own arrival, and at the arrivals of those that send it data.
+    /// What was known at its own arrival, and at those of the members that send it data.
     pub(crate) data: Clock,
-    /// The knowledge at all arrivals.
+    /// What was known at all arrivals.
     pub(crate) all: Clock,
 }
 
 #[derive(Debug, Default)]
 struct Meeting {
     members: Vec<u32>,
-    /// Numbers of calls of each member: arrivals, and departures.
+    /// For each member, the number of its arrivals and of its departures.
     calls: HashMap<u32, (u64, u64)>,
     rounds: HashMap<u64, Round>,
 }
 
-/// All meetings.
 #[derive(Debug, Default)]
 pub(crate) struct Meetings {
     meetings: HashMap<MeetingId, Meeting>,
@@ -50,12 +48,12 @@ impl Meetings {
         self.meetings.insert(id, Meeting { members, ..Meeting::default() });
     }
 
-    /// Removes a meeting.
     pub(crate) fn remove(&mut self, id: MeetingId) {
         self.meetings.remove(&id);
     }
 
-    /// Lets a member arrive with `clock`. Returns the actors of all members, if nobody is missing now.
+    /// Records the arrival of a member that knows `clock`. Returns the actors of all members if this was the last
+    /// arrival.
     pub(crate) fn arrive(
         &mut self,
         id: MeetingId,
@@ -71,7 +69,7 @@ impl Meetings {
         if is_complete { round.arrived.values().map(|(actor, _)| *actor).collect() } else { Vec::new() }
     }
 
-    /// Returns the members that have not arrived in the call that `member` is in.
+    /// Returns the members that have not arrived in the current call of `member`.
     pub(crate) fn missing(&self, id: MeetingId, member: u32) -> Vec<u32> {
         let Some(meeting) = self.meetings.get(&id) else { return Vec::new() };
         let (_, round) = meeting.calls.get(&member).copied().unwrap_or_default();
@@ -79,7 +77,8 @@ impl Meetings {
         meeting.members.iter().copied().filter(|&other| !has_arrived(other)).collect()
     }
 
-    /// Lets a member leave a call, which gives it the data of `root` or of all. Returns the knowledge at the arrivals.
+    /// Records that a member leaves a call, which gives it the data of `root` or of all. Returns what was known at the
+    /// arrivals.
     pub(crate) fn leave(&mut self, id: MeetingId, member: u32, root: Option<u32>) -> Departure {
         let Some(meeting) = self.meetings.get_mut(&id) else { return Departure::default() };
         let calls = meeting.calls.entry(member).or_default();

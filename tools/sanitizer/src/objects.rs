@@ -6,12 +6,11 @@ use crate::access::{Call, Memory, Span};
 use crate::intervals::Bytes;
 use crate::report::Object;
 
-/// The objects of all memories. A freed object keeps its name until another one takes its bytes.
+/// The objects of all memories. A freed object keeps its name until another one takes its place.
 #[derive(Debug, Default)]
 pub(crate) struct Objects(BTreeMap<(Memory, u64), (u64, Call)>);
 
 impl Objects {
-    /// Adds an object.
     pub(crate) fn add(&mut self, Span { memory, bytes: Bytes { start, end } }: Span, label: Call) {
         let inside = self.0.range((memory, start)..(memory, end)).map(|(key, _)| *key);
         inside.collect::<Vec<_>>().iter().for_each(|key| {
@@ -20,13 +19,13 @@ impl Objects {
         self.0.insert((memory, start), (end, label));
     }
 
-    /// Returns the object that holds some bytes.
+    /// Returns the object that contains some bytes.
     pub(crate) fn at(&self, memory: Memory, bytes: Bytes) -> Option<Object> {
         let (span, label) = self.entry(memory, bytes)?;
         Some(Object { label, start: span.bytes.start })
     }
 
-    /// Returns all bytes of the object that holds some bytes.
+    /// Returns the range of the object that contains some bytes.
     pub(crate) fn around(&self, Span { memory, bytes }: Span) -> Option<Span> {
         self.entry(memory, bytes).map(|(span, _)| span)
     }

@@ -1,4 +1,4 @@
-//! Operations and stores to peers: the parts of the engine for everything in flight.
+//! Operations and stores to peers: the part of the engine for everything in flight.
 
 use std::sync::Arc;
 
@@ -18,20 +18,22 @@ use crate::values::Written;
 
 /// # Operations
 impl Engine {
-    /// Posts an operation. It follows everything that the poster knows. Its delivery follows the fences toward its PE.
+    /// Posts an operation, which follows everything that the poster knows. Its delivery also follows the fences toward
+    /// its PE.
     pub fn post(&mut self, poster: ActorId, post: Post) -> ActorId {
         let operation = self.actors.next_id();
         self.post_as(operation, poster, post);
         operation
     }
 
-    /// Posts an operation with a number of [`Ids`](crate::Ids), as [`Engine::post`] does.
+    /// Posts an operation with an ID from [`Ids`](crate::Ids), like [`Engine::post`].
     pub fn post_as(&mut self, operation: ActorId, poster: ActorId, post: Post) {
         self.settle_if_many();
         let Post { context, target, transfer, call, .. } = post;
         let (made, known) = (self.actors.now(poster), self.actors.clock(poster));
         let mut behind =
             if post.is_ordered { self.behind(context, target, &known) } else { Clock::default() };
+        // A strong signal acts like a fence that covers only this one operation.
         if post.is_strong {
             let covered = self.unfenced(poster, context, Some(target));
             if let Some(fence) = self.fence_of(poster, target, &covered, call) {
@@ -40,6 +42,7 @@ impl Engine {
         }
         let maker = self.actors.known(poster).actor;
         let (pe, place) = (maker.pe(), Place::from(maker));
+        // The source is read once the poster's knowledge allows it, the delivery only after the fences.
         let mut start = known.clone();
         start.join(&behind);
         let carried = self.actors.carried(poster, &behind);
@@ -57,14 +60,15 @@ impl Engine {
         for end in post.destination.into_iter().chain(post.signal) {
             self.part(operation, DELIVERED, end, (&clock, carried.to_system()), poster, call);
         }
-        // Nobody asks for the knowledge of an operation later.
+        // Everything that needs the clock of the operation has been recorded. Its completion is known by `ends`.
         self.actors.state(operation).clock = Clock::default();
         self.undelivered
             .insert(operation, Undelivered { pe, place, carried, released, knew: Arc::new(known), post });
+        // What the poster does next must not be taken for part of what the operation carries.
         self.actors.tick(poster);
     }
 
-    /// Returns the knowledge of the fences that order a post behind earlier ones.
+    /// Returns the deliveries that fences order before an operation to `target`.
     fn behind(&self, context: Context, target: u32, known: &Clock) -> Clock {
         let mut behind = Clock::default();
         for fence in self.queues.fences(context, target, known, &self.actors) {
@@ -86,15 +90,16 @@ impl Engine {
         self.record(span, access, clocks, poster);
     }
 
-    /// Delivers an operation: waits at its PE may see the data, and then the signal.
+    /// Delivers an operation: waits on its PE can now see its data, and then its signal.
     pub fn deliver(&mut self, operation: ActorId) {
+        // A value that an earlier store left is replaced now, or read by this atomic.
         self.take_all(Accesses::has_stores);
         let words = self.undelivered.get(&operation).map(|operation| operation.post.words());
         words.into_iter().flatten().for_each(|word| self.note_stores(word));
         let Some(undelivered) = self.undelivered.remove(&operation) else { return };
         let Undelivered { pe, place, carried, released, knew, post } = undelivered;
         let write = delivery_of(operation);
-        // Words carry their own write, too, so a waiter may reuse them.
+        // A signal or atomic also carries its own write, so a waiter may reuse the word.
         let words = || {
             let mut words = Carried::clone(released.as_ref().unwrap_or(&carried));
             words.raise(write);
@@ -104,6 +109,7 @@ impl Engine {
         let Post { target, transfer, call, .. } = post;
         let (actor, call_id) = (Actor::Operation { pe, target, transfer, call }, self.calls.id(call));
         for (span, kind) in post.destination.into_iter().chain(post.signal) {
+            // The old value is read before the new one replaces it.
             if kind == Kind::Fetch || post.fetches {
                 self.fetch(operation, span, kind, place, call);
             }
@@ -117,6 +123,8 @@ impl Engine {
                 Kind::Atomic if !post.replaces => self.values.update(span, written(words(), None)),
                 Kind::Set | Kind::Atomic => self.values.set(span, written(words(), None)),
                 Kind::Fetch => continue,
+                // A plain write of a result carries nothing. If the shadow memory still has a store to a peer there,
+                // its value must not be taken for the current one.
                 _ if self.shadow.last_stores(span, |_| false).is_empty() => self.values.clear(span),
                 _ => self.values.set_unknown(span),
             }
@@ -124,13 +132,14 @@ impl Engine {
         }
     }
 
-    /// Adds the knowledge in a word to the result of an atomic.
+    /// Adds what a word carries to the result of an atomic.
     fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind, place: Place, call: Call) {
         if !kind.is_word() || self.actors.has_settled(operation) {
             return;
         }
         let poster = self.actors.known(operation).post.map(|post| post.actor);
         for written in self.values.seen(word) {
+            // The poster acquires it only when the operation completes.
             self.actors.state(operation).found.get_or_insert_default().add(&written.carried, place);
             if let Some(poster) = poster.filter(|poster| !self.actors.has_settled(*poster)) {
                 let Written { announcer, knew, writer, .. } = written;
@@ -140,14 +149,16 @@ impl Engine {
         }
     }
 
-    /// Lets later operations arrive behind earlier ones, at one PE or at each.
+    /// Orders the delivery of later operations after that of earlier ones, for one PE or for each.
     pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
         let mut covered = self.unfenced(actor, context, target);
         covered.sort_unstable();
         let made = self.actors.now(actor);
+        // One fence actor per target, because fences do not order operations to different PEs.
         for operations in covered.chunk_by(|a, b| a.0 == b.0) {
             let target = operations[0].0;
             if let Some(fence) = self.fence_of(actor, target, operations, call) {
+                // A fence covers both the context and the thread's own stores to peers.
                 self.queues.add_fence(context, fence, made, target);
                 self.queues.add_fence(Context::Stores(actor), fence, made, target);
             }
@@ -160,7 +171,7 @@ impl Engine {
         self.queues.unfenced(&[context, Context::Stores(actor)], target, &state.clock, &self.actors)
     }
 
-    /// Adds the actor that stands for the delivery of `operations` to `target`, if there are any.
+    /// Adds the actor that stands for the delivery of `operations` to `target`, unless there are none.
     fn fence_of(
         &mut self,
         actor: ActorId,
@@ -176,6 +187,7 @@ impl Engine {
         let fence = self.actors.add(description, Clock::default(), None);
         let mut behind = Clock::default();
         for (_, operation) in operations {
+            // Knowing the fence is knowing each of the operations, without an entry for every one.
             self.actors.end_at(*operation, ALL, delivery_of(fence));
             if let Some(state) = self.actors.get(*operation) {
                 behind.join(&state.behind);
@@ -201,7 +213,8 @@ impl Engine {
         }
     }
 
-    /// Returns the operations that `quiet` would complete now, to one PE or to all. Later stores are no parts of them.
+    /// Returns the operations that `quiet` would complete now, to one PE or to all. Later stores do not become part of
+    /// them.
     pub fn earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
         self.actors.close_stores(actor);
         let Some(state) = self.actors.get(actor) else { return Vec::new() };
@@ -209,7 +222,7 @@ impl Engine {
         [context, Context::Stores(actor)].into_iter().flat_map(earlier).collect()
     }
 
-    /// Returns whether operations of a context have not settled.
+    /// Whether any operation of a context has not settled.
     pub fn is_in_flight(&self, context: Context) -> bool {
         self.queues.has(context)
     }
@@ -230,6 +243,7 @@ impl Engine {
             return;
         };
         let is_known = self.actors.knows(&completer.clock, Epoch { actor: operation, count });
+        // Known already, and there is no result left to acquire.
         if is_known && state.found.is_none() {
             return;
         }
@@ -238,6 +252,7 @@ impl Engine {
             self.actors.end_at(operation, if count == DELIVERED { ALL } else { count }, now);
         }
         if count == DELIVERED {
+            // Completing the delivery also completes what fences have ordered before it.
             self.actors.learn(actor, &behind);
             if let Some(found) = found {
                 self.actors.state(actor).found.get_or_insert_default().join(&found);
@@ -248,17 +263,17 @@ impl Engine {
 
 /// # Stores to peers
 ///
-/// A store is posted and delivered at once. Stores of one thread to one PE are parts of one operation, as long as the thread
-/// learns nothing and tells nobody what it knows. The shadow memory has the last store of each word. So the value of a store
-/// is noted only when somebody looks at it, or when the shadow memory forgets the store.
+/// A store is posted and delivered in one step. Stores of one thread to one PE form one operation until the thread
+/// learns something or releases what it knows. The shadow memory holds the last store of each word, so the value of a
+/// store is recorded only when somebody reads it, or when the shadow memory drops the store.
 impl Engine {
-    /// Stores to memory of another PE, without an order.
+    /// Records a plain store to memory of another PE.
     pub fn store_to_peer(&mut self, actor: ActorId, span: Span, call: Call) {
         let epoch = self.begin_store(actor, span.memory.pe, call);
         self.end_store(actor, epoch, span, call);
     }
 
-    /// Adds a store of an actor to the operation of its stores to a PE. Returns the part of the operation.
+    /// Adds a store to the operation that holds the actor's stores to a PE. Returns its step of that operation.
     pub(crate) fn begin_store(&mut self, actor: ActorId, target: u32, call: Call) -> Epoch {
         let stores = match self.actors.open_stores(actor, target) {
             Some(stores) => stores,
@@ -267,12 +282,13 @@ impl Engine {
         self.actors.add_store(actor, stores)
     }
 
-    /// Records a store as a part of an operation.
+    /// Records the access of a store that [`Engine::begin_store`] has added.
     pub(crate) fn end_store(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
         let access = Access::new(epoch, Kind::Put, span.bytes, self.calls.id(call));
         let actors = &self.actors;
         let stores = actors.known(epoch.actor);
         let (clock, made) = (&stores.clock, stores.posted_at(epoch.count));
+        // All steps that precede the store in its own thread are known, although the operation's clock is older.
         let is_known = |epoch: Epoch| {
             made.is_some_and(|made| epoch.actor == made.actor && epoch.count <= made.count)
                 || actors.knows(clock, epoch)
@@ -286,7 +302,7 @@ impl Engine {
         self.waits.wake(span);
     }
 
-    /// Adds an operation for the stores of an actor to a PE.
+    /// Adds an operation that will hold the stores of an actor to a PE.
     fn open_stores(&mut self, actor: ActorId, target: u32, call: Call) -> ActorId {
         self.settle_if_many();
         let (context, known) = (Context::Stores(actor), self.actors.clock(actor));
@@ -302,7 +318,7 @@ impl Engine {
         stores
     }
 
-    /// Notes the values that stores to peers gave to a word.
+    /// Records the values that stores to peers have given to a word, before somebody reads it.
     pub(crate) fn note_stores(&mut self, word: Span) {
         let undelivered = &self.undelivered;
         let is_write =
@@ -311,7 +327,7 @@ impl Engine {
         self.keep_values(word.memory, stores);
     }
 
-    /// Notes the values of stores to peers, where nothing has replaced them.
+    /// Records the values of stores to peers, where nothing has replaced them since.
     pub(crate) fn keep_values(&mut self, memory: Memory, stores: Vec<(Access, Bytes)>) {
         for (store, bytes) in stores {
             let Some(state) = self.actors.get(store.epoch.actor) else { continue };

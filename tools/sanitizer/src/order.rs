@@ -1,4 +1,4 @@
-//! The order that two accesses lack, and the call that makes it.
+//! The order that two accesses lack, and the call that establishes it.
 
 use std::fmt;
 
@@ -14,47 +14,48 @@ use crate::epoch::Epoch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingOrder {
-    /// A put still reads its source.
+    /// A put may still be reading its source.
     SourceInUse,
-    /// A get or an atomic has not returned its result yet.
+    /// A get or an atomic has not yet returned its result.
     ResultPending,
-    /// Two operations to one PE have no fence between them.
+    /// No fence separates two operations to the same PE.
     Fence {
-        /// The PE.
+        /// The PE that both operations access.
         pe: u32,
     },
-    /// A relaxed write announces what its thread has not released.
+    /// A relaxed write announces something that its thread has not released.
     Release,
-    /// A relaxed read has seen the announcement, and no fence has acquired it.
+    /// A relaxed read has seen the announcement, but no fence has acquired it.
     Acquire,
-    /// The words of one put arrive in any order, so that none announces the others.
+    /// The words of a put arrive in any order, so none of them announces the others.
     WordOrder,
-    /// An operation is not complete at its PE.
+    /// An operation is not known to be complete at its PE.
     Completion {
-        /// The PE.
+        /// The PE that the operation accesses.
         pe: u32,
     },
-    /// The owner of the memory does not wait for the arrival of an operation, or the operation not for the owner.
+    /// The owner of the memory does not wait for the arrival of an operation, or the operation does not wait for the
+    /// owner.
     Arrival,
-    /// PEs read and then write a word, and one may overwrite the value of another.
+    /// PEs read and then write a word, so one may overwrite the value of another.
     LostUpdate,
-    /// The parts of the result of a collective call overlap.
+    /// The parts of a collective call's result overlap.
     PartsOverlap,
     /// Operations of different PEs access the same bytes.
     Barrier,
-    /// An atomic access and a plain one, or two atomics of different kinds or widths, access the same word.
+    /// A word is accessed by an atomic and a plain access, or by atomics of different kinds or widths.
     Atomicity,
-    /// Threads of a block do not synchronise.
+    /// Threads of a block are not synchronized.
     BlockSync,
-    /// Blocks of a launch do not synchronise.
+    /// Blocks of a launch are not synchronized.
     GridSync,
     /// The host, a stream or another launch does not wait for a launch.
     LaunchEnd,
-    /// A stream does not wait for an event of another one.
+    /// A stream does not wait for an event of another stream.
     StreamEvent,
-    /// A collective call still uses its buffers.
+    /// A collective call may still be using its buffers.
     CollectiveEnd,
-    /// Memory is freed while it is used.
+    /// Memory is freed while it is in use.
     Lifetime,
 }
 
@@ -84,7 +85,7 @@ impl fmt::Display for MissingOrder {
 }
 
 impl MissingOrder {
-    /// Returns the change that makes the order.
+    /// Returns the change that establishes the order.
     pub fn remedy(self) -> String {
         match self {
             Self::SourceInUse => "call `ctx.quiet` or `ctx.flush` before the source changes".into(),
@@ -137,37 +138,36 @@ impl MissingOrder {
     }
 }
 
-/// One side of a race.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
-    /// The step of the actor. For an operation it is the part.
+    /// The step of the actor. For an operation, the count is the part.
     pub(crate) epoch: Epoch,
     pub(crate) actor: Actor,
-    /// The actor that has posted it, for an operation, or the actor itself.
+    /// The actor that posted the operation, or the actor itself.
     pub(crate) maker: Actor,
     pub(crate) kind: Kind,
-    /// The queues of an operation.
+    /// The context of an operation.
     pub(crate) context: Option<Context>,
-    /// The actor that has completed the step of an operation, if another one has.
+    /// The other actor that has completed this step of an operation, if any.
     pub(crate) completer: Option<Actor>,
 }
 
-/// The knowledge of the second actor.
+/// What the second actor of a race knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knowledge {
-    /// Whether it knows that the operation has been posted.
+    /// Whether it knows that the operation was posted.
     pub(crate) knows_post: bool,
-    /// Whether a word that it has read tells it of the first, and it has not acquired it.
+    /// Whether a word that it has read carries the first access, without being acquired.
     pub(crate) is_found: bool,
-    /// Whether the writer of the last word that it has seen knew the first.
+    /// Whether the writer of the last word that it has seen knew the first access.
     pub(crate) writer_knew: bool,
-    /// A thread, stream or host of the second's PE that knows the first.
+    /// Another actor on the second's PE that knows the first access.
     pub(crate) informed: Option<Actor>,
-    /// Whether the bytes in common are a word.
+    /// Whether the common bytes fit into a word.
     pub(crate) is_word: bool,
-    /// The way in which it last learned of others.
+    /// How it last learned of other actors.
     pub(crate) learned: Learned,
-    /// The operation that has written the word that it last waited for.
+    /// The operation that wrote the word that it last waited for.
     pub(crate) heard: Option<Announcer>,
 }
 
@@ -179,14 +179,14 @@ impl Side {
         }
     }
 
-    /// Returns whether a fence orders an operation of `pe` in `context` behind this one.
+    /// Whether a fence can order an operation that `pe` posts in `context` after this one.
     fn precedes(&self, pe: u32, context: Option<Context>) -> bool {
         let is_store = |context| matches!(context, Some(Context::Stores(_)));
         self.actor.pe() == pe && (self.context == context || is_store(self.context) || is_store(context))
     }
 }
 
-/// Returns the order that `second` lacks after `first`.
+/// Returns the order that `second` lacks after `first`. The checks go from the most specific cause to the most general.
 pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> MissingOrder {
     let transfers = [first.transfer(), second.transfer()];
     if first.kind == Kind::Free || second.kind == Kind::Free {
@@ -195,16 +195,19 @@ pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> Missin
     if transfers.iter().flatten().any(|(transfer, _)| *transfer == Transfer::Collective) {
         return MissingOrder::CollectiveEnd;
     }
+    // The second has seen the announcement, so only the acquire is missing.
     if knowledge.is_found {
         return MissingOrder::Acquire;
     }
+    // The announcement was made by somebody who knew the first access, so only the release is missing.
     if knowledge.writer_knew {
         return MissingOrder::Release;
     }
-    // Another thread of this PE has waited for the first: only the way from there to the second is missing.
+    // Another actor on this PE knows the first access already, so only the order from there to the second is missing.
     if let Some(informed) = knowledge.informed.filter(|_| first.maker.pe() != second.maker.pe()) {
         return in_pe(informed, second.maker);
     }
+    // The second knows of the operation, but not that it is complete.
     if let (Some((transfer, target)), true) = (first.transfer(), knowledge.knows_post) {
         let completer = first.completer.filter(|completer| completer.pe() == second.actor.pe());
         return match completer {
@@ -212,6 +215,7 @@ pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> Missin
             None => unfinished(first, transfer, target, second, knowledge),
         };
     }
+    // From here on, the second does not know of the first at all.
     if first.kind.is_word() || second.kind.is_word() {
         return MissingOrder::Atomicity;
     }
@@ -230,7 +234,7 @@ pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> Missin
     }
 }
 
-/// Returns the order that an access lacks after the posting of an operation.
+/// Returns the order that an access lacks after an operation whose posting it knows.
 fn unfinished(
     first: Side,
     transfer: Transfer,
@@ -244,11 +248,14 @@ fn unfinished(
     match transfer {
         _ if is_result => MissingOrder::ResultPending,
         Transfer::Put if !is_delivery => MissingOrder::SourceInUse,
+        // The wait saw the put itself, but only this word of it.
         Transfer::Put if heard.is_some_and(|heard| heard.write == first.epoch) => MissingOrder::WordOrder,
         Transfer::Put | Transfer::Word => {
             let goes_there = second.transfer().is_some_and(|(transfer, to)| {
                 to == target && matches!(transfer, Transfer::Put | Transfer::Word)
             });
+            // A fence is enough if the second operation, or the one that announced the first, goes to the same PE
+            // through the same context.
             let follows = goes_there && first.precedes(second.actor.pe(), second.context);
             if follows || heard.is_some_and(|heard| first.precedes(heard.pe, Some(heard.context))) {
                 MissingOrder::Fence { pe: target }
@@ -260,7 +267,7 @@ fn unfinished(
     }
 }
 
-/// Returns the order that two actors of one PE lack.
+/// Returns the order that two actors of the same PE lack.
 fn in_pe(first: Actor, second: Actor) -> MissingOrder {
     let place = |actor| match actor {
         Actor::Thread { launch, block, .. } => Some((launch, block)),

@@ -6,47 +6,47 @@ use crate::epoch::{ActorId, Epoch};
 use crate::intervals::Bytes;
 use crate::met::{Conflict, Met};
 
-/// The number of bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: u64 = 64;
 
-/// The most accesses that are kept one by one for the same bytes. Further reads are kept as [`Crowds`], and of further updates
-/// the last ones.
+/// Maximum number of individual records for the same bytes. Beyond that, reads are kept as [`Crowds`], and only the
+/// latest updates are kept.
 const MOST: usize = 64;
 
-/// The part of an access in a page, or a *row*: equal plain accesses of consecutive actors to consecutive elements.
+/// The part of an access that lies in one page, or a *row*: equal plain accesses of consecutive actors to consecutive
+/// elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// The access; in a row, of the first actor.
+    /// The access. In a row, that of the first actor.
     pub(crate) access: Access,
-    /// The bytes, from the begin of the page.
+    /// Offsets of the first byte and past the last byte in the page.
     pub(crate) start: u8,
     pub(crate) end: u8,
-    /// The length of an element of a row; 0 if this is no row.
+    /// Length of the elements of a row, or 0 for a single access.
     pub(crate) width: u8,
 }
 
-/// An access of some bytes of a page, or a row. Most words have several, so it is small: 16 bytes.
+/// An access to some bytes of a page, or a row. Most words have several, so a record is packed into 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Record {
-    /// The lower and the upper bits of the actor's number.
+    /// The low 32 bits of the actor's ID; `upper` has the others.
     actor: u32,
     upper: u8,
-    /// The bytes, from the begin of the page.
+    /// Offsets of the first byte and past the last byte in the page.
     start: u8,
     end: u8,
     kind: Kind,
     count: u32,
-    /// The lower and the upper bits of the call's number.
+    /// The low 16 bits of the call's ID; `call_upper` has the others.
     call: u16,
     call_upper: u8,
-    /// The length of an element of a row; 0 if this is no row.
+    /// Length of the elements of a row, or 0 for a single access.
     width: u8,
 }
 
 const _: () = assert!(size_of::<Record>() == 16);
 
 impl Record {
-    /// Returns the record of a part of an access.
     fn new(&Part { access, start, end, width }: &Part) -> Self {
         let Access { epoch: Epoch { actor: ActorId(actor), count }, kind, call: CallId(call), .. } = access;
         let (call, call_upper) = (call as u16, (call >> 16) as u8);
@@ -63,7 +63,7 @@ impl Record {
         }
     }
 
-    /// Returns the step of the access; of a row, the first one.
+    /// Returns the step of the access. In a row, that of the first element.
     fn epoch(&self) -> Epoch {
         Epoch { actor: ActorId(u64::from(self.actor) | u64::from(self.upper) << 32), count: self.count }
     }
@@ -72,7 +72,7 @@ impl Record {
         CallId(u32::from(self.call) | u32::from(self.call_upper) << 16)
     }
 
-    /// Returns the part from `start` to `end`, at elements of a row.
+    /// Returns the part from `start` to `end`, which must be element boundaries in a row.
     fn cut(&self, start: u8, end: u8) -> Self {
         if self.width == 0 {
             return Self { start, end, ..*self };
@@ -82,7 +82,7 @@ impl Record {
         Self { actor: actor as u32, upper: (actor >> 32) as u8, start, end, width, ..*self }
     }
 
-    /// Returns the steps of a row with the numbers of their elements from `start` on, or the one step of an access.
+    /// Returns the step of each element of a row with the element's offset, or the only step of a single access.
     fn epochs(&self) -> impl Iterator<Item = (u8, Epoch)> {
         let (Epoch { actor: ActorId(first), count }, width) = (self.epoch(), self.width);
         let elements = (self.end - self.start).checked_div(width).unwrap_or(1);
@@ -90,7 +90,7 @@ impl Record {
             .map(move |i| (self.start + i * width, Epoch { actor: ActorId(first + u64::from(i)), count }))
     }
 
-    /// Returns whether `at` is between two elements, if this is a row.
+    /// Whether `at` is an element boundary. Always true for a single access.
     fn may_be_cut(&self, at: u8) -> bool {
         self.width == 0 || (at - self.start).is_multiple_of(self.width)
     }
@@ -100,26 +100,28 @@ impl Record {
     }
 }
 
-/// The accesses of a page: records in the order of bytes. Records of the same bytes lie together, in the order of execution.
+/// The accesses to a page. Records are in the order of bytes, and those of the same bytes form a group in the order of
+/// execution.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     records: Vec<Record>,
     notes: Option<Box<Notes>>,
 }
 
-/// The rest of some records.
+/// What is known about only some of the records.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The whole ranges of accesses with a part in the page.
+    /// The complete ranges of accesses of which only a part lies in the page.
     extents: Vec<(Epoch, Kind, Bytes)>,
-    /// Writes with the steps of actors that have waited for the value of these bytes, so that they know the write there.
+    /// Writes with the steps of actors that have waited for the value of these bytes, and therefore know the write
+    /// there.
     seen: Vec<(Epoch, (u8, u8), Epoch)>,
-    /// Reads beyond the most that are kept one by one.
+    /// Reads beyond the maximum of individual records.
     crowds: Crowds,
 }
 
 impl Notes {
-    /// Drops the notes about accesses that are not among `records`.
+    /// Drops the notes about accesses that have no record any more.
     fn retain(&mut self, records: &[Record]) {
         let is_there = |epoch: Epoch| records.iter().any(|record| record.epoch() == epoch);
         self.extents.retain(|(epoch, ..)| is_there(*epoch));
@@ -132,10 +134,11 @@ impl Notes {
 }
 
 impl Page {
-    /// Adds a part of an access. Notes earlier accesses without an order, and stores to peers that it replaces.
+    /// Adds a part of an access. Reports to `met` the earlier accesses that it races with, and the stores to peers that
+    /// it replaces.
     ///
-    /// A write replaces what it follows: later accesses of these bytes conflict with it. A read replaces earlier reads only if
-    /// nobody learns of the read alone.
+    /// A write replaces the accesses that it follows, since whatever conflicts with them also conflicts with it. A read
+    /// replaces earlier reads only if nobody can learn of it without learning of them.
     pub(crate) fn add(
         &mut self,
         base: u64,
@@ -150,14 +153,17 @@ impl Page {
             notes.crowds.meet(base, (start, end), access, knows, met);
         }
         let (mut first, mut last) = self.inside(start, end);
+        // An access that repeats the last one within the same step adds nothing.
         if self.is_held(first, last, &part, base) {
             return;
         }
+        // Cut the records at both ends of the access, so that each lies either inside or outside.
         if first < last && (self.records[first].start < start || self.records[last - 1].end > end) {
             self.split(base, start);
             self.split(base, end);
             (first, last) = self.inside(start, end);
         }
+        // A row is kept whole only if the access treats all of its elements alike.
         if self.records[first..last].iter().any(|record| record.width > 0) {
             self.split_rows(base, first, last, access, knows);
             (first, last) = self.inside(start, end);
@@ -167,13 +173,16 @@ impl Page {
             let record = self.records[at];
             let old = self.access(&record, base);
             let (conflicts, absorbs) = (old.conflicts(access), access.absorbs(&old));
+            // Whoever waited for the value of a write knows that write, but only for these bytes.
             let is_ordered = (conflicts || absorbs) && (knows(old.epoch) || self.has_seen(&record, knows));
             if conflicts && !is_ordered {
                 met.add_conflict(Conflict { earlier: old, bytes: record.bytes(base) });
             }
+            // Drop the old record only if this access takes its place for every later one.
             if !(absorbs && is_ordered && (access.kind.changes() || tells(old.epoch))) {
                 self.records[kept] = record;
                 kept += 1;
+            // The value of the word would be lost with its last store.
             } else if old.is_store() && self.is_last_write(at) {
                 met.lost.push((old, record.bytes(base)));
             }
@@ -184,11 +193,12 @@ impl Page {
         }
     }
 
-    /// Adds a row, if it conflicts with nothing and if all its elements replace the same earlier accesses. Returns whether it
-    /// does. `knows` tells whether the actor of an element knows an earlier step.
+    /// Adds a row if it conflicts with nothing and all of its elements replace the same earlier accesses. Returns
+    /// whether it was added. `knows` returns whether the actor of an element knows an earlier step.
     pub(crate) fn add_row(&mut self, base: u64, row: Part, knows: impl Fn(u8, Epoch) -> bool) -> bool {
         let Part { ref access, start, end, width } = row;
         let has_crowd = self.notes.as_ref().is_some_and(|notes| !notes.crowds.is_empty());
+        // The elements may conflict with different reads of a crowd.
         if has_crowd && access.kind.changes() {
             return false;
         }
@@ -201,6 +211,8 @@ impl Page {
             let record = self.records[at];
             let old = self.access(&record, base);
             let (conflicts, absorbs) = (old.conflicts(access), access.absorbs(&old));
+            // Records that do not align with the elements need single accesses, and the bit mask has room for 64
+            // records.
             let is_fit = |at: u8| (at - start).is_multiple_of(width);
             if !(is_fit(record.start) && is_fit(record.end) && at - first < 64) {
                 return false;
@@ -208,7 +220,7 @@ impl Page {
             if !(conflicts || absorbs) {
                 continue;
             }
-            // The elements are the shorter ones of both rows.
+            // Compare element by element, in steps of the shorter elements of the two rows.
             let step = if record.width == 0 { width } else { width.min(record.width) };
             let mut relations = (record.start..record.end).step_by(step.into()).map(|at| {
                 let Epoch { actor: ActorId(actor), count } = record.epoch();
@@ -217,6 +229,7 @@ impl Page {
                 knows(element, Epoch { actor: ActorId(actor + u64::from(old)), count })
             });
             let is_ordered = relations.next().unwrap_or(true);
+            // Rows are only for the case in which every element has the same relation to the record.
             if relations.any(|other| other != is_ordered) || conflicts && !is_ordered || old.is_store() {
                 return false;
             }
@@ -224,6 +237,7 @@ impl Page {
                 replaced |= 1 << (at - first);
             }
         }
+        // Up to here only boundaries have changed, so the caller could still add the accesses one by one.
         for at in first..last {
             if replaced >> (at - first) & 1 == 0 {
                 self.records[kept] = self.records[at];
@@ -237,8 +251,8 @@ impl Page {
         true
     }
 
-    /// Splits the rows from index `first` to `last` into elements, unless an access follows all elements or none and conflicts
-    /// with none.
+    /// Splits the rows at indices `first` to `last` into elements, except rows that the access follows completely, or
+    /// not at all and without a conflict.
     fn split_rows(
         &mut self,
         base: u64,
@@ -257,16 +271,16 @@ impl Page {
         places.into_iter().for_each(|at| self.split(base, at));
     }
 
-    /// Returns whether no later access of the same bytes has written.
+    /// Whether no later access to the same bytes has written them.
     fn is_last_write(&self, at: usize) -> bool {
         let mut later = self.records[at + 1..].iter().take_while(|r| r.start == self.records[at].start);
         !later.any(|record| record.kind.changes())
     }
 
-    /// Returns the indices of the records that overlap a range.
+    /// Returns the index range of the records that overlap a byte range.
     fn inside(&self, start: u8, end: u8) -> (usize, usize) {
         let records = &self.records;
-        // Most pages have about as many records for each word.
+        // Start from a guess, because most pages have about the same number of records for each word.
         let mut first = records.len() * usize::from(start) / PAGE as usize;
         while first > 0 && records[first - 1].end > start {
             first -= 1;
@@ -277,12 +291,11 @@ impl Page {
         (first, first + records[first..].iter().take_while(|record| record.start < end).count())
     }
 
-    /// Returns the access of a record.
     fn access(&self, record: &Record, base: u64) -> Access {
         Access::new(record.epoch(), record.kind, self.extent(record, base), record.call())
     }
 
-    /// Returns the whole range of an access, if conflicts depend on it, or the part of a record.
+    /// Returns the complete range of an access if conflicts depend on it, and the range of the record otherwise.
     fn extent(&self, record: &Record, base: u64) -> Bytes {
         let (part, epoch) = (record.bytes(base), record.epoch());
         let mut extents = self.notes.iter().flat_map(|notes| &notes.extents);
@@ -292,7 +305,7 @@ impl Page {
         extents.find(is_of).map_or(part, |&(.., whole)| whole)
     }
 
-    /// Returns whether `knows` holds for an actor that has waited for the value of a record.
+    /// Whether `knows` holds for an actor that has waited for the value of this record.
     fn has_seen(&self, record: &Record, knows: &impl Fn(Epoch) -> bool) -> bool {
         let Some(notes) = &self.notes else { return false };
         let is_of = |write: Epoch, (start, end): (u8, u8)| {
@@ -301,7 +314,7 @@ impl Page {
         notes.seen.iter().any(|&(write, range, waiter)| is_of(write, range) && knows(waiter))
     }
 
-    /// Returns whether the last record of exactly one group is this access already.
+    /// Whether the last record of these bytes is this access already.
     fn is_held(&self, first: usize, last: usize, part: &Part, base: u64) -> bool {
         let Some(record) = self.records[first..last].last() else { return false };
         let Part { access, start, end, .. } = *part;
@@ -313,7 +326,8 @@ impl Page {
             && !self.has_seen(record, &|_| true)
     }
 
-    /// Inserts the records of a part of an access. The records from `first` to `kept` stay, and those up to `last` go.
+    /// Inserts the records for a part of an access. The records from index `first` to `kept` stay, and those up to
+    /// `last` are dropped.
     fn insert(&mut self, base: u64, (first, kept, last): (usize, usize, usize), part: &Part) {
         let new = Record::new(part);
         let group = &self.records[first..kept];
@@ -325,7 +339,7 @@ impl Page {
             self.note_extent(&part.access);
         }
         if self.records.is_empty() {
-            // Most pages of a long transfer have one record.
+            // Most pages of a long transfer have a single record.
             self.records.reserve_exact(1);
         }
         if kept < last {
@@ -334,6 +348,7 @@ impl Page {
         } else {
             self.records.insert(kept, new);
         }
+        // The group is full, so its oldest record becomes part of a crowd or is forgotten.
         if kept - first == MOST {
             let oldest = self.records.remove(first);
             self.crowd(base, &oldest);
@@ -341,7 +356,7 @@ impl Page {
         self.merge_before(base, first);
     }
 
-    /// Keeps a record as a member of a crowd, if it reads.
+    /// Moves a read to the crowds. Updates are dropped: see the limits in the crate documentation.
     fn crowd(&mut self, base: u64, record: &Record) {
         if record.kind.changes() {
             return;
@@ -355,7 +370,7 @@ impl Page {
         }
     }
 
-    /// Inserts the records of a part of an access behind each group, and in the gaps between them.
+    /// Inserts the records for a part of an access after each group, and into the gaps between groups.
     fn insert_in_groups(&mut self, base: u64, (first, kept, last): (usize, usize, usize), part: &Part) {
         let (new, Part { start, end, .. }) = (Record::new(part), *part);
         self.records.drain(kept..last);
@@ -379,7 +394,7 @@ impl Page {
         self.note_extent(&part.access);
     }
 
-    /// Notes the whole range of an access, if conflicts depend on it.
+    /// Stores the complete range of an access, if conflicts depend on it.
     fn note_extent(&mut self, access: &Access) {
         let Some(whole) = access.extent else { return };
         let note = (access.epoch, access.kind, whole);
@@ -389,7 +404,7 @@ impl Page {
         }
     }
 
-    /// Makes `at` a boundary.
+    /// Makes `at` a boundary between records.
     fn split(&mut self, base: u64, at: u8) {
         let (first, last) = self.inside(at, at + 1);
         let Some(&Record { start, end, .. }) = self.records[first..last].first() else { return };
@@ -397,12 +412,13 @@ impl Page {
             return;
         }
         if let Some(row) = self.records[first..last].iter().find(|record| !record.may_be_cut(at)) {
-            // Cuts out the element, which is no row then.
+            // Cuts out the element that contains `at`, which is then a single access.
             let (from, to) = (at - (at - start) % row.width, at - (at - start) % row.width + row.width);
             self.split(base, from);
             self.split(base, to);
             return self.split(base, at);
         }
+        // The parts no longer show the complete range.
         for i in first..last {
             let access = self.access(&self.records[i], base);
             self.note_extent(&access);
@@ -413,7 +429,7 @@ impl Page {
         self.records.splice(last..last, right);
     }
 
-    /// Merges the group that begins at index `at` with the one before it, if they have the same accesses.
+    /// Merges the group that starts at index `at` with the preceding one if both consist of the same accesses.
     fn merge_before(&mut self, base: u64, at: usize) {
         let (left, right) = self.records.split_at(at);
         let group = |records: &[Record]| records.iter().take_while(|r| r.start == records[0].start).count();
@@ -438,7 +454,7 @@ impl Page {
         }
     }
 
-    /// Notes that an actor has waited for the value that `write` gave to these bytes.
+    /// Records that an actor has waited for the value that `write` gave to these bytes.
     pub(crate) fn see(&mut self, base: u64, (start, end): (u8, u8), write: Epoch, waiter: Epoch) {
         let (first, last) = self.inside(start, end);
         if !self.records[first..last].iter().any(|record| record.epoch() == write) {
@@ -452,7 +468,8 @@ impl Page {
         }
     }
 
-    /// Calls `f` with the accesses of each group that overlaps a range, in the order of execution, and the bytes in common.
+    /// Calls `f` for each group that overlaps a range, with the common bytes and the accesses in the order of
+    /// execution.
     pub(crate) fn each_group(&self, base: u64, (start, end): (u8, u8), mut f: impl FnMut(Bytes, &[Access])) {
         let (first, last) = self.inside(start, end);
         for group in self.records[first..last].chunk_by(|a, b| a.start == b.start) {
@@ -462,7 +479,7 @@ impl Page {
         }
     }
 
-    /// Forgets the accesses of a range.
+    /// Drops the accesses to a range.
     pub(crate) fn clear(&mut self, base: u64, (start, end): (u8, u8)) {
         self.split(base, start);
         self.split(base, end);
@@ -472,7 +489,7 @@ impl Page {
         self.tidy();
     }
 
-    /// Forgets the accesses that everybody knows.
+    /// Drops the accesses that everybody knows.
     pub(crate) fn settle(&mut self, has_settled: &impl Fn(Epoch) -> bool) {
         let mut records = std::mem::take(&mut self.records);
         records.retain(|record| !has_settled(record.epoch()) && !self.has_seen(record, has_settled));
@@ -481,12 +498,11 @@ impl Page {
         self.tidy();
     }
 
-    /// Returns whether no accesses are left.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty() && self.notes.is_none()
     }
 
-    /// Drops notes without an access.
+    /// Drops the notes about accesses that have no record any more.
     fn tidy(&mut self) {
         if let Some(notes) = &mut self.notes {
             notes.retain(&self.records);
@@ -494,7 +510,6 @@ impl Page {
         }
     }
 
-    /// Returns the number of groups.
     pub(crate) fn len(&self) -> usize {
         self.records.chunk_by(|a, b| a.start == b.start).count()
     }

@@ -1,4 +1,4 @@
-//! Operations in flight, by the queues of a context, and the fences between them.
+//! Operations in flight by context, and the fences between them.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,18 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::epoch::{ActorId, Epoch};
 
-/// An operation in flight.
 #[derive(Debug)]
 struct Posted {
     operation: ActorId,
-    /// The step that posted it; `None` for stores, which several steps post.
+    /// The step that posted it, or `None` for stores, each of which has its own step.
     made: Option<Epoch>,
     target: u32,
-    /// Whether fences cover it.
+    /// Whether fences order it.
     is_ordered: bool,
 }
 
 impl Posted {
-    /// Returns whether `clock` knows that the operation has been posted.
+    /// Whether `clock` knows that the operation was posted.
     fn is_known(&self, clock: &Clock, actors: &Actors) -> bool {
         match self.made {
             Some(made) => actors.knows(clock, made),
@@ -32,31 +31,30 @@ impl Posted {
 #[derive(Debug)]
 struct Fence {
     actor: ActorId,
-    /// The step of the thread that made it.
+    /// The step at which the thread called it.
     made: Epoch,
     target: u32,
 }
 
-/// The queues of a context.
 #[derive(Debug, Default)]
 struct Queue {
     posted: Vec<Posted>,
     fences: Vec<Fence>,
 }
 
-/// The operations of all contexts that have not settled.
+/// The unsettled operations and fences of all contexts.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     queues: HashMap<Context, Queue>,
 }
 
 impl Queues {
-    /// Returns whether a context has operations or fences that have not settled.
+    /// Whether a context has operations or fences that have not settled.
     pub(crate) fn has(&self, context: Context) -> bool {
         self.queues.contains_key(&context)
     }
 
-    /// Adds an operation that a step has posted, or stores of several steps.
+    /// Adds an operation that was posted at one step, or one that consists of stores.
     pub(crate) fn add(
         &mut self,
         context: Context,
@@ -69,7 +67,7 @@ impl Queues {
         self.queues.entry(context).or_default().posted.push(posted);
     }
 
-    /// Returns the operations that `clock` has seen posted, to one PE or to all.
+    /// Returns the operations whose posting `clock` knows, to one PE or to all.
     pub(crate) fn earlier(
         &self,
         context: Context,
@@ -83,8 +81,8 @@ impl Queues {
         posted.iter().filter(is_earlier).map(|posted| posted.operation).collect()
     }
 
-    /// Returns the ordered operations of `contexts` that `clock` has seen posted, each with its target. Operations that
-    /// earlier fences order before later ones of all `contexts` are left out.
+    /// Returns the ordered operations of `contexts` whose posting `clock` knows, each with its target. Excludes
+    /// operations that earlier fences already order before later ones of all `contexts`.
     pub(crate) fn unfenced(
         &self,
         contexts: &[Context],
@@ -116,7 +114,7 @@ impl Queues {
         self.queues.entry(context).or_default().fences.push(Fence { actor: fence, made, target });
     }
 
-    /// Returns the fences toward `target` that precede a posting by an actor with `clock`.
+    /// Returns the fences toward `target` that precede a post by an actor with `clock`.
     pub(crate) fn fences(
         &self,
         context: Context,
@@ -129,7 +127,7 @@ impl Queues {
         fences.iter().filter(precedes).map(|fence| fence.actor).collect()
     }
 
-    /// Forgets the operations and fences that have settled.
+    /// Drops the operations and fences that have settled.
     pub(crate) fn settle(&mut self, actors: &Actors) {
         self.queues.retain(|_, queue| {
             queue.posted.retain(|posted| !actors.has_settled(posted.operation));

@@ -3,20 +3,20 @@
 use crate::access::{Memory, Span};
 use crate::intervals::Bytes;
 
-/// Mapped memory of one PE.
+/// A range of mapped memory of one PE.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     /// Its address in this process.
     pub address: u64,
-    /// Its length.
+    /// Its length, in bytes.
     pub bytes: u64,
-    /// The memory that it is a part of.
+    /// The memory that it is part of.
     pub memory: Memory,
     /// The offset of its first byte in that memory.
     pub start: u64,
 }
 
-/// The memory that kernels of a PE reach by addresses.
+/// The memory that kernels of a PE can access by address.
 #[derive(Clone, Debug, Default)]
 pub struct Regions(Vec<Region>);
 
@@ -26,7 +26,7 @@ impl Regions {
         self.0.push(region);
     }
 
-    /// Returns the memory at an address, if it lies in one region.
+    /// Returns the memory at an address, if it lies within one region.
     pub fn at(&self, address: u64, bytes: u64) -> Option<Span> {
         let inside = |region: &&Region| address.wrapping_sub(region.address) < region.bytes;
         let Region { address: first, bytes: len, memory, start } = *self.0.iter().find(inside)?;

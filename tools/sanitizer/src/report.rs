@@ -1,4 +1,4 @@
-//! Races as a user reads them.
+//! Races, as shown to the user.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,11 +13,11 @@ use crate::order::MissingOrder;
 /// One of the two accesses of a race.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Party {
-    /// The actor.
+    /// The actor that made it.
     pub actor: Actor,
-    /// Its access.
+    /// What the access does.
     pub kind: Kind,
-    /// Its call.
+    /// The call that made it.
     pub call: Call,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Party {
 pub struct Object {
     /// Its name, which may be empty, and the call that allocated it.
     pub label: Call,
-    /// The offset of its first byte.
+    /// Offset of its first byte.
     pub start: u64,
 }
 
@@ -47,12 +47,12 @@ impl fmt::Display for Object {
     }
 }
 
-/// Memory, with the object that it belongs to if that is known.
+/// A range of memory, with the object that contains it if known.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Named {
-    /// The memory.
+    /// The range.
     pub span: Span,
-    /// The object.
+    /// The object, if known.
     pub object: Option<Object>,
 }
 
@@ -70,16 +70,16 @@ impl fmt::Display for Named {
     }
 }
 
-/// The word through which the second side of a race last learned of others.
+/// The word through which the second side of a race last learned of other actors.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Seen {
-    /// The word.
+    /// The word that was read.
     pub word: Named,
-    /// The value that it had, if it is known.
+    /// The value that it had, if known.
     pub value: Option<u64>,
     /// The call that read it.
     pub call: Call,
-    /// Its last writer.
+    /// The last write to it.
     pub writer: Party,
 }
 
@@ -94,22 +94,22 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Two accesses that conflict and have no order.
+/// Two conflicting accesses that are not ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Race {
-    /// The access that the sanitizer met first.
+    /// The access that the sanitizer saw first.
     pub first: Party,
     /// The other access.
     pub second: Party,
-    /// The memory.
+    /// The memory that both access.
     pub memory: Memory,
-    /// The bytes in common.
+    /// The common bytes.
     pub bytes: Bytes,
-    /// The object that the bytes belong to, if it is known.
+    /// The object that contains them, if known.
     pub object: Option<Object>,
-    /// The word through which the second one last learned of others, if it did so by a word.
+    /// The word through which the second access's actor last learned of others, if it was a word.
     pub seen: Option<Seen>,
-    /// The order that they lack.
+    /// The order that is missing.
     pub missing: MissingOrder,
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for Race {
     }
 }
 
-/// The races so far. Each pair of lines is reported once.
+/// The races found so far. Each pair of lines is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct Races {
     sites: HashSet<(Site, Site)>,
@@ -147,12 +147,12 @@ pub(crate) struct Races {
 }
 
 impl Races {
-    /// Returns whether a race of these lines is known.
+    /// Whether a race between these lines has been reported.
     pub(crate) fn has(&self, [first, second]: [Site; 2]) -> bool {
         self.sites.contains(&(first, second)) || self.sites.contains(&(second, first))
     }
 
-    /// Adds a race, unless its lines are known.
+    /// Adds a race, unless one between the same lines has been reported.
     pub(crate) fn add(&mut self, race: Race) {
         let (first, second) = (race.first.call.site, race.second.call.site);
         if !self.has([first, second]) && self.sites.insert((first, second)) {
@@ -161,12 +161,10 @@ impl Races {
         }
     }
 
-    /// Returns the races since the last call.
     pub(crate) fn take(&mut self) -> Vec<Race> {
         std::mem::take(&mut self.new)
     }
 
-    /// Returns the number of races so far.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

@@ -14,7 +14,7 @@ use crate::meetings::MeetingId;
 use crate::post::Post;
 use crate::scopes::Scope;
 
-/// A request. Most are one relation of the memory model, as a method of [`Engine`](crate::Engine).
+/// A request. Most of them are one relation of the memory model, like the methods of [`Engine`](crate::Engine).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[allow(missing_docs, reason = "the fields are the arguments of these methods")]
 pub enum Request {
@@ -35,14 +35,14 @@ pub enum Request {
         span: Span,
         call: Call,
     },
-    /// The plain accesses of a block so far.
+    /// The plain accesses that a block has made so far.
     Accesses(Batch),
     StoreRelaxed {
         actor: ActorId,
         word: Span,
         call: Call,
     },
-    /// Begins the life of an object. The label is its name, which may be empty, and the call that allocated it.
+    /// Starts the lifetime of an object. The label has its name, which may be empty, and the call that allocated it.
     Alloc {
         span: Span,
         label: Call,
@@ -62,7 +62,7 @@ pub enum Request {
     Observe {
         actor: ActorId,
         word: Span,
-        /// The value that was seen, for reports.
+        /// The value that was read, for reports.
         value: Option<u64>,
         acquire: Acquire,
         call: Call,
@@ -75,7 +75,7 @@ pub enum Request {
     },
     /// Records that a lock is about to be released.
     LetGo(Span),
-    /// Posts an operation and delivers it, because a lane delivers its own operations.
+    /// Posts and delivers an operation, because a lane delivers its own operations.
     Post {
         operation: ActorId,
         actor: ActorId,
@@ -131,7 +131,7 @@ pub enum Request {
         blocks: u32,
     },
     RemoveGrid(MeetingId),
-    /// Adds a team. Its members add it one after the other.
+    /// Adds a team. Each member sends this, and the first one creates it.
     AddTeam(TeamKey, Vec<u32>),
     Arrive {
         actor: ActorId,
@@ -150,7 +150,7 @@ pub enum Request {
         meeting: MeetingId,
         member: u32,
     },
-    /// Keeps what an actor knows, for another actor.
+    /// Stores what an actor knows, for another actor.
     Release {
         actor: ActorId,
         token: TokenId,
@@ -164,7 +164,7 @@ pub enum Request {
         actor: ActorId,
         wait: Wait,
     },
-    /// Notes a wait for the members that have not arrived. `at` is the meeting in a report.
+    /// Records a wait for the members that have not arrived. `at` names the meeting in reports.
     WaitForMembers {
         actor: ActorId,
         call: Call,
@@ -173,23 +173,23 @@ pub enum Request {
         at: String,
     },
     Wake(ActorId),
-    /// Notes that the job has failed. Its waits may not end, but for another reason.
+    /// Records that the job has failed, so its waits may not end, but not because of a deadlock.
     JobFailed,
-    /// Notes that the deadline of a wait has ended the job.
+    /// Records that the deadline of a wait has failed the job.
     DeadlinePassed,
 }
 
-/// The number of something that an actor knew at one time.
+/// The ID of what an actor knew at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct TokenId(pub(crate) u64);
 
-/// A team of the job: its generation, its slot and its first member.
+/// A team of the job: its generation, its slot, and its first member.
 pub type TeamKey = (u32, u32, Option<u32>);
 
-/// The meetings of a team: the whole one, and the split barrier.
+/// The meetings of a team: one for calls of the whole team, and one for the split barrier.
 pub type TeamMeetings = (MeetingId, MeetingId);
 
-/// The progress of an operation at the end of its call.
+/// How far an operation has progressed when its call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Done {
     /// It may still be in flight.
@@ -200,10 +200,10 @@ pub enum Done {
     All,
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Reply {
-    /// The request has no answer.
+    /// The request was applied. It has no other reply.
     Applied,
     /// The host of a PE.
     Actor(ActorId),
@@ -213,16 +213,17 @@ pub enum Reply {
     Members(Vec<u32>),
     /// The meetings of a team.
     Team(TeamMeetings),
-    /// The findings of the job, at its end.
+    /// The findings of the job, after its end.
     Findings(Vec<Finding>),
 }
 
 impl Request {
-    /// Returns whether other processes cannot see when the engine gets it, if it gets all requests of a process in their order.
+    /// Whether other processes cannot tell when the engine gets the request, provided that it gets all requests of a
+    /// process in order.
     ///
-    /// The others see what this process announces by words, operations, meetings and the begin and end of objects. They see
-    /// nothing that it keeps to itself until then: accesses, completed operations, and the order of its own actors. A wait and
-    /// its end may come a little late, because the search for deadlocks is far slower.
+    /// Others see what a process announces by words, operations, meetings and the lifetimes of objects. Until then,
+    /// they see nothing that it keeps to itself: accesses, completed operations, and the order of its own actors. A
+    /// wait and its end may be reported a little late, because deadlock detection is far slower.
     pub fn is_private(&self) -> bool {
         match self {
             Self::Load { .. }
@@ -251,7 +252,7 @@ impl Request {
             | Self::WaitForMembers { .. }
             | Self::Wake(_) => true,
             Self::Accesses(batch) => !batch.has_stores(),
-            // Others see these, or they look at the steps of others.
+            // Others can see these, or these depend on the steps of others.
             Self::StoreToPeer { .. }
             | Self::StoreRelaxed { .. }
             | Self::Alloc { .. }
@@ -261,7 +262,7 @@ impl Request {
             | Self::Arrive { .. }
             | Self::JobFailed
             | Self::DeadlinePassed => false,
-            // These have an answer.
+            // These have a reply.
             Self::Host(_)
             | Self::Earlier { .. }
             | Self::WithStores(_)

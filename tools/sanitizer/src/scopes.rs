@@ -1,7 +1,7 @@
-//! Fence scopes, and the knowledge that a word carries from release fences to acquire fences.
+//! Fence scopes, and what a word carries from release fences to acquire fences.
 //!
-//! A relaxed store carries what its thread knew at its last release fence. Threads outside the scope of that fence learn
-//! nothing from it, so a word carries a separate clock for each scope that its writers have released to.
+//! A relaxed store carries what its thread knew at its last release fence. Threads outside the scope of that fence
+//! learn nothing from it, so a word carries a separate clock for each scope that its writers have released to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::epoch::{ActorId, Epoch};
 /// The observers that a fence covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Scope {
-    /// The threads of the block.
+    /// The threads of the same block.
     Block,
-    /// All threads of the PE.
+    /// All threads of the same PE.
     Gpu,
     /// All actors.
     System,
@@ -26,7 +26,7 @@ pub enum Scope {
 /// A block: its PE, its launch, and its index in the launch.
 type Block = (u32, u32, u32);
 
-/// The position of a thread, which decides the scopes that it shares with another one.
+/// Where a thread runs, which decides the scopes that it shares with other threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pe: u32,
@@ -43,26 +43,26 @@ impl From<Actor> for Place {
     }
 }
 
-/// Knowledge that has been released, by scope.
+/// What has been released, by scope.
 ///
-/// The clock of a PE includes what its threads have released to the system, and the clock of a block what its threads have
-/// released to the PE. A block has no clock if the clock of its PE is the same.
+/// The clock of a PE includes what its threads have released to the system, and the clock of a block what its threads
+/// have released to the PE. A block whose clock would equal that of its PE has none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Carried {
     system: Clock,
     pes: Vec<(u32, Clock)>,
     blocks: Vec<(Block, Clock)>,
-    /// The thread that released last.
+    /// The thread that has released last.
     last: Option<Place>,
 }
 
 impl Carried {
-    /// Returns knowledge that a thread at `place` has released to all observers.
+    /// Returns what a thread at `place` carries after it has released `clock` to all observers.
     pub(crate) fn to_all(place: Place, clock: Clock) -> Self {
         Self { pes: vec![(place.pe, clock.clone())], system: clock, blocks: Vec::new(), last: Some(place) }
     }
 
-    /// Returns what a thread has released after it releases `clock` to `scope`.
+    /// Returns what a thread carries after it has also released `clock` to `scope`.
     pub(crate) fn released(&self, place: Place, clock: Clock, scope: Scope) -> Self {
         let mut new = match scope {
             Scope::System => return Self::to_all(place, clock),
@@ -81,7 +81,7 @@ impl Carried {
         &self.system
     }
 
-    /// Adds knowledge for all observers.
+    /// Adds `clock` for all observers.
     pub(crate) fn raise_all(&mut self, clock: &Clock) {
         self.clocks().for_each(|known| known.join(clock));
     }
@@ -114,19 +114,19 @@ fn join_by_key<K: Copy + PartialEq>(mine: &mut Vec<(K, Clock)>, theirs: &[(K, Cl
     }
 }
 
-/// What many stores carry. Clones are one copy.
+/// What stores carry. Many of them share one copy.
 pub(crate) type Shared = Arc<Carried>;
 
-/// A filter of clocks that keeps shared ones shared.
+/// A filter for clocks that keeps shared ones shared.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) clocks: Filtered,
-    /// What is left of each shared one. The old one is kept so that its address stays in use.
+    /// Each shared value and what is left of it. The old one is kept alive so that its address is not reused.
     carried: HashMap<*const Carried, (Shared, Shared)>,
 }
 
 impl Filter {
-    /// Drops the entries of actors that `keep` refuses.
+    /// Drops the entries of actors for which `keep` returns `false`.
     pub(crate) fn retain(&mut self, carried: &mut Shared, keep: impl Fn(ActorId) -> bool) {
         let Self { clocks, carried: known } = self;
         let (_, new) = known.entry(Arc::as_ptr(carried)).or_insert_with(|| {
@@ -138,7 +138,7 @@ impl Filter {
     }
 }
 
-/// Knowledge from words that a thread has read, for its next acquire fence. A fence takes the parts up to its scope.
+/// What a thread has read from words and not acquired yet. A fence acquires the parts up to its scope.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     block: Clock,
@@ -147,9 +147,10 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Adds what a word tells a thread at `place`.
+    /// Adds what a word carries for a thread at `place`.
     ///
-    /// A fence of block scope acquires from the last writer only: a word does not keep the block of each of its writers.
+    /// A fence of block scope acquires only from the last writer, since a word does not record the block of each of its
+    /// writers.
     pub(crate) fn add(&mut self, carried: &Carried, place: Place) {
         let of_pe = carried.pes.iter().find(|(pe, _)| *pe == place.pe);
         let of_block = carried.blocks.iter().find(|(block, _)| Some(*block) == place.block);
@@ -173,7 +174,7 @@ impl Found {
         self.system.join(&other.system);
     }
 
-    /// Removes and returns the knowledge that a fence of `scope` acquires.
+    /// Removes and returns what a fence of `scope` acquires.
     pub(crate) fn take(&mut self, scope: Scope) -> Clock {
         let mut taken = std::mem::take(&mut self.block);
         if scope >= Scope::Gpu {
@@ -185,7 +186,7 @@ impl Found {
         taken
     }
 
-    /// Returns whether `knows` holds for what a fence of system scope would acquire.
+    /// Whether `knows` holds for anything that a fence of system scope would acquire.
     pub(crate) fn any(&self, knows: impl Fn(&Clock) -> bool) -> bool {
         [&self.block, &self.pe, &self.system].into_iter().any(knows)
     }

@@ -1,4 +1,4 @@
-//! Shadow memory: the accesses of each byte that later ones may race with.
+//! Shadow memory: for each byte, the accesses that later ones may race with.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,50 +9,51 @@ use crate::intervals::Bytes;
 use crate::met::Met;
 use crate::pages::{PAGE, Page, Part};
 
-/// The number of pages that are found by one search.
+/// Number of pages per chunk, which one lookup finds.
 const PAGES: u64 = 64;
 
-/// Pages that lie one after the other.
+/// Consecutive pages.
 type Chunk = Box<[Page; PAGES as usize]>;
 
-/// The accesses of a memory, by the number of the chunk.
+/// The accesses to one memory, by chunk index.
 #[derive(Debug, Default)]
 struct Chunks(HashMap<u64, Chunk, BuildHasherDefault<ActorHasher>>);
 
 impl Chunks {
-    /// Returns a page, if there is a chunk for it.
+    /// Returns a page if its chunk exists.
     fn page(&mut self, number: u64) -> Option<&mut Page> {
         self.0.get_mut(&(number / PAGES)).map(|chunk| &mut chunk[(number % PAGES) as usize])
     }
 
-    /// Returns a page.
+    /// Returns a page, creating its chunk if necessary.
     fn page_or_new(&mut self, number: u64) -> &mut Page {
         let new = || Box::new(std::array::from_fn(|_| Page::default()));
         &mut self.0.entry(number / PAGES).or_insert_with(new)[(number % PAGES) as usize]
     }
 
-    /// Returns all pages of the chunks, with their numbers.
+    /// Returns all existing pages with their indices.
     fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
         self.0.iter_mut().flat_map(|(chunk, pages)| (chunk * PAGES..).zip(pages.iter_mut()))
     }
 }
 
-/// The accesses of all memories.
+/// The accesses to all memories.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
-    /// The memories of each PE, one after the other.
+    /// Three memories for each PE, in the order of `index_of`.
     memories: Vec<Chunks>,
 }
 
 impl Shadow {
-    /// Adds an access of a thread or host. `knows` returns whether it knows an earlier step. Everybody who learns of the access
-    /// also learns of that step.
+    /// Adds an access of a thread or host. `knows` returns whether it knows an earlier step. Everybody who learns of
+    /// the access also learns of that step.
     pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
         self.record_operation(span, access, &knows, &knows)
     }
 
-    /// Adds an access of an operation. `knows` returns whether it follows an earlier step. `tells` returns whether everybody who
-    /// learns of the operation also learns of that step: a word carries the write that made it, but not all that its writer knew.
+    /// Adds an access of an operation. `knows` returns whether it follows an earlier step, and `tells` whether
+    /// everybody who learns of the operation also learns of that step. The two differ because a word carries the write
+    /// that made it, but not all that its writer knew.
     pub(crate) fn record_operation(
         &mut self,
         span: Span,
@@ -69,11 +70,11 @@ impl Shadow {
         met
     }
 
-    /// Adds a row of a page: plain accesses of consecutive actors, one for each `width` bytes of `span`. `access` is the first.
-    /// `knows` tells whether the actor of an element knows an earlier step.
+    /// Adds a row to a page: plain accesses of consecutive actors, one for each `width` bytes of `span`. `access` is
+    /// the first of them. `knows` returns whether the actor of an element knows an earlier step.
     ///
-    /// Returns `false`, and adds nothing, if the accesses must be added one by one: one has a race, or they replace different
-    /// accesses.
+    /// Returns `false`, and adds nothing, if the accesses must be added one by one, because one of them has a race or
+    /// they replace different accesses.
     pub(crate) fn record_row(
         &mut self,
         span: Span,
@@ -95,9 +96,9 @@ impl Shadow {
         &mut self.memories[index]
     }
 
-    /// Returns the stores to peers that gave these bytes their values, as far as they are the last writes.
+    /// Returns the stores to peers that these bytes have their values from, where no later write has replaced them.
     ///
-    /// `is_write` tells whether a later access has written.
+    /// `is_write` returns whether a later access has written.
     pub(crate) fn last_stores(
         &mut self,
         span: Span,
@@ -115,7 +116,7 @@ impl Shadow {
         found
     }
 
-    /// Notes that an actor has waited for the value that `write` gave to these bytes.
+    /// Records that an actor has waited for the value that `write` gave to these bytes.
     pub(crate) fn see(&mut self, span: Span, write: Epoch, waiter: Epoch) {
         let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
         for (number, range) in parts(span.bytes) {
@@ -125,9 +126,10 @@ impl Shadow {
         }
     }
 
-    /// Forgets the accesses of new memory.
+    /// Drops the accesses to memory that is allocated anew.
     pub(crate) fn clear(&mut self, span: Span) {
         let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
+        // A range with more pages than there are chunks for is cleared by walking over the chunks.
         if span.bytes.len() / PAGE > PAGES * pages.0.len() as u64 {
             return pages.pages().for_each(|(number, page)| {
                 if let Some(range) = part(span.bytes, number) {
@@ -142,7 +144,7 @@ impl Shadow {
         }
     }
 
-    /// Forgets the accesses that everybody knows.
+    /// Drops the accesses that everybody knows.
     pub(crate) fn settle(&mut self, has_settled: impl Fn(Epoch) -> bool) {
         for Chunks(chunks) in &mut self.memories {
             chunks.retain(|_, pages| {
@@ -152,7 +154,7 @@ impl Shadow {
         }
     }
 
-    /// Returns the number of ranges with accesses.
+    /// Returns the number of ranges that have accesses.
     pub(crate) fn len(&self) -> usize {
         self.memories
             .iter()
@@ -163,7 +165,7 @@ impl Shadow {
     }
 }
 
-/// Returns the place of a memory among the memories of all PEs.
+/// Returns the index of a memory among those of all PEs.
 fn index_of(Memory { pe, space }: Memory) -> usize {
     let space = match space {
         Space::Heap => 0,
@@ -173,14 +175,14 @@ fn index_of(Memory { pe, space }: Memory) -> usize {
     3 * pe as usize + space
 }
 
-/// Returns the part of a range in a page, from the begin of the page.
+/// Returns the part of a range within a page, as offsets in that page.
 fn part(Bytes { start, end }: Bytes, number: u64) -> Option<(u8, u8)> {
     let base = number * PAGE;
     let (from, to) = (start.max(base), end.min(base + PAGE));
     (from < to).then(|| ((from - base) as u8, (to - base) as u8))
 }
 
-/// Returns the pages of a range, each with its part of the range.
+/// Splits a range into pages. Returns each page index with the part of the range in it.
 fn parts(bytes: Bytes) -> impl Iterator<Item = (u64, (u8, u8))> {
     let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
     pages.filter_map(move |number| Some((number, part(bytes, number)?)))
@@ -246,7 +248,7 @@ mod tests {
             }
             shadow
         };
-        // The writer knows all but the first reader.
+        // The writer knows all readers except the first.
         let most: Vec<u64> = (2..1001).collect();
         let mut shadow = read_by(1..1001);
         let found = record(&mut shadow, 2000, &most, Kind::Write, Span::heap(0, 8, 4));
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(record(&mut shadow, 3, &[], Kind::Write, Span::heap(0, 0, 20 * PAGE)), []);
     }
 
-    /// Records an access byte by byte. Returns the earlier ones, with the first and the last byte in common.
+    /// Records an access byte by byte. Returns the earlier ones that conflict, each with the range of common bytes.
     fn record_bytes(
         bytes: &mut [Vec<Access>],
         access: Access,
@@ -327,7 +329,7 @@ mod tests {
 
     const KINDS: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Put, Kind::Wait, Kind::Atomic];
 
-    /// Returns the accesses of a row: the place of the first one, the number of elements, and their length.
+    /// Returns the accesses of a row, given by the offset of the first element, their number and their length.
     fn elements(first: u64, (at, count, width): (u64, u64, u8), kind: Kind) -> Vec<(Access, Bytes)> {
         let element = |i: u64| {
             let start = at + i * u64::from(width);
@@ -367,7 +369,7 @@ mod tests {
                 let count = count.min((PAGE - at) / u64::from(width));
                 let is_row = kind < 2 && count > 1;
                 let row = (page * PAGE + at, count, width);
-                // Most rows are ordered behind all elements of some others.
+                // Most rows are ordered after all elements of some other rows.
                 let knows = |i: u64, epoch: Epoch| {
                     let (other, seed) = (epoch.actor.0 / 64, known.rotate_left(if is_alike { 0 } else { i as u32 }));
                     let bit = if is_alike { other } else { other + epoch.actor.0 };

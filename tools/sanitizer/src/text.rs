@@ -1,4 +1,4 @@
-//! Names of calls and files. This process has its own in its program, and copies of the names of other processes.
+//! Names of calls and files. Those of this process are in its program, and those of other processes are copied.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,18 +7,18 @@ use std::sync::{Mutex, PoisonError};
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// A text that lives as long as the process.
+/// A text that lives for the rest of the process.
 pub(crate) type Text = &'static str;
 
-/// Reads a text of another process. Equal texts are one copy, which is never freed: a program has few names and files.
+/// Deserializes a text of another process. Equal texts share one copy, which is never freed: a program has few names
+/// and files.
 ///
 /// # Errors
-/// - The error of the source.
+/// - The error of the deserializer.
 pub(crate) fn intern<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
     from.deserialize_str(Copied)
 }
 
-/// The reader of a text.
 struct Copied;
 
 impl Visitor<'_> for Copied {
@@ -33,7 +33,7 @@ impl Visitor<'_> for Copied {
     }
 }
 
-/// Returns a copy of a text that lives as long as the process. Equal texts are one copy, which is never freed.
+/// Returns a copy of a text that lives for the rest of the process. Equal texts share one copy.
 pub fn interned(text: &str) -> &'static str {
     static KNOWN: Mutex<Option<HashSet<Text>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Values in memory that waits may see, each with the knowledge that it carries.
+//! Values in memory that waits may see, with what each of them carries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::epoch::{ActorId, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
 use crate::scopes::{Filter, Shared};
 
-/// The last values of some bytes.
+/// The value of some bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Release {
     pub(crate) written: Written,
@@ -26,14 +26,15 @@ impl PartialEq for Release {
 /// A write of a word.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
-    /// The knowledge that its value carries.
+    /// What the value carries.
     pub(crate) carried: Shared,
-    /// The write that a waiter knows only for the bytes of its word: a put of several words, or a strong store.
+    /// The write itself, if a waiter knows it only for the bytes of its word. That is so for a put of several words,
+    /// and for a strong store.
     pub(crate) write: Option<(Epoch, Bytes)>,
-    /// The operation that made it, if one did.
+    /// The operation that wrote it, if one did.
     pub(crate) announcer: Option<Announcer>,
     pub(crate) writer: Option<Writer>,
-    /// Everything that its writer knew, for the cause of a race.
+    /// Everything that the writer knew, to find the cause of a race.
     pub(crate) knew: Option<Arc<Clock>>,
 }
 
@@ -51,18 +52,18 @@ impl Values {
         self.memory(span).update(span.bytes, |_, _| Some(release.clone()));
     }
 
-    /// Replaces the values of `span` by values that carry nothing, although the shadow memory may have a store.
+    /// Replaces the values of `span` with values that carry nothing, even if the shadow memory has a store there.
     pub(crate) fn set_unknown(&mut self, span: Span) {
         self.set(span, Written::default());
     }
 
-    /// Gives values to the parts of `span` that have none.
+    /// Sets the value of those parts of `span` that have none.
     pub(crate) fn set_if_new(&mut self, span: Span, written: Written) {
         let release = self.release(written);
         self.memory(span).update(span.bytes, |_, old| old.or_else(|| Some(release.clone())));
     }
 
-    /// Updates a word atomically: the new value carries the knowledge of the old one too.
+    /// Updates a word atomically: the new value also carries what the old one did.
     pub(crate) fn update(&mut self, span: Span, written: Written) {
         let new = self.release(written);
         self.memory(span).update(span.bytes, |_, old| {
@@ -83,14 +84,14 @@ impl Values {
         self.memories.entry(span.memory).or_default()
     }
 
-    /// Forgets the values of `span`.
+    /// Drops the values of `span`.
     pub(crate) fn clear(&mut self, span: Span) {
         if let Some(memory) = self.memories.get_mut(&span.memory) {
             memory.clear(span.bytes);
         }
     }
 
-    /// Returns the values that a wait for `span` sees.
+    /// Returns the values that a wait for `span` may see.
     pub(crate) fn seen(&self, span: Span) -> Vec<Written> {
         let memory = self.memories.get(&span.memory);
         let written = |(_, release): (Bytes, &Release)| release.written.clone();
@@ -104,7 +105,7 @@ impl Values {
         known.filter_map(move |(bytes, release)| Some((Span { bytes, ..span }, release.written.writer?)))
     }
 
-    /// Drops actors from all clocks that `keep` refuses.
+    /// Drops the actors for which `keep` returns `false` from all clocks.
     pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filter: &mut Filter) {
         for memory in self.memories.values_mut() {
             memory.retain(|release| {

@@ -1,7 +1,8 @@
-//! Requests and replies as bytes, for a connection between two processes.
+//! Serialization of requests and replies, for a connection between two processes.
 //!
-//! Both sides number the calls of the program in the order of their first use. So the name and file of a call are sent once.
-//! serde cannot pass this table to the implementations for [`Call`]. They find it in a thread-local variable.
+//! Both sides number the calls of the program in the order of their first use, so the name and file of a call are sent
+//! only once. serde cannot pass this table to the implementations for [`Call`], which therefore find it in a
+//! thread-local variable.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,15 +16,15 @@ use crate::request::{Reply, Request};
 use crate::text::{self, Text};
 
 thread_local! {
-    /// The calls of the connection that this thread encodes or decodes a message of.
+    /// The calls of the connection whose message this thread is encoding or decoding.
     static CALLS: RefCell<Box<Calls>> = RefCell::default();
 }
 
-/// One side of a connection. It encodes all requests of a process, or decodes them in the same order.
+/// One side of a connection, which encodes all requests of a process, or decodes them in the same order.
 #[derive(Debug, Default)]
 pub struct Wire(Box<Calls>);
 
-/// An error: bytes that are not a message.
+/// The bytes are not a valid message.
 #[derive(Debug)]
 pub struct Malformed(postcard::Error);
 
@@ -36,7 +37,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Wire {
-    /// Adds a request to a message.
+    /// Appends a request to a message.
     ///
     /// # Errors
     /// - [`Malformed`] if the request cannot be encoded.
@@ -53,7 +54,7 @@ impl Wire {
         self.with_calls(|| postcard::take_from_bytes(from).map_err(Malformed))
     }
 
-    /// Runs `code` with the calls of this connection in [`CALLS`].
+    /// Runs `code` while [`CALLS`] has the calls of this connection.
     fn with_calls<R>(&mut self, code: impl FnOnce() -> R) -> R {
         let swap = |calls: &mut _| CALLS.with_borrow_mut(|current| std::mem::swap(current, calls));
         swap(&mut self.0);
@@ -64,7 +65,7 @@ impl Wire {
 }
 
 impl Reply {
-    /// Returns the reply as bytes. Replies are rare, so each has its calls with their texts.
+    /// Encodes the reply. Replies are rare, so each has the complete text of its calls.
     ///
     /// # Errors
     /// - [`Malformed`] if it cannot be encoded.
@@ -75,13 +76,13 @@ impl Reply {
     /// Decodes a reply.
     ///
     /// # Errors
-    /// - [`Malformed`] if the bytes are no reply.
+    /// - [`Malformed`] if the bytes are not a reply.
     pub fn decode(from: &[u8]) -> Result<Self, Malformed> {
         Wire::default().with_calls(|| postcard::from_bytes(from).map_err(Malformed))
     }
 }
 
-/// A call with its texts: in a report, and when it is first sent.
+/// A call with its texts, as in a report or when it is first sent.
 #[derive(Deserialize, Serialize)]
 #[serde(rename = "Call")]
 struct Spelled {
@@ -90,10 +91,9 @@ struct Spelled {
     site: Site,
 }
 
-/// A call in a message.
 #[derive(Deserialize, Serialize)]
 enum Sent {
-    /// The next number stands for this call from now on.
+    /// A call that is sent for the first time, and gets the next number.
     New(Spelled),
     Known(u32),
 }

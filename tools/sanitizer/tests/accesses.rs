@@ -9,7 +9,7 @@ use rushmem_sanitizer::{
 
 const LANES: u32 = 32;
 
-/// The addresses of the heaps of PE 0 and PE 1.
+/// Addresses of the heaps of PE 0 and PE 1.
 const HEAPS: [u64; 2] = [0x10_0000, 0x20_0000];
 
 /// Two PEs with one block each.
@@ -47,7 +47,7 @@ impl Job {
         self.blocks[pe].lanes()[thread as usize]
     }
 
-    /// Lets each thread of a PE load the element of 4 bytes with its number.
+    /// Has each thread of a PE load the 4-byte element with its index.
     fn load_elements(&self, pe: usize) {
         for thread in 0..LANES {
             let at = (HEAPS[pe] + 4 * u64::from(thread), 4);
@@ -83,7 +83,7 @@ fn accesses_before_a_barrier_do_not_race_behind_it() {
         if meets {
             job.engine.sync(job.blocks[0].lanes());
         }
-        // Each thread stores the element of its neighbour.
+        // Each thread stores its neighbor's element.
         for thread in 0..LANES {
             let at = (HEAPS[0] + 4 * u64::from((thread + 1) % LANES), 4);
             job.blocks[0].store(thread, at, "store", Location::caller());

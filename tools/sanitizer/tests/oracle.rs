@@ -1,7 +1,7 @@
-//! The engine beside a model that keeps all events of a program as a graph and asks for paths.
+//! Compares the engine with a model that keeps all events of a program as a graph and searches for paths.
 //!
-//! Random programs run step by step on both. Every race of the engine must be one of the model. For every access and byte
-//! with a race in the model, the engine must report a race of that access.
+//! Both execute random programs step by step. Every race that the engine reports must be one of the model. For every
+//! access and byte with a race in the model, the engine must report some race of that access.
 
 mod model;
 
@@ -93,7 +93,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An operation to post.
 struct Posting {
     context: u32,
     is_store: bool,
@@ -106,7 +105,7 @@ struct Posting {
 }
 
 impl Posting {
-    /// Creates an operation that fences order, in the first queue.
+    /// Creates an operation in the first context that fences order.
     fn ordered(target: u32, ends: impl Into<Vec<(Span, Kind)>>) -> Self {
         Self {
             context: 0,
@@ -121,7 +120,7 @@ impl Posting {
     }
 }
 
-/// An actor of the random program: 0 to 2 are hosts, then two threads of each PE.
+/// Executes a random program. Actors 0 to 2 are hosts, followed by two threads for each PE.
 struct Runner {
     engine: Engine,
     model: Model,
@@ -172,7 +171,7 @@ impl Runner {
         runner
     }
 
-    /// Begins a thread that follows an event of its host. It has released what the hosts have done before.
+    /// Starts a thread that follows an event of its host. It has released what the hosts did before.
     fn begin(&mut self, index: usize, host: Node) {
         let published: Vec<Node> =
             self.of_hosts.iter().copied().filter(|&node| self.model.precedes(node, host)).collect();
@@ -217,7 +216,7 @@ impl Runner {
         call
     }
 
-    /// Returns whether a fence or `quiet` by `actor` on `context` covers an operation.
+    /// Whether a fence or `quiet` by `actor` on `context` covers an operation.
     fn covers(actor: ActorId, context: (u32, u32), target: Option<u32>, operation: &Operation) -> bool {
         let is_of = match operation.stores_of {
             Some(thread) => thread == actor,
@@ -226,7 +225,7 @@ impl Runner {
         is_of && target.is_none_or(|pe| pe == operation.target)
     }
 
-    /// Returns the deliveries that a posting at `post` follows.
+    /// Returns the deliveries that must precede that of an operation.
     fn fenced(&self, operation: &Operation) -> Vec<Node> {
         let mut found = Vec::new();
         for fence in self.model.fences.iter().filter(|f| f.target.is_none_or(|pe| pe == operation.target)) {
@@ -249,7 +248,7 @@ impl Runner {
         found
     }
 
-    /// Returns the ends of earlier operations that a strong signal announces.
+    /// Returns the deliveries of earlier operations that a strong signal announces.
     fn announced(&self, id: ActorId, signal: &Operation) -> Vec<Node> {
         let covered = self.model.operations.iter().filter(|earlier| {
             earlier.is_ordered
@@ -326,7 +325,7 @@ impl Runner {
         self.model.operations.len() - 1
     }
 
-    /// Delivers an operation, behind those before it.
+    /// Delivers an operation, after those that must precede it.
     fn deliver(&mut self, index: usize) {
         let operation = self.model.operations[index].clone();
         if operation.is_delivered {
@@ -422,7 +421,7 @@ impl Runner {
         self.engine.observe(self.actors[actor], (word, None), acquire, call);
     }
 
-    /// Makes the values that an actor has found known to it.
+    /// Makes an actor acquire what it has found.
     fn acquire(&mut self, actor: usize, scope: Scope) -> Node {
         let mut found = std::mem::take(&mut self.found[actor].near);
         if scope == Scope::System {
@@ -455,7 +454,7 @@ impl Runner {
                 let writes = self.model.event([&arrivals[..], &[reads]].concat());
                 self.model.access(writes, write, Kind::Write, call.site.line);
                 self.model.clear(write);
-                // A call that moves data promises its own buffers only.
+                // A call that moves data vouches only for its own buffers.
                 earlier = vec![self.model.alone(&[reads, writes])];
                 used = Buffers { reads: vec![read], writes: vec![write], root: None, moves: true };
             }
@@ -466,7 +465,7 @@ impl Runner {
 
     fn run(&mut self, actor: usize, step: Step) {
         use Step::*;
-        // The host's operations are kernels.
+        // Operations of a host are executed by kernels.
         let is_of_host = matches!(step, Load(..) | Store(..) | Release | Acquire | Free(_) | Settle);
         let actor = if actor < 3 && !is_of_host { actor + 3 } else { actor };
         let (id, pe) = (self.actors[actor], Self::pe(actor));
@@ -621,7 +620,7 @@ impl Runner {
         self.engine.fence_release(self.actors[actor], scope);
     }
 
-    /// Synchronizes both threads of a PE's kernel.
+    /// Synchronizes the two threads of a PE's kernel.
     fn sync(&mut self, pe: u32) {
         let threads = [3, 6].map(|first| first + pe as usize);
         let before = threads.map(|thread| self.last[thread]);
@@ -648,7 +647,6 @@ impl Runner {
         self.begin(actor, join);
     }
 
-    /// Completes one operation.
     fn complete(&mut self, actor: usize, index: usize) {
         self.deliver(index);
         let operation = self.model.operations[index].clone();
@@ -665,7 +663,7 @@ fn signal_kind(adds: bool) -> Kind {
     if adds { Kind::Atomic } else { Kind::Set }
 }
 
-/// Returns words of 8 bytes at `pe`. The memory is small, so that accesses meet.
+/// Returns 8-byte words at `pe`. The memory is small, to make accesses collide.
 fn span(pe: u32, word: u64, words: u64) -> Span {
     Span::heap(pe, 8 * word, 8 * words)
 }
@@ -694,7 +692,7 @@ fn compare(program: &[(usize, Step)]) -> Result<usize, TestCaseError> {
     Ok(wanted.len())
 }
 
-/// Returns the settings of the tests. `PROPTEST_CASES` may ask for more programs.
+/// Returns the settings of the tests. `PROPTEST_CASES` sets the number of programs.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig { cases: default.cases.max(2000), failure_persistence: None, ..default }
@@ -710,7 +708,7 @@ proptest! {
         compare(&program)?;
     }
 
-    /// Runs few threads, which make long chains of order and so fewer races.
+    /// With few threads, chains of order are long and races are rare.
     #[test]
     fn programs_of_few_threads_agree(
         program in prop::collection::vec((3..5usize, step()), 1..80),

@@ -1,4 +1,5 @@
-//! The promises of the sanitizer: each racy program is found, with the order that it lacks. Its correct twin is clean.
+//! The promises of the sanitizer: each racy program is reported with the order that it lacks, and its correct twin is
+//! clean.
 
 mod job;
 
@@ -463,7 +464,7 @@ fn collective_buffers_belong_to_the_call() {
     let buffers = |pe| Buffers { reads: vec![source(pe)], writes: vec![array(pe)], root: None, moves: true };
     let run = |before: bool, meets: bool| {
         let mut job = Job::new();
-        // A block that is not in the call stores to the source.
+        // A block outside the call stores to the source.
         if before {
             job.engine.store(job.others[1], source(1), call("store"));
         }
@@ -562,7 +563,7 @@ fn each_pair_of_lines_is_reported_once() {
     assert_eq!(job.engine.race_count(), 1);
 }
 
-/// A waiter for the data of a put knows that its source has been read, but nothing that its poster did before.
+/// A waiter for the data of a put knows that its source was read, but nothing that its poster did before.
 #[test]
 fn a_put_tells_of_its_own_read_only() {
     for loads in [false, true] {

@@ -6,7 +6,7 @@ mod job;
 use job::{Job, array, call, flag, source};
 use rushmem_sanitizer::{Actor, Buffers, Kind, MissingOrder, Post, Scope};
 
-/// Stores a word of PE 0 and announces it to PE 1, which gets it. `between` comes before the announcement.
+/// Stores a word of PE 0 and announces it to PE 1, which gets it. `between` runs before the announcement.
 fn announced(between: fn(&mut Job), announce: fn(&mut Job)) -> Job {
     let mut job = Job::new();
     job.store(0, source(0));
@@ -88,7 +88,7 @@ fn a_set_drops_what_an_update_has_published() {
         job.load(2, array(2));
         job
     };
-    // The signal of the put adds, in both cases.
+    // The signal of the put adds in both cases.
     let missing = |job: Job| {
         let mut engine = job.engine;
         engine.take_races().iter().filter(|race| race.second.call.name == "load").count()

@@ -9,28 +9,28 @@ use rushmem_sanitizer::{
 pub(crate) const JOB: MeetingId = MeetingId(0);
 pub(crate) const GRID: MeetingId = MeetingId(1);
 
-/// Returns the call of `name` at the line of the caller.
+/// Returns a call of `name` at the line of the caller.
 #[track_caller]
 pub(crate) fn call(name: &'static str) -> Call {
     Call { name, site: Location::caller().into() }
 }
 
-/// Returns an array of 64 bytes at `pe`.
+/// Returns 64 bytes at `pe`.
 pub(crate) fn array(pe: u32) -> Span {
     Span::heap(pe, 0x100, 64)
 }
 
-/// Returns another array of 64 bytes at `pe`.
+/// Returns 64 other bytes at `pe`.
 pub(crate) fn source(pe: u32) -> Span {
     Span::heap(pe, 0x200, 64)
 }
 
-/// Returns a word of 8 bytes at `pe`.
+/// Returns an 8-byte word at `pe`.
 pub(crate) fn flag(pe: u32) -> Span {
     Span::heap(pe, 0x300, 8)
 }
 
-/// A job with three PEs. Each runs a kernel of two blocks of one thread.
+/// A job of three PEs, each of which runs a kernel of two blocks with one thread.
 pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) hosts: Vec<ActorId>,
@@ -57,7 +57,7 @@ impl Job {
         Context::Queues { pe: pe as u32, context: 0 }
     }
 
-    /// Posts a put of the source of thread `pe`.
+    /// Posts a put from the source of thread `pe`.
     #[track_caller]
     pub(crate) fn put(&mut self, pe: usize, to: Span) -> ActorId {
         let put = Post::put(Self::context(pe), Some(source(pe as u32)), to, call("put_nbi"));
@@ -71,7 +71,7 @@ impl Job {
         self.engine.deliver(id);
     }
 
-    /// Puts a value without a source, and delivers it.
+    /// Puts a value, which needs no source, and delivers it.
     #[track_caller]
     pub(crate) fn p(&mut self, pe: usize, to: Span) {
         let put = Post::put(Self::context(pe), None, to, call("p"));
@@ -114,7 +114,7 @@ impl Job {
         self.engine.flush(self.threads[pe], Self::context(pe), None);
     }
 
-    /// Lets all PEs make a collective call, with the same buffers everywhere.
+    /// Makes all PEs take part in a collective call, with the same buffers everywhere.
     #[track_caller]
     pub(crate) fn collective(&mut self, buffers: impl Fn(u32) -> Buffers) {
         let call = call("collective");
@@ -135,7 +135,7 @@ impl Job {
         self.sync_all();
     }
 
-    /// Checks that exactly these orders were missing.
+    /// Checks that exactly these orders are missing.
     #[track_caller]
     pub(crate) fn lacks(mut self, wanted: &[MissingOrder]) {
         let races = self.engine.take_races();

@@ -4,13 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use rushmem_sanitizer::{ActorId, Kind, Span};
 
-/// An event of a program.
 pub(crate) type Node = usize;
 
-/// An operation that the model knows.
 #[derive(Clone)]
 pub(crate) struct Operation {
-    /// Its number, unless it is a store that is delivered at once.
+    /// Its ID, unless it is a store, which is delivered immediately.
     pub(crate) id: Option<ActorId>,
     pub(crate) context: (u32, u32),
     /// The thread, if it is a store to a peer.
@@ -20,19 +18,19 @@ pub(crate) struct Operation {
     pub(crate) post: Node,
     pub(crate) read: Node,
     pub(crate) done: Node,
-    /// The read and the delivery, without anything before them.
+    /// Its read and its delivery, without anything that precedes them.
     pub(crate) alone: Node,
     /// What its data, its relaxed words, and its releasing signal carry.
     pub(crate) carry: Carry,
     pub(crate) signal: Option<Carry>,
-    /// The deliveries that must come before this one.
+    /// The deliveries that must precede this one.
     pub(crate) before: Vec<Node>,
-    /// The same deliveries and those before them, each without anything before it.
+    /// Those deliveries and the ones before them, each without anything that precedes it.
     pub(crate) follows: Vec<Node>,
     pub(crate) ends: Vec<(Span, Kind)>,
     pub(crate) fetches: bool,
     pub(crate) is_delivered: bool,
-    /// What the values that it returns carried.
+    /// What the values that it returns have carried.
     pub(crate) found: Found,
 }
 
@@ -51,7 +49,7 @@ impl Carry {
     }
 }
 
-/// Events that an actor has found: an acquire fence of GPU scope takes the near ones.
+/// Events that an actor has found. An acquire fence of GPU scope acquires the near ones.
 #[derive(Clone, Default)]
 pub(crate) struct Found {
     pub(crate) near: Vec<Node>,
@@ -80,7 +78,7 @@ pub(crate) struct Access {
     pub(crate) line: u32,
 }
 
-/// A value in memory: who wrote it, and the whole range of the write.
+/// A value in memory: who wrote it, and the complete range of the write.
 #[derive(Clone)]
 pub(crate) enum Value {
     Put { done: Node, alone: Node, carry: Carry, whole: Span },
@@ -95,21 +93,20 @@ pub(crate) struct FenceMade {
     pub(crate) target: Option<u32>,
 }
 
-/// The model: a graph of events.
 #[derive(Default)]
 pub(crate) struct Model {
-    /// For each event, the set of all events before it and itself, as bits.
+    /// For each event, a bit set of all events that precede it, and itself.
     pub(crate) before: Vec<Vec<u64>>,
     pub(crate) accesses: Vec<Access>,
     pub(crate) operations: Vec<Operation>,
     pub(crate) fences: Vec<FenceMade>,
     pub(crate) values: HashMap<(u32, u64), Vec<Value>>,
-    /// Events that have waited for the value that a write gave to a byte.
+    /// Events that have waited for the value that a write has given to a byte.
     pub(crate) seen: HashMap<(Node, u32, u64), Vec<Node>>,
 }
 
 impl Model {
-    /// Adds an event behind others.
+    /// Adds an event that follows others.
     pub(crate) fn event(&mut self, earlier: Vec<Node>) -> Node {
         let node = self.before.len();
         let mut before = vec![0; node / 64 + 1];
@@ -121,14 +118,14 @@ impl Model {
         node
     }
 
-    /// Adds an event that stands for some others, without anything before them.
+    /// Adds an event that stands for others, without anything that precedes them.
     pub(crate) fn alone(&mut self, others: &[Node]) -> Node {
         let node = self.event(Vec::new());
         others.iter().for_each(|other| self.before[node][other / 64] |= 1 << (other % 64));
         node
     }
 
-    /// Returns whether a path leads from `second` back to `first`.
+    /// Whether a path leads from `second` back to `first`.
     pub(crate) fn precedes(&self, first: Node, second: Node) -> bool {
         self.before[second].get(first / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
     }
@@ -153,7 +150,8 @@ impl Model {
         });
     }
 
-    /// Returns the later byte accesses with a race: line of the later access, and byte, each with the earlier lines.
+    /// Returns the byte accesses that race with earlier ones: the line of the later access and the byte, with the
+    /// earlier lines.
     pub(crate) fn races(&self) -> HashMap<(u32, u32, u64), HashSet<u32>> {
         let mut races: HashMap<_, HashSet<u32>> = HashMap::new();
         for (at, second) in self.accesses.iter().enumerate() {
@@ -172,7 +170,7 @@ impl Model {
         races
     }
 
-    /// Returns whether `first` precedes `second` at a byte. A later write may stand between them: it follows `first`, and
+    /// Whether `first` precedes `second` at a byte. Another write may lie between them if it follows `first` and
     /// `second` knows it.
     fn is_ordered_at(&self, byte: (u32, u64), first: &Access, second: &Access) -> bool {
         let (mut reached, mut queue) = (HashSet::from([first.node]), vec![first]);
@@ -193,8 +191,8 @@ impl Model {
         false
     }
 
-    /// Returns whether an actor before `second` has waited for the value of the byte that `first` has written. To see the
-    /// value of a put is to know that its source has been read.
+    /// Whether an actor before `second` has waited for the value that `first` has given to the byte. Whoever sees the
+    /// value of a put knows that its source was read.
     fn is_seen(&self, first: &Access, second: &Access, (pe, byte): (u32, u64)) -> bool {
         let put = self.operations.iter().find(|operation| operation.read == first.node);
         let write = put.map_or(first.node, |put| put.done);
@@ -203,7 +201,7 @@ impl Model {
     }
 }
 
-/// Returns whether each access that conflicts with `old` conflicts with `new`, too.
+/// Whether each access that conflicts with `old` also conflicts with `new`.
 fn replaces(new: &Access, old: &Access) -> bool {
     match (new.kind, old.kind) {
         (Kind::Write | Kind::Free, _) | (Kind::Put, Kind::Read | Kind::Fetch) => true,
@@ -215,7 +213,7 @@ fn replaces(new: &Access, old: &Access) -> bool {
     }
 }
 
-/// Returns whether two accesses conflict: the table of the memory model, written a second time.
+/// Whether two accesses conflict, as an independent copy of the memory model's table.
 pub(crate) fn need_order(first: &Access, second: &Access) -> bool {
     let is =
         |a: Kind, b: Kind| (first.kind == a && second.kind == b) || (first.kind == b && second.kind == a);
