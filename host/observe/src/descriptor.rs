@@ -1,4 +1,4 @@
-//! Sends a file descriptor to another process over a Unix socket.
+//! Passing file descriptors between processes over Unix sockets.
 #![allow(unsafe_code, reason = "receives a file descriptor in a control message")]
 
 use std::io::{self, IoSlice};
@@ -8,16 +8,16 @@ use std::os::unix::net::UnixStream;
 
 use socket2::{MaybeUninitSlice, MsgHdr, MsgHdrMut, SockRef};
 
-/// A `cmsghdr` with one descriptor, in words: the length, the level and type, the descriptor with padding.
+/// A `cmsghdr` with one descriptor, as words: the length, the level and type, the descriptor with padding.
 type Control = [u64; 3];
 /// Length of [`Control`] in bytes, without padding.
 const CONTROL_LEN: u64 = 20;
 const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 
-/// Sends a few bytes together with a descriptor.
+/// Sends bytes together with a descriptor.
 ///
 /// # Errors
-/// The errors of the operating system.
+/// Errors of the operating system.
 pub fn send(stream: &UnixStream, bytes: &[u8], file: &impl AsFd) -> io::Result<()> {
     let control: Control = [CONTROL_LEN, RIGHTS, file.as_fd().as_raw_fd() as u32 as u64];
     let parts = [IoSlice::new(bytes)];
@@ -28,11 +28,11 @@ pub fn send(stream: &UnixStream, bytes: &[u8], file: &impl AsFd) -> io::Result<(
     }
 }
 
-/// Receives `N` bytes and the descriptor that came with them, if there was one.
+/// Receives `N` bytes, and the descriptor sent with them, if any.
 ///
 /// # Errors
-/// - [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
-/// - The errors of the operating system.
+/// - [`io::ErrorKind::UnexpectedEof`] if fewer bytes arrive.
+/// - Errors of the operating system.
 pub fn receive<const N: usize>(stream: &UnixStream) -> io::Result<([u8; N], Option<OwnedFd>)> {
     let mut bytes = [MaybeUninit::new(0u8); N];
     let mut control = [MaybeUninit::new(0u8); size_of::<Control>()];

@@ -1,4 +1,4 @@
-//! The memory that kernels of a PE reach, by address and by offset.
+//! The memory that kernels of a PE can access, by address and by offset.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::watch::PeRange;
 use rushmem_sanitizer::{Bytes, Memory, Region, Regions, Space, Span};
 
-/// Offsets beyond the first heap.
+/// A range of offsets beyond the first heap.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     begin: u64,
@@ -15,19 +15,19 @@ struct Segment {
     space: Space,
 }
 
-/// The memory that kernels of a PE reach.
+/// The memory that kernels of a PE can access.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     pe: u32,
     n_pes: u32,
-    /// The offsets of the heap that objects use.
+    /// The offsets of the heap that hold objects.
     objects: (u64, u64),
     regions: Arc<Regions>,
     segments: Vec<Segment>,
 }
 
 impl Addresses {
-    /// Returns the heaps of a context. The runtime uses the first `reserved` bytes of each heap for itself.
+    /// Creates the heaps of a context. The runtime uses the first `reserved` bytes of each heap itself.
     pub fn new(parts: &CtxParts, reserved: u64) -> Self {
         let window = |pe: u32| parts.p2p_base.0.wrapping_add(u64::from(pe) * parts.p2p_stride);
         let peers = (0..parts.n_pes).filter(|&pe| pe != parts.pe && parts.is_p2p(pe));
@@ -47,7 +47,8 @@ impl Addresses {
         }
     }
 
-    /// Adds a segment at these offsets, with the addresses of the PEs that map it. `is_window` tells user memory of all PEs.
+    /// Adds a segment at these offsets, with its address on each PE that maps it. `is_window` says that it is user
+    /// memory of all PEs.
     pub fn add(
         &mut self,
         (begin, bytes): (u64, u64),
@@ -67,7 +68,7 @@ impl Addresses {
         }
     }
 
-    /// Returns the memory of a range, if it is an object or a part of one.
+    /// Returns the memory of a range, provided that it lies within an object.
     pub(super) fn span(&self, PeRange { pe, offset, bytes }: PeRange) -> Option<Span> {
         let end = offset.checked_add(bytes)?;
         let (first, last) = self.objects;
@@ -87,7 +88,6 @@ impl Addresses {
         self.span(PeRange { pe: self.pe, offset, bytes })
     }
 
-    /// Returns the memory by address.
     pub(super) fn regions(&self) -> &Arc<Regions> {
         &self.regions
     }

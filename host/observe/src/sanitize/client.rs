@@ -10,22 +10,22 @@ use rushmem_sanitizer::{Finding, Reply, Request, Wire};
 
 use super::queue::{Kind, Sender};
 
-/// Bytes of requests that a process keeps back at most.
+/// Maximum number of request bytes that a process holds back.
 const KEPT: usize = 64 << 10;
 
 /// A connection to the engine.
 ///
-/// Requests that others cannot see yet wait for the next one that they can, and travel with it.
+/// Requests that others cannot see are held back, and sent with the next one that they can see.
 #[derive(Debug)]
 pub(super) struct Client(Mutex<Connection>);
 
 #[derive(Debug)]
 struct Connection {
-    /// `None` if the engine is lost, and after the last request.
+    /// `None` once the engine is lost, or the last request was sent.
     sender: Option<Sender>,
     /// The socket on which replies arrive.
     replies: BufReader<UnixStream>,
-    /// The requests that wait.
+    /// The requests held back.
     message: Vec<u8>,
     wire: Wire,
 }
@@ -36,8 +36,8 @@ impl Client {
         Self(Mutex::new(Connection { sender: Some(sender), replies, message, wire: Wire::default() }))
     }
 
-    /// Makes requests without replies. On return, they have their place in the order of all processes, unless others cannot
-    /// see any of them.
+    /// Sends requests that have no reply. On return, their position in the order of all processes is fixed, unless
+    /// others can see none of them.
     pub(super) fn tell(&self, requests: impl IntoIterator<Item = Request>) {
         let mut connection = lock(&self.0);
         let mut are_private = true;
@@ -50,7 +50,7 @@ impl Client {
         }
     }
 
-    /// Makes a request, and returns the reply, unless the engine is lost.
+    /// Sends a request and returns its reply, or `None` if the engine is lost.
     pub(super) fn ask(&self, request: &Request) -> Option<Reply> {
         let mut connection = lock(&self.0);
         connection.add(request);
@@ -59,7 +59,7 @@ impl Client {
         connection.receive()
     }
 
-    /// Sends the requests that wait for others.
+    /// Sends the requests held back.
     pub(super) fn flush(&self) {
         let mut connection = lock(&self.0);
         if !connection.message.is_empty() {
@@ -67,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Sends everything, and that there are no more requests.
+    /// Sends the requests held back, and announces that no more will follow.
     pub(super) fn end(&self) {
         self.flush();
         let mut connection = lock(&self.0);
@@ -93,7 +93,6 @@ impl Connection {
         }
     }
 
-    /// Sends the requests that wait.
     fn send(&mut self, kind: Kind) {
         let Some(sender) = &mut self.sender else { return };
         let sent = sender.send(kind, &self.message);
@@ -109,7 +108,7 @@ impl Connection {
     }
 
     fn lose(&mut self, error: &io::Error) {
-        // The bootstrap reports the end of PE 0.
+        // The bootstrap reports that PE 0 has exited.
         tracing::debug!("the engine of the sanitizer is lost: {error}");
         self.sender = None;
         let _ = self.replies.get_ref().shutdown(Shutdown::Both);
@@ -119,14 +118,13 @@ impl Connection {
 /// Writes a reply.
 ///
 /// # Errors
-/// The errors of the operating system.
+/// Errors of the operating system.
 pub(super) fn write(reply: &Reply, mut to: &UnixStream) -> io::Result<()> {
     let bytes = reply.encode().map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     to.write_all(&[&length.to_le_bytes()[..], &bytes].concat())
 }
 
-/// Reads the bytes of a reply.
 fn read(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; size_of::<u32>()];
     from.read_exact(&mut length)?;

@@ -1,11 +1,14 @@
-//! The search for waits that cannot end.
+//! Detection of waits that cannot end.
 //!
-//! A thread looks at the waits from time to time, in the process of the engine. A wait may be out of date for a moment: its
-//! word has changed, and the lane has not looked again. So the same waits must stay for a while before they count.
+//! In the process of the engine, a thread checks the waits periodically. A wait may be out of date for a moment, if its
+//! word has changed and the lane has not read it again. So the same waits must persist for a while before they are
+//! reported.
 //!
-//! A short deadline ends the waits before. They then count if they have stayed for half of it, and the job fails by it.
+//! A short deadline may abort the waits earlier. In that case they are reported if they have persisted for half of the
+//! deadline and the job fails because of it.
 //!
-//! If PEs are processes, the thread of each sends the requests that the process keeps back. So the engine knows its waits.
+//! If PEs are processes, a thread in each of them sends the requests that the process holds back, so the engine knows
+//! its waits.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -17,17 +20,18 @@ use rushmem_sanitizer::{Deadlock, JobState};
 
 use super::Sanitizer;
 
-/// The longest time between two looks.
+/// Maximum time between two checks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The number of looks in the shorter of the two times, at least.
+/// Minimum number of checks in the shorter of the two times.
 const LOOKS: u32 = 20;
 
-/// The time for which the same waits must stay.
+/// How long the same waits must persist.
 const STAY: Duration = Duration::from_secs(2);
 
 impl Sanitizer {
-    /// Looks for deadlocks until `job` closes. Ends the waits of the job if it finds one. `deadline` ends waits, too.
+    /// Checks for deadlocks until `job` closes, and aborts the waits of the job if it finds one. `deadline` is the time
+    /// after which waits fail by themselves.
     pub fn look_for_deadlocks(&self, job: &Receiver<()>, deadline: Duration) {
         if let Some(engine) = &self.engine {
             return self.look(engine, job, deadline);
@@ -58,7 +62,7 @@ impl Sanitizer {
         }
     }
 
-    /// Ends the waits of the PEs of this process. Other processes then lose a PE, which ends their waits.
+    /// Aborts the waits of the PEs in this process. Other processes then lose a PE, which aborts theirs.
     fn end_by(&self, state: &Mutex<JobState>, mut deadlock: Deadlock) {
         let mut state = lock(state);
         if state.has_failed {
@@ -73,7 +77,7 @@ impl Sanitizer {
     }
 }
 
-/// Keeps a deadlock in case the deadline of a wait ends the job.
+/// Stores a deadlock, to be reported if a wait runs into its deadline.
 fn suspect(state: &Mutex<JobState>, mut deadlock: Deadlock) {
     let mut state = lock(state);
     if !state.has_failed {

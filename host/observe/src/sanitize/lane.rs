@@ -1,4 +1,4 @@
-//! The steps of a lane, as calls of the engine.
+//! Translates the steps of a lane into requests to the engine.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -19,16 +19,16 @@ use super::launch::LaunchWatch;
 use super::link::Link;
 use super::polls::{MIN_READS, Polls};
 
-/// The rest of a call, at its end.
+/// What remains to be reported when a call returns.
 #[derive(Debug)]
 enum AtEnd {
-    /// The result of an atomic has come.
+    /// The result of an atomic has arrived.
     Fetched { operation: ActorId, word: Span, call: Call },
-    /// A member leaves a meeting. A barrier fences.
+    /// A member leaves a meeting, which also fences if it is a barrier.
     Leave { meeting: MeetingId, member: u32, buffers: Buffers, fence: Option<Scope>, call: Call },
-    /// A call has released and acquired.
+    /// The call has released and acquired.
     Fence(Scope),
-    /// A call has released.
+    /// The call has released.
     Release(Scope),
 }
 
@@ -38,30 +38,30 @@ pub(super) struct LaneWatch {
     actor: ActorId,
     block: u32,
     thread: u32,
-    /// The plain accesses of the block that the engine does not have yet.
+    /// The plain accesses of the block that the engine has not taken yet.
     accesses: Arc<Accesses>,
-    /// The number of plain accesses until other lanes run.
+    /// How many plain accesses the lane may make before it yields to the others.
     turn_left: Cell<usize>,
-    /// The number of calls that have begun and not ended.
+    /// Nesting depth of the current calls.
     depth: Cell<u32>,
     at_end: RefCell<Option<AtEnd>>,
-    /// The last operation.
+    /// The last operation that it has posted.
     last: Cell<Option<ActorId>>,
-    /// Whether it has stored to peers since its own stores were complete.
+    /// Whether it has stored to peers since its stores were last completed.
     has_stored: Cell<bool>,
-    /// The event that ends its current call.
+    /// What the current call waits for.
     awaited: RefCell<Option<Awaited>>,
     /// The last value of the word that it waits for.
     value: Cell<Option<u64>>,
     polls: Polls,
 }
 
-/// The event that ends a call, and the call.
+/// What a call waits for.
 #[derive(Clone, Debug)]
 struct Awaited {
     call: Call,
     until: AwaitedEvent,
-    /// The time at which the engine last heard of it, or of its begin.
+    /// When the call started, or the wait was last reported.
     told: Instant,
 }
 
@@ -71,17 +71,17 @@ impl Awaited {
     }
 }
 
-/// The time between two notes of the same wait. The search for deadlocks is far slower.
+/// Minimum time between two reports of the same wait. Deadlock detection is far slower.
 const TELL_AFTER: Duration = Duration::from_millis(10);
 
-/// The event that ends a call.
+/// What ends a wait.
 #[derive(Clone, Debug)]
 enum AwaitedEvent {
     /// A value of a word.
     Word { word: Span, wanted: String },
-    /// The other members of a collective call.
+    /// The arrival of the other members of a collective call.
     Members(MeetingId),
-    /// The other blocks, at the barrier of the grid.
+    /// The arrival of the other blocks at the grid barrier.
     Blocks,
 }
 
@@ -89,6 +89,8 @@ impl Watcher for LaneWatch {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
         let depth = self.depth.get();
         self.depth.set(depth + 1);
+        // The memory of a collective call is known only inside it, so this is reported at any depth. Other calls that a
+        // public call makes are not the program's own.
         if let Event::Part(part) = event {
             self.add_part(part);
         } else if depth == 0 {
@@ -99,6 +101,7 @@ impl Watcher for LaneWatch {
     fn end(&self) {
         let depth = self.depth.get().saturating_sub(1);
         self.depth.set(depth);
+        // First, so that the wait is over before the step that ended it is reported.
         if depth == 0 && self.awaited.take().is_some() {
             self.tell(Request::Wake(self.actor));
         }
@@ -110,6 +113,7 @@ impl Watcher for LaneWatch {
     }
 
     fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool {
+        // An access inside a call belongs to that call, whose event has described it.
         if self.depth.get() > 0 {
             return false;
         }
@@ -120,9 +124,11 @@ impl Watcher for LaneWatch {
         };
         match noted {
             Noted::Waits => {}
+            // `link` takes the list, and nothing else has to be reported.
             Noted::Full => drop(self.link()),
             Noted::ToPeer => {
                 self.has_stored.set(true);
+                // Peers may see the store as soon as it is made, so an engine in another process must have it first.
                 self.launch.watched.link().take_stores(&self.accesses);
             }
         }
@@ -131,6 +137,7 @@ impl Watcher for LaneWatch {
         } else if self.polls.load(address) {
             self.poll_plainly(address, bytes, self.launch.name(name, site));
         }
+        // Yielding fills the list with the accesses of all lanes, so neighboring ones form rows.
         self.turn_left.set(self.turn_left.get() - 1);
         let is_over = self.turn_left.get() == 0;
         if is_over {
@@ -142,6 +149,7 @@ impl Watcher for LaneWatch {
     fn waits(&self) {
         let mut awaited = self.awaited.borrow_mut();
         let Some(Awaited { call, until, told }) = &mut *awaited else { return };
+        // A spinning wait calls this millions of times.
         if told.elapsed() < TELL_AFTER {
             return;
         }
@@ -155,6 +163,7 @@ impl Watcher for LaneWatch {
                 let (meeting, member, at) = (*meeting, self.pe(), format!("`{}`", call.name));
                 return self.tell(Request::WaitForMembers { actor, call, meeting, member, at });
             }
+            // Every block may have arrived since.
             AwaitedEvent::Blocks => match self.launch.missing_blocks(self.block) {
                 none if none.is_empty() => return,
                 actors => Until::Arrivals { at: "the barrier of the grid".into(), actors },
@@ -179,6 +188,7 @@ impl Watcher for LaneWatch {
 
 impl Drop for LaneWatch {
     fn drop(&mut self) {
+        // The stores outlive the lane, so a later fence of another lane has to cover them.
         if self.has_stored.get() {
             self.launch.watched.ends_with_stores(self.launch.number, self.actor);
         }
@@ -186,7 +196,7 @@ impl Drop for LaneWatch {
 }
 
 impl LaneWatch {
-    /// Returns the watcher of a lane, by the numbers of its block and thread.
+    /// Creates the watcher of a lane, given by the indices of its block and thread.
     pub(super) fn new(
         launch: Arc<LaunchWatch>,
         accesses: Arc<Accesses>,
@@ -213,7 +223,8 @@ impl LaneWatch {
         self.launch.watched.pe
     }
 
-    /// Returns the way to the engine, which has all plain accesses of the block so far.
+    /// Returns the link to the engine, after the engine has taken the block's plain accesses. They precede the next
+    /// step.
     fn link(&self) -> &Link {
         let link = self.launch.watched.link();
         link.take_accesses(&self.accesses);
@@ -241,7 +252,7 @@ impl LaneWatch {
         self.launch.addresses.regions().at(address, bytes)
     }
 
-    /// Notes that an event reads a word, or that it does something else.
+    /// Records whether an event reads a word, which may continue a polling loop, or does something else.
     fn note_poll(&self, event: &Event, call: Call) {
         let word = match *event {
             Event::StrongLoad { address, bytes } => self.word(address, bytes),
@@ -260,6 +271,7 @@ impl LaneWatch {
     /// Records a plain load of an address that the lane has loaded many times in a row.
     fn poll_plainly(&self, address: u64, bytes: u64, call: Call) {
         if let Some(word) = self.word(address, bytes) {
+            // Each plain load is too fast to report, so they count as the reads that make a wait.
             (0..=MIN_READS).for_each(|_| self.polls.read(word, call));
             self.value.set(None);
             self.tell_all(self.poll());
@@ -272,16 +284,17 @@ impl LaneWatch {
         }
     }
 
-    /// Tells of a read of a word, and that the lane waits if it does nothing else: with no step of others in between.
+    /// Reports a read of a word, together with a wait if the lane does nothing else. No step of others comes in
+    /// between.
     fn tell_read(&self, read: Request) {
         self.tell_all([read].into_iter().chain(self.poll()));
     }
 
-    /// Returns the wait of a lane that only reads a word. Leaves the kernel if this wait cannot end.
+    /// Returns the wait of a lane that only reads a word. Unwinds the kernel if the job's waits have been aborted.
     fn poll(&self) -> Option<Request> {
         let (word, call) = self.polls.waits_for()?;
         if self.launch.watched.is_over() {
-            // Nothing else ends a loop of the program.
+            // Only unwinding ends a loop of the program.
             std::panic::resume_unwind(Box::new("the sanitizer has ended a loop that waits".to_string()));
         }
         let until = Until::Word { word, wanted: "another value".into(), value: self.value.get() };
@@ -303,6 +316,7 @@ impl LaneWatch {
             Event::Post(posting) => self.post(posting, call),
             Event::Order(order) => self.order(order, call),
             Event::OwnStores => self.complete_stores(),
+            // A narrower fence does not order stores to peers.
             Event::OwnOrder { acquires, scope } => {
                 if scope == FenceScope::System {
                     self.complete_stores();
@@ -318,6 +332,7 @@ impl LaneWatch {
                 self.wait_for(until, call);
             }
             Event::Lock { lock, is_held } => self.lock(lock, is_held, call),
+            // A member that is not the leader: the leader reports the arrival for all.
             Event::Member(Collective { team, meeting, moves, .. }) => {
                 if meeting == Meeting::Whole {
                     let whole = self.launch.watched.team(team).map(|team| team.whole);
@@ -366,7 +381,8 @@ impl LaneWatch {
     fn tell_end(&self, step: AtEnd) {
         let actor = self.actor;
         match step {
-            // Atomics of others may have come between the event and the atomic itself.
+            // Other atomics may have come between the event and the atomic itself, so read what the word carries once
+            // more.
             AtEnd::Fetched { operation, word, call } => {
                 self.tell(Request::Complete { actor, operation });
                 let acquire = Acquire::AtFence;
@@ -385,12 +401,13 @@ impl LaneWatch {
 
     fn load_strongly(&self, address: u64, bytes: u64, call: Call) {
         if let Some(word) = self.word(address, bytes) {
+            // The load is relaxed, so it acquires at the next fence.
             let (actor, acquire) = (self.actor, Acquire::AtFence);
             self.tell_read(Request::Observe { actor, word, value: None, acquire, call });
         }
     }
 
-    /// Stores a word. A store to a peer is in flight like a put.
+    /// Reports a store of a word. A store to a peer is in flight like a put.
     fn store_strongly(&self, address: u64, bytes: u64, call: Call) {
         let Some(word) = self.word(address, bytes) else { return };
         let actor = self.actor;
@@ -402,7 +419,7 @@ impl LaneWatch {
         self.has_stored.set(self.has_stored.get() || is_remote);
     }
 
-    /// Completes the stores of this lane to peers, and of lanes that have ended before.
+    /// Completes the stores to peers of this lane, and those of lanes that have returned.
     fn complete_stores(&self) {
         let earlier = self.launch.watched.ended_with_stores();
         if !self.has_stored.take() && earlier.is_empty() {
@@ -417,7 +434,7 @@ impl LaneWatch {
         let Posting { context, operation, .. } = posting;
         let queues = self.queues(context);
         match operation {
-            // The call fails.
+            // The call will fail.
             Operation::Put { src: Some(src), dst, .. } | Operation::Get { src, dst: Some(dst) }
                 if src.bytes != dst.bytes => {}
             Operation::Put { src, dst, signal } => self.put(posting, (src, dst), signal, call),
@@ -503,6 +520,7 @@ impl LaneWatch {
 
     fn order(&self, Order { context, ordering, pe }: Order, call: Call) {
         let (actor, context) = (self.actor, self.queues(context));
+        // Fences of the context also cover the lane's stores to peers, and the calls are fences themselves.
         let order = match ordering {
             Ordering::Fence => Request::Fence { actor, context, pe, call },
             Ordering::Quiet => Request::Quiet { actor, context, pe },
@@ -519,7 +537,7 @@ impl LaneWatch {
         self.tell_all(operations.map(|operation| Request::Complete { actor: self.actor, operation }));
     }
 
-    /// Adds memory to the buffers of the collective call that this lane tells of.
+    /// Adds memory to the buffers of the collective call that this lane reports.
     fn add_part(&self, Part { is_written, offset, bytes }: Part) {
         let span = self.span(PeRange { pe: self.pe(), offset, bytes });
         if let (Some(AtEnd::Leave { buffers, .. }), Some(span)) = (&mut *self.at_end.borrow_mut(), span) {
@@ -532,18 +550,22 @@ impl LaneWatch {
         let (pe, actor, part) = (self.pe(), self.actor, collective.meeting);
         let Some(team) = self.launch.watched.team(collective.team) else { return };
         let meeting = if part == Meeting::Whole { team.whole } else { team.split };
+        // A barrier completes the operations of its context before the member arrives.
         let quiet = collective.completes.map(|context| {
             let context = self.queues(context);
             Request::Quiet { actor, context, pe: None }
         });
+        // Waiting for a split barrier is not an arrival: that was an earlier call.
         let arrive = (part != Meeting::SplitWait).then_some(Request::Arrive { actor, meeting, member: pe });
         self.tell_all(quiet.into_iter().chain(arrive));
         let fence = (!collective.moves).then_some(Scope::System);
+        // The split arrival releases, but only the wait leaves the meeting.
         if part == Meeting::SplitArrive {
             self.at_end.replace(fence.map(AtEnd::Fence));
         } else {
             let own = |(offset, bytes): (u64, u64)| self.span(PeRange { pe, offset, bytes });
             let root = collective.root.and_then(|root| team.members.get(root as usize).copied());
+            // Of a rooted call, only the root reads its source.
             let reads_here = collective.root.is_none() || root == Some(pe);
             let reads = collective.reads.into_iter().filter(|_| reads_here).filter_map(own).collect();
             let (writes, moves) = (own(collective.writes).into_iter().collect(), collective.moves);
@@ -569,12 +591,12 @@ fn scope_of(scope: FenceScope) -> Scope {
     }
 }
 
-/// Returns the requests of a fence that releases and acquires.
+/// Returns the requests for a fence that releases and acquires.
 fn fences(actor: ActorId, scope: Scope) -> [Request; 2] {
     [Request::FenceRelease(actor, scope), Request::FenceAcquire(actor, scope)]
 }
 
-/// Returns the ranges of both sides of a strided transfer.
+/// Returns the source and destination of each block of a strided transfer.
 fn pairs(src: Blocks, dst: Blocks, count: u64) -> impl Iterator<Item = (PeRange, PeRange)> {
     let at = |side: Blocks, i: u64| {
         let offset = side.first.offset.saturating_add(side.stride.saturating_mul(i));

@@ -16,23 +16,23 @@ use super::pe::{PeWatch, Watched};
 #[derive(Debug)]
 pub struct LaunchWatch {
     pub(super) watched: Arc<Watched>,
-    /// The host or the stream that launches.
+    /// The host or stream that launches it.
     parent: ActorId,
     pub(super) number: u32,
     pub(super) addresses: Arc<Addresses>,
     /// The meeting of all blocks.
     pub(super) grid: MeetingId,
     blocks: u32,
-    /// The name and line of the host's operation that the kernel performs.
+    /// The name and line of the host operation that the kernel implements, if any.
     operation: Option<(&'static str, &'static Location<'static>)>,
-    /// The lanes of each block that has begun, with their accesses.
+    /// The lanes of each block that has started, with their accesses.
     blocks_begun: Mutex<HashMap<u32, Arc<Accesses>>>,
     /// The operations of each ticket.
     tickets: Mutex<Vec<Vec<ActorId>>>,
 }
 
 impl PeWatch {
-    /// Returns the watch of a launch that the host makes itself.
+    /// Starts to watch a launch that the host makes itself.
     pub fn launch(&self, grid: LaunchConfig, call: &Call) -> Option<Arc<LaunchWatch>> {
         let watched = self.0.as_ref()?;
         let (name, site) = call.operation().unwrap_or((call.name(), Location::caller()));
@@ -62,7 +62,7 @@ impl LaunchWatch {
         lock(&self.blocks_begun)
     }
 
-    /// Returns the lanes of a block, with their accesses, if it has begun.
+    /// Returns the lanes of a block, with their accesses, if the block has started.
     pub(super) fn block(&self, block: u32) -> Option<Arc<Accesses>> {
         self.blocks_begun().get(&block).cloned()
     }
@@ -71,26 +71,26 @@ impl LaunchWatch {
         self.block(block)?.lanes().get(thread as usize).copied()
     }
 
-    /// Returns the leaders of the blocks that have not come to the barrier of the grid that `block` is in.
+    /// Returns the leaders of the blocks that have not arrived at the grid barrier that `block` is in.
     pub(super) fn missing_blocks(&self, block: u32) -> Vec<ActorId> {
         let missing = self.watched.link().missing(self.grid, block);
         missing.into_iter().filter_map(|block| self.lane(block, 0)).collect()
     }
 
-    /// Returns a call as a report names it: a call of the kernel, or the host's operation.
+    /// Returns a call as reports name it: a call of the kernel, or the host operation that the kernel implements.
     pub(super) fn name(&self, name: &'static str, site: &'static Location<'static>) -> Named {
         let (name, site) = self.operation.unwrap_or((name, site));
         Named { name, site: site.into() }
     }
 
-    /// Adds a ticket for operations. Tickets count from 1.
+    /// Adds a ticket for operations. Tickets start at 1, and 0 means none.
     pub(super) fn add_ticket(&self, operations: Vec<ActorId>) -> u64 {
         let mut tickets = lock(&self.tickets);
         tickets.push(operations);
         tickets.len() as u64
     }
 
-    /// Returns the operations that a ticket stands for.
+    /// Returns the operations of a ticket.
     pub(super) fn ticket(&self, number: u64) -> Vec<ActorId> {
         let at = (number as usize).wrapping_sub(1);
         lock(&self.tickets).get(at).cloned().unwrap_or_default()
@@ -118,7 +118,7 @@ impl LaunchWatch {
         }
     }
 
-    /// Synchronises lanes of a block.
+    /// Synchronizes lanes of a block.
     pub(super) fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
         let Some(of_block) = self.block(block) else { return };
         let met = threads.filter_map(|thread| of_block.lanes().get(thread as usize).copied()).collect();
@@ -126,7 +126,7 @@ impl LaunchWatch {
         self.watched.tell(Request::Sync(met));
     }
 
-    /// Notes that a lane waits for others of its block.
+    /// Records that a lane waits for others of its block.
     pub(super) fn wait(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: &[u32]) {
         let Some(of_block) = self.block(block) else { return };
         let lane = |thread: u32| of_block.lanes().get(thread as usize).copied();
@@ -137,14 +137,14 @@ impl LaunchWatch {
         self.watched.tell(Request::Wait { actor: waiting, wait });
     }
 
-    /// Lets the host or the stream know that the launch has ended.
+    /// Makes the host or the stream follow the end of the launch.
     pub fn end(&self) {
         let blocks = std::mem::take(&mut *self.blocks_begun());
         blocks.values().for_each(|block| self.watched.link().remove_accesses(block));
         self.watched.forget_complete_stores(self.number);
         self.watched.launch_ends(self.parent);
         let lanes: Vec<ActorId> = blocks.values().flat_map(|block| block.lanes()).copied().collect();
-        // The host has no fence of its own to acquire what its calls have read.
+        // The host does not fence, so its kernels acquire what they have read on its behalf.
         let acquires = self.operation.map_or(&[][..], |_| &lanes[..]);
         let acquires: Vec<Request> =
             acquires.iter().map(|&lane| Request::FenceAcquire(lane, Scope::System)).collect();

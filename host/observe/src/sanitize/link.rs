@@ -1,4 +1,4 @@
-//! The way from a PE to the engine of its job.
+//! The link from a PE to the engine of its job.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,10 +10,11 @@ use rushmem_sanitizer::{
 
 use super::client::Client;
 
-/// The way to the engine.
+/// The link to the engine.
 ///
-/// All requests of a process have one order. A request that other processes can see has its place among the requests of all
-/// when the call returns. If the engine is lost, so is its process and with it the job: the calls then return harmless answers.
+/// The requests of a process are ordered. When a call returns, a request that other processes can see has its position
+/// among the requests of all. If the engine is lost, its process is too, and with it the job, so calls return harmless
+/// replies from then on.
 #[derive(Debug)]
 pub(super) struct Link {
     transport: Transport,
@@ -24,22 +25,22 @@ pub(super) struct Link {
 enum Transport {
     /// All PEs are in this process, and lock the engine.
     Local(Arc<Mutex<JobState>>),
-    /// PEs are processes, and the one of PE 0 has the engine.
+    /// PEs are processes, and the engine is in that of PE 0.
     Queue(Client),
 }
 
 impl Link {
-    /// Returns the way of all PEs to an engine in their process.
+    /// Creates the link of all PEs to an engine in their process.
     pub(super) fn here(state: Arc<Mutex<JobState>>) -> Self {
         Self { transport: Transport::Local(state), ids: Ids::of_process(0, 1) }
     }
 
-    /// Returns the way of a PE that is a process.
+    /// Creates the link of a PE that is a process.
     pub(super) fn there(client: Client, pe: u32, n_pes: u32) -> Self {
         Self { transport: Transport::Queue(client), ids: Ids::of_process(pe, n_pes) }
     }
 
-    /// Makes a request without an answer.
+    /// Sends a request that has no reply.
     pub(super) fn tell(&self, request: Request) {
         match &self.transport {
             Transport::Local(state) => drop(lock(state).apply(request)),
@@ -47,7 +48,7 @@ impl Link {
         }
     }
 
-    /// Sends the requests that wait for others.
+    /// Sends the requests held back.
     pub(super) fn flush(&self) {
         if let Transport::Queue(client) = &self.transport {
             client.flush();
@@ -69,14 +70,14 @@ impl Link {
         }
     }
 
-    /// Watches the plain accesses of a block, until it has ended.
+    /// Starts to watch the plain accesses of a block.
     pub(super) fn add_accesses(&self, accesses: &Arc<Accesses>) {
         if let Transport::Local(state) = &self.transport {
             lock(state).engine.add_accesses(Arc::clone(accesses));
         }
     }
 
-    /// Lets the engine have the plain accesses of a block, which has ended.
+    /// Passes on the remaining plain accesses of a block that has finished.
     pub(super) fn remove_accesses(&self, accesses: &Arc<Accesses>) {
         match &self.transport {
             Transport::Local(state) => lock(state).engine.remove_accesses(accesses),
@@ -84,7 +85,7 @@ impl Link {
         }
     }
 
-    /// Lets the engine have the plain accesses of a block so far.
+    /// Passes on the plain accesses that a block has made so far.
     pub(super) fn take_accesses(&self, accesses: &Accesses) {
         if accesses.is_empty() {
             return;
@@ -98,14 +99,14 @@ impl Link {
         }
     }
 
-    /// Lets the engine have the plain accesses of a block so far, if it cannot see for itself that there are stores to peers.
+    /// Passes on the plain accesses of a block, if the engine cannot see by itself that they include stores to peers.
     pub(super) fn take_stores(&self, accesses: &Accesses) {
         if let Transport::Queue(_) = self.transport {
             self.take_accesses(accesses);
         }
     }
 
-    /// Makes requests without answers, in their order and with no other between them.
+    /// Sends requests that have no reply, in order and without any other in between.
     pub(super) fn tell_all(&self, requests: impl IntoIterator<Item = Request>) {
         match &self.transport {
             Transport::Local(state) => {
@@ -118,7 +119,7 @@ impl Link {
         }
     }
 
-    /// Makes a request, and returns the answer, unless the engine is lost.
+    /// Sends a request and returns its reply, or `None` if the engine is lost.
     fn ask(&self, request: Request) -> Option<Reply> {
         match &self.transport {
             Transport::Local(state) => Some(lock(state).apply(request)),
@@ -126,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Returns the host of a PE, if the engine is not lost.
+    /// Returns the host of a PE, or `None` if the engine is lost.
     pub(super) fn host(&self, pe: u32) -> Option<ActorId> {
         match self.ask(Request::Host(pe)) {
             Some(Reply::Actor(host)) => Some(host),
@@ -134,14 +135,14 @@ impl Link {
         }
     }
 
-    /// Posts and delivers an operation, and returns it.
+    /// Posts and delivers an operation. Returns its ID.
     pub(super) fn post(&self, actor: ActorId, post: Post, completion: Done) -> ActorId {
         let operation = self.ids.operation();
         self.tell(Request::Post { operation, actor, post, completion });
         operation
     }
 
-    /// Adds actors that follow `parent`.
+    /// Adds actors that follow `parent`. Returns their IDs.
     pub(super) fn fork(&self, parent: ActorId, actors: Vec<Actor>) -> Vec<ActorId> {
         let ids = self.ids.actors(actors.len());
         let actors = ids.iter().copied().zip(actors).collect();
@@ -157,7 +158,7 @@ impl Link {
         }
     }
 
-    /// Returns the lanes that have stores to peers in flight.
+    /// Returns those of `lanes` that have stores to peers in flight.
     pub(super) fn with_stores(&self, lanes: Vec<ActorId>) -> Vec<ActorId> {
         if lanes.is_empty() {
             return lanes;
@@ -175,7 +176,7 @@ impl Link {
         meeting
     }
 
-    /// Adds a team, and returns its meetings.
+    /// Adds a team and returns its meetings.
     pub(super) fn add_team(&self, key: TeamKey, members: &[u32]) -> TeamMeetings {
         match self.ask(Request::AddTeam(key, members.to_vec())) {
             Some(Reply::Team(meetings)) => meetings,
@@ -183,7 +184,7 @@ impl Link {
         }
     }
 
-    /// Returns the members that the call of `member` still waits for.
+    /// Returns the members that the current call of `member` still waits for.
     pub(super) fn missing(&self, meeting: MeetingId, member: u32) -> Vec<u32> {
         match self.ask(Request::Missing { meeting, member }) {
             Some(Reply::Members(members)) => members,
@@ -191,7 +192,7 @@ impl Link {
         }
     }
 
-    /// Keeps what an actor knows, until the token is forgotten.
+    /// Stores what an actor knows until the token is forgotten.
     pub(super) fn release(&self, actor: ActorId) -> TokenId {
         let token = self.ids.token();
         self.tell(Request::Release { actor, token });

@@ -1,21 +1,22 @@
-//! The communication sanitizer of a job: it turns what PEs, streams and lanes tell into requests to the engine.
+//! The communication sanitizer of a job, which translates the steps of PEs, streams and lanes into requests to the
+//! engine.
 //!
-//! One engine watches all PEs of a job. PEs that are threads share it, and its lock gives their steps an order. If PEs are
-//! processes of one machine, the process of PE 0 has the engine. All of them write their requests to one queue, which gives
-//! the steps their order. Each process knows the addresses of its memory itself.
+//! One engine watches all PEs of a job. If PEs are threads, they share it, and its lock orders their steps. If they are
+//! processes of one machine, the engine is in the process of PE 0, and all of them write their requests to one queue,
+//! which orders the steps. Each process maps its own addresses to memory.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `addresses` | the memory behind an address or an offset |
-//! | `link` | the way from a PE to the engine |
-//! | `queue` | the order of the requests of all processes |
-//! | `client`, `server` | the way from a process to the engine |
+//! | `addresses` | memory by address or offset |
+//! | `link` | the link from a PE to the engine |
+//! | `queue` | orders the requests of all processes |
+//! | `client`, `server` | the connection of a process to the engine |
 //! | `pe` | the steps of the host of a PE |
 //! | `stream` | the order of launches on a stream |
 //! | `launch`, `observer` | the lanes of a launch, and their barriers |
 //! | `lane` | the steps of a lane |
 //! | `polls` | loops that read a word until it changes |
-//! | `deadlock` | the search for waits that cannot end |
+//! | `deadlock` | detection of waits that cannot end |
 //! | `report` | the findings of a job, at its end |
 
 mod addresses;
@@ -59,13 +60,13 @@ pub struct Sanitizer {
     engine: Option<Arc<Mutex<JobState>>>,
     /// The server of the engine, if PEs are processes.
     server: Mutex<Option<Server>>,
-    /// The functions that end the waits of the PEs of this process.
+    /// Functions that abort the waits of this process's PEs.
     ends: Mutex<Vec<JobEnd>>,
     /// Whether these waits have been aborted.
     is_over: AtomicBool,
 }
 
-/// A function that ends the waits of a PE.
+/// A function that aborts the waits of a PE.
 struct JobEnd(Box<dyn Fn(&str) + Send>);
 
 impl fmt::Debug for JobEnd {
@@ -75,17 +76,17 @@ impl fmt::Debug for JobEnd {
 }
 
 impl Sanitizer {
-    /// Creates the sanitizer of a job of threads.
+    /// Creates the sanitizer of a job whose PEs are threads.
     pub fn of_threads(n_pes: u32) -> Arc<Self> {
         let engine = Arc::new(Mutex::new(JobState::new(n_pes)));
         Self::new(Link::here(Arc::clone(&engine)), Some(engine), None)
     }
 
-    /// Creates the sanitizer of a job of processes. Collective.
+    /// Creates the sanitizer of a job whose PEs are processes. Collective.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the PEs are on several machines, or cannot reach PE 0.
-    /// - [`Error::Bootstrap`] if a PE does not come.
+    /// - [`Error::Bootstrap`] if a PE does not arrive.
     pub fn of_process(pe: &dyn Bootstrap) -> Result<Arc<Self>> {
         let engine = (pe.pe() == 0).then(|| Arc::new(Mutex::new(JobState::new(pe.n_pes()))));
         let (server, name, first) = match &engine {
@@ -123,7 +124,7 @@ impl Sanitizer {
         })
     }
 
-    /// Adds a function that ends the waits of a PE.
+    /// Adds a function that aborts the waits of a PE.
     fn on_deadlock(&self, end: JobEnd) {
         lock(&self.ends).push(end);
     }

@@ -1,4 +1,4 @@
-//! The events of a native launch, for the sanitizer.
+//! Forwards the events of a native launch to the sanitizer.
 
 use std::panic::Location;
 use std::sync::Arc;

@@ -15,10 +15,10 @@ use rushmem_sanitizer::{
 use super::link::Link;
 use super::{Addresses, JobEnd, Sanitizer};
 
-/// The knowledge of an actor at one time, for another actor; `None` if nobody watches.
+/// What an actor knew at one time, for another actor, or `None` if nobody watches.
 pub type Seen = Option<Knowledge>;
 
-/// The knowledge of an actor at one time. The engine keeps it until this is dropped.
+/// What an actor knew at one time. The engine holds it until this is dropped.
 #[derive(Debug)]
 pub struct Knowledge {
     sanitizer: Arc<Sanitizer>,
@@ -26,7 +26,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// Returns the request that lets an actor know it.
+    /// Returns the request that makes an actor know it.
     pub(super) fn acquired_by(&self, actor: ActorId) -> Request {
         Request::Acquire { actor, token: self.token }
     }
@@ -38,29 +38,28 @@ impl Drop for Knowledge {
     }
 }
 
-/// The sanitizer as a PE sees it. It does nothing if the job has none.
+/// The sanitizer as a PE sees it. Does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
 pub struct PeWatch(pub(super) Option<Arc<Watched>>);
 
-/// The waits of a host for launches.
+/// The launches that a host waits for.
 #[derive(Debug, Default)]
 struct HostWaits {
     /// The last call that has announced a wait.
     announced: Option<Call>,
     /// The threads that have made calls.
     threads: HashSet<ThreadId>,
-    /// The host or the stream that launches, for each wait.
+    /// The host or stream that launches, for each wait.
     waits: Vec<(ActorId, Call)>,
-    /// The lanes of each launch that runs, by the host or the stream that has launched it.
+    /// The lanes of each running launch, by the host or stream that has launched it.
     running: HashMap<ActorId, Vec<ActorId>>,
 }
 
-/// A team of this PE.
 #[derive(Clone, Debug)]
 pub(super) struct TeamWatch {
     generation: u32,
     pub(super) whole: MeetingId,
-    /// The split barrier.
+    /// The meeting of the split barrier.
     pub(super) split: MeetingId,
     pub(super) members: Vec<u32>,
 }
@@ -77,27 +76,26 @@ pub(super) struct Watched {
     host_waits: Mutex<HostWaits>,
     /// The teams of this PE, by slot.
     teams: Mutex<HashMap<u32, TeamWatch>>,
-    /// Lanes that have ended with stores to peers in flight, each with its launch if that has not ended.
+    /// Lanes that have returned with stores to peers in flight, each with its launch unless that has finished.
     with_stores: Mutex<Vec<(Option<u32>, ActorId)>>,
 }
 
 impl Watched {
-    /// Returns the way to the engine.
     pub(super) fn link(&self) -> &Link {
         &self.sanitizer.link
     }
 
-    /// Returns whether the waits of the job have been aborted.
+    /// Whether the waits of the job have been aborted.
     pub(super) fn is_over(&self) -> bool {
         self.sanitizer.is_over.load(Ordering::Relaxed)
     }
 
-    /// Makes a request without an answer.
+    /// Sends a request that has no reply.
     pub(super) fn tell(&self, request: Request) {
         self.link().tell(request);
     }
 
-    /// Makes requests without answers, in their order and with no other between them.
+    /// Sends requests that have no reply, in order and without any other in between.
     pub(super) fn tell_all(&self, requests: impl IntoIterator<Item = Request>) {
         self.link().tell_all(requests);
     }
@@ -113,14 +111,14 @@ impl Watched {
         lock(&self.teams).get(&slot).filter(|known| known.generation == generation).cloned()
     }
 
-    /// Returns the memory that kernels reach now.
+    /// Returns the memory that kernels can access now.
     pub(super) fn addresses(&self) -> Arc<Addresses> {
         Arc::clone(&lock(&self.addresses))
     }
 }
 
 impl PeWatch {
-    /// Returns the sanitizer of `pe`.
+    /// Creates the sanitizer of `pe`.
     pub fn new(sanitizer: Option<&Arc<Sanitizer>>, pe: u32) -> Self {
         let watched = |sanitizer: &Arc<Sanitizer>| {
             Some(Arc::new(Watched {
@@ -138,41 +136,41 @@ impl PeWatch {
         Self(sanitizer.and_then(watched))
     }
 
-    /// Sets the memory that kernels reach from now on.
+    /// Sets the memory that kernels can access from now on.
     pub fn set_addresses(&self, addresses: impl FnOnce() -> Addresses) {
         if let Some(watched) = &self.0 {
             *lock(&watched.addresses) = Arc::new(addresses());
         }
     }
 
-    /// Notes that the host reads memory.
+    /// Records that the host reads memory.
     #[track_caller]
     pub fn read(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Load { actor, span, call });
     }
 
-    /// Notes that the host writes memory.
+    /// Records that the host writes memory.
     #[track_caller]
     pub fn write(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Store { actor, span, call });
     }
 
-    /// Notes the begin of an object's life. Reports name it by `name`, unless it is empty, and by its line.
+    /// Records the start of an object's lifetime. Reports name it by `name`, unless that is empty, and by its line.
     pub fn alloc(&self, handle: Handle, name: &str, site: &'static Location<'static>) {
         let label = || Call { name: interned(name), site: site.into() };
         self.access(handle, |_, span| Request::Alloc { span, label: label() });
     }
 
-    /// Notes the end of an object's life.
+    /// Records the end of an object's lifetime.
     #[track_caller]
     pub fn free(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Free { actor, span, call });
     }
 
-    /// Notes that all operations of a context are complete.
+    /// Records that all operations of a context are complete.
     pub fn complete(&self, context: u32) {
         if let Some(watched) = &self.0 {
             let context = Context::Queues { pe: watched.pe, context };
@@ -187,7 +185,7 @@ impl PeWatch {
         }
     }
 
-    /// Makes an exchange of all hosts.
+    /// Performs an exchange of all hosts.
     #[track_caller]
     pub fn meet<R>(&self, exchange: impl FnOnce() -> R) -> R {
         let Some(watched) = &self.0 else { return exchange() };
@@ -204,7 +202,7 @@ impl PeWatch {
         result
     }
 
-    /// Notes a new team of this PE.
+    /// Records a new team of this PE.
     pub fn add_team(&self, team: Team, members: &[u32]) {
         if let Some(watched) = &self.0 {
             let (slot, generation) = (team.slot(), team.generation());
@@ -215,14 +213,14 @@ impl PeWatch {
         }
     }
 
-    /// Notes the end of a team.
+    /// Records the end of a team.
     pub fn remove_team(&self, team: Team) {
         if let Some(watched) = &self.0 {
             lock(&watched.teams).remove(&team.slot());
         }
     }
 
-    /// Notes that the host waits next, at this line of the program.
+    /// Records that the host waits next, at this line of the program.
     #[track_caller]
     pub fn announce_wait(&self, name: &'static str) {
         if let Some(watched) = &self.0 {
@@ -231,7 +229,7 @@ impl PeWatch {
         }
     }
 
-    /// Calls `end` if the waits of the job cannot end.
+    /// Registers `end`, which is called if the waits of the job cannot end.
     pub fn on_deadlock(&self, end: impl Fn(&str) + Send + 'static) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.on_deadlock(JobEnd(Box::new(end)));
@@ -245,14 +243,14 @@ impl PeWatch {
         }
     }
 
-    /// Notes that the job has failed. Its waits may not end, but for another reason.
+    /// Records that the job has failed, so its waits may not end, but not because of a deadlock.
     pub fn job_failed(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::JobFailed);
         }
     }
 
-    /// Notes the end of the host's last step.
+    /// Records the end of the host's last step.
     pub fn end(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::End(watched.host));
@@ -265,7 +263,7 @@ impl PeWatch {
         watched.release(watched.host)
     }
 
-    /// Lets the host know what a stream knew.
+    /// Makes the host know what a stream knew.
     pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some(watched), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(watched.host));
@@ -274,12 +272,12 @@ impl PeWatch {
 }
 
 impl Watched {
-    /// Notes that a lane has ended with stores to peers in flight. A later fence of another lane covers them.
+    /// Records that a lane has returned with stores to peers in flight. A later fence of another lane covers them.
     pub(super) fn ends_with_stores(&self, launch: u32, lane: ActorId) {
         lock(&self.with_stores).push((Some(launch), lane));
     }
 
-    /// Forgets the lanes of ended launches that have no stores to peers in flight. `launch` has just ended.
+    /// Drops the lanes of finished launches that have no stores to peers in flight. `launch` has just finished.
     pub(super) fn forget_complete_stores(&self, launch: u32) {
         let mut lanes = lock(&self.with_stores);
         let (ended, running): (Vec<_>, Vec<_>) =
@@ -288,19 +286,19 @@ impl Watched {
         lanes.extend(left.into_iter().map(|lane| (None, lane)).chain(running));
     }
 
-    /// Returns the lanes that have ended with stores to peers in flight.
+    /// Returns the lanes that have returned with stores to peers in flight.
     pub(super) fn ended_with_stores(&self) -> Vec<ActorId> {
         lock(&self.with_stores).iter().map(|(_, lane)| *lane).collect()
     }
 
-    /// Returns whether one thread of the host has made all calls so far. The waits of a host with several are not known.
+    /// Whether a single host thread has made all calls so far. The waits of a host with several threads are not known.
     fn has_one_thread(&self) -> bool {
         let mut waits = lock(&self.host_waits);
         waits.threads.insert(thread::current().id());
         waits.threads.len() == 1
     }
 
-    /// Notes that the host waits for the launches of a stream, or for its own.
+    /// Records that the host waits for the launches of a stream, or for its own.
     pub(super) fn host_waits(&self, parent: ActorId, call: Call) {
         if !self.has_one_thread() {
             return;
@@ -313,14 +311,14 @@ impl Watched {
         }
     }
 
-    /// Notes the end of a wait of the host.
+    /// Records that a wait of the host is over.
     pub(super) fn host_goes_on(&self, parent: ActorId) {
         let mut waits = lock(&self.host_waits);
         waits.waits.retain(|(awaited, _)| *awaited != parent);
         self.tell(Request::Wake(self.host));
     }
 
-    /// Notes that all lanes of a launch have begun.
+    /// Records that all lanes of a launch have started.
     pub(super) fn launch_runs(&self, parent: ActorId, lanes: Vec<ActorId>) {
         let mut waits = lock(&self.host_waits);
         if let Some((_, call)) = waits.waits.iter().find(|(awaited, _)| *awaited == parent) {
@@ -329,7 +327,7 @@ impl Watched {
         waits.running.insert(parent, lanes);
     }
 
-    /// Notes that a launch has ended.
+    /// Records that a launch has finished.
     pub(super) fn launch_ends(&self, parent: ActorId) {
         let mut waits = lock(&self.host_waits);
         waits.running.remove(&parent);
@@ -344,7 +342,7 @@ impl Watched {
         self.tell(Request::Wait { actor: self.host, wait: Wait { call, until } });
     }
 
-    /// Returns the number of the next launch.
+    /// Allocates the index of the next launch.
     pub(super) fn next_launch(&self) -> u32 {
         self.launches.fetch_add(1, Ordering::Relaxed)
     }

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use rushmem_sanitizer::{Call, Span};
 
-/// The reads of a word after which a loop may count as a wait.
+/// Minimum number of reads of a word before a loop can count as a wait.
 pub(super) const MIN_READS: u32 = 64;
 
-/// The time after which a loop counts as a wait.
+/// Minimum duration of a loop that counts as a wait.
 const MIN_TIME: Duration = Duration::from_millis(100);
 
-/// The plain loads of a word after which a loop counts as a wait. They take nanoseconds.
+/// Minimum number of plain loads, each of which takes only nanoseconds, before a loop counts as a wait.
 const MIN_LOADS: u32 = 1 << 12;
 
-/// The reads of a word that a lane makes one after the other, without any step in between that others can see.
+/// The consecutive reads of a word by a lane, without any step in between that others can see.
 ///
-/// An atomic that updates the word is such a step: it may end the wait of another lane.
+/// An atomic that updates the word is such a step, since it may end the wait of another lane.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
     last: Cell<Option<Poll>>,
-    /// The address of the last plain load, and the number of loads of it.
+    /// The address of the last plain load, and the number of consecutive loads of it.
     loads: Cell<(u64, u32)>,
 }
 
@@ -42,7 +42,7 @@ impl Polls {
         self.last.set(Some(poll));
     }
 
-    /// Adds a plain load. Returns whether it is one of many of this address, so the caller should tell of it as of a read.
+    /// Adds a plain load. Returns whether there were so many of the same address that the caller should report a read.
     pub(super) fn load(&self, address: u64) -> bool {
         let (last, count) = self.loads.get();
         let count = if last == address { count + 1 } else { 0 };
@@ -50,7 +50,7 @@ impl Polls {
         count == MIN_LOADS
     }
 
-    /// Notes a step that is no read of the same word. Returns whether the lane counted as waiting.
+    /// Records a step that does not read the same word. Returns whether the lane counted as waiting.
     pub(super) fn stop(&self) -> bool {
         let was_waiting = self.waits_for().is_some();
         self.last.set(None);

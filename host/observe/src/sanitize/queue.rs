@@ -1,44 +1,43 @@
-//! The queue of the requests of all processes: a pipe that all of them write to, and the engine reads.
+//! The queue of the requests of all processes: a pipe that all of them write and the engine reads.
 //!
-//! The pipe orders the requests. The position of a message is fixed once it is written, so its sender does not have to wait
-//! for the engine. Senders block while the pipe is full.
+//! The pipe orders the requests. The position of a message is fixed once it is written, so its sender need not wait for
+//! the engine. Senders block while the pipe is full.
 //!
-//! Writes of at most `PIPE_BUF` bytes are atomic, so a message consists of parts of at most this length. Its last part decides
-//! its place.
+//! Writes of up to `PIPE_BUF` bytes are atomic, so a message is split into parts of at most this length. Its last part
+//! determines its position.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 
-/// The longest part of a message, with its header.
+/// Maximum length of a part, including its header.
 const PART: usize = libc::PIPE_BUF;
 
-/// Bytes of a header: the sender, the length of the part, and the kind.
+/// Length of a header in bytes: the sender, the length of the part, and the kind.
 const HEADER: usize = 4 + 2 + 1;
 
-/// Bytes that one read takes from the pipe at most: its whole content, unless somebody has enlarged it.
+/// Maximum number of bytes per read: the whole content of the pipe, unless somebody has enlarged it.
 const READ: usize = 64 << 10;
 
-/// The kind of a part of a message.
+/// What a part of a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// The message has further parts.
+    /// More parts of the message follow.
     Part,
-    /// The last part of requests.
+    /// The last part of a message with requests.
     Tell,
-    /// The last part of requests. The sender waits for a reply to the last one.
+    /// The last part of a message with requests. The sender waits for a reply to the last one.
     Ask,
-    /// The sender makes no more requests.
+    /// The sender has no more requests.
     End,
-    /// The sender's process is lost. Another process says so.
+    /// The sender's process is lost, as reported by another process.
     Lost,
-    /// The engine is to stop.
+    /// The engine must stop.
     Stop,
 }
 
-/// All kinds, by number.
+/// All kinds, indexed by their encoding.
 const KINDS: [Kind; 6] = [Kind::Part, Kind::Tell, Kind::Ask, Kind::End, Kind::Lost, Kind::Stop];
 
-/// A sender of messages.
 #[derive(Debug)]
 pub(super) struct Sender {
     number: u32,
@@ -54,7 +53,7 @@ impl Sender {
     /// Sends a message of this kind.
     ///
     /// # Errors
-    /// The errors of the operating system.
+    /// Errors of the operating system.
     pub(super) fn send(&mut self, kind: Kind, message: &[u8]) -> io::Result<()> {
         let mut contents = message.chunks(PART - HEADER).peekable();
         loop {
@@ -73,7 +72,6 @@ impl Sender {
     }
 }
 
-/// A part of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part<'a> {
     pub(super) sender: u32,
@@ -82,8 +80,7 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the first part in `bytes` and the rest, unless a part of it is missing. An unknown kind counts as the loss of the
-    /// sender.
+    /// Splits off the first part in `bytes`, unless it is incomplete. An unknown kind counts as the loss of the sender.
     fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
         let [a, b, c, d, low, high, kind] = *header;
@@ -93,12 +90,11 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The receiver of the messages of all senders.
+/// The receiver of all senders' messages.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pipe: PipeReader,
     bytes: Vec<u8>,
-    /// The number of buffered bytes.
     filled: usize,
 }
 
@@ -110,7 +106,7 @@ impl Receiver {
     /// Waits for parts of messages. Returns whether there may be more.
     ///
     /// # Errors
-    /// The errors of the operating system.
+    /// Errors of the operating system.
     pub(super) fn wait(&mut self) -> io::Result<bool> {
         loop {
             match self.pipe.read(&mut self.bytes[self.filled..]) {
@@ -124,7 +120,7 @@ impl Receiver {
         }
     }
 
-    /// Takes the parts that have come.
+    /// Passes all complete parts to `take`, and keeps an incomplete one.
     pub(super) fn take(&mut self, mut take: impl FnMut(Part<'_>)) {
         let mut rest = &self.bytes[..self.filled];
         while let Some((part, others)) = Part::split(rest) {

@@ -1,4 +1,4 @@
-//! The findings of a job, at its end.
+//! Reports the findings of a job when it is over.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ static FINDINGS: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
 /// Checks that the sanitizer can watch the kernels of this process.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] with the remedy.
+/// - [`Error::Unavailable`] if it cannot, with the remedy.
 pub fn check_supported(what: &str, is_native: bool) -> Result<()> {
     let why = if !watch::ENABLED {
         "this release build has no hooks; build without --release, or with `--features rushmem/sanitize`"
@@ -31,8 +31,8 @@ pub fn check_supported(what: &str, is_native: bool) -> Result<()> {
 }
 
 impl Sanitizer {
-    /// Returns the findings of the job, after all its PEs have ended. The process with the engine reports them.
-    /// `has_timed_out` tells that the deadline of a wait has ended PEs of this process.
+    /// Returns the findings of the job, after all its PEs have finished. The process with the engine reports them.
+    /// `has_timed_out` says that a wait of this process has run into its deadline.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the report cannot be written to `file`.
@@ -45,14 +45,14 @@ impl Sanitizer {
         let mut server = lock(&self.server).take();
         server.iter_mut().for_each(Server::wait_for_all);
         let findings = lock(engine).take_findings();
-        // A launcher may end this process as soon as another one has ended with the findings.
+        // A launcher may kill this process as soon as another has exited because of the findings.
         let reported = report(&findings, file);
         server.iter().for_each(|server| server.send_findings(findings.clone()));
         reported.map(|()| findings)
     }
 }
 
-/// Checks that the report can be written at the end of the job.
+/// Checks in advance that the report can be written when the job is over.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the file cannot be written.
@@ -71,7 +71,7 @@ fn unwritten(file: &str, why: String) -> Error {
 /// - [`Error::Unavailable`] if the file cannot be written.
 fn report(findings: &[Finding], file: &str) -> Result<()> {
     let text: String = findings.iter().map(|finding| format!("rushmem: {finding}\n")).collect();
-    // Nobody reads a closed standard error.
+    // A closed standard error has no reader.
     let _ = std::io::stderr().write_all(text.as_bytes());
     if file.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The server of the engine, in the process of PE 0: it applies the requests of all PEs.
+//! The server of the engine, in the process of PE 0, which applies the requests of all PEs.
 
 use std::io::{self, PipeWriter, Read};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use super::client::{Client, write};
 use super::queue::{Kind, Part, Receiver, Sender};
 use crate::descriptor;
 
-/// The server.
+/// The engine's thread and its socket.
 #[derive(Debug)]
 pub(super) struct Server {
     members: Arc<Members>,
@@ -26,12 +26,12 @@ pub(super) struct Server {
     engine: Option<JoinHandle<()>>,
 }
 
-/// The PEs in the order of their connections. PE 0 is the first.
+/// The PEs in the order of their connections, starting with PE 0.
 #[derive(Debug)]
 struct Members {
     /// The socket for replies to each PE.
     replies: Mutex<Vec<Arc<UnixStream>>>,
-    /// The number of PEs that may still send requests.
+    /// Number of PEs that may still send requests.
     left: Mutex<u32>,
     changed: Condvar,
 }
@@ -40,9 +40,9 @@ impl Server {
     /// Starts the server for `n_pes` PEs. Returns it with the name of its socket and the connection of PE 0.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there is no socket or pipe.
-    /// - [`Error::Thread`] if the system cannot start a thread.
-    /// - [`Error::Bootstrap`] if there are no random bytes.
+    /// - [`Error::Unavailable`] if no socket or pipe can be created.
+    /// - [`Error::Thread`] if a thread cannot be started.
+    /// - [`Error::Bootstrap`] if the system provides no random bytes.
     pub(super) fn start(state: Arc<Mutex<JobState>>, n_pes: u32) -> Result<(Self, String, Client)> {
         let name: String = nonce()?.iter().map(|byte| format!("{byte:02x}")).collect();
         let listener = address(&name).and_then(|address| UnixListener::bind_addr(&address));
@@ -94,9 +94,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Stop the engine first: it would count a closed connection as a lost PE.
+        // Stop the engine first, since it would take a closed connection for a lost PE.
         let _ = self.queue.send(Kind::Stop, &[]);
-        // Ends the loop that accepts. A PE that still waits for the findings of a job without an end gets none.
+        // Stops the accept loop. A PE that still waits for the findings of an unfinished job gets none.
         let _ = SockRef::from(&*self.listener).shutdown(Shutdown::Both);
         self.members.disconnect_all();
     }
@@ -116,7 +116,7 @@ impl Members {
     }
 }
 
-/// Returns the address of the socket with this name: an abstract name, valid in this network namespace.
+/// Returns the address of the socket with this name, which is an abstract one in this network namespace.
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-sanitizer-{name}"))
 }
@@ -128,7 +128,7 @@ fn no_socket(error: io::Error) -> Error {
 /// Connects to the server of PE 0.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if it cannot be reached, or if another user owns it.
+/// - [`Error::Unavailable`] if it cannot be reached, or belongs to another user.
 pub(super) fn connect(name: &str) -> Result<Client> {
     let connect = || {
         let stream = UnixStream::connect_addr(&address(name)?)?;
@@ -158,7 +158,7 @@ fn accept(listener: &UnixListener, n_pes: u32, members: &Members, pipe: &PipeWri
     });
 }
 
-/// Adds a PE, and sends it its number and the pipe.
+/// Adds a PE, and sends it its index and the pipe.
 fn admit(
     stream: UnixStream,
     number: u32,
@@ -173,14 +173,14 @@ fn admit(
     Ok((stream, queue))
 }
 
-/// Waits until a connection is closed, and adds this to the queue, after all requests of the PE.
+/// Waits until a connection is closed, and reports the loss in the queue, after all requests of the PE.
 fn watch(mut stream: &UnixStream, mut queue: Sender) {
     let _ = stream.read(&mut [0]);
     // The engine stops reading once all PEs have finished.
     let _ = queue.send(Kind::Lost, &[]);
 }
 
-/// The requests of a PE.
+/// The state of one PE's requests.
 #[derive(Debug, Default)]
 struct Member {
     /// The parts of the current message.
@@ -189,7 +189,7 @@ struct Member {
     has_ended: bool,
 }
 
-/// The thread of the engine.
+/// The state of the engine's thread.
 struct Serving {
     state: Arc<Mutex<JobState>>,
     shared: Arc<Members>,
@@ -263,7 +263,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // After a panic, nobody gets a reply.
+        // After a panic, no replies will be sent.
         if thread::panicking() {
             self.shared.disconnect_all();
         }
@@ -273,7 +273,7 @@ impl Drop for Serving {
 }
 
 impl Member {
-    /// Applies the requests of a message. Returns the reply to the last one.
+    /// Applies the requests of a message. Returns the reply to the last of them.
     fn apply(&mut self, state: &mut JobState) -> io::Result<Reply> {
         let reply = state.apply_message(&mut self.wire, &self.message).map_err(io::Error::other);
         self.message.clear();
@@ -291,11 +291,10 @@ mod tests {
     struct TestJob {
         state: Arc<Mutex<JobState>>,
         server: Server,
-        /// The links of both PEs.
         links: [Link; 2],
     }
 
-    /// Returns a job of two PEs.
+    /// Creates a job of two PEs.
     fn job() -> TestJob {
         let state = Arc::new(Mutex::new(JobState::new(2)));
         let (server, name, first) = Server::start(Arc::clone(&state), 2).unwrap();
@@ -304,7 +303,7 @@ mod tests {
     }
 
     fn races(link: &Link, state: &Mutex<JobState>) -> usize {
-        // The reply to a request comes after all requests before.
+        // A reply arrives after all earlier requests have been applied.
         link.host(0).unwrap();
         lock(state).engine.race_count()
     }
@@ -342,7 +341,7 @@ mod tests {
         let actors = [links[0].host(0).unwrap(), links[1].host(1).unwrap()];
         let word = Span::heap(0, 64, 8);
         let call = Call { name: "test", site: Site { file: "test.rs", line: 1 } };
-        // Each PE publishes what it knows, and the other one then acquires it.
+        // Alternately, one PE publishes what it knows and the other acquires it.
         for turn in 0..1000 {
             let (link, actor) = (&links[turn % 2], actors[turn % 2]);
             let fence = Request::FenceRelease(actor, rushmem_sanitizer::Scope::System);

@@ -16,7 +16,7 @@ use super::pe::{Knowledge, PeWatch, Seen, Watched};
 pub struct StreamWatch(Option<(Arc<Watched>, ActorId)>);
 
 impl PeWatch {
-    /// Returns a new stream.
+    /// Creates a stream.
     pub fn stream(&self) -> StreamWatch {
         let Some(watched) = &self.0 else { return StreamWatch::default() };
         let stream = watched.streams.fetch_add(1, Ordering::Relaxed);
@@ -28,7 +28,7 @@ impl PeWatch {
 }
 
 impl StreamWatch {
-    /// Lets the stream know what the host, or another stream, knew.
+    /// Makes the stream know what the host, or another stream, knew.
     pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some((watched, stream)), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(*stream));
@@ -41,14 +41,14 @@ impl StreamWatch {
         watched.release(*stream)
     }
 
-    /// Notes that the next step of the stream follows the host.
+    /// Records that the next step of the stream follows the host.
     pub fn idles(&self) {
         if let Some((watched, stream)) = &self.0 {
             watched.tell(Request::Awaits { parent: *stream, children: vec![watched.host] });
         }
     }
 
-    /// Waits in the host for the stream.
+    /// Runs `wait`, in which the host waits for the stream.
     #[track_caller]
     pub fn is_awaited<R>(&self, wait: impl FnOnce() -> R) -> R {
         let Some((watched, stream)) = &self.0 else { return wait() };
@@ -60,13 +60,13 @@ impl StreamWatch {
         result
     }
 
-    /// Returns the watch of a launch.
+    /// Starts to watch a launch on the stream.
     pub fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchWatch>> {
         let (watched, stream) = self.0.as_ref()?;
         Some(LaunchWatch::new(Arc::clone(watched), *stream, grid, call))
     }
 
-    /// Notes the end of the stream.
+    /// Records the end of the stream.
     pub fn end(&self) {
         if let Some((watched, stream)) = &self.0 {
             watched.tell_all([

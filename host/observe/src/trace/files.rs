@@ -1,7 +1,7 @@
 //! The timeline files of this process.
 //!
-//! Jobs of a process may run one after another. A file holds all jobs that name it. Jobs that run at the same time need a file
-//! each, because their PEs have the same numbers.
+//! Jobs of a process may run one after the other, and a file holds all jobs that name it. Concurrent jobs need separate
+//! files, because the indices of their PEs overlap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -18,19 +18,19 @@ static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// The content of each file that this process has written.
 static WRITTEN: Mutex<BTreeMap<PathBuf, Trace>> = Mutex::new(BTreeMap::new());
 
-/// The timeline file of a running job. No other job of this process writes it before this is dropped.
+/// The timeline file of a running job. No other job of this process can write it until this is dropped.
 #[derive(Debug)]
 pub struct TraceFile {
-    /// The name for messages.
+    /// The name as given, for messages.
     name: PathBuf,
     path: PathBuf,
 }
 
 impl TraceFile {
-    /// Claims the file that the settings name.
+    /// Claims the file that the settings name, if they name one.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if a running job of this process has claimed it, or if it cannot be written.
+    /// - [`Error::Unavailable`] if a running job of this process has claimed it, or it cannot be written.
     pub fn of(config: &Config) -> Result<Option<Self>> {
         let whole = Path::new(&config.trace);
         if config.trace.is_empty() {
@@ -47,12 +47,12 @@ impl TraceFile {
             return Err(unavailable(&name, why.into()));
         }
         let claimed = Self { name, path };
-        // The file is written after the work of the job, when an error would come too late.
+        // The file is written after the job's work, when it would be too late for an error.
         check_writable(&claimed.path).map_err(|error| unavailable(&claimed.name, error.to_string()))?;
         Ok(claimed)
     }
 
-    /// Writes the spans of the job behind the spans of earlier jobs.
+    /// Writes the spans of the job after those of earlier jobs.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.
@@ -96,7 +96,7 @@ mod tests {
         let first = claim("t.json", None).unwrap();
         let error = claim("./t.json", None).unwrap_err().to_string();
         assert!(error.contains("t.json, is not available: another running job"), "{error}");
-        // PEs of one job may be jobs of this process, and write parts.
+        // PEs of one job may be separate jobs of this process, which write parts.
         let others = [claim("other.json", None), claim("t.json", Some(0)), claim("t.json", Some(1))];
         assert!(others.iter().all(Result::is_ok), "{others:?}");
         drop(first);

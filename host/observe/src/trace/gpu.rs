@@ -1,8 +1,9 @@
 //! The calls of kernels on a GPU.
 //!
-//! Kernels that were built with a timeline write them to rings in GPU memory, and the host reads the rings when the PE ends. The
-//! clock of the GPU has an origin of its own. The host lets short kernels read it, and each of them bounds the difference to the
-//! host's clock. So do the launches of the program: a kernel begins after its launch and ends before the wait for it does.
+//! Kernels built with a timeline write their calls to rings in GPU memory, which the host reads when the PE finishes.
+//! The clock of the GPU has a different origin. The host runs short kernels that read it, each of which bounds the
+//! difference between the clocks. So do the launches of the program: a kernel starts after its launch and finishes
+//! before a wait for it returns.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,30 +17,30 @@ use rushmem_device::abi::{CacheLine, DevAddr, TRACE_RINGS, TraceArea, TracedCall
 use rushmem_error::Result;
 use rushmem_trace::{Category, Detail, Site, Span, Track, Word};
 
-/// The memory of a GPU with rings.
+/// GPU memory that holds rings.
 pub trait RingMemory: Send + Sync {
-    /// Returns the number of the GPU.
+    /// Returns the index of the GPU.
     fn gpu(&self) -> u32;
-    /// Returns the address of the rings for kernels.
+    /// Returns the address of the rings, for kernels.
     fn addr(&self) -> DevAddr;
-    /// Copies bytes into the rings.
+    /// Copies bytes to the rings.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes out of the rings. Kernels may be running.
+    /// Copies bytes from the rings. Kernels may be running.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
-    /// Returns a constant of a kernel, which is text.
+    /// Returns a string constant of a kernel.
     fn text(&self, address: u64, len: u8) -> Option<String>;
 }
 
-/// The size of rings.
+/// The size of a PE's rings.
 #[derive(Clone, Copy, Debug)]
 pub struct RingSize {
     calls: u64,
-    /// Their bytes together.
+    /// Size of all rings together, in bytes.
     pub(crate) bytes: u64,
 }
 
 impl RingSize {
-    /// Returns the size of rings with at most `bytes` bytes together.
+    /// Returns the largest size of at most `bytes` bytes for all rings together.
     pub fn within(bytes: u64) -> Self {
         let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
         let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
@@ -49,7 +50,6 @@ impl RingSize {
     }
 }
 
-/// The rings of a PE.
 pub(super) struct Rings {
     memory: Box<dyn RingMemory>,
     calls: u64,
@@ -63,38 +63,37 @@ impl fmt::Debug for Rings {
     }
 }
 
-/// The times of the host around a launch.
+/// Host times around a launch.
 #[derive(Clone, Copy, Debug)]
 struct HostTimes {
     before: u64,
     after: Option<u64>,
 }
 
-/// The most launches that bound the difference of the clocks.
+/// Maximum number of launches that bound the difference of the clocks.
 const BOUNDS: usize = 4096;
 
 impl Rings {
-    /// Prepares rings in `memory`, which is zero.
+    /// Prepares rings in `memory`, which must be zeroed.
     ///
     /// # Errors
-    /// - The errors of the memory.
+    /// - Errors of the memory.
     pub(super) fn new(memory: Box<dyn RingMemory>, size: RingSize) -> Result<Self> {
         memory.write(0, bytemuck::bytes_of(&size.calls))?;
         let (launches, clock) = (Mutex::default(), Mutex::new(Difference::UNKNOWN));
         Ok(Self { memory, calls: size.calls, launches, clock })
     }
 
-    /// Returns their address for kernels.
     pub(super) fn addr(&self) -> DevAddr {
         self.memory.addr()
     }
 
-    /// Notes that a kernel between `before` and `after` has read `device_ns`.
+    /// Records that a kernel has read `device_ns` between `before` and `after`.
     pub(super) fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
         lock(&self.clock).bound(before, (device_ns, device_ns), Some(after));
     }
 
-    /// Notes a launch of the PE's own stream that began at `before`.
+    /// Records a launch on the PE's own stream that was made at `before`.
     pub(super) fn launched(&self, mark: u64, before: u64) {
         let mut launches = lock(&self.launches);
         if launches.len() < BOUNDS {
@@ -102,19 +101,19 @@ impl Rings {
         }
     }
 
-    /// Notes that a launch of the PE's own stream had ended at `after`.
+    /// Records that a launch on the PE's own stream had finished by `after`.
     pub(super) fn ended(&self, mark: u64, after: u64) {
         if let Some(times) = lock(&self.launches).get_mut(&mark) {
             times.after = Some(after);
         }
     }
 
-    /// Returns the calls that have begun and not ended, in the time of the host. Kernels may be running.
+    /// Returns the calls that have not returned, in host time. Kernels may be running.
     ///
-    /// Only the last calls of each ring are looked at.
+    /// Considers only the last calls of each ring.
     ///
     /// # Errors
-    /// - The errors of the memory.
+    /// - Errors of the memory.
     pub(super) fn open(&self, pe: u32) -> Result<Vec<Span>> {
         let calls = self.read(pe, LAST_CALLS, |_| "a kernel")?;
         let is_open =
@@ -122,10 +121,10 @@ impl Rings {
         Ok(spans(&[calls]).into_iter().filter(is_open).collect())
     }
 
-    /// Reads all calls. `name` returns the name of a launch.
+    /// Reads all calls. `name` returns the kernel name of a launch.
     ///
     /// # Errors
-    /// - The errors of the memory.
+    /// - Errors of the memory.
     pub(super) fn read_all(&self, pe: u32, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
         self.read(pe, self.calls, name)
     }
@@ -172,18 +171,18 @@ impl Rings {
     }
 }
 
-/// Calls of each ring that are looked at beside running kernels.
+/// Number of calls per ring that are read while kernels are running.
 const LAST_CALLS: u64 = 128;
 
-/// Returns the launch id in [`TracedCall::launch`], without the number of the queue.
+/// Returns the launch ID in [`TracedCall::launch`], without the index of the queue.
 fn mark_of(launch: u64) -> u64 {
     launch & !QUEUE_BITS
 }
 
-/// The number of the queue in [`TracedCall::launch`].
+/// The bits of the queue index in [`TracedCall::launch`].
 const QUEUE_BITS: u64 = rushmem_device::abi::TRACED_QUEUE;
 
-/// The constants of kernels, by address.
+/// The string constants of kernels, by address.
 struct Strings<'a> {
     memory: &'a dyn RingMemory,
     known: HashMap<(u64, u8), String>,
@@ -196,7 +195,7 @@ impl Strings<'_> {
     }
 }
 
-/// The calls of a PE's kernels on a GPU, in the time of the GPU.
+/// The calls of a PE's kernels on a GPU, in GPU time.
 #[derive(Debug, Default)]
 pub(super) struct GpuCalls {
     clock: Difference,
@@ -214,7 +213,7 @@ struct NamedCall {
     call: TracedCall,
 }
 
-/// The difference between the host's clock and a GPU's: between two bounds.
+/// Bounds of the difference between the clocks of the host and a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Difference {
     low: i64,
@@ -224,7 +223,7 @@ struct Difference {
 impl Difference {
     const UNKNOWN: Self = Self { low: i64::MIN / 4, high: i64::MAX / 4 };
 
-    /// Notes that the host's clock was past `before` at the first device time, and not past `after` at the second one.
+    /// Records that the host's clock was past `before` at the first device time, and not past `after` at the second.
     fn bound(&mut self, before: u64, (first, second): (u64, u64), after: Option<u64>) {
         self.low = self.low.max(before as i64 - first as i64);
         if let Some(after) = after {
@@ -247,7 +246,7 @@ impl Default for Difference {
     }
 }
 
-/// Returns the spans of the calls, in the time of the host.
+/// Returns the spans of the calls, in host time.
 pub(super) fn spans(all: &[GpuCalls]) -> Vec<Span> {
     let mut clocks: BTreeMap<u32, Difference> = BTreeMap::new();
     for calls in all {
@@ -299,11 +298,11 @@ impl GpuCalls {
         }
     }
 
-    /// Returns the spans of launches: each from the begin of its first block to the end of its last one.
+    /// Returns the spans of launches, each from the start of its first block to the end of its last one.
     fn streams(&self, shift: i64) -> Vec<Span> {
         let mut kernels: Vec<&NamedCall> = self.kernels().collect();
         kernels.sort_by_key(|named| named.call.begin_ns);
-        // A graph launches a kernel several times with one number. Each launch has each block once.
+        // A graph launches a kernel several times with the same ID. Each launch has each block once.
         let mut seen: HashMap<(u64, u32), u32> = HashMap::new();
         let mut launches: BTreeMap<(u64, u32), Span> = BTreeMap::new();
         for NamedCall { name, call, .. } in kernels {
@@ -326,9 +325,10 @@ impl GpuCalls {
     }
 }
 
-/// Returns the calls of a thread without those that another call makes: operations of an operation, and waits of a wait.
+/// Returns the calls of a thread, except those made by another call of the same kind: operations of an operation, and
+/// waits of a wait.
 fn outer(mut calls: Vec<&NamedCall>) -> Vec<&NamedCall> {
-    // A call that has not ended has the end 0, and contains all that begin later in its launch.
+    // A call that has not returned has the end 0, and contains all calls that start later in its launch.
     let end = |call: &TracedCall| if call.end_ns == 0 { u64::MAX } else { call.end_ns };
     calls.sort_by_key(|named| (named.call.begin_ns, std::cmp::Reverse(end(&named.call))));
     let (mut operation, mut wait) = ((0, 0), (0, 0));
@@ -348,7 +348,6 @@ fn outer(mut calls: Vec<&NamedCall>) -> Vec<&NamedCall> {
     calls
 }
 
-/// Returns the number of the queue of a launch.
 fn queue_of(launch: u64) -> u32 {
     ((launch & QUEUE_BITS) >> QUEUE_BITS.trailing_zeros()) as u32
 }
@@ -357,7 +356,7 @@ fn host_time(gpu_ns: u64, shift: i64) -> u64 {
     gpu_ns.saturating_add_signed(shift)
 }
 
-/// Returns the kind and the properties of a call.
+/// Returns the category and the details of a call.
 fn describe(pe: u32, call: &TracedCall) -> (Category, Detail) {
     let peer = (call.peer != u32::MAX).then_some(call.peer);
     let bytes = Some(call.bytes);
@@ -425,7 +424,6 @@ mod tests {
         );
     }
 
-    /// A ring memory of the host.
     struct HostRings(Mutex<Vec<u8>>);
 
     impl RingMemory for HostRings {

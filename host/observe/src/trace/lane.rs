@@ -16,12 +16,12 @@ pub(super) struct LaneTrace {
     launch: Arc<LaunchTrace>,
     block: u32,
     thread: u32,
-    /// The spans of the calls that have begun and not ended. Some calls have none.
+    /// The spans of the current calls, innermost last. `None` for a call without a span.
     open: RefCell<Vec<Option<(SpanId, Category)>>>,
 }
 
 impl LaneTrace {
-    /// Begins a lane. The first one of each block shows the kernel.
+    /// Starts a lane. The first one of each block shows the kernel.
     pub(super) fn new(launch: Arc<LaunchTrace>, block: u32, thread: u32) -> Self {
         let lane = Self { launch, block, thread, open: RefCell::default() };
         if thread == 0 {
@@ -47,8 +47,8 @@ impl LaneTrace {
 
 impl Watcher for LaneTrace {
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>) {
-        // Operations of an operation are no calls of the program, nor are waits of a wait, such as the `team_sync` of a
-        // `barrier`.
+        // Operations inside an operation are not calls of the program, and neither are waits inside a wait, such as the
+        // `team_sync` of a `barrier`.
         let mut open = self.open.borrow_mut();
         let is_in =
             |wanted: fn(Category) -> bool| open.iter().flatten().any(|(_, category)| wanted(*category));
@@ -96,7 +96,7 @@ impl Drop for LaneTrace {
     }
 }
 
-/// Returns the kind and the properties of the span of an event; `None` if it has no span.
+/// Returns the category and the details of an event's span, or `None` if it has no span.
 fn describe(event: &Event) -> Option<(Category, Detail)> {
     Some(match event {
         Event::Post(Posting { operation, .. }) => (Category::Call, of_operation(operation)),

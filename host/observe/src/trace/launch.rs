@@ -17,20 +17,20 @@ pub struct StreamTrace {
 }
 
 impl PeTrace {
-    /// Returns a new stream. The PE's own stream is the first one.
+    /// Adds a stream. The first one is the PE's own.
     pub fn stream(&self) -> StreamTrace {
         let number = self.0.as_ref().map_or(0, |traced| traced.streams.fetch_add(1, Ordering::Relaxed));
         StreamTrace { traced: self.0.clone(), track: Track::Stream { number } }
     }
 
-    /// Returns the launches beside all streams.
+    /// Returns the track of launches that belong to no stream.
     pub fn operations(&self) -> StreamTrace {
         StreamTrace { traced: self.0.clone(), track: Track::Operations }
     }
 }
 
 impl StreamTrace {
-    /// Begins a launch, which ends when the result is dropped.
+    /// Starts the span of a launch, which lasts until the result is dropped.
     pub fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
         let traced = Arc::clone(self.traced.as_ref()?);
         let (name, site) = call.operation().map_or((call.name(), None), |(name, site)| (name, Some(site)));
@@ -56,9 +56,9 @@ impl StreamTrace {
 #[derive(Debug)]
 pub struct LaunchTrace {
     pub(super) traced: Arc<Traced>,
-    /// The name of the kernel, or of the host's operation that it performs.
+    /// The name of the kernel, or of the host operation that it implements.
     pub(super) name: &'static str,
-    /// The line of that operation. The calls of its kernel are lines of the runtime, which say nothing to the user.
+    /// The line of that operation. The calls of its kernel are in the runtime, and mean nothing to the user.
     pub(super) site: Option<Site>,
     span: SpanId,
 }

@@ -1,4 +1,4 @@
-//! The timeline of a job: it turns what PEs, streams, lanes and NICs do into spans.
+//! The timeline of a job, which turns what PEs, streams, lanes and NICs do into spans.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,9 +7,9 @@
 //! | `lane`, `observer` | the calls of a lane; the lanes of a launch |
 //! | `gpu` | the calls of kernels on a GPU |
 //! | `nic` | the work of a software ConnectX |
-//! | `offsets` | the symmetric offsets behind addresses on the wire |
+//! | `offsets` | translates addresses on the wire to symmetric offsets |
 //! | `files` | the timeline files of this process |
-//! | `report` | the file and the tables of a job, at its end |
+//! | `report` | writes the file and prints the tables of a job |
 
 mod files;
 mod gpu;

@@ -1,7 +1,7 @@
 //! The work of a software ConnectX: doorbells, WQEs, arrivals and packets.
 //!
-//! The PEs of a process share it. Each QP between two PEs belongs to one of them, and its peer is known. The runtime has
-//! other QPs, by which it tests and flushes the NIC. They are left out.
+//! The PEs of a process share the NIC. Each QP between two PEs belongs to one of them, and its peer is known. Other
+//! QPs, by which the runtime tests and flushes the NIC, are left out.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -28,18 +28,18 @@ struct Qp {
     qpn: u32,
     pe: u32,
     peer: u32,
-    /// The doorbells with blocks that have not been executed, oldest first.
+    /// The doorbells whose blocks have not all been executed, oldest first.
     doorbells: VecDeque<Doorbell>,
-    /// The WQEs that have begun and not ended, by index.
+    /// The WQEs being executed, by index.
     open: HashMap<u16, SpanId>,
 }
 
-/// Basic blocks that a doorbell has announced.
+/// Basic blocks announced by one doorbell.
 #[derive(Clone, Copy, Debug)]
 struct Doorbell {
     index: u16,
     blocks: u16,
-    /// Its time, in nanoseconds.
+    /// When it was rung, in nanoseconds.
     ns: u64,
 }
 
@@ -48,7 +48,7 @@ impl NicTrace {
         Self { recorder, offsets, qps: Mutex::default() }
     }
 
-    /// Notes that QP `qpn` connects `pe` with `peer`.
+    /// Records that QP `qpn` connects `pe` with `peer`.
     pub fn connect(&self, qpn: u32, pe: u32, peer: u32) {
         let qp = Qp { qpn, pe, peer, doorbells: VecDeque::new(), open: HashMap::new() };
         lock(&self.qps).insert(qpn, qp);
@@ -60,7 +60,7 @@ impl NicTrace {
 }
 
 impl Qp {
-    /// Returns the time of the doorbell that has announced block `index`, and forgets earlier doorbells.
+    /// Returns the time of the doorbell that announced block `index`, and drops earlier doorbells.
     fn posted(&mut self, index: u16) -> Option<u64> {
         while let Some(doorbell) = self.doorbells.front() {
             if index.wrapping_sub(doorbell.index) < doorbell.blocks {
@@ -71,7 +71,7 @@ impl Qp {
         None
     }
 
-    /// Returns a span of this QP at one time.
+    /// Returns an instantaneous span of this QP.
     fn span(&self, name: impl Into<Cow<'static, str>>, ns: u64) -> Span {
         let detail = Detail { peer: Some(self.peer), qpn: Some(self.qpn), ..Detail::default() };
         let (track, category) = (Track::Queue { qpn: self.qpn }, Category::Nic);
@@ -86,7 +86,7 @@ impl Qp {
     }
 }
 
-/// Returns the QP of an observation.
+/// Returns the QP that an observation concerns.
 fn qp_of(observation: &Observation) -> Option<u32> {
     match *observation {
         Observation::Doorbell { qpn, .. }
@@ -176,7 +176,7 @@ mod tests {
 
     const QPN: u32 = 7;
 
-    /// Returns the spans of PE 2 with a QP to PE 3, each observation a microsecond after the one before.
+    /// Returns the spans of PE 2 with a QP to PE 3, with one microsecond between observations.
     fn spans(observations: &[Observation]) -> Vec<Span> {
         let (recorder, offsets) = (Arc::new(Recorder::new(100)), Arc::new(WireOffsets::default()));
         offsets.add([
@@ -210,7 +210,7 @@ mod tests {
     fn wqes_know_their_doorbell_offset_and_error() {
         let doorbell = |index, blocks| Observation::Doorbell { qpn: QPN, index, blocks };
         let spans = spans(&[
-            // The index wraps.
+            // The index wraps around.
             doorbell(65_534, 3),
             begins(65_534, 0),
             doorbell(1, 1),
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(note(wqe), "1000 ns after its doorbell");
         assert_eq!(of(failed), (4000, Some(5000), Some(0), Some(0x5008)));
         assert_eq!(note(failed), "REMOTE_ACCESS_ERR");
-        // It has not begun, so its span begins with its doorbell.
+        // It was never started, so its span starts with its doorbell.
         assert_eq!(of(flushed), (2000, Some(6000), Some(1), None));
         assert_eq!(note(flushed), "WR_FLUSH_ERR");
         for span in spans {
@@ -242,7 +242,7 @@ mod tests {
         let since = Instant::now();
         let arrival =
             |qpn| Observation::Arrival { qpn, opcode: Opcode::RDMA_WRITE, remote, bytes: 40, since };
-        // QPs that connect no two PEs are left out.
+        // QPs that do not connect two PEs are left out.
         let spans = spans(&[arrival(QPN), arrival(QPN + 1)]);
         let [arrival] = &spans[..] else { panic!("{spans:?}") };
         assert_eq!((arrival.pe, &arrival.track, arrival.detail.remote), (2, &Track::Arrivals, Some(0x6008)));

@@ -1,4 +1,4 @@
-//! The events of a native launch, for the timeline.
+//! Forwards the events of a native launch to the timeline.
 
 use std::panic::Location;
 use std::sync::Arc;

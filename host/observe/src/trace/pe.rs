@@ -14,11 +14,10 @@ use super::JobTrace;
 use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
 
-/// The timeline as a PE sees it. It does nothing if the job has none.
+/// The timeline as a PE sees it. Does nothing if the job has none.
 #[derive(Clone, Debug, Default)]
 pub struct PeTrace(pub(super) Option<Arc<Traced>>);
 
-/// A PE with a timeline.
 #[derive(Debug)]
 pub(super) struct Traced {
     pub(super) pe: u32,
@@ -28,7 +27,7 @@ pub(super) struct Traced {
 }
 
 impl PeTrace {
-    /// Returns the timeline of `pe`.
+    /// Creates the timeline of `pe`.
     pub fn new(job: Option<&JobTrace>, pe: u32) -> Self {
         let traced = |job: &JobTrace| {
             Arc::new(Traced { pe, streams: AtomicU32::new(0), job: job.clone(), rings: OnceLock::new() })
@@ -36,10 +35,11 @@ impl PeTrace {
         Self(job.map(traced))
     }
 
-    /// Prepares the timeline of kernels on a GPU, if they write their calls. Returns the address of its memory; 0 if there is none.
+    /// Prepares the timeline of kernels on a GPU, if they write their calls. Returns the address of its memory, or 0 if
+    /// there is none.
     ///
     /// # Errors
-    /// - The error of `allocate`, which makes the memory.
+    /// - The error of `allocate`, which allocates the memory.
     pub fn prepare_gpu(
         &self,
         size: RingSize,
@@ -54,7 +54,7 @@ impl PeTrace {
         }
     }
 
-    /// Makes a launch of the PE's own stream. `launch` returns its mark too.
+    /// Performs a launch on the PE's own stream. `launch` also returns the mark of the launch.
     ///
     /// # Errors
     /// - The error of `launch`.
@@ -67,19 +67,19 @@ impl PeTrace {
         Ok(launched)
     }
 
-    /// Notes that a launch of the PE's own stream has ended.
+    /// Records that a launch on the PE's own stream has finished.
     pub fn has_ended(&self, mark: u64) {
         if let Some(rings) = self.rings() {
             rings.ended(mark, now_ns());
         }
     }
 
-    /// Returns whether the clock of the GPU must be compared with the host's.
+    /// Returns whether the clocks of the GPU and the host must be compared.
     pub fn needs_clock(&self) -> bool {
         self.rings().is_some()
     }
 
-    /// Notes that a kernel between `before` and `after` has read `device_ns` from the clock of the GPU.
+    /// Records that a kernel has read `device_ns` from the GPU's clock between `before` and `after`.
     pub fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
         if let Some(rings) = self.rings() {
             rings.bound_clock(before, device_ns, after);
@@ -90,7 +90,7 @@ impl PeTrace {
         self.0.as_ref()?.rings.get()
     }
 
-    /// Returns the calls that have begun and not ended, if the timeline sees the calls of kernels.
+    /// Returns the calls that have not returned, if the timeline sees the calls of kernels.
     pub fn open(&self) -> Option<Vec<Span>> {
         let traced = self.0.as_ref()?;
         let mut open = traced.job.recorder.open();
@@ -103,7 +103,7 @@ impl PeTrace {
         Some(open)
     }
 
-    /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the name of a launch.
+    /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the kernel name of a launch.
     pub fn read_gpu(&self, name: impl Fn(u64) -> &'static str) {
         let (Some(traced), Some(rings)) = (&self.0, self.rings()) else { return };
         match rings.read_all(traced.pe, name) {
@@ -112,14 +112,14 @@ impl PeTrace {
         }
     }
 
-    /// Saves the names of the symmetric objects. The timeline is written after the PE has gone.
+    /// Saves the names of the symmetric objects, since the timeline is written after the PE has been dropped.
     pub fn keep_names(&self, names: &ObjectNames) {
         if let Some(traced) = &self.0 {
             traced.job.names.get_or_init(|| names.clone());
         }
     }
 
-    /// Notes symmetric memory beyond the first heap.
+    /// Adds symmetric memory beyond the first heap.
     pub fn add_ranges<I: IntoIterator<Item = WireRange>>(&self, ranges: impl FnOnce() -> I) {
         if let Some(traced) = &self.0 {
             traced.job.offsets.add(ranges());
@@ -131,13 +131,13 @@ impl PeTrace {
         self.0.as_ref().map(|traced| &*traced.job.recorder)
     }
 
-    /// Begins a call of the host, which ends when the result is dropped.
+    /// Starts the span of a host call, which lasts until the result is dropped.
     #[track_caller]
     pub fn call(&self, name: &'static str) -> Option<OpenSpan<'_>> {
         self.call_with(name, Detail::default)
     }
 
-    /// Begins a call like [`PeTrace::call`], with properties.
+    /// Starts a span like [`PeTrace::call`], with details.
     #[track_caller]
     pub fn call_with(&self, name: &'static str, detail: impl FnOnce() -> Detail) -> Option<OpenSpan<'_>> {
         let traced = self.0.as_ref()?;

@@ -1,4 +1,4 @@
-//! The file and the tables of a job, at its end.
+//! Writes the file and prints the tables of a job when it is over.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,7 +20,7 @@ pub struct JobTrace {
     /// The spans of this process.
     pub recorder: Arc<Recorder>,
     pub(super) offsets: Arc<WireOffsets>,
-    /// The calls of the PEs that have ended.
+    /// The calls of the PEs that have finished.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
     /// The names of the symmetric objects, from the first PE that finishes. All PEs have the same objects.
     pub(super) names: Arc<OnceLock<ObjectNames>>,
@@ -30,11 +30,11 @@ pub struct JobTrace {
     has_tables: bool,
 }
 
-/// The text in PTX that was built with a timeline.
+/// Text that only PTX built with a timeline contains.
 const IN_PTX: &str = " rushmem_trace[";
 
 impl JobTrace {
-    /// Returns the timeline, if the settings ask for one.
+    /// Creates the timeline, if the settings ask for one.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] under the sanitizer.
@@ -70,12 +70,12 @@ impl JobTrace {
         }))
     }
 
-    /// Returns the timeline of a software ConnectX.
+    /// Creates the timeline of a software ConnectX.
     pub fn nic(&self) -> Arc<NicTrace> {
         Arc::new(NicTrace::new(Arc::clone(&self.recorder), Arc::clone(&self.offsets)))
     }
 
-    /// Writes `file` and prints the tables. `pe` is this process's PE if there are others.
+    /// Writes `file` and prints the tables. `pe` is this process's PE, if there are other processes.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.
@@ -89,7 +89,7 @@ impl JobTrace {
         }
         if self.has_tables {
             let about = pe.map_or_else(String::new, |pe| format!("PE {pe}: "));
-            // Nobody reads a closed standard error.
+            // A closed standard error has no reader.
             let _ = write!(std::io::stderr(), "rushmem: {about}{}", Summary::new(&trace));
         }
         file.map_or(Ok(()), |file| file.write(trace))
