@@ -60,7 +60,7 @@ pub(super) fn execute(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
             multicast::join(cm, request, member, sockaddr(&given.addr, given.addr_size)?)
         }
         command::LEAVE_MCAST => multicast::leave(cm, request),
-        // The kernel has the number, but never had the command.
+        // The kernel reserves the number, but never had the command.
         command::GET_OPTION => Err(Errno::ENOSYS),
         _ => Err(Errno::EINVAL),
     }
@@ -77,6 +77,7 @@ fn create(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let mut state = cm.state();
     let handle = state.create(request.file, given.uid, given.ps, service)?;
     let answered = request.answer(given.response, &handle);
+    // Without the handle, the program could never destroy it.
     if answered.is_err() {
         state.remove(handle);
     }
@@ -102,7 +103,7 @@ fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Re
         && gid == [0; 16]
         && id.ps == port_space::IB
     {
-        // By this a library finds out that the commands with addresses of any family exist.
+        // A library does this to find out whether the commands with addresses of any family exist.
         id.phase = Phase::Bound;
         return Ok(());
     }
@@ -112,7 +113,7 @@ fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Re
         return Err(Errno::EADDRNOTAVAIL);
     }
     let (name, port) = match reuse && local.port() != 0 {
-        // LISTEN takes the port.
+        // Several identifiers may reuse the address, so LISTEN reserves the port.
         true => (None, local.port()),
         false => {
             let endpoint = Endpoint { ps, port: local.port(), ip: local.ip().to_canonical() };
@@ -120,6 +121,7 @@ fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Re
             (Some(name), port)
         }
     };
+    // Starting an adapter takes long, and looks up the state itself.
     drop(state);
     let device = (!local.ip().is_unspecified()).then(|| device_port(cm, local.ip())).transpose()?;
     let mut state = cm.state();
@@ -129,7 +131,7 @@ fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Re
     Ok(())
 }
 
-/// Returns the adapter for an address of this machine, and starts it if it does not run.
+/// Returns the adapter for an address of this machine, starting it if necessary.
 fn device_port(cm: &'static Cm, ip: IpAddr) -> Result<Arc<super::port::Port>, Errno> {
     let device = state::device_with(process::current().devices(), ip)?;
     let port = cm.state().port(device, &cm.inbox)?;
@@ -161,7 +163,7 @@ fn resolve(cm: &'static Cm, request: &Request<'_>, handle: u32, src: Given, dst:
     Ok(())
 }
 
-/// Finds the way to an address, and notes it in the identifier.
+/// Finds the route to an address, and stores it in the identifier.
 fn find(
     cm: &'static Cm,
     request: &Request<'_>,
@@ -171,7 +173,7 @@ fn find(
 ) -> Result<(), Errno> {
     let source = match bound {
         Some(bound) if !bound.ip().is_unspecified() => bound.ip(),
-        // Without a route, a group is one of this machine.
+        // Without a route, the group is limited to this machine.
         _ if to.ip().is_multicast() => address::source(to).unwrap_or(Ipv4Addr::LOCALHOST.into()),
         _ => address::source(to)?,
     };
@@ -202,7 +204,7 @@ fn resolve_route(cm: &'static Cm, request: &Request<'_>, handle: u32) -> Result<
 }
 
 fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
-    /// The longest list of connections that wait for the program.
+    /// Maximum number of connection requests waiting for the program.
     const MAX_BACKLOG: u32 = 1024;
 
     let given: abi::Listen = request.input()?;
@@ -230,7 +232,7 @@ fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
         false => vec![state::device_with(devices, local.ip())?],
     };
     cm.start()?;
-    // The lock keeps requests waiting that arrive as soon as the name exists.
+    // Requests may arrive as soon as the name exists. They wait for this lock.
     let mut state = cm.state();
     let mut listening = Vec::new();
     for device in devices {
@@ -246,7 +248,7 @@ fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
 }
 
 fn set_option(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
-    /// log2 of the longest time, as a code, within which a peer acknowledges.
+    /// Largest code of an ACK timeout, which is its log2.
     const MAX_TIMEOUT: u8 = 31;
 
     let given: abi::SetOption = request.input()?;
@@ -271,7 +273,7 @@ fn set_option(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
             timeout @ 0..=MAX_TIMEOUT if !id.is_datagram() => id.options.ack_timeout = Some(timeout),
             _ => return Err(Errno::EINVAL),
         },
-        // Ethernet has one path only, so that a path of the program's is not needed.
+        // Ethernet has a single path, so the program's own path record is not needed.
         option::PATH if id.phase == Phase::AddressResolved => {
             id.phase = Phase::RouteResolved;
             state.tell(given.id, event::ROUTE_RESOLVED, 0, &Param::None);

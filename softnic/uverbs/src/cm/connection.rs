@@ -1,4 +1,4 @@
-//! Commands that connect, accept, refuse and end connections.
+//! Commands that open, accept, reject and close connections.
 
 use super::abi::{self, event};
 use super::header::{self, Header};
@@ -14,16 +14,16 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Code of the time within which a queue pair acknowledges, if the program sets none: half a second.
+/// Code of the ACK timeout of a queue pair if the program sets none: half a second.
 const ACK_TIMEOUT: u8 = 17;
-/// Hops of packets.
+/// Hop limit of packets.
 pub(super) const HOP_LIMIT: u8 = 64;
-/// The queue key of datagrams that a program gets by default.
+/// The default Q_Key of datagrams.
 pub(super) const UDP_QKEY: u32 = 0x0123_4567;
-/// The time in which packets of an ended connection may still arrive.
+/// How long packets of a closed connection may still arrive.
 const TIME_WAIT: Duration = Duration::from_millis(500);
 
-/// Returns the private data of a program, which must fit `limit` bytes.
+/// Returns the private data of a program, or `EINVAL` if it exceeds `limit` bytes.
 fn private(data: &abi::PrivateData, len: u8, limit: usize) -> Result<Vec<u8>, Errno> {
     let bytes: &[u8] = bytemuck::bytes_of(data);
     let len = usize::from(len);
@@ -34,7 +34,7 @@ fn random() -> Result<u32, Errno> {
     getrandom::u32().map_err(|_| Errno::EAGAIN)
 }
 
-/// Starts the time for an answer.
+/// Starts the timer for an answer.
 pub(super) fn expect_answer(id: &mut Id) {
     let due = Instant::now() + time_of(RESPONSE_TIMEOUT);
     id.connection.timer = Some(Timer { due, tries: RETRIES });
@@ -55,7 +55,8 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
         };
         (id.ps, from, to, Arc::clone(id.port()?))
     };
-    // The listener may be another process by now.
+    // Looks up the listener again, since another process may have taken over since the address was resolved. The lock
+    // is not held, because this reads a file of the system.
     let peer = address::adapter_of(port.ip, ps, to)?;
     let mut state = cm.state();
     let local = state.communication();
@@ -77,7 +78,7 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
     Ok(())
 }
 
-/// Sets up the connection that a program asks for, with the communication ID `local`.
+/// Initializes the connection that a program asks for, with communication ID `local`.
 fn start(
     id: &mut Id,
     param: &abi::ConnParam,
@@ -99,7 +100,7 @@ fn start(
     Ok(())
 }
 
-/// Returns the request for the connection of `id`.
+/// Builds the connection request of `id`.
 fn req(id: &Id, param: &abi::ConnParam, port: &Port, service_id: u64, private: Vec<u8>) -> Req {
     let connection = &id.connection;
     Req {
@@ -131,7 +132,7 @@ fn req(id: &Id, param: &abi::ConnParam, port: &Port, service_id: u64, private: V
     }
 }
 
-/// Handles ACCEPT, of both sides: without parameters, the side that asked confirms the answer.
+/// Handles ACCEPT on both sides. Without parameters, it comes from the side that has asked, and confirms the answer.
 pub(super) fn accept(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Accept = request.input_without(size_of::<abi::Ece>())?;
     let mut state = cm.state();
@@ -147,6 +148,7 @@ pub(super) fn accept(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno
         }
         _ => return Err(Errno::EINVAL),
     }
+    // From now on, events reach the program.
     if param.valid != 0 {
         id.uid = given.uid;
     }
@@ -163,6 +165,7 @@ fn grant(id: &mut Id, param: &abi::ConnParam) -> Result<(), Errno> {
     connection.responder_resources = param.responder_resources;
     connection.initiator_depth = param.initiator_depth;
     let is_target = id.service == Service::XrcTarget;
+    // An XRC target has no queue of its own, so its QPN travels as the EE context number.
     let (qpn, eecn) = if is_target { (0, connection.qpn) } else { (connection.qpn, 0) };
     let rep = Rep {
         ids: connection.ids,
@@ -200,7 +203,7 @@ fn grant_datagrams(id: &mut Id, param: &abi::ConnParam) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Refuses a connection that has been asked for.
+/// Rejects a connection that was asked for.
 fn refuse(id: &Id, reason: u16, private: Vec<u8>) {
     let ids = id.connection.ids;
     id.send(match id.phase {
@@ -239,7 +242,7 @@ pub(super) fn reject(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno
     Ok(())
 }
 
-/// Asks the peer to end the connection.
+/// Asks the peer to close the connection.
 fn end(id: &mut Id) {
     let (ids, qpn) = (id.connection.ids, id.connection.remote_qpn);
     id.phase = Phase::DreqSent;
@@ -257,16 +260,16 @@ pub(super) fn disconnect(cm: &'static Cm, request: &Request<'_>) -> Result<(), E
         Phase::Idle | Phase::Bound | Phase::Listening | Phase::AddressResolved | Phase::RouteResolved => {
             return Err(Errno::EINVAL);
         }
-        // There is no connection yet, or no longer: the kernel's command succeeds without a message.
+        // There is no connection yet, or no longer: like in the kernel, the command succeeds without sending a message.
         _ => {}
     }
     cm.inbox.ring();
     Ok(())
 }
 
-/// Handles NOTIFY: a queue pair has received something, so that the connection is in use.
+/// Handles NOTIFY: a queue pair has received something, so the connection is in use.
 pub(super) fn notify(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
-    /// The event of a queue pair in which a connection shows.
+    /// The QP event that reports an established connection.
     const COMMUNICATION_ESTABLISHED: u32 = 4;
 
     let given: abi::Notify = request.input()?;
@@ -276,6 +279,7 @@ pub(super) fn notify(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno
         return Err(Errno::EINVAL);
     }
     match id.phase {
+        // The first data may arrive before the RTU, or the RTU may be lost.
         Phase::RepSent => {
             (id.phase, id.connection.timer) = (Phase::Established, None);
             state.tell(given.id, event::ESTABLISHED, 0, &Param::None);
@@ -287,11 +291,11 @@ pub(super) fn notify(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno
 }
 
 impl State {
-    /// Destroys an identifier, and tells its peer. Returns the number of its events that the program got.
+    /// Destroys an identifier and notifies its peer. Returns how many of its events the program has read.
     pub(super) fn destroy(&mut self, handle: u32) -> u32 {
         let Some(mut id) = self.remove(handle) else { return 0 };
         match id.phase {
-            // The peer does not know the number of this side before it answers.
+            // The peer has not answered, so this side does not know its communication ID.
             Phase::ReqSent => refuse(&id, reason::TIMEOUT, Vec::new()),
             Phase::ReqReceived | Phase::SidrReceived | Phase::RepReceived | Phase::RepSent => {
                 refuse(&id, reason::CONSUMER, Vec::new());
@@ -302,7 +306,7 @@ impl State {
         id.events_reported
     }
 
-    /// Enters the state of a connection that has ended, and tells the program.
+    /// Enters the TIME_WAIT state of a closed connection, and informs the program.
     pub(super) fn has_ended(&mut self, handle: u32, status: i32) {
         let Some(id) = self.ids.get_mut(&handle) else { return };
         id.phase = Phase::TimeWait;

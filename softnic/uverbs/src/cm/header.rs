@@ -1,17 +1,17 @@
-//! The IP addresses of a connection, which the private data of a request begins with, and its service number
-//! (InfiniBand Architecture Specification, annex A11).
+//! The service ID of a connection, and the IP addresses at the start of the private data of a request (InfiniBand
+//! Architecture Specification, annex A11).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub(crate) const LEN: usize = 36;
 
-/// The addresses of the side that asks for a connection.
+/// The addresses of the side that requests a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Its own address and port.
     pub(crate) from: SocketAddr,
-    /// The address that it wants.
+    /// The address that it wants to reach.
     pub(crate) to: IpAddr,
 }
 
@@ -25,7 +25,7 @@ impl Header {
         bytes
     }
 
-    /// Parses a header. Returns `None` for another version.
+    /// Parses a header. Returns `None` for an unknown version.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Header> {
         let bytes: &[u8; LEN] = bytes.get(..LEN)?.try_into().ok()?;
         let part = |at: usize| -> [u8; 16] { std::array::from_fn(|i| bytes[at + i]) };
@@ -45,7 +45,7 @@ impl Header {
     }
 }
 
-/// Returns an address in 16 bytes. An IPv4 address is at their end.
+/// Returns an address in 16 bytes, of which an IPv4 address takes the last four.
 fn padded(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => {
@@ -56,12 +56,12 @@ fn padded(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Returns the service number of a port of a port space.
+/// Returns the service ID of a port in a port space.
 pub(crate) fn service_id(ps: u16, port: u16) -> u64 {
     u64::from(ps) << 16 | u64::from(port)
 }
 
-/// Returns the port space and the port of a service number, if it is one of the RDMA connection manager.
+/// Returns the port space and the port of a service ID, if it belongs to the RDMA connection manager.
 pub(crate) fn port_of(service_id: u64) -> Option<(u16, u16)> {
     (service_id >> 32 == 0).then_some(((service_id >> 16) as u16, service_id as u16))
 }

@@ -1,4 +1,4 @@
-//! Messages of peers, timeouts, and peers that end.
+//! Messages of peers, timeouts, and peers that have exited.
 
 use super::abi::{self, event};
 use super::address;
@@ -16,18 +16,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Code of the time that a program has to decide about a connection: a minute.
+/// Code of the time that a program gets to decide about a connection: a minute.
 const PROGRAM_TIMEOUT: u8 = 24;
 
-/// The time in which a process of this machine may bind a port. An adapter needs longer to start here than in hardware, which
-/// programs do not expect.
+/// How long to wait for a process of this machine to bind a port. Starting an adapter takes longer here than with
+/// hardware, which programs do not expect.
 const BINDING: Duration = Duration::from_millis(300);
-/// The time in which a process that has bound a port may start to listen on it.
+/// How long to wait for a process that has bound a port to start listening on it.
 const LISTENING: Duration = Duration::from_secs(2);
-/// The pause between two looks for a listener.
+/// Time between two lookups of a listener.
 const NEXT_LOOK: Duration = Duration::from_millis(20);
 
-/// The origin of a message.
+/// Where a message came from.
 struct From {
     port: Arc<Port>,
     adapter: Ipv4Addr,
@@ -46,7 +46,7 @@ impl From {
     }
 }
 
-/// Returns the private data of a message as parameters have them.
+/// Returns the private data of a message in the form of the parameters.
 pub(super) fn private(bytes: &[u8]) -> (abi::PrivateData, u8) {
     let mut data = abi::PrivateData::default();
     let len = bytes.len().min(size_of::<abi::PrivateData>());
@@ -59,12 +59,14 @@ fn only_private(bytes: &[u8]) -> Param {
     Param::Connection(abi::ConnParam { private_data, private_data_len, ..abi::ConnParam::default() })
 }
 
-/// Puts off the refusal of this machine's own adapter, to which a request goes if nobody listens. Returns whether it did.
+/// If the adapter that refused a request is this machine's own, which gets it when nobody listens, schedules another
+/// lookup of the listener. Returns whether it did.
 fn looks_again(id: &mut Id, from: &From) -> bool {
     let Some(to) = id.remote.filter(|_| matches!(id.phase, Phase::ReqSent | Phase::SidrSent)) else {
         return false;
     };
     let endpoint = Endpoint { ps: id.ps, port: to.port(), ip: to.ip().to_canonical() };
+    // A bound port will be listened on soon. An unbound one may never be, so the wait is shorter.
     let limit = if names::is_taken(endpoint) { LISTENING } else { BINDING };
     let puts_off = from.adapter == from.port.ip && id.connection.since.elapsed() < limit;
     if puts_off {
@@ -74,7 +76,7 @@ fn looks_again(id: &mut Id, from: &From) -> bool {
     puts_off
 }
 
-/// Looks for a listener again, and asks it for the connection.
+/// Looks up the listener again, and sends it the request.
 fn look_again(id: &mut Id) {
     let (Some(port), Some(to)) = (&id.port, id.remote) else { return };
     let peer = address::adapter_of(port.ip, id.ps, to).unwrap_or(port.ip);
@@ -89,7 +91,7 @@ fn look_again(id: &mut Id) {
 }
 
 impl State {
-    /// Handles a management datagram that has come to a device.
+    /// Processes a management datagram that a device has received.
     pub(super) fn receive(&mut self, device: u32, mad: &rushmem_softnic::Mad) {
         let Some(port) = self.running(device) else { return };
         let Some(Mad { tid, message }) = Mad::parse(&mad.bytes) else {
@@ -124,8 +126,9 @@ impl State {
         self.ids.get(&handle).map_or(Phase::Idle, |id| id.phase)
     }
 
-    /// Returns the identifier of the connection that a message is about.
+    /// Returns the identifier of the connection that a message concerns.
     fn end_of(&self, from: &From, ids: Ids) -> Option<u32> {
+        // The peer's ID is not known before its first answer.
         let is_it = |connection: &Connection| {
             connection.peer == from.adapter
                 && connection.ids.local == ids.remote
@@ -135,7 +138,7 @@ impl State {
         ends.next().map(|(handle, _)| *handle)
     }
 
-    /// Returns the identifier that a peer's request made.
+    /// Returns the identifier created for a peer's request.
     fn made_by(&self, from: &From, remote: u32) -> Option<u32> {
         let is_it = |id: &Id| {
             let connection = &id.connection;
@@ -144,7 +147,7 @@ impl State {
         self.ids.iter().find(|(_, id)| is_it(id)).map(|(handle, _)| *handle)
     }
 
-    /// Returns the listener for a service and an address, and the addresses of a connection to it.
+    /// Returns the listener for a service ID and an address, with the addresses of the connection.
     fn listener(&self, service_id: u64, data: &[u8]) -> Option<(u32, SocketAddr, Header)> {
         let (ps, port) = header::port_of(service_id)?;
         let header = Header::parse(data)?;
@@ -156,17 +159,18 @@ impl State {
             (serves && (ip == to || ip.is_unspecified())).then_some(!ip.is_unspecified())
         };
         let found = self.ids.iter().filter_map(|(handle, id)| Some((fit(id)?, *handle)));
+        // A listener bound to the address itself is preferred to one bound to all addresses.
         let (_, handle) = found.max()?;
         Some((handle, SocketAddr::new(header.to, port), header))
     }
 
-    /// Returns whether a listener takes another connection. The backlog limits the requests that the program
-    /// has not read yet, as in the kernel. A program may read any number of them before it accepts one.
+    /// Whether a listener accepts another request. Like in the kernel, the backlog limits the requests that the program
+    /// has not read, of which it may read any number before it accepts one.
     fn has_room(&self, listener: u32) -> bool {
         self.ids.get(&listener).is_some_and(|id| self.unread_requests(id.file, listener) < id.backlog)
     }
 
-    /// Creates the identifier of a connection that a peer asks for.
+    /// Creates the identifier for a connection that a peer requests.
     fn make(
         &mut self,
         from: &From,
@@ -189,7 +193,7 @@ impl State {
 
     fn request(&mut self, from: &From, req: &Req) {
         if let Some(handle) = self.made_by(from, req.local) {
-            // The request came twice: the program has not decided yet.
+            // A duplicate: the program has not decided yet. The MRA keeps the peer from resending.
             if let Some(id) = self.ids.get(&handle).filter(|id| id.phase == Phase::ReqReceived) {
                 let ids = id.connection.ids;
                 id.send(Message::Mra { ids, answered: answered::REQ, timeout: PROGRAM_TIMEOUT });
@@ -209,7 +213,7 @@ impl State {
         id.phase = Phase::ReqReceived;
         let connection = &mut id.connection;
         (connection.psn, connection.remote_psn, connection.remote_qpn) = (psn, req.psn, req.qpn);
-        // Each side names what it offers, so that they are exchanged.
+        // Each side names what it offers, so the two values are swapped.
         connection.responder_resources = req.initiator_depth;
         connection.initiator_depth = req.responder_resources;
         (connection.retry_count, connection.rnr_retry) = (req.retry_count, req.rnr_retry);
@@ -238,7 +242,7 @@ impl State {
         let Some(id) = self.ids.get_mut(&handle) else { return };
         match id.phase {
             Phase::ReqSent => {}
-            // The reply came twice: the program has not used the first yet, or the answer was lost.
+            // A duplicate: the program has not confirmed the first one yet, or the confirmation was lost.
             Phase::RepReceived => {
                 let ids = id.connection.ids;
                 return id.send(Message::Mra { ids, answered: answered::REP, timeout: PROGRAM_TIMEOUT });
@@ -284,7 +288,7 @@ impl State {
     }
 
     fn rejected(&mut self, from: &From, ids: Ids, reason: u16, private: &[u8]) {
-        // A side that gives up before it has an answer knows its own number only.
+        // A peer that gives up before it gets an answer knows only its own communication ID.
         let handle = match ids.remote {
             0 => self.made_by(from, ids.local),
             _ => self.rejected_end(from, ids),
@@ -304,7 +308,8 @@ impl State {
         }
     }
 
-    /// Returns the identifier that a REJ is about. A side that has made no identifier has no number.
+    /// Returns the identifier that a REJ concerns. If the peer has no identifier for the connection, its communication
+    /// ID is 0.
     fn rejected_end(&self, from: &From, ids: Ids) -> Option<u32> {
         let is_it =
             |connection: &Connection| connection.peer == from.adapter && connection.ids.local == ids.remote;
@@ -312,6 +317,7 @@ impl State {
         if ids.local == 0 { any } else { self.end_of(from, ids) }
     }
 
+    /// Only a message that awaits its answer is put off, and never for longer than a program gets to decide.
     fn wait(&mut self, from: &From, ids: Ids, timeout: u8) {
         let Some(handle) = self.end_of(from, ids) else { return };
         let Some(id) = self.ids.get_mut(&handle) else { return };
@@ -322,7 +328,7 @@ impl State {
     }
 
     fn disconnect_request(&mut self, from: &From, ids: Ids) {
-        // It is answered in any case, so that the peer does not wait for a connection that is gone.
+        // Always answered, so the peer does not wait for a connection that is gone.
         from.answer(Message::Drep { ids: Ids { local: ids.remote, remote: ids.local } });
         let Some(handle) = self.end_of(from, ids) else { return };
         if matches!(self.phase(handle), Phase::Established | Phase::RepSent | Phase::DreqSent) {
@@ -332,6 +338,7 @@ impl State {
 
     fn datagram_request(&mut self, from: &From, remote: u32, service_id: u64, data: &[u8]) {
         if let Some(id) = self.made_by(from, remote).and_then(|handle| self.ids.get(&handle)) {
+            // A duplicate: resend the answer, if the program has decided.
             if let Some(last) = &id.connection.last {
                 id.send_mad(last);
             }
@@ -369,7 +376,7 @@ impl State {
         self.tell(handle, kind, status.into(), &Param::Datagram(param));
     }
 
-    /// Sends messages again that are not answered, and gives up those that were sent often enough.
+    /// Resends messages that were not answered in time, and gives up on those that were resent often enough.
     pub(super) fn time_out(&mut self, now: Instant, inbox: &Inbox) {
         self.close_due(now);
         for process in self.take_ended(now) {
@@ -408,7 +415,7 @@ impl State {
         }
     }
 
-    /// Ends the connections to a process that has ended, as its kernel would.
+    /// Closes the connections to a process that has exited, as its kernel would.
     fn peer_has_ended(&mut self, process: u64) {
         let theirs: Vec<u32> = self
             .ids

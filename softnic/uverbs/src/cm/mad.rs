@@ -1,27 +1,27 @@
-//! Management datagrams of the InfiniBand communication manager (InfiniBand Architecture Specification, volume 1, chapter
-//! 12). All fields are big-endian.
+//! Management datagrams of the InfiniBand communication manager (InfiniBand Architecture Specification, volume 1,
+//! chapter 12). All fields are big-endian.
 
 use rushmem_softnic::MAD;
 use std::time::Duration;
 
-/// Bytes of the common header.
+/// Length of the common header, in bytes.
 const HEADER: usize = 24;
 /// Management class of the communication manager, and its version.
 const CLASS: [u8; 2] = [7, 2];
-/// The method of all messages.
+/// Method of all messages.
 const SEND: u8 = 3;
 
 /// Code of the time within which a manager answers: half a second.
 pub(crate) const RESPONSE_TIMEOUT: u8 = 17;
-/// The most times that a message is sent again.
+/// Maximum number of times that a message is resent.
 pub(crate) const RETRIES: u32 = 15;
 
-/// Returns the time of a 5-bit code: 4.096 us times a power of two.
+/// Returns the time that a 5-bit code stands for: 4.096 us times a power of two.
 pub(crate) fn time_of(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 0x1f))
 }
 
-/// Reasons of a REJ.
+/// Reasons for a REJ.
 pub(crate) mod reason {
     pub(crate) const TIMEOUT: u16 = 4;
     pub(crate) const INVALID_COMMUNICATION_ID: u16 = 6;
@@ -29,63 +29,62 @@ pub(crate) mod reason {
     pub(crate) const CONSUMER: u16 = 28;
 }
 
-/// The message that an MRA or a REJ answers.
+/// Which message an MRA or a REJ answers.
 pub(crate) mod answered {
     pub(crate) const REQ: u8 = 0;
     pub(crate) const REP: u8 = 1;
     pub(crate) const NONE: u8 = 2;
 }
 
-/// Type of the transport service that an extended type tells.
+/// Transport service type that refers to the extended type.
 const EXTENDED: u8 = 3;
-/// The extended type of XRC.
+/// Extended transport type of XRC.
 const XRC: u8 = 1;
 
-/// Statuses of a SIDR_REP.
+/// Status codes of a SIDR_REP.
 pub(crate) mod sidr_status {
     pub(crate) const VALID: u8 = 0;
     pub(crate) const UNSUPPORTED: u8 = 1;
     pub(crate) const REJECTED: u8 = 2;
 }
 
-/// A message and its transaction.
+/// A message and its transaction ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mad {
     pub(crate) tid: u64,
     pub(crate) message: Message,
 }
 
-/// The end of a connection that a message comes from, and the end that it goes to.
+/// Communication IDs of the sender and of the receiver of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ids {
     pub(crate) local: u32,
     pub(crate) remote: u32,
 }
 
-/// A message. Private data have all their bytes.
+/// A message. Private data always has its full length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// Asks for a connection.
+    /// Requests a connection.
     Req(Box<Req>),
-    /// Says that an answer takes long.
+    /// Announces that an answer will take long.
     Mra { ids: Ids, answered: u8, timeout: u8 },
-    /// Refuses a connection.
+    /// Rejects a connection.
     Rej { ids: Ids, answered: u8, reason: u16, private: Vec<u8> },
-    /// Grants a connection.
+    /// Accepts a connection.
     Rep(Box<Rep>),
-    /// Says that the connection is in use.
+    /// Confirms that the connection is in use.
     Rtu { ids: Ids },
-    /// Ends a connection.
+    /// Closes a connection.
     Dreq { ids: Ids, qpn: u32 },
     /// Answers a DREQ.
     Drep { ids: Ids },
-    /// Asks for a queue pair of datagrams.
+    /// Asks for the QPN of a datagram service.
     SidrReq { id: u32, pkey: u16, service_id: u64, private: Vec<u8> },
-    /// Answers with a queue pair of datagrams.
+    /// Answers with a QPN, or refuses.
     SidrRep { id: u32, status: u8, qpn: u32, service_id: u64, qkey: u32, private: Vec<u8> },
 }
 
-/// A request for a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Req {
     pub(crate) local: u32,
@@ -94,7 +93,7 @@ pub(crate) struct Req {
     pub(crate) qpn: u32,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
-    /// Code of the time that the peer has for an answer.
+    /// Code of the time within which the peer must answer.
     pub(crate) remote_timeout: u8,
     pub(crate) flow_control: bool,
     pub(crate) psn: u32,
@@ -102,29 +101,28 @@ pub(crate) struct Req {
     pub(crate) local_timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) pkey: u16,
-    /// Code of the path's MTU.
+    /// Path MTU code.
     pub(crate) mtu: u8,
     pub(crate) rnr_retry: u8,
     pub(crate) max_retries: u8,
     pub(crate) srq: bool,
-    /// Asks for an extended connection, with this side as its initiator.
+    /// Whether an extended connection is requested, with this side as its initiator.
     pub(crate) is_xrc: bool,
     pub(crate) lids: [u16; 2],
     pub(crate) local_gid: [u8; 16],
     pub(crate) remote_gid: [u8; 16],
     pub(crate) traffic_class: u8,
     pub(crate) hop_limit: u8,
-    /// Code of the time within which the queue pairs acknowledge.
+    /// Code of the ACK timeout of the QPs.
     pub(crate) ack_timeout: u8,
     pub(crate) private: Vec<u8>,
 }
 
-/// The grant of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rep {
     pub(crate) ids: Ids,
     pub(crate) qpn: u32,
-    /// Number of an end-to-end context; for an extended connection, the one of the target.
+    /// EE context number. For an extended connection, the QPN of the target.
     pub(crate) eecn: u32,
     pub(crate) psn: u32,
     pub(crate) responder_resources: u8,
@@ -136,7 +134,7 @@ pub(crate) struct Rep {
     pub(crate) private: Vec<u8>,
 }
 
-/// Attribute numbers of the messages, and where their private data begin.
+/// Attribute IDs of the messages, and the offsets of their private data.
 mod attribute {
     pub(super) const REQ: (u16, usize) = (0x10, 140);
     pub(super) const MRA: (u16, usize) = (0x11, 10);
@@ -149,20 +147,20 @@ mod attribute {
     pub(super) const SIDR_REP: (u16, usize) = (0x18, 96);
 }
 
-/// Bytes of a message.
+/// Length of a message without the common header, in bytes.
 const DATA: usize = MAD - HEADER;
-/// Private data of a REQ, in bytes.
+/// Length of the private data of a REQ, in bytes.
 pub(crate) const REQ_PRIVATE: usize = DATA - attribute::REQ.1;
-/// Private data of a REP, in bytes.
+/// Length of the private data of a REP, in bytes.
 pub(crate) const REP_PRIVATE: usize = DATA - attribute::REP.1;
-/// Private data of a REJ, in bytes.
+/// Length of the private data of a REJ, in bytes.
 pub(crate) const REJ_PRIVATE: usize = DATA - attribute::REJ.1;
-/// Private data of a SIDR_REQ, in bytes.
+/// Length of the private data of a SIDR_REQ, in bytes.
 pub(crate) const SIDR_REQ_PRIVATE: usize = DATA - attribute::SIDR_REQ.1;
-/// Private data of a SIDR_REP, in bytes.
+/// Length of the private data of a SIDR_REP, in bytes.
 pub(crate) const SIDR_REP_PRIVATE: usize = DATA - attribute::SIDR_REP.1;
 
-/// The fields of a message, for reading.
+/// Reads the fields of a message.
 struct Reader<'a>(&'a [u8; DATA]);
 
 impl Reader<'_> {
@@ -182,7 +180,7 @@ impl Reader<'_> {
         u64::from_be_bytes(self.bytes(at))
     }
 
-    /// Returns the number in the upper 24 bits of a word.
+    /// Returns the upper 24 bits of a word.
     fn number(&self, at: usize) -> u32 {
         self.word(at) >> 8
     }
@@ -196,7 +194,7 @@ impl Reader<'_> {
     }
 }
 
-/// The fields of a message, for writing.
+/// Writes the fields of a message.
 struct Writer([u8; DATA]);
 
 impl Writer {
@@ -216,7 +214,7 @@ impl Writer {
         self.put(at, value.to_be_bytes());
     }
 
-    /// Writes a number of 24 bits and a byte after it.
+    /// Writes a 24-bit number followed by a byte.
     fn number(&mut self, at: usize, number: u32, byte: u8) {
         self.word(at, number << 8 | u32::from(byte));
     }
@@ -233,7 +231,7 @@ impl Writer {
 }
 
 impl Mad {
-    /// Parses a datagram. Returns `None` if it is no message of the communication manager that is known here.
+    /// Parses a datagram. Returns `None` if it is not a supported message of the communication manager.
     pub(crate) fn parse(bytes: &[u8; MAD]) -> Option<Mad> {
         let (header, data) = bytes.split_first_chunk::<HEADER>()?;
         if header[..4] != [1, CLASS[0], CLASS[1], SEND] {
@@ -292,7 +290,7 @@ impl Message {
         })
     }
 
-    /// Writes the message and returns its attribute number.
+    /// Writes the message and returns its attribute ID.
     fn encode(&self, data: &mut Writer) -> u16 {
         use attribute::{DREP, DREQ, MRA, REJ, REP, REQ, RTU, SIDR_REP, SIDR_REQ};
         match self {
@@ -386,7 +384,7 @@ impl Req {
         data.put(16, self.guid);
         data.number(32, self.qpn, self.responder_resources);
         data.number(36, 0, self.initiator_depth);
-        // A reliable connection is type 0.
+        // Type 0 is a reliable connection.
         let (service, extended) = if self.is_xrc { (EXTENDED, XRC) } else { (0, 0) };
         data.number(40, 0, self.remote_timeout << 3 | service << 1 | u8::from(self.flow_control));
         data.number(44, self.psn, self.local_timeout << 3 | self.retry_count & 7);
@@ -515,7 +513,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Compares with offsets of the specification's tables, counted by hand.
+    /// Compares with the offsets in the tables of the specification, counted by hand.
     #[test]
     fn a_request_by_hand() {
         let bytes = Mad { tid: 1, message: Message::Req(Box::new(req())) }.encode();

@@ -1,17 +1,17 @@
-//! The RDMA connection manager: `/dev/infiniband/rdma_cm`, by which librdmacm finds peers by IP address and connects queue
-//! pairs.
+//! The RDMA connection manager, `/dev/infiniband/rdma_cm`, through which librdmacm finds peers by IP address and
+//! connects queue pairs.
 //!
-//! A program writes commands to the file and takes events from it. Managers of different processes exchange the messages of
-//! the InfiniBand communication manager between the adapters, as management datagrams in RoCEv2 packets.
+//! A program writes commands to the file and reads events from it. The managers of different processes exchange the
+//! messages of the InfiniBand communication manager between their adapters, as management datagrams in RoCEv2 packets.
 //!
 //! | file | does |
 //! |---|---|
-//! | `abi`, `request`, `address` | structures of the commands; input and answer of one; socket addresses |
-//! | `state`, `port` | identifiers, event files and events; an adapter that they use |
-//! | `commands`, `connection`, `multicast`, `attributes` | commands: identifiers and addresses; connections; groups; queries |
+//! | `abi`, `request`, `address` | structures of the commands; input and answer of a command; socket addresses |
+//! | `state`, `port` | identifiers, event files and events; the adapters that they use |
+//! | `commands`, `connection`, `multicast`, `attributes` | commands about identifiers and addresses; connections; groups; queries |
 //! | `incoming`, `worker` | messages and timeouts; the thread that waits for them |
 //! | `mad`, `header` | the messages, and the IP addresses in them |
-//! | `names` | which adapter of this machine listens on a port |
+//! | `names` | finds the adapter of this machine that listens on a port |
 
 mod abi;
 mod address;
@@ -43,18 +43,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use worker::Inbox;
 
-/// The time for which the descriptor of a closed file stays, if threads wait for its events.
+/// How long the descriptor of a closed file stays open if threads have waited for its events.
 const CLOSING: Duration = Duration::from_secs(1);
-/// The most bytes of a command.
+/// Maximum length of a command, in bytes.
 const MAX_COMMAND: usize = 4096;
 
-/// Returns the device number of the file.
 pub(crate) fn device_number() -> libc::dev_t {
     let (major, minor) = RDMA_CM_DEVICE;
     libc::makedev(major, minor)
 }
 
-/// The connection manager of this process.
 pub(crate) struct Cm {
     state: Mutex<State>,
     inbox: Arc<Inbox>,
@@ -65,9 +63,9 @@ static CURRENT: PerProcess<Result<Cm, Errno>> = PerProcess::new();
 /// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// All bytes of the command were taken.
+    /// The whole command was processed.
     Taken,
-    /// No event is there yet, and the program wants to wait for one.
+    /// There is no event yet, and the program wants to wait for one.
     Wait,
 }
 
@@ -79,16 +77,17 @@ pub(crate) fn open(close_on_exec: bool) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Returns whether a descriptor is such a file, opened in this process.
+/// Returns whether a descriptor is such a file, opened by this process.
 pub(crate) fn is(fd: RawFd) -> bool {
     existing().is_some_and(|cm| cm.state().file_of(fd).is_some())
 }
 
-/// Closes the file of a descriptor, if it is one, and destroys its identifiers. Returns whether the descriptor stays open
-/// for now.
+/// If a descriptor is such a file, closes the file and destroys its identifiers. Returns whether the descriptor stays
+/// open for now.
 ///
-/// A thread that has just got an event may be on its way to wait for the next. In the kernel it then waits for ever. The
-/// descriptor stays for a second, so that the thread gets there, and not to an error or to another file.
+/// A thread that has just read an event may be about to wait for the next one. In the kernel it would then wait
+/// forever. The descriptor stays open for a second, so that such a thread gets there instead of failing or waiting for
+/// another file.
 pub(crate) fn close(fd: RawFd) -> bool {
     let Some(cm) = existing() else { return false };
     let mut state = cm.state();
@@ -98,11 +97,11 @@ pub(crate) fn close(fd: RawFd) -> bool {
         Closed::Later => true,
     };
     drop(state);
-    // A second later costs nothing but a number.
+    // Closing it a second later costs only a descriptor.
     stays && cm.start().inspect(|()| cm.inbox.ring()).is_ok()
 }
 
-/// Executes a command of `len` bytes at address `at`. Returns `None` if `fd` is no such file.
+/// Executes a command of `len` bytes at address `at`. Returns `None` if `fd` is not such a file.
 pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<Done, Errno>> {
     let cm = existing()?;
     let file = cm.state().file_of(fd)?;
@@ -134,6 +133,7 @@ impl Cm {
         let mut input = vec![0; given];
         user::read(at + size_of::<abi::Header>() as u64, &mut input)?;
         let request = request::Request { file, command: header.command, input: &input, room: header.room };
+        // Read without the command table, since it may have to wait.
         if header.command == command::GET_EVENT {
             let mut state = self.state();
             return match state.next_event(&request) {

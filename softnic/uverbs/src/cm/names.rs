@@ -1,32 +1,33 @@
-//! Ports of this machine, and the adapters that listen on them. All processes in one network namespace share them.
+//! The ports of this machine, and the adapters that listen on them. They are shared by all processes in a network
+//! namespace.
 //!
-//! A process names sockets in the abstract namespace, and the system lists them in `/proc/net/unix`. They vanish with
-//! their process, so that no entry is stale.
+//! A process names sockets in the abstract namespace, which the system lists in `/proc/net/unix`. The names disappear
+//! with the process, so no entry is ever stale.
 //!
-//! | name, behind `rushmem-rdmacm/` | means |
+//! | name, after `rushmem-rdmacm/` | meaning |
 //! |---|---|
 //! | `port/0106/7174/127.0.0.1` | a process has bound this port of this port space |
 //! | `listen/0106/7174/127.0.0.1/127.64.3.9` | the adapter at the last address listens on it |
-//! | `adapter/127.64.3.9` | a process has an adapter with this address |
+//! | `adapter/127.64.3.9` | a process owns the adapter with this address |
 
 use crate::errno::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
-/// The beginning of all names.
+/// Prefix of all names.
 const PREFIX: &str = "rushmem-rdmacm/";
-/// The system's list of sockets.
+/// The system's list of Unix sockets.
 const LIST: &str = "/proc/net/unix";
-/// Ports that are given out when a program asks for any.
+/// Range of the ports that are assigned when a program does not choose one.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
-/// Attempts to find a free port.
+/// Maximum number of attempts to find a free port.
 const TRIES: usize = 256;
 
-/// Attempts to read an entry of the list.
+/// Maximum number of attempts to find an entry in the list.
 const READS: usize = 3;
 
-/// A name that this process holds.
+/// A name held by this process.
 pub(crate) struct Name {
     _socket: UnixDatagram,
 }
@@ -49,7 +50,7 @@ pub(crate) enum Entry {
 impl Entry {
     /// Parses a line of the list.
     pub(crate) fn parse(line: &str) -> Option<Entry> {
-        // An abstract name has an `@` for the zero at its start.
+        // In an abstract name, `@` stands for the leading zero byte.
         let name = line.split_whitespace().nth(7)?.strip_prefix('@')?.strip_prefix(PREFIX)?;
         let mut words = name.split('/');
         let kind = words.next()?;
@@ -88,14 +89,14 @@ fn is_bound(endpoint: Endpoint) -> bool {
     address(&port_name(endpoint)).is_ok_and(|address| connect(address).is_ok())
 }
 
-/// Returns an endpoint, and the same port at all addresses.
+/// Returns the endpoint itself, and those with the same port at all addresses.
 fn covering(endpoint: Endpoint) -> [Endpoint; 3] {
     let any = [endpoint.ip, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     any.map(|ip| Endpoint { ip, ..endpoint })
 }
 
-/// Returns the error of binding a port at `wanted` while it is bound at `other`, if there is one. It depends on
-/// whether the addresses are equal or one of them covers the other, as in Linux.
+/// Returns the error of binding a port at `wanted` while it is bound at `other`, if they conflict. Like in Linux, the
+/// error depends on whether the addresses are equal or one of them covers the other.
 fn conflict(wanted: IpAddr, other: IpAddr) -> Option<Errno> {
     if wanted.is_unspecified() || other.is_unspecified() {
         Some(Errno::EADDRNOTAVAIL)
@@ -104,12 +105,12 @@ fn conflict(wanted: IpAddr, other: IpAddr) -> Option<Errno> {
     }
 }
 
-/// Binds a port, or any free one for port 0, and returns its number.
+/// Binds a port, or any free one if it is 0. Returns the name and the port.
 ///
 /// # Errors
 ///
-/// - `EADDRINUSE`: another process, or another identifier of this one, has bound it to the same address.
-/// - `EADDRNOTAVAIL`: it is bound, and one of the two addresses stands for all; or all ports are taken.
+/// - `EADDRINUSE`: it is bound to the same address, by another process or by another identifier.
+/// - `EADDRNOTAVAIL`: it is bound, and one of the two addresses covers all; or all ports are taken.
 pub(crate) fn reserve(endpoint: Endpoint) -> Result<(Name, u16), Errno> {
     let taken = entries();
     if endpoint.port != 0 {
@@ -124,13 +125,13 @@ pub(crate) fn reserve(endpoint: Endpoint) -> Result<(Name, u16), Errno> {
     Err(Errno::EADDRNOTAVAIL)
 }
 
-/// Binds a port that nobody has, with the errors of [`reserve`]. `taken` are entries of the system's list.
+/// Binds a port that nobody holds, with the errors of [`reserve`]. `taken` are the entries of the system's list.
 fn bind(endpoint: Endpoint, taken: &[Entry]) -> Result<Name, Errno> {
     let listed = taken.iter().filter_map(|entry| match *entry {
         Entry::Port(other) if (other.ps, other.port) == (endpoint.ps, endpoint.port) => Some(other.ip),
         _ => None,
     });
-    // The list may lack sockets while others come and go.
+    // The list may miss sockets while others are opened and closed, so probe the names as well.
     let found = covering(endpoint).into_iter().filter(|other| is_bound(*other)).map(|other| other.ip);
     match listed.chain(found).find_map(|other| conflict(endpoint.ip, other)) {
         Some(error) => Err(error),
@@ -138,7 +139,7 @@ fn bind(endpoint: Endpoint, taken: &[Entry]) -> Result<Name, Errno> {
     }
 }
 
-/// Returns a random port for a program that asks for any.
+/// Returns a random port, for a program that does not choose one.
 pub(crate) fn any_port() -> Result<u16, Errno> {
     let random = getrandom::u32().map_err(|_| Errno::EAGAIN)?;
     Ok(EPHEMERAL.start + (random % u32::from(EPHEMERAL.end - EPHEMERAL.start)) as u16)
@@ -149,9 +150,10 @@ pub(crate) fn announce(endpoint: Endpoint, adapter: Ipv4Addr) -> Result<Name, Er
     take(&format!("listen/{:04x}/{}/{}/{adapter}", endpoint.ps, endpoint.port, endpoint.ip))
 }
 
-/// Returns the adapter that listens at a endpoint.
+/// Returns the adapter that listens at an endpoint.
 ///
-/// The system's list may lack sockets while others come and go. It is read again if a process holds the port.
+/// The system's list may miss sockets while others are opened and closed, so it is read again if a process holds the
+/// port.
 pub(crate) fn listener(wanted: Endpoint) -> Option<Ipv4Addr> {
     if !is_taken(wanted) {
         return None;
@@ -164,13 +166,13 @@ pub(crate) fn is_taken(endpoint: Endpoint) -> bool {
     covering(endpoint).into_iter().any(is_bound)
 }
 
-/// Chooses the listener that fits best: first an adapter at the address itself, then a socket bound to it.
+/// Chooses the best listener: preferably an adapter that has the address itself, then a socket bound to it.
 fn choose(wanted: Endpoint, entries: Vec<Entry>) -> Option<Ipv4Addr> {
     let fit = |entry: Entry| match entry {
         Entry::Listener(endpoint, adapter) if (endpoint.ps, endpoint.port) == (wanted.ps, wanted.port) => {
             let own = IpAddr::V4(adapter) == wanted.ip;
             let bound = endpoint.ip == wanted.ip;
-            // The address of another adapter is not meant for this one.
+            // An address that adapters choose belongs to one adapter, so others must not answer for it.
             let any = endpoint.ip.is_unspecified() && !is_adapters_own(wanted.ip);
             (own || bound || any).then_some(((own, bound), adapter))
         }
@@ -184,15 +186,15 @@ pub(crate) fn is_adapters_own(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if rushmem_softnic::lid_of(ip).is_some())
 }
 
-/// Names this process as the one with an adapter.
+/// Announces this process as the owner of an adapter.
 pub(crate) fn name_adapter(ip: Ipv4Addr) -> Result<UnixListener, Errno> {
     let listener = UnixListener::bind_addr(&address(&format!("adapter/{ip}"))?).map_err(Errno::from)?;
     listener.set_nonblocking(true).map_err(Errno::from)?;
     Ok(listener)
 }
 
-/// Connects to the process with an adapter. The stream ends with that process. Returns `None` if no process of this
-/// machine has the adapter.
+/// Connects to the process that owns an adapter. The stream hangs up when that process exits. Returns `None` if no
+/// process on this machine owns it.
 pub(crate) fn watch_adapter(ip: Ipv4Addr) -> Option<UnixStream> {
     UnixStream::connect_addr(&address(&format!("adapter/{ip}")).ok()?).ok()
 }

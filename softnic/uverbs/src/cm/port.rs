@@ -1,4 +1,4 @@
-//! An adapter that the connection manager uses.
+//! An adapter used by the connection manager.
 
 use super::mad::Mad;
 use super::worker::Inbox;
@@ -10,7 +10,7 @@ use rushmem_mlx5::prm::qp::Mtu;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// An adapter, which runs as long as the connection manager uses it.
+/// An adapter, which runs for as long as the connection manager uses it.
 pub(super) struct Port {
     pub(super) device: Arc<Device>,
     pub(super) ip: Ipv4Addr,
@@ -18,12 +18,12 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Starts the adapter of a device. Its management datagrams go to `inbox`.
+    /// Starts the adapter of a device. Its management datagrams are added to `inbox`.
     ///
     /// # Errors
     ///
-    /// - `ENODEV`: the device has no IP address, because it is one of InfiniBand.
-    /// - the error of starting the adapter.
+    /// - `ENODEV`: the device has no IP address, because its link layer is InfiniBand.
+    /// - The error of starting the adapter.
     pub(super) fn open(device: &Arc<Device>, inbox: &Arc<Inbox>) -> Result<Port, Errno> {
         if device.settings.link == LinkLayer::InfiniBand {
             tracing::error!(device = device.name(), "rdma_cm needs a device with --link ethernet");
@@ -36,7 +36,6 @@ impl Port {
         Ok(Port { device: Arc::clone(device), ip, lease })
     }
 
-    /// Sends a message to the adapter at `to`.
     pub(super) fn send(&self, to: Ipv4Addr, mad: &Mad) {
         tracing::debug!(from = %self.ip, %to, ?mad, "sends");
         self.lease.nic.send_mad(to, &mad.encode());
@@ -46,7 +45,7 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// `ENODEV`: the table has no entry of RoCEv2 with the adapter's IP address.
+    /// `ENODEV`: the table has no RoCEv2 entry with the adapter's IP address.
     pub(super) fn gid(&self) -> Result<(u8, [u8; 16]), Errno> {
         let gid = gid_of(self.ip);
         let table = self.device.gids(&self.lease.nic);
@@ -54,18 +53,17 @@ impl Port {
         Ok((entry.ok_or(Errno::ENODEV)?.gid_index as u8, gid))
     }
 
-    /// Returns the code of the MTU of the path to an adapter.
+    /// Returns the MTU code of the path to an adapter.
     pub(super) fn mtu(&self, to: Ipv4Addr) -> u8 {
         Mtu::within(self.lease.nic.path_mtu(to).unwrap_or(0)).0
     }
 
-    /// Returns the partition key of connections.
+    /// Returns the P_Key of connections.
     pub(super) fn pkey() -> u16 {
         PKEYS[0]
     }
 }
 
-/// Returns the GID of an adapter.
 pub(super) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
     ip.to_ipv6_mapped().octets()
 }

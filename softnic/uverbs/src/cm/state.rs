@@ -1,4 +1,4 @@
-//! The state of the connection manager: event files with their events, identifiers, adapters.
+//! State of the connection manager: event files with their events, identifiers, adapters.
 
 use super::abi::{self, event, port_space};
 use super::mad::{Ids, Mad, Message};
@@ -21,13 +21,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Most identifiers of a process.
+/// Maximum number of identifiers, and of memberships, per process.
 const LIMIT: usize = 1 << 16;
 
-/// The time in which messages of a process that has ended may still arrive.
+/// How long messages of a process that has exited may still arrive.
 const LAST_MESSAGES: Duration = Duration::from_millis(50);
 
-/// The state of a process.
+/// The state of one process.
 #[derive(Default)]
 pub(super) struct State {
     files: BTreeMap<u64, File>,
@@ -35,23 +35,24 @@ pub(super) struct State {
     pub(super) ids: BTreeMap<u32, Id>,
     memberships: BTreeMap<u32, Membership>,
     ports: BTreeMap<u32, Weak<Port>>,
-    /// The address and the listening socket of each device. Peers stay connected to the socket to detect that this process has
-    /// exited. It is kept until then, because a socket that the worker still polls keeps its name and its streams when closed.
+    /// The address and the listening socket of each device. Peers stay connected to the socket, which is how they
+    /// notice that this process has exited. It is never closed earlier: while the worker polls it, a closed socket
+    /// would keep its name and its streams.
     named: BTreeMap<u32, (Ipv4Addr, UnixListener)>,
-    /// Processes with the adapters of peers.
+    /// Processes that own the adapters of peers.
     peers: BTreeMap<Ipv4Addr, Peer>,
     next_process: u64,
-    /// Processes that have ended, and the time when connections to them end.
+    /// Processes that have exited, and when to close the connections to them.
     ended: Vec<(Instant, u64)>,
     /// Streams from processes that watch this one.
     watchers: Vec<UnixStream>,
     next_communication: u32,
 }
 
-/// A process with an adapter. A later process may take the same address.
+/// A process that owns an adapter. A later process may take over the address.
 struct Peer {
     process: u64,
-    /// Hangs up when the process ends.
+    /// Hangs up when the process exits.
     stream: UnixStream,
 }
 
@@ -59,24 +60,24 @@ struct Peer {
 struct File {
     fd: RawFd,
     identity: Identity,
-    /// It has a byte while events wait.
+    /// Holds one byte while there are events, which makes the descriptor readable.
     signal: Arc<Channel>,
     events: VecDeque<Queued>,
-    /// Set when a thread has waited for an event.
+    /// Set once a thread has waited for an event.
     was_waited_for: bool,
-    /// The time at which the descriptor closes.
+    /// When to close the descriptor, once the program has.
     closes: Option<Instant>,
 }
 
-/// The fate of a descriptor that a program closes.
+/// What happens to a descriptor that a program closes.
 pub(super) enum Closed {
-    /// It is no event file.
+    /// It is not an event file.
     Nothing,
     Now,
     Later,
 }
 
-/// An identifier's membership in a multicast group.
+/// Membership of an identifier in a multicast group.
 pub(super) struct Membership {
     file: u64,
     id: u32,
@@ -84,13 +85,13 @@ pub(super) struct Membership {
     events_reported: u32,
 }
 
-/// An event that waits for the program.
+/// An event that the program has not read.
 struct Queued {
-    /// The identifier that counts it.
+    /// The identifier that counts the event.
     owner: u32,
-    /// The membership that counts it, too.
+    /// The membership that counts it as well.
     membership: Option<u32>,
-    /// The identifier that it brings.
+    /// The new identifier that it introduces.
     brings: Option<u32>,
     event: abi::Event,
 }
@@ -115,13 +116,13 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// A message that is sent until it is answered, or the end of a pause.
+/// When to resend a message that has not been answered, or when a pause is over.
 pub(super) struct Timer {
     pub(super) due: Instant,
     pub(super) tries: u32,
 }
 
-/// Options that a program sets.
+/// Options set by the program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     pub(super) tos: u8,
@@ -130,7 +131,7 @@ pub(super) struct Options {
     pub(super) ack_timeout: Option<u8>,
 }
 
-/// The kind of queue pair that an identifier is for.
+/// The type of queue pair that an identifier is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Rc,
@@ -140,7 +141,7 @@ pub(super) enum Service {
 }
 
 impl Service {
-    /// Returns the kind for a port space, or `EINVAL`. Only one port space leaves the choice to the program.
+    /// Returns the type for a port space, or `EINVAL`. Only `RDMA_PS_IB` leaves the choice to the program.
     pub(super) fn of(ps: u16, wanted: u8) -> Result<Service, Errno> {
         match (ps, wanted.into()) {
             (port_space::TCP, _) | (port_space::IB, qp_type::RC) => Ok(Service::Rc),
@@ -151,15 +152,14 @@ impl Service {
         }
     }
 
-    /// Returns the kind of an identifier for a request that came to a listener.
+    /// Returns the type for the identifier of a request that a listener has received.
     pub(super) fn of_request(is_xrc: bool) -> Service {
         if is_xrc { Service::XrcTarget } else { Service::Rc }
     }
 }
 
-/// An identifier.
 pub(super) struct Id {
-    /// The program's name for it. 0 before the program has accepted a connection.
+    /// The program's name for it, or 0 before the program has accepted the connection.
     pub(super) uid: u64,
     pub(super) file: u64,
     pub(super) ps: u16,
@@ -167,24 +167,23 @@ pub(super) struct Id {
     pub(super) phase: Phase,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
-    /// The adapter.
+    /// The adapter that it is bound to.
     pub(super) port: Option<Arc<Port>>,
-    /// The adapters that a listener uses, and the names that announce them.
+    /// The adapters that a listener uses, with the names that announce them.
     pub(super) listening: Vec<(Arc<Port>, Name)>,
     /// The name of its port.
     pub(super) name: Option<Name>,
     pub(super) options: Options,
     pub(super) backlog: usize,
-    /// The listener that the connection came to.
+    /// The listener that received the connection request.
     pub(super) listener: Option<u32>,
     pub(super) events_reported: u32,
     pub(super) connection: Connection,
 }
 
-/// The connection of an identifier.
 pub(super) struct Connection {
     pub(super) peer: Ipv4Addr,
-    /// The process with the peer's adapter, if this process watches it.
+    /// The process that owns the peer's adapter, if this process watches it.
     pub(super) process: Option<u64>,
     pub(super) ids: Ids,
     pub(super) tid: u64,
@@ -198,14 +197,14 @@ pub(super) struct Connection {
     pub(super) rnr_retry: u8,
     pub(super) ack_timeout: u8,
     pub(super) mtu: u8,
-    /// Queue key of datagrams.
+    /// The Q_Key of datagrams.
     pub(super) qkey: u32,
-    /// The message sent last that the peer may ask for again.
+    /// The last message sent that the peer may need again.
     pub(super) last: Option<Mad>,
     pub(super) timer: Option<Timer>,
     /// When the program asked for the connection.
     pub(super) since: Instant,
-    /// Nobody listened at the address. The timer ends the pause before the next look.
+    /// Nobody was listening at the address. When the timer expires, the listener is looked up again.
     pub(super) looks_again: bool,
 }
 
@@ -230,17 +229,15 @@ impl Id {
         }
     }
 
-    /// Returns whether it is for datagrams.
     pub(super) fn is_datagram(&self) -> bool {
         self.service == Service::Ud
     }
 
-    /// Returns the adapter, or `EINVAL` if there is none yet.
+    /// Returns the adapter, or `EINVAL` if it has none yet.
     pub(super) fn port(&self) -> Result<&Arc<Port>, Errno> {
         self.port.as_ref().ok_or(Errno::EINVAL)
     }
 
-    /// Sends a message to the peer.
     pub(super) fn send(&self, message: Message) {
         self.send_mad(&Mad { tid: self.connection.tid, message });
     }
@@ -251,7 +248,7 @@ impl Id {
         }
     }
 
-    /// Sends a message, and keeps it for when the peer asks again.
+    /// Sends a message, and keeps a copy for when the peer needs it again.
     pub(super) fn send_and_keep(&mut self, message: Message) {
         let mad = Mad { tid: self.connection.tid, message };
         self.send_mad(&mad);
@@ -285,7 +282,6 @@ impl Default for Connection {
     }
 }
 
-/// The parameters of an event.
 pub(super) enum Param {
     None,
     Connection(abi::ConnParam),
@@ -294,11 +290,11 @@ pub(super) enum Param {
 
 impl State {
     pub(super) fn new() -> State {
-        // A random start, so that a message to an earlier process meets no connection of this one.
+        // Starts at a random number, so that a message for an earlier process matches no connection of this one.
         State { next_communication: getrandom::u32().unwrap_or(1), ..State::default() }
     }
 
-    /// Opens an event file and returns its descriptor.
+    /// Opens an event file and returns the program's descriptor.
     pub(super) fn open(&mut self, close_on_exec: bool) -> Result<RawFd, Errno> {
         let (signal, fd) = Channel::new(Kind::Fixed)?;
         if !close_on_exec {
@@ -312,21 +308,21 @@ impl State {
         Ok(fd)
     }
 
-    /// Returns the number of the file that a descriptor is open on.
+    /// Returns the ID of the file that a descriptor refers to. Descriptors may have been duplicated.
     pub(super) fn file_of(&self, fd: RawFd) -> Option<u64> {
         let identity = sys::identity(fd)?;
         self.files.iter().find(|(_, file)| file.identity == identity).map(|(number, _)| *number)
     }
 
-    /// Notes that a thread waits for an event of a file.
+    /// Records that a thread waits for an event of a file.
     pub(super) fn waits_for(&mut self, file: u64) {
         if let Some(file) = self.files.get_mut(&file) {
             file.was_waited_for = true;
         }
     }
 
-    /// Closes the file of the descriptor that `open` returned, and destroys its identifiers. If threads wait for its events,
-    /// the descriptor stays open until `later`.
+    /// Closes the file of a descriptor returned by `open`, and destroys its identifiers. If threads have waited for its
+    /// events, the descriptor stays open until `later`.
     pub(super) fn close(&mut self, fd: RawFd, later: Instant) -> Closed {
         let found = self.file_of(fd).filter(|number| self.files[number].fd == fd);
         let Some(number) = found else { return Closed::Nothing };
@@ -350,7 +346,7 @@ impl State {
         }
     }
 
-    /// Closes the descriptors that stayed open for a while.
+    /// Closes the descriptors whose time has come.
     pub(super) fn close_due(&mut self, now: Instant) {
         let is_due = |file: &File| file.closes.is_some_and(|due| due <= now);
         let due: Vec<(u64, RawFd)> = self
@@ -365,24 +361,25 @@ impl State {
         }
     }
 
-    /// Creates an identifier and returns its number.
+    /// Creates an identifier and returns its handle.
     pub(super) fn create(&mut self, file: u64, uid: u64, ps: u16, service: Service) -> Result<u32, Errno> {
         if self.ids.len() >= LIMIT {
             return Err(Errno::ENOMEM);
         }
-        // Programs keep a table by number, so that small ones are best.
+        // Programs keep a table indexed by handle, so use the smallest free one.
         let handle = (0..).find(|handle| !self.ids.contains_key(handle)).ok_or(Errno::ENOMEM)?;
         self.ids.insert(handle, Id::new(file, uid, ps, service));
         Ok(handle)
     }
 
-    /// Returns an identifier of a file; `ENOENT` if there is none with this number, `EINVAL` if it is in another file.
+    /// Returns an identifier of a file. Returns `ENOENT` if it does not exist, and `EINVAL` if it belongs to another
+    /// file.
     pub(super) fn id(&mut self, file: u64, handle: u32) -> Result<&mut Id, Errno> {
         let id = self.ids.get_mut(&handle).ok_or(Errno::ENOENT)?;
         if id.file == file { Ok(id) } else { Err(Errno::EINVAL) }
     }
 
-    /// Removes an identifier with its events, and returns it. The identifiers that its events would have brought are
+    /// Removes an identifier with its events. Identifiers that the program would have learned of by those events are
     /// destroyed.
     pub(super) fn remove(&mut self, handle: u32) -> Option<Id> {
         let id = self.ids.remove(&handle)?;
@@ -402,7 +399,7 @@ impl State {
         Some(id)
     }
 
-    /// Moves an identifier with its events to another file. Returns the number of its events that the program got.
+    /// Moves an identifier with its events to another file. Returns how many of its events the program has read.
     pub(super) fn migrate(&mut self, handle: u32, to: u64) -> Result<u32, Errno> {
         let id = self.ids.get_mut(&handle).ok_or(Errno::ENOENT)?;
         let from = std::mem::replace(&mut id.file, to);
@@ -435,13 +432,13 @@ impl State {
     pub(super) fn tell(&mut self, handle: u32, kind: u32, status: i32, param: &Param) {
         let Some(id) = self.ids.get(&handle) else { return };
         let event = abi::Event { uid: id.uid, id: handle, ..event_of(kind, status, param) };
-        // A connection that the program has not accepted yet has no events. The program learns of its end from ACCEPT.
+        // The program has no name yet for a connection that it has not accepted. If that fails, ACCEPT reports it.
         if id.uid != 0 {
             self.queue(id.file, Queued { owner: handle, membership: None, brings: None, event });
         }
     }
 
-    /// Adds a membership of an identifier and returns its number.
+    /// Adds a membership of an identifier and returns its ID.
     pub(super) fn add_membership(&mut self, file: u64, id: u32, uid: u64) -> Result<u32, Errno> {
         if self.memberships.len() >= LIMIT {
             return Err(Errno::ENOMEM);
@@ -452,13 +449,13 @@ impl State {
         Ok(number)
     }
 
-    /// Checks that a file has a membership with this number.
+    /// Checks that a file has a membership with this ID.
     pub(super) fn membership(&self, file: u64, number: u32) -> Result<(), Errno> {
         let membership = self.memberships.get(&number).ok_or(Errno::ENOENT)?;
         if membership.file == file { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// Removes a membership with its events. Returns the number of its events that the program got.
+    /// Removes a membership with its events. Returns how many of its events the program has read.
     pub(super) fn remove_membership(&mut self, number: u32) -> u32 {
         let Some(membership) = self.memberships.remove(&number) else { return 0 };
         if let Some(file) = self.files.get_mut(&membership.file) {
@@ -468,7 +465,6 @@ impl State {
         membership.events_reported
     }
 
-    /// Adds an event of a membership.
     pub(super) fn tell_member(&mut self, number: u32, kind: u32, param: &Param) {
         let Some(membership) = self.memberships.get(&number) else { return };
         let (file, owner) = (membership.file, membership.id);
@@ -482,7 +478,7 @@ impl State {
         self.files.get(&file).map_or(0, |file| file.events.iter().filter(is_request).count())
     }
 
-    /// Adds the event of a listener that brings a new identifier.
+    /// Adds the event of a listener that introduces a new identifier.
     pub(super) fn tell_request(&mut self, listener: u32, new: u32, param: &Param) {
         let Some(id) = self.ids.get(&listener) else { return };
         let event = abi::Event { uid: id.uid, id: new, ..event_of(event::CONNECT_REQUEST, 0, param) };
@@ -502,7 +498,7 @@ impl State {
         file.settle();
     }
 
-    /// Handles GET_EVENT; `EAGAIN` if there is none.
+    /// Handles GET_EVENT. Returns `EAGAIN` if there is no event.
     pub(super) fn next_event(&mut self, request: &Request<'_>) -> Result<(), Errno> {
         let get: abi::GetEvent = request.input()?;
         let file = self.files.get_mut(&request.file).ok_or(Errno::EINVAL)?;
@@ -516,6 +512,7 @@ impl State {
         let bytes = bytemuck::bytes_of(&next.event);
         user::write(get.response, &bytes[..bytes.len().min(room)])?;
         let (owner, membership) = (next.owner, next.membership);
+        // Counted only once the program has the event: if writing fails, it stays in the queue.
         file.events.pop_front();
         file.settle();
         if let Some(id) = self.ids.get_mut(&owner) {
@@ -527,7 +524,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the running adapter of a device, and starts it if it does not run.
+    /// Returns the adapter of a device, starting it if necessary.
     pub(super) fn port(&mut self, device: &Arc<Device>, inbox: &Arc<Inbox>) -> Result<Arc<Port>, Errno> {
         if let Some(port) = self.running(device.index) {
             return Ok(port);
@@ -539,12 +536,12 @@ impl State {
         Ok(port)
     }
 
-    /// Returns the running adapter of a device.
+    /// Returns the adapter of a device if it is running.
     pub(super) fn running(&self, device: u32) -> Option<Arc<Port>> {
         self.ports.get(&device).and_then(Weak::upgrade)
     }
 
-    /// Returns a new number for an end of a connection.
+    /// Allocates a communication ID for one end of a connection.
     pub(super) fn communication(&mut self) -> u32 {
         loop {
             self.next_communication = self.next_communication.wrapping_add(1);
@@ -555,7 +552,7 @@ impl State {
         }
     }
 
-    /// Names this process as the one with the adapter of a device.
+    /// Announces this process as the owner of a device's adapter.
     fn name_adapter(&mut self, device: u32, ip: Ipv4Addr) {
         if self.named.get(&device).is_none_or(|(named, _)| *named != ip) {
             match names::name_adapter(ip) {
@@ -565,12 +562,14 @@ impl State {
         }
     }
 
-    /// Watches the process with the adapter of an identifier's peer, if it is another process of this machine.
+    /// Watches the process that owns the adapter of an identifier's peer, if it is another process on this machine.
     pub(super) fn watch(&mut self, handle: u32, inbox: &Inbox) {
         let Some(adapter) = self.ids.get(&handle).map(|id| id.connection.peer) else { return };
+        // The adapter belongs to this process.
         if self.ports.values().filter_map(Weak::upgrade).any(|port| port.ip == adapter) {
             return;
         }
+        // A stream that has hung up belongs to an earlier process at the same address.
         let living = self.peers.get(&adapter).filter(|peer| !sys::is_ready(peer.stream.as_raw_fd()));
         let process = match living {
             Some(peer) => peer.process,
@@ -590,7 +589,7 @@ impl State {
         }
     }
 
-    /// Returns the descriptors and the time to wait for.
+    /// Returns the descriptors to wait for, and when to stop waiting.
     pub(super) fn waits(&self) -> (Vec<RawFd>, Option<Instant>) {
         let streams = self.peers.values().map(|peer| &peer.stream).chain(&self.watchers);
         let mut fds: Vec<RawFd> = streams.map(AsRawFd::as_raw_fd).collect();
@@ -600,14 +599,16 @@ impl State {
         (fds, timers.chain(ends).chain(self.files.values().filter_map(|file| file.closes)).min())
     }
 
-    /// Accepts processes that watch this one, and notes peers that have ended.
+    /// Accepts processes that watch this one, and records which peers have exited.
     pub(super) fn look_at_peers(&mut self) {
         for (_, listener) in self.named.values() {
             while let Ok((stream, _)) = listener.accept() {
                 self.watchers.push(stream);
             }
         }
+        // A watcher sends nothing, so a readable stream has hung up.
         self.watchers.retain(|stream| !sys::is_ready(stream.as_raw_fd()));
+        // Its last messages may still be on the way, so its connections are not closed yet.
         let due = Instant::now() + LAST_MESSAGES;
         let State { peers, ended, ids, .. } = self;
         peers.retain(|_, peer| {
@@ -619,14 +620,14 @@ impl State {
         });
     }
 
-    /// Returns the processes that ended some time ago.
+    /// Returns the processes that have been gone for long enough.
     pub(super) fn take_ended(&mut self, now: Instant) -> Vec<u64> {
         self.ended.extract_if(.., |(due, _)| *due <= now).map(|(_, process)| process).collect()
     }
 }
 
 impl File {
-    /// Makes the descriptor readable while there are events.
+    /// Makes the descriptor readable if and only if there are events.
     fn settle(&self) {
         self.signal.take_back(1, |_| true);
         if !self.events.is_empty() {
@@ -646,7 +647,7 @@ fn event_of(kind: u32, status: i32, param: &Param) -> abi::Event {
     event
 }
 
-/// Returns the device with this IP address, or the first one.
+/// Returns the device with this IP address, or else the first one.
 pub(super) fn device_with(devices: &[Arc<Device>], ip: std::net::IpAddr) -> Result<&Arc<Device>, Errno> {
     let has = |settings: &Settings, index: u32| {
         settings.addresses.get(index as usize).is_some_and(|own| std::net::IpAddr::V4(*own) == ip)

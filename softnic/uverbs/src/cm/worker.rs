@@ -1,4 +1,4 @@
-//! The thread of the connection manager. It waits for messages, for timeouts and for the end of peers.
+//! The thread of the connection manager, which waits for messages, timeouts, and peers that exit.
 
 use super::Cm;
 use crate::errno::Errno;
@@ -10,12 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
-/// Messages that have arrived, and the bell of the thread.
+/// Messages that have arrived, and a socket pair that wakes the thread.
 pub(super) struct Inbox {
-    /// Device and message.
+    /// Each message with the index of its device.
     mads: Mutex<Vec<(u32, Mad)>>,
     bell: UnixStream,
-    /// The end that the thread hears.
+    /// The end that the thread polls.
     ear: UnixStream,
     started: Once,
 }
@@ -28,15 +28,15 @@ impl Inbox {
         Ok(Inbox { mads: Mutex::default(), bell, ear, started: Once::new() })
     }
 
-    /// Adds a message of a device.
+    /// Adds a message received by a device.
     pub(super) fn put(&self, device: u32, mad: Mad) {
         self.mads.lock().unwrap_or_else(PoisonError::into_inner).push((device, mad));
         self.ring();
     }
 
-    /// Makes the thread look for what there is to do.
+    /// Wakes the thread, to check what there is to do.
     pub(super) fn ring(&self) {
-        // A full socket rings already.
+        // If the socket is full, the thread will wake anyway.
         let _ = (&self.bell).write(&[1]);
     }
 
@@ -48,11 +48,11 @@ impl Inbox {
 }
 
 impl Cm {
-    /// Starts the thread, once.
+    /// Starts the thread, unless it is running.
     ///
     /// # Errors
     ///
-    /// Returns the error of starting a thread.
+    /// The error of starting a thread.
     pub(super) fn start(&'static self) -> Result<(), Errno> {
         let mut result = Ok(());
         self.inbox.started.call_once(|| {
@@ -69,6 +69,7 @@ impl Cm {
             let now = Instant::now();
             sys::wait(&fds, due.map(|due| due.saturating_duration_since(now)));
             let mads = self.inbox.take();
+            // The messages are processed under one lock, so commands do not come in between.
             let mut state = self.state();
             for (device, mad) in mads {
                 state.receive(device, &mad);
