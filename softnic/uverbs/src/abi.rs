@@ -16,7 +16,7 @@ macro_rules! structs {
     )*};
 }
 
-/// Numbers in a module of their own.
+/// Defines constants in a module.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident: $type:ty { $($value:ident = $number:expr,)* })*) => {$(
         $(#[$doc])*
@@ -28,18 +28,18 @@ macro_rules! numbers {
 
 pub(crate) use {numbers, structs};
 
-/// Major number of the device nodes.
+/// Major device number of the device nodes.
 pub(crate) const MAJOR: u32 = 231;
 
-/// Version of the ABI of the RDMA connection manager.
+/// ABI version of the RDMA connection manager.
 pub(crate) const RDMA_CM_VERSION: &str = "4";
-/// Major and minor number of its file, a miscellaneous device.
+/// Major and minor device number of the connection manager, a miscellaneous device.
 pub(crate) const RDMA_CM_DEVICE: (u32, u32) = (10, 58);
 
-/// Bit of numbers that belong to the driver, not to the core.
+/// Set in IDs that belong to the driver, not to the core.
 const DRIVER: u16 = 1 << 12;
 
-/// The driver's method of protection domains.
+/// The driver's query of a protection domain.
 pub(crate) const PD_QUERY: u16 = DRIVER;
 
 numbers! {
@@ -62,13 +62,13 @@ numbers! {
         UAR = super::DRIVER + 8,
     }
 
-    /// The driver's own input and output, with any method of the core.
+    /// Driver-specific input and output of any core method.
     driver_data: u16 {
         IN = super::DRIVER,
         OUT = super::DRIVER + 1,
     }
 
-    /// Commands of the old kind, which INVOKE_WRITE carries.
+    /// Commands of the write interface, which INVOKE_WRITE carries.
     command: u64 {
         QUERY_DEVICE = 1,
         ALLOC_PD = 3,
@@ -92,7 +92,7 @@ numbers! {
         EX_MODIFY_QP = 0x8000_001a,
     }
 
-    /// Rights to memory and queue pairs.
+    /// Access rights of memory and queue pairs.
     access: u32 {
         LOCAL_WRITE = 1,
         REMOTE_WRITE = 1 << 1,
@@ -105,7 +105,7 @@ numbers! {
         OPTIONAL = 0x3ff0_0000,
     }
 
-    /// Attributes that REREG_MR changes.
+    /// What REREG_MR changes.
     rereg: u32 {
         TRANSLATION = 1,
         PD = 1 << 1,
@@ -144,7 +144,7 @@ numbers! {
         ERR = 6,
     }
 
-    /// Which attributes of a queue pair are meant.
+    /// Mask of the attributes in use.
     qp_attr: u32 {
         STATE = 1,
         CUR_STATE = 1 << 1,
@@ -176,12 +176,12 @@ numbers! {
         XRC = 1 << 20,
     }
 
-    /// Which attributes of a shared receive queue are meant.
+    /// Mask of the attributes in use.
     srq_attr: u32 {
         LIMIT = 1 << 1,
     }
 
-    /// Flags of a queue pair's creation.
+    /// Flags for the creation of a queue pair.
     qp_flag: u32 {
         SIGNATURE = 1,
         TYPE_DCT = 1 << 4,
@@ -189,14 +189,14 @@ numbers! {
         UAR_PAGE_INDEX = 1 << 10,
     }
 
-    /// Flags of a completion queue's creation, the core's and the driver's.
+    /// Flags for the creation of a completion queue, the core's and the driver's.
     cq_flag: u32 {
         TIMESTAMP = 1,
         IGNORE_OVERRUN = 1 << 1,
         DRIVER_UAR_PAGE_INDEX = 1 << 1,
     }
 
-    /// States of a port, and of its link below.
+    /// Logical and physical states of a port.
     port_state: u8 {
         DOWN = 1,
         ACTIVE = 4,
@@ -298,7 +298,7 @@ structs! {
         reserved2: u32,
     }
 
-    /// The driver's part of the extended QUERY_DEVICE. There are no offloads.
+    /// Driver-specific part of the extended QUERY_DEVICE. There are no offloads.
     DriverQueryDevice[104] {
         comp_mask: u32,
         response_length: u32,
@@ -377,7 +377,7 @@ structs! {
         dump_fill_mkey: u32,
     }
 
-    /// The page from which programs convert the clock of completions to the time of day.
+    /// Page by which programs convert completion timestamps to the time of day.
     ClockInfo[56] {
         sign: u32,
         reserved: u32,
@@ -467,7 +467,6 @@ structs! {
         attributes: AhAttributes,
     }
 
-    /// A queue pair and a multicast group.
     Mcast[24] {
         gid: [u8; 16],
         qp_handle: u32,
@@ -481,7 +480,7 @@ structs! {
         reserved: [u8; 6],
     }
 
-    /// An event in the file of asynchronous events; the element is what the program calls its object.
+    /// Event in the file of asynchronous events. The element is the program's user handle of the object.
     AsyncEvent[16] {
         element: u64,
         event_type: u32,
@@ -515,7 +514,7 @@ structs! {
         srq_limit: u32,
     }
 
-    /// Every kind of shared receive queue but the basic one.
+    /// Any shared receive queue but a basic one.
     CreateXsrq[48] {
         response: u64,
         user_handle: u64,
@@ -615,7 +614,7 @@ structs! {
         flags: u32,
         uidx: u32,
         bfreg_index: u32,
-        // For a target of dynamic connections, its access key.
+        // For a DCT, its access key.
         sq_buf_addr: u64,
         ece_options: u32,
         dci_streams: [u8; 2],

@@ -1,8 +1,8 @@
-//! The arguments of a uverbs ioctl: a header and a list of attributes, looked up by number.
+//! The arguments of a uverbs ioctl: a header and a list of attributes, each with an ID.
 //!
-//! An input of up to eight bytes is in the attribute itself, a longer one behind a pointer. An output is always behind
-//! a pointer. Handles and file descriptors are the attribute's value. The attributes do not distinguish these, so each
-//! method asks for its attributes as what they are.
+//! Inputs of up to eight bytes are stored in the attribute itself, longer ones are passed by pointer. Outputs are
+//! always passed by pointer. Handles and file descriptors are the attribute's value. The attributes do not distinguish
+//! these, so each method asks for its attributes as what they are.
 
 use crate::errno::Errno;
 use crate::user;
@@ -10,16 +10,16 @@ use bytemuck::{NoUninit, Pod, Zeroable};
 use std::mem::offset_of;
 use std::os::fd::RawFd;
 
-/// The ioctl's request number: magic 0x1b, number 1, both ways, 24 bytes.
+/// Request code of the ioctl: magic 0x1b, number 1, both directions, 24 bytes.
 pub(crate) const REQUEST: libc::c_ulong = 0xc018_1b01;
 
-/// Most attributes of a call; the kernel has the same order of limit.
+/// Maximum number of attributes of a call, similar to the kernel's limit.
 const MAX_ATTRS: usize = 64;
 
-/// Most bytes of one input or output.
+/// Maximum length of an input or output, in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
-/// The kernel has filled this output.
+/// Flag of an output that the kernel has filled.
 const VALID_OUTPUT: u16 = 2;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -48,7 +48,7 @@ const HEADER: usize = size_of::<Header>();
 const ATTR: usize = size_of::<Attr>();
 const _: () = assert!(HEADER == 24 && ATTR == 16);
 
-/// One call: its attributes and their address.
+/// A call: its attributes and their address.
 pub(crate) struct Call {
     /// Kind of object.
     pub(crate) object: u16,
@@ -60,7 +60,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Reads header and attributes at address `at`.
+    /// Reads the header and the attributes at address `at`.
     pub(crate) fn read(at: u64) -> Result<Call, Errno> {
         let header: Header = user::read_value(at)?;
         let count = usize::from(header.attrs);
@@ -84,7 +84,7 @@ impl Call {
         self.find(id).ok_or(Errno::EINVAL)
     }
 
-    /// Returns whether the attribute was given.
+    /// Whether the attribute is present.
     pub(crate) fn has(&self, id: u16) -> bool {
         self.find(id).is_some()
     }
@@ -107,17 +107,16 @@ impl Call {
         }
     }
 
-    /// Returns a value of this type. A shorter input is padded with zeroes.
+    /// Returns the input as this type, zero-padded if it is shorter.
     pub(crate) fn input<T: Pod>(&self, id: u16) -> Result<T, Errno> {
         Ok(user::prefix(&self.bytes(id)?))
     }
 
-    /// Returns the value like [`Call::input`], or `None` if the attribute is absent.
+    /// Like [`Call::input`], or `None` if the attribute is absent.
     pub(crate) fn optional<T: Pod>(&self, id: u16) -> Result<Option<T>, Errno> {
         if self.has(id) { self.input(id).map(Some) } else { Ok(None) }
     }
 
-    /// Returns all bytes of an input.
     pub(crate) fn bytes(&self, id: u16) -> Result<Vec<u8>, Errno> {
         let (_, attr) = self.need(id)?;
         let len = usize::from(attr.len);
@@ -129,17 +128,17 @@ impl Call {
         Ok(bytes)
     }
 
-    /// Returns the bytes of room for an output, or 0 if the caller wants none.
+    /// Returns the buffer length of an output, or 0 if it is absent.
     pub(crate) fn room(&self, id: u16) -> usize {
         self.find(id).map_or(0, |(_, attr)| usize::from(attr.len).min(MAX_BYTES))
     }
 
-    /// Returns a value, or as much of it as there is room for. An output that is not wanted is left out.
+    /// Writes an output, truncated to its buffer. Does nothing if the attribute is absent.
     pub(crate) fn output<T: NoUninit>(&self, id: u16, value: &T) -> Result<(), Errno> {
         self.output_bytes(id, bytemuck::bytes_of(value))
     }
 
-    /// Writes plain bytes like [`Call::output`].
+    /// Like [`Call::output`], for bytes.
     pub(crate) fn output_bytes(&self, id: u16, value: &[u8]) -> Result<(), Errno> {
         let Some((index, attr)) = self.find(id) else { return Ok(()) };
         let len = value.len().min(usize::from(attr.len));
@@ -147,21 +146,21 @@ impl Call {
         self.put(index, Attr { flags: attr.flags | VALID_OUTPUT, ..*attr })
     }
 
-    /// Returns a new file descriptor as a value.
+    /// Returns a new file descriptor in an output.
     pub(crate) fn output_file(&self, id: u16, fd: RawFd) -> Result<(), Errno> {
         let (_, attr) = self.need(id)?;
         user::hand_over(fd, attr.data);
         self.output(id, &fd)
     }
 
-    /// Returns a new file descriptor in the place of a handle.
+    /// Returns a new file descriptor in the attribute's value.
     pub(crate) fn return_file(&self, id: u16, fd: RawFd) -> Result<(), Errno> {
         let (index, _) = self.need(id)?;
         user::hand_over(fd, self.at + (index * ATTR + offset_of!(Attr, data)) as u64);
         self.return_handle(id, fd as u32)
     }
 
-    /// Returns a new object's handle.
+    /// Returns a new object's handle in the attribute's value.
     pub(crate) fn return_handle(&self, id: u16, handle: u32) -> Result<(), Errno> {
         let (index, attr) = self.need(id)?;
         self.put(index, Attr { data: handle.into(), flags: attr.flags | VALID_OUTPUT, ..*attr })

@@ -4,7 +4,7 @@ use crate::errno::Errno;
 use rushmem_mlx5::prm::{Command, Response};
 use rushmem_softnic::Context;
 
-/// Executes a command for a context of the adapter.
+/// Executes a command in a context of the adapter.
 pub(crate) fn execute_on<C: Command>(context: &Context, command: &C) -> Result<C::Output, Errno> {
     let mut output = C::Output::EMPTY;
     context.command(command.encode().as_ref(), output.as_mut());

@@ -16,34 +16,34 @@ use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Keys of the partitions that the port is in: the one that every port is in, and another.
+/// Partition keys of the port: the default one and another.
 pub(crate) const PKEYS: [u16; 2] = [0xffff, 0x8001];
 
-/// Most entries of a shared receive queue, without the one that stays unused.
+/// Maximum number of WQEs of a shared receive queue. One slot stays unused.
 pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
-/// Most segments of memory of its entries of 512 bytes, behind the link.
+/// Maximum number of data segments of an SRQ WQE: 512 bytes less the next segment.
 pub(crate) const MAX_SRQ_SGE: u32 = 31;
 
-/// Most multicast groups, and most members of one, as a ConnectX reports.
+/// Maximum number of multicast groups, and of members of each, as a ConnectX reports.
 const MAX_GROUPS: u32 = 1 << 21;
 const MAX_MEMBERS: u32 = 240;
 
 /// LID of the subnet manager, which is in the switch between the devices.
 pub(crate) const SM_LID: u16 = 1;
 
-/// The default prefix of a subnet.
+/// Default subnet prefix.
 pub(crate) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
-/// Completion vectors.
+/// Number of completion vectors.
 pub(crate) const VECTORS: u32 = 2;
 
-/// Firmware version of the model.
+/// Reported firmware version.
 pub(crate) const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
 
-/// Returns the GUID of a device, bytes in network order.
+/// Returns the GUID of a device, in network byte order.
 pub(crate) fn guid(index: u32) -> [u8; 8] {
     let [.., high, low] = index.to_be_bytes();
-    // Locally administered. The middle bytes mark a GUID made from an Ethernet address.
+    // Locally administered. The middle bytes mark an EUI-64 made from a MAC address.
     [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x00, high, low]
 }
 
@@ -54,29 +54,28 @@ pub(crate) struct Device {
     adapter: Mutex<Slot>,
 }
 
-/// The adapter runs while the device is open. Its address never changes.
+/// The adapter, which runs while the device is open. Its address stays the same between runs.
 #[derive(Default)]
 struct Slot {
     running: Option<Arc<Adapter>>,
-    /// Number of users.
     users: usize,
     address: Option<Ipv4Addr>,
 }
 
-/// A running adapter, and the receivers of its events.
+/// A running adapter and the receivers of its events.
 pub(crate) struct Adapter {
-    /// The driver's own context at the adapter. It owns the counter set of the port, and XRC domains.
+    /// Context of the driver. It owns the port's counter set and XRC domains.
     pub(crate) driver: Arc<Context>,
-    /// Number of the driver's protection domain, for the targets of extended connections.
+    /// PDN of the driver, for XRC targets.
     pub(crate) pd: u32,
     pub(crate) domains: Domains,
-    /// Number of the counter set that the queue pairs of verbs name, as in Linux.
+    /// Counter set of QPs made through verbs, as in Linux.
     pub(crate) counter_set: u8,
     pub(crate) nic: Nic,
     pub(crate) registry: Arc<Registry>,
 }
 
-/// The address and the health of a port.
+/// Address and health of a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortAddress {
     pub(crate) ip: Ipv4Addr,
@@ -89,7 +88,7 @@ impl From<&Nic> for PortAddress {
     }
 }
 
-/// One user's hold on the adapter. The last one stops it.
+/// A user's hold on the adapter, which stops when the last is dropped.
 pub(crate) struct Lease {
     device: Arc<Device>,
     adapter: Option<Arc<Adapter>>,
@@ -105,7 +104,7 @@ impl std::ops::Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The next user that opens the device waits until the address is free again.
+        // Keep the lock: the next user must not start an adapter before the address is free again.
         let mut slot = self.device.slot();
         self.adapter = None;
         slot.users -= 1;
@@ -119,7 +118,7 @@ impl Drop for Lease {
 }
 
 impl Adapter {
-    /// Returns the counters of the port, which Linux shows in `hw_counters`.
+    /// Returns the counters of the port, shown by Linux in `hw_counters`.
     fn counts(&self) -> QueryQCounterOut {
         let command = QueryQCounter { counter_set_id: self.counter_set, ..QueryQCounter::default() };
         execute_on(&self.driver, &command).unwrap_or_default()
@@ -139,7 +138,7 @@ impl Device {
         self.adapter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the adapter, and starts it if it is not running.
+    /// Returns the adapter, starting it if needed.
     pub(crate) fn adapter(self: &Arc<Device>) -> Result<Lease, Errno> {
         let mut slot = self.slot();
         let adapter = match &slot.running {
@@ -153,17 +152,17 @@ impl Device {
         Ok(Lease { device: Arc::clone(self), adapter: Some(adapter) })
     }
 
-    /// Returns the counters of the adapter, which are zero while it does not run.
+    /// Returns the statistics of the adapter, zero while it is stopped.
     pub(crate) fn stats(&self) -> rushmem_softnic::Stats {
         self.slot().running.as_ref().map(|adapter| adapter.nic.stats()).unwrap_or_default()
     }
 
-    /// Returns the counters of the port, which are zero while the adapter does not run.
+    /// Returns the counters of the port, zero while the adapter is stopped.
     pub(crate) fn counts(&self) -> QueryQCounterOut {
         self.slot().running.as_ref().map(|adapter| adapter.counts()).unwrap_or_default()
     }
 
-    /// Returns the address and the health of the port. An adapter that does not run has the address that it will have.
+    /// Returns the address and the health of the port. A stopped adapter reports the address that it will have.
     pub(crate) fn place(self: &Arc<Device>) -> Result<PortAddress, Errno> {
         let slot = self.slot();
         let fixed = match self.settings.ip(self.index) {
@@ -180,14 +179,14 @@ impl Device {
         }
     }
 
-    /// Starts the adapter, at the address that it had before.
+    /// Starts the adapter, at its previous address if there is one.
     fn start(&self, before: Option<Ipv4Addr>) -> Result<Adapter, Errno> {
         let ip = before.map_or(self.settings.ip(self.index), Ip::Addr);
         let config = self.config(ip);
         let port = config.port;
         let nic = scheduling::with_priority(|| Nic::start(config)).map_err(|error| {
             match before {
-                // Another address follows.
+                // The caller tries another address.
                 Some(ip) => tracing::debug!(device = self.name(), %ip, %error, "the old address is not free"),
                 None => tracing::error!(device = self.name(), %error, "the software ConnectX does not start"),
             }
@@ -195,7 +194,7 @@ impl Device {
         })?;
         let address = nic.address();
         if address.port() != port {
-            // Peers know the address only.
+            // Peers know the adapter only by its address.
             tracing::error!(%address, "another adapter has this address already: give each process its own");
             return Err(Errno::EADDRINUSE);
         }
@@ -228,17 +227,17 @@ impl Device {
         }
     }
 
-    /// Returns the name: `mlx5_0`, ...
+    /// Returns the name, such as `mlx5_0`.
     pub(crate) fn name(&self) -> String {
         format!("mlx5_{}", self.index)
     }
 
-    /// Returns the device's GUID, bytes in network order.
+    /// Returns the GUID, in network byte order.
     pub(crate) fn guid(&self) -> [u8; 8] {
         guid(self.index)
     }
 
-    /// Returns the answer to QUERY_DEVICE.
+    /// Returns the response to QUERY_DEVICE.
     pub(crate) fn attributes(&self) -> abi::QueryDevice {
         let (major, minor, sub) = FIRMWARE;
         let guid = u64::from_ne_bytes(self.guid());
@@ -262,7 +261,7 @@ impl Device {
             max_qp_rd_atom: reads,
             max_res_rd_atom: reads << 17,
             max_qp_init_rd_atom: reads,
-            // 1: atomic among the queue pairs of this device.
+            // 1: atomic among the QPs of this device.
             atomic_cap: u32::from(!self.has(Fault::NoAtomics)),
             max_ah: i32::MAX as u32,
             max_mcast_grp: MAX_GROUPS,
@@ -279,7 +278,7 @@ impl Device {
         }
     }
 
-    /// Returns the answer to QUERY_PORT.
+    /// Returns the response to QUERY_PORT.
     pub(crate) fn port(&self, place: impl Into<PortAddress>) -> abi::QueryPort {
         let PortAddress { ip, health } = place.into();
         let down = self.has(Fault::PortDown) || health.port_is_down;
@@ -306,7 +305,7 @@ impl Device {
             LinkLayer::Ethernet => abi::QueryPort {
                 port_cap_flags: 1 << 16 | 1 << 26,
                 link_layer: link_layer::ETHERNET,
-                // Peers have no LIDs, so each needs a global route.
+                // There are no LIDs, so every path needs a GRH.
                 flags: 1,
                 ..common
             },
@@ -328,7 +327,7 @@ impl Device {
         gid
     }
 
-    /// Returns the table of GIDs: index, GID and type of each entry.
+    /// Returns the GID table: index, GID and type of each entry.
     pub(crate) fn gids(&self, place: impl Into<PortAddress>) -> Vec<abi::GidEntry> {
         let PortAddress { ip, health } = place.into();
         let netdev_ifindex = match self.settings.link {
@@ -363,14 +362,14 @@ impl Device {
     }
 }
 
-/// Returns an InfiniBand port's GID: the subnet's default prefix, and its GUID.
+/// Returns an InfiniBand port's GID: the default subnet prefix and the GUID.
 fn port_gid(guid: [u8; 8]) -> [u8; 16] {
     let mut gid = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     gid[8..].copy_from_slice(&guid);
     gid
 }
 
-/// Returns the link-local address of an adapter: `fe80::5efe:` and its IPv4 address, as RFC 5214 forms it.
+/// Returns the link-local address of an adapter: `fe80::5efe:` followed by its IPv4 address (RFC 5214).
 fn link_local(ip: Ipv4Addr) -> [u8; 16] {
     let [a, b, c, d] = ip.octets();
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d]

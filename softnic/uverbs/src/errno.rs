@@ -3,7 +3,7 @@
 use rushmem_mlx5::prm::{CmdError, CmdStatus, DecodeError};
 use std::fmt;
 
-/// An error number of the system, such as `EINVAL`.
+/// A system error code, such as `EINVAL`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 
@@ -36,7 +36,7 @@ impl Errno {
     }
 }
 
-/// The number that the kernel's driver makes of a refused command.
+/// Maps a refused command to an error code like the kernel's driver.
 impl From<CmdError> for Errno {
     fn from(error: CmdError) -> Errno {
         match error.status {

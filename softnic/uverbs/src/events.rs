@@ -1,6 +1,6 @@
-//! Event files. A program waits on them and reads events from them.
+//! Event files, which programs wait on and read.
 //!
-//! Each event file is a pipe. The program has the reading end.
+//! Each event file is a pipe whose reading end belongs to the program.
 
 use crate::errno::Errno;
 use crate::sys::{self, Identity};
@@ -9,27 +9,27 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Maximum bytes of an event.
+/// Maximum length of an event, in bytes.
 const MAX_EVENT: usize = 4096;
 
-/// The framing of events in the file.
+/// How events are framed in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// All events have the same length, which readers know.
+    /// Events have a fixed length that readers know.
     Fixed,
-    /// A read returns one event, for any length of the buffer.
+    /// A read returns one event, regardless of the buffer's length.
     Packets,
 }
 
 /// The writing side of an event file.
 pub(crate) struct Channel {
     writer: OwnedFd,
-    /// A second, non-blocking reading end, to take events back.
+    /// A second, non-blocking reading end, for taking events back.
     reader: OwnedFd,
     kind: Kind,
     /// The program's end.
     end: RawFd,
-    /// The same, if the program is another process, which has a copy.
+    /// The program's end, kept open if the program is another process with a copy.
     _kept: Option<OwnedFd>,
     identity: Identity,
     /// Held while events are written or taken back.
@@ -37,7 +37,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Creates an event file, and returns it with the program's end.
+    /// Creates an event file. Returns it with the program's end.
     pub(crate) fn new(kind: Kind) -> Result<(Arc<Channel>, RawFd), Errno> {
         let mut ends = [0; 2];
         let mode = if kind == Kind::Packets { libc::O_DIRECT } else { 0 };
@@ -51,7 +51,7 @@ impl Channel {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: a C string that lives.
         let reader = sys::owned(unsafe { sys::open(libc::AT_FDCWD, name.as_ptr(), flags, 0) })?;
-        // Programs get a blocking end, as from the kernel. `reader` has its own file description.
+        // Programs get a blocking end, as from the kernel. `reader` has a separate file description.
         // SAFETY: takes numbers only.
         if unsafe { libc::fcntl(end.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
             return Err(Errno::last());
@@ -70,7 +70,6 @@ impl Channel {
         Ok((Arc::new(channel), number))
     }
 
-    /// Returns the framing of its events.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -80,17 +79,17 @@ impl Channel {
         self.identity
     }
 
-    /// Returns whether `fd` is the program's end.
+    /// Whether `fd` is the program's end.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         sys::identity(fd) == Some(self.identity)
     }
 
-    /// Returns whether the program has closed its end.
+    /// Whether the program has closed its end.
     pub(crate) fn is_closed(&self) -> bool {
         !self.is(self.end)
     }
 
-    /// Adds an event. Returns whether there was room.
+    /// Appends an event. Returns whether there was room.
     pub(crate) fn send(&self, event: &[u8]) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.put(event)
@@ -106,14 +105,14 @@ impl Channel {
         whole
     }
 
-    /// Takes back the first unread byte.
+    /// Removes the first unread byte.
     pub(crate) fn take_back_one(&self) {
         let mut byte = 0u8;
         // SAFETY: a live byte.
         unsafe { libc::read(self.reader.as_raw_fd(), (&raw mut byte).cast(), 1) };
     }
 
-    /// Takes back the unread events that `choose` selects, and returns their number. `len` is the length of an event.
+    /// Removes the unread events that `choose` selects and returns their number. `len` is the length of an event.
     pub(crate) fn take_back(&self, len: usize, choose: impl Fn(&[u8]) -> bool) -> u32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = [0; MAX_EVENT];

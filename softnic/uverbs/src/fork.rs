@@ -1,11 +1,11 @@
-//! Forked children that use what their parent has opened.
+//! Forked children that use devices opened by their parent.
 //!
-//! The adapter is a thread of the parent, and a child has none of its parent's threads. So a child sends its calls to the
-//! parent, which executes them with the child's memory and descriptors. The address is a number that the child inherits:
-//! [`prepare`] draws it before a fork. Doorbell pages are shared memory, and need no call.
+//! The adapter is a thread of the parent, which a child lacks. So a child sends its calls to the parent, which executes
+//! them with the child's memory and descriptors. The socket address contains a random number that the child inherits:
+//! [`prepare`] draws it before a fork. Doorbell pages are shared memory and need no call.
 //!
-//! The objects belong to the opened device, as with a kernel: they outlive a child. A child can use them as long as its parent
-//! has the device open.
+//! The objects belong to the opened device, as with a kernel, and outlive a child. A child can use them as long as its
+//! parent has the device open.
 
 use crate::errno::Errno;
 use crate::per_process::PerProcess;
@@ -19,29 +19,29 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Most ancestors that serve a process.
+/// Maximum number of ancestors that serve a process.
 const ANCESTORS: usize = 8;
 
-/// The numbers in the addresses of the ancestors, the oldest first. 0 means none. A child inherits them.
+/// Service IDs of the ancestors, oldest first. 0 means none. Inherited by children.
 static ADDRESSES: [AtomicU64; ANCESTORS] = [const { AtomicU64::new(0) }; ANCESTORS];
 
-/// The devices of a process, for its children.
+/// How a process serves devices to its children.
 pub(crate) struct Devices {
-    /// Returns whether this process has any.
+    /// Whether this process has any devices.
     pub(crate) any: fn() -> bool,
-    /// Executes a call about a device. Returns `None` if this process does not have it.
+    /// Executes a call to a device, or returns `None` if this process does not have it.
     pub(crate) call: fn(Identity, u64) -> Option<Result<(), Errno>>,
 }
 
 static DEVICES: OnceLock<Devices> = OnceLock::new();
 
-/// The service of this process for its children: the number in its address.
+/// Service ID of this process.
 static SERVICE: PerProcess<Option<u64>> = PerProcess::new();
 
-/// The connections of this process to its ancestors.
+/// Connections to the ancestors, by service ID.
 static CONNECTIONS: PerProcess<Mutex<Vec<(u64, UnixStream)>>> = PerProcess::new();
 
-/// A call of a child.
+/// A child's call.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Request {
@@ -50,7 +50,7 @@ struct Request {
     at: u64,
 }
 
-/// The answer to a call. `files` descriptors follow.
+/// Response to a call, followed by `files` descriptors.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Answer {
@@ -58,10 +58,10 @@ struct Answer {
     files: u32,
 }
 
-/// The error of a call about a device that the process does not have.
+/// Response to a call for a device that the process does not have.
 const STRANGE: i32 = -1;
 
-/// Lets later children of this process use its devices.
+/// Serves this process's devices to children forked from now on.
 pub(crate) fn share(devices: Devices) {
     if DEVICES.set(devices).is_ok() {
         sys::before_fork(prepare);
@@ -82,7 +82,7 @@ fn address(number: u64) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-fork/{number:016x}"))
 }
 
-/// Starts a service, and notes its address for children. Returns the number in it.
+/// Starts the service and publishes its ID for children. Returns the ID.
 fn start() -> Option<u64> {
     let started = || -> std::io::Result<(u64, &AtomicU64)> {
         let free = ADDRESSES.iter().find(|number| number.load(Ordering::Relaxed) == 0);
@@ -109,13 +109,13 @@ fn listen(listener: &UnixListener) {
         let child = sys::peer(stream.as_raw_fd()).and_then(|pid| OtherProcess::new(pid).ok());
         if let Some(child) = child {
             let serve = move || serve(stream, &Arc::new(child));
-            // Without a thread the child gets an error.
+            // Without the thread, the child gets an error.
             let _ = std::thread::Builder::new().name("rushmem-child".into()).spawn(serve);
         }
     }
 }
 
-/// Executes the calls of a child until it ends.
+/// Executes a child's calls until it disconnects.
 fn serve(mut stream: UnixStream, child: &Arc<OtherProcess>) {
     let mut request = Request::zeroed();
     while stream.read_exact(bytemuck::bytes_of_mut(&mut request)).is_ok() {
@@ -135,7 +135,7 @@ fn serve(mut stream: UnixStream, child: &Arc<OtherProcess>) {
     }
 }
 
-/// Executes a call about a device that an ancestor has opened. Returns `None` if no ancestor has it.
+/// Executes a call to a device opened by an ancestor, or returns `None` if no ancestor has it.
 pub(crate) fn call(device: Identity, at: u64) -> Option<Result<(), Errno>> {
     let own = SERVICE.existing().copied().flatten();
     let mut connections = CONNECTIONS.current(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +158,7 @@ pub(crate) fn call(device: Identity, at: u64) -> Option<Result<(), Errno>> {
     })
 }
 
-/// Sends a call to an ancestor, and takes the descriptors that it returns.
+/// Sends a call to an ancestor, and receives its response and descriptors.
 fn ask(stream: &mut UnixStream, request: Request) -> std::io::Result<Option<Result<(), Errno>>> {
     stream.write_all(bytemuck::bytes_of(&request))?;
     let mut answer = Answer::zeroed();

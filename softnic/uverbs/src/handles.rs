@@ -1,4 +1,4 @@
-//! The table of one opened device: its objects by number.
+//! The object table of an opened device.
 
 use crate::errno::Errno;
 use crate::inventory::{Inventory, Record};
@@ -6,36 +6,35 @@ use crate::registry::Registry;
 use std::any::Any;
 use std::collections::BTreeMap;
 
-/// An object of an opened device.
 pub(crate) trait Object: Any + Send {
-    /// Returns what other processes can know about it. Only objects that the kernel tracks, too, have a record.
+    /// Returns the object's record for other processes. Only kinds that the kernel tracks have one.
     fn record(&self) -> Option<Record> {
         None
     }
 
-    /// Ends its events.
+    /// Unregisters its events.
     fn forget(&self, _registry: &Registry) {}
 }
 
-/// Objects of an opened device. All kinds share one row of numbers, as in the kernel.
+/// Objects of an opened device by handle. All kinds share one ID space, as in the kernel.
 #[derive(Default)]
 pub(crate) struct Handles {
     objects: BTreeMap<u32, Box<dyn Object>>,
     next: u32,
-    /// Handles of objects that are new, changed or gone since the last call of [`Handles::record`].
+    /// Handles that have been created, changed or destroyed since the last [`Handles::record`].
     changed: Vec<u32>,
 }
 
-/// Most objects of an opened device.
+/// Maximum number of objects of an opened device.
 const LIMIT: usize = 1 << 20;
 
 impl Handles {
-    /// Stores an object and returns its handle.
+    /// Inserts an object and returns its handle.
     pub(crate) fn insert(&mut self, object: impl Object) -> Result<u32, Errno> {
         if self.objects.len() >= LIMIT {
             return Err(Errno::ENOMEM);
         }
-        // Numbers are not reused soon, so a stale handle finds no object.
+        // Handles are not reused soon, to catch stale ones.
         while self.objects.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -46,20 +45,20 @@ impl Handles {
         Ok(handle)
     }
 
-    /// Returns the object of a handle, `ENOENT` if there is none, or `EINVAL` if it is of another kind.
+    /// Returns the object of a handle. Fails with `ENOENT` if there is none, or `EINVAL` if it is of another kind.
     pub(crate) fn get<K: Object>(&self, handle: u32) -> Result<&K, Errno> {
         let object = self.objects.get(&handle).ok_or(Errno::ENOENT)?;
         as_kind(&**object).ok_or(Errno::EINVAL)
     }
 
-    /// Returns a mutable reference, with the same errors as [`Handles::get`].
+    /// Like [`Handles::get`], but mutable.
     pub(crate) fn get_mut<K: Object>(&mut self, handle: u32) -> Result<&mut K, Errno> {
         self.changed.push(handle);
         let object: &mut dyn Any = &mut **self.objects.get_mut(&handle).ok_or(Errno::ENOENT)?;
         object.downcast_mut().ok_or(Errno::EINVAL)
     }
 
-    /// Records the objects that have changed.
+    /// Updates the records of changed objects.
     pub(crate) fn record(&mut self, inventory: &mut Inventory) {
         for handle in self.changed.drain(..) {
             inventory.set(handle, self.objects.get(&handle).and_then(|object| object.record()));
@@ -71,7 +70,7 @@ impl Handles {
         self.objects.values().filter_map(|object| as_kind(&**object))
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove<K: Object>(&mut self, handle: u32) -> Result<K, Errno> {
         self.get::<K>(handle)?;
         self.changed.push(handle);
@@ -79,7 +78,7 @@ impl Handles {
         object.downcast().map(|object| *object).map_err(|_| Errno::EINVAL)
     }
 
-    /// Ends the events of all objects.
+    /// Unregisters the events of all objects.
     pub(crate) fn forget(&self, registry: &Registry) {
         self.objects.values().for_each(|object| object.forget(registry));
     }

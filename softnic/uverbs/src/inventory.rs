@@ -1,7 +1,8 @@
-//! The objects of opened devices, as other processes can read them.
+//! Records of the objects of opened devices, for other processes.
 //!
-//! The kernel knows the objects of all processes; here each process has its own adapter. So an opened device keeps a record of each
-//! object in its memory file, and the tool `rdma` reads the files that it finds in `/proc`, which are those of the same user.
+//! The kernel knows the objects of all processes, but here each process has a separate adapter. So an opened device
+//! keeps a record of each object in its memory file, and `rdma` reads the files it finds in `/proc`: those of the same
+//! user.
 
 use crate::sys;
 use bytemuck::{Pod, Zeroable};
@@ -9,11 +10,11 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-/// Offset of the records in the file: the pages of command 6, which programs never map.
+/// File offset of the records: the pages of command 6, which programs never map.
 pub(crate) const OFFSET: u64 = 6 << 20;
-/// Number of records that the place has room for. Further objects are not recorded.
+/// Maximum number of records. Further objects are not recorded.
 const ROOM: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;
-/// The start of the head.
+/// Magic number of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"rushmem1");
 
 /// Kinds of objects.
@@ -28,27 +29,27 @@ pub(crate) enum Kind {
     Srq = 6,
 }
 
-/// What is known about an object. Numbers that its kind does not have are zero.
+/// Properties of an object. Those that its kind lacks are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Record {
     /// A [`Kind`], or 0 for no object.
     pub(crate) kind: u8,
-    /// The type of a queue pair or a shared receive queue, with the numbers of verbs.
+    /// Type of a QP or an SRQ, as in verbs.
     pub(crate) subtype: u8,
-    /// The state of a queue pair.
+    /// State of a QP.
     pub(crate) state: u8,
     pub(crate) reserved: u8,
-    /// The adapter's number, or the key of a memory region.
+    /// Object ID at the adapter, or the lkey of an MR.
     pub(crate) number: u32,
     pub(crate) pd: u32,
-    /// The queue pair at the other end.
+    /// QPN of the peer.
     pub(crate) peer: u32,
     pub(crate) receive_psn: u32,
     pub(crate) send_psn: u32,
-    /// The CQs of the send queue and the receive queue.
+    /// CQNs of the SQ and the RQ.
     pub(crate) cqns: [u32; 2],
-    /// The entries of a CQ, or the bytes of a memory region.
+    /// Number of CQEs of a CQ, or length of an MR in bytes.
     pub(crate) len: u64,
 }
 
@@ -62,31 +63,30 @@ impl Record {
     }
 }
 
-/// What precedes the records.
+/// Header of the records.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Head {
     magic: u64,
     device: u32,
     pid: u32,
-    /// Number of records that have been in use.
+    /// Number of slots that have ever been in use.
     count: u32,
     reserved: [u32; 5],
 }
 
 const _: () = assert!(size_of::<Head>() == size_of::<Record>());
 
-/// The records of an opened device.
 pub(crate) struct Inventory {
     file: std::fs::File,
     head: Head,
-    /// Places of the objects, by handle.
+    /// Slots of the objects, by handle.
     places: BTreeMap<u32, u32>,
     free: Vec<u32>,
 }
 
 impl Inventory {
-    /// Starts with the record of the context.
+    /// Creates the records, with one for the context.
     pub(crate) fn new(file: OwnedFd, device: u32) -> Inventory {
         let head = Head { magic: MAGIC, device, pid: std::process::id(), count: 1, reserved: [0; 5] };
         let inventory = Inventory { file: file.into(), head, places: BTreeMap::new(), free: Vec::new() };
@@ -95,7 +95,7 @@ impl Inventory {
         inventory
     }
 
-    /// Sets the record of the object with a handle, or removes it.
+    /// Sets or removes the record of the object with a handle.
     pub(crate) fn set(&mut self, handle: u32, record: Option<Record>) {
         let Some(record) = record else {
             if let Some(place) = self.places.remove(&handle) {
@@ -132,7 +132,6 @@ impl Inventory {
     }
 }
 
-/// The objects of an opened device.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub(crate) pid: u32,
@@ -145,7 +144,7 @@ impl Opened {
     }
 }
 
-/// Returns the objects of all processes of this user on the device with an index.
+/// Returns the opened devices of all processes of this user on the device `device`.
 pub(crate) fn of_device(device: u32) -> Vec<Opened> {
     let mut all: Vec<Opened> = pids().flat_map(|pid| of_process(pid, device)).collect();
     all.sort_by_key(|opened| opened.pid);
@@ -158,7 +157,7 @@ fn pids() -> impl Iterator<Item = u32> {
 }
 
 fn of_process(pid: u32, device: u32) -> Vec<Opened> {
-    // Each file has two descriptors at least: the program's and the library's.
+    // Each file has at least two descriptors: the program's and the library's.
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
         if sys::is_memory_link(&entry.path())
@@ -171,7 +170,7 @@ fn of_process(pid: u32, device: u32) -> Vec<Opened> {
     files.into_values().filter_map(|file| read(&file, pid, device)).collect()
 }
 
-/// Reads the records of a file, if the process has opened it itself. A child that has inherited it does not count.
+/// Reads the records of a file that the process has opened itself, not inherited.
 fn read(file: &std::fs::File, pid: u32, device: u32) -> Option<Opened> {
     let mut head = Head::zeroed();
     file.read_exact_at(bytemuck::bytes_of_mut(&mut head), OFFSET).ok()?;

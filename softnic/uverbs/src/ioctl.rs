@@ -1,4 +1,4 @@
-//! The dispatch of ioctls of an opened device.
+//! Dispatch of uverbs ioctls.
 
 use crate::abi::{self, object};
 use crate::attrs::Call;
@@ -6,7 +6,6 @@ use crate::errno::Errno;
 use crate::open_device::OpenDevice;
 use crate::{devx, verbs};
 
-/// Executes a call.
 pub(crate) fn execute(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let result = dispatch(opened, call);
     if let Some(session) = &mut opened.context {

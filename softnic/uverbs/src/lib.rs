@@ -1,10 +1,10 @@
 //! The software ConnectX as an RDMA device of unmodified programs. Their libibverbs and libmlx5 find `mlx5_0`, open it,
 //! create objects, lay out queues in their own memory and ring doorbells.
 //!
-//! This crate takes the place of the kernel's RDMA driver. A library that programs preload (`softnic/uverbs/preload`)
-//! exports a few functions of the C library; [`interpose`] implements them. An opened device is a memory file, so `mmap` of
-//! a doorbell page needs no interposition. This crate parses the ioctls and turns them into PRM commands.
-//! [`rushmem_softnic`] executes the commands in a thread of the same process. Processes are connected by its RoCEv2 fabric.
+//! This crate replaces the kernel's RDMA driver. A library that programs preload (`softnic/uverbs/preload`) exports a
+//! few functions of the C library; [`interpose`] implements them. An opened device is a memory file, so `mmap` of a
+//! doorbell page needs no interposition. This crate parses the ioctls and turns them into PRM commands.
+//! [`rushmem_softnic`] executes the commands in a thread of the same process. Its RoCEv2 fabric connects processes.
 //!
 //! | module | holds |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! | `cm` | the RDMA connection manager |
 //! | `umad` | management datagrams, and the subnet that answers them |
 //! | `netlink`, `inventory` | RDMA netlink; the objects of all processes, which it lists |
-//! | `verbs` | PD, MR, CQ, QP, in the form of the kernel's commands |
+//! | `verbs` | PD, MR, CQ, QP, as in the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |
 //! | `memory` | registered memory |
 //! | `cuda`, [`peer_memory`] | memory that the CPU cannot access: of a GPU, and of a client in the process |

@@ -1,17 +1,16 @@
-//! Files of sysfs with contents that change: the port's state and its addresses.
+//! Sysfs files with contents that change: the port's state and its addresses.
 //!
-//! The launcher's tree has them too, for programs that list or `stat` them. A program that opens one gets the present
-//! contents, of the adapter of its own process.
+//! The launcher's tree has them too, for programs that list or `stat` them. When a program opens one, it gets the
+//! current contents, from the adapter of the program's process.
 
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
 use crate::sys;
 use std::net::Ipv4Addr;
 
-/// Slots of the table of GIDs. There are few, because some programs query each slot.
+/// Number of slots of the GID table. It is small, because some programs query each slot.
 pub(crate) const GID_SLOTS: u32 = 16;
 
-/// A file of a port, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attribute {
     Lid,
@@ -22,16 +21,14 @@ enum Attribute {
     GidDevice(u32),
 }
 
-/// A file with contents that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LiveFile {
-    /// Index of the device.
     pub(crate) device: u32,
     attribute: Attribute,
 }
 
 impl LiveFile {
-    /// Returns the file with this path, if its contents change.
+    /// Returns the file at this path, if its contents change.
     pub(crate) fn find(path: &[u8]) -> Option<LiveFile> {
         let path = std::str::from_utf8(path).ok()?;
         let (_, path) = path.split_once("/infiniband/mlx5_")?;
@@ -49,14 +46,15 @@ impl LiveFile {
         Some(LiveFile { device: device.parse().ok()?, attribute })
     }
 
-    /// Returns whether a path relative to some folder may be such a file.
+    /// Whether a relative path may be such a file.
     pub(crate) fn may_be(path: &[u8]) -> bool {
         let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         matches!(last, b"lid" | b"state" | b"phys_state")
             || !last.is_empty() && last.len() <= 2 && last.iter().all(u8::is_ascii_digit)
     }
 
-    /// Returns the contents for a port with this table of GIDs and this address; `EINVAL` for the attributes of an empty slot.
+    /// Returns the contents for a port with this GID table and this address. Fails with `EINVAL` for the attributes of
+    /// an empty slot.
     pub(crate) fn contents(
         self,
         port: &abi::QueryPort,
@@ -81,17 +79,17 @@ impl LiveFile {
     }
 }
 
-/// Formats a state of a port as sysfs does.
+/// Formats a port state like sysfs.
 fn state(state: u8) -> &'static str {
     if state == port_state::ACTIVE { "4: ACTIVE" } else { "1: DOWN" }
 }
 
-/// Formats a state of a port's link as sysfs does.
+/// Formats a physical port state like sysfs.
 fn phys_state(state: u8) -> &'static str {
     if state == port_state::PHYS_LINK_UP { "5: LinkUp" } else { "3: Disabled" }
 }
 
-/// Formats a GID as sysfs does: eight groups of four digits.
+/// Formats a GID like sysfs: eight groups of four digits.
 fn gid(gid: [u8; 16]) -> String {
     let groups: Vec<_> = gid.chunks(2).map(|two| format!("{:02x}{:02x}", two[0], two[1])).collect();
     format!("{}\n", groups.join(":"))
@@ -99,7 +97,7 @@ fn gid(gid: [u8; 16]) -> String {
 
 /// Returns the name of the network device with this address.
 pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
-    // All of 127/8 belongs to the loopback device.
+    // All of 127.0.0.0/8 belongs to the loopback device.
     if ip.is_loopback() { Ok("lo".into()) } else { sys::network_device(ip) }
 }
 

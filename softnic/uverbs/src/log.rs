@@ -7,8 +7,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts logging, once. The default level shows details that a program's error number does not show. The preloaded
-/// library has its own subscriber, separate from a program's own log.
+/// Starts logging, once. The default level includes details that an error code cannot express. The preloaded library
+/// has a separate subscriber, not shared with the program's log.
 pub(crate) fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -23,7 +23,7 @@ pub(crate) fn start() {
             .without_time()
             .finish()
             .with(filter.unwrap_or(default));
-        // A program that links this crate keeps its own subscriber.
+        // A program that links this crate keeps its subscriber.
         if subscriber.try_init().is_ok()
             && let Some(wrong) = wrong
         {

@@ -1,4 +1,4 @@
-//! Memory that programs register: their own memory, dma-bufs, GPU memory, and memory of peer memory clients.
+//! Memory that programs register: their address space, dma-bufs, GPU memory, and memory of peer memory clients.
 
 use crate::errno::Errno;
 use crate::user::{self, OtherProcess};
@@ -8,14 +8,14 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory, and the offset of the registered bytes in it.
+/// Memory and the offset of the registered range.
 pub(crate) struct Region {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
 }
 
-/// Returns `len` bytes of the program at address `start`, and faults them in. `write` allows the adapter to write there.
-/// Returns `EFAULT` if they are not mapped with these rights.
+/// Registers `len` bytes of the program at address `start`, faulting them in. `write` allows the adapter to write
+/// there. Fails with `EFAULT` if they are not mapped with these rights.
 ///
 /// The program must keep them mapped until it deregisters them.
 pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
@@ -41,7 +41,7 @@ pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     Ok(Region { memory, offset: 0 })
 }
 
-/// Returns memory of another process.
+/// Registers memory of another process.
 fn of_process(process: Arc<OtherProcess>, start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     let least = if write { Protection::Write } else { Protection::Read };
     if protection(process.pid()?, start, start + len) < least {
@@ -50,7 +50,7 @@ fn of_process(process: Arc<OtherProcess>, start: u64, len: u64, write: bool) -> 
     Ok(Region { memory: Arc::new(ProcessMemory { process, start, len }), offset: 0 })
 }
 
-/// Makes the system map all pages of a range. Returns whether they may be written; `write` requires that.
+/// Faults in all pages of a range. Returns whether they are writable, which `write` requires.
 fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     let page = PAGE as u64;
     let first = start & !(page - 1);
@@ -62,7 +62,7 @@ fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     if advise(libc::MADV_POPULATE_WRITE) {
         return Ok(true);
     }
-    // Not mapped, or not writable; or a system or mapping that cannot be advised.
+    // The range is not mapped or not writable, or it does not support this advice.
     // SAFETY: always succeeds.
     match protection(unsafe { libc::getpid() }, first, end) {
         Protection::Write => Ok(true),
@@ -74,7 +74,7 @@ fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     }
 }
 
-/// The access rights of memory.
+/// Access rights of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Protection {
     None,
@@ -82,7 +82,7 @@ enum Protection {
     Write,
 }
 
-/// Returns the access rights that hold for all of a range of a process.
+/// Returns the access rights common to all pages of a range.
 fn protection(pid: libc::pid_t, first: u64, end: u64) -> Protection {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
     let Ok(maps) = maps else { return Protection::None };
@@ -99,7 +99,7 @@ fn protection(pid: libc::pid_t, first: u64, end: u64) -> Protection {
     Protection::None
 }
 
-/// Parses first byte, end and protection of a line such as `7f00-7f10 rw-p ...`.
+/// Parses start, end and protection of a line such as `7f00-7f10 rw-p ...`.
 fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
     let (range, rest) = line.split_once(' ')?;
     let (from, to) = range.split_once('-')?;
@@ -111,7 +111,7 @@ fn mapping(line: &str) -> Option<(u64, u64, Protection)> {
     Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?, protection))
 }
 
-/// Memory of another process, which the adapter accesses by system calls.
+/// Memory of another process, accessed by system calls.
 struct ProcessMemory {
     process: Arc<OtherProcess>,
     start: u64,
@@ -119,7 +119,7 @@ struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Returns the process and the address of a range.
+    /// Returns the process ID and the address of a range.
     fn at(&self, offset: u64, len: u64) -> Result<(libc::pid_t, u64), MemoryError> {
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         if !is_inside {
@@ -150,7 +150,7 @@ unsafe impl Memory for ProcessMemory {
         user::write_of(pid, at, data).map_err(|Errno(error)| MemoryError::Device(error))
     }
 
-    /// Executes an atomic that is atomic among the queue pairs of the adapter, as the device reports.
+    /// Atomic only among the QPs of the adapter, as the device reports.
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         let len = width.bytes();
         if !offset.is_multiple_of(len) {
@@ -167,7 +167,7 @@ unsafe impl Memory for ProcessMemory {
     }
 }
 
-/// Read-only memory. It has no pointer for the adapter.
+/// Read-only memory. The adapter gets no pointer to it.
 struct ReadOnly(HostMemory);
 
 // SAFETY: it has no host pointer.
@@ -197,12 +197,13 @@ unsafe impl Memory for ReadOnly {
     }
 }
 
-/// Returns `len` bytes of a dma-buf from `offset`: of a peer memory client that claims it, of GPU memory, or mapped.
+/// Registers `len` bytes of a dma-buf from `offset`: as memory of a peer memory client that claims it, as GPU memory,
+/// or mapped.
 ///
-/// A dma-buf of GPU memory does not tell its address. Programs register it with the device address as `iova`, so that
-/// kernels and the NIC use the same addresses.
+/// A dma-buf of GPU memory does not tell its address. Programs register it with the device address as `iova`, to use
+/// the same addresses in kernels and on the NIC.
 pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Result<Region, Errno> {
-    // Programs ask whether there are dma-bufs by an invalid descriptor.
+    // Programs probe for dma-buf support with an invalid descriptor.
     // SAFETY: asks for the flags of a descriptor, whatever it is.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(Errno::EBADF);
@@ -240,10 +241,10 @@ pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Re
     }
 }
 
-/// Part of a file, mapped and shared.
+/// A shared file mapping.
 pub(crate) type Mapping = HostMemory<MappedPages>;
 
-/// Maps `len` bytes of a file from `offset`, both multiples of a page.
+/// Maps `len` bytes of a file from `offset`, both multiples of the page size.
 pub(crate) fn map(fd: RawFd, offset: u64, len: u64) -> Result<Mapping, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let (size, offset) = (len as usize, libc::off_t::try_from(offset).map_err(|_| Errno::EINVAL)?);

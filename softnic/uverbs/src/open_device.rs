@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// The fewest event files at which closed ones are removed.
+/// Minimum number of event files at which closed ones are removed.
 const MIN_PRUNE: usize = 64;
 
 /// An opened device. Dropping it destroys its objects.
@@ -26,28 +26,28 @@ pub(crate) struct OpenDevice {
     pub(crate) context: Option<Session>,
     pub(crate) device: Arc<Device>,
     pub(crate) pages: Pages,
-    /// Event file for asynchronous events.
+    /// The file of asynchronous events.
     pub(crate) asynchronous: Option<Arc<Channel>>,
     /// Event files by the identity of the program's end.
     channels: BTreeMap<Identity, Arc<Channel>>,
-    /// Number of event files at which closed ones are removed.
+    /// Number of event files at which closed ones are removed next.
     prune_at: usize,
-    /// Faults of first calls that have happened.
+    /// Faults of first calls that have already occurred.
     refused: Vec<Fault>,
 }
 
-/// The state that GET_CONTEXT creates.
+/// State created by GET_CONTEXT.
 pub(crate) struct Session {
     // Dropped before the adapter.
     pub(crate) context: Context,
     pub(crate) adapter: Lease,
-    /// Whether the program asked for DevX and got it.
+    /// Whether the program has requested and obtained DevX.
     pub(crate) devx: bool,
     pub(crate) inventory: Inventory,
 }
 
 impl OpenDevice {
-    /// Creates an opened device. Programs map `file` through it.
+    /// Creates an opened device with `file`, which programs map.
     pub(crate) fn new(device: Arc<Device>, file: OwnedFd) -> OpenDevice {
         OpenDevice {
             handles: Handles::default(),
@@ -61,36 +61,36 @@ impl OpenDevice {
         }
     }
 
-    /// Returns the state that GET_CONTEXT created, or `EINVAL` before GET_CONTEXT.
+    /// Returns the state created by GET_CONTEXT, or `EINVAL` if there is none yet.
     pub(crate) fn session(&self) -> Result<&Session, Errno> {
         self.context.as_ref().ok_or(Errno::EINVAL)
     }
 
-    /// Returns whether a fault refuses this call, the first of its kind.
+    /// Whether a fault refuses this call, as the first of its kind.
     pub(crate) fn refuses_first(&mut self, fault: Fault) -> bool {
         let refuses = self.device.has(fault) && !self.refused.contains(&fault);
         self.refused.extend(refuses.then_some(fault));
         refuses
     }
 
-    /// Executes a command on the adapter.
+    /// Executes a command in the program's context.
     pub(crate) fn execute<C: Command>(&self, command: &C) -> Result<C::Output, Errno> {
         execute_on(&self.session()?.context, command)
     }
 
-    /// Registers memory with the adapter.
+    /// Registers memory as a umem.
     pub(crate) fn umem(&self, region: Region, len: u64) -> Result<u32, Errno> {
         Ok(self.session()?.context.umem_reg(region.memory, region.offset, len)?)
     }
 
-    /// Registers the ring of a queue and its doorbell record, which are memory of the program.
+    /// Registers a queue's ring and doorbell record as umems.
     pub(crate) fn queue_umems(&self, ring: u64, bytes: u64, record: u64) -> Result<[u32; 2], Errno> {
         let ring = self.umem(memory::user(ring, bytes, true)?, bytes)?;
         let record = memory::user(record, 8, true).and_then(|region| self.umem(region, 8));
         Ok([ring, record.inspect_err(|_| self.forget_umems(&[ring]))?])
     }
 
-    /// Deregisters umems that no object uses any more.
+    /// Deregisters umems that are no longer in use.
     pub(crate) fn forget_umems(&self, umems: &[u32]) {
         for umem in umems {
             let forgotten = self.session().map(|session| session.context.umem_dereg(*umem));
@@ -104,7 +104,7 @@ impl OpenDevice {
     pub(crate) fn new_channel(&mut self, kind: Kind) -> Result<RawFd, Errno> {
         if self.channels.len() >= self.prune_at {
             self.channels.retain(|_, channel| Arc::strong_count(channel) > 1 || !channel.is_closed());
-            // Twice as many, so that the cost of a new file does not depend on their number.
+            // Doubling keeps the amortized cost of a new file constant.
             self.prune_at = 2 * self.channels.len() + MIN_PRUNE;
         }
         let (channel, fd) = Channel::new(kind)?;
@@ -112,7 +112,7 @@ impl OpenDevice {
         Ok(fd)
     }
 
-    /// Returns the event file for asynchronous events in attribute `id`, or the device's file if the attribute is absent.
+    /// Returns the file of asynchronous events in attribute `id`, or the device's if the attribute is absent.
     pub(crate) fn asynchronous(&self, call: &Call, id: u16) -> Result<Option<Arc<Channel>>, Errno> {
         match call.optional_fd(id)? {
             Some(fd) => self.channel(fd).map(Some),

@@ -1,4 +1,4 @@
-//! The file behind an opened device: its pages are what programs map.
+//! The file of an opened device, whose pages programs map.
 
 use crate::abi;
 use crate::errno::Errno;
@@ -8,29 +8,29 @@ use rushmem_softnic::{Memory as _, PAGE};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Most pages of an opened device.
+/// Maximum number of pages of an opened device.
 const LIMIT: u64 = 1 << 16;
 
-/// Pages at fixed places: the clock (5), the records of `inventory` (6), the conversion of the clock (7), device memory (8). The
-/// numbers are commands of a program that maps pages, and a command has 256 pages.
+/// Pages with fixed roles: the clock (5), the records of `inventory` (6), the clock info (7), device memory (8). These
+/// are mmap commands, each of which has 256 pages.
 const FIXED: std::ops::Range<u64> = 5 << 8..9 << 8;
-/// The first page of device memory.
+/// First page of device memory.
 const DEVICE_MEMORY: u64 = 8 << 8;
-/// Pages of device memory.
+/// Number of pages of device memory.
 const DEVICE_PAGES: u64 = 256;
-/// The page of the clock.
+/// Page of the clock.
 const CLOCK: u64 = 5 << 8;
-/// The page of the conversion.
+/// Page of the clock info.
 const CLOCK_INFO: u64 = 7 << 8;
 
 /// The pages of an opened device.
 pub(crate) struct Pages {
     file: OwnedFd,
-    /// Pages that the file has.
+    /// Length of the file, in pages.
     count: u64,
     /// Offsets of the free pages.
     free: Vec<u64>,
-    /// Pieces of device memory in use: their first pages and numbers of pages.
+    /// Allocated device memory: first page and number of pages.
     device_memory: BTreeMap<u64, u64>,
 }
 
@@ -39,12 +39,12 @@ impl Pages {
         Pages { file, count: 0, free: Vec::new(), device_memory: BTreeMap::new() }
     }
 
-    /// Returns a second descriptor of the file.
+    /// Duplicates the file's descriptor.
     pub(crate) fn file(&self) -> Result<OwnedFd, Errno> {
         sys::duplicate(self.file.as_raw_fd())
     }
 
-    /// Creates a page of zeroes, and returns its offset in the file and the page.
+    /// Allocates a zeroed page. Returns its offset in the file and the page.
     pub(crate) fn allocate(&mut self) -> Result<(u64, Mapping), Errno> {
         let page = PAGE as u64;
         let offset = match self.free.pop() {
@@ -65,7 +65,7 @@ impl Pages {
         Ok((offset, mapping))
     }
 
-    /// Writes the page from which programs convert the clock.
+    /// Writes the clock info.
     pub(crate) fn set_clock_info(&self, info: &abi::ClockInfo) -> Result<(), Errno> {
         self.fixed(CLOCK_INFO)?.write(0, bytemuck::bytes_of(info)).map_err(|_| Errno::EIO)
     }
@@ -75,14 +75,14 @@ impl Pages {
         self.fixed(CLOCK)
     }
 
-    /// Returns a page at a fixed place.
+    /// Maps a page with a fixed role.
     fn fixed(&self, number: u64) -> Result<Mapping, Errno> {
         let page = PAGE as u64;
         sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
         memory::map(self.file.as_raw_fd(), number * page, page)
     }
 
-    /// Takes pages of device memory. Returns the first one's number and their memory, which is zero.
+    /// Allocates pages of device memory. Returns the index of the first and their zeroed memory.
     pub(crate) fn allocate_device_memory(&mut self, pages: u64) -> Result<(u64, Mapping), Errno> {
         let mut first = 0;
         for (start, count) in &self.device_memory {
@@ -102,12 +102,12 @@ impl Pages {
         Ok((first, memory))
     }
 
-    /// Takes device memory back.
+    /// Frees device memory.
     pub(crate) fn release_device_memory(&mut self, first: u64) -> Result<(), Errno> {
         self.device_memory.remove(&first).map(drop).ok_or(Errno::EINVAL)
     }
 
-    /// Takes a page back. It reads zero again.
+    /// Frees a page and zeroes it.
     pub(crate) fn release(&mut self, offset: u64) -> Result<(), Errno> {
         sys::erase(&self.file, offset, PAGE as u64)?;
         self.free.push(offset);

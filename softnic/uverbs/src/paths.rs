@@ -1,4 +1,4 @@
-//! Paths of the kernel's files about RDMA devices, and their places in the tree that a launcher has written.
+//! Kernel paths that refer to RDMA devices, and their places in the tree that a launcher has written.
 
 use crate::abi::MAJOR;
 use crate::cuda;
@@ -7,13 +7,14 @@ use std::ffi::CString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::sync::OnceLock;
 
-/// PCI domain of the devices. No machine has it, and it has decimal digits only, because some programs parse those.
+/// PCI domain of the devices. It exists on no machine, and has only decimal digits, which is all that some programs
+/// parse.
 pub(crate) const DOMAIN: &str = "7000";
 
-/// The kernel module that gives NICs access to GPU memory, which this library replaces.
+/// Kernel module that gives NICs access to GPU memory, replaced by this library.
 pub(crate) const PEER_MEMORY: &str = "/sys/module/nvidia_peermem";
 
-/// Folders that lead to the launcher's tree as a whole.
+/// Directories that are in the launcher's tree as a whole.
 const OURS: [&str; 6] = [
     "/dev/infiniband",
     "/sys/bus/pci/drivers/mlx5_core",
@@ -23,8 +24,8 @@ const OURS: [&str; 6] = [
     "/sys/class/misc/rdma_cm",
 ];
 
-/// Folders of the machine that list something of the launcher's tree. The tree has a copy of each, with links to the machine's
-/// own entries, so that programs find by listing what they can open.
+/// Directories of the machine that also list parts of the launcher's tree. The tree has a copy of each, with links to
+/// the machine's entries, to let programs list everything that they can open.
 const LISTING: [&str; 13] = [
     "/dev",
     "/dev/char",
@@ -41,7 +42,7 @@ const LISTING: [&str; 13] = [
     "/sys/devices",
 ];
 
-/// Returns the root of the launcher's tree, which has the paths of the machine below it.
+/// Returns the root of the launcher's tree, which mirrors absolute paths.
 fn root() -> Option<&'static [u8]> {
     static ROOT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let read =
@@ -51,7 +52,7 @@ fn root() -> Option<&'static [u8]> {
 
 /// Returns the place of an absolute path in the launcher's tree, or `None` if the path is not about RDMA devices.
 pub(crate) fn moved(path: &[u8]) -> Option<CString> {
-    // Almost every path of a program ends here.
+    // Fast path: almost no path of a program is about RDMA devices.
     if !path.starts_with(b"/sys") && !path.starts_with(b"/dev") && !path.starts_with(b"//") {
         return None;
     }
@@ -61,20 +62,20 @@ pub(crate) fn moved(path: &[u8]) -> Option<CString> {
     if is_ours(&path) || is_listing(&path) {
         place()
     } else if path.starts_with(b"/sys/devices/pci") {
-        // The device of a GPU's switch lists the device beside the GPU.
+        // The PCI switch of a GPU lists the device beside the GPU.
         place().filter(|place| std::path::Path::new(std::ffi::OsStr::from_bytes(place.to_bytes())).is_dir())
     } else {
         None
     }
 }
 
-/// Returns an absolute path without empty parts.
+/// Removes empty components from an absolute path.
 fn normalized(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
     parts.flat_map(|part| [b"/", part].concat()).collect()
 }
 
-/// Returns whether a path belongs to the devices of this library.
+/// Whether a path belongs to the devices of this library.
 pub(crate) fn is_ours(path: &[u8]) -> bool {
     let within = |folder: &str| match path.strip_prefix(folder.as_bytes()) {
         Some(rest) => rest.is_empty() || rest[0] == b'/',
@@ -85,29 +86,30 @@ pub(crate) fn is_ours(path: &[u8]) -> bool {
         || path.starts_with(format!("/sys/bus/pci/devices/{DOMAIN}:").as_bytes())
         || path.starts_with(format!("/sys/class/pci_bus/{DOMAIN}:").as_bytes())
         || path.starts_with(format!("/sys/dev/char/{MAJOR}:").as_bytes())
-        // The kernel's module for GPU memory. A process without CUDA sees the machine's own modules.
+        // The kernel module for GPU memory. A process without CUDA sees the machine's modules.
         || within(PEER_MEMORY) && cuda::is_loaded()
 }
 
-/// Returns whether a path is a folder of the machine that lists something of this library.
+/// Whether a path is a directory of the machine that lists parts of the launcher's tree.
 fn is_listing(path: &[u8]) -> bool {
     LISTING.iter().any(|listing| listing.as_bytes() == path) || path == b"/sys/module" && cuda::is_loaded()
 }
 
-/// Returns whether a part of a path is a PCI device of this library, or their root. They may be below a switch of the machine.
+/// Whether any component of a path is a PCI device of this library or its root. The devices may be below a switch of
+/// the machine.
 fn has_device(path: &[u8]) -> bool {
     let (device, root) = (format!("{DOMAIN}:"), format!("pci{DOMAIN}:"));
     path.split(|byte| *byte == b'/')
         .any(|part| part.starts_with(device.as_bytes()) || part.starts_with(root.as_bytes()))
 }
 
-/// Returns the machine's path of a file in the launcher's tree, or `None` if the path is not in the tree.
+/// Returns the kernel path of a file in the launcher's tree, or `None` if the path is not in the tree.
 pub(crate) fn original(path: &[u8]) -> Option<Vec<u8>> {
     let rest = path.strip_prefix(root()?)?;
     (rest.is_empty() || rest[0] == b'/').then(|| rest.to_vec())
 }
 
-/// Returns the path behind a descriptor of this process, or of its current folder.
+/// Returns the path of a descriptor of this process, or of its current directory.
 pub(crate) fn folder(fd: libc::c_int) -> Option<Vec<u8>> {
     let link = if fd == libc::AT_FDCWD { "/proc/self/cwd".into() } else { format!("/proc/self/fd/{fd}") };
     Some(std::fs::read_link(link).ok()?.as_os_str().as_bytes().to_vec())

@@ -1,27 +1,27 @@
-//! Functions of PCI devices as sysfs describes them: a ConnectX-7, and the bridge above it.
+//! PCI functions as in sysfs: a ConnectX-7, and the bridge above it.
 
-/// Vendor of both: Mellanox.
+/// PCI vendor of both: Mellanox.
 const VENDOR: u16 = 0x15b3;
 /// Offset of the PCI Express capability in configuration space.
 const EXPRESS: usize = 0x60;
 /// Capability ID of PCI Express.
 const EXPRESS_ID: u8 = 0x10;
-/// 32 GT/s, as a code of link registers.
+/// Link speed code of 32 GT/s.
 const SPEED: u8 = 5;
-/// Lanes.
+/// Link width, in lanes.
 const WIDTH: u8 = 16;
-/// Bytes of configuration space that everyone may read.
+/// Length of the world-readable configuration space, in bytes.
 const CONFIG: usize = 256;
-/// Resources that sysfs lists for a device: six BARs, the ROM and the windows of a bridge.
+/// Number of resources in sysfs: six BARs, the ROM and the windows of a bridge.
 const RESOURCES: usize = 13;
 
-/// A function of a PCI device.
+/// A PCI function.
 pub(crate) struct Function {
     device: u16,
     subsystem: u16,
     /// Class, subclass and programming interface.
     class: [u8; 3],
-    /// The bus below, if it is a bridge.
+    /// The secondary bus of a bridge.
     secondary_bus: Option<u8>,
 }
 
@@ -36,11 +36,11 @@ impl Function {
         Function { device: 0x197b, subsystem: 0, class: [6, 4, 0], secondary_bus: Some(secondary_bus) }
     }
 
-    /// Returns the attributes with text. `slot` is the function's PCI address.
+    /// Returns the text attributes. `slot` is the function's PCI address.
     pub(crate) fn attributes(&self, slot: &str) -> Vec<(&'static str, String)> {
         let [class, subclass, interface] = self.class;
         let Function { device, subsystem, .. } = self;
-        // The subclass that programs have seen here before `class` said InfiniBand.
+        // Kept as it was before `class` said InfiniBand, for programs that match on it.
         let alias_subclass = if self.secondary_bus.is_some() { subclass } else { 0 };
         let modalias = format!(
             "pci:v{VENDOR:08X}d{device:08X}sv{VENDOR:08X}sd{subsystem:08X}bc{class:02X}sc{alias_subclass:02X}i{interface:02X}"
@@ -74,18 +74,18 @@ impl Function {
         attributes
     }
 
-    /// Returns the configuration space. It has no BARs, because the device has no registers that a program could map.
+    /// Returns the configuration space. It has no BARs, because the device has no registers to map.
     pub(crate) fn config(&self) -> Vec<u8> {
         let mut config = vec![0; CONFIG];
         let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
         put(0x00, &VENDOR.to_le_bytes());
         put(0x02, &self.device.to_le_bytes());
-        // Memory accesses and bus mastering are enabled, and there is a list of capabilities.
+        // Command: memory space and bus mastering. Status: capability list.
         put(0x04, &[0x06, 0x04, 0x10, 0x00]);
         let [class, subclass, interface] = self.class;
         put(0x09, &[interface, subclass, class]);
         put(0x34, &[EXPRESS as u8]);
-        // Version 2 of the capability, of an endpoint or of a root port.
+        // Version 2 of the capability, for an endpoint or a root port.
         let kind = match self.secondary_bus {
             None => {
                 put(0x2c, &VENDOR.to_le_bytes());
@@ -99,11 +99,11 @@ impl Function {
             }
         };
         put(EXPRESS, &[EXPRESS_ID, 0, kind, 0]);
-        // The link's capabilities and status: speed and width.
+        // Link capabilities and status: speed and width.
         let link = (u16::from(SPEED) | u16::from(WIDTH) << 4).to_le_bytes();
         put(EXPRESS + 0x0c, &link);
         put(EXPRESS + 0x12, &link);
-        // The link can run at each lower speed, too.
+        // All lower link speeds are supported, too.
         put(EXPRESS + 0x2c, &[(1 << (SPEED + 1)) - 2]);
         config
     }

@@ -1,8 +1,8 @@
 //! Memory that the CPU cannot touch: a client in the same process reads and writes it for the adapter.
 //!
-//! On a machine with a ConnectX, GPU memory is registered through a dma-buf or through a kernel module that claims the
-//! GPU's virtual addresses. Here the process takes the place of that module. A client that can copy to and from such
-//! memory registers a table of functions. The adapter calls them
+//! With a ConnectX, GPU memory is registered through a dma-buf or through a kernel module that claims the GPU's virtual
+//! addresses. Here a client in the process replaces that module. It can copy to and from such memory, and registers a
+//! table of functions. The adapter calls them
 //!
 //! - for each dma-buf that a program registers, before it is mapped;
 //! - for each address range that a program registers, before its pages are checked.
@@ -42,10 +42,10 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Version of [`PeerMemory`].
+/// Supported version of [`PeerMemory`].
 pub const VERSION: u32 = 1;
 
-/// An atomic, as a client is asked for it.
+/// An atomic operation that a client is to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PeerAtomic {
@@ -53,18 +53,18 @@ pub struct PeerAtomic {
     pub kind: u32,
     /// Width of the operand: 4 or 8 bytes.
     pub bytes: u32,
-    /// Of an add the addend and the field boundaries (a set bit is the top of a field, which no carry leaves); of a
-    /// compare and swap the value to compare with, the value to store, and the masks of both.
+    /// For an add: the addend and the field boundaries (a set bit is the top of a field, from which no carry
+    /// propagates). For a compare and swap: the compare value, the swap value, and the masks of both.
     pub operand: [u64; 4],
 }
 
-/// The functions of a client.
+/// Functions of a client.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PeerMemory {
     /// [`VERSION`].
     pub version: u32,
-    /// Bytes of this struct.
+    /// Length of this struct, in bytes.
     pub size: u32,
     /// First argument of every call.
     pub client: *mut c_void,
@@ -72,15 +72,15 @@ pub struct PeerMemory {
     pub claim_range: unsafe extern "C" fn(*mut c_void, u64, u64) -> *mut c_void,
     /// Returns a handle for part of a dma-buf, or null if it is not the client's.
     pub claim_dma_buf: unsafe extern "C" fn(*mut c_void, RawFd, u64, u64) -> *mut c_void,
-    /// The range is no longer registered.
+    /// Called when the range is deregistered.
     pub release: unsafe extern "C" fn(*mut c_void, *mut c_void),
-    /// Copies bytes out; 0 or a code.
+    /// Copies bytes from the range. Returns 0 or a code.
     pub read: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *mut c_void, u64) -> i32,
-    /// Copies bytes in; 0 or a code.
+    /// Copies bytes to the range. Returns 0 or a code.
     pub write: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const c_void, u64) -> i32,
     /// Executes an atomic and stores the old value. Returns 0 or a code.
     pub atomic: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const PeerAtomic, *mut u64) -> i32,
-    /// Makes earlier writes visible; 0 or a code.
+    /// Publishes earlier writes. Returns 0 or a code.
     pub flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32,
 }
 
@@ -91,8 +91,7 @@ unsafe impl Sync for PeerMemory {}
 
 static CLIENTS: RwLock<Vec<PeerMemory>> = RwLock::new(Vec::new());
 
-/// Registers a client for the rest of the process. Returns 0, or `EINVAL` if the table is null or of another
-/// version.
+/// Registers a client for the rest of the process. Returns 0, or `EINVAL` if the table is null or of another version.
 ///
 /// # Safety
 ///
@@ -111,20 +110,20 @@ pub unsafe extern "C" fn rushmem_uverbs_register_peer_memory(table: *const PeerM
     0
 }
 
-/// Returns the address range, if a client claims it.
+/// Returns the memory of an address range, if a client claims it.
 pub(crate) fn claim_range(address: u64, len: u64) -> Option<Arc<dyn Memory>> {
     // SAFETY: the client's promise at registration.
     claim(len, |table| unsafe { (table.claim_range)(table.client, address, len) })
 }
 
-/// Returns part of a dma-buf, if a client claims it.
+/// Returns the memory of a part of a dma-buf, if a client claims it.
 pub(crate) fn claim_dma_buf(fd: RawFd, offset: u64, len: u64) -> Option<Arc<dyn Memory>> {
     // SAFETY: the client's promise at registration.
     claim(len, |table| unsafe { (table.claim_dma_buf)(table.client, fd, offset, len) })
 }
 
 fn claim(len: u64, ask: impl Fn(&PeerMemory) -> *mut c_void) -> Option<Arc<dyn Memory>> {
-    // The lock is not held, because a client may register memory itself during this call.
+    // Clone to release the lock: a client may itself register memory during this call.
     let clients = CLIENTS.read().unwrap_or_else(PoisonError::into_inner).clone();
     clients.into_iter().find_map(|table| {
         let range = NonNull::new(ask(&table))?;
@@ -132,7 +131,7 @@ fn claim(len: u64, ask: impl Fn(&PeerMemory) -> *mut c_void) -> Option<Arc<dyn M
     })
 }
 
-/// Memory of a client.
+/// Memory claimed by a client.
 struct Claimed {
     table: PeerMemory,
     range: NonNull<c_void>,

@@ -1,9 +1,9 @@
-//! Objects that exist once in each process. A child that was forked makes its own: the parent's locks may be held in it, and
-//! the parent's threads are missing.
+//! Objects that exist once per process. A forked child creates new ones, because it may inherit held locks and lacks
+//! the parent's threads.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A variable with an object for each process.
+/// A variable with an object per process.
 pub(crate) struct PerProcess<T>(AtomicPtr<Entry<T>>);
 
 struct Entry<T> {
@@ -16,14 +16,14 @@ impl<T: Send + Sync> PerProcess<T> {
         PerProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Returns the object that [`PerProcess::current`] created in this process, if it was called before.
+    /// Returns the object, if [`PerProcess::current`] has created it in this process.
     pub(crate) fn existing(&self) -> Option<&'static T> {
         // SAFETY: null, or made by `Box::into_raw` in `current` and never freed.
         let entry: Option<&'static Entry<T>> = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         entry.filter(|entry| entry.pid == std::process::id()).map(|entry| &entry.object)
     }
 
-    /// Returns the object of this process, and makes it first if there is none. It is never freed.
+    /// Returns the object of this process, creating it if needed. It is never freed.
     pub(crate) fn current(&self, make: impl Fn() -> T) -> &'static T {
         loop {
             if let Some(object) = self.existing() {

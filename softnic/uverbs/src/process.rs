@@ -1,4 +1,4 @@
-//! The process: its devices, and which of its file descriptors are theirs.
+//! The state of a process: its devices, and which descriptors are devices.
 
 use crate::attrs::Call;
 use crate::device::Device;
@@ -17,28 +17,28 @@ use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Descriptors from here on are not handed out.
+/// Descriptors from here on cannot be devices.
 const MAX_FD: usize = 1 << 16;
 
-/// Which descriptors may be devices: the one question that every `close` and `fstat` of a program asks.
+/// Bit set of descriptors that may be devices, checked by every `close` and `fstat` of a program.
 static DEVICES: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD / 64];
 
-/// Number of descriptors that may be devices.
+/// Number of bits set in `DEVICES`.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether `fd` may be a device.
+/// Whether `fd` may be a device.
 pub(crate) fn may_be_device(fd: RawFd) -> bool {
     let fd = fd as usize;
-    // Relaxed: who passes a descriptor on to another thread orders that already.
+    // Relaxed suffices: passing a descriptor to another thread synchronizes already.
     fd < MAX_FD && DEVICES[fd / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0
 }
 
-/// Returns whether any descriptor may be a device.
+/// Whether any descriptor may be a device.
 pub(crate) fn has_devices() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// Notes that `fd` may be a device, or is none any more. `EMFILE` for a number beyond the limit.
+/// Marks or unmarks `fd` as a possible device. Fails with `EMFILE` for a number beyond the limit.
 pub(crate) fn mark(fd: RawFd, device: bool) -> Result<(), Errno> {
     let fd = fd as usize;
     if fd >= MAX_FD {
@@ -58,17 +58,16 @@ pub(crate) fn mark(fd: RawFd, device: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Everything of one process. A child that was forked starts with nothing: it has no engine threads. It uses its parent's
-/// devices by [`fork::call`].
+/// State of a process. A forked child starts without any, because it has no engine threads. It uses its parent's
+/// devices through [`fork::call`].
 pub(crate) struct Process {
     devices: Vec<Arc<Device>>,
     files: Mutex<BTreeMap<Identity, File>>,
 }
 
-/// An opened device.
 #[derive(Clone)]
 struct File {
-    /// The descriptor that `open` returned; closing it closes the device.
+    /// The descriptor that `open` returned. Closing it closes the device.
     fd: RawFd,
     index: u32,
     opened: Arc<Mutex<OpenDevice>>,
@@ -76,12 +75,12 @@ struct File {
 
 static CURRENT: PerProcess<Process> = PerProcess::new();
 
-/// Returns the object that [`current`] created in this process, if it was called before.
+/// Returns the state, if [`current`] has created it in this process.
 pub(crate) fn existing() -> Option<&'static Process> {
     CURRENT.existing()
 }
 
-/// Returns the object of this process.
+/// Returns the state of this process.
 pub(crate) fn current() -> &'static Process {
     CURRENT.current(Process::new)
 }
@@ -106,17 +105,16 @@ impl Process {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all devices.
     pub(crate) fn devices(&self) -> &[Arc<Device>] {
         &self.devices
     }
 
-    /// Returns whether a device with this number exists.
+    /// Whether the device with this index exists.
     pub(crate) fn has(&self, index: u32) -> bool {
         (index as usize) < self.devices.len()
     }
 
-    /// Checks that the device allows the access in a set of `R_OK`, `W_OK` and `X_OK`.
+    /// Checks that the device allows access of a mode made of `R_OK`, `W_OK` and `X_OK`.
     pub(crate) fn may_open(&self, index: u32, mode: libc::c_int) -> Result<(), Errno> {
         let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
         if mode != libc::F_OK && device.has(Fault::Open) || mode & libc::X_OK != 0 {
@@ -125,7 +123,6 @@ impl Process {
         Ok(())
     }
 
-    /// Opens a device and returns the descriptor.
     pub(crate) fn open(&self, index: u32, close_on_exec: bool) -> Result<RawFd, Errno> {
         let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
         if device.has(Fault::Open) {
@@ -146,7 +143,7 @@ impl Process {
         Ok(fd)
     }
 
-    /// Opens a file of sysfs with its present contents, and returns the descriptor.
+    /// Opens a sysfs file with its current contents, and returns the descriptor.
     pub(crate) fn read(&self, file: LiveFile, close_on_exec: bool) -> Result<RawFd, Errno> {
         let device = self.devices.get(file.device as usize).ok_or(Errno::ENOENT)?;
         let place = device.place()?;
@@ -164,7 +161,7 @@ impl Process {
         self.file(fd).map(|file| device_number(file.index))
     }
 
-    /// Executes an ioctl of request [`crate::attrs::REQUEST`]; Returns `None` if `fd` is not a device of this library.
+    /// Executes an ioctl of request [`crate::attrs::REQUEST`]. Returns `None` if `fd` is not a device of this library.
     pub(crate) fn ioctl(&self, fd: RawFd, at: u64) -> Option<Result<(), Errno>> {
         let identity = sys::identity(fd)?;
         if let Some(done) = self.call(identity, at) {
@@ -180,7 +177,7 @@ impl Process {
         Some(done.unwrap_or(Err(Errno::ENODEV)))
     }
 
-    /// Executes a call of this process or of its child. Returns `None` if this process has no such device.
+    /// Executes a call of this process or its child. Returns `None` if the device is not open here.
     pub(crate) fn call(&self, device: Identity, at: u64) -> Option<Result<(), Errno>> {
         let file = self.files().get(&device).cloned()?;
         let mut opened = file.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,13 +190,13 @@ impl Process {
         Some(result)
     }
 
-    /// Destroys what an opened device has, before its descriptor is closed. Others' descriptors are no matter.
+    /// Destroys the objects of an opened device before its descriptor is closed. Does nothing for other descriptors.
     pub(crate) fn close(&self, fd: RawFd) {
         let Some(identity) = sys::identity(fd) else { return };
         let mut files = self.files();
         if files.get(&identity).is_some_and(|file| file.fd == fd) {
             let file = files.remove(&identity);
-            // A descriptor that was marked can be unmarked.
+            // Unmarking cannot fail for a descriptor that was marked.
             let _ = mark(fd, false);
             drop(files);
             tracing::debug!(fd, "closed");

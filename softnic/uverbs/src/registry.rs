@@ -1,4 +1,4 @@
-//! Whom an adapter's events concern.
+//! Routes an adapter's events to their receivers.
 
 use crate::abi::{self, event_type};
 use crate::events::Channel;
@@ -10,29 +10,29 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The receiver of one object's events: an event file, and the program's handle of the object.
+/// Receiver of an object's events: an event file, and the program's user handle of the object.
 pub(crate) struct Waiter {
     channel: Arc<Channel>,
     user_handle: u64,
-    /// Bytes of an event in this file.
+    /// Length of an event in this file, in bytes.
     len: usize,
-    /// Events sent so far.
+    /// Number of events sent.
     sent: AtomicU32,
 }
 
 impl Waiter {
-    /// Creates a receiver for completions of a CQ. An event is the program's handle.
+    /// Creates a receiver of a CQ's completion events. An event is the program's user handle.
     pub(crate) fn of_completions(channel: Arc<Channel>, user_handle: u64) -> Arc<Waiter> {
         Arc::new(Waiter { channel, user_handle, len: 8, sent: AtomicU32::new(0) })
     }
 
-    /// Creates a receiver for asynchronous events of an object.
+    /// Creates a receiver of an object's asynchronous events.
     pub(crate) fn of_failures(channel: Arc<Channel>, user_handle: u64) -> Arc<Waiter> {
         let len = size_of::<abi::AsyncEvent>();
         Arc::new(Waiter { channel, user_handle, len, sent: AtomicU32::new(0) })
     }
 
-    /// Adds an event to the file. `event_type` is for asynchronous events.
+    /// Sends an event. `event_type` is for asynchronous events.
     fn tell(&self, event_type: u32) {
         let event = abi::AsyncEvent { element: self.user_handle, event_type, reserved: 0 };
         if self.channel.send(&bytemuck::bytes_of(&event)[..self.len]) {
@@ -40,7 +40,7 @@ impl Waiter {
         }
     }
 
-    /// Takes back unread events, and returns the number of events that were read.
+    /// Removes unread events. Returns the number of events that the program has read.
     pub(crate) fn finish(&self) -> u32 {
         let own = self.user_handle.to_ne_bytes();
         let unread = self.channel.take_back(self.len, |event| event.starts_with(&own));
@@ -48,7 +48,7 @@ impl Waiter {
     }
 }
 
-/// The waiters of an adapter.
+/// Event receivers of an adapter.
 #[derive(Default)]
 pub(crate) struct Registry {
     lists: Mutex<Lists>,
@@ -59,16 +59,16 @@ pub(crate) struct Registry {
 struct Lists {
     completions: HashMap<u32, Arc<Waiter>>,
     cqs: HashMap<u32, Arc<Waiter>>,
-    /// Several programs may have a handle of one QP.
+    /// Several programs may have a handle of the same QP.
     qps: HashMap<u32, Vec<Arc<Waiter>>>,
     srqs: HashMap<u32, Arc<Waiter>>,
     subscriptions: Subscriptions,
-    /// The event files of programs that have opened the device.
+    /// Event files of the programs that have opened the device.
     openers: Vec<Weak<Channel>>,
 }
 
 impl Registry {
-    /// Creates the registry of an adapter with a port of this link layer.
+    /// Creates the registry of an adapter with this link layer.
     pub(crate) fn new(link: LinkLayer) -> Registry {
         Registry { link, ..Registry::default() }
     }
@@ -77,22 +77,22 @@ impl Registry {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers `waiter` for completions of a CQ.
+    /// Registers `waiter` for a CQ's completion events.
     pub(crate) fn listen_to_completions(&self, cqn: u32, waiter: Arc<Waiter>) {
         self.lists().completions.insert(cqn, waiter);
     }
 
-    /// Registers `waiter` for the failure of a CQ.
+    /// Registers `waiter` for a CQ's errors.
     pub(crate) fn listen_to_cq(&self, cqn: u32, waiter: Arc<Waiter>) {
         self.lists().cqs.insert(cqn, waiter);
     }
 
-    /// Registers `waiter` for failures of a QP.
+    /// Registers `waiter` for a QP's errors.
     pub(crate) fn listen_to_qp(&self, qpn: u32, waiter: Arc<Waiter>) {
         self.lists().qps.entry(qpn).or_default().push(waiter);
     }
 
-    /// Registers `waiter` for the limit of a shared receive queue.
+    /// Registers `waiter` for an SRQ's limit.
     pub(crate) fn listen_to_srq(&self, srqn: u32, waiter: Arc<Waiter>) {
         self.lists().srqs.insert(srqn, waiter);
     }
@@ -104,14 +104,14 @@ impl Registry {
         openers.push(Arc::downgrade(channel));
     }
 
-    /// Removes the receivers of this CQ.
+    /// Unregisters the receivers of a CQ.
     pub(crate) fn forget_cq(&self, cqn: u32) {
         let mut lists = self.lists();
         lists.completions.remove(&cqn);
         lists.cqs.remove(&cqn);
     }
 
-    /// Removes a receiver of this QP.
+    /// Unregisters a receiver of a QP.
     pub(crate) fn forget_qp(&self, qpn: u32, waiter: &Arc<Waiter>) {
         let mut lists = self.lists();
         if let Some(waiters) = lists.qps.get_mut(&qpn) {
@@ -122,26 +122,26 @@ impl Registry {
         }
     }
 
-    /// Removes the receiver of this shared receive queue.
+    /// Unregisters the receiver of an SRQ.
     pub(crate) fn forget_srq(&self, srqn: u32) {
         self.lists().srqs.remove(&srqn);
     }
 
-    /// Registers `target` for event number `event` of an object.
+    /// Subscribes `target` to events of type `event` of an object.
     pub(crate) fn subscribe(&self, source: Source, event: u16, target: Target) {
         self.lists().subscriptions.add(source, event, target);
     }
 
-    /// Ends all subscriptions to an object.
+    /// Removes all subscriptions to an object.
     pub(crate) fn unsubscribe(&self, source: Source) {
         self.lists().subscriptions.remove(source);
     }
 
-    /// Passes an event of the adapter on.
+    /// Delivers an event of the adapter.
     pub(crate) fn event(&self, event: Event) {
         let lists = self.lists();
         if let Some(event_type) = port_type(event, self.link) {
-            // The element is the number of the port.
+            // The element is the port number.
             let event = abi::AsyncEvent { element: 1, event_type, reserved: 0 };
             for channel in lists.openers.iter().filter_map(Weak::upgrade) {
                 channel.send(bytemuck::bytes_of(&event));
@@ -243,7 +243,7 @@ mod tests {
             let event = read(fd);
             assert_eq!((event.element, event.event_type), (0x2222, *expected));
         }
-        // The third is not read, and a program that destroys the queue need not acknowledge it.
+        // The third is never read, but a program can destroy the QP without acknowledging it.
         assert_eq!((cq.finish(), qp.finish()), (1, 2));
         registry.forget_qp(5, &qp);
         registry.event(error(Syndrome::REMOTE_ACCESS_ERR));

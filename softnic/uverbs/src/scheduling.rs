@@ -1,23 +1,23 @@
 //! Scheduling of the engine thread while programs poll on every core.
 //!
-//! A polling program never sleeps. On a machine with few cores, an ordinary engine thread would wait milliseconds for each
-//! message, unlike hardware. If the system permits it (root, or a limit on real-time priority), the engine has a higher
-//! priority than all ordinary threads. If not, it asks for the shortest time slices, which the scheduler grants early to a
-//! thread that mostly sleeps. In both cases the engine must sleep as soon as it has no work.
+//! A polling program never sleeps. On a machine with few cores, an ordinary engine thread would wait milliseconds for
+//! each message, unlike hardware. If the system permits it (root, or a limit on real-time priority), the engine has a
+//! higher priority than all ordinary threads. If not, it requests the shortest time slices, which the scheduler grants
+//! early to a thread that mostly sleeps. In both cases the engine must sleep as soon as it is idle.
 
 use rushmem_softnic::Idle;
 use std::time::Duration;
 
-/// Number of cores from which on the engine may spin for longer.
+/// Minimum number of cores for longer spinning.
 const MANY_CORES: usize = 4;
 
 /// Shortest time slice that the system grants, in nanoseconds.
 const SHORTEST_SLICE: u64 = 100_000;
 
-/// Returns the idle strategy of the engine.
+/// Returns the engine's idle strategy.
 ///
-/// The engine never yields, because that would move it behind all other threads. It sleeps about as long as it has been
-/// idle, so a doorbell waits no longer than the program has. The limit keeps an idle device cheap. Packets wake it
+/// The engine never yields, because that would put it last, after all other threads. It sleeps about as long as it has
+/// been idle, so a doorbell waits no longer than the program has. The limit keeps an idle device cheap. Packets wake it
 /// immediately.
 pub(crate) fn idle() -> Idle {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -29,7 +29,7 @@ pub(crate) fn idle() -> Idle {
     }
 }
 
-/// The argument of `sched_setattr`, in its first version.
+/// `sched_attr`, version 0.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Attributes {
@@ -43,11 +43,11 @@ struct Attributes {
     period: u64,
 }
 
-/// Runs `start`. Threads that it starts get a higher priority or a shorter time slice.
+/// Runs `start` with a higher priority or shorter time slices, which threads started in it inherit.
 pub(crate) fn with_priority<T>(start: impl FnOnce() -> T) -> T {
     let Some(own) = get() else { return start() };
     if own.policy != libc::SCHED_OTHER as u32 {
-        // The program's own policy stays.
+        // Keep the program's own policy.
         return start();
     }
     let first = Attributes { policy: libc::SCHED_FIFO as u32, nice: 0, priority: 1, runtime: 0, ..own };
@@ -86,7 +86,7 @@ mod tests {
         let theirs = with_priority(|| std::thread::spawn(get).join().unwrap().unwrap());
         let after = get().unwrap();
         assert_eq!((after.policy, after.nice, after.priority), (own.policy, own.nice, own.priority));
-        // Depends on the system: high priority, short time slices, or no change.
+        // High priority, short time slices or no change, depending on the system.
         assert!([libc::SCHED_FIFO as u32, own.policy].contains(&theirs.policy));
         let other = std::thread::spawn(get).join().unwrap().unwrap();
         assert_eq!((other.policy, other.runtime), (own.policy, own.runtime));

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 pub mod variable {
     /// Number of devices.
     pub const DEVICES: &str = "RUSHMEM_UVERBS_DEVICES";
-    /// LinkLayer layer of the ports.
+    /// Link layer of the ports.
     pub const LINK: &str = "RUSHMEM_UVERBS_LINK";
-    /// Their addresses.
+    /// Addresses of the devices.
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
     /// Whether packets between adapters of one machine go through shared memory.
     pub const SHARED_MEMORY: &str = "RUSHMEM_UVERBS_SHARED_MEMORY";
@@ -22,7 +22,7 @@ pub mod variable {
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";
     /// The file of send entries.
     pub const RECORD: &str = "RUSHMEM_UVERBS_RECORD";
-    /// Root of the launcher's tree of files, in the place of `/sys`.
+    /// Root of the launcher's tree of files, which replaces `/sys`.
     pub const SYSFS: &str = "RUSHMEM_UVERBS_SYSFS";
     /// Filter of the library's log on standard error.
     pub const LOG: &str = "RUSHMEM_UVERBS_LOG";
@@ -33,13 +33,13 @@ pub mod variable {
 /// Maximum number of devices of a process.
 pub const MAX_DEVICES: u32 = 16;
 
-/// The link layer of the ports.
+/// Link layer of the ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLayer {
-    /// RoCEv2: peers are named by GIDs.
+    /// RoCEv2: peers are addressed by GID.
     #[default]
     Ethernet,
-    /// InfiniBand: peers are named by LIDs.
+    /// InfiniBand: peers are addressed by LID.
     InfiniBand,
 }
 
@@ -48,7 +48,7 @@ pub enum LinkLayer {
 pub struct Settings {
     /// Number of devices: `mlx5_0`, `mlx5_1`, ...
     pub devices: u32,
-    /// LinkLayer layer of the ports.
+    /// Link layer of the ports.
     pub link: LinkLayer,
     /// Address of each device. If empty, each device takes a free address of 127/8.
     pub addresses: Vec<Ipv4Addr>,
@@ -83,14 +83,14 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct SettingError {
-    /// The variable.
+    /// The variable's name.
     pub name: &'static str,
-    /// The defect and the valid values.
+    /// What is wrong, and the valid values.
     pub why: String,
 }
 
 impl Settings {
-    /// Returns the settings in the environment.
+    /// Reads the settings from the environment.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Settings {
         Settings::from_variables(std::env::var_os)
     }
 
-    /// Returns the settings in variables that `get` looks up.
+    /// Reads the settings from variables by `get`.
     ///
     /// # Errors
     ///
@@ -135,13 +135,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns whether this fault is set.
+    /// Whether this fault is set.
     #[must_use]
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }
 
-    /// Returns the address of a device, for the adapter.
+    /// Returns the address setting of a device.
     pub(crate) fn ip(&self, device: u32) -> Ip {
         self.addresses.get(device as usize).map_or(Ip::AnyLoopback, |ip| Ip::Addr(*ip))
     }
@@ -157,7 +157,7 @@ impl Settings {
     }
 }
 
-/// Returns the path, with this process and a device in place of `%p` and `%d`.
+/// Replaces `%p` and `%d` in a path by this process and the device.
 fn file_of(path: &Path, device: u32) -> PathBuf {
     let Some(text) = path.to_str() else { return path.to_owned() };
     text.replace("%p", &std::process::id().to_string()).replace("%d", &device.to_string()).into()

@@ -1,4 +1,4 @@
-//! Events that programs have subscribed to, object by object (DevX).
+//! Event subscriptions to single objects (DevX).
 
 use crate::events::{Channel, Kind};
 use rushmem_mlx5::Syndrome;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Numbers of events, as event queue entries have them.
+/// Event types, as in event queue entries.
 mod number {
     pub(super) const COMPLETION: u16 = 0x00;
     pub(super) const CQ_ERROR: u16 = 0x04;
@@ -19,24 +19,24 @@ mod number {
     pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
 }
 
-/// An object that has events.
+/// An object with events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
-    /// A CQ, by its number.
+    /// A CQ, by CQN.
     Cq(u32),
-    /// A QP, by its number.
+    /// A QP, by QPN.
     Qp(u32),
-    /// A receive memory pool or a shared receive queue of an XRC domain, by its number.
+    /// An RMP or an SRQ of an XRC domain, by number.
     Rmp(u32),
-    /// A target of dynamic connections, by its number.
+    /// A DCT, by DCTN.
     Dct(u32),
 }
 
-/// The target of an event.
+/// Where an event is delivered.
 pub(crate) enum Target {
-    /// An event file. Each event begins with a value that the program has chosen.
+    /// An event file. Each event has a cookie of the program as its first member.
     File(Arc<Channel>, u64),
-    /// An `eventfd`, which counts.
+    /// An `eventfd`.
     Counter(OwnedFd),
 }
 
@@ -56,24 +56,24 @@ impl Target {
     }
 }
 
-/// All subscriptions at an adapter.
+/// Subscriptions at an adapter.
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     list: HashMap<(Source, u16), Vec<Target>>,
 }
 
 impl Subscriptions {
-    /// Registers `target` for event number `event` of an object.
+    /// Subscribes `target` to events of type `event` of an object.
     pub(crate) fn add(&mut self, source: Source, event: u16, target: Target) {
         self.list.entry((source, event)).or_default().push(target);
     }
 
-    /// Ends all subscriptions to an object.
+    /// Removes all subscriptions to an object.
     pub(crate) fn remove(&mut self, source: Source) {
         self.list.retain(|(other, _), _| *other != source);
     }
 
-    /// Delivers an event, and returns whether a target received it.
+    /// Delivers an event. Returns whether anything has subscribed to it.
     pub(crate) fn event(&self, event: Event) -> bool {
         let Some((source, number)) = meaning(event) else { return false };
         let targets = self.list.get(&(source, number)).map_or(&[][..], Vec::as_slice);
@@ -101,7 +101,7 @@ fn meaning(event: Event) -> Option<(Source, u16)> {
     })
 }
 
-/// Returns the event queue entry: its type, and the object's number in the place that the type has for it.
+/// Encodes an event queue entry: its type, and the object's ID at the offset for that type.
 fn entry(source: Source, number: u16) -> [u8; 64] {
     let mut entry = [0; 64];
     entry[1] = number as u8;

@@ -17,7 +17,7 @@ pub(crate) struct Identity {
     inode: u64,
 }
 
-/// Makes the system call `openat` for a path.
+/// Invokes `openat`.
 ///
 /// # Safety
 ///
@@ -32,7 +32,7 @@ pub(crate) unsafe fn open(
     unsafe { libc::syscall(libc::SYS_openat, at, path, flags, mode) as libc::c_int }
 }
 
-/// Makes the system call `faccessat`, or `faccessat2` with flags.
+/// Invokes `faccessat`, or `faccessat2` if there are flags.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ pub(crate) unsafe fn access(
     unsafe { libc::syscall(call, at, path, mode, flags) as libc::c_int }
 }
 
-/// Makes the system call `readlinkat`.
+/// Invokes `readlinkat`.
 ///
 /// # Safety
 ///
@@ -63,7 +63,7 @@ pub(crate) unsafe fn readlink(
     unsafe { libc::syscall(libc::SYS_readlinkat, at, path, to, room) as isize }
 }
 
-/// Makes the system call `chdir`.
+/// Invokes `chdir`.
 ///
 /// # Safety
 ///
@@ -73,7 +73,7 @@ pub(crate) unsafe fn chdir(path: *const libc::c_char) -> libc::c_int {
     unsafe { libc::syscall(libc::SYS_chdir, path) as libc::c_int }
 }
 
-/// Makes the system call `statx`.
+/// Invokes `statx`.
 ///
 /// # Safety
 ///
@@ -89,7 +89,7 @@ pub(crate) unsafe fn statx(
     unsafe { libc::syscall(libc::SYS_statx, at, path, flags, mask, to) as libc::c_int }
 }
 
-/// Returns the name of the network device with this address, or `EINVAL` if none has it.
+/// Returns the name of the network device with this address, or `EINVAL` if there is none.
 pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
     let mut list = std::ptr::null_mut();
     // SAFETY: room for the head of a list, which is freed below.
@@ -101,7 +101,7 @@ pub(crate) fn network_device(ip: Ipv4Addr) -> Result<String, Errno> {
     while let Some(entry) = unsafe { at.as_ref() } {
         at = entry.ifa_next;
         let address = entry.ifa_addr.cast::<libc::sockaddr_in>();
-        // SAFETY: null, or an address of some family, which all addresses begin with.
+        // SAFETY: null, or an address of some family. The family is the first member of every address.
         if address.is_null() || i32::from(unsafe { (*address).sin_family }) != libc::AF_INET {
             continue;
         }
@@ -123,13 +123,13 @@ pub(crate) fn interface_index(name: &str) -> u32 {
     CString::new(name).map_or(0, |name| unsafe { libc::if_nametoindex(name.as_ptr()) })
 }
 
-/// Makes the system call `close`.
+/// Invokes `close`.
 pub(crate) fn close(fd: RawFd) -> libc::c_int {
     // SAFETY: closing any number is memory-safe. The caller owns the descriptor, as for the C library's function.
     unsafe { libc::syscall(libc::SYS_close, fd) as libc::c_int }
 }
 
-/// Makes the system call `ioctl`.
+/// Invokes `ioctl`.
 ///
 /// # Safety
 ///
@@ -139,19 +139,19 @@ pub(crate) unsafe fn ioctl(fd: RawFd, request: libc::c_ulong, argument: usize) -
     unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as libc::c_int }
 }
 
-/// Makes the system call `socket`.
+/// Invokes `socket`.
 pub(crate) fn socket(domain: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> libc::c_int {
     // SAFETY: takes numbers only.
     unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as libc::c_int }
 }
 
-/// Returns whether this is a netlink socket of a protocol.
+/// Whether this is a netlink socket of a protocol.
 pub(crate) fn is_netlink(fd: RawFd, protocol: libc::c_int) -> bool {
     socket_option(fd, libc::SO_DOMAIN) == Some(libc::AF_NETLINK)
         && socket_option(fd, libc::SO_PROTOCOL) == Some(protocol)
 }
 
-/// Returns a number that describes a socket.
+/// Returns an integer option of a socket.
 fn socket_option(fd: RawFd, option: libc::c_int) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let (to, mut len) = (&raw mut value, size_of::<libc::c_int>() as libc::socklen_t);
@@ -160,7 +160,7 @@ fn socket_option(fd: RawFd, option: libc::c_int) -> Option<libc::c_int> {
     (rc == 0).then_some(value)
 }
 
-/// Returns the address of a netlink socket's port. 0 stands for a port that the system chooses.
+/// Returns the address of a netlink port. 0 lets the system choose one.
 fn netlink_address(port: u32) -> libc::sockaddr_nl {
     // SAFETY: plain numbers, for which zero is a value.
     let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -169,7 +169,7 @@ fn netlink_address(port: u32) -> libc::sockaddr_nl {
     address
 }
 
-/// Returns the port of a netlink socket. The system chooses one first if the program has not.
+/// Returns the port of a netlink socket, binding it first if needed.
 pub(crate) fn netlink_port(fd: RawFd) -> Result<u32, Errno> {
     let mut own = netlink_address(0);
     let mut len = size_of_val(&own) as libc::socklen_t;
@@ -190,19 +190,19 @@ pub(crate) fn netlink_port(fd: RawFd) -> Result<u32, Errno> {
     if rc == 0 { get() } else { Err(Errno::last()) }
 }
 
-/// Sends a datagram to a port of netlink, or fails with `EAGAIN` if the queue there is full.
+/// Sends a datagram to a netlink port. Fails with `EAGAIN` if its queue is full.
 pub(crate) fn send_netlink(fd: RawFd, port: u32, datagram: &[u8]) -> Result<(), Errno> {
     let (from, len) = (datagram.as_ptr().cast::<libc::c_void>(), datagram.len());
     let to = netlink_address(port);
     let to_len = size_of_val(&to) as libc::socklen_t;
     let flags = libc::MSG_DONTWAIT;
-    // A call by name would resolve to this library's own `sendto`.
+    // Not by name, which would resolve to this library's `sendto`.
     // SAFETY: the datagram's own bytes, and a live address.
     let sent = unsafe { libc::syscall(libc::SYS_sendto, fd, from, len, flags, &raw const to, to_len) };
     if usize::try_from(sent) == Ok(len) { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Makes the system call `newfstatat`: `stat` with a path, or `fstat` with an empty path.
+/// Invokes `newfstatat`: `stat` with a path, or `fstat` with an empty path.
 ///
 /// # Safety
 ///
@@ -217,7 +217,7 @@ pub(crate) unsafe fn stat(
     unsafe { libc::syscall(libc::SYS_newfstatat, at, path, to, flags) as libc::c_int }
 }
 
-/// Returns the identity of the file behind `fd`, if it is open.
+/// Returns the identity of the file that `fd` refers to, if it is open.
 pub(crate) fn identity(fd: RawFd) -> Option<Identity> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: an empty path with this flag means the descriptor itself, and `stat` is a live local variable.
@@ -227,7 +227,7 @@ pub(crate) fn identity(fd: RawFd) -> Option<Identity> {
     (rc == 0).then_some(Identity { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// Waits until one of the descriptors can be read or has ended, or for at most `time`.
+/// Waits until a descriptor is readable or closed by its peer, for at most `time`.
 pub(crate) fn wait(fds: &[RawFd], time: Option<Duration>) {
     let mut fds: Vec<_> =
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
@@ -236,37 +236,37 @@ pub(crate) fn wait(fds: &[RawFd], time: Option<Duration>) {
         tv_nsec: time.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: valid entries, a valid time or none, and no signal mask. The caller looks for work after any result.
+    // SAFETY: valid entries, a valid time or none, and no signal mask. The caller polls for work after any result.
     unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, time, std::ptr::null()) };
 }
 
-/// Returns whether a descriptor can be read or has ended.
+/// Whether a descriptor is readable or closed by its peer.
 pub(crate) fn is_ready(fd: RawFd) -> bool {
     let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry.
     unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
 }
 
-/// Returns whether a program has made a descriptor non-blocking.
+/// Whether a descriptor is non-blocking.
 pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
     // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Makes a descriptor non-blocking.
+/// Sets a descriptor to non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: takes numbers only.
     if unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Keeps a descriptor open when the process executes another program.
+/// Keeps a descriptor open across `exec`.
 pub(crate) fn keep_on_exec(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: takes numbers only.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Creates a file with these contents, for reading.
+/// Creates an in-memory file with these contents, for reading.
 pub(crate) fn file_of(contents: &str, close_on_exec: bool) -> Result<RawFd, Errno> {
     let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
     // SAFETY: takes a C string and a number.
@@ -277,27 +277,27 @@ pub(crate) fn file_of(contents: &str, close_on_exec: bool) -> Result<RawFd, Errn
     Ok(file.into_raw_fd())
 }
 
-/// Creates a memory file, which programs may map.
+/// Creates a memory file that programs may map.
 pub(crate) fn memory_file(close_on_exec: bool) -> Result<OwnedFd, Errno> {
     let flags = if close_on_exec { libc::MFD_CLOEXEC } else { 0 };
     // SAFETY: takes a C string and a number.
     owned(unsafe { libc::memfd_create(MEMORY_FILE.as_ptr(), flags) })
 }
 
-/// Name of the memory files.
+/// Name of memory files.
 const MEMORY_FILE: &CStr = c"rushmem-uverbs";
 
-/// Returns whether this is a memory file of this library, in any process.
+/// Whether this is a memory file of this library, in any process.
 pub(crate) fn is_memory_file(fd: RawFd) -> bool {
     is_memory_link(Path::new(&format!("/proc/self/fd/{fd}")))
 }
 
-/// Returns the same for a path of `/proc` that leads to a descriptor of a process.
+/// Whether a link in `/proc` refers to such a file.
 pub(crate) fn is_memory_link(link: &Path) -> bool {
     std::fs::read_link(link).is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:rushmem-uverbs "))
 }
 
-/// Lets the C library call a function before each fork.
+/// Registers a function to run before each fork.
 pub(crate) fn before_fork(prepare: extern "C" fn()) {
     // SAFETY: a function that lives as long as the process.
     if unsafe { libc::pthread_atfork(Some(prepare), None, None) } != 0 {
@@ -317,19 +317,19 @@ pub(crate) fn peer(socket: RawFd) -> Option<libc::pid_t> {
     (rc == 0 && peer.uid == unsafe { libc::geteuid() }).then_some(peer.pid)
 }
 
-/// Returns a descriptor that refers to a process, and can be read after its end.
+/// Returns a descriptor of a process, readable once the process has exited.
 pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
     // SAFETY: takes numbers only.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as libc::c_int })
 }
 
-/// Returns a copy of a descriptor of another process.
+/// Duplicates a descriptor of another process.
 pub(crate) fn take_descriptor(process: &OwnedFd, fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: takes numbers only.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) as libc::c_int })
 }
 
-/// Opens the file behind a descriptor of another process for reading.
+/// Reopens a file of another process's descriptor for reading.
 pub(crate) fn reopen(pid: libc::pid_t, fd: RawFd) -> Result<RawFd, Errno> {
     let name = CString::new(format!("/proc/{pid}/fd/{fd}")).map_err(|_| Errno::EIO)?;
     // SAFETY: a C string that lives.
@@ -344,7 +344,7 @@ pub(crate) fn set_len(file: &OwnedFd, len: u64) -> Result<(), Errno> {
     if unsafe { libc::ftruncate(file.as_raw_fd(), len) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Zeroes part of a file and releases its memory.
+/// Zeroes part of a file and frees its memory.
 pub(crate) fn erase(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> {
     let number = |value| libc::off_t::try_from(value).map_err(|_| Errno::EINVAL);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -353,13 +353,13 @@ pub(crate) fn erase(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Errno> 
     if rc == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
-/// Returns a second descriptor of a program's file.
+/// Duplicates a descriptor of the program.
 pub(crate) fn duplicate(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: takes numbers only.
     owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) })
 }
 
-/// Takes over a descriptor that a system call made.
+/// Wraps a descriptor returned by a system call, or returns the call's error.
 pub(crate) fn owned(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     if fd < 0 {
         return Err(Errno::last());

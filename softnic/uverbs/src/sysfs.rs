@@ -1,4 +1,4 @@
-//! The part of sysfs that is about RDMA devices, as the kernel lays it out, as a tree of plain files and links.
+//! The sysfs entries of RDMA devices, laid out like the kernel's, as a tree of plain files and links.
 
 use crate::abi;
 use crate::device::{FIRMWARE, PKEYS, guid};
@@ -17,12 +17,12 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// Returns the description of a device that the subnet shows.
+/// Returns the node description of a device.
 pub(crate) fn description(device: &str) -> String {
     format!("rushmem {device}")
 }
 
-/// Formats a GUID as sysfs does: four groups of four digits.
+/// Formats a GUID like sysfs: four groups of four digits.
 fn guid_text(index: u32) -> String {
     let groups: Vec<_> = guid(index).chunks(2).map(|two| format!("{:02x}{:02x}", two[0], two[1])).collect();
     groups.join(":")
@@ -31,23 +31,24 @@ fn guid_text(index: u32) -> String {
 /// An entry of the tree.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Entry {
-    /// A file with one line.
+    /// A file with a single line.
     File(String),
-    /// A file of other contents.
+    /// A file with these contents.
     Bytes(Vec<u8>),
     /// A symbolic link.
     Link(PathBuf),
 }
 
-/// Creates the tree in its own folder below `base`, and returns that folder: the value of [`variable::SYSFS`].
+/// Creates the tree in a new directory below `base`, and returns that directory: the value of [`variable::SYSFS`].
 ///
-/// Each device is beside a GPU of this machine, if there are any.
+/// Each device is placed beside a GPU of this machine, if there are any.
 ///
-/// The name depends on the content. An existing folder is not changed, because other processes may read it.
+/// The directory's name depends on the contents. An existing directory is left unchanged, because other processes may
+/// read it.
 ///
 /// # Errors
 ///
-/// Returns the error of creating a folder, file or link.
+/// Fails if a directory, file or link cannot be created.
 pub fn install(base: &Path, settings: &Settings) -> io::Result<PathBuf> {
     let machine = Path::new("/");
     let (sys, anywhere) = (machine.join("sys"), topology::anywhere(&machine.join("sys")));
@@ -59,7 +60,7 @@ pub fn install(base: &Path, settings: &Settings) -> io::Result<PathBuf> {
     if root.is_dir() {
         return Ok(root);
     }
-    // It appears at once and complete.
+    // Renaming makes the complete tree appear atomically.
     let unfinished =
         base.join(format!("unfinished-{}-{:?}", std::process::id(), std::thread::current().id()));
     let done = write(&unfinished, &tree).and_then(|()| std::fs::rename(&unfinished, &root));
@@ -88,7 +89,8 @@ fn write(root: &Path, tree: &BTreeMap<String, Entry>) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds links to the entries of the machine's folders that list something of the tree. `machine` is the root of its files.
+/// Adds links to the machine's entries in directories that also list parts of the tree. `machine` is the root of its
+/// files.
 fn list_machine(tree: &mut BTreeMap<String, Entry>, machine: &Path) {
     let parents = |path: &String| -> Vec<String> {
         path.match_indices('/').map(|(end, _)| path[..end].to_owned()).collect()
@@ -108,19 +110,18 @@ fn list_machine(tree: &mut BTreeMap<String, Entry>, machine: &Path) {
     }
 }
 
-/// The tree under construction.
 #[derive(Default)]
 struct Tree(BTreeMap<String, Entry>);
 
 impl Tree {
-    /// Adds files with one line each to a folder.
+    /// Adds files with a single line each to a directory.
     fn files(&mut self, folder: &str, files: &[(&str, &str)]) {
         for (name, line) in files {
             self.0.insert(format!("{folder}/{name}"), Entry::File((*line).to_owned()));
         }
     }
 
-    /// Adds a link from one path of the tree to another.
+    /// Adds a link between two paths of the tree.
     fn link(&mut self, from: &str, to: &str) {
         let common = from.split('/').zip(to.split('/')).take_while(|(a, b)| a == b).count();
         let up = "../".repeat(from.split('/').count() - common - 1);
@@ -129,10 +130,10 @@ impl Tree {
     }
 }
 
-/// Returns the files of the devices. Each device is beside a GPU, or at `anywhere` if there is none.
+/// Returns the tree of the devices. Each device is beside a GPU, or at `anywhere` if there is none.
 fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> BTreeMap<String, Entry> {
     let mut tree = Tree::default();
-    // The versions of the ABIs of the kernel.
+    // ABI versions of the kernel.
     tree.files("sys/class/infiniband_verbs", &[("abi_version", "6")]);
     tree.files("sys/class/infiniband_mad", &[("abi_version", "5")]);
     let (major, minor) = abi::RDMA_CM_DEVICE;
@@ -148,7 +149,7 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
         network_device(&mut tree, &pci, index, settings);
         let node = format!("{pci}/infiniband_verbs/uverbs{index}");
         let device = format!("mlx5_{index}");
-        // The version of the ABI between libmlx5 and its driver in the kernel.
+        // ABI version between libmlx5 and its kernel driver.
         let files = [("ibdev", &device[..]), ("dev", &device_number_text(index)), ("abi_version", "1")];
         tree.files(&node, &files);
         tree.link(&format!("{node}/device"), &pci);
@@ -169,7 +170,7 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
     tree.0
 }
 
-/// Adds the PCI device with an index beside a GPU, and the bridge above it.
+/// Adds a device's PCI function beside a GPU, and the bridge above it.
 fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood) {
     let (bridge, device) = pci_folders(index, beside);
     let bus = bus(index);
@@ -222,7 +223,7 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
         ("lid_mask_count", "0"),
         ("sm_lid", if ethernet { "0x0" } else { "0x1" }),
         ("sm_sl", "0"),
-        // `live` has the present contents of the following files.
+        // `live` supplies the current contents of the following files.
         ("lid", "0x0"),
         ("state", "4: ACTIVE"),
         ("phys_state", "5: LinkUp"),
@@ -238,7 +239,7 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
     }
 }
 
-/// Adds the network device with the address of an Ethernet port, if there is one.
+/// Adds the network device with the address of an Ethernet port, if any.
 fn network_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
     let ip = settings.addresses.get(index as usize).copied().unwrap_or(Ipv4Addr::LOCALHOST);
     if settings.link == LinkLayer::Ethernet
@@ -248,12 +249,12 @@ fn network_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
     }
 }
 
-/// Returns the bus of a device. Each device has its own.
+/// Returns the PCI bus of a device.
 fn bus(index: u32) -> String {
     format!("{DOMAIN}:{:02x}", index + 1)
 }
 
-/// Returns the folders of the bridge above a PCI device and of the device. The bridge is a port of the switch of a GPU, or a
+/// Returns the directories of the bridge above a device and of the device. The bridge is a port of a GPU's switch, or a
 /// root port.
 fn pci_folders(index: u32, beside: &Neighborhood) -> (String, String) {
     let root = format!("sys/devices/pci{DOMAIN}:00");
@@ -285,7 +286,7 @@ mod tests {
         assert!(read("sys/class/infiniband/mlx5_0/device/modalias").starts_with("pci:v000015B3d"));
         let device = root.join("sys/class/infiniband/mlx5_1/device").canonicalize().unwrap();
         assert_eq!(device.file_name().unwrap(), "7000:02:00.0");
-        // A class has links into the tree of devices, and the devices have links back.
+        // Classes link into the device tree, and the devices link back.
         let device = root.canonicalize().unwrap().join("sys/devices/pci7000:00/7000:00:02.0/7000:02:00.0");
         let found = |path: &str| root.join(path).canonicalize().unwrap();
         assert_eq!(found("sys/class/infiniband/mlx5_1"), device.join("infiniband/mlx5_1"));
@@ -335,7 +336,7 @@ mod tests {
             Entry::Link(target) => target.clone(),
             other => panic!("{other:?}"),
         };
-        // Links of the machine stay as they are, and lead to the machine's own files by the folders of the tree.
+        // Links of the machine are unchanged, and still resolve to the machine's files.
         assert_eq!(link("sys/bus/pci/devices/0000:00:03.0"), Path::new(target));
         assert_eq!(link("sys/devices/pci0000:00"), machine.join("sys/devices/pci0000:00"));
         assert_eq!(link("sys/class/net"), machine.join("sys/class/net"));

@@ -1,25 +1,25 @@
-//! The GPUs of this machine in the tree of PCI devices. The devices of this library take their places beside them.
+//! The GPUs of this machine in the PCI device tree, beside which the devices of this library are placed.
 //!
 //! Machines for GPUs and RDMA have a NIC below the PCI switch of each GPU, and programs choose NICs and copies by such
-//! distances. Where a GPU is below no switch, a NIC has a root port of its own there as well.
+//! distances. Where a GPU is not below a switch, the NIC has a separate root port as well.
 
 use std::path::Path;
 
 /// PCI vendor of the GPUs.
 const VENDOR: &str = "0x10de";
-/// PCI classes of display and 3D controllers begin so.
+/// Prefix of the PCI classes of display and 3D controllers.
 const CLASS: &str = "0x03";
 
-/// Properties of the devices beside a GPU.
+/// Location of the devices beside a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Neighborhood {
-    /// The folder of the switch above the GPU, below `/sys`.
+    /// Directory of the switch above the GPU, relative to `/sys`.
     pub(crate) switch: Option<String>,
     pub(crate) numa_node: String,
     pub(crate) cpus: Cpus,
 }
 
-/// A set of CPUs, in the two forms that sysfs has.
+/// A set of CPUs, in both formats of sysfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Cpus {
     /// Words of 32 bits, such as `ffffffff,0000000f`.
@@ -28,16 +28,16 @@ pub(crate) struct Cpus {
     pub(crate) list: String,
 }
 
-/// The NUMA node of a device that belongs to none.
+/// NUMA node of a device that belongs to none.
 const NO_NODE: &str = "-1";
 
-/// Returns the properties of a device that is beside no GPU. `sys` is the root of sysfs.
+/// Returns the location of a device beside no GPU. `sys` is the root of sysfs.
 pub(crate) fn anywhere(sys: &Path) -> Neighborhood {
     Neighborhood { switch: None, numa_node: NO_NODE.to_owned(), cpus: Cpus::of_node(sys, NO_NODE) }
 }
 
 impl Cpus {
-    /// Returns the CPUs of a NUMA node, or all.
+    /// Returns the CPUs of a NUMA node, or all CPUs.
     fn of_node(sys: &Path, node: &str) -> Cpus {
         let file = match node {
             NO_NODE => "devices/system/cpu/online".to_owned(),
@@ -48,7 +48,7 @@ impl Cpus {
     }
 }
 
-/// Converts a list of CPUs to a mask.
+/// Converts a CPU list to a mask.
 fn mask(list: &str) -> Option<String> {
     let mut words: Vec<u32> = vec![0];
     for range in list.split(',').filter(|range| !range.is_empty()) {
@@ -62,7 +62,7 @@ fn mask(list: &str) -> Option<String> {
     Some(words.join(","))
 }
 
-/// Returns the neighborhoods of all GPUs, in the order of their PCI addresses. `sys` is the root of sysfs.
+/// Returns the neighborhoods of all GPUs by PCI address. `sys` is the root of sysfs.
 pub(crate) fn gpus(sys: &Path) -> Vec<Neighborhood> {
     let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
     let mut slots: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -70,7 +70,7 @@ pub(crate) fn gpus(sys: &Path) -> Vec<Neighborhood> {
     slots.iter().filter_map(|slot| neighborhood(sys, slot)).collect()
 }
 
-/// Returns the neighborhood of a GPU, or `None` if the PCI device is something else.
+/// Returns the neighborhood of a GPU, or `None` if the PCI device is not a GPU.
 fn neighborhood(sys: &Path, slot: &Path) -> Option<Neighborhood> {
     let read = |name: &str| Some(std::fs::read_to_string(slot.join(name)).ok()?.trim().to_owned());
     if read("vendor")? != VENDOR || !read("class")?.starts_with(CLASS) {
@@ -83,7 +83,7 @@ fn neighborhood(sys: &Path, slot: &Path) -> Option<Neighborhood> {
     Some(Neighborhood { switch: switch(path), numa_node, cpus })
 }
 
-/// Returns the folder of the switch above a device: its upstream port, the parent of the downstream port of the device. A
+/// Returns the directory of the switch above a device: its upstream port, the parent of the device's downstream port. A
 /// device without a switch has at most a root port above it.
 fn switch(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();

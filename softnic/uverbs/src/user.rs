@@ -1,4 +1,4 @@
-//! Memory and descriptors of the calling program, as a system call may touch them: a bad address is `EFAULT`, not a crash.
+//! Memory and descriptors of the calling program, accessed as by a system call: a bad address is `EFAULT`, not a crash.
 //!
 //! The caller is this process, or another one while [`on_behalf_of`] runs.
 
@@ -9,14 +9,14 @@ use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Another process with calls that this one executes.
+/// Another process whose calls are executed here.
 pub(crate) struct OtherProcess {
     pid: libc::pid_t,
-    /// Refers to this process even after its end.
+    /// Refers to this process even after its exit.
     handle: OwnedFd,
 }
 
-/// A descriptor of this process that another one shall have, and the address for its number there.
+/// A descriptor to pass to another process, and the address for its number there.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Handed {
@@ -25,11 +25,11 @@ pub(crate) struct Handed {
     pub(crate) at: u64,
 }
 
-/// The call of another process that this thread executes.
+/// Another process's call on this thread.
 struct Caller {
     process: Arc<OtherProcess>,
     handed: Vec<Handed>,
-    /// Descriptors that the call names, as this process has them.
+    /// Duplicates of descriptors named in the call.
     files: Vec<OwnedFd>,
 }
 
@@ -42,13 +42,13 @@ impl OtherProcess {
         Ok(OtherProcess { pid, handle: sys::process(pid)? })
     }
 
-    /// Returns its number, or `ESRCH` after its end, when the system may reuse the number.
+    /// Returns the process ID, or `ESRCH` after the process's exit, when the ID may be reused.
     pub(crate) fn pid(&self) -> Result<libc::pid_t, Errno> {
         if sys::is_ready(self.handle.as_raw_fd()) { Err(Errno::ESRCH) } else { Ok(self.pid) }
     }
 }
 
-/// Executes a call of another process. Returns the result, and the descriptors that the call hands over.
+/// Executes a call of another process. Returns the result and the descriptors to pass to it.
 pub(crate) fn on_behalf_of<T>(process: &Arc<OtherProcess>, run: impl FnOnce() -> T) -> (T, Vec<Handed>) {
     let caller = Caller { process: Arc::clone(process), handed: Vec::new(), files: Vec::new() };
     CALLER.set(Some(caller));
@@ -56,7 +56,7 @@ pub(crate) fn on_behalf_of<T>(process: &Arc<OtherProcess>, run: impl FnOnce() ->
     (result, CALLER.take().map(|caller| caller.handed).unwrap_or_default())
 }
 
-/// Returns the caller, if it is another process.
+/// Returns the caller if it is another process.
 pub(crate) fn other_process() -> Option<Arc<OtherProcess>> {
     CALLER.with_borrow(|caller| caller.as_ref().map(|caller| Arc::clone(&caller.process)))
 }
@@ -66,7 +66,7 @@ fn pid() -> Result<libc::pid_t, Errno> {
     other_process().map_or_else(|| Ok(unsafe { libc::getpid() }), |process| process.pid())
 }
 
-/// Returns a descriptor of this process for a descriptor of the caller. It lasts until the end of the call.
+/// Returns a descriptor of this process that duplicates the caller's, valid during the call.
 pub(crate) fn descriptor(fd: RawFd) -> Result<RawFd, Errno> {
     CALLER.with_borrow_mut(|caller| {
         let Some(caller) = caller else { return Ok(fd) };
@@ -77,7 +77,7 @@ pub(crate) fn descriptor(fd: RawFd) -> Result<RawFd, Errno> {
     })
 }
 
-/// Hands a descriptor to the caller, which finds its number at address `at`.
+/// Passes a descriptor to the caller, with its number stored at address `at`.
 pub(crate) fn hand_over(fd: RawFd, at: u64) {
     CALLER.with_borrow_mut(|caller| {
         if let Some(caller) = caller {
@@ -86,12 +86,12 @@ pub(crate) fn hand_over(fd: RawFd, at: u64) {
     });
 }
 
-/// Fills `to` from address `at`.
+/// Reads memory of the caller at address `at`.
 pub(crate) fn read(at: u64, to: &mut [u8]) -> Result<(), Errno> {
     read_of(pid()?, at, to)
 }
 
-/// Fills `to` from address `at` of a process.
+/// Reads memory of a process at address `at`.
 pub(crate) fn read_of(pid: libc::pid_t, at: u64, to: &mut [u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: to.len() };
@@ -100,12 +100,12 @@ pub(crate) fn read_of(pid: libc::pid_t, at: u64, to: &mut [u8]) -> Result<(), Er
     whole(got, to.len())
 }
 
-/// Copies `from` to address `at`.
+/// Writes memory of the caller at address `at`.
 pub(crate) fn write(at: u64, from: &[u8]) -> Result<(), Errno> {
     write_of(pid()?, at, from)
 }
 
-/// Copies `from` to address `at` of a process.
+/// Writes memory of a process at address `at`.
 pub(crate) fn write_of(pid: libc::pid_t, at: u64, from: &[u8]) -> Result<(), Errno> {
     let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
     let remote = libc::iovec { iov_base: at as *mut _, iov_len: from.len() };
@@ -129,19 +129,19 @@ fn whole(done: isize, wanted: usize) -> Result<(), Errno> {
     }
 }
 
-/// Returns the value at address `at`.
+/// Reads a value of the caller at address `at`.
 pub(crate) fn read_value<T: Pod>(at: u64) -> Result<T, Errno> {
     let mut value = T::zeroed();
     read(at, bytemuck::bytes_of_mut(&mut value))?;
     Ok(value)
 }
 
-/// Copies a value to address `at`.
+/// Writes a value of the caller at address `at`.
 pub(crate) fn write_value<T: NoUninit>(at: u64, value: &T) -> Result<(), Errno> {
     write(at, bytemuck::bytes_of(value))
 }
 
-/// Returns a value that begins with `bytes`. The rest is zero.
+/// Returns a value with `bytes` as its first bytes and zeroes after them.
 pub(crate) fn prefix<T: Pod + Zeroable>(bytes: &[u8]) -> T {
     let mut value = T::zeroed();
     let to = bytemuck::bytes_of_mut(&mut value);

@@ -1,7 +1,7 @@
-//! XRC domains, and the targets of extended connections. Programs of one process share a domain by a file.
+//! XRC domains and XRC targets. Programs of a process share a domain through a file.
 //!
-//! Linux keeps a target until its last handle is closed, whichever context created it. So targets and domains belong to the
-//! driver's own context at the adapter.
+//! Linux keeps a target until its last handle is closed, whichever context created it. So targets and domains belong to
+//! the driver's context at the adapter.
 
 use crate::abi;
 use crate::command::execute_on;
@@ -15,28 +15,27 @@ use rushmem_softnic::Context;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The domains of an adapter that have a file.
+/// The file-backed domains of an adapter.
 #[derive(Default)]
 pub(crate) struct Domains(Mutex<BTreeMap<Identity, Weak<Domain>>>);
 
-/// A domain. Dropping it destroys it.
+/// A domain, destroyed on drop.
 pub(crate) struct Domain {
-    /// The adapter's number.
+    /// XRCD ID at the adapter.
     pub(crate) number: u32,
     driver: Arc<Context>,
     targets: Mutex<BTreeMap<u32, Weak<Target>>>,
 }
 
-/// A target. Dropping it destroys it.
+/// An XRC target, destroyed on drop.
 pub(crate) struct Target {
-    /// The adapter's number.
     pub(crate) qpn: u32,
     domain: Arc<Domain>,
-    /// The attributes that programs have set.
+    /// Attributes set by programs.
     attributes: Mutex<abi::ModifyQp>,
 }
 
-/// One opening of a domain. The objects that a program makes with it hold it.
+/// A program's open handle of a domain, kept alive by the objects created through it.
 pub(crate) struct Opening(pub(crate) Arc<Domain>);
 
 /// A domain in the table of an opened device.
@@ -49,7 +48,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Domains {
-    /// Returns the domain of a file, and the result of `make` if there is none and `flags` of `open` allow that.
+    /// Returns the domain of a file. If there is none and `flags` of `open` allow it, creates one by `make`.
     pub(crate) fn open(
         &self,
         file: Identity,
@@ -111,7 +110,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Executes a command about the target.
+    /// Executes a command on the target.
     pub(crate) fn execute<C: Command>(&self, command: &C) -> Result<C::Output, Errno> {
         execute_on(&self.domain.driver, command)
     }

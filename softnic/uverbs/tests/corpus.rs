@@ -1,6 +1,6 @@
-//! Every send entry that libmlx5 writes here and now is read by `rushmem-mlx5` and written again to the same bytes.
+//! Checks that `rushmem-mlx5` decodes every send WQE written by the installed libmlx5 and encodes it to the same bytes.
 //!
-//! With `UPDATE_CORPUS=1` the entries replace those that are kept in `mlx5/tests/data`.
+//! With `UPDATE_CORPUS=1`, the WQEs replace those in `mlx5/tests/data`.
 
 mod common;
 #[path = "../../../mlx5/tests/suite/entries.rs"]
@@ -11,7 +11,7 @@ use common::{Running, all_there, good_pair, output_text, softnic};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Programs and arguments that between them make libmlx5 write what it can, besides `verbs.c`.
+/// Programs and arguments that, together with `verbs.c`, make libmlx5 write every kind of WQE.
 const PROGRAMS: [&str; 21] = [
     "ibv_rc_pingpong -g 3 -n 20",
     "ibv_uc_pingpong -g 3 -n 20",
@@ -44,7 +44,7 @@ fn all_that_libmlx5_writes_is_read_and_written_again() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // One entry of each shape.
+    // Keep one WQE of each shape.
     let mut kept = BTreeMap::new();
     let mut count = 0;
     let mut take = |file: &Path| {
@@ -80,13 +80,13 @@ fn all_that_libmlx5_writes_is_read_and_written_again() {
     }
 }
 
-/// Returns an entry's line without its numbers: service, opcode, sizes, flags, kinds of data.
+/// Returns a WQE's line without its numbers: service, opcode, sizes, flags, kinds of data.
 fn shape(entry: &str) -> String {
     let words: Vec<&str> = entry.split_whitespace().collect();
     let mut shape = Vec::new();
     for (i, word) in words.iter().enumerate() {
         let before = i.checked_sub(1).map_or("", |before| words[before]);
-        // "inline 64 B 0123..": the length counts, the bytes do not; of pointers not even the length does.
+        // "inline 64 B 0123..": the length matters, but not the bytes. Of pointers not even the length does.
         let payload = before == "B" && i >= 3 && words[i - 3] == "inline";
         let number = word.starts_with("0x") || word.starts_with("[0x") || before == "data";
         if !payload && !number && before != "gid" && before != "mac" {

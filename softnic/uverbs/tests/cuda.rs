@@ -1,5 +1,5 @@
-//! GPU memory of programs that use CUDA and know nothing of this project. A stand-in for the CUDA driver has memory that the
-//! CPU cannot touch at its device address, and ends the program at each misuse.
+//! GPU memory of unmodified programs that use CUDA. A fake CUDA driver has memory that the CPU cannot access at its
+//! device address, and aborts the program on misuse.
 
 mod common;
 mod program;
@@ -7,7 +7,7 @@ mod program;
 use common::{Running, output_text, softnic};
 use std::path::Path;
 
-/// Runs a program with the stand-in, which must succeed.
+/// Runs a program with the fake driver. It must succeed.
 fn run(test: &str, options: &[&str], program: &Path, words: &[&str]) {
     let all: Vec<&str> = [program.to_str().unwrap()].iter().chain(words).copied().collect();
     let mut command = softnic(options, &all);
@@ -16,7 +16,7 @@ fn run(test: &str, options: &[&str], program: &Path, words: &[&str]) {
     assert!(output.status.success() && output_text(&output).contains("all good"), "{}", output_text(&output));
 }
 
-/// Runs everything that queue pairs do, with all data in GPU memory.
+/// Runs all operations of queue pairs with all data in GPU memory.
 fn verbs(test: &str, options: &[&str], peer: &str, kind: &str) {
     if let Some(program) = program::verbs_program(test) {
         run(test, options, &program, &["mlx5_0", peer, kind]);

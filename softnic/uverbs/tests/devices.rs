@@ -1,4 +1,4 @@
-//! Properties of the devices that programs see before they use them.
+//! Properties of the devices that are visible before programs use them.
 
 mod common;
 mod program;
@@ -58,7 +58,7 @@ fn an_infiniband_port_is_described() {
     }
 }
 
-/// Looks at sysfs by programs that open, list, resolve and check files in their own ways.
+/// Reads sysfs by programs that open, list, resolve and check files in different ways.
 #[test]
 fn sysfs_is_laid_out_as_by_the_kernel() {
     let script = "set -e
@@ -93,7 +93,7 @@ fn sysfs_is_laid_out_as_by_the_kernel() {
     assert_eq!(text, "1: DOWN\n");
 }
 
-/// Runs a program that checks something itself.
+/// Runs a program that checks its results itself.
 fn runs_well(program: Option<std::path::PathBuf>, arguments: &[&str]) {
     let Some(program) = program else { return };
     let text = run(&[], &[&[program.to_str().unwrap()], arguments].concat());
@@ -150,7 +150,7 @@ fn the_subnet_has_a_switch_with_all_devices() {
             assert!(text.contains(wanted), "{wanted} is not in\n{text}");
         }
     }
-    // An Ethernet port has no queue pair for subnet management.
+    // Ethernet ports have no QP0.
     let output = softnic(&[], &["sminfo"]).output().unwrap();
     let text = output_text(&output);
     assert!(!output.status.success() && text.contains("client_register for mgmt 1 failed"), "{text}");
@@ -163,7 +163,7 @@ fn subnet_administration_answers_queries() {
     }
     let options = ["--link", "ib", "--devices", "3", "--ip", "127.64.1.2,127.64.1.3,127.64.1.4"];
     let query = |words: &[&str]| run(&options, &[&["saquery"], words].concat());
-    // Longer than a datagram.
+    // Longer than a MAD.
     let nodes = query(&[]);
     assert_eq!(nodes.matches("NodeRecord dump").count(), 4, "{nodes}");
     for wanted in ["rushmem switch", "rushmem mlx5_2", "lid.....................260"] {
@@ -178,12 +178,12 @@ fn subnet_administration_answers_queries() {
     assert!(port.contains("LinkState:.......................Active"), "{port}");
     let manager = query(&["-s"]);
     assert!(manager.contains("EndPortLid..............1\n") && !manager.contains("258"), "{manager}");
-    // Nobody has joined a group.
+    // There are no group members.
     assert_eq!(query(&["-m"]), "");
     let output = softnic(&options, &["saquery", "SL2VL"]).output().unwrap();
     let text = output_text(&output);
     assert!(!output.status.success() && text.contains("combination is not supported"), "{text}");
-    // The fabric of an Ethernet port has no subnet manager.
+    // The subnet of an Ethernet port has no subnet manager.
     let output = softnic(&[], &["saquery"]).output().unwrap();
     let text = output_text(&output);
     assert!(!output.status.success() && text.contains("No SM/SA found"), "{text}");

@@ -1,4 +1,4 @@
-//! Objects by commands of a program's own (DevX), through the real libmlx5.
+//! Objects created by raw commands (DevX), through the real libmlx5.
 
 mod common;
 mod mlx5;
@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Where things lie in a QP's memory of 64 KiB.
+/// Offsets in a QP's memory of 64 KiB.
 const SQ: usize = 0;
 const CQ: usize = 0x1000;
 const RECORDS: usize = 0x2000;
@@ -36,13 +36,13 @@ const SIZE: usize = 0x10000;
 
 const LOG_DEPTH: u8 = 4;
 
-/// A QP in memory of its own, all made by commands.
+/// A QP in separate memory, created entirely by commands.
 struct DevxQp<'a> {
     lib: &'a Mlx5,
     context: Handle,
     pd: u32,
     memory: &'static HostMemory,
-    /// The driver, if the queues are in GPU memory.
+    /// The CUDA driver, if the queues are in GPU memory.
     cuda: Option<&'a Cuda>,
     uar: &'a Uar,
     qp: Handle,
@@ -64,7 +64,8 @@ impl<'a> DevxQp<'a> {
         DevxQp { cuda: Some(cuda), ..DevxQp::at(lib, context, at, base) }
     }
 
-    /// Makes a QP with queues at the device address `at`. `base` is the same memory for the CPU, and stays.
+    /// Creates a QP with queues at the device address `at`. `base` is the CPU's mapping of that memory, which is never
+    /// freed.
     fn at(lib: &'a Mlx5, context: Handle, at: u64, base: NonNull<u8>) -> DevxQp<'a> {
         // SAFETY: promised by the caller.
         let memory: &HostMemory =
@@ -112,7 +113,7 @@ impl<'a> DevxQp<'a> {
         }
     }
 
-    /// Makes a CQ with its ring and record in memory `umem_id`. Returns it and its number.
+    /// Creates a CQ with its ring and record in memory `umem_id`. Returns it with its CQN.
     fn create_cq(lib: &Mlx5, context: Handle, umem_id: u32, uar_page: u32) -> (Handle, u32) {
         let cq_context = CqContext {
             dbr_umem_valid: true,
@@ -190,7 +191,7 @@ impl<'a> DevxQp<'a> {
             self.memory.write((at + 16 * i) as u64, bytemuck::bytes_of(segment)).unwrap();
         }
         self.posted += u16::from(entry.n_blocks());
-        // The record's second half is the send queue's.
+        // The second half of the record belongs to the SQ.
         // SAFETY: inside of the buffer, aligned, and never freed.
         let record = unsafe { AtomicU32::from_ptr(self.base().add(RECORDS + 4).cast()) };
         record.store(record_word(self.posted), Ordering::Release);
@@ -200,7 +201,7 @@ impl<'a> DevxQp<'a> {
         register.store(Doorbell::producer(self.qpn, self.posted).raw(), Ordering::Release);
     }
 
-    /// Asks for an event at the completion after `consumed` ones.
+    /// Requests an event at the completion after `consumed` ones.
     fn arm(&self, consumed: u32) {
         let request = ArmWord::new(0, false, consumed);
         // SAFETY: inside of the buffer, aligned, and never freed.
@@ -213,7 +214,7 @@ impl<'a> DevxQp<'a> {
         register.store(CqArm::new(request, self.cqn).0.raw(), Ordering::Release);
     }
 
-    /// Waits for completion number `index`.
+    /// Waits for completion `index`.
     fn poll(&self, index: u32) -> CqeOpcode {
         let begin = Instant::now();
         let slot = CQ + (index as usize & 0xf) * 64;
@@ -232,7 +233,7 @@ impl<'a> DevxQp<'a> {
     }
 }
 
-/// Creates a key to a umem, at address 0 and with all rights.
+/// Creates an MKey of a umem, zero-based and with all rights.
 fn make_key(lib: &Mlx5, context: Handle, pd: u32, umem_id: u32, len: usize) -> u32 {
     let rights = MkeyContext { lr: true, lw: true, rr: true, rw: true, a: true, ..MkeyContext::default() };
     let mkey = MkeyContext { qpn: MkeyContext::ANY_QP, pd, len: len as u64, ..rights };
@@ -249,7 +250,7 @@ fn own_address(lib: &Mlx5, context: Handle) -> RoceAddr {
     address
 }
 
-/// Writes, adds and reads from one QP to another. More entries than the queues hold, so that all rings wrap.
+/// Writes, adds and reads from one QP to another. There are more WQEs than slots, which makes all rings wrap.
 fn move_data(a: &mut DevxQp<'_>, b: &DevxQp<'_>) {
     for round in 0..40u64 {
         let at = HEAP as u64;
@@ -261,7 +262,7 @@ fn move_data(a: &mut DevxQp<'_>, b: &DevxQp<'_>) {
             a.post(&wqe);
             let index = round as u32 * 3 + i;
             assert_eq!(a.poll(index), CqeOpcode::REQ, "round {round}, entry {i}");
-            // The consumer counter, so that the ring may go on.
+            // The consumer counter, to free CQEs.
             // SAFETY: inside of the buffer, aligned, and never freed.
             let record = unsafe { AtomicU32::from_ptr(a.base().add(RECORDS + 64).cast()) };
             record.store((index + 1).to_be(), Ordering::Release);
@@ -287,9 +288,9 @@ fn queue_pairs_made_by_commands_move_data() {
         let cq = lib.query(a.cq, &QueryCq { cqn: a.cqn, ..Default::default() }).unwrap().context;
         assert_eq!(cq.producer_counter, 120);
 
-        // Questions about another object than the handle's are refused.
+        // Queries of an object other than the handle's are refused.
         assert!(lib.query(a.qp, &QueryQp { qpn: b.qpn, ..Default::default() }).is_err());
-        // A CQ in use is not destroyed.
+        // A CQ in use cannot be destroyed.
         assert_eq!(lib.destroy(a.cq).unwrap_err().raw_os_error(), Some(libc::EBUSY));
         lib.destroy(a.qp).unwrap();
         lib.destroy(a.cq).unwrap();
@@ -325,7 +326,7 @@ fn events_reach_their_files() {
         b.connect(a.qpn, &address);
         let (whole, brief) =
             (lib.event_channel(context, false).unwrap(), lib.event_channel(context, true).unwrap());
-        // Completions of the CQ; an access violation at the QP that is the target.
+        // Completions of the CQ, and an access violation at the target QP.
         lib.subscribe(whole, a.cq, &mut [0x00], 0xabc).unwrap();
         lib.subscribe(brief, b.qp, &mut [0x05, 0x11], 0xdef).unwrap();
 
@@ -449,7 +450,7 @@ fn two_devices_of_a_process_meet() {
 fn memory_of_a_peer_client_is_reached() {
     inside("memory_of_a_peer_client_is_reached", &[], |lib| {
         let context = lib.open(0, true).unwrap();
-        // Without a client nobody knows these addresses.
+        // Without a client, these addresses are invalid.
         let refused = lib.umem(context, peer::BASE, 4096).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EFAULT));
         let memory = peer::register();
@@ -475,7 +476,7 @@ fn memory_of_a_peer_client_is_reached() {
         let mut back = [0; 32];
         a.memory.read(at + 128, &mut back).unwrap();
         assert_eq!(back, arrived);
-        // A region by the kernel's own command, too.
+        // An MR registered through the kernel's command, too.
         let pd = lib.alloc_pd(context).unwrap();
         lib.dereg_mr(lib.reg_mr(pd, peer::BASE, 4096, peer::BASE, 1).unwrap()).unwrap();
         assert_eq!(lib.umem_dereg(umem).unwrap_err().raw_os_error(), Some(libc::EBUSY), "a key maps it");
@@ -493,9 +494,9 @@ fn a_refused_command_says_why() {
         let CmdError { status, syndrome } = refusal.unwrap();
         assert_eq!(status, CmdStatus::BAD_RES);
         assert!(rushmem_softnic::reason(syndrome).is_some_and(|why| why.contains("no such umem")));
-        // libmlx5 makes a number of the status; which one depends on its version.
+        // libmlx5 converts the status to an error code, depending on its version.
         assert!(matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EREMOTEIO)), "{error}");
-        // A command that makes no object makes none.
+        // A command that does not create an object.
         let (error, _) = lib.create(context, &QueryQp::default()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     });
@@ -512,7 +513,7 @@ fn umems_are_checked() {
         let (umem, _) = lib.umem(context, buffer.as_ptr() as u64 + 100, 5000).unwrap();
         lib.umem_dereg(umem).unwrap();
 
-        // A memory file stands for a dma-buf that can be mapped, a directory for one that cannot.
+        // A memory file is a dma-buf that can be mapped, a directory one that cannot.
         // SAFETY: a C string and a number.
         let file = unsafe { libc::memfd_create(c"dma-buf".as_ptr(), 0) };
         // SAFETY: numbers only.
@@ -552,14 +553,14 @@ fn a_child_uses_the_device_and_opens_it_again() {
         assert_eq!(lib.names(), ["mlx5_0", "mlx5_1"]);
         let context = lib.open(0, true).unwrap();
         let own = own_address(lib, context).source_l3_address;
-        // SAFETY: the child makes calls that need no other thread, and ends without cleaning up.
+        // SAFETY: the child makes calls that need no other thread, and exits without cleaning up.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
             let inherited = lib.general(context, &question).map(|answer| answer.address.source_l3_address);
             let again = lib.open(0, true).map(|context| own_address(lib, context).source_l3_address);
             let good = inherited.is_ok_and(|address| address == own) && again.is_ok_and(|other| other != own);
-            // SAFETY: ends the child at once.
+            // SAFETY: exits the child immediately.
             unsafe { libc::_exit(i32::from(!good)) };
         }
         let mut status = 0;

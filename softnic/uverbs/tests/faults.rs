@@ -1,4 +1,4 @@
-//! Each refusal that the device can be made to show, and what a program sees of it.
+//! Each refusal that can be injected, and how a program sees it.
 
 mod common;
 mod mlx5;
@@ -21,7 +21,7 @@ fn memory_file() -> i32 {
     }
 }
 
-/// Registers a page in each of the four ways: region and umem, of memory and of a dma-buf. Gives the errors.
+/// Registers a page in all four ways: MR and umem, of memory and of a dma-buf. Returns the errors.
 fn registrations(lib: &Mlx5, context: Handle) -> [Option<i32>; 4] {
     let buffer: &HostBuffer = Box::leak(Box::new(HostBuffer::new(4096)));
     let (at, file) = (buffer.as_ptr() as u64, memory_file());
@@ -49,7 +49,7 @@ fn without_faults_all_registrations_work() {
 fn no_permission() {
     inside("no_permission", &["--fault", "open=EACCES"], |lib| {
         assert_eq!(lib.names(), ["mlx5_0"]);
-        // libibverbs then waits for a node to appear, and may forget why it did not open.
+        // libibverbs then waits for a node to appear, and may lose the reason of the failure.
         assert!(lib.open(0, true).is_err() && lib.open(0, false).is_err());
         let node = c"/dev/infiniband/uverbs0";
         // SAFETY: a C string and a number.
@@ -106,7 +106,7 @@ fn no_doorbell_pages() {
     inside("no_doorbell_pages", &["--fault", "uar"], |lib| {
         let context = lib.open(0, true).unwrap();
         assert_eq!(errno(lib.alloc_uar(context, 0)), Some(libc::ENOMEM));
-        // libmlx5 has tried to get this one when it opened the device, and went on without it.
+        // libmlx5 already tried this when it opened the device, and continued without it.
         assert_eq!(errno(lib.alloc_uar(context, 1)), Some(libc::EOPNOTSUPP));
     });
 }
@@ -197,7 +197,7 @@ fn tools_see_the_table_of_gids() {
     assert!(v1.len() == 2 && v1.iter().all(|line| line.ends_with("RoCE v1")), "{v1:?}");
 }
 
-/// Runs a ping-pong that must fail, and returns the output of both programs.
+/// Runs a ping-pong that must fail. Returns the output of both programs.
 fn failing_pingpong(test: &str, options: &[&str], gid: &str) -> Option<String> {
     if !all_there(test, &["ibv_rc_pingpong"], "ibverbs-utils") {
         return None;
@@ -211,7 +211,7 @@ fn failing_pingpong(test: &str, options: &[&str], gid: &str) -> Option<String> {
 #[test]
 fn a_peer_that_is_gone() {
     let Some(text) = failing_pingpong("a_peer_that_is_gone", &["--fault", "peer-gone"], "3") else { return };
-    // The retries are used up, or, at the side that only waits for a message, the time.
+    // Either retries are exhausted or, at the side that only receives, the timeout expires.
     assert!(text.contains("transport retry counter exceeded"), "{text}");
 }
 

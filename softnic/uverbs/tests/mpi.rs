@@ -1,6 +1,6 @@
-//! Unmodified MPIs and OpenSHMEM, as Debian packages them, on every transport of UCX. Programs in C check every byte.
+//! Unmodified MPIs and OpenSHMEM, as packaged by Debian, on every transport of UCX. Programs in C check every byte.
 //!
-//! Each rank captures the packets of its adapter: the data must be in them.
+//! Each rank captures its adapter's packets, which must carry the data.
 
 mod common;
 mod program;
@@ -8,20 +8,20 @@ mod program;
 use common::{Running, all_there, output_text, softnic};
 use std::path::{Path, PathBuf};
 
-/// Transports of UCX, by the names of its setting. The last one is what UCX prefers of those that use a device.
+/// Transports of UCX, as in its setting. The last one lets UCX choose among those that use a device.
 const TRANSPORTS: [&str; 6] = ["rc_v,self", "rc_x,self", "dc_x,self", "ud_v,self", "ud_x,self", "^sm,tcp"];
 
-/// Bytes that each rank exchanges at least. The largest message of `mpi.c` alone has as many.
+/// Minimum number of bytes exchanged by each rank. The largest message of `mpi.c` alone has as many.
 const LEAST: u64 = 1 << 20;
 
-/// A launcher of ranks, with its options.
+/// A launcher of MPI ranks, with its options.
 #[derive(Clone, Copy)]
 struct Launcher {
     command: &'static [&'static str],
     package: &'static str,
 }
 
-/// Debian's configuration of Open MPI excludes UCX, so that it must be named.
+/// Debian's configuration of Open MPI excludes UCX, which must therefore be named.
 const OPEN_MPI: Launcher = Launcher {
     command: &["mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
     package: "openmpi-bin",
@@ -34,12 +34,12 @@ const OPENSHMEM: Launcher = Launcher {
     package: "libopenmpi-dev",
 };
 
-/// Returns the sizes of all files in a folder.
+/// Returns the sizes of all files in a directory.
 fn sizes(folder: &Path) -> Vec<u64> {
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).collect()
 }
 
-/// Runs a program on some ranks. Returns what it says. All ranks must succeed, and exchange their data by packets.
+/// Runs a program on some ranks and returns its output. All ranks must succeed, and exchange their data by packets.
 fn run(launcher: Launcher, ranks: usize, program: &Path, transports: &str, options: &[&str]) -> String {
     let captures = tempfile::tempdir().unwrap();
     let capture = captures.path().join("%p");
@@ -62,7 +62,7 @@ fn run(launcher: Launcher, ranks: usize, program: &Path, transports: &str, optio
     text
 }
 
-/// Runs a program on all transports, over InfiniBand, and with more ranks over a bad link.
+/// Runs a program on all transports, over InfiniBand, and with more ranks over a lossy link.
 fn everywhere(launcher: Launcher, program: &Path) {
     for transports in TRANSPORTS {
         run(launcher, 2, program, transports, &[]);
@@ -73,7 +73,7 @@ fn everywhere(launcher: Launcher, program: &Path) {
     run(launcher, 3, program, "dc_x,self", &["--fault", "drop=0.01,reorder=0.01,duplicate=0.01,seed=7"]);
 }
 
-/// Returns `mpi.c`, made by the compiler of an MPI, if this MPI is there.
+/// Compiles `mpi.c` with an MPI's compiler, if this MPI is installed.
 fn mpi_program(test: &str, launcher: Launcher, compiler: &str, package: &str) -> Option<PathBuf> {
     all_there(test, &launcher.command[..1], launcher.package)
         .then(|| program::mpi_program(test, compiler, package))
@@ -102,7 +102,7 @@ fn open_mpi_chooses_ucx() {
             "--mca",
             "pml_base_verbose",
             "10",
-            // By default, windows are of a component that crashes in MPI_Compare_and_swap, with any device and without.
+            // By default, windows use a component that crashes in MPI_Compare_and_swap with or without a device.
             "--mca",
             "osc",
             "ucx",
@@ -159,7 +159,7 @@ fn mpich_on_all_transports() {
     }
 }
 
-/// Returns `shmem.c`, made by the compiler of Open MPI, if its launcher is there.
+/// Compiles `shmem.c` with Open MPI's compiler, if its launcher is installed.
 fn shmem_program(test: &str) -> Option<PathBuf> {
     let there = all_there(test, &["oshrun"], OPENSHMEM.package);
     there.then(|| program::shmem_program(test)).flatten()

@@ -1,8 +1,8 @@
-//! The table of programs in `docs/softnic.md` names tests of this folder.
+//! Checks that the table of programs in `docs/softnic.md` names tests of this directory.
 
 use std::path::Path;
 
-/// Returns the tests that rows of tables name, as `file::test`.
+/// Returns the tests named in table rows, as `file::test`.
 fn named(page: &str) -> Vec<(&str, &str)> {
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let words = rows.flat_map(|row| row.split('`').skip(1).step_by(2));

@@ -1,26 +1,26 @@
-//! Two processes of unmodified ping-pong and perftest programs on each service, with everything that they can be text to
-//! do with a queue: all message sizes, events, inline data, several queue pairs, both directions.
+//! Two processes of unmodified ping-pong and perftest programs on each service, with all that they can do with a queue:
+//! all message sizes, events, inline data, several queue pairs, both directions.
 //!
-//! The tests check that both ends finish and report every size. They do not check speeds.
+//! The tests check that both sides complete and report every size, but not how fast.
 
 mod common;
 
 use common::{all_there, good_pair, output_text};
 
-/// Sizes of `-a`: powers of two from 2 bytes to 8 MiB.
+/// Sizes of `-a` as log2: 2 bytes to 8 MiB.
 const ALL_SIZES: std::ops::RangeInclusive<u32> = 1..=23;
 
-/// Runs a tool of perftest. The first word of `command` is the tool. Returns the client's report: a line for each size.
+/// Runs a tool of perftest. The first word of `command` is the tool. Returns the client's report, a line for each size.
 fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
     let words: Vec<&str> = command.split_whitespace().collect();
     if !all_there(command, &words[..1], "perftest") {
         return None;
     }
-    // The governor of the CPU's frequency is none of our business.
+    // Ignore CPU frequency scaling.
     let tool = [&words[..], &["-F"]].concat();
     let [_, client] = good_pair(options, &tool);
     let report = output_text(&client);
-    // Of a report, only its lines begin with a number.
+    // The rows of a report are the lines with a number as the first word.
     let number = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u64>().is_ok());
     let lines: Vec<String> = report.lines().filter(number).map(str::to_owned).collect();
     assert!(!lines.is_empty(), "{command} reports nothing:\n{report}");
@@ -28,7 +28,7 @@ fn perftest(options: &[&str], command: &str) -> Option<Vec<String>> {
 }
 
 /// Runs a tool over all sizes and checks that it reports each. This takes seconds, because perftest measures the CPU's
-/// frequency for each size. `-C`, cycles, halves it.
+/// frequency for each size. `-C` (cycles) halves it.
 fn all_sizes(options: &[&str], command: &str, sizes: std::ops::RangeInclusive<u32>) {
     let Some(lines) = perftest(options, &format!("{command} -a")) else { return };
     let reported: Vec<u64> =
@@ -36,7 +36,7 @@ fn all_sizes(options: &[&str], command: &str, sizes: std::ops::RangeInclusive<u3
     assert_eq!(reported, sizes.map(|log| 1 << log).collect::<Vec<u64>>(), "{command}");
 }
 
-/// Runs a tool that plays ping-pong and checks every byte of what arrives.
+/// Runs a ping-pong tool that checks every received byte.
 fn ping_pong(options: &[&str], command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
     if !all_there(command, &words[..1], "ibverbs-utils") {
@@ -48,7 +48,7 @@ fn ping_pong(options: &[&str], command: &str) {
     }
 }
 
-/// Runs the tool that plays ping-pong by XRC. It says no more than that it succeeds.
+/// Runs the XRC ping-pong tool, which reports only success.
 fn extended_ping_pong(options: &[&str], command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
     if !all_there(command, &words[..1], "ibverbs-utils") {

@@ -1,4 +1,4 @@
-//! Two processes play ping-pong through unmodified libibverbs and libmlx5.
+//! Ping-pong of two processes through unmodified libibverbs and libmlx5.
 
 mod common;
 mod program;
@@ -11,7 +11,7 @@ fn play(test: &str, options: &[&str], arguments: &[&str]) {
     if !all_there(test, &[TOOL], "ibverbs-utils") {
         return;
     }
-    // Few rounds: on two cores, four threads that poll take their turns.
+    // Few rounds, because four polling threads may share two cores.
     let tool = [&[TOOL, "-n", "100"], arguments].concat();
     for output in good_pair(options, &tool) {
         assert!(output_text(&output).contains("100 iters in"), "{}", output_text(&output));
@@ -29,7 +29,7 @@ fn over_roce_by_link_local_addresses() {
     play("over_roce_by_link_local_addresses", &[], &["-g", "1", "-c", "-e"]);
 }
 
-/// Uses the entries of RoCEv1. Programs without an option take the first one.
+/// Uses the RoCEv1 entries. Programs use the first entry by default.
 #[test]
 fn over_the_first_gid() {
     play("over_the_first_gid", &[], &["-g", "0", "-c"]);
@@ -57,7 +57,7 @@ fn with_large_messages_on_a_lossy_link() {
     play("with_large_messages_on_a_lossy_link", &options, &["-g", "3", "-c", "-e", "-s", "100000"]);
 }
 
-/// Checks that no thread of the adapter calls a function that a program has hooked.
+/// Checks that the adapter's threads never call a function hooked by a program.
 #[test]
 fn threads_of_the_adapter_avoid_hooked_functions() {
     let test = "threads_of_the_adapter_avoid_hooked_functions";

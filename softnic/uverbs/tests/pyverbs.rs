@@ -1,6 +1,6 @@
-//! rdma-core's own tests, which Debian installs with pyverbs. Both ends live in one process.
+//! rdma-core's own tests, which Debian installs with pyverbs. Client and server run in one process.
 //!
-//! `docs/softnic.md` lists what the skipped tests lack. `UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs` writes
+//! `docs/softnic.md` lists what skipped tests lack. `UPDATE_DOCS=1 cargo test -p rushmem-uverbs --test pyverbs` writes
 //! that part.
 
 mod common;
@@ -11,13 +11,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Tests that must pass, of 273. Others need features that this device or this machine lacks.
+/// Minimum number of tests that must pass, of 273. Others need features that this device or this machine lacks.
 const LEAST: usize = 137;
 
-/// The place of the tests in Debian's package, which compresses most of them.
+/// Location of the tests in Debian's package, which compresses most of them.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
-/// The suite draws lots for sizes and for the tests' queue pairs. The same seed draws the same.
+/// Seeds the suite's random choice of sizes and queue pairs.
 const SEEDED: &str = "\
 import os, random, runpy, sys
 random.seed(1)
@@ -26,7 +26,7 @@ sys.path.insert(0, os.path.dirname(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name='__main__')
 ";
 
-/// Features that this device lacks: how a reason of a skipped test begins, and its explanation.
+/// Features that this device lacks: the prefix of a skip reason, and its explanation.
 const LACKING: &[(&str, &str)] = &[
     ("Create QP type 8", "raw packet queue pairs, which send and receive whole Ethernet frames"),
     ("Create Raw Packet QP", "raw packet queue pairs, which send and receive whole Ethernet frames"),
@@ -59,7 +59,8 @@ const LACKING: &[(&str, &str)] = &[
     ("Device mlx5_0 must be in switchdev mode", "an embedded switch"),
 ];
 
-/// Other devices, packages and settings of the machine that tests need: how a reason begins, and its explanation.
+/// Other devices, packages and settings that tests need from the machine: the prefix of a skip reason, and its
+/// explanation.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("Can not run the test over non EFA device", "an adapter of Amazon (EFA)"),
     ("Allocating dmabuf is not supported", "a graphics card that exports its memory"),
@@ -71,7 +72,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("There are no huge pages", "huge pages, which the administrator reserves"),
 ];
 
-/// The outcome of a run: names of tests, and reasons of skipped ones.
+/// Outcome of a run: names of tests, and reasons of skipped ones.
 struct Outcome {
     text: String,
     passed: usize,
@@ -80,7 +81,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the report of `run_tests.py -v`: the name of a test, then its result, in the same line or a later one.
+    /// Parses the report of `run_tests.py -v`: the name of a test, then its result on the same line or a later one.
     fn read(text: String) -> Outcome {
         let (mut name, mut passed) = ("", 0);
         let (mut failed, mut skipped) = (Vec::new(), BTreeMap::new());
@@ -101,18 +102,18 @@ impl Outcome {
     }
 }
 
-/// Returns `module.Class.test` of a line that begins `test (tests.module.Class.test)`.
+/// Returns `module.Class.test` from a line `test (tests.module.Class.test) ...`.
 fn full_name(line: &str) -> Option<&str> {
     let (test, rest) = line.split_once(" (tests.")?;
     test.starts_with("test_").then_some(rest.split_once(')')?.0)
 }
 
-/// Returns the explanation of a reason.
+/// Returns the explanation of a skip reason.
 fn explanation(table: &'static [(&str, &str)], reason: &str) -> Option<&'static str> {
     table.iter().find(|(begin, _)| reason.starts_with(begin)).map(|(_, why)| *why)
 }
 
-/// Returns the part of the page between the markers. It leaves out what depends on the machine.
+/// Returns the part of the page between the markers, without anything that depends on the machine.
 fn section(outcome: &Outcome) -> String {
     let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
     for reason in outcome.skipped.values() {
@@ -131,7 +132,7 @@ fn section(outcome: &Outcome) -> String {
     section
 }
 
-/// Runs the suite, if it is there.
+/// Runs the suite, if it is installed.
 fn outcome() -> Option<Outcome> {
     let test = "the_suite_of_rdma_core";
     if !all_there(test, &["/usr/bin/python3"], "python3-pyverbs") {
@@ -158,7 +159,7 @@ fn the_suite_of_rdma_core() {
     assert!(failed.is_empty(), "{failed:?} fail:\n{text}");
     assert!(*passed >= LEAST, "only {passed} tests pass:\n{text}");
     assert!(!text.contains("does not start"), "{text}");
-    // Nothing is lost between the lines of the report.
+    // Check that the parser has missed no test.
     assert!(text.contains(&format!("\nRan {} tests", passed + failed.len() + skipped.len())), "{text}");
     for (test, reason) in skipped {
         let explained = explanation(LACKING, reason).or(explanation(ELSEWHERE, reason));

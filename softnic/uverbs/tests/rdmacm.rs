@@ -1,4 +1,4 @@
-//! Unmodified programs that connect by librdmacm: they find each other by IP address.
+//! Unmodified programs that connect through librdmacm, by IP address.
 
 mod common;
 mod program;
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-/// Port space of connections.
+/// Port space of connections, RDMA_PS_TCP.
 const TCP: &str = "0106";
-/// Port space of all kinds of queue pairs.
+/// Port space of any kind of QP, RDMA_PS_IB.
 const IB: &str = "013f";
-/// Port space of datagrams.
+/// Port space of datagrams, RDMA_PS_UDP.
 const UDP: &str = "0111";
 
-/// Returns whether a process listens on a port of a port space.
+/// Whether a process listens on a port of a port space.
 fn serves(space: &str, port: u16) -> bool {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
     sockets.contains(&format!("@rushmem-rdmacm/listen/{space}/{port}/"))
@@ -26,7 +26,8 @@ fn start(options: &[&str], command: &str) -> Running {
     Running::start(softnic(options, &command.split_whitespace().collect::<Vec<_>>()))
 }
 
-/// Returns both outputs of a server that ends with its client. In both commands, `PORT` is their port in this space.
+/// Runs a server that exits with its client. Returns the output of both. `PORT` in the commands is their port in this
+/// space.
 fn outputs(options: &[&str], space: &str, server: &str, client: &str) -> [Output; 2] {
     let port = free_port();
     let command = |text: &str| text.replace("PORT", &port.to_string());
@@ -35,7 +36,7 @@ fn outputs(options: &[&str], space: &str, server: &str, client: &str) -> [Output
     [server.end(), client]
 }
 
-/// Returns what server and client say. Both must succeed.
+/// Like [`outputs`], but as text. Both must succeed.
 fn pair(options: &[&str], space: &str, server: &str, client: &str) -> [String; 2] {
     let outputs = outputs(options, space, server, client);
     for (output, command) in outputs.iter().zip([server, client]) {
@@ -49,17 +50,17 @@ fn has_rdmacm_utils(test: &str) -> bool {
     all_there(test, &programs, "rdmacm-utils")
 }
 
-/// Asserts that rping succeeded, or failed only in its own race after all data.
+/// Asserts that rping succeeded, or failed only in rping's own race after all data.
 ///
-/// At its end, rping's main thread closes the event channel. If its other thread asks for the next event just then, it gets
-/// `EBADF` and ends the process, on every device.
+/// On exit, rping's main thread closes the event channel. If its other thread is about to get the next event, it fails
+/// with `EBADF` and exits the process, on every device.
 fn assert_rping(output: &Output) {
     let text = output_text(output);
     let closed_early = text.contains("rdma_get_cm_event: Bad file descriptor");
     assert!(output.status.success() || closed_early, "{}\n{text}", output.status);
 }
 
-/// Plays ping-pong, with all data verified, at addresses of the server and as the client names it.
+/// Runs a ping-pong with all data verified, at the server's addresses and as named by the client.
 fn ping(options: &[&str], server: &str, client: &str) {
     let flags = "-p PORT -V -v -C 20 -S 1000";
     let server = format!("rping -s -a {server} {flags}");
@@ -81,7 +82,7 @@ fn ping_pong_is_verified() {
     }
 }
 
-/// Sends what it needs again: the managers their messages, the queue pairs their packets.
+/// Both the connection manager's messages and the QPs' packets are retransmitted.
 #[test]
 fn lost_and_repeated_messages_do_no_harm() {
     if has_rdmacm_utils("lost_and_repeated_messages_do_no_harm") {
@@ -137,7 +138,7 @@ fn many_connections_at_once() {
         return;
     }
     let port = free_port();
-    // The server serves until it is killed.
+    // The server runs until it is killed.
     let _server = start(&[], &format!("cmtime -p {port}")).wait_until(|| serves(TCP, port));
     let client = start(&[], &format!("cmtime -s 127.0.0.1 -p {port} -c 50")).end();
     let text = output_text(&client);
@@ -188,7 +189,7 @@ fn perftest_connects() {
     }
 }
 
-/// Returns how many sockets of this machine are in a multicast group.
+/// Returns the number of local sockets in a multicast group.
 fn members(group: [u8; 4]) -> usize {
     let name = format!("{:08X}", u32::from_le_bytes(group));
     let table = std::fs::read_to_string("/proc/net/igmp").unwrap();
@@ -213,8 +214,8 @@ fn a_multicast_group_reaches_all_members() {
     }
 }
 
-/// Returns what a client says to a server that listens on a TCP port before it uses librdmacm. The server serves until it
-/// is killed.
+/// Returns the output of a client for a server that listens on a TCP port before it uses librdmacm. The server runs
+/// until it is killed.
 fn beside_tcp(options: &[&str], server: &str, client: &str) -> String {
     let port = free_port();
     let command = |text: &str| text.replace("PORT", &port.to_string());
@@ -233,7 +234,8 @@ fn qperf_connects() {
     }
 }
 
-/// Plays ping-pong with each kind of endpoint. Datagrams need no connection, and so work over InfiniBand as well.
+/// Runs a ping-pong with each kind of endpoint. Datagrams need no connection, which is why they work over InfiniBand as
+/// well.
 #[test]
 fn libfabric_checks_its_data() {
     if !all_there("libfabric_checks_its_data", &["fi_pingpong"], "libfabric-bin") {
@@ -249,12 +251,12 @@ fn libfabric_checks_its_data() {
     }
     for options in [&[][..], &["--link", "ib"]] {
         ping_pong(options, "verbs;ofi_rxd -e rdm", "1m ");
-        // The largest datagram is the MTU.
+        // The largest datagram is an MTU.
         ping_pong(options, "verbs -e dgram", "4k ");
     }
 }
 
-/// Returns what a client says that connects to nobody, and how long it took.
+/// Returns the output and the duration of a client that connects to nobody.
 fn refused(address: &str) -> (String, Duration) {
     let begin = Instant::now();
     let client = start(&[], &format!("rping -c -a {address} -p {} -C 1", free_port())).end();
@@ -277,7 +279,7 @@ fn nobody_is_unreachable() {
         let (text, took) = refused("127.64.100.1");
         assert!(text.contains("RDMA_CM_EVENT_UNREACHABLE, error -110"), "{text}");
         assert!(took > Duration::from_secs(5), "the request was sent again for a while, not {took:?}");
-        // Without --ip, no adapter reaches another machine. 101: the network is unreachable.
+        // Without --ip, adapters reach no other machine. 101: the network is unreachable.
         let (text, _) = refused("198.51.100.7");
         assert!(text.contains("RDMA_CM_EVENT_ADDR_ERROR, error -101"), "{text}");
         assert!(text.contains("--ip ADDRESS"), "{text}");
@@ -317,7 +319,7 @@ fn a_port_has_one_listener() {
     }
 }
 
-/// Returns the names of the messages in a capture, in their order.
+/// Returns the names of the messages in a capture, in order.
 fn messages(capture: &Path) -> Vec<String> {
     let fields = ["-Y", "infiniband.mad", "-T", "fields", "-e", "_ws.col.Info"];
     let output = std::process::Command::new("tshark").arg("-r").arg(capture).args(fields).output().unwrap();
@@ -325,7 +327,7 @@ fn messages(capture: &Path) -> Vec<String> {
     text.lines().map(|line| line.trim_start_matches("CM: ").to_owned()).collect()
 }
 
-/// Returns a capture of the client's packets, and what both say.
+/// Captures the client's packets. Returns its messages and the output of both programs.
 fn captured(space: &str, port: u16, server: &str, client: &str) -> (Vec<String>, [String; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("capture");
@@ -340,7 +342,7 @@ fn datagrams_find_their_queue_pair() {
     if !has_rdmacm_utils(test) || !all_there(test, &["tshark"], "tshark") {
         return;
     }
-    // The program has no option for its port.
+    // The program's port is fixed.
     let (shown, texts) = captured(UDP, 7174, "udaddy -c 2 -C 10", "udaddy -s 127.0.0.1 -c 2 -C 10");
     for text in texts {
         assert!(text.contains("data transfers complete") && text.contains("return status 0"), "{text}");
@@ -362,7 +364,7 @@ fn wireshark_shows_the_messages() {
     assert!(shown.contains(&"DisconnectRequest".into()) && shown.contains(&"DisconnectReply".into()));
 }
 
-/// Preloads `librspreload.so`, which makes TCP sockets rsockets, before or after this library.
+/// Preloads `librspreload.so`, which turns TCP sockets into rsockets, before or after this library.
 #[test]
 fn sockets_become_rsockets_in_either_order() {
     let test = "sockets_become_rsockets_in_either_order";

@@ -1,5 +1,5 @@
-//! Commands of `/dev/infiniband/rdma_cm`, written by hand: the older ones, which librdmacm no longer uses on this device, and
-//! wrong ones.
+//! Hand-written commands of `/dev/infiniband/rdma_cm`: older ones that librdmacm no longer uses on this device, and
+//! invalid ones.
 
 mod common;
 mod mlx5;
@@ -12,7 +12,7 @@ const NODE: &CStr = c"/dev/infiniband/rdma_cm";
 const TCP: u16 = 0x0106;
 const UDP: u16 = 0x0111;
 
-/// The file of the connection manager.
+/// An open file of the connection manager.
 struct Cm(i32);
 
 impl Cm {
@@ -23,7 +23,7 @@ impl Cm {
         Cm(fd)
     }
 
-    /// Writes a command with this input and this room for its answer.
+    /// Writes a command with this input and a response buffer of `room` bytes.
     fn command(&self, number: u32, input: &[u8], room: usize) -> Result<(), i32> {
         let mut bytes = number.to_ne_bytes().to_vec();
         bytes.extend((input.len() as u16).to_ne_bytes());
@@ -44,12 +44,12 @@ impl Cm {
         }
     }
 
-    /// Writes a command that begins with the address of its answer, and returns the answer.
+    /// Writes a command whose first member is the address of its response, and returns the response.
     fn ask<const N: usize>(&self, number: u32, input: &[u8]) -> Result<[u8; N], i32> {
         let answer = [0; N];
         let input = [&(answer.as_ptr() as u64).to_ne_bytes(), input].concat();
         self.command(number, &input, N)?;
-        // The library has filled it behind the compiler's back.
+        // The compiler cannot see that the library has filled it.
         Ok(std::hint::black_box(answer))
     }
 
@@ -63,7 +63,7 @@ impl Cm {
         u32::from_ne_bytes(*std::hint::black_box(answer))
     }
 
-    /// Destroys an identifier, and returns the number of its events.
+    /// Destroys an identifier. Returns how many events it reported.
     fn destroy(&self, id: u32) -> u32 {
         u32::from_ne_bytes(self.ask(1, &[id.to_ne_bytes(), [0; 4]].concat()).unwrap())
     }
@@ -72,7 +72,7 @@ impl Cm {
         self.ask(12, &[])
     }
 
-    /// Resolves an address, and its route.
+    /// Resolves an address and its route.
     fn resolve(&self, id: u32, to: &[u8; 28]) {
         let input = [&[0; 28][..], to, &id.to_ne_bytes(), &2000u32.to_ne_bytes()].concat();
         self.command(3, &input, 0).unwrap();
@@ -92,12 +92,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Returns the kind and the status of an event.
+/// Returns the type and the status of an event.
 fn kind(event: &[u8; 336]) -> (u32, i32) {
     (word(event, 12), word(event, 16) as i32)
 }
 
-/// Returns an IPv4 address in the room of an IPv6 address.
+/// Returns an IPv4 address padded to the length of an IPv6 address.
 fn address(ip: [u8; 4], port: [u8; 2]) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
@@ -106,7 +106,7 @@ fn address(ip: [u8; 4], port: [u8; 2]) -> [u8; 28] {
     bytes
 }
 
-/// Returns the parameters of a connection with these private data.
+/// Returns connection parameters with this private data.
 fn parameters(private: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 272];
     bytes[8..8 + private.len()].copy_from_slice(private);
@@ -222,13 +222,13 @@ fn infiniband_ports_have_no_addresses() {
     });
 }
 
-/// Returns the input of BIND_IP for an address.
+/// Returns the input of BIND_IP.
 fn bind_ip(id: u32, ip: [u8; 4], port: [u8; 2]) -> Vec<u8> {
     [&[0; 8][..], &address(ip, port), &id.to_ne_bytes()].concat()
 }
 
 impl Cm {
-    /// Binds an identifier to a port at the loopback address, and listens with this backlog. Returns the port.
+    /// Binds an identifier to a loopback port and listens with this backlog. Returns the port.
     fn listen(&self, id: u32, backlog: u32) -> [u8; 2] {
         self.command(2, &bind_ip(id, [127, 0, 0, 1], [0, 0]), 0).unwrap();
         let route: [u8; 208] = self.ask(5, &[id.to_ne_bytes(), [0; 4]].concat()).unwrap();
@@ -236,7 +236,7 @@ impl Cm {
         [route[138], route[139]]
     }
 
-    /// Asks for a connection to a port at the loopback address.
+    /// Requests a connection to a loopback port.
     fn connect(&self, uid: u64, port: [u8; 2]) -> u32 {
         let id = self.create(uid, TCP);
         self.resolve(id, &address([127, 0, 0, 1], port));
@@ -274,7 +274,7 @@ fn the_backlog_counts_requests_that_are_not_read() {
             let event = cm.event().unwrap();
             assert_eq!((kind(&event), event[0]), ((4, 0), 1), "CONNECT_REQUEST for {uid}");
         }
-        // A file for each side, as in two programs.
+        // A file per side, as in two programs.
         let other = Cm::open();
         other.connect(4, port);
         other.connect(5, port);
@@ -286,7 +286,7 @@ fn the_backlog_counts_requests_that_are_not_read() {
 #[test]
 fn a_process_keeps_the_name_that_its_peers_watch() {
     inside("a_process_keeps_the_name_that_its_peers_watch", &[], |_| {
-        // Tests beside this one have adapters in the same namespace.
+        // Concurrent tests have adapters in the same namespace.
         let own = || {
             let files = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
             let opened = files.filter_map(|file| std::fs::read_link(file.path()).ok()).collect::<Vec<_>>();
@@ -298,7 +298,7 @@ fn a_process_keeps_the_name_that_its_peers_watch() {
                 .collect::<Vec<_>>()
         };
         let cm = Cm::open();
-        // The adapter is used, unused, and used again.
+        // The adapter is started, stopped and started again.
         let id = cm.create(1, TCP);
         cm.listen(id, 0);
         let first = own();

@@ -1,14 +1,14 @@
-//! Unmodified UCX between two processes, by each of its transports: RC, DC and UD, by verbs and by DevX.
+//! Unmodified UCX between two processes, on each of its transports: RC, DC and UD, through verbs and DevX.
 
 mod common;
 mod program;
 
 use common::{Running, all_there, good_pair, output_text, softnic};
 
-/// Both kinds of link.
+/// Both link layers.
 const LINKS: [&[&str]; 2] = [&[], &["--link", "ib"]];
 
-/// Operations of UCP: the name of a line, and the options of `ucx_perftest`. UCP makes of them what its transports have.
+/// Operations of UCP: a line's name and the options of `ucx_perftest`. UCP maps them to those of its transports.
 const UCP: &str = "\
 tag -t tag_lat
 tag_large -t tag_bw -s 100000
@@ -26,14 +26,14 @@ cswap -t ucp_cswap
 stream -t stream_lat -s 5000
 ";
 
-/// Operations of UCT that each transport has.
+/// Operations of UCT on every transport.
 const UCT_MESSAGES: &str = "\
 am_short -t am_lat
 am_bcopy -t am_bw -D bcopy -s 4000
 am_zcopy -t am_bw -D zcopy -s 2000
 ";
 
-/// Operations of UCT of reliable transports. (rc_verbs has no swap, because verbs have none.)
+/// Operations of UCT on reliable transports. (rc_verbs has no swap, because verbs have none.)
 const UCT_MEMORY: &str = "\
 put_short -t put_lat
 put_bcopy -t put_bw -D bcopy -s 4000
@@ -45,7 +45,7 @@ fadd -t fadd
 cswap -t cswap
 ";
 
-/// Runs the operations of a batch by `ucx_perftest`, one after another in one pair of processes.
+/// Runs the operations of a batch with `ucx_perftest`, one after another in a single pair of processes.
 fn perftest(options: &[&str], transports: &str, arguments: &[&str], batch: &str) {
     if !all_there(transports, &["ucx_perftest"], "ucx-utils") {
         return;
@@ -69,7 +69,7 @@ fn perftest(options: &[&str], transports: &str, arguments: &[&str], batch: &str)
     }
 }
 
-/// Runs all operations of a transport of UCX over both kinds of link, and what UCP makes of them.
+/// Runs all operations of a UCX transport over both link layers, and those of UCP on it.
 fn transport(name: &str, alias: &str, batch: &str) {
     for options in LINKS {
         perftest(options, "all", &["-x", name, "-d", "mlx5_0:1"], batch);
@@ -77,7 +77,7 @@ fn transport(name: &str, alias: &str, batch: &str) {
     }
 }
 
-/// Runs a reliable transport. The aliases of UCP bring datagrams along to connect.
+/// Runs a reliable transport. UCP's aliases include datagrams for connecting.
 fn reliable(name: &str, alias: &str) {
     transport(name, alias, &format!("{UCT_MESSAGES}{UCT_MEMORY}"));
 }
@@ -110,7 +110,7 @@ fn ud_mlx5() {
     transport("ud_mlx5", "ud_x", UCT_MESSAGES);
 }
 
-/// Lets UCX choose of all its transports but shared memory and TCP, which are better within a machine.
+/// Allows all transports of UCX but shared memory and TCP, which are faster within a machine.
 #[test]
 fn the_transports_that_ucx_prefers() {
     for options in LINKS {

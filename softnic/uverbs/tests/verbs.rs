@@ -1,5 +1,5 @@
-//! A verbs program of our own (`verbs.c`), which looks at every byte and every completion: lists of pieces, immediates,
-//! inline data, fences, solicited events, failures and asynchronous events, address handles from completions.
+//! A verbs program (`verbs.c`) that checks every byte and every completion: scatter-gather lists, immediates, inline
+//! data, fences, solicited events, failures and asynchronous events, address handles from completions.
 
 mod common;
 mod program;

@@ -1,8 +1,8 @@
 //! The functions of the library that programs preload to find a software ConnectX as `mlx5_0`.
 //!
 //! This crate defines the C library's functions of [`rushmem_uverbs::interpose`] under their own names, and
-//! [`rushmem_uverbs::peer_memory`]'s registration. It is a crate of its own so that nothing that merely links
-//! `rushmem-uverbs` gets these names. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
+//! [`rushmem_uverbs::peer_memory`]'s registration. It is a separate crate to keep these names out of programs that
+//! merely link `rushmem-uverbs`. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
 
 use libc::{
     c_char, c_int, c_uint, c_ulong, c_void, mode_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -19,7 +19,7 @@ macro_rules! functions {
         $(functions!(@one $name $arguments -> $result $body);)*
     };
     (@one $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
-        /// Takes the place of the C library's function.
+        /// Replaces the C library's function.
         ///
         /// # Safety
         ///
@@ -32,7 +32,6 @@ macro_rules! functions {
     };
 }
 
-/// A path argument.
 type Path = *const c_char;
 
 // Opening, and what the checked variants of a C library's headers call.
@@ -207,13 +206,13 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 
 /// Defines the functions by which the linker replaces functions of the C library in the library's own code.
 ///
-/// Other libraries change what these names mean in a process. `librspreload.so` makes sockets of the adapter's own sockets, and
-/// would need the adapter for that. libfabric and UCX write jumps over the first instructions of `mmap`, `munmap` and `madvise`,
-/// and back when the process exits. They do not stop the adapter's thread for that. Their functions take locks that another
-/// thread may hold while it waits for the adapter. A direct system call meets none of that.
+/// A call by name may not reach the C library. `librspreload.so` turns the adapter's own sockets into RDMA sockets,
+/// which would need the adapter. libfabric and UCX patch the first instructions of `mmap`, `munmap` and `madvise`, and
+/// restore them when the process exits, without stopping the adapter's thread. Their functions take locks that another
+/// thread may hold while it waits for the adapter. A direct system call avoids all of these.
 macro_rules! direct {
     ($($name:ident = $number:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
-        /// Makes the system call.
+        /// Invokes the system call.
         ///
         /// # Safety
         ///
@@ -235,7 +234,7 @@ direct! {
     __wrap_socket = SYS_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
 }
 
-/// The path of the dynamic linker, without which the library cannot be run as a program.
+/// Path of the dynamic linker, without which the library cannot be run as a program.
 #[used]
 #[unsafe(link_section = ".interp")]
 static INTERPRETER: [u8; 28] = *b"/lib64/ld-linux-x86-64.so.2\0";

@@ -5,13 +5,12 @@ use bytemuck::{Pod, Zeroable};
 
 /// Private data of a connection, 256 bytes.
 pub(crate) type PrivateData = [[u8; 32]; 8];
-/// A `sockaddr_storage`.
+/// `sockaddr_storage`.
 pub(crate) type Storage = [[u8; 32]; 4];
-/// A `sockaddr_in6`, or a shorter address.
+/// `sockaddr_in6`, or a shorter address.
 pub(crate) type Ip6 = [u8; 28];
 
 numbers! {
-    /// Commands.
     command: u32 {
         CREATE_ID = 0,
         DESTROY_ID = 1,
@@ -38,7 +37,6 @@ numbers! {
         JOIN_MCAST = 22,
     }
 
-    /// Events.
     event: u32 {
         ADDR_RESOLVED = 0,
         ADDR_ERROR = 1,
@@ -53,7 +51,6 @@ numbers! {
         TIMEWAIT_EXIT = 15,
     }
 
-    /// Port spaces.
     port_space: u16 {
         IPOIB = 0x0002,
         TCP = 0x0106,
@@ -79,7 +76,7 @@ numbers! {
 }
 
 structs! {
-    /// The head of every command. `len` bytes follow.
+    /// Header of every command. `len` bytes follow.
     Header[8] {
         command: u32,
         len: u16,
@@ -190,7 +187,7 @@ structs! {
         reserved1: u32,
     }
 
-    /// The answer to a query of the path, with one path. The record is as the subnet administrator sends it.
+    /// Response to a path query: one path, as the subnet administrator sends it.
     QueryPathResponse[80] {
         num_paths: u32,
         reserved: u32,
@@ -213,7 +210,7 @@ structs! {
         reserved2: [u8; 6],
     }
 
-    /// An address of family AF_IB.
+    /// Address of family AF_IB.
     SockaddrIb[48] {
         family: u16,
         pkey: u16,
@@ -345,7 +342,7 @@ structs! {
         response: u64,
     }
 
-    /// An event. `param` begins with a [`ConnParam`], or is a [`UdParam`].
+    /// An event. `param` holds a [`ConnParam`] or a [`UdParam`].
     Event[336] {
         uid: u64,
         id: u32,

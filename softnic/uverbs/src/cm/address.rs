@@ -5,13 +5,13 @@ use super::names::{self, Endpoint};
 use crate::errno::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
-/// The family of InfiniBand addresses.
+/// Address family of InfiniBand.
 const AF_IB: u16 = 27;
 
-/// An address that a program passes.
+/// An address from a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// Family 0.
+    /// Address family 0.
     Nothing,
     Ip(SocketAddr),
     /// A GID, in place of an IP address.
@@ -40,7 +40,7 @@ impl Given {
         }
     }
 
-    /// Returns the IP address. A program that uses other addresses gets `EADDRNOTAVAIL`.
+    /// Returns the IP address. Fails with `EADDRNOTAVAIL` for a GID.
     pub(super) fn ip(self) -> Result<Option<SocketAddr>, Errno> {
         match self {
             Given::Nothing => Ok(None),
@@ -50,7 +50,7 @@ impl Given {
     }
 }
 
-/// Returns an address as a `sockaddr`, and its length.
+/// Converts an address to a `sockaddr`, and returns it with its length.
 pub(super) fn storage(address: Option<SocketAddr>) -> (Storage, u16) {
     let mut storage = Storage::default();
     let bytes: &mut [u8] = bytemuck::bytes_of_mut(&mut storage);
@@ -71,14 +71,14 @@ pub(super) fn storage(address: Option<SocketAddr>) -> (Storage, u16) {
     (storage, len)
 }
 
-/// Returns an address as a `sockaddr` in the room of a `sockaddr_in6`.
+/// Converts an address to a `sockaddr` of at most the size of a `sockaddr_in6`.
 pub(super) fn short(address: Option<SocketAddr>) -> Ip6 {
     let (storage, _) = storage(address);
     let bytes: &[u8] = bytemuck::bytes_of(&storage);
     std::array::from_fn(|i| bytes[i])
 }
 
-/// Returns a GID as an address of family AF_IB.
+/// Converts a GID to an address of family AF_IB.
 pub(super) fn gid_storage(gid: [u8; 16], pkey: u16, service_id: u64) -> Storage {
     let address = SockaddrIb {
         family: AF_IB,
@@ -94,15 +94,15 @@ pub(super) fn gid_storage(gid: [u8; 16], pkey: u16, service_id: u64) -> Storage 
     storage
 }
 
-/// Returns whether an address belongs to this machine.
+/// Whether an address belongs to this machine.
 pub(super) fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Returns the address of this machine from which packets to `to` go.
+/// Returns the local address from which packets to `to` are sent.
 pub(super) fn source(to: SocketAddr) -> Result<IpAddr, Errno> {
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    // Connecting sends nothing. Any port will do.
+    // Connecting a UDP socket sends nothing. Any port will do.
     let port = if to.port() == 0 { 1 } else { to.port() };
     let mut to = to;
     to.set_port(port);
@@ -110,7 +110,7 @@ pub(super) fn source(to: SocketAddr) -> Result<IpAddr, Errno> {
     Ok(socket.and_then(|socket| socket.local_addr()).map_err(Errno::from)?.ip())
 }
 
-/// Returns the destination for an address: the loopback address in place of the unspecified one, as for sockets.
+/// Returns the destination of an address. As for sockets, the unspecified address means loopback.
 pub(super) fn destination(mut to: SocketAddr) -> SocketAddr {
     if to.ip().is_unspecified() {
         let loopback: IpAddr =
@@ -120,10 +120,10 @@ pub(super) fn destination(mut to: SocketAddr) -> SocketAddr {
     to
 }
 
-/// Returns the adapter behind an address, as seen from the adapter `own`.
+/// Returns the adapter that serves an address, as seen from the adapter `own`.
 ///
-/// An address of this machine leads to the adapter that listens, or else to `own`, which then refuses the connection. Any
-/// other address belongs to an adapter.
+/// For a local address, this is the adapter that listens there, or else `own`, which refuses the connection. Any other
+/// address is an adapter's.
 pub(super) fn adapter_of(own: Ipv4Addr, ps: u16, to: SocketAddr) -> Result<Ipv4Addr, Errno> {
     let ip = to.ip().to_canonical();
     match ip {

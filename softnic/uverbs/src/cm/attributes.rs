@@ -12,18 +12,18 @@ use crate::abi::{AhAttributes, access, qp_attr, qp_state};
 use crate::errno::Errno;
 use std::net::SocketAddr;
 
-/// The number of the port of each device.
+/// Port number on every device.
 const PORT: u8 = 1;
-/// Code of 100 Gb/s, the rate of a path.
+/// Code of the rate of a path, 100 Gb/s.
 const RATE: u8 = 16;
-/// Code of the time that a packet lives on a path.
+/// Code of the packet lifetime of a path.
 const LIFE_TIME: u8 = 16;
-/// A selector: exactly this value.
+/// Selector for exactly this value.
 const EXACTLY: u8 = 2;
 /// The flags of a path: for management too, the primary one, in both directions.
 const PATH_FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
 
-/// Returns the GIDs of both sides; zeroes where there is none yet.
+/// Returns the GIDs of both sides, zero if still unknown.
 fn gids(id: &Id) -> Result<([u8; 16], [u8; 16]), Errno> {
     let Some(port) = &id.port else { return Ok(([0; 16], [0; 16])) };
     let remote = if id.remote.is_some() { gid_of(id.connection.peer) } else { [0; 16] };
@@ -49,7 +49,6 @@ fn mtu(id: &Id) -> u8 {
     }
 }
 
-/// Handles QUERY_ROUTE.
 pub(super) fn query_route(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Query = request.input()?;
     let mut state = cm.state();
@@ -72,7 +71,7 @@ pub(super) fn query_route(cm: &'static Cm, request: &Request<'_>) -> Result<(), 
         life_time: LIFE_TIME,
         ..abi::PathRecord::default()
     };
-    // Programs read the addresses of the first path, even when there is no path yet.
+    // Programs read the addresses of the first path, even before a path is known.
     let response = abi::QueryRouteResponse {
         node_guid: node_guid(id),
         routes: [path, abi::PathRecord::default()],
@@ -83,11 +82,10 @@ pub(super) fn query_route(cm: &'static Cm, request: &Request<'_>) -> Result<(), 
         device: device_index(id),
         ..abi::QueryRouteResponse::default()
     };
-    // An older program has no room for the device's index.
+    // Older programs have no room for the device's index.
     request.answer_without(8, given.response, &response)
 }
 
-/// Handles QUERY.
 pub(super) fn query(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Query = request.input()?;
     let mut state = cm.state();
@@ -167,7 +165,7 @@ fn attributes(id: &Id, qp_state: u32) -> Result<abi::QpAttr, Errno> {
     id.port()?;
     let common = abi::QpAttr { mask: qp_attr::STATE, qp_state, port_num: PORT, ..abi::QpAttr::default() };
     let connection = &id.connection;
-    // Each end of an extended connection does one of both.
+    // For XRC, each side only sends or only receives.
     let (receives, sends) = (id.service != Service::XrcInitiator, id.service != Service::XrcTarget);
     let has_peer = matches!(
         id.phase,

@@ -121,7 +121,7 @@ fn bind(cm: &'static Cm, request: &Request<'_>, handle: u32, given: Given) -> Re
             (Some(name), port)
         }
     };
-    // Starting an adapter takes long, and looks up the state itself.
+    // Starting an adapter takes long, and locks the state again.
     drop(state);
     let device = (!local.ip().is_unspecified()).then(|| device_port(cm, local.ip())).transpose()?;
     let mut state = cm.state();

@@ -55,8 +55,8 @@ pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errn
         };
         (id.ps, from, to, Arc::clone(id.port()?))
     };
-    // Looks up the listener again, since another process may have taken over since the address was resolved. The lock
-    // is not held, because this reads a file of the system.
+    // Resolve the listener again: another process may have taken over since the address was resolved. The lock is not
+    // held, because this reads a file of the system.
     let peer = address::adapter_of(port.ip, ps, to)?;
     let mut state = cm.state();
     let local = state.communication();
@@ -165,7 +165,7 @@ fn grant(id: &mut Id, param: &abi::ConnParam) -> Result<(), Errno> {
     connection.responder_resources = param.responder_resources;
     connection.initiator_depth = param.initiator_depth;
     let is_target = id.service == Service::XrcTarget;
-    // An XRC target has no queue of its own, so its QPN travels as the EE context number.
+    // The QPN of an XRC target travels as the EE context number.
     let (qpn, eecn) = if is_target { (0, connection.qpn) } else { (connection.qpn, 0) };
     let rep = Rep {
         ids: connection.ids,

@@ -5,8 +5,8 @@ use super::mad::Mad;
 use super::names::Entry;
 use rushmem_softnic::MAD;
 
-/// Parses `data` as a management datagram, as the addresses in one, and as a line of the system's list of sockets. A
-/// message that is understood is written again to the same message.
+/// Parses `data` as a management datagram, as addresses, and as a line of the system's socket list. Checks that
+/// whatever parses is encoded to the same message.
 pub(crate) fn messages(data: &[u8]) {
     let mut bytes = [0; MAD];
     let len = data.len().min(MAD);
@@ -20,7 +20,7 @@ pub(crate) fn messages(data: &[u8]) {
     let _ = Entry::parse(&String::from_utf8_lossy(data));
 }
 
-/// Returns what parsers understand: a message of each kind, addresses, a line of the list of sockets.
+/// Returns valid inputs of the parsers: a message of each kind, addresses, a line of the socket list.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<Vec<u8>> {
     let mads =

@@ -46,7 +46,7 @@ impl From {
     }
 }
 
-/// Returns the private data of a message in the form of the parameters.
+/// Returns the private data of a message as in connection parameters.
 pub(super) fn private(bytes: &[u8]) -> (abi::PrivateData, u8) {
     let mut data = abi::PrivateData::default();
     let len = bytes.len().min(size_of::<abi::PrivateData>());
@@ -76,7 +76,7 @@ fn looks_again(id: &mut Id, from: &From) -> bool {
     puts_off
 }
 
-/// Looks up the listener again, and sends it the request.
+/// Resolves the listener again, and sends it the request.
 fn look_again(id: &mut Id) {
     let (Some(port), Some(to)) = (&id.port, id.remote) else { return };
     let peer = address::adapter_of(port.ip, id.ps, to).unwrap_or(port.ip);

@@ -63,9 +63,9 @@ static CURRENT: PerProcess<Result<Cm, Errno>> = PerProcess::new();
 /// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// The whole command was processed.
+    /// The command was processed.
     Taken,
-    /// There is no event yet, and the program wants to wait for one.
+    /// The program waits for an event.
     Wait,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn is(fd: RawFd) -> bool {
 /// open for now.
 ///
 /// A thread that has just read an event may be about to wait for the next one. In the kernel it would then wait
-/// forever. The descriptor stays open for a second, so that such a thread gets there instead of failing or waiting for
+/// forever. The descriptor stays open for a second to let such a thread get there, instead of failing or waiting for
 /// another file.
 pub(crate) fn close(fd: RawFd) -> bool {
     let Some(cm) = existing() else { return false };

@@ -10,7 +10,7 @@ use super::state::{Param, Phase};
 use crate::errno::Errno;
 use std::net::IpAddr;
 
-/// Number of the queue pair to which datagrams for a group are sent.
+/// QPN to which datagrams of a group are sent.
 const GROUP_QPN: u32 = 0xff_ffff;
 
 /// Handles JOIN_MCAST and JOIN_IP_MCAST.

@@ -1,26 +1,25 @@
-//! The input and the answer of a command.
+//! Input and response of a command.
 
 use crate::errno::Errno;
 use crate::user;
 use bytemuck::{NoUninit, Pod};
 
-/// A command.
 pub(super) struct Request<'a> {
-    /// Number of the file.
+    /// ID of the file.
     pub(super) file: u64,
     pub(super) command: u32,
     pub(super) input: &'a [u8],
-    /// Bytes for the answer.
+    /// Length of the response buffer, in bytes.
     pub(super) room: u16,
 }
 
 impl Request<'_> {
-    /// Returns the input, which must be complete.
+    /// Reads the input, which must be complete.
     pub(super) fn input<T: Pod>(&self) -> Result<T, Errno> {
         self.input_without(0)
     }
 
-    /// Returns the input, in which an older program leaves out the last bytes.
+    /// Reads the input. Older programs leave out the last `optional` bytes.
     pub(super) fn input_without<T: Pod>(&self, optional: usize) -> Result<T, Errno> {
         if self.input.len() + optional < size_of::<T>() {
             return Err(Errno::EINVAL);
@@ -28,12 +27,12 @@ impl Request<'_> {
         Ok(user::prefix(self.input))
     }
 
-    /// Writes an answer, which needs all its room.
+    /// Writes the response. The buffer must have room for all of it.
     pub(super) fn answer<T: NoUninit>(&self, at: u64, answer: &T) -> Result<(), Errno> {
         self.answer_without(0, at, answer)
     }
 
-    /// Writes an answer. An older program has no room for the last bytes.
+    /// Writes the response. Older programs have no room for the last bytes.
     pub(super) fn answer_without<T: NoUninit>(
         &self,
         optional: usize,

@@ -204,7 +204,7 @@ pub(super) struct Connection {
     pub(super) timer: Option<Timer>,
     /// When the program asked for the connection.
     pub(super) since: Instant,
-    /// Nobody was listening at the address. When the timer expires, the listener is looked up again.
+    /// Nobody was listening at the address. When the timer expires, the listener is resolved again.
     pub(super) looks_again: bool,
 }
 
@@ -290,7 +290,7 @@ pub(super) enum Param {
 
 impl State {
     pub(super) fn new() -> State {
-        // Starts at a random number, so that a message for an earlier process matches no connection of this one.
+        // Random, to keep messages for an earlier process from matching a connection of this one.
         State { next_communication: getrandom::u32().unwrap_or(1), ..State::default() }
     }
 
@@ -627,7 +627,7 @@ impl State {
 }
 
 impl File {
-    /// Makes the descriptor readable if and only if there are events.
+    /// Updates the descriptor to be readable if and only if there are events.
     fn settle(&self) {
         self.signal.take_back(1, |_| true);
         if !self.events.is_empty() {

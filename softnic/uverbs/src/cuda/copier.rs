@@ -1,4 +1,4 @@
-//! Copies between the host and the memory of a GPU, in call order.
+//! Copies between host and GPU memory, in call order.
 
 use super::driver::{Context, CudaError, Driver, NON_BLOCKING, Stream};
 use super::owner::Owner;
@@ -9,29 +9,29 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Bytes of the page-locked buffer.
+/// Length of the page-locked buffer, in bytes.
 const STAGING: usize = 1 << 20;
 
-/// The log tells about longer waits for copies.
+/// Longer waits for copies are logged.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// The stream and the page-locked buffer of a context. All memories of the context share it.
+/// Stream and page-locked buffer of a CUDA context, shared by all its memory.
 pub(super) struct Copier {
     driver: &'static Driver,
     owner: Owner,
     queue: Mutex<Queue>,
 }
 
-/// Copies, some of them pending.
+/// The stream, and the use of its buffer.
 struct Queue {
     stream: Stream,
     staging: NonNull<u8>,
-    /// Bytes of the buffer that pending copies use.
+    /// Length of the buffer in use by pending copies, in bytes.
     used: usize,
     waits: Waits,
 }
 
-/// All waits for copies so far.
+/// Statistics of waits for copies.
 #[derive(Default)]
 struct Waits {
     count: u64,
@@ -45,7 +45,7 @@ unsafe impl Send for Copier {}
 // SAFETY: as for Send.
 unsafe impl Sync for Copier {}
 
-/// Returns the copier of a context, and creates it if there is none. Takes over the owner's hold on a primary context.
+/// Returns the copier of a context, creating it if needed. Takes over the owner's reference to a primary context.
 pub(super) fn shared(driver: &'static Driver, owner: Owner) -> Result<Arc<Copier>, CudaError> {
     static COPIERS: PerProcess<Mutex<Vec<Weak<Copier>>>> = PerProcess::new();
     let mut copiers = COPIERS.current(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ pub(super) fn shared(driver: &'static Driver, owner: Owner) -> Result<Arc<Copier
     Ok(copier)
 }
 
-/// Gives a primary context back that was kept.
+/// Releases a retained primary context.
 fn give_back(driver: &Driver, owner: Owner) {
     let mut device = -1;
     if owner.is_retained {
@@ -82,7 +82,8 @@ impl Copier {
         let (mut stream, mut staging) = (null_mut(), null_mut());
         // SAFETY: live variables for the results.
         unsafe {
-            // Streams of different priorities share no hardware queue. Copies must not wait behind the program's kernels.
+            // Streams of different priorities share no hardware queue, and copies must not queue up after the program's
+            // kernels.
             driver.priorities(&raw mut least, &raw mut greatest)?;
             driver.create_stream(&raw mut stream, NON_BLOCKING, greatest)?;
             if let Err(error) = driver.allocate_host(&raw mut staging, STAGING, 0) {
@@ -98,7 +99,7 @@ impl Copier {
         })
     }
 
-    /// Returns the number of the GPU.
+    /// Returns the ordinal of the GPU.
     pub(super) fn ordinal(&self) -> u32 {
         self.owner.ordinal.unsigned_abs()
     }
@@ -111,7 +112,7 @@ impl Copier {
         self.owner.context
     }
 
-    /// Starts to copy `data` to a device address, after all started copies.
+    /// Starts a copy of `data` to a device address, after all earlier copies.
     pub(super) fn write(&self, to: u64, data: &[u8]) -> Result<(), CudaError> {
         let mut queue = self.lock();
         let _entered = self.driver.enter(self.context())?;
@@ -131,15 +132,15 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies the bytes at a device address to `data`, after all started copies.
+    /// Copies `data` from a device address, after all earlier copies.
     pub(super) fn read(&self, from: u64, data: &mut [u8]) -> Result<(), CudaError> {
         let mut queue = self.lock();
         let _entered = self.driver.enter(self.context())?;
         self.read_in(&mut queue, from, data)
     }
 
-    /// Copies ranges, each of a device address and a length, to `data`, one behind the other. It waits once for all that fit
-    /// into the buffer.
+    /// Copies ranges, each of a device address and a length, to `data` one after another. Synchronizes once per
+    /// buffer's worth of data.
     pub(super) fn gather(&self, ranges: &[(u64, usize)], data: &mut [u8]) -> Result<(), CudaError> {
         let mut queue = self.lock();
         let _entered = self.driver.enter(self.context())?;
@@ -182,9 +183,9 @@ impl Copier {
         Ok(())
     }
 
-    /// Executes an atomic on the aligned word at a device address, after all started copies, and returns the old value.
+    /// Executes an atomic on the aligned word at a device address, after all earlier copies, and returns the old value.
     ///
-    /// It is atomic among the accesses of this process's adapters. The atomics of a NIC are atomic within the NIC.
+    /// It is atomic among the accesses of this process's adapters, as the atomics of a NIC are atomic within the NIC.
     pub(super) fn atomic(&self, at: u64, width: Width, op: AtomicOp) -> Result<u64, CudaError> {
         let mut queue = self.lock();
         let _entered = self.driver.enter(self.context())?;
@@ -199,7 +200,7 @@ impl Copier {
         Ok(old)
     }
 
-    /// Waits until all started copies are complete.
+    /// Waits until all earlier copies are complete.
     pub(super) fn flush(&self) -> Result<(), CudaError> {
         let mut queue = self.lock();
         if queue.used == 0 {
@@ -209,7 +210,7 @@ impl Copier {
         self.drain(&mut queue)
     }
 
-    /// Returns `len` bytes of the buffer that no pending copy uses.
+    /// Reserves `len` bytes of the buffer.
     fn reserve(&self, queue: &mut Queue, len: usize) -> Result<NonNull<u8>, CudaError> {
         if STAGING - queue.used < len {
             self.drain(queue)?;
@@ -250,7 +251,7 @@ impl Drop for Copier {
         });
         drop(queue);
         if let Err(error) = freed {
-            // The program has ended its context first.
+            // The program has destroyed its context first.
             tracing::debug!("a stream is not destroyed: {error}");
         }
         give_back(self.driver, self.owner);

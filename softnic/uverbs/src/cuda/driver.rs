@@ -5,21 +5,21 @@ use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-/// Name of the driver's library.
+/// Name of the driver's shared library.
 const LIBRARY: &CStr = c"libcuda.so.1";
 
-/// A context of the driver.
+/// `CUcontext`.
 pub(super) type Context = *mut c_void;
-/// A stream of the driver.
+/// `CUstream`.
 pub(super) type Stream = *mut c_void;
 
-/// A stream that does not synchronize with the legacy default stream.
+/// Flag of a stream that does not synchronize with the legacy default stream.
 pub(super) const NON_BLOCKING: c_uint = 1;
 
-/// The capture mode in which a thread may call all functions while other threads capture streams.
+/// Capture mode in which a thread may call any function while other threads capture streams.
 const RELAXED: c_uint = 2;
 
-/// A code that the driver returned, with the function.
+/// An error code of the driver, and the function that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CudaError {
     function: &'static str,
@@ -36,7 +36,7 @@ impl fmt::Display for CudaError {
     }
 }
 
-/// The attributes of an address.
+/// Attributes of a pointer.
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(super) enum Attribute {
@@ -48,16 +48,16 @@ pub(super) enum Attribute {
     RangeSize = 12,
 }
 
-/// Defines [`Driver`]. Each function checks the driver's code.
+/// Defines [`Driver`]. Each function checks the driver's return code.
 macro_rules! functions {
     ($($name:ident = $symbol:literal($($argument:ident: $type:ty),*);)*) => {
-        /// The functions of the driver.
+        /// Functions of the driver.
         pub(super) struct Driver {
             $($name: unsafe extern "C" fn($($type),*) -> c_int,)*
         }
 
         impl Driver {
-            /// Finds the functions. Returns the name of a missing one as error.
+            /// Resolves the functions. Returns the name of a missing one as the error.
             fn find(library: NonNull<c_void>) -> Result<Driver, &'static str> {
                 Ok(Driver {
                     $($name: {
@@ -70,7 +70,7 @@ macro_rules! functions {
             }
 
             $(
-                /// Calls the driver's function, and checks its code.
+                /// Calls the driver's function and checks its return code.
                 ///
                 /// # Safety
                 ///
@@ -109,7 +109,7 @@ functions! {
     name_error = "cuGetErrorName"(code: c_int, name: *mut *const c_char);
 }
 
-/// Returns the library if the program has loaded it.
+/// Returns the library if it is loaded.
 fn library() -> Option<NonNull<c_void>> {
     // SAFETY: a C string. With this flag nothing is loaded that is not there already.
     NonNull::new(unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) })
@@ -121,7 +121,7 @@ fn symbol(library: NonNull<c_void>, name: &str) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) })
 }
 
-/// Returns whether the program has loaded the driver.
+/// Whether the program has loaded the driver.
 pub(super) fn is_loaded() -> bool {
     match library() {
         Some(library) => {
@@ -134,7 +134,7 @@ pub(super) fn is_loaded() -> bool {
 }
 
 impl Driver {
-    /// Returns the driver, if the program has loaded one. It stays loaded from then on.
+    /// Returns the driver if the program has loaded it, and keeps it loaded.
     pub(super) fn get() -> Option<&'static Driver> {
         static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
         if let Some(found) = DRIVER.get() {
@@ -153,7 +153,7 @@ impl Driver {
             .as_ref()
     }
 
-    /// Returns an attribute of an address, or `None` if the driver does not know it. `T` is the attribute's type.
+    /// Returns an attribute of an address, or `None` if it is unknown to the driver. `T` is the attribute's type.
     pub(super) fn attribute<T: bytemuck::Pod>(&self, attribute: Attribute, address: u64) -> Option<T> {
         // All attributes here have at most eight bytes.
         const { assert!(size_of::<T>() <= size_of::<u64>()) };
@@ -174,23 +174,23 @@ impl Driver {
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 
-    /// Makes a context current until the result is dropped.
+    /// Pushes a context as current until the result is dropped.
     pub(super) fn enter(&self, context: Context) -> Result<Entered<'_>, CudaError> {
         let mut mode = RELAXED;
         // SAFETY: the driver checks the context, and the mode is a live variable.
         unsafe {
             self.push_context(context)?;
-            // A thread that captures a stream may forbid other threads some calls.
+            // A thread that captures a stream may forbid some calls to other threads.
             let _ = self.exchange_capture_mode(&raw mut mode);
         }
         Ok(Entered { driver: self, mode })
     }
 }
 
-/// A current context. Dropping it makes the thread's earlier context current again.
+/// A pushed context. Dropping it restores the thread's earlier context.
 pub(super) struct Entered<'a> {
     driver: &'a Driver,
-    /// The thread's capture mode.
+    /// The thread's earlier capture mode.
     mode: c_uint,
 }
 

@@ -6,7 +6,6 @@ use rushmem_softnic::{AtomicOp, Memory, MemoryAddr, MemoryError, MemoryKind, Wid
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A range of GPU memory that a program has registered.
 pub(super) struct DeviceMemory {
     copier: Arc<Copier>,
     address: u64,
@@ -14,7 +13,7 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Returns the `len` bytes at a device address of the copier's context.
+    /// Creates memory of `len` bytes at a device address in the copier's context.
     pub(super) fn new(copier: Arc<Copier>, address: u64, len: u64) -> DeviceMemory {
         DeviceMemory { copier, address, len }
     }
@@ -28,7 +27,7 @@ impl DeviceMemory {
     }
 }
 
-/// Converts an error for the adapter. It keeps only a code, so the text is logged.
+/// Logs the error, because the adapter's error is only a code.
 fn failed(error: CudaError) -> MemoryError {
     tracing::error!("the adapter cannot access GPU memory: {error}");
     MemoryError::Device(error.code)

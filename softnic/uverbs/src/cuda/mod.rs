@@ -1,9 +1,9 @@
-//! GPU memory of programs that use CUDA. The adapter copies it by the program's own CUDA driver.
+//! GPU memory of programs that use CUDA. The adapter copies it with the program's own CUDA driver.
 //!
-//! On a machine with a ConnectX, a kernel module (nvidia-peermem) or a dma-buf gives the NIC access to GPU memory. Here the
-//! process takes their place: the driver's library in it tells which addresses are GPU memory, and copies.
+//! With a ConnectX, a kernel module (nvidia-peermem) or a dma-buf gives the NIC access to GPU memory. Here the driver's
+//! library in the process tells which addresses are GPU memory, and copies.
 //!
-//! This module never loads or initializes CUDA. It uses the library `libcuda.so.1` that the program has loaded. Copies run in
+//! This module never loads or initializes CUDA, but uses the `libcuda.so.1` that the program has loaded. Copies run in
 //! a stream that waits for no other stream, because a kernel may wait for the adapter.
 //!
 //! | module | holds |
@@ -24,14 +24,15 @@ use memory::DeviceMemory;
 use rushmem_softnic::Memory;
 use std::sync::Arc;
 
-/// Returns whether the program has loaded the CUDA driver.
+/// Whether the program has loaded the CUDA driver.
 pub(crate) fn is_loaded() -> bool {
     driver::is_loaded()
 }
 
-/// Returns the range of GPU memory at a device address, or `None` if the address is not GPU memory.
+/// Returns the GPU memory at a device address, or `None` if the address is not GPU memory.
 ///
-/// Returns `EFAULT` if the range leaves the GPU's memory, `ENOMEM` if the driver has no room for the copies.
+/// Fails with `EFAULT` if the range exceeds the GPU's memory, or `ENOMEM` if the driver has no resources for the
+/// copies.
 pub(crate) fn claim(address: u64, len: u64) -> Result<Option<Arc<dyn Memory>>, Errno> {
     let Some(driver) = Driver::get() else { return Ok(None) };
     let Some(owner) = owner::find(driver, address, len)? else { return Ok(None) };

@@ -5,30 +5,30 @@ use crate::errno::Errno;
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 
-/// The memory type of GPU memory.
+/// Memory type of GPU memory.
 const DEVICE: u32 = 2;
 
-/// The GPU and the context of some memory.
+/// The GPU and the context that own some memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) ordinal: c_int,
     pub(super) context: Context,
-    /// Whether the context is the primary one, kept by [`find`] for its caller.
+    /// Whether this is the primary context, retained by [`find`] for its caller.
     pub(super) is_retained: bool,
 }
 
-/// An allocation, or mapped memory.
+/// An allocation or mapped memory.
 struct Allocation {
     ordinal: c_int,
-    /// Its context. Mapped memory has none.
+    /// Context of an allocation.
     context: Option<Context>,
     end: u64,
 }
 
-/// Returns the owner of `len` bytes at a device address, or `None` if the address is not GPU memory. Returns `EFAULT` if
-/// the range leaves the memory of the GPU.
+/// Returns the owner of `len` bytes at a device address, or `None` if the address is not GPU memory. Fails with
+/// `EFAULT` if the range exceeds the GPU's memory.
 ///
-/// Managed memory is not GPU memory here, because the CPU can access it.
+/// Managed memory does not count, because the CPU can access it.
 pub(super) fn find(driver: &Driver, address: u64, len: u64) -> Result<Option<Owner>, Errno> {
     let Some(first) = allocation(driver, address) else { return Ok(None) };
     let end = address.checked_add(len).ok_or(Errno::EINVAL)?;
@@ -54,7 +54,7 @@ pub(super) fn find(driver: &Driver, address: u64, len: u64) -> Result<Option<Own
     })
 }
 
-/// Returns the allocation at an address, if it is GPU memory that the CPU cannot access.
+/// Returns the allocation at an address if it is GPU memory without CPU access.
 fn allocation(driver: &Driver, address: u64) -> Option<Allocation> {
     let is_device = driver.attribute::<u32>(Attribute::MemoryType, address)? == DEVICE;
     let is_managed = driver.attribute::<u32>(Attribute::IsManaged, address).unwrap_or(0) != 0;
@@ -72,7 +72,7 @@ fn allocation(driver: &Driver, address: u64) -> Option<Allocation> {
     })
 }
 
-/// Returns the context of this thread, if it is one of the GPU.
+/// Returns the current context of this thread if it is on this GPU.
 fn current(driver: &Driver, ordinal: c_int) -> Option<Owner> {
     let (mut context, mut device, mut wanted) = (null_mut(), -1, -1);
     // SAFETY: live variables for the results.
@@ -87,7 +87,7 @@ fn current(driver: &Driver, ordinal: c_int) -> Option<Owner> {
     (device == wanted).then_some(Owner { ordinal, context, is_retained: false })
 }
 
-/// Returns the primary context of the GPU, if the program uses it. The caller gives it back.
+/// Retains the primary context of the GPU if the program uses it. The caller must release it.
 fn primary(driver: &Driver, ordinal: c_int) -> Option<Owner> {
     let (mut device, mut flags, mut active, mut context): (c_int, c_uint, c_int, Context) =
         (-1, 0, 0, null_mut());

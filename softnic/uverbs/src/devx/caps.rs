@@ -1,4 +1,4 @@
-//! Answers to capability queries: the adapter's capabilities that the device's port has, too.
+//! Answers to capability queries: the capabilities that both the adapter and the device's port have.
 
 use crate::abi::gid_type;
 use crate::errno::Errno;
@@ -13,7 +13,7 @@ use rushmem_mlx5::prm::caps::{
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 use rushmem_softnic::ip_of_gid;
 
-/// Corrects the answer to QUERY_HCA_CAP.
+/// Masks the answer to QUERY_HCA_CAP.
 pub(super) fn correct(opened: &OpenDevice, input: &[u8], output: &mut [u8]) {
     let (Ok(question), Ok(answer)) = (QueryHcaCap::decode(input), QueryHcaCapOut::decode(output)) else {
         return;
@@ -27,7 +27,7 @@ pub(super) fn correct(opened: &OpenDevice, input: &[u8], output: &mut [u8]) {
                 atomic: atomics,
                 roce: ethernet,
                 port_type: if ethernet { PortType::ETHERNET } else { PortType::IB },
-                // 16 entries, as in the table of GIDs.
+                // Code of 16 entries, the size of the GID table.
                 gid_table_size: 1,
                 ..caps
             })
@@ -46,7 +46,7 @@ pub(super) fn correct(opened: &OpenDevice, input: &[u8], output: &mut [u8]) {
     output.iter_mut().zip(answer).for_each(|(to, from)| *to = from);
 }
 
-/// Handles QUERY_ROCE_ADDRESS. The entries come from the table of GIDs.
+/// Handles QUERY_ROCE_ADDRESS from the GID table.
 pub(super) fn roce_address(opened: &OpenDevice, input: &[u8], output: &mut [u8]) -> Result<(), Errno> {
     let question = QueryRoceAddress::decode(input).map_err(|_| Errno::EINVAL)?;
     let nic = &opened.session()?.adapter.nic;
@@ -56,7 +56,7 @@ pub(super) fn roce_address(opened: &OpenDevice, input: &[u8], output: &mut [u8])
         CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(output);
         return Ok(());
     }
-    // An entry that is not in use is all zero.
+    // Unused entries are all zero.
     let address =
         table.iter().find(|entry| entry.gid_index == index).map_or(RoceAddr::default(), |entry| RoceAddr {
             source_l3_address: entry.gid,

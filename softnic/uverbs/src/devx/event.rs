@@ -8,10 +8,10 @@ use crate::open_device::OpenDevice;
 use crate::subscriptions::Target;
 use crate::sys;
 
-/// The flag for events without their content.
+/// Flag of events without their content.
 const OMIT_DATA: u32 = 1;
 
-/// Most kinds of events of a subscription.
+/// Maximum number of event types of a subscription.
 const MOST: usize = 1000;
 
 /// Handles DEVX_ASYNC_EVENT_FD alloc.

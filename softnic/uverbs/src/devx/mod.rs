@@ -12,11 +12,11 @@ use crate::errno::Errno;
 use crate::events::Kind;
 use crate::open_device::OpenDevice;
 
-/// First number of the driver's methods, and of their attributes.
+/// First ID of the driver's methods and attributes.
 const FIRST: u16 = 0x1000;
 
 pub(crate) fn call(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    // Doorbell pages are for users of the kernel's own queues, too.
+    // Doorbell pages are available without DevX too.
     if call.object != object::UAR && !opened.session()?.devx {
         return Err(Errno::EINVAL);
     }

@@ -16,7 +16,7 @@ use crate::verbs::srq::Srq;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, dct, mkey, pd, qp, rmp, xrc};
 use rushmem_softnic::ip_of_gid;
 
-/// An object, and the command that ends it.
+/// A DevX object and the command that destroys it.
 pub(crate) struct Devx {
     kind: Kind,
     number: u32,
@@ -32,7 +32,7 @@ impl Object for Devx {
 }
 
 impl Devx {
-    /// Returns the source of the object's events, if it has events.
+    /// Returns the event source of the object, if it has events.
     pub(crate) fn source(&self) -> Option<Source> {
         match self.kind {
             Kind::Cq => Some(Source::Cq(self.number)),
@@ -44,7 +44,7 @@ impl Devx {
     }
 }
 
-/// The kind of object of a command.
+/// Object kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Pd,
@@ -57,15 +57,15 @@ enum Kind {
     XrcSrq,
 }
 
-/// Longest output mailbox.
+/// Maximum length of an output mailbox, in bytes.
 const LONGEST: usize = 16 << 10;
 
 const HANDLE: u16 = FIRST;
 const INPUT: u16 = FIRST + 1;
 const OUTPUT: u16 = FIRST + 2;
 
-/// Executes the command in `input`, and returns its output to the program. A refusal is `EREMOTEIO`, and its reason is
-/// in the output.
+/// Executes the command in `input`, and returns its output to the program. If the adapter refuses it, fails with
+/// `EREMOTEIO` and the status is in the output.
 fn execute(opened: &OpenDevice, call: &Call, input: &[u8], output: u16) -> Result<Vec<u8>, Errno> {
     let mailbox = run(opened, input, call.room(output))?;
     call.output_bytes(output, &mailbox)?;
@@ -78,7 +78,7 @@ fn execute(opened: &OpenDevice, call: &Call, input: &[u8], output: u16) -> Resul
     }
 }
 
-/// Has the adapter execute the command in `input`, with an output of `room` bytes.
+/// Executes the command in `input` with an output of `room` bytes.
 fn run(opened: &OpenDevice, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
     if !(16..=LONGEST).contains(&room) {
         return Err(Errno::EINVAL);
@@ -114,7 +114,7 @@ pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     }
 }
 
-/// Handles DEVX_QUERY_EQN: the event queue behind a completion vector.
+/// Handles DEVX_QUERY_EQN: returns the EQN of a completion vector.
 pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
     let vector: u32 = call.input(FIRST)?;
     if vector >= VECTORS {
@@ -149,7 +149,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     call.return_handle(HANDLE, handle)
 }
 
-/// Sets the bits that mark the umems of an object as valid, as the kernel does: programs have no other memory for queues.
+/// Marks the umems of an object as valid, like the kernel. Programs have no other memory for queues.
 fn umems_are_valid(kind: Kind, input: &mut [u8]) {
     let bits: &[usize] = match kind {
         Kind::Pd | Kind::Mkey | Kind::Dct | Kind::Xrcd => &[],
@@ -180,7 +180,7 @@ fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
     }
 }
 
-/// Returns the object that a successful command has made.
+/// Returns the object created by a successful command.
 fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
     let kind = kind_created(opcode(input).ok()?)?;
     let (number, destroy) = match kind {
@@ -220,7 +220,7 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
     Some(Devx { kind, number, destroy })
 }
 
-/// Returns the source of events of the object with this handle.
+/// Returns the event source of the object with this handle.
 pub(super) fn source(opened: &OpenDevice, handle: u32) -> Result<Source, Errno> {
     let devx = opened.handles.get::<Devx>(handle)?;
     devx.source().ok_or(Errno::EOPNOTSUPP)
@@ -273,7 +273,7 @@ fn refuse(call: &Call) -> Result<(), Errno> {
     Err(Errno::EREMOTEIO)
 }
 
-/// Returns whether a fault refuses this command because it connects a queue pair to its own device.
+/// Whether a fault refuses this command for connecting a QP to its own device.
 fn refuses_loopback(opened: &OpenDevice, input: &[u8]) -> Result<bool, Errno> {
     let Ok(command) = qp::Init2Rtr::decode(input) else { return Ok(false) };
     let path = command.context.primary_address_path;
@@ -290,7 +290,7 @@ pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     execute(opened, call, &input, OUTPUT).map(drop)
 }
 
-/// Handles DEVX_OBJ query, with the answer through a file.
+/// Handles asynchronous DEVX_OBJ query: the answer arrives in a file.
 pub(super) fn query_async(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     const FILE: u16 = FIRST + 2;
     const REQUEST: u16 = FIRST + 3;
@@ -305,7 +305,7 @@ pub(super) fn query_async(opened: &OpenDevice, call: &Call) -> Result<(), Errno>
     if channel.send(&event) { Ok(()) } else { Err(Errno::EAGAIN) }
 }
 
-/// Executes a query about the object of the handle.
+/// Executes a query of the handle's object.
 fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
     let input = call.bytes(INPUT)?;
     let kind = match opcode(&input)? {
@@ -320,9 +320,9 @@ fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
     Ok(input)
 }
 
-/// Returns whether the command is about the object of the handle, made by a command or not.
+/// Checks that the command refers to the handle's object, whether made by DevX or verbs.
 fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(), Errno> {
-    // All these commands have the object's number in the same place.
+    // All these commands have the object's ID at the same offset.
     let number = match input.get(8..12) {
         Some(&[_, a, b, c]) => u32::from_be_bytes([0, a, b, c]),
         _ => return Err(Errno::EINVAL),
@@ -331,7 +331,7 @@ fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(
     if found == (kind, number) { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// Returns the kind and number of an object, made by a command or not.
+/// Returns the kind and the ID of an object, whether made by DevX or verbs.
 fn about_handle(handles: &Handles, handle: u32) -> Result<(Kind, u32), Errno> {
     Ok(if let Ok(devx) = handles.get::<Devx>(handle) {
         (devx.kind, devx.number)

@@ -12,17 +12,17 @@ use std::sync::Arc;
 /// A doorbell page.
 pub(crate) struct Uar {
     page_id: u32,
-    /// Offset in the device's file.
+    /// Offset in the device file.
     offset: u64,
 }
 
 impl Object for Uar {}
 
-/// Types of doorbell pages; to the adapter they are the same.
+/// Types of doorbell pages. The adapter treats them alike.
 const BLUE_FLAME: u64 = 0;
 const NON_CACHED: u64 = 1;
 
-/// An offset that no file can be mapped from.
+/// Offset that cannot be mapped.
 const UNMAPPABLE: u64 = 1;
 
 /// Handles UAR alloc.

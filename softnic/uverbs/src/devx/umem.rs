@@ -1,4 +1,4 @@
-//! Memory for queues and keys that a program creates by its own commands.
+//! Memory for queues and keys that a program registers through DevX.
 
 use super::FIRST;
 use crate::abi::access;
@@ -9,9 +9,8 @@ use crate::handles::Object;
 use crate::memory;
 use crate::open_device::OpenDevice;
 
-/// Registered memory.
 pub(crate) struct Umem {
-    /// The adapter's number.
+    /// Umem ID at the adapter.
     id: u32,
 }
 
@@ -29,7 +28,7 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
 
     let (address, len): (u64, u64) = (call.input(ADDRESS)?, call.input(LENGTH)?);
     let write = call.input::<u32>(ACCESS)? & access::LOCAL_WRITE != 0;
-    // The smallest page is always right.
+    // The smallest page size always works.
     if call.optional::<u64>(PAGE_SIZES)?.is_some_and(|sizes| sizes & 1 << 12 == 0) {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -38,7 +37,8 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     }
     let region = match call.optional_fd(DMA_BUF)? {
         Some(_) if opened.device.has(Fault::DmaBuf) => return Err(Errno::EOPNOTSUPP),
-        // The address is an offset then. The device address of GPU memory is unknown, and programs register it by address.
+        // The address is then an offset. GPU memory is registered by address instead, because its device address is
+        // unknown here.
         Some(fd) => memory::dma_buf(fd, address, len, None)?,
         None if opened.device.has(Fault::Memlock) => return Err(Errno::ENOMEM),
         None => memory::user(address, len, write)?,

@@ -1,4 +1,4 @@
-//! Calls made of any bytes, for fuzzers: none may crash, and none may leave the device unusable.
+//! Calls made of arbitrary bytes, for fuzzers. None may crash or leave the device unusable.
 
 use crate::abi::{self, command, driver_data, object};
 use crate::attrs::Call;
@@ -13,14 +13,14 @@ use std::sync::{Arc, OnceLock};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of the arena, which holds the calls and all memory that they name.
+/// Length of the arena, in bytes. It holds the calls and all memory that they refer to.
 const ARENA: usize = 1 << 16;
-/// Address at which calls are built.
+/// Offset at which calls are built.
 const CALL: usize = 0;
-/// Address of inputs and outputs.
+/// Offset of inputs and outputs.
 const DATA: usize = 4096;
 
-/// Every method that there is, and some that are not.
+/// All methods, and some that do not exist.
 const METHODS: &[(u16, u16)] = &[
     (object::DEVICE, 0),
     (object::DEVICE, 2),
@@ -60,30 +60,30 @@ const METHODS: &[(u16, u16)] = &[
     (0x3fff, 7),
 ];
 
-/// An opened device and the memory of its program.
+/// An opened device and its program's memory.
 struct Bed {
     opened: OpenDevice,
     arena: &'static HostBuffer,
 }
 
-/// Returns the one device of all runs.
+/// Returns the device, shared by all runs.
 fn device() -> Arc<Device> {
     static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
     Arc::clone(DEVICE.get_or_init(|| Arc::new(Device::new(0, Arc::new(Settings::default())))))
 }
 
 thread_local! {
-    /// The one arena of this thread's runs. It stays: an adapter may look at it when a run has ended.
+    /// Arena of this thread's runs. It is leaked, because an adapter may access it after a run.
     static MEMORY: &'static HostBuffer = Box::leak(Box::new(HostBuffer::new(ARENA)));
 }
 
-/// The value of an attribute.
+/// Value of an attribute.
 enum Value<'a> {
-    /// The number itself.
+    /// An inline value.
     Number(u64),
-    /// Bytes in the arena, from this offset.
+    /// Bytes at this offset of the arena.
     At(usize, &'a [u8]),
-    /// Room in the arena.
+    /// An output buffer in the arena.
     Room(usize),
 }
 
@@ -97,7 +97,7 @@ impl Bed {
         self.arena.as_ptr() as u64 + offset as u64
     }
 
-    /// Makes a call with these bytes.
+    /// Executes a call of these bytes.
     fn raw(&mut self, call: &[u8]) -> Result<(), Errno> {
         let len = call.len().min(DATA - CALL);
         self.arena.write(CALL as u64, &call[..len]).expect("inside of the arena");
@@ -105,7 +105,7 @@ impl Bed {
         crate::ioctl::execute(&mut self.opened, &call)
     }
 
-    /// Makes a call of these attributes: number, length, value.
+    /// Executes a call with these attributes: ID, length, value.
     fn call(&mut self, object: u16, method: u16, attrs: &[(u16, u16, Value)]) -> Result<(), Errno> {
         let mut bytes = Vec::new();
         let count = attrs.len() as u16;
@@ -126,7 +126,7 @@ impl Bed {
         self.raw(&bytes)
     }
 
-    /// Gets a context, and what most calls refer to: a protection domain, a doorbell page.
+    /// Creates a context and the objects that most calls refer to: a PD and a doorbell page.
     fn prepare(&mut self) -> Result<(), Errno> {
         let request = abi::ContextRequest { flags: 1, max_cqe_version: 1, lib_caps: 3, ..Default::default() };
         let request = bytemuck::bytes_of(&request).to_owned();
@@ -154,7 +154,7 @@ impl Bed {
         self.call(object::UAR, 0x1000, &page)
     }
 
-    /// Returns the port's state, as QUERY_PORT reports it.
+    /// Returns the port state reported by QUERY_PORT.
     fn port_state(&mut self) -> Result<u8, Errno> {
         let attrs = [(0, 8, Value::Number(1)), (1, 48, Value::Room(DATA))];
         self.call(object::DEVICE, 2, &attrs)?;
@@ -164,7 +164,7 @@ impl Bed {
     }
 }
 
-/// Takes bytes from the front, or zeroes if none are left.
+/// Supplies bytes from the front, then zeroes.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {
@@ -186,21 +186,21 @@ impl Source<'_> {
 }
 
 /// Opens a device and makes calls with valid parts, chosen by `data`: methods, attributes, small handles, and addresses
-/// inside and outside of mapped memory. Checks that the device still answers afterwards.
+/// inside and outside of mapped memory. Checks that the device still responds afterwards.
 pub fn calls(data: &[u8]) {
     let mut source = Source(data);
     let mut bed = Bed::new();
     if source.byte() & 7 != 0 {
         bed.prepare().expect("a context and a page are there");
     }
-    // The content of inputs comes from the end of the data.
+    // The tail of the data supplies the contents of inputs.
     let end = data.len().min(2048);
     bed.arena.write(DATA as u64, &data[data.len() - end..]).expect("inside of the arena");
     while !source.0.is_empty() {
         let (object, method) = METHODS[usize::from(source.byte()) % METHODS.len()];
         let count = source.byte() & 15;
         let attrs: Vec<_> = (0..count).map(|_| attribute(&mut source)).collect();
-        // Any result is right.
+        // Any result is valid.
         let _ = bed.call(object, method, &attrs);
     }
     drop(bed);
@@ -221,12 +221,12 @@ fn attribute(source: &mut Source) -> (u16, u16, Value<'static>) {
         0 | 1 => Value::Number(u64::from(source.byte()) & 7),
         2 => Value::Number(u64::from_ne_bytes(source.take())),
         3 => Value::Number(u64::MAX - u64::from(source.byte())),
-        // Commands of the old kind are below 64.
+        // Write commands are below 64.
         4 => Value::Number(u64::from(source.half()) & 63),
         _ => Value::Room(offset),
     };
-    // A number that is the address of something mapped would let a call write there, as it should; so that a long
-    // number stays where nothing can be.
+    // An inline value could be the address of mapped memory, to which a call would rightly write. So values stay where
+    // nothing is mapped.
     let value = match value {
         Value::Number(number) if number > 0xffff => Value::Number(number | 0xffff << 48),
         value => value,
@@ -247,12 +247,12 @@ pub fn headers(data: &[u8]) {
     assert_eq!(bed.port_state(), Ok(abi::port_state::ACTIVE));
 }
 
-/// Answers `data` as a datagram of RDMA netlink.
+/// Handles `data` as a datagram of RDMA netlink.
 pub fn netlink(data: &[u8]) {
     crate::netlink::fuzz(&device(), data);
 }
 
-/// Parses what a peer or another process of the machine may send to the connection manager.
+/// Parses `data` as the inputs of the connection manager from peers and other processes.
 pub fn messages(data: &[u8]) {
     crate::cm::fuzz::messages(data);
 }

@@ -1,4 +1,4 @@
-//! The fuzz targets on some hundred random inputs, as part of the ordinary tests.
+//! Runs the fuzz targets on a few hundred random inputs as part of the ordinary tests.
 
 use super::*;
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ proptest! {
         let mut data: Vec<u8> = header.iter().flat_map(|half| half.to_ne_bytes()).collect();
         data.extend([0; 16]);
         for mut attr in attrs {
-            // Numbers that mean something.
+            // Restrict to IDs that exist.
             attr[0] &= 0x0f;
             attr[1] &= 0x10;
             data.extend(attr);
@@ -52,7 +52,7 @@ fn fuzz_calls_reach_the_handlers() {
     assert_eq!(bed.port_state(), Err(Errno::EINVAL), "there is no context yet");
     bed.prepare().unwrap();
     assert_eq!(bed.prepare(), Err(Errno::EINVAL), "one context for each opened device");
-    // A region of the arena in the protection domain, handle 0.
+    // An MR of the arena in the PD, handle 0.
     let request = abi::RegMr {
         start: bed.address(DATA),
         length: 4096,
@@ -82,7 +82,7 @@ fn fuzz_calls_reach_the_handlers() {
     bed.call(object::PD, 0, &handle(0)).unwrap();
 }
 
-/// Returns the header and attributes (number, length, value) of a call.
+/// Encodes a call with attributes (ID, length, value).
 fn header(object: u16, method: u16, attrs: &[(u16, u16, u64)]) -> Vec<u8> {
     let count = attrs.len() as u16;
     let head = [24 + 16 * count, object, method, count];
@@ -94,7 +94,7 @@ fn header(object: u16, method: u16, attrs: &[(u16, u16, u64)]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes from which `calls` makes a call: method, and attributes (number, length, value).
+/// Encodes the bytes from which `calls` builds a call: method and attributes (ID, length, value).
 fn call(object: u16, method: u16, attrs: &[(u8, u8, Value)]) -> Vec<u8> {
     let at = METHODS.iter().position(|known| *known == (object, method)).unwrap();
     let mut bytes = vec![at as u8, attrs.len() as u8];

@@ -27,7 +27,7 @@ pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     unsafe { opened(at, path, flags, mode).unwrap_or_else(|| next::openat(at, path, flags, mode)) }
 }
 
-/// Opens a file of this library, and returns the result of `openat`; or returns `None` for another file.
+/// Opens one of this library's files. Returns the result of `openat`, or `None` for any other file.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_in
     unsafe { accessible(at, path, mode, flags).unwrap_or_else(|| next::faccessat(at, path, mode, flags)) }
 }
 
-/// Checks a file of this library, and returns the result of `faccessat`; or returns `None` for another file.
+/// Checks one of this library's files. Returns the result of `faccessat`, or `None` for any other file.
 ///
 /// # Safety
 ///
@@ -99,7 +99,7 @@ pub unsafe fn readlinkat(at: c_int, path: *const c_char, to: *mut c_char, room: 
     unsafe { link(at, path, to, room).unwrap_or_else(|| next::readlinkat(at, path, to, room)) }
 }
 
-/// Reads a link of this library, and returns the result of `readlinkat`; or returns `None` for another file.
+/// Reads one of this library's links. Returns the result of `readlinkat`, or `None` for any other file.
 ///
 /// # Safety
 ///
@@ -146,7 +146,7 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, to: *mut libc::stat, flags
     unsafe { described(at, path, to, flags).unwrap_or_else(|| next::fstatat(at, path, to, flags)) }
 }
 
-/// Describes a file of this library, and returns the result of `fstatat`; or returns `None` for another file.
+/// Describes one of this library's files. Returns the result of `fstatat`, or `None` for any other file.
 ///
 /// # Safety
 ///
@@ -163,10 +163,10 @@ unsafe fn described(at: c_int, path: *const c_char, to: *mut libc::stat, flags: 
     target.place().map(|place| unsafe { sys::stat(at, place.as_ptr(), to, flags) })
 }
 
-/// Rights and kind of a device node.
+/// Mode of a device node.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 
-/// Returns the number of the character device that a descriptor is open on, if it is one of this process.
+/// Returns the device number of an opened device node, if `fd` is one of this process.
 fn open_number(fd: c_int) -> Option<libc::dev_t> {
     let verbs_or_umad = current().device_number(fd).or_else(|| umad::open_number(fd));
     verbs_or_umad.or_else(|| cm::is(fd).then(cm::device_number))
@@ -190,7 +190,7 @@ fn node_stat(number: libc::dev_t) -> libc::stat {
 pub unsafe fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: the caller guarantees the same as for `fstat`.
     let rc = unsafe { next::fstat(fd, to) };
-    // A program may have duplicated the descriptor.
+    // The descriptor may be a duplicate.
     if rc == 0
         && process::has_devices()
         && let Some(number) = open_number(fd)
@@ -250,7 +250,7 @@ fn node_statx(number: libc::dev_t) -> libc::statx {
     statx
 }
 
-/// Describes a character device.
+/// Turns a `statx` result into that of a character device.
 fn become_node(statx: &mut libc::statx, number: libc::dev_t) {
     statx.stx_mode = NODE_MODE as u16;
     (statx.stx_rdev_major, statx.stx_rdev_minor) = (libc::major(number), libc::minor(number));

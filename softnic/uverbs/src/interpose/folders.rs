@@ -9,7 +9,7 @@ use libc::{c_char, c_int, c_void, size_t, ssize_t};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-/// Returns the place of a path in the launcher's tree, or the path if it has none.
+/// Returns a path's place in the launcher's tree, or the path itself if it has none.
 fn placed(path: *const c_char, target: &Target) -> *const c_char {
     target.place().map_or(path, CStr::as_ptr)
 }
@@ -112,7 +112,7 @@ pub unsafe fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     unsafe { original(next::realpath(placed(path, &Target::of(libc::AT_FDCWD, path)), to)) }
 }
 
-/// Replaces a path in the launcher's tree by the kernel's path, and returns it.
+/// Rewrites a path in the launcher's tree to the kernel's path, in place, and returns it.
 ///
 /// # Safety
 ///
@@ -123,7 +123,7 @@ unsafe fn original(found: *mut c_char) -> *mut c_char {
     }
     // SAFETY: the caller passes a C string.
     if let Some(original) = paths::original(unsafe { CStr::from_ptr(found) }.to_bytes()) {
-        // SAFETY: the kernel's path is shorter than the one found, which begins with the tree's root.
+        // SAFETY: the kernel's path is shorter than the one found, of which the tree's root is a prefix.
         unsafe {
             std::ptr::copy_nonoverlapping(original.as_ptr(), found.cast(), original.len());
             *found.add(original.len()) = 0;
@@ -153,7 +153,7 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE
     unsafe { libc::fdopen(fd, c"r".as_ptr()) }
 }
 
-/// Implements `glob`. The C library calls its own functions for folders, unless the caller passes others.
+/// Implements `glob` with this library's directory functions, unless the caller passes its own.
 ///
 /// # Safety
 ///

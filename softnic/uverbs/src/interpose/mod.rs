@@ -1,5 +1,5 @@
-//! Replacements for functions of the C library: they act on device nodes, opened devices and sysfs, and pass other
-//! calls on.
+//! Replacements for functions of the C library. They handle device nodes, opened devices and sysfs, and pass on any
+//! other call.
 //!
 //! The preloaded library exports them under the C library's names. This crate does not, so a program may link it.
 
@@ -25,16 +25,15 @@ use crate::{attrs, cm, netlink, umad};
 use libc::{c_int, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The netlink protocol about RDMA devices.
+/// Netlink protocol of RDMA.
 const NETLINK_RDMA: c_int = 20;
 
-/// Sets `errno`.
 fn set_errno(error: Errno) {
     // SAFETY: the C library's own variable of this thread.
     unsafe { *libc::__errno_location() = error.0 };
 }
 
-/// Runs code of this library for a program; a panic in it becomes an error.
+/// Runs library code inside a call of the program. A panic becomes an error.
 fn guarded<T>(run: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         tracing::error!("internal error of the software ConnectX; please report it");
@@ -49,10 +48,10 @@ fn returned(result: Result<c_int, Errno>) -> c_int {
     })
 }
 
-/// Implements `close`. For an opened device, destroys its objects.
+/// Implements `close`. Closing an opened device destroys its objects.
 pub fn close(fd: c_int) -> c_int {
     if process::may_be_device(fd) {
-        // A child of vfork shares this memory, but its descriptors are its own.
+        // A vfork child shares this memory but not the descriptors.
         let closed = guarded(|| Ok(process::existing().map(|process| process.close(fd))));
         tracing::trace!(fd, ?closed, "close");
         let forgotten = guarded(|| {
@@ -90,7 +89,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     unsafe { next::ioctl(fd, request, argument) }
 }
 
-/// Implements `socket`. RDMA netlink has the devices of this library.
+/// Implements `socket`. RDMA netlink sockets list this library's devices.
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
         return returned(guarded(|| netlink::open(kind)));

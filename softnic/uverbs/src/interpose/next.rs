@@ -1,5 +1,5 @@
-//! The functions that this library's stand in for, of the libraries after it: of another preloaded library, such as
-//! `librspreload.so`, or of the C library.
+//! The functions that this library overrides, as defined by the next library: another preloaded one such as
+//! `librspreload.so`, or the C library.
 
 use crate::sys;
 use libc::{c_char, c_int, c_uint, c_ulong, c_void, mode_t, size_t, ssize_t};
@@ -7,10 +7,10 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A function of the libraries after this one.
+/// A function of the next library.
 pub(super) struct Next {
     name: &'static CStr,
-    /// Its address, or 0 before the first search. There is no lock, because the search may call functions of this library.
+    /// Its address, or 0 before the first search. There is no lock, because the search may reenter this library.
     address: AtomicUsize,
 }
 
@@ -19,7 +19,7 @@ impl Next {
         Next { name, address: AtomicUsize::new(0) }
     }
 
-    /// Returns the function's address. An old C library lacks some functions.
+    /// Returns the function's address. Old C libraries lack some functions.
     pub(super) fn address(&self) -> Option<*mut c_void> {
         let mut address = self.address.load(Ordering::Relaxed);
         if address == 0 {
@@ -31,7 +31,7 @@ impl Next {
     }
 }
 
-/// A pattern's results, as `<glob.h>` has them, with the functions that `GLOB_ALTDIRFUNC` uses.
+/// `glob_t`, with the functions of `GLOB_ALTDIRFUNC`.
 #[repr(C)]
 pub struct Glob {
     results: [usize; 3],
@@ -43,10 +43,10 @@ pub struct Glob {
     pub(super) stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
 }
 
-/// The function of `glob` for errors.
+/// Error callback of `glob`.
 pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
-/// Defines functions that call the next library's function of the same name, or compute `else` if there is none.
+/// Defines functions that call the next library's function of the same name, or evaluate `else` if there is none.
 macro_rules! next {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {
         $(
@@ -65,7 +65,7 @@ macro_rules! next {
                     }
                 };
                 let Some(address) = NEXT.address() else {
-                    // SAFETY: the caller promises what the function needs, and the system call behind it.
+                    // SAFETY: the caller promises what the function and its system call need.
                     return unsafe { $missing };
                 };
                 // SAFETY: the C library's function of this name has this type.
@@ -77,12 +77,11 @@ macro_rules! next {
     };
 }
 
-/// A filter of `scandir`.
+/// Filter of `scandir`.
 pub type Filter = Option<unsafe extern "C" fn(*const libc::dirent) -> c_int>;
-/// An order of `scandir`.
+/// Comparison of `scandir`.
 pub type Order = Option<unsafe extern "C" fn(*mut *const libc::dirent, *mut *const libc::dirent) -> c_int>;
 
-/// A path argument.
 type Path = *const c_char;
 
 next! {

@@ -1,4 +1,5 @@
-//! `read`, by which programs get answers to management datagrams. It is a cancellation point, like the C library's: see `write`.
+//! `read`, by which programs receive responses to management datagrams. It is a cancellation point, like the C
+//! library's: see `write`.
 
 use super::next::Next;
 use super::write::{Command, wait};
@@ -23,7 +24,7 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, to: *mut c_void, len: size_t) ->
                 Command::Done(result) => return result,
                 Command::NotOurs => break,
                 Command::Wait if wait(fd) => {}
-                // `errno` has the reason: a signal.
+                // Interrupted by a signal, with `errno` set.
                 Command::Wait => return -1,
             }
         }

@@ -1,4 +1,4 @@
-//! Functions that send on a socket. A program's messages of RDMA netlink are answered here.
+//! Functions that send on a socket. Messages to RDMA netlink are answered here.
 //!
 //! They are cancellation points, like the C library's: see `write`.
 
@@ -35,7 +35,7 @@ structs! {
     }
 }
 
-/// Most pieces of a message, as in the kernel.
+/// Maximum number of pieces of a message, as in the kernel.
 const MAX_PIECES: u64 = 1024;
 
 /// Implements `send`.
@@ -100,7 +100,7 @@ fn missing() -> ssize_t {
     returned(Err(Errno::ENOSYS)) as ssize_t
 }
 
-/// Answers a datagram in these pieces, and returns the result of `send`; or returns `None` for another socket.
+/// Answers a datagram in pieces. Returns the result of `send`, or `None` for any other socket.
 pub(super) fn answered(fd: c_int, pieces: &[Piece]) -> Option<ssize_t> {
     if !netlink::is(fd) {
         return None;

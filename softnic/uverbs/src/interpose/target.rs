@@ -1,4 +1,4 @@
-//! The meaning of a program's path: a device node, a file of the launcher's tree, or something else.
+//! What a program's path refers to: a device node, a file of the launcher's tree, or something else.
 
 use crate::abi::MAJOR;
 use crate::errno::Errno;
@@ -12,28 +12,27 @@ use std::ffi::{CStr, CString};
 /// A device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// The node of a device for verbs, by the device's index.
+    /// uverbs node of a device, by device index.
     Verbs(u32),
-    /// The file of a device for management datagrams, by the device's index.
+    /// umad node of a device, by device index.
     Umad(u32),
-    /// The file of the RDMA connection manager.
+    /// Node of the RDMA connection manager.
     Cm,
 }
 
-/// The meaning of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Node(Node),
-    /// A file of sysfs that this library writes when a program opens it, and its place in the launcher's tree.
+    /// A sysfs file that is generated when opened, and its place in the launcher's tree.
     Live(LiveFile, CString),
-    /// Another file of the launcher's tree.
+    /// Any other file of the launcher's tree.
     Moved(CString),
-    /// A file that is none of this library's.
+    /// None of this library's files.
     Other,
 }
 
 impl Node {
-    /// Returns the node with an absolute path, by its name or its character device number.
+    /// Returns the node at an absolute path, by name or by device number.
     fn find(path: &[u8]) -> Option<Node> {
         let number = |prefix: &str| -> Option<u32> {
             std::str::from_utf8(path.strip_prefix(prefix.as_bytes())?).ok()?.parse().ok()
@@ -44,14 +43,14 @@ impl Node {
         if let Some(index) = number("/dev/infiniband/umad") {
             return Some(Node::Umad(index));
         }
-        // libibverbs tries the second path if the first does not open.
+        // libibverbs tries the second path if the first fails to open.
         let verbs = number("/dev/infiniband/uverbs");
         verbs
             .or_else(|| number(&format!("/dev/char/{MAJOR}:"))?.checked_sub(node::FIRST_MINOR))
             .map(Node::Verbs)
     }
 
-    /// Returns the number of the character device, or `ENOENT` if this process has no such device.
+    /// Returns the device number, or `ENOENT` if this process has no such device.
     pub(super) fn device_number(self) -> Result<libc::dev_t, Errno> {
         let number = match self {
             Node::Verbs(index) => node::device_number(index),
@@ -61,7 +60,7 @@ impl Node {
         if current().has(self.device()) { Ok(number) } else { Err(Errno::ENOENT) }
     }
 
-    /// Returns the index of the device. The connection manager exists if any device does.
+    /// Returns the device index. The connection manager exists whenever a device does.
     fn device(self) -> u32 {
         match self {
             Node::Verbs(index) | Node::Umad(index) => index,
@@ -69,12 +68,11 @@ impl Node {
         }
     }
 
-    /// Checks that the program may open the node, for access in a set of `R_OK`, `W_OK` and `X_OK`.
+    /// Checks access of a mode made of `R_OK`, `W_OK` and `X_OK`.
     pub(super) fn may_open(self, mode: c_int) -> Result<(), Errno> {
         current().may_open(self.device(), mode)
     }
 
-    /// Opens the node and returns a descriptor.
     pub(super) fn open(self, flags: c_int) -> Result<c_int, Errno> {
         let close_on_exec = flags & libc::O_CLOEXEC != 0;
         self.device_number()?;
@@ -87,7 +85,7 @@ impl Node {
 }
 
 impl Target {
-    /// Finds what a path names, relative to the folder `at`.
+    /// Resolves a path relative to the directory `at`.
     ///
     /// # Safety
     ///
@@ -106,7 +104,7 @@ impl Target {
         }
         let Some(folder) = paths::folder(at) else { return Target::Other };
         match paths::original(&folder) {
-            // The system resolves it within the tree. Only nodes and files with present contents differ from what is there.
+            // The system resolves it within the tree. Only nodes and generated files differ from the tree's own.
             Some(folder) => match Target::of_absolute(&[&folder, &b"/"[..], path].concat()) {
                 Target::Moved(_) => Target::Other,
                 target => target,
@@ -127,7 +125,7 @@ impl Target {
         }
     }
 
-    /// Returns the place in the launcher's tree, if it is there.
+    /// Returns the place in the launcher's tree, if any.
     pub(super) fn place(&self) -> Option<&CStr> {
         match self {
             Target::Live(_, place) | Target::Moved(place) => Some(place),
@@ -136,8 +134,7 @@ impl Target {
     }
 }
 
-/// Returns whether a path relative to some folder may name something of this library. Almost every relative path of a program
-/// does not, and costs no system call.
+/// Whether a relative path may be one of this library's files. Quickly rules out almost all paths of a program.
 fn may_be_ours(path: &[u8]) -> bool {
     let (first, last) = (path.split(|byte| *byte == b'/').next(), path.rsplit(|byte| *byte == b'/').next());
     matches!(first, Some(b"sys" | b"dev"))

@@ -1,7 +1,7 @@
-//! `write`, by which programs give commands to the RDMA connection manager.
+//! `write`, by which programs issue commands to the RDMA connection manager.
 //!
-//! It is a cancellation point, like the C library's: a thread may end in it. Functions that are on the stack then have
-//! nothing to drop.
+//! It is a cancellation point, like the C library's: a thread may be unwound in it. So no function on the stack at that
+//! point has anything to drop.
 
 use super::next::Next;
 use super::send::{self, Piece};
@@ -16,7 +16,6 @@ unsafe extern "C-unwind" {
 
 type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, size_t) -> ssize_t;
 
-/// Returns the next library's function.
 fn next() -> Option<Write> {
     static NEXT: Next = Next::new(c"write");
     // SAFETY: the C library's function of this name has this type.
@@ -35,7 +34,7 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
                 Command::Done(result) => return result,
                 Command::NotOurs => break,
                 Command::Wait if wait(fd) => {}
-                // `errno` has the reason: a signal.
+                // Interrupted by a signal, with `errno` set.
                 Command::Wait => return -1,
             }
         }
@@ -45,23 +44,22 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, from: *const c_void, len: size_
     unsafe { next(fd, from, len) }
 }
 
-/// Waits until a file is readable. Returns whether no signal has interrupted that.
+/// Waits until a file is readable. Returns false if interrupted by a signal.
 pub(super) extern "C-unwind" fn wait(fd: c_int) -> bool {
     let mut event = pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry.
     let mut woken = unsafe { poll(&raw mut event, 1, -1) };
     if woken > 0 && event.revents & libc::POLLHUP != 0 {
-        // Another thread has closed the file. No event comes any more, like in the kernel.
+        // Another thread has closed the file. As in the kernel, wait forever.
         // SAFETY: no entries.
         woken = unsafe { poll(std::ptr::null_mut(), 0, -1) };
     }
     woken >= 0
 }
 
-/// The result of a command.
 pub(super) enum Command {
     Done(ssize_t),
-    /// There is no event yet.
+    /// No event is queued.
     Wait,
     NotOurs,
 }

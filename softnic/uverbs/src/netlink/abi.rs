@@ -4,14 +4,13 @@ use crate::abi::{numbers, structs};
 use bytemuck::{Pod, Zeroable};
 
 numbers! {
-    /// Types of messages that every protocol has. Types below `MIN` control a connection.
+    /// Types of messages in every protocol. Types below `MIN` are control messages.
     message: u16 {
         ERROR = 2,
         DONE = 3,
         MIN = 16,
     }
 
-    /// Flags of messages.
     flag: u16 {
         REQUEST = 1,
         MULTI = 2,
@@ -19,7 +18,7 @@ numbers! {
         DUMP = 0x300,
     }
 
-    /// Commands about RDMA devices.
+    /// Commands of the device client.
     command: u16 {
         GET = 1,
         SET = 2,
@@ -119,7 +118,7 @@ numbers! {
 }
 
 structs! {
-    /// `nlmsghdr`. It precedes each message.
+    /// `nlmsghdr`, the header of each message.
     Header[16] {
         len: u32,
         kind: u16,
@@ -129,10 +128,10 @@ structs! {
     }
 }
 
-/// The client of RDMA netlink that knows the devices.
+/// RDMA netlink client of devices.
 pub(super) const DEVICES: u16 = 5;
 
-/// Returns the type of messages of a command about devices.
+/// Returns the message type of a device command.
 #[cfg(test)]
 pub(super) const fn kind(command: u16) -> u16 {
     DEVICES << 10 | command

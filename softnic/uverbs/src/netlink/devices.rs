@@ -10,17 +10,17 @@ use crate::settings::LinkLayer;
 use crate::{cm, live, node, sys};
 use std::sync::Arc;
 
-/// A channel adapter, as opposed to a switch.
+/// Node type of a channel adapter, as opposed to a switch.
 const NODE_CA: u8 = 1;
-/// The driver in the kernel, for which libibverbs has libmlx5.
+/// The kernel's driver ID of mlx5, by which libibverbs selects libmlx5.
 const DRIVER_MLX5: u32 = 1;
-/// The only port.
+/// Number of the only port.
 const PORT: u32 = 1;
-/// Versions of the ABI of the device nodes.
+/// ABI version of the device nodes.
 const UVERBS_ABI: u64 = 1;
 const UMAD_ABI: u64 = 5;
 
-/// Returns the bodies of the answers to a command: one, or a list of any length.
+/// Returns the bodies of the responses to a command: a single one, or a list of any length.
 pub(super) fn answer(
     devices: &[Arc<Device>],
     request: &Request,
@@ -88,7 +88,7 @@ fn about_port(device: &Device) -> Writer {
 fn described(device: &Arc<Device>) -> Writer {
     let (major, minor, sub) = FIRMWARE;
     let guid = u64::from_be_bytes(device.guid());
-    // `PORT_INDEX` holds the number of ports.
+    // In this response, `PORT_INDEX` holds the number of ports.
     let mut writer = about_port(device);
     writer.u64(attribute::CAP_FLAGS, device.attributes().device_cap_flags.into());
     writer.text(attribute::FW_VERSION, &format!("{major}.{minor}.{sub:04}"));
@@ -129,12 +129,12 @@ fn system() -> Writer {
     let mut writer = Writer::default();
     // All network namespaces share the devices.
     writer.u8(attribute::NETNS_MODE, 1);
-    // Registered memory needs no protection from fork: the adapter accesses it by its address in the process.
+    // Fork is safe without copying registered memory: the adapter accesses it by its address in the process.
     writer.u8(attribute::COPY_ON_FORK, 1);
     writer
 }
 
-/// Returns the device node of a type: of a device, or of all.
+/// Returns the device node of a type, for a device or for all.
 fn node(devices: &[Arc<Device>], request: &Request) -> Result<Writer, Errno> {
     let kind = request.text(attribute::CHARDEV_TYPE).ok_or(Errno::EINVAL)?;
     let index = request.number(attribute::DEV_INDEX)?;
@@ -160,7 +160,7 @@ fn node(devices: &[Arc<Device>], request: &Request) -> Result<Writer, Errno> {
     Ok(writer)
 }
 
-/// Returns the counters of the port by name, with their values or, for their status, with their numbers.
+/// Returns the port's counters by name, with their values or (for their status) their indices.
 fn counters(device: &Device, values: bool) -> Writer {
     let counts = device.counts();
     let table = [
@@ -191,7 +191,7 @@ fn mode(device: &Device) -> Writer {
     writer
 }
 
-/// Returns the empty list of counters that queue pairs have for themselves.
+/// Returns the list of per-QP counters, which is empty.
 fn counters_of_queues(device: &Device, request: &Request) -> Result<Writer, Errno> {
     request.number(attribute::STAT_RES)?.ok_or(Errno::EINVAL)?;
     let mut writer = Writer::about(device);

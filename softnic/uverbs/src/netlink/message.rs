@@ -1,4 +1,4 @@
-//! Messages and their attributes. Numbers have the byte order of the machine, and everything is padded to four bytes.
+//! Messages and their attributes, in native byte order and padded to four bytes.
 
 use super::abi::{Header, attribute, flag, message};
 use crate::device::Device;
@@ -6,23 +6,23 @@ use crate::errno::Errno;
 use crate::user;
 
 const HEADER: usize = size_of::<Header>();
-/// Length of an attribute's length and type.
+/// Length of an attribute's header, in bytes.
 const ATTRIBUTE: usize = 4;
-/// The bits of an attribute's type without its flags.
+/// Mask of an attribute's type without flags.
 const TYPE: u16 = 0x3fff;
 
 const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// A message of a program.
+/// A program's message.
 pub(super) struct Request<'a> {
     pub(super) header: Header,
     body: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Splits a datagram into its messages. Like the kernel, stops at a message that exceeds the datagram.
+    /// Splits a datagram into messages. Like the kernel, stops at a message that exceeds the datagram.
     pub(super) fn split(mut datagram: &'a [u8]) -> impl Iterator<Item = Request<'a>> {
         std::iter::from_fn(move || {
             let header: Header = user::prefix(datagram.get(..HEADER)?);
@@ -37,7 +37,7 @@ impl<'a> Request<'a> {
         self.header.flags & flags == flags
     }
 
-    /// Returns the value of an attribute. The last one of a type counts.
+    /// Returns the value of an attribute, the last one if it is repeated.
     fn find(&self, id: u16) -> Option<&'a [u8]> {
         let (mut rest, mut found) = (self.body, None);
         while let Some(head) = rest.first_chunk::<ATTRIBUTE>() {
@@ -51,30 +51,30 @@ impl<'a> Request<'a> {
         found
     }
 
-    /// Returns the number in an attribute, `None` if there is no such attribute, or `EINVAL` if it is too short.
+    /// Returns an attribute as a number. `None` means that it is absent; one that is too short is `EINVAL`.
     pub(super) fn number(&self, id: u16) -> Result<Option<u32>, Errno> {
         let number = |value: &[u8]| value.first_chunk().copied().map(u32::from_ne_bytes);
         self.find(id).map(|value| number(value).ok_or(Errno::EINVAL)).transpose()
     }
 
-    /// Returns the text in an attribute.
+    /// Returns an attribute as text.
     pub(super) fn text(&self, id: u16) -> Option<&'a str> {
         std::str::from_utf8(self.find(id)?).ok()?.split('\0').next()
     }
 }
 
-/// A message to a program, or the attributes of one.
+/// A message under construction, or attributes of one.
 #[derive(Default)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Starts the answer to a request of the program at `port`.
+    /// Starts the response to a request from the program at `port`.
     pub(super) fn answer(request: &Header, port: u32, kind: u16, flags: u16) -> Writer {
         let header = Header { len: 0, kind, flags, sequence: request.sequence, port };
         Writer(bytemuck::bytes_of(&header).to_vec())
     }
 
-    /// Starts the attributes of a device.
+    /// Starts with the attributes of a device.
     pub(super) fn about(device: &Device) -> Writer {
         let mut writer = Writer::default();
         writer.u32(attribute::DEV_INDEX, device.index);
@@ -82,14 +82,14 @@ impl Writer {
         writer
     }
 
-    /// Returns the message that terminates a list of answers.
+    /// Returns the message that terminates a list.
     pub(super) fn done(request: &Header, port: u32) -> Vec<u8> {
         let mut writer = Writer::answer(request, port, message::DONE, flag::MULTI);
         writer.0.extend(0i32.to_ne_bytes());
         writer.finish()
     }
 
-    /// Returns the acknowledgement of a request, or its error.
+    /// Returns the acknowledgement of a request, with its error if any.
     pub(super) fn result(request: &Request, port: u32, result: Result<(), Errno>) -> Vec<u8> {
         let mut writer = Writer::answer(&request.header, port, message::ERROR, 0);
         writer.0.extend(result.map_or_else(|Errno(number)| -number, |()| 0).to_ne_bytes());
@@ -123,14 +123,14 @@ impl Writer {
         self.bytes(id, &[value.as_bytes(), &[0]].concat());
     }
 
-    /// Adds an attribute that consists of attributes.
+    /// Appends a nested attribute.
     pub(super) fn nest(&mut self, id: u16, fill: impl FnOnce(&mut Writer)) {
         let mut inner = Writer::default();
         fill(&mut inner);
         self.bytes(id, &inner.0);
     }
 
-    /// Adds the attributes of another.
+    /// Appends other attributes.
     pub(super) fn append(&mut self, attributes: &Writer) {
         self.0.extend(&attributes.0);
     }

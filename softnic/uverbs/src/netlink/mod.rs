@@ -1,7 +1,7 @@
 //! RDMA netlink, by which libibverbs finds devices and the tool `rdma` of iproute2 shows them.
 //!
-//! A program's socket has the protocol of messages between programs, in which any program may answer. So the kernel binds it, queues
-//! the answers and wakes the program, and only what the program sends needs interposition.
+//! A program's socket is of the netlink protocol for messages between programs, in which any program may respond. So
+//! the kernel binds it, queues the responses and wakes the program. Only sending needs interposition.
 //!
 //! | file | does |
 //! |---|---|
@@ -25,16 +25,16 @@ use message::{Request, Writer};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::Arc;
 
-/// Length of the longest datagram of a program.
+/// Maximum length of a program's datagram, in bytes.
 pub(crate) const MAX_REQUEST: usize = 1 << 16;
 
-/// Length of the answers in a datagram, which fit into the buffers of libmnl and libnl.
+/// Maximum length of the responses in a datagram, in bytes. They fit into the buffers of libmnl and libnl.
 const MAX_DATAGRAM: usize = 3 << 10;
 
-/// Length of all answers to a datagram, which fit into a socket's queue.
+/// Maximum length of all responses to a datagram, in bytes. They fit into a socket's queue.
 const MAX_ANSWERS: usize = 128 << 10;
 
-/// Set in a process that has opened a socket.
+/// Present once the process has opened a socket.
 static OPENED: PerProcess<()> = PerProcess::new();
 
 /// Opens a socket of this type, with its flags.
@@ -50,20 +50,20 @@ pub(crate) fn open(kind: libc::c_int) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Returns whether this is such a socket, of this process or inherited. The system knows, so a child needs no table.
+/// Whether this is such a socket, of this process or inherited. The system knows, so a child needs no table.
 pub(crate) fn is(fd: RawFd) -> bool {
     process::may_be_device(fd) && sys::is_netlink(fd, libc::NETLINK_USERSOCK)
 }
 
-/// Forgets a socket before it is closed. A child of vfork shares this memory, but its descriptors are its own.
+/// Unmarks a socket before it is closed, except in a vfork child, which shares this memory but not the descriptors.
 pub(crate) fn close(fd: RawFd) {
     if OPENED.existing().is_some() && is(fd) {
-        // A descriptor that was marked can be unmarked.
+        // Unmarking cannot fail for a descriptor that was marked.
         let _ = process::mark(fd, false);
     }
 }
 
-/// Takes a datagram that a program sends on such a socket, and queues the answers.
+/// Handles a datagram that a program sends on such a socket, and queues the responses.
 pub(crate) fn send(fd: RawFd, datagram: &[u8]) -> Result<(), Errno> {
     let port = sys::netlink_port(fd)?;
     let sender = sys::owned(sys::socket(
@@ -77,7 +77,7 @@ pub(crate) fn send(fd: RawFd, datagram: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the answers to a datagram of the program at `port`.
+/// Returns the responses to a datagram from the program at `port`.
 fn answers(devices: &[Arc<Device>], port: u32, datagram: &[u8]) -> Vec<Vec<u8>> {
     let mut answers = Vec::new();
     for request in Request::split(datagram) {
@@ -85,7 +85,7 @@ fn answers(devices: &[Arc<Device>], port: u32, datagram: &[u8]) -> Vec<Vec<u8>> 
             true => answer(devices, port, &request, &mut answers),
             false => Ok(Answered::One),
         };
-        // The end of a list acknowledges its request.
+        // The end of a list also acknowledges its request.
         if result.is_err() || request.has(flag::ACK) && result == Ok(Answered::One) {
             answers.push(Writer::result(&request, port, result.map(drop)));
         }
@@ -99,7 +99,7 @@ enum Answered {
     List,
 }
 
-/// Adds the answers to a request.
+/// Appends the responses to a request.
 fn answer(
     devices: &[Arc<Device>],
     port: u32,
@@ -143,7 +143,7 @@ fn packed(messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// Answers any bytes as a datagram of a program. Each answer is a message.
+/// Handles arbitrary bytes as a datagram, and checks that each response is a message.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz(device: &Arc<Device>, datagram: &[u8]) {
     for answer in answers(std::slice::from_ref(device), 7, datagram) {
@@ -151,7 +151,7 @@ pub(crate) fn fuzz(device: &Arc<Device>, datagram: &[u8]) {
     }
 }
 
-/// Returns the requests of libibverbs and of `rdma`: about all devices, and about the first.
+/// Returns requests of libibverbs and of `rdma`, for all devices and for the first.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<Vec<u8>> {
     use abi::{attribute, command};
@@ -194,7 +194,7 @@ mod tests {
         (0..2).map(|index| Arc::new(Device::new(index, Arc::clone(&settings)))).collect()
     }
 
-    /// Returns the type of each answer, and the number after the header of an error.
+    /// Returns the type of each response, and the error code after its header.
     fn kinds(datagram: &[u8]) -> Vec<(u16, i32)> {
         let all = answers(&devices(), 7, datagram);
         let number = |bytes: &[u8]| i32::from_ne_bytes(bytes[16..20].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! Answers about objects, of all processes of this user.
+//! Responses about objects of all processes of this user.
 
 use super::abi::{attribute, command};
 use super::message::Writer;
@@ -6,10 +6,10 @@ use crate::abi::{qp_state, qp_type};
 use crate::device::Device;
 use crate::inventory::{self, Kind, Opened, Record};
 
-/// Entries of a message, which leave room in a datagram.
+/// Maximum number of entries of a message, which leaves room in a datagram.
 const ENTRIES: usize = 20;
 
-/// Returns the number of objects of each kind. Identifiers of rdma_cm are not recorded.
+/// Returns the number of objects of each kind, except rdma_cm identifiers, which are not recorded.
 pub(super) fn summary(device: &Device) -> Writer {
     const KINDS: [(&str, Kind); 6] = [
         ("pd", Kind::Pd),
@@ -33,10 +33,10 @@ pub(super) fn summary(device: &Device) -> Writer {
     writer
 }
 
-/// Writes the entry for an object of an opened device.
+/// Writes the entry of an object.
 type Fill = fn(&mut Writer, &Record, &Opened);
 
-/// Returns the bodies of the answers to a command that lists objects.
+/// Returns the bodies of the responses to a command that lists objects.
 pub(super) fn list(device: &Device, command: u16) -> Vec<Writer> {
     let (kind, table, entry, fill): (Kind, u16, u16, Fill) = match command {
         command::RES_PD_GET => (Kind::Pd, attribute::RES_PD, attribute::RES_PD_ENTRY, pd),
@@ -95,7 +95,7 @@ fn qp(entry: &mut Writer, record: &Record, _opened: &Opened) {
     }
     entry.u32(attribute::RES_SQ_PSN, record.send_psn);
     if matches!(kind, qp_type::RC | qp_type::UC | qp_type::XRC_INITIATOR | qp_type::XRC_TARGET) {
-        // The only path, which counts as migrated.
+        // There is only one path, which counts as migrated.
         entry.u8(attribute::RES_PATH_MIG_STATE, 0);
     }
     entry.u8(attribute::RES_TYPE, record.subtype);
@@ -106,7 +106,7 @@ fn mr(entry: &mut Writer, record: &Record, _opened: &Opened) {
     entry.u32(attribute::RES_RKEY, record.number);
     entry.u32(attribute::RES_LKEY, record.number);
     entry.u64(attribute::RES_MRLEN, record.len);
-    // The index of the key.
+    // The MKey index.
     entry.u32(attribute::RES_MRN, record.number >> 8);
     entry.u32(attribute::RES_PDN, record.pd);
 }

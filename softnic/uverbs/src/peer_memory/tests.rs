@@ -11,7 +11,7 @@ struct Client {
 
 const BASE: u64 = 0x7000_0000_0000_0000;
 const SIZE: u64 = 4096;
-/// The one "dma-buf" of the client: a descriptor that every process has.
+/// The client's only "dma-buf": a descriptor that every process has.
 const FD: RawFd = libc::STDERR_FILENO;
 
 fn client<'a>(client: *mut c_void) -> &'a Client {
@@ -26,7 +26,7 @@ fn note(at: *mut c_void, what: String) {
 unsafe extern "C" fn claim_range(at: *mut c_void, address: u64, len: u64) -> *mut c_void {
     let inside = address >= BASE && address + len <= BASE + SIZE;
     note(at, format!("range {inside}"));
-    // A handle is 1 + the offset.
+    // A handle is the offset plus 1.
     if inside { (1 + address - BASE) as *mut c_void } else { std::ptr::null_mut() }
 }
 

@@ -4,14 +4,14 @@
 use crate::abi::{numbers, structs};
 use bytemuck::{Pod, Zeroable};
 
-/// Bytes of a datagram.
+/// Length of a MAD, in bytes.
 pub(super) const MAD: usize = 256;
-/// Bytes of its header, which all classes share.
+/// Length of the header common to all classes, in bytes.
 pub(super) const MAD_HEADER: usize = 24;
-/// Bytes of the header of programs that do not know partition keys: without the last two members.
+/// Length of the header of programs that do not use P_Keys, without the last two members.
 pub(super) const OLD_HEADER: usize = size_of::<Header>() - 8;
 
-/// Requests of `ioctl`.
+/// Request codes of `ioctl`.
 pub(super) mod ioctl {
     pub(crate) const REGISTER_AGENT: u32 = 0xc01c_1b01;
     pub(crate) const UNREGISTER_AGENT: u32 = 0x4004_1b02;
@@ -21,7 +21,7 @@ pub(super) mod ioctl {
 }
 
 numbers! {
-    /// Classes of management.
+    /// Management classes.
     class: u8 {
         SUBNET = 0x01,
         ADMINISTRATION = 0x03,
@@ -29,7 +29,6 @@ numbers! {
         SUBNET_DIRECTED = 0x81,
     }
 
-    /// Methods.
     method: u8 {
         GET = 0x01,
         GET_TABLE = 0x12,
@@ -72,7 +71,7 @@ numbers! {
         PORT_COUNTERS_EXTENDED = 0x1d,
     }
 
-    /// Errors in the status of an answer.
+    /// Status codes of responses.
     status: u16 {
         UNSUPPORTED_METHOD = 0x08,
         UNSUPPORTED_ATTRIBUTE = 0x0c,
@@ -83,7 +82,7 @@ numbers! {
 }
 
 structs! {
-    /// `ib_user_mad_hdr`. It precedes each datagram.
+    /// `ib_user_mad_hdr`, the header of each MAD.
     Header[64] {
         id: u32,
         status: u32,
@@ -132,7 +131,6 @@ structs! {
     }
 }
 
-/// A program's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agent {
     pub(super) qpn: u8,
@@ -140,13 +138,13 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Returns whether it is for subnet management, which uses queue pair 0.
+    /// Whether the agent is for subnet management, which uses QP0.
     pub(super) fn is_of_subnet(self) -> bool {
         matches!(self.class, class::SUBNET | class::SUBNET_DIRECTED)
     }
 }
 
-/// Positions in a datagram.
+/// Offsets in a MAD.
 pub(super) mod at {
     pub(crate) const CLASS: usize = 1;
     pub(crate) const METHOD: usize = 3;
@@ -156,6 +154,6 @@ pub(super) mod at {
     pub(crate) const ATTRIBUTE: usize = 16;
     pub(crate) const MODIFIER: usize = 20;
     pub(crate) const DATA: usize = 64;
-    /// The ports by which a directed datagram leaves each node. The first is unused.
+    /// The egress port at each node of a directed route. The first is unused.
     pub(crate) const INITIAL_PATH: usize = 128;
 }

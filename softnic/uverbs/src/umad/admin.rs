@@ -1,45 +1,46 @@
-//! Answers of subnet administration, which is in the switch with the subnet manager (InfiniBand Architecture Specification, volume 1,
-//! chapter 15). A list of records is longer than a datagram: a program gets it as the kernel reassembles it.
+//! Responses of subnet administration, which is in the switch with the subnet manager (InfiniBand Architecture
+//! Specification, volume 1, chapter 15). A list of records is longer than a MAD. A program receives it reassembled, as
+//! from the kernel.
 
 use super::abi::{MAD, admin_attribute, at, method, status, subnet_attribute};
 use super::agent::{self, Query};
 use super::subnet::{Node, Subnet};
 use crate::device::{PKEYS, SM_LID, SUBNET_PREFIX};
 
-/// Positions in a datagram: the header of the protocol for long messages, the size of a record, the mask of the components that a
-/// query compares, and the records.
+/// Offsets in a MAD: the RMPP header, the size of a record, the component mask of a query, and the records.
 const RMPP: usize = 24;
 const RECORD_SIZE: usize = 44;
 const MASK: usize = 48;
 const DATA: usize = 56;
 
-/// Optional records, and the comparison of single capabilities, are supported.
+/// Optional records and the comparison of single capabilities are supported.
 const CAPABILITIES: u16 = 1 << 8 | 1 << 13;
-/// An answer comes within 4.096 us << 18.
+/// Response time of 4.096 us << 18.
 const RESPONSE_TIME: u8 = 18;
-/// LIDs in a block of a forwarding table, and the port for LIDs that lead nowhere.
+/// Number of LIDs in a block of a forwarding table, and the port of unassigned LIDs.
 const BLOCK: usize = 64;
 const NO_PORT: u8 = 0xff;
-/// Of a path: reversible, an MTU of 4096 bytes, 400 Gb/s, and the lifetime of packets. The two upper bits mean "exactly".
+/// Values of a path record: reversible, an MTU of 4096 bytes, 400 Gb/s, and the packet lifetime. The two upper bits
+/// mean "exactly".
 const REVERSIBLE: u8 = 0x80;
 const MTU: u8 = 0x80 | 5;
 const RATE: u8 = 0x80 | 21;
 const LIFETIME: u8 = 0x80 | RESPONSE_TIME;
 
-/// A component of a record that a query can compare: its bit in the mask, its place and its length.
+/// A component of a record: its bit in the mask, its offset and its length.
 type Component = (u32, usize, usize);
 
-/// The component of PortInfoRecord with the port's capabilities.
+/// The capability mask of PortInfoRecord.
 const PORT_CAPABILITIES: Component = (7, 4 + 0x14, 4);
 
-/// Returns the answer to a query.
+/// Returns the response to a query.
 pub(super) fn answer(subnet: &Subnet, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
     let mut answer = mad[..DATA].to_vec();
     answer[at::METHOD] |= 0x80;
     answer[RMPP..RECORD_SIZE + 4].fill(0);
     let found = match mad[at::METHOD] {
-        // Answers of others reach nobody.
+        // Drop responses, which are for agents of the subnet.
         method if method & 0x80 != 0 => return None,
         method::GET | method::GET_TABLE => records(subnet, word(at::ATTRIBUTE), mad),
         _ => Err(status::UNSUPPORTED_METHOD),
@@ -67,7 +68,7 @@ pub(super) fn answer(subnet: &Subnet, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Writes the header of the first segment of a long message.
+/// Writes the RMPP header of the first segment.
 fn long_message(answer: &mut [u8]) {
     const VERSION: u8 = 1;
     const DATA_SEGMENT: u8 = 1;
@@ -76,7 +77,7 @@ fn long_message(answer: &mut [u8]) {
     const LAST: u8 = 4;
     let segments = (answer.len() - DATA).div_ceil(MAD - DATA).max(1);
     let flags = ACTIVE | FIRST | if segments == 1 { LAST } else { 0 };
-    // Each segment repeats the header of administration, which counts.
+    // The payload length counts the SA header repeated in each segment.
     let payload = answer.len() - DATA + segments * (DATA - RMPP - 12);
     answer[RMPP..][..4].copy_from_slice(&[VERSION, DATA_SEGMENT, flags, 0]);
     answer[RMPP + 4..][..4].copy_from_slice(&1u32.to_be_bytes());
@@ -111,7 +112,7 @@ fn records(subnet: &Subnet, attribute: u16, mad: &[u8; MAD]) -> Result<Vec<Vec<u
         admin_attribute::PATH => {
             (path_records(subnet), &[(2, 8, 16), (3, 24, 16), (4, 40, 2), (5, 42, 2), (13, 50, 2)])
         }
-        // Nobody has joined a group, registered a service or subscribed to traps.
+        // There are no group members, registered services or trap subscriptions.
         admin_attribute::MULTICAST_FORWARDING
         | admin_attribute::SERVICE
         | admin_attribute::MULTICAST_MEMBER
@@ -146,13 +147,13 @@ fn lid_of(subnet: &Subnet, node: Node) -> u16 {
     }
 }
 
-/// Returns a LID, and two bytes that are reserved in most records.
+/// Encodes a LID and two bytes that are reserved in most records.
 fn lid(lid: u16) -> [u8; 4] {
     let [high, low] = lid.to_be_bytes();
     [high, low, 0, 0]
 }
 
-/// Returns an attribute as the node's agent for subnet management does.
+/// Returns an attribute from the node's subnet management agent.
 fn attribute_of(subnet: &Subnet, node: Node, attribute: u16, modifier: u32) -> [u8; 64] {
     let entry = if node == Node::Switch { 0 } else { 1 };
     agent::attribute(subnet, &Query { node, entry, directed: false }, attribute, modifier).unwrap_or([0; 64])
@@ -226,7 +227,7 @@ fn key_records(subnet: &Subnet) -> Vec<Vec<u8>> {
     nodes(subnet).map(record).collect()
 }
 
-/// Returns the path from each node to each, itself included.
+/// Returns the paths between all pairs of nodes, including a node and itself.
 fn path_records(subnet: &Subnet) -> Vec<Vec<u8>> {
     let gid = |node| [SUBNET_PREFIX, agent::guid(node)].concat();
     let record = |from, to| {
@@ -237,7 +238,7 @@ fn path_records(subnet: &Subnet) -> Vec<Vec<u8>> {
             &gid(from),
             &to_lid,
             &from_lid,
-            // The global route, and the class.
+            // GRH fields and traffic class.
             &[0; 5],
             &[REVERSIBLE],
             &PKEYS[0].to_be_bytes(),
@@ -257,7 +258,7 @@ mod tests {
     use crate::umad::route;
     use crate::umad::subnet::tests::subnet;
 
-    /// Asks for records that match a component's value. Returns the status, and the records.
+    /// Queries records by a component's value. Returns the status and the records.
     fn ask(method: u8, attribute: u16, component: Option<Component>, value: &[u8]) -> (u16, Vec<Vec<u8>>) {
         let mut mad = [0; MAD];
         (mad[at::CLASS], mad[at::METHOD]) = (class::ADMINISTRATION, method);
@@ -316,7 +317,7 @@ mod tests {
     fn a_long_answer_starts_like_its_first_segment() {
         let mut answer = vec![0; DATA + 3 * 112];
         long_message(&mut answer);
-        // Two segments of 200 bytes, each with 20 more of the header of administration.
+        // Two segments of 200 bytes, each with 20 more for the SA header.
         assert_eq!(answer[RMPP..][..12], [1, 1, 3, 0, 0, 0, 0, 1, 0, 0, 1, 120]);
         let mut answer = vec![0; DATA];
         long_message(&mut answer);

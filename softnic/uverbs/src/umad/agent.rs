@@ -1,4 +1,4 @@
-//! Answers of nodes: of their agents for subnet management and performance management, and of the subnet manager.
+//! Responses of nodes: of their subnet management and performance management agents, and of the subnet manager.
 
 use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
 use super::subnet::{Node, Subnet};
@@ -7,28 +7,28 @@ use crate::sysfs;
 
 /// GUID of the switch.
 const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
-/// Device number of a Quantum switch.
+/// PCI device ID of a Quantum switch.
 const SWITCH_DEVICE: u16 = 0xd2f0;
 /// Vendor of all nodes: the Mellanox OUI.
 const VENDOR: [u8; 3] = [0x00, 0x02, 0xc9];
-/// Partition keys of a block.
+/// Number of P_Keys of a block.
 const PKEYS_PER_BLOCK: usize = 32;
-/// A port's capability: extended speeds.
+/// Port capability: extended speeds.
 const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
-/// A port's capability: the subnet manager is there.
+/// Port capability: the subnet manager is there.
 const IS_SM: u32 = 1 << 1;
 /// Extended counters are supported.
 const HAS_EXTENDED_COUNTERS: u16 = 1 << 9;
 
-/// The arrival of a datagram at a node.
+/// A MAD's arrival at a node.
 pub(super) struct Query {
     pub(super) node: Node,
-    /// The port by which it came.
+    /// The ingress port.
     pub(super) entry: u8,
     pub(super) directed: bool,
 }
 
-/// The data of an answer, in which members are set by offset.
+/// Data of a response. Fields are set by offset.
 struct Data([u8; MAD - at::DATA]);
 
 impl Data {
@@ -37,11 +37,11 @@ impl Data {
     }
 }
 
-/// Returns the answer to a datagram. Only queries are answered; a change is refused.
+/// Returns the response to a MAD. Only Get is supported.
 pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<[u8; MAD]> {
     let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
     let modifier = u32::from_be_bytes([0, 1, 2, 3].map(|i| mad[at::MODIFIER + i]));
-    // Answers of other agents reach nobody.
+    // Drop responses, which are for agents of other nodes.
     if mad[at::METHOD] & 0x80 != 0 {
         return None;
     }
@@ -50,7 +50,7 @@ pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<
     let filled = match (mad[at::METHOD], mad[at::CLASS]) {
         (method::GET, class::PERFORMANCE) => performance(subnet, query, word(at::ATTRIBUTE), &mut data),
         (method::GET, class::SUBNET | class::SUBNET_DIRECTED) => {
-            // A directed datagram has its paths after 64 bytes of data.
+            // A directed-route MAD has its paths after 64 bytes of data.
             let attribute = attribute(subnet, query, word(at::ATTRIBUTE), modifier);
             data.put(0, &attribute.unwrap_or([0; 64]));
             attribute.map(drop)
@@ -63,7 +63,7 @@ pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<
     answer[at::METHOD] = method::GET_RESPONSE;
     let mut code = filled.err().unwrap_or(0);
     if query.directed {
-        // The direction: an answer.
+        // Direction bit: a response.
         code |= 0x8000;
         answer[at::HOP_POINTER] = 0;
     }
@@ -85,7 +85,7 @@ fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &
             adapter_port(subnet, index, data);
         }
         (subnet_attribute::SWITCH_INFO, Node::Switch) => {
-            // Room of the forwarding tables.
+            // Capacity of the forwarding tables.
             data.put(0, &0xc000u16.to_be_bytes());
             data.put(4, &0x4000u16.to_be_bytes());
         }
@@ -97,7 +97,7 @@ fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &
         }
         (subnet_attribute::SM_INFO, Node::Switch) => {
             data.put(0, &SWITCH_GUID);
-            // The number of its activities, its priority and its state: the master.
+            // Activity count, priority and state (master).
             data.put(16, &1u32.to_be_bytes());
             data.put(20, &[0x03]);
         }
@@ -107,7 +107,7 @@ fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &
     Ok(())
 }
 
-/// Returns an attribute of subnet management, or the status that refuses it.
+/// Returns an attribute of subnet management, or the status of a refusal.
 pub(super) fn attribute(
     subnet: &Subnet,
     query: &Query,
@@ -149,23 +149,23 @@ fn node_info(subnet: &Subnet, node: Node, entry: u8, data: &mut Data) {
     data.put(37, &VENDOR);
 }
 
-/// Fills what the ports at both ends of a link have in common. 4 lanes of 100 Gb/s, as NDR.
+/// Fills fields common to the ports at both sides of a link: 4 lanes of 100 Gb/s, as NDR.
 fn link(is_up: bool, port: u8, data: &mut Data) {
     data.put(0x1c, &[port]);
-    // Width: enabled, supported and active, 4 lanes.
+    // Link width enabled, supported and active: 4 lanes.
     data.put(0x1d, &[2, 2, 2]);
-    // The speed of SDR, which extended speeds replace, and the port's state.
+    // Link speed SDR, overridden by extended speeds, and the port state.
     data.put(0x20, &[if is_up { 0x14 } else { 0x11 }]);
-    // The physical state, and the one after a failure: polling.
+    // Physical state, and default state after link down: polling.
     data.put(0x21, &[if is_up { 0x52 } else { 0x22 }]);
     data.put(0x23, &[0x11]);
-    // MTU of the neighbor: 4096 bytes.
+    // Neighbor MTU: 4096 bytes.
     data.put(0x24, &[0x50]);
     // Virtual lanes: one.
     data.put(0x25, &[0x10]);
     data.put(0x29, &[0x05]);
     data.put(0x2b, &[0x10]);
-    // Extended speeds: active and supported, and enabled.
+    // Extended speeds active, supported and enabled.
     data.put(0x3e, &[if is_up { 0x88 } else { 0x08 }, 0x08]);
 }
 
@@ -177,11 +177,11 @@ fn adapter_port(subnet: &Subnet, index: usize, data: &mut Data) {
     data.put(0x10, &port.lid.to_be_bytes());
     data.put(0x12, &port.sm_lid.to_be_bytes());
     data.put(0x14, &(port.port_cap_flags | HAS_EXTENDED_SPEEDS).to_be_bytes());
-    // One GUID.
+    // GUID capacity: one.
     data.put(0x33, &[1]);
 }
 
-/// Fills PortInfo of a port of the switch. Port 0 is the switch itself.
+/// Fills PortInfo of a switch port. Port 0 is the switch itself.
 fn switch_port(subnet: &Subnet, port: u8, entry: u8, data: &mut Data) -> Result<(), u16> {
     match port.checked_sub(1) {
         None => {
@@ -215,7 +215,7 @@ fn performance(subnet: &Subnet, query: &Query, attribute: u16, data: &mut Data) 
     };
     let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
     let word = |value: u64| u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
-    // Counters of data count words of four bytes.
+    // Data counters are in units of four bytes.
     let [sent, received] = [stats.bytes_sent / 4, stats.bytes_received / 4];
     match attribute {
         performance_attribute::PORT_COUNTERS => {

@@ -1,7 +1,7 @@
-//! Management datagrams of programs: `/dev/infiniband/umad0`, by which libibumad and the tools of infiniband-diags ask the subnet.
+//! MADs of programs: `/dev/infiniband/umad0`, by which libibumad and the infiniband-diags query the subnet.
 //!
-//! A program writes a datagram to the file and reads the answer. The subnet is a model: see [`subnet`]. Each answer is ready when
-//! the write returns. The file is a pipe with a byte for each answer, which makes it readable.
+//! A program writes a MAD to the file and reads the response. The subnet is a model: see [`subnet`]. Each response is
+//! ready when the write returns. The file is a pipe with a byte for each response, which makes it readable.
 //!
 //! | file | does |
 //! |---|---|
@@ -32,32 +32,31 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subnet::Subnet;
 
-/// Most agents of a file, as in the kernel.
+/// Maximum number of agents of a file, as in the kernel.
 const MAX_AGENTS: usize = 32;
 
-/// An opened file.
 struct File {
     fd: RawFd,
     device: Arc<Device>,
-    /// The file, with a byte for each of `ready`.
+    /// The file, with a byte for each response in `ready`.
     answers: Arc<Channel>,
-    /// Headers and datagrams that the program has not read.
+    /// Headers and MADs that the program has not read.
     ready: VecDeque<Vec<u8>>,
-    /// The program's registrations, by number.
+    /// Registered agents, by ID.
     agents: [Option<Agent>; MAX_AGENTS],
-    /// Whether headers have the index of a partition key.
+    /// Whether headers have a P_Key index.
     has_pkey_index: bool,
     used: bool,
 }
 
-/// The files of this process.
+/// Open files of this process.
 static FILES: PerProcess<Mutex<BTreeMap<Identity, File>>> = PerProcess::new();
 
 fn files() -> MutexGuard<'static, BTreeMap<Identity, File>> {
     FILES.current(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs code with the file of a descriptor. Returns `None` if it is no such file, opened in this process.
+/// Calls `run` with the file of a descriptor. Returns `None` for any other descriptor, including one opened elsewhere.
 fn with_file<T>(fd: RawFd, run: impl FnOnce(&mut File) -> T) -> Option<T> {
     FILES.existing()?;
     let identity = sys::identity(fd)?;
@@ -89,23 +88,23 @@ pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Returns the device number of the file that a descriptor is open on.
+/// Returns the device number of the file of a descriptor.
 pub(crate) fn open_number(fd: RawFd) -> Option<libc::dev_t> {
     with_file(fd, |file| node::umad_number(file.device.index))
 }
 
-/// Forgets the file of the descriptor that `open` returned, before it is closed.
+/// Drops the file of a descriptor that `open` returned, before it is closed.
 pub(crate) fn close(fd: RawFd) {
     if with_file(fd, |file| file.fd == fd) == Some(true) {
         if let Some(identity) = sys::identity(fd) {
             files().remove(&identity);
         }
-        // A descriptor that was marked can be unmarked.
+        // Unmarking cannot fail for a descriptor that was marked.
         let _ = process::mark(fd, false);
     }
 }
 
-/// Executes an ioctl with an argument at address `at`. Returns `None` if it is not for such a file.
+/// Executes an ioctl with an argument at address `at`. Returns `None` for any other descriptor.
 pub(crate) fn ioctl(fd: RawFd, request: u32, at: u64) -> Option<Result<(), Errno>> {
     if !abi::ioctl::ALL.contains(&request) {
         return None;
@@ -135,20 +134,20 @@ pub(crate) fn ioctl(fd: RawFd, request: u32, at: u64) -> Option<Result<(), Errno
     })
 }
 
-/// Takes a datagram of `len` bytes at address `at`. Returns `None` if `fd` is no such file.
+/// Handles a MAD of `len` bytes at address `at`. Returns `None` for any other descriptor.
 pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<(), Errno>> {
     with_file(fd, |file| file.send(at, len))
 }
 
-/// The result of reading.
+/// Result of a read.
 pub(crate) enum Read {
-    /// This many bytes were read.
+    /// Number of bytes read.
     Done(usize),
-    /// There is no answer yet.
+    /// No response is queued.
     Wait,
 }
 
-/// Reads an answer into `room` bytes at address `at`. Returns `None` if `fd` is no such file.
+/// Reads a response into `room` bytes at address `at`. Returns `None` for any other descriptor.
 pub(crate) fn read(fd: RawFd, at: u64, room: usize) -> Option<Result<Read, Errno>> {
     with_file(fd, |file| file.receive(at, room))
 }
@@ -158,7 +157,7 @@ impl File {
         if agent.qpn > 1 || agent.is_of_subnet() != (agent.qpn == 0) {
             return Err(Errno::EINVAL);
         }
-        // An Ethernet port has no queue pair 0.
+        // Ethernet ports have no QP0.
         if agent.qpn == 0 && self.device.settings.link == LinkLayer::Ethernet {
             return Err(Errno::EPROTONOSUPPORT);
         }
@@ -183,7 +182,7 @@ impl File {
         let subnet = Subnet::of(current().devices())?;
         let answer = route::answer(&subnet, self.device.index, agent, u16::from_be(header.lid), &mad);
         let answer = answer.unwrap_or_else(|| {
-            // The program gets the header of its own datagram back.
+            // On timeout, the program gets its own MAD's header back.
             header.status = libc::ETIMEDOUT as u32;
             mad[..abi::MAD_HEADER].to_vec()
         });
@@ -195,8 +194,8 @@ impl File {
         Ok(())
     }
 
-    /// Copies the first answer to the program. One that is longer than a datagram and the room stays, and the program gets its start
-    /// with its length.
+    /// Copies the first response to the program. If it is longer than a MAD and than `room`, it stays queued, and the
+    /// program gets its length and its first bytes.
     fn receive(&mut self, at: u64, room: usize) -> Result<Read, Errno> {
         let Some(answer) = self.ready.front() else {
             return if sys::is_nonblocking(self.fd) { Err(Errno::EAGAIN) } else { Ok(Read::Wait) };

@@ -1,11 +1,11 @@
-//! The way of a datagram through the subnet: to a node by its LID or by a directed path, or to subnet administration.
+//! The route of a MAD through the subnet: to a node by LID or directed route, or to subnet administration.
 
 use super::abi::{Agent, MAD, at, class};
 use super::admin;
 use super::agent::{self, Query};
 use super::subnet::{Node, Subnet};
 
-/// Returns the answer to a datagram that a device sends to a LID, or `None` if none comes.
+/// Returns the response to a MAD sent by a device to a LID, if any.
 pub(super) fn answer(subnet: &Subnet, from: u32, agent: Agent, lid: u16, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     if mad[at::CLASS] != agent.class {
         return None;
@@ -44,7 +44,7 @@ mod tests {
         mad
     }
 
-    /// Returns the type of the node that a path leads to, and the port where the datagram arrived.
+    /// Returns the node type at the last hop of a path, and the ingress port.
     fn at_end(subnet: &Subnet, path: &[u8]) -> Option<(u8, u8)> {
         let mut mad = query(class::SUBNET_DIRECTED, subnet_attribute::NODE_INFO);
         mad[at::HOP_COUNT] = path.len() as u8;

@@ -1,5 +1,5 @@
-//! A model of the InfiniBand subnet that the devices of this process are in: a switch, with the subnet manager, has a port for each
-//! device. Adapters of other processes are not in it. On Ethernet a device has only itself.
+//! A model of the InfiniBand subnet of this process's devices: a switch, which includes the subnet manager, with a port
+//! for each device. Adapters of other processes are not part of it. On Ethernet, a device has only itself.
 
 use crate::abi::QueryPort;
 use crate::device::{Device, PortAddress, SM_LID};
@@ -7,28 +7,26 @@ use crate::errno::Errno;
 use crate::settings::LinkLayer;
 use std::sync::Arc;
 
-/// A device, and the state of its port.
+/// A device and its port state.
 pub(super) struct Adapter {
     pub(super) device: Arc<Device>,
     pub(super) port: QueryPort,
 }
 
-/// A node of the subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Switch,
-    /// A device, by its index.
+    /// A device, by index.
     Adapter(usize),
 }
 
-/// The subnet at one moment.
+/// A snapshot of the subnet.
 pub(super) struct Subnet {
     pub(super) adapters: Vec<Adapter>,
     pub(super) has_switch: bool,
 }
 
 impl Subnet {
-    /// Returns the subnet of these devices.
     pub(super) fn of(devices: &[Arc<Device>]) -> Result<Subnet, Errno> {
         let adapter = |device: &Arc<Device>| -> Result<Adapter, Errno> {
             let place: PortAddress = device.place()?;
@@ -39,7 +37,7 @@ impl Subnet {
         Ok(Subnet { adapters, has_switch })
     }
 
-    /// Returns the node at the other end of a link, and the port by which a datagram enters it.
+    /// Returns the node at the other side of a link, and the ingress port there.
     pub(super) fn neighbor(&self, node: Node, exit: u8) -> Option<(Node, u8)> {
         if !self.has_switch {
             return None;
@@ -54,13 +52,13 @@ impl Subnet {
         }
     }
 
-    /// Returns whether the link of a device is up.
+    /// Whether the link of a device is up.
     pub(super) fn is_up(&self, index: usize) -> bool {
         let up = crate::abi::port_state::ACTIVE;
         self.adapters.get(index).is_some_and(|adapter| adapter.port.state == up)
     }
 
-    /// Returns the node with a LID. On Ethernet there are none, and each device has only itself.
+    /// Returns the node with a LID. Ethernet has no LIDs, and each device has only itself.
     pub(super) fn with_lid(&self, lid: u16, own: Node) -> Option<Node> {
         if !self.has_switch {
             return Some(own);

@@ -1,4 +1,4 @@
-//! From GIDs to adapters, as the kernel resolves them on Ethernet.
+//! Resolution of GIDs to adapters, like the kernel's on Ethernet.
 
 use crate::errno::Errno;
 use crate::fault::Fault;
@@ -12,8 +12,8 @@ pub(super) struct Peer {
     pub(super) mac: [u8; 6],
 }
 
-/// Returns the peer with this GID, as addressed from an entry of the local table. Both RoCEv1 and RoCEv2 entries serve: the
-/// packets are RoCEv2.
+/// Returns the peer with a GID, addressed from an entry of the local GID table. Entries of RoCEv1 work too, with RoCEv2
+/// packets.
 pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Result<Peer, Errno> {
     let nic = &opened.session()?.adapter.nic;
     let table = opened.device.gids(nic);
@@ -28,7 +28,7 @@ pub(super) fn resolve(opened: &OpenDevice, sgid_index: u8, dgid: [u8; 16]) -> Re
         tracing::debug!(gid = ?dgid, "the peer's GID is none of a software ConnectX");
         Errno::EINVAL
     })?;
-    // All adapters have the same port, so the peer's Ethernet address is not needed.
+    // All adapters use the same port, so the peer's MAC address is not needed.
     let [_, b, c, d] = ip.octets();
     let mac = match ip {
         _ if ip == *nic.address().ip() => nic.mac(),

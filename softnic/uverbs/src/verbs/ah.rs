@@ -1,5 +1,5 @@
-//! Address handles: where datagrams go. libmlx5 writes the address into each entry by itself; what it asks the kernel for
-//! is that the GID can be reached, and the Ethernet address behind it.
+//! Address handles. libmlx5 writes the address vector into each WQE by itself. It asks the kernel only whether the GID
+//! is reachable, and for its MAC address.
 
 use super::address::resolve;
 use super::pd::Pd;
@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
 
-/// An address handle. Nothing but its number is kept.
+/// An address handle. It has no state.
 pub(crate) struct Ah;
 
 impl Object for Ah {}

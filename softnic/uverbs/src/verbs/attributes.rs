@@ -1,11 +1,11 @@
-//! The attributes of a queue pair, as MODIFY_QP changes them.
+//! QP attributes, as changed by MODIFY_QP.
 
 use crate::abi::{self, command, qp_attr};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use rushmem_mlx5::prm::qp::AtomicMode;
 
-/// Writes the core's answer to the extended command.
+/// Writes the core's response to the extended command.
 pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
     if number == command::EX_MODIFY_QP {
         let response_length = size_of::<abi::ExModifyQpResponse>() as u32;
@@ -14,13 +14,13 @@ pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the mode of a queue pair that executes atomics or does not. The kernel chooses the largest mode that the device
-/// reports, which includes masked atomics.
+/// Returns the atomic mode of a QP with or without atomics. Like the kernel, chooses the largest reported mode, which
+/// includes masked atomics.
 pub(super) fn atomic_mode(atomics: bool) -> AtomicMode {
     if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE }
 }
 
-/// Returns the attributes after a change of those in the mask.
+/// Applies a change to the attributes in its mask.
 pub(super) fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
     let mut merged = *before;
     macro_rules! take {

@@ -1,4 +1,4 @@
-//! Completion queues and the channels for completion events.
+//! Completion queues and completion channels.
 
 use super::write::CORE_OUT;
 use super::{core_in, core_out};
@@ -15,12 +15,10 @@ use crate::registry::{Registry, Waiter};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq, ModifyCq};
 use std::sync::Arc;
 
-/// A completion queue.
 pub(crate) struct Cq {
-    /// The adapter's number.
     pub(crate) cqn: u32,
     umems: [u32; 2],
-    /// log2 of the entries, and their bytes.
+    /// log2 of the number of CQEs and of their size in bytes.
     log: u32,
     cqe_size: u32,
     completions: Option<Arc<Waiter>>,
@@ -38,7 +36,7 @@ impl Object for Cq {
 }
 
 impl Cq {
-    /// Stores it in the table, and makes it receive events. Returns its handle.
+    /// Inserts the CQ into the table and registers it for events. Returns its handle.
     fn enter(self, opened: &mut OpenDevice) -> Result<u32, Errno> {
         let registry = &opened.session()?.adapter.registry;
         if let Some(waiter) = &self.completions {
@@ -51,7 +49,7 @@ impl Cq {
     }
 }
 
-/// log2 of the most entries.
+/// log2 of the maximum number of CQEs.
 const LOG_MAX: u32 = 22;
 
 /// Handles CREATE_COMP_CHANNEL.
@@ -119,13 +117,13 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
 }
 
-/// Returns log2 of the entries of a ring for `entries` completions: one more, as a power of two.
+/// Returns log2 of the ring size for `entries` completions: one more, as a power of two.
 fn log_size(entries: u32) -> Result<u32, Errno> {
     let log = entries.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
     if entries == 0 || log > LOG_MAX { Err(Errno::EINVAL) } else { Ok(log) }
 }
 
-/// Handles RESIZE_CQ. The library copies the entries that the program has not polled.
+/// Handles RESIZE_CQ. The library copies the CQEs that have not been polled.
 pub(super) fn resize(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::ResizeCq = core_in(call)?;
     let driver: abi::DriverResizeCq = call.input(driver_data::IN)?;
@@ -157,8 +155,8 @@ pub(super) fn resize(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     core_out(call, &abi::ResizeCqResponse { cqe: (1 << log) - 1, reserved: 0 })
 }
 
-/// Handles CQ destroy. The program waits until it has acknowledged as many events as it has read, so that those which it has
-/// not read are taken back.
+/// Handles CQ destroy. The library waits until the program has acknowledged all events that it has read. Unread ones
+/// are taken back.
 pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     let cqn = opened.handles.get::<Cq>(handle)?.cqn;

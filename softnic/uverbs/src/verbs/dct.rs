@@ -1,5 +1,4 @@
-//! Targets of dynamic connections. For programs they are queue pairs. The adapter makes one when its queue pair becomes ready
-//! to receive, and not before, as Linux does.
+//! DCTs. For programs they are QPs. As in Linux, the adapter creates one on the transition to RTR.
 
 use super::attributes::{answer, atomic_mode, merge};
 use crate::abi::{self, access, driver_data, qp_attr, qp_state, qp_type};
@@ -15,15 +14,14 @@ use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct};
 use rushmem_mlx5::prm::qp::Mtu;
 use std::sync::Arc;
 
-/// A target of dynamic connections.
 pub(crate) struct Dct {
-    /// The adapter's number, once there is one.
+    /// Set once the adapter has created the DCT.
     pub(crate) dctn: Option<u32>,
     context: DctContext,
     state: u8,
     cap: abi::QpCap,
     failures: Option<Arc<Waiter>>,
-    /// The program's attributes.
+    /// Attributes set by the program.
     attributes: abi::ModifyQp,
 }
 
@@ -40,7 +38,7 @@ impl Object for Dct {
 }
 
 impl Dct {
-    /// Returns a target in RESET, of this PD, CQ and shared receive queue.
+    /// Creates a DCT in RESET, with this PD, CQ and SRQ.
     pub(super) fn new(
         driver: &abi::DriverCreateQp,
         (pd, cqn, srqn_xrqn): (u32, u32, u32),
@@ -53,7 +51,7 @@ impl Dct {
         Dct { dctn: None, context, state: qp_state::RESET, cap, failures, attributes }
     }
 
-    /// Returns the answer to QUERY_QP.
+    /// Returns the response to QUERY_QP.
     pub(super) fn describe(&self) -> abi::QueryQpResponse {
         let set = &self.attributes;
         abi::QueryQpResponse {
@@ -71,7 +69,7 @@ impl Dct {
     }
 }
 
-/// Returns the context of a target with the program's attributes.
+/// Applies the program's attributes to a context.
 fn context(before: DctContext, set: &abi::ModifyQp, has_atomics: bool, counter_set_id: u8) -> DctContext {
     let has = |flag| set.qp_access_flags & flag != 0;
     let atomics = has(access::REMOTE_ATOMIC) && has_atomics;
@@ -93,7 +91,7 @@ fn context(before: DctContext, set: &abi::ModifyQp, has_atomics: bool, counter_s
     }
 }
 
-/// Handles MODIFY_QP of a target.
+/// Handles MODIFY_QP of a DCT.
 pub(super) fn modify(
     opened: &mut OpenDevice,
     number: u64,
@@ -106,7 +104,7 @@ pub(super) fn modify(
     let required = match (dct.state, request.qp_state) {
         (qp_state::RESET, qp_state::INIT) => qp_attr::ACCESS_FLAGS | qp_attr::PKEY_INDEX | qp_attr::PORT,
         (qp_state::INIT, qp_state::RTR) => qp_attr::AV | qp_attr::PATH_MTU | qp_attr::MIN_RNR_TIMER,
-        // A target is ready to receive until its end.
+        // There is no transition from RTR.
         _ => return Err(Errno::EINVAL),
     } | qp_attr::STATE;
     let is_known = attributes.port_num == 1 && usize::from(attributes.pkey_index) < PKEYS.len();
@@ -132,7 +130,7 @@ pub(super) fn modify(
     answer(number, call)
 }
 
-/// Handles QP destroy of a target.
+/// Handles QP destroy of a DCT.
 pub(super) fn destroy(opened: &mut OpenDevice, call: &Call, handle: u32) -> Result<(), Errno> {
     if let Some(dctn) = opened.handles.get::<Dct>(handle)?.dctn {
         opened.execute(&DrainDct { dctn, ..DrainDct::default() })?;

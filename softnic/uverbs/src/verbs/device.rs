@@ -11,7 +11,6 @@ use crate::inventory::Inventory;
 use crate::open_device::{OpenDevice, Session};
 use std::sync::Arc;
 
-/// Methods of the device.
 mod method {
     pub(super) const INVOKE_WRITE: u16 = 0;
     pub(super) const QUERY_PORT: u16 = 2;
@@ -21,7 +20,7 @@ mod method {
     pub(super) const QUERY_GID_ENTRY: u16 = 6;
 }
 
-/// The context shall be able to use DevX.
+/// Flag that requests DevX for the context.
 const FLAG_DEVX: u32 = 1;
 
 pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<(), Errno> {
@@ -31,7 +30,7 @@ pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<
         method::GET_CONTEXT => get_context(opened, call),
         method::QUERY_CONTEXT => {
             opened.session()?;
-            // The driver has no input here, and its output has the first number.
+            // The driver has no input here, so the output has the first ID.
             describe_context(call, driver_data::IN)
         }
         method::QUERY_GID_TABLE => query_gid_table(opened, call),
@@ -40,12 +39,12 @@ pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<
     }
 }
 
-/// Executes a command of the old kind. It refuses unknown ones, but not with EPROTONOSUPPORT: the library would then
-/// retry by `write`, which succeeds on a memory file.
+/// Executes a write command. Fails for unknown ones, but not with EPROTONOSUPPORT: the library would then retry by
+/// `write`, which succeeds on a memory file.
 fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let command: u64 = call.input(write::COMMAND)?;
     if !call.has(write::CORE_IN) && !call.has(write::CORE_OUT) {
-        // The library asks whether there is this method at all.
+        // The library probes for the method.
         return Err(Errno::ENOSPC);
     }
     match command {
@@ -84,7 +83,7 @@ fn extended_query_device(opened: &OpenDevice, call: &Call) -> Result<(), Errno> 
         response_length: call.room(write::CORE_OUT).min(size_of::<abi::ExQueryDevice>()) as u32,
         odp: [odp::SUPPORT, 0, reliable, connected, odp::SEND, 0],
         xrc_odp_caps: reliable,
-        // Completions have the nanoseconds since the adapter's start.
+        // Completion timestamps are nanoseconds since the adapter's start.
         timestamp_mask: u64::MAX,
         hca_core_clock: rushmem_softnic::CLOCK_KHZ.into(),
         max_dm_size: dm::MAX_BYTES,
@@ -110,7 +109,7 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     }
     let adapter = opened.device.adapter()?;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // One tick is a nanosecond, so that the conversion is an addition.
+    // A tick is a nanosecond, which reduces the conversion to an addition.
     let info = abi::ClockInfo {
         nsec: now.as_nanos() as u64,
         cycles: adapter.nic.clock(),
@@ -127,20 +126,20 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     describe_context(call, driver_data::OUT)
 }
 
-/// Returns the properties of a context, to the program that made it or to one that imports it. `driver_out` is the number
-/// of the driver's output.
+/// Returns the properties of a context to the program that created or imports it. `driver_out` is the ID of the
+/// driver's output.
 fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
     const VECTORS_OUT: u16 = 0;
     const SUPPORT_OUT: u16 = 1;
-    /// Optional rights of memory regions are accepted.
+    /// Optional access flags of MRs are accepted.
     const OPTIONAL_RIGHTS: u64 = 1;
-    /// The page of the clock can be mapped. The clock is at its begin.
+    /// The clock can be mapped. It is at the start of its page.
     const CLOCK: u32 = 1;
 
     let response = abi::ContextResponse {
         qp_tab_size: 1 << 17,
         bf_reg_size: 512,
-        // None in advance: the library asks for each doorbell page.
+        // None in advance: the library requests each doorbell page.
         tot_bfregs: 0,
         cache_line_size: 64,
         max_sq_desc_sz: 1024,
@@ -152,7 +151,7 @@ fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
         comp_mask: CLOCK,
         response_length: size_of::<abi::ContextResponse>() as u32,
         cqe_version: 1,
-        // The driver's part of QUERY_DEVICE and CREATE_AH is answered.
+        // QUERY_DEVICE and CREATE_AH have driver-specific responses.
         cmds_supp_uhw: 3,
         eth_min_inline: 1,
         clock_info_versions: 1,
@@ -165,7 +164,7 @@ fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
     call.output(SUPPORT_OUT, &OPTIONAL_RIGHTS)
 }
 
-/// Checks a port's number. The only port is 1.
+/// Checks a port number. The only port is 1.
 fn port(number: u64) -> Result<(), Errno> {
     if number == 1 { Ok(()) } else { Err(Errno::EINVAL) }
 }

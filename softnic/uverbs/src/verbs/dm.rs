@@ -1,4 +1,4 @@
-//! Memory of the device, which programs map and register.
+//! Device memory, which programs map and register.
 
 use super::mr;
 use crate::abi::{access, driver_data};
@@ -10,17 +10,16 @@ use crate::open_device::OpenDevice;
 use rushmem_softnic::PAGE;
 use std::sync::Arc;
 
-/// Memory of the device.
 pub(crate) struct Dm {
     memory: Arc<Mapping>,
     len: u64,
-    /// First of its pages.
+    /// Index of the first page.
     page: u64,
 }
 
 impl Object for Dm {}
 
-/// Most bytes of one allocation.
+/// Maximum length of an allocation, in bytes.
 pub(crate) const MAX_BYTES: u64 = 128 << 10;
 
 /// Handles DM alloc.
@@ -31,7 +30,7 @@ pub(crate) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     opened.session()?;
     let (len, log_align): (u64, u32) = (call.input(1)?, call.input(2)?);
     if call.optional::<u64>(TYPE)?.unwrap_or(0) != 0 {
-        // Memory of the steering engine.
+        // Memory types for steering.
         return Err(Errno::EOPNOTSUPP);
     }
     if len == 0 || len > MAX_BYTES || log_align > PAGE.ilog2() {
@@ -44,7 +43,7 @@ pub(crate) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     call.output(PAGE_OUT, &(page as u16))
 }
 
-/// Handles DM free. Registered memory stays until its key is destroyed.
+/// Handles DM free. Registered memory stays until its MR is destroyed.
 pub(crate) fn free(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     let page = opened.handles.get::<Dm>(handle)?.page;
@@ -55,7 +54,7 @@ pub(crate) fn free(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.pages.release_device_memory(page)
 }
 
-/// Handles MR registration of device memory. Its addresses begin with 0.
+/// Handles MR registration of device memory. It is zero-based.
 pub(crate) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let (offset, len): (u64, u64) = (call.input(1)?, call.input(2)?);
     let flags: u32 = call.input(4)?;

@@ -1,4 +1,4 @@
-//! Multicast groups of queue pairs.
+//! Multicast groups of QPs.
 
 use super::core_in;
 use super::qp::Qp;
@@ -22,7 +22,7 @@ pub(super) fn detach(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     Ok(opened.session()?.context.leave_group(qpn, group)?)
 }
 
-/// Returns the queue pair and the group of a request. On Ethernet a group is an IPv4 address.
+/// Returns the QPN and the group of a request. On Ethernet a group is an IPv4 address.
 fn member(opened: &OpenDevice, call: &Call) -> Result<(u32, Ipv4Addr), Errno> {
     let request: abi::Mcast = core_in(call)?;
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;

@@ -19,7 +19,7 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use bytemuck::{NoUninit, Pod};
 
-/// Attributes of INVOKE_WRITE: the commands of the old kind.
+/// Attributes of INVOKE_WRITE.
 mod write {
     pub(super) const CORE_IN: u16 = 0;
     pub(super) const CORE_OUT: u16 = 1;
@@ -31,7 +31,7 @@ fn core_in<T: Pod>(call: &Call) -> Result<T, Errno> {
     call.input(write::CORE_IN)
 }
 
-/// Writes the output of a write command. The caller must have room for it.
+/// Writes the output of a write command. The buffer must have room for it.
 fn core_out<T: NoUninit>(call: &Call, value: &T) -> Result<(), Errno> {
     if call.room(write::CORE_OUT) < size_of::<T>() {
         return Err(Errno::ENOSPC);

@@ -1,4 +1,4 @@
-//! MODIFY_QP: verbs' attributes become the adapter's transitions.
+//! MODIFY_QP: converts attributes of verbs to transitions of the adapter.
 
 use super::address::resolve;
 use super::attributes::{answer, atomic_mode, merge};
@@ -17,7 +17,7 @@ use rushmem_mlx5::prm::qp::{
     opt_param,
 };
 
-/// log2 of the longest message.
+/// log2 of the maximum message length.
 const LOG_MSG_MAX: u8 = 30;
 
 /// Handles MODIFY_QP, plain and extended.
@@ -60,10 +60,10 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
     answer(number, call)
 }
 
-/// Attributes that a transition must have; `EINVAL` for one that does not exist.
+/// Returns the attributes that a transition requires, or `EINVAL` if it does not exist.
 fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
     let service = qp.service;
-    // Both ends of an extended connection have a part of the attributes.
+    // The initiator and the target of XRC each use a part of the attributes.
     let initiates = service == ServiceType::XRC && !qp.is_target();
     let connected = service != ServiceType::UD;
     let dynamic = service == ServiceType::DCI;
@@ -101,7 +101,7 @@ fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
     })
 }
 
-/// One transition.
+/// A state transition.
 struct Step<'a> {
     opened: &'a OpenDevice,
     qp: &'a Qp,
@@ -140,7 +140,7 @@ impl Step<'_> {
         let connected = service != ServiceType::UD;
         let has_path = connected && service != ServiceType::DCI;
         let context = QpContext {
-            // The port's MTU limits the length of datagrams.
+            // Datagrams are limited by the port's MTU.
             mtu: if connected { Mtu(set.path_mtu) } else { Mtu::B4096 },
             log_msg_max: if connected { LOG_MSG_MAX } else { 12 },
             remote_qpn: set.dest_qp_num & 0xff_ffff,
@@ -172,7 +172,7 @@ impl Step<'_> {
         self.qp.execute(self.opened, &command).map(drop)
     }
 
-    /// Returns the rights that a peer has.
+    /// Returns the peer's access rights.
     fn access(&self) -> QpContext {
         let set = self.attributes;
         let has = |flag| set.qp_access_flags & flag != 0;
@@ -186,7 +186,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the attributes that may change in most transitions, limited to the program's mask.
+    /// Returns the attributes that most transitions may change, limited to the program's mask.
     fn optional(&self) -> (u32, QpContext) {
         let mut selected = 0;
         let mut context = self.access();

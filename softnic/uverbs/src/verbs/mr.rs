@@ -14,15 +14,14 @@ use crate::user;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext, key};
 use rushmem_softnic::PAGE;
 
-/// A memory region.
 pub(crate) struct Mr {
     mkey_index: u32,
     umem: u32,
-    /// The whole key.
+    /// The lkey and rkey.
     key: u32,
     pd: u32,
     wanted: MrRequest,
-    /// Address of the first byte in the program; `None` for a dma-buf.
+    /// Address of the first byte in the program, or `None` for a dma-buf.
     start: Option<u64>,
 }
 
@@ -33,18 +32,17 @@ impl Object for Mr {
 }
 
 impl Mr {
-    /// Gives the region a handle, and returns it and the key.
+    /// Inserts the MR into the table. Returns its handle and key.
     fn insert(self, opened: &mut OpenDevice) -> Result<(u32, u32), Errno> {
         let key = self.key;
         Ok((opened.handles.insert(self)?, key))
     }
 }
 
-/// A request to register a region.
 #[derive(Clone, Copy)]
 struct MrRequest {
     pd_handle: u32,
-    /// Address of the first byte, for the holders of the key.
+    /// Address of the first byte in the MR's address space.
     iova: u64,
     len: u64,
     access: u32,
@@ -75,8 +73,7 @@ fn create_in_program(opened: &OpenDevice, wanted: MrRequest, start: u64) -> Resu
     Ok(Mr { start: Some(start), ..create(opened, wanted, region)? })
 }
 
-/// Registers a region with addresses from 0, and returns its key. `what` is the protection domain's handle, the
-/// length and the rights.
+/// Registers a zero-based MR, and returns its key. `what` is the PD's handle, the length and the access rights.
 pub(super) fn create_zero_based(
     opened: &mut OpenDevice,
     call: &Call,
@@ -90,8 +87,8 @@ pub(super) fn create_zero_based(
     Ok(key)
 }
 
-/// Handles REREG_MR: the region gets other memory, another protection domain or other rights. Its key stays. If that
-/// fails, the region stays as it was.
+/// Handles REREG_MR: changes an MR's memory, PD or access rights, but not its key. If that fails, the MR stays as it
+/// was.
 pub(super) fn reregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::ReregMr = core_in(call)?;
     let mr = opened.handles.get::<Mr>(request.mr_handle)?;
@@ -121,7 +118,7 @@ pub(super) fn reregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Err
     core_out(call, &abi::ReregMrResponse { lkey: key, rkey: key })
 }
 
-/// Handles MR QUERY, for a context that another part of the program imports.
+/// Handles MR QUERY, for an importing context.
 pub(crate) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let mr = opened.handles.get::<Mr>(call.handle(0)?)?;
     call.output(1, &mr.key)?;
@@ -130,9 +127,9 @@ pub(crate) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     call.output(4, &mr.wanted.iova)
 }
 
-/// Handles MR ADVISE: the pages of the regions are present already.
+/// Handles MR ADVISE. There is nothing to do: all pages are present.
 pub(crate) fn advise(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
-    /// Bytes of an entry: address, length and key.
+    /// Length of an entry in bytes: address, length and key.
     const ENTRY: usize = 16;
     opened.handles.get::<Pd>(call.handle(0)?)?;
     let list = call.bytes(3)?;
@@ -165,7 +162,7 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
     call.output(8, &key)
 }
 
-/// Registers the memory that `region` finds.
+/// Registers the memory that `region` returns.
 fn create(
     opened: &OpenDevice,
     wanted: MrRequest,
@@ -174,7 +171,7 @@ fn create(
     let rights = rights(wanted.access)?;
     let pd = opened.handles.get::<Pd>(wanted.pd_handle)?.number;
     let region = region(opened, rights.lw)?;
-    // A key may have no bytes, but memory cannot.
+    // An MR may be empty, but a umem may not.
     let umem_id = opened.umem(region, wanted.len.max(1))?;
     let mkey_7_0 = getrandom::u32().map_err(|_| Errno::EAGAIN)?.to_ne_bytes()[0];
     let context = MkeyContext {
@@ -191,7 +188,8 @@ fn create(
     Ok(Mr { mkey_index, umem: umem_id, key, pd, wanted, start: None })
 }
 
-/// Returns the rights of a key, `EINVAL` for combinations that the kernel refuses, or `EOPNOTSUPP` for missing features.
+/// Returns the access rights of an MR. Fails with `EINVAL` for invalid combinations, or `EOPNOTSUPP` for missing
+/// features.
 fn rights(flags: u32) -> Result<MkeyContext, Errno> {
     let remote_writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
     let known = remote_writes

@@ -9,9 +9,7 @@ use crate::inventory::{Kind, Record};
 use crate::open_device::OpenDevice;
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 
-/// A protection domain.
 pub(crate) struct Pd {
-    /// The adapter's number.
     pub(crate) number: u32,
 }
 
@@ -29,7 +27,7 @@ pub(super) fn alloc(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     call.output(driver_data::OUT, &number)
 }
 
-/// Handles the driver's PD QUERY, for a context that another part of the program imports.
+/// Handles the driver's PD QUERY, for an importing context.
 pub(crate) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let pd = opened.handles.get::<Pd>(call.handle(driver_data::IN)?)?;
     call.output(driver_data::OUT, &pd.number)

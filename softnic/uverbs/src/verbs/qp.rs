@@ -18,21 +18,19 @@ use rushmem_mlx5::prm::Command;
 use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
 use std::sync::Arc;
 
-/// A queue pair.
 pub(crate) struct Qp {
-    /// The adapter's number.
     pub(crate) qpn: u32,
     pub(crate) service: ServiceType,
     pd: u32,
-    /// Numbers of the CQs of its send queue and its receive queue.
+    /// CQNs of the SQ and the RQ.
     cqns: [u32; 2],
     umems: [u32; 2],
     failures: Option<Arc<Waiter>>,
     cap: abi::QpCap,
     signal_all: bool,
-    /// The program's attributes, for QUERY_QP.
+    /// Attributes set by the program, for QUERY_QP.
     attributes: abi::ModifyQp,
-    /// Set for the target of an extended connection, with the domain's handle through which it was made.
+    /// Set for an XRC target, with the XRCD handle of its creation.
     target: Option<(Arc<Target>, Arc<Opening>)>,
 }
 
@@ -67,7 +65,7 @@ impl Object for Qp {
 }
 
 impl Qp {
-    /// Returns a handle of the target of an extended connection.
+    /// Returns a handle of an XRC target.
     pub(super) fn of_target(target: Arc<Target>, opening: Arc<Opening>, failures: Option<Arc<Waiter>>) -> Qp {
         Qp {
             qpn: target.qpn,
@@ -83,7 +81,7 @@ impl Qp {
         }
     }
 
-    /// Stores it in the table, and lets it receive events. Returns its handle.
+    /// Inserts the QP into the table and registers it for events. Returns its handle.
     pub(super) fn enter(self, opened: &mut OpenDevice) -> Result<u32, Errno> {
         if let Some(waiter) = &self.failures {
             opened.session()?.adapter.registry.listen_to_qp(self.qpn, Arc::clone(waiter));
@@ -91,12 +89,12 @@ impl Qp {
         opened.handles.insert(self)
     }
 
-    /// Returns whether it is the target of an extended connection.
+    /// Whether this is an XRC target.
     pub(super) fn is_target(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Executes a command about it.
+    /// Executes a command on the QP.
     pub(super) fn execute<C: Command>(&self, opened: &OpenDevice, command: &C) -> Result<C::Output, Errno> {
         match &self.target {
             Some((target, _)) => target.execute(command),
@@ -104,7 +102,7 @@ impl Qp {
         }
     }
 
-    /// Returns the attributes that programs have set.
+    /// Returns the attributes set by programs.
     pub(super) fn attributes(&self) -> abi::ModifyQp {
         self.target.as_ref().map_or(self.attributes, |(target, _)| *target.attributes())
     }
@@ -117,7 +115,7 @@ impl Qp {
     }
 }
 
-/// All work requests are signalled.
+/// Flag of a QP whose work requests are all signalled.
 const CREATE_SIGNAL_ALL: u32 = 1 << 12;
 
 /// Attributes of QP create.
@@ -184,7 +182,7 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     answer_create(call, handle, &cap, qpn)
 }
 
-/// Creates the target of an extended connection.
+/// Creates an XRC target.
 fn create_xrc_target(
     opened: &mut OpenDevice,
     call: &Call,
@@ -197,7 +195,7 @@ fn create_xrc_target(
     answer_create(call, handle, &abi::QpCap::default(), qpn)
 }
 
-/// Creates a target of dynamic connections, which has no number until the adapter makes it.
+/// Creates a DCT. It gets a DCTN when the adapter creates it.
 fn create_dct(
     opened: &mut OpenDevice,
     call: &Call,
@@ -212,7 +210,7 @@ fn create_dct(
     answer_create(call, handle, &cap, 0)
 }
 
-/// Creates a queue pair with its own queues on the adapter. Returns its number, and the umems of its ring and record.
+/// Creates a QP with its queues on the adapter. Returns its QPN, and the umems of its ring and record.
 fn create_on_adapter(
     opened: &OpenDevice,
     driver: &abi::DriverCreateQp,
@@ -238,12 +236,12 @@ fn create_on_adapter(
     Ok((qpn, umems))
 }
 
-/// Returns the number of the PD of a queue pair to create.
+/// Returns the PDN for a QP to create.
 fn pd(opened: &OpenDevice, call: &Call) -> Result<u32, Errno> {
     Ok(opened.handles.get::<Pd>(call.handle(attr::PD)?)?.number)
 }
 
-/// Returns the number of the CQ in an attribute, which must be there.
+/// Returns the CQN of a required attribute.
 fn cqn(opened: &OpenDevice, call: &Call, id: u16) -> Result<u32, Errno> {
     match call.has(id) {
         true => Ok(opened.handles.get::<Cq>(call.handle(id)?)?.cqn),
@@ -258,7 +256,7 @@ fn answer_create(call: &Call, handle: u32, cap: &abi::QpCap, number: u32) -> Res
     call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default())
 }
 
-/// The layout of the queues in their buffer: the receive queue first, then the send queue.
+/// Layout of the queues in their buffer: the RQ, then the SQ.
 struct Queues {
     context: QpContext,
     bytes: u64,
@@ -270,7 +268,7 @@ impl Queues {
         if flags & qp_flag::SIGNATURE != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        // The shared receive queue is in the place of the QP's own.
+        // The SRQ replaces the RQ.
         let rq_wqe_count = if srqn.is_some() { 0 } else { rq_wqe_count };
         let power = |count: u32| count == 0 || count.is_power_of_two() && count <= 1 << 15;
         let shift = if rq_wqe_count == 0 { 4 } else { rq_wqe_shift };
@@ -298,7 +296,7 @@ impl Queues {
         Ok(Queues { context, bytes })
     }
 
-    /// Returns the capabilities of the queues as they were allocated, which libmlx5 rounds up.
+    /// Returns the capacities of the queues as allocated, which libmlx5 rounds up.
     fn granted(&self, wanted: abi::QpCap) -> abi::QpCap {
         let context = &self.context;
         match context.rq_type {
@@ -312,7 +310,7 @@ impl Queues {
     }
 }
 
-/// Handles OPEN_QP: makes another handle of the target of an extended connection.
+/// Handles OPEN_QP: creates another handle of an XRC target.
 pub(super) fn open(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::OpenQp = core_in(call)?;
     let opening = Arc::clone(&opened.handles.get::<Xrcd>(request.xrcd_handle)?.0);
@@ -336,7 +334,7 @@ pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno>
     }
     let qp = opened.handles.get::<Qp>(handle)?;
     if !qp.is_target() {
-        // A target ends with its last handle.
+        // Dropping the last handle destroys a target.
         opened.execute(&DestroyQp { qpn: qp.qpn, ..DestroyQp::default() })?;
     }
     let qp = opened.handles.remove::<Qp>(handle)?;
@@ -347,7 +345,7 @@ pub(crate) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno>
     call.output(1, &qp.failures.map_or(0, |waiter| waiter.finish()))
 }
 
-/// Returns the state of a queue pair, as numbered by verbs.
+/// Returns the state of a QP as in verbs.
 pub(super) fn state(opened: &OpenDevice, qp: &Qp) -> Result<u8, Errno> {
     let state = qp.execute(opened, &QueryQp { qpn: qp.qpn, ..QueryQp::default() })?.context.state;
     Ok(match state {

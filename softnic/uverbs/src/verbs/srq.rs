@@ -1,4 +1,4 @@
-//! Shared receive queues. The adapter calls them receive memory pools, except for queues of an XRC domain.
+//! SRQs. The adapter has them as RMPs, or as XRC SRQs in an XRC domain.
 
 use super::cq::Cq;
 use super::pd::Pd;
@@ -16,16 +16,15 @@ use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpCont
 use rushmem_mlx5::prm::xrc::{ArmXrcSrq, CreateXrcSrq, DestroyXrcSrq, QueryXrcSrq, XrcSrqContext};
 use std::sync::Arc;
 
-/// A shared receive queue.
 pub(crate) struct Srq {
-    /// The adapter's number.
+    /// Number of the RMP or XRC SRQ.
     pub(crate) srqn: u32,
     pd: u32,
     umems: [u32; 2],
     events: Option<Arc<Waiter>>,
     max_wr: u32,
     max_sge: u32,
-    /// Set for a queue of an XRC domain.
+    /// Set for an XRC SRQ.
     xrcd: Option<Arc<Opening>>,
 }
 
@@ -41,18 +40,18 @@ impl Object for Srq {
 }
 
 impl Srq {
-    /// Returns whether it is of an XRC domain.
+    /// Whether this is an XRC SRQ.
     pub(crate) fn is_xrc(&self) -> bool {
         self.xrcd.is_some()
     }
 }
 
-/// Bytes of a segment.
+/// Length of a data segment, in bytes.
 const SEGMENT: u32 = 16;
-/// Bytes of the smallest entry: a link and a segment.
+/// Minimum length of a WQE in bytes: a next segment and a data segment.
 const SMALLEST: u32 = 32;
 
-/// The entries as libmlx5 lays them out: a power of two of entries, each a power of two of bytes.
+/// Layout of the WQEs by libmlx5: their number and their size are powers of two.
 struct Layout {
     log_size: u32,
     log_stride: u32,
@@ -64,7 +63,7 @@ impl Layout {
             return Err(Errno::EINVAL);
         }
         let stride = (SEGMENT * (1 + max_sge)).next_power_of_two().max(SMALLEST);
-        // One entry stays unused, so that the last one always has a successor.
+        // One WQE stays unused, to always have a successor for the last one.
         Ok(Layout { log_size: (max_wr + 1).next_power_of_two().ilog2(), log_stride: stride.ilog2() })
     }
 
@@ -100,7 +99,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     enter(opened, call, (srqn, pd, request.user_handle), (memory, &layout), None)
 }
 
-/// Handles CREATE_XSRQ: makes a queue of an XRC domain.
+/// Handles CREATE_XSRQ: creates an XRC SRQ.
 pub(super) fn create_of_xrcd(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let request: abi::CreateXsrq = core_in(call)?;
     if request.srq_type != srq_type::XRC {
@@ -132,16 +131,16 @@ pub(super) fn create_of_xrcd(opened: &mut OpenDevice, call: &Call) -> Result<(),
     enter(opened, call, (srqn, pd, request.user_handle), (memory, &layout), Some(opening))
 }
 
-/// Registers the ring and the doorbell record of a new queue.
+/// Registers the ring and the doorbell record of a new SRQ.
 fn memory_of(opened: &OpenDevice, driver: &abi::DriverCreateSrq, layout: &Layout) -> Result<[u32; 2], Errno> {
     if driver.flags != 0 {
-        // Signed entries.
+        // WQE signatures.
         return Err(Errno::EOPNOTSUPP);
     }
     opened.queue_umems(driver.buf_addr, layout.bytes(), driver.db_addr)
 }
 
-/// Enters a new queue in the table, and returns its numbers to the program.
+/// Inserts a new SRQ into the table, and returns its handle and number to the program.
 fn enter(
     opened: &mut OpenDevice,
     call: &Call,
@@ -228,7 +227,7 @@ mod tests {
     #[test]
     fn the_layout_is_the_one_of_libmlx5() {
         let of = |max_wr, max_sge| Layout::new(max_wr, max_sge).map(|it| (it.log_size, it.log_stride));
-        // One entry more, and a link before the segments.
+        // One more WQE, and a next segment before the data segments.
         assert_eq!(of(15, 1), Ok((4, 5)));
         assert_eq!(of(16, 2), Ok((5, 6)));
         assert_eq!(of(1, 0), Ok((1, 5)));

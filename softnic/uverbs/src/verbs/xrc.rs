@@ -1,4 +1,4 @@
-//! Commands about XRC domains.
+//! Commands of XRC domains.
 
 use super::{core_in, core_out};
 use crate::abi;
@@ -27,7 +27,7 @@ pub(super) fn open(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     core_out(call, &handle)
 }
 
-/// Handles XRCD destroy. A domain with objects that were made through this handle stays.
+/// Handles XRCD destroy. The domain stays while it has objects created through this handle.
 pub(crate) fn close(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(0)?;
     if Arc::strong_count(&opened.handles.get::<Xrcd>(handle)?.0) > 1 {

@@ -1,4 +1,4 @@
-//! Helpers of all these suites: the launcher with its library, and external programs that may be missing.
+//! Common code of these suites: the launcher with its library, and external programs that may be missing.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
 use std::io::Read;
@@ -8,10 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Long enough on a busy machine.
+/// Timeout that suffices on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Reports a test skipped for something missing, or fails where nothing may be.
+/// Reports a test as skipped for a missing dependency, or fails where none may be missing.
 pub(crate) fn skip(test: &str, missing: &str) {
     assert!(
         std::env::var_os("CI_REQUIRE_ALL").is_none(),
@@ -20,13 +20,13 @@ pub(crate) fn skip(test: &str, missing: &str) {
     eprintln!("SKIPPED {test}: {missing} missing");
 }
 
-/// Returns whether a program is on the search path.
+/// Whether a program is on the search path.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Returns whether all these programs exist. If not, reports the test as skipped.
+/// Whether all these programs exist. If not, reports the test as skipped.
 pub(crate) fn all_there(test: &str, programs: &[&str], package: &str) -> bool {
     let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
     if !missing.is_empty() {
@@ -35,19 +35,19 @@ pub(crate) fn all_there(test: &str, programs: &[&str], package: &str) -> bool {
     missing.is_empty()
 }
 
-/// Returns the folder in which cargo has put the launcher and the library.
+/// Returns the directory where cargo has put the launcher and the library.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let own = std::env::current_exe().unwrap();
-        // The test lies in `deps` of it.
+        // The test is in its subdirectory `deps`.
         let folder = own.parent().and_then(Path::parent).unwrap().to_owned();
         if let Some(cargo) = std::env::var_os("CARGO") {
             let release = folder.file_name().is_some_and(|name| name == "release");
             let profile = if release { "release" } else { "dev" };
             let mut build = Command::new(cargo);
-            // All packages and a test, for the same features of dependencies as in `cargo test --workspace`: nothing is
-            // built again after that.
+            // Selects all packages and a test, for the same features of dependencies as in `cargo test --workspace`.
+            // This avoids a rebuild afterwards.
             build.args(["build", "-q", "--workspace", "--test", "info", "--profile", profile]);
             build.args(["--bin", "rushmem", "--bin", "rushmem-preload"]);
             let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
@@ -73,12 +73,12 @@ pub(crate) fn softnic(options: &[&str], program: &[&str]) -> Command {
     command
 }
 
-/// Returns the output of a program on both streams.
+/// Returns a program's output on both streams.
 pub(crate) fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A program under way. Dropping it kills it.
+/// A running program, killed on drop.
 pub(crate) struct Running {
     child: Child,
     name: String,
@@ -95,13 +95,13 @@ impl Running {
         self.child.id()
     }
 
-    /// Kills it, so that it can do nothing any more.
+    /// Kills the program and waits for it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits until `ready`, which must come within [`PATIENCE`] and before its end.
+    /// Waits until `ready`, within [`PATIENCE`] and before the program exits.
     pub(crate) fn wait_until(mut self, ready: impl Fn() -> bool) -> Running {
         let begin = Instant::now();
         while !ready() {
@@ -116,7 +116,7 @@ impl Running {
         self
     }
 
-    /// Waits for its end, which must come within [`PATIENCE`].
+    /// Waits for the program to exit, within [`PATIENCE`].
     pub(crate) fn end(mut self) -> Output {
         let drain = |pipe: Option<Box<dyn Read + Send>>| {
             std::thread::spawn(move || {
@@ -159,21 +159,21 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// Returns whether somebody listens on a TCP port of this machine. Connecting would disturb the listener, so that the system's
-/// table is asked.
+/// Whether a process listens on a local TCP port. Reads the system's table, because connecting would disturb the
+/// listener.
 pub(crate) fn is_listening(port: u16) -> bool {
     let wanted = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
         let text = std::fs::read_to_string(table).unwrap_or_default();
         text.lines().any(|line| {
             let mut words = line.split_whitespace().skip(1);
-            // 0A is LISTEN.
+            // 0A: LISTEN.
             words.next().is_some_and(|local| local.ends_with(&wanted)) && words.nth(1) == Some("0A")
         })
     })
 }
 
-/// Runs a tool of the kind that takes `-p PORT [SERVER]` as server and as client; returns the output of both.
+/// Runs a tool that takes `-p PORT [SERVER]` as server and as client. Returns the output of both.
 pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let port = free_port();
     let number = port.to_string();
@@ -184,7 +184,7 @@ pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     [server.end(), client]
 }
 
-/// Runs a [`pair`] that must succeed.
+/// Like [`pair`], but must succeed.
 pub(crate) fn good_pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let outputs = pair(options, tool);
     for (output, side) in outputs.iter().zip(["server", "client"]) {

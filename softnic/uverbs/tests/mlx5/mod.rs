@@ -1,4 +1,5 @@
-//! The real libibverbs and libmlx5, as far as these suites call them: found at run time, since they may be missing.
+//! The real libibverbs and libmlx5, as far as these suites use them. They are loaded at run time, because they may be
+//! missing.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
 use rushmem_mlx5::prm::{CmdError, Command, Response};
@@ -7,7 +8,7 @@ use std::io;
 
 use crate::common::{Running, built, output_text, skip, softnic};
 
-/// An `ibv_context`, `ibv_device` or other object of the libraries.
+/// A pointer to an `ibv_context`, `ibv_device` or other object of the libraries.
 pub(crate) type Handle = *mut c_void;
 
 /// `mlx5dv_context_attr`.
@@ -104,10 +105,10 @@ fn symbol(library: Handle, name: &str) -> Result<Handle, String> {
     if found.is_null() { Err(format!("the function {name}")) } else { Ok(found) }
 }
 
-/// Set in a test that runs inside of `rushmem softnic`.
+/// Set in a test that runs inside `rushmem softnic`.
 const INSIDE: &str = "INSIDE_SOFTNIC";
 
-/// Runs `body` in a process of its own that has the device, and both libraries.
+/// Runs `body` with both libraries in a separate process that has the device.
 pub(crate) fn inside(test: &str, options: &[&str], body: impl FnOnce(&Mlx5)) {
     let libraries = match Mlx5::load() {
         Ok(libraries) => libraries,
@@ -135,7 +136,7 @@ fn made<T>(pointer: *mut T) -> io::Result<*mut T> {
     if pointer.is_null() { Err(failed()) } else { Ok(pointer) }
 }
 
-/// Converts the result of a call that returns an error number.
+/// Converts an error code to a result.
 fn done(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),
@@ -148,7 +149,6 @@ fn done(code: c_int) -> io::Result<()> {
 // destroy them last, if at all.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
 impl Mlx5 {
-    /// Returns the names of all devices.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         self.each(|device| {
@@ -168,7 +168,7 @@ impl Mlx5 {
         unsafe { (self.ibv_free_device_list)(list) };
     }
 
-    /// Opens device number `index`, with DevX if `devx`.
+    /// Opens the device `index`, with DevX if `devx`.
     pub(crate) fn open(&self, index: usize, devx: bool) -> io::Result<Handle> {
         let mut opened = Err(io::Error::other("no such device"));
         let mut at = 0;
@@ -218,7 +218,7 @@ impl Mlx5 {
         done(unsafe { (self.ibv_dereg_mr)(mr) })
     }
 
-    /// Registers memory; gives the object and the umem's number.
+    /// Registers memory. Returns the object and the umem ID.
     pub(crate) fn umem(&self, context: Handle, at: u64, len: usize) -> io::Result<(*mut u32, u32)> {
         let umem = made(unsafe { (self.mlx5dv_devx_umem_reg)(context, at as *mut c_void, len, 1) })?;
         Ok((umem, unsafe { *umem }))
@@ -247,7 +247,7 @@ impl Mlx5 {
         done(unsafe { (self.mlx5dv_devx_umem_dereg)(umem) })
     }
 
-    /// Allocates a doorbell page: type 0 is BlueFlame, 1 not cached.
+    /// Allocates a doorbell page. Type 0 is BlueFlame, 1 is non-cached.
     pub(crate) fn alloc_uar(&self, context: Handle, kind: u32) -> io::Result<&Uar> {
         made(unsafe { (self.mlx5dv_devx_alloc_uar)(context, kind) }).map(|uar| unsafe { &*uar })
     }
@@ -262,12 +262,11 @@ impl Mlx5 {
         Ok(eqn)
     }
 
-    /// Returns a file of events; without what is in them if `omit_data`.
+    /// Creates an event channel. `omit_data` leaves out the events' contents.
     pub(crate) fn event_channel(&self, context: Handle, omit_data: bool) -> io::Result<Handle> {
         made(unsafe { (self.mlx5dv_devx_create_event_channel)(context, omit_data.into()) })
     }
 
-    /// Subscribes to events of an object.
     pub(crate) fn subscribe(
         &self,
         channel: Handle,
@@ -281,7 +280,7 @@ impl Mlx5 {
         })
     }
 
-    /// Waits for the next event: its cookie, and what is in it.
+    /// Waits for the next event. Returns its cookie and its contents.
     pub(crate) fn event(&self, channel: Handle) -> io::Result<(u64, Vec<u8>)> {
         let mut buffer = [0; 256];
         let got = unsafe { (self.mlx5dv_devx_get_event)(channel, buffer.as_mut_ptr().cast(), buffer.len()) };
@@ -290,7 +289,7 @@ impl Mlx5 {
         Ok((u64::from_ne_bytes(cookie.try_into().unwrap()), data.to_vec()))
     }
 
-    /// Asks about an object, and takes the answer from a file; gives the request's name and the answer.
+    /// Queries an object asynchronously. Returns the request's ID and the response.
     pub(crate) fn query_async<C: Command>(
         &self,
         context: Handle,
@@ -313,7 +312,7 @@ impl Mlx5 {
         Ok((u64::from_ne_bytes(name.try_into().unwrap()), C::Output::decode(answer).unwrap()))
     }
 
-    /// Executes a command about no object.
+    /// Executes a general command, without an object.
     pub(crate) fn general<C: Command>(&self, context: Handle, command: &C) -> io::Result<C::Output> {
         let (input, mut output) = (command.encode(), C::Output::EMPTY);
         let (input, output) = (input.as_ref(), output.as_mut());
@@ -325,7 +324,7 @@ impl Mlx5 {
         Ok(C::Output::decode(output).unwrap())
     }
 
-    /// Makes an object. An error contains the status of the output mailbox.
+    /// Creates an object. An error includes the status of the output mailbox.
     pub(crate) fn create<C: Command>(
         &self,
         context: Handle,
@@ -343,7 +342,7 @@ impl Mlx5 {
         }
     }
 
-    /// Changes an object.
+    /// Modifies an object.
     pub(crate) fn modify<C: Command>(&self, object: Handle, command: &C) -> io::Result<C::Output> {
         let (input, mut output) = (command.encode(), C::Output::EMPTY);
         let (input, output) = (input.as_ref(), output.as_mut());
@@ -355,7 +354,7 @@ impl Mlx5 {
         Ok(C::Output::decode(output).unwrap())
     }
 
-    /// Asks about an object.
+    /// Queries an object.
     pub(crate) fn query<C: Command>(&self, object: Handle, command: &C) -> io::Result<C::Output> {
         let (input, mut output) = (command.encode(), C::Output::EMPTY);
         let (input, output) = (input.as_ref(), output.as_mut());

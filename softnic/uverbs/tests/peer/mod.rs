@@ -1,11 +1,11 @@
-//! A peer memory client: memory at addresses that the CPU cannot touch, backed by a buffer.
+//! A peer memory client: memory at addresses that the CPU cannot access, backed by a buffer.
 
 use rushmem_softnic::{AtomicOp, HostBuffer, Memory, Width};
 use rushmem_uverbs::peer_memory::{PeerAtomic, PeerMemory, VERSION};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// First address. No process has anything there.
+/// First address, unmapped in every process.
 pub(crate) const BASE: u64 = 0x6000_0000_0000;
 const SIZE: u64 = 8192;
 
@@ -14,7 +14,7 @@ fn buffer(client: *mut c_void) -> &'static HostBuffer {
     unsafe { &*client.cast::<HostBuffer>() }
 }
 
-/// Returns a handle is one more than the range's offset.
+/// Returns the offset of a handle, which is the offset plus 1.
 fn offset(range: *mut c_void) -> u64 {
     range as u64 - 1
 }
@@ -78,7 +78,7 @@ unsafe extern "C" fn flush(_: *mut c_void, _: *mut c_void) -> i32 {
     0
 }
 
-/// Registers the client with the preloaded library, found as a program finds it. Gives what is behind its addresses.
+/// Registers the client with the preloaded library, found as by a program. Returns the backing buffer.
 pub(crate) fn register() -> &'static HostBuffer {
     let memory: &HostBuffer = Box::leak(Box::new(HostBuffer::new(SIZE as usize)));
     let table = PeerMemory {

@@ -1,4 +1,4 @@
-//! C programs of these suites, compiled.
+//! The C programs of these suites, compiled.
 #![allow(dead_code, reason = "each suite uses one of them")]
 
 use crate::common::skip;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::{NonNull, null_mut};
 
-/// A compiler's command, the header that it must find, and the Debian package that has it.
+/// A compiler's command, the header that it needs, and the Debian package of the header.
 struct Toolchain<'a> {
     compiler: &'a str,
     flags: &'a [&'a str],
@@ -15,37 +15,37 @@ struct Toolchain<'a> {
     package: &'a str,
 }
 
-/// Returns `verbs.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `verbs.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn verbs_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "verbs", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
-/// Returns `masked.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `masked.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn masked_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "masked", "infiniband/mlx5dv.h", "libibverbs-dev", &["-libverbs", "-lmlx5"])
 }
 
-/// Returns `clock.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `clock.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn clock_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "clock", "infiniband/mlx5dv.h", "libibverbs-dev", &["-libverbs", "-lmlx5"])
 }
 
-/// Returns `fork.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `fork.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn fork_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "fork", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
-/// Returns `xrc.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `xrc.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn xrc_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "xrc", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
-/// Returns `cuda.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `cuda.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn cuda_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "cuda/cuda", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
-/// Returns the folder of the stand-in for the CUDA driver, made for the test of this name.
+/// Compiles the fake CUDA driver for a test. Returns its directory.
 pub(crate) fn cuda_library(test: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/libcuda.c");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libcuda-{test}"));
@@ -57,46 +57,46 @@ pub(crate) fn cuda_library(test: &str) -> PathBuf {
     folder
 }
 
-/// Returns `listing.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `listing.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn listing_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "listing", "dirent.h", "libc6-dev", &[])
 }
 
-/// Returns `hwloc.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `hwloc.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn hwloc_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "hwloc", "hwloc.h", "libhwloc-dev", &["-lhwloc"])
 }
 
-/// Returns `gid_table.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `gid_table.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn gid_table_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "gid_table", "infiniband/verbs.h", "libibverbs-dev", &["-libverbs"])
 }
 
-/// Returns `sockets.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `sockets.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn sockets_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "sockets", "sys/socket.h", "libc6-dev", &[])
 }
 
-/// Returns `hooks.c`, a library to preload, made for the test of this name; or nothing where that is not possible.
+/// Compiles `hooks.c`, a library to preload, for a test, or returns `None` where that is impossible.
 pub(crate) fn hooks_library(test: &str) -> Option<PathBuf> {
     with_cc(test, "hooks", "sys/mman.h", "libc6-dev", &["-shared", "-fPIC"])
 }
 
-/// Returns `ucx.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `ucx.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn ucx_program(test: &str) -> Option<PathBuf> {
     with_cc(test, "ucx", "ucp/api/ucp.h", "libucx-dev", &["-lucp", "-lucs"])
 }
 
-/// Returns `mpi.c`, made by the compiler of an MPI for the test of this name; or nothing where that is not possible.
+/// Compiles `mpi.c` for a test with an MPI's compiler, or returns `None` where that is impossible.
 pub(crate) fn mpi_program(test: &str, compiler: &str, package: &str) -> Option<PathBuf> {
-    // MPICH's headers say that an array of statuses has elements, even MPI_STATUSES_IGNORE.
+    // MPICH declares status arrays as non-empty, but MPI_STATUSES_IGNORE is empty.
     let flags = &["-Wno-stringop-overflow"];
     compile(test, "mpi", &Toolchain { compiler, flags, header: "mpi.h", package })
 }
 
-/// Returns `shmem.c`, made for the test of this name; or nothing where that is not possible.
+/// Compiles `shmem.c` for a test, or returns `None` where that is impossible.
 pub(crate) fn shmem_program(test: &str) -> Option<PathBuf> {
-    // Open MPI has the collectives of OpenSHMEM 1.4, which its header calls deprecated, and no newer ones.
+    // Open MPI only has the collectives of OpenSHMEM 1.4, which its header marks as deprecated.
     let flags = &["-Wno-deprecated-declarations"];
     let toolchain = Toolchain { compiler: "oshcc", flags, header: "shmem.h", package: "libopenmpi-dev" };
     compile(test, "shmem", &toolchain)
@@ -129,7 +129,7 @@ fn succeeds(command: &mut Command) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The stand-in for the CUDA driver in this process, with a current context.
+/// The fake CUDA driver in this process, with a current context.
 pub(crate) struct Cuda {
     library: NonNull<c_void>,
 }
@@ -153,7 +153,7 @@ impl Cuda {
         cuda
     }
 
-    /// Returns a function of the stand-in.
+    /// Returns a function of the fake driver.
     ///
     /// # Safety
     ///
@@ -168,7 +168,7 @@ impl Cuda {
         unsafe { std::mem::transmute_copy(&found) }
     }
 
-    /// Lets the GPU execute all started copies.
+    /// Executes all started copies on the GPU.
     pub(crate) fn start_copies(&self) {
         // SAFETY: a function of the stand-in with this type.
         unsafe {
@@ -177,7 +177,7 @@ impl Cuda {
         }
     }
 
-    /// Allocates GPU memory, for ever. Returns its device address, and where the CPU finds the bytes.
+    /// Allocates GPU memory and leaks it. Returns its device address and the CPU's mapping.
     pub(crate) fn allocate(&self, len: usize) -> (u64, NonNull<u8>) {
         let mut at = 0;
         // SAFETY: functions of the stand-in with these types, and a live variable.
