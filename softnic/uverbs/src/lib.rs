@@ -24,8 +24,8 @@
 //! | `cuda`, [`peer_memory`] | memory that the CPU cannot access: of a GPU, and of a client in the process |
 //! | `events`, `registry`, `subscriptions` | event files and the targets of events |
 //!
-//! Programs must keep registered memory mapped until they deregister it. The adapter does not pin pages, so unmapped memory
-//! is an error here, while hardware would go on.
+//! Programs must keep registered memory mapped until they deregister it. The adapter does not pin pages, so unmapped
+//! memory is an error here, while hardware would go on.
 //!
 //! [`Fault`] lists the calls that a device can refuse on request.
 #![deny(unsafe_code)]

@@ -2,25 +2,25 @@
 
 use crate::abi::MAJOR;
 
-/// Minor device number of the first uverbs node.
+/// Minor device number: the first uverbs node.
 pub(crate) const FIRST_MINOR: u32 = 192;
 
-/// Returns the device number of a uverbs node.
+/// Returns the `dev_t` of a uverbs node.
 pub(crate) fn device_number(index: u32) -> libc::dev_t {
     libc::makedev(MAJOR, FIRST_MINOR + index)
 }
 
-/// Returns the device number of a uverbs node as text, such as `231:192`.
+/// Returns the `dev_t` of a uverbs node as text, such as `231:192`.
 pub(crate) fn device_number_text(index: u32) -> String {
     format!("{MAJOR}:{}", FIRST_MINOR + index)
 }
 
-/// Returns the device number of a umad node.
+/// Returns the `dev_t` of a umad node.
 pub(crate) fn umad_number(index: u32) -> libc::dev_t {
     libc::makedev(MAJOR, index)
 }
 
-/// Returns the device number of a umad node as text.
+/// Returns the `dev_t` of a umad node as text.
 pub(crate) fn umad_number_text(index: u32) -> String {
     format!("{MAJOR}:{index}")
 }

@@ -20,7 +20,7 @@
 //!     void *(*claim_dma_buf)(void *client, int fd, uint64_t offset, uint64_t length);
 //!     /* The range is no longer registered. */
 //!     void (*release)(void *client, void *range);
-//!     /* These return 0, or a code that ends in the error. Offsets are within the range. */
+//!     /* These return 0, or a code that the error reports. Offsets are within the range. */
 //!     int (*read)(void *client, void *range, uint64_t offset, void *to, uint64_t length);
 //!     int (*write)(void *client, void *range, uint64_t offset, const void *from, uint64_t length);
 //!     int (*atomic)(void *client, void *range, uint64_t offset, const struct rushmem_peer_atomic *op, uint64_t *old);
@@ -34,7 +34,8 @@
 //! int rushmem_uverbs_register_peer_memory(const struct rushmem_peer_memory *table);   /* 0 or an errno */
 //! ```
 //!
-//! Calls come from any thread, and must not wait for the adapter. A client stays registered for the life of the process.
+//! Calls come from any thread, and must not wait for the adapter. A client stays registered for the life of the
+//! process.
 
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 use std::ffi::c_void;
@@ -95,8 +96,8 @@ static CLIENTS: RwLock<Vec<PeerMemory>> = RwLock::new(Vec::new());
 ///
 /// # Safety
 ///
-/// `table` is null or points to a [`PeerMemory`] with correct version and size. Its functions must stay callable from any
-/// thread, with its `client`, for the life of the process.
+/// `table` is null or points to a [`PeerMemory`] with correct version and size. Its functions must stay callable from
+/// any thread, with its `client`, for the life of the process.
 pub unsafe extern "C" fn rushmem_uverbs_register_peer_memory(table: *const PeerMemory) -> i32 {
     let Some(table) = NonNull::new(table.cast_mut()) else { return libc::EINVAL };
     // SAFETY: not null; the caller promises that version and size are there.

@@ -156,7 +156,7 @@ impl Process {
         self.files().get(&identity).cloned()
     }
 
-    /// Returns the device number of an opened device.
+    /// Returns the `dev_t` of an opened device.
     pub(crate) fn device_number(&self, fd: RawFd) -> Option<libc::dev_t> {
         self.file(fd).map(|file| device_number(file.index))
     }

@@ -249,7 +249,8 @@ std::arch::global_asm!(
     explain = sym explain,
 );
 
-/// Explains the library to whoever runs it: `cargo install` puts it beside programs, and `cargo test --bins` takes it for one.
+/// Explains the library to whoever runs it: `cargo install` puts it beside programs, and `cargo test --bins` mistakes
+/// it for one.
 extern "C" fn explain() -> ! {
     println!("rushmem-preload is the library that `rushmem softnic -- PROGRAM` preloads.");
     std::process::exit(0)

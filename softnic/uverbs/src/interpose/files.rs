@@ -166,7 +166,7 @@ unsafe fn described(at: c_int, path: *const c_char, to: *mut libc::stat, flags: 
 /// Mode of a device node.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 
-/// Returns the device number of an opened device node, if `fd` is one of this process.
+/// Returns the `dev_t` of an opened device node, if `fd` is one of this process.
 fn open_number(fd: c_int) -> Option<libc::dev_t> {
     let verbs_or_umad = current().device_number(fd).or_else(|| umad::open_number(fd));
     verbs_or_umad.or_else(|| cm::is(fd).then(cm::device_number))

@@ -1,5 +1,5 @@
-//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them, and of management datagrams (InfiniBand
-//! Architecture Specification, volume 1, chapters 13, 14 and 16).
+//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them, and of management datagrams
+//! (InfiniBand Architecture Specification, volume 1, chapters 13, 14 and 16).
 
 use crate::abi::{numbers, structs};
 use bytemuck::{Pod, Zeroable};

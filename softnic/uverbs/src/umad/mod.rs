@@ -88,7 +88,7 @@ pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Returns the device number of the file of a descriptor.
+/// Returns the `dev_t` of a descriptor's file.
 pub(crate) fn open_number(fd: RawFd) -> Option<libc::dev_t> {
     with_file(fd, |file| node::umad_number(file.device.index))
 }
