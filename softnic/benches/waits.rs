@@ -24,7 +24,7 @@ fn bind(core: usize) {
     assert_eq!(done, 0, "core {core}: {}", io::Error::last_os_error());
 }
 
-/// Gives the calling thread the priority of an engine, and precise timers.
+/// Sets up the calling thread like an engine's: its priority, and precise timers.
 fn hurry() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: changes properties of the calling thread, from a live parameter.

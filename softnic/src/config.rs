@@ -13,7 +13,7 @@ use std::time::Duration;
 pub enum Numbers {
     /// Drawn by the operating system, so they cannot be guessed.
     Random,
-    /// The lowest possible, so that two runs post the same WQEs.
+    /// The lowest possible. Two runs then post the same WQEs.
     Lowest,
 }
 
@@ -266,7 +266,7 @@ pub struct Config {
     /// namespace with the same user ID. Other packets go by UDP.
     pub shared_memory: bool,
     /// Whether QPs without a doorbell record are allowed. The adapter polls registers in memory, and a register holds
-    /// only the last value written, so each such QP needs a UAR page of its own.
+    /// only the last value written, so each such QP needs a separate UAR page.
     pub no_record: bool,
     /// Capture file for all packets in both directions, which Wireshark can read.
     pub capture: Option<PathBuf>,

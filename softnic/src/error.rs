@@ -90,7 +90,7 @@ pub enum Error {
     Unknown {
         /// Kind of the object.
         kind: &'static str,
-        /// Number of the object.
+        /// ID of the object.
         id: u32,
     },
     /// The object is still referred to by others.
@@ -98,7 +98,7 @@ pub enum Error {
     InUse {
         /// Kind of the object.
         kind: &'static str,
-        /// Number of the object.
+        /// ID of the object.
         id: u32,
         /// How many objects refer to it.
         users: u32,

@@ -23,7 +23,8 @@
 //!
 //! It supports:
 //!
-//! - services: reliable connections, unreliable connections, extended connections (XRC), dynamic connections, datagrams;
+//! - services: reliable connections, unreliable connections, extended connections (XRC), dynamic connections,
+//!   datagrams;
 //! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT;
 //! - inline data, segment lists, fences and solicited events;
 //! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;

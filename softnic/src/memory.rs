@@ -28,7 +28,7 @@ pub enum MemoryError {
         /// Offset of the operand.
         offset: u64,
     },
-    /// The implementation failed, with an error code of its own (a `CUresult` for CUDA memory).
+    /// The implementation failed, with its native error code (a `CUresult` for CUDA memory).
     #[error("device copy failed with code {0}")]
     Device(i32),
 }

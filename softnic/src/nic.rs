@@ -306,7 +306,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes the failures since the last call, which concern CQs and QPs of this context, the port, or the adapter.
+    /// Returns the failures since the last call, which concern CQs and QPs of this context, the port, or the adapter.
     ///
     /// At most 256 are kept.
     #[must_use]

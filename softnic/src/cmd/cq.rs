@@ -74,7 +74,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyCq) -
     Ok(DestroyCqOut {})
 }
 
-/// Looks up a CQ of this context.
+/// Returns a CQ of this context.
 pub(super) fn own(objects: &Objects, context: u32, cqn: u32) -> CmdResult<&Cq> {
     objects.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
 }

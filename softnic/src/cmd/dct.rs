@@ -65,7 +65,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyDct) 
     Ok(DestroyDctOut {})
 }
 
-/// Looks up a DCT of this context.
+/// Returns a DCT of this context.
 fn own(objects: &mut Objects, context: u32, dctn: u32) -> CmdResult<&mut Dct> {
     objects.dcts.get_mut(dctn).filter(|dct| dct.owner == context).ok_or(bad_resource(Reason::NoDct))
 }

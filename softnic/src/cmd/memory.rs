@@ -28,7 +28,7 @@ pub(super) fn dealloc_pd(objects: &mut Objects, context: u32, command: DeallocPd
     Ok(DeallocPdOut {})
 }
 
-/// Looks up a protection domain of this context.
+/// Returns a protection domain of this context.
 pub(super) fn own_pd(objects: &Objects, context: u32, pd: u32) -> CmdResult<&Pd> {
     objects.pds.get(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }

@@ -157,7 +157,7 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
     Ok(DestroyQpOut {})
 }
 
-/// Looks up a QP of this context.
+/// Returns a QP of this context.
 pub(super) fn own(objects: &mut Objects, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
     let qp = objects.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))

@@ -93,7 +93,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyRmp) 
     Ok(DestroyRmpOut {})
 }
 
-/// Looks up an SRQ of this context.
+/// Returns an SRQ of this context.
 pub(super) fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
     let is_own = |srq: &&SharedSrq| {
         let srq = srq.get();

@@ -123,7 +123,7 @@ pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext)
     Ok(CreateQpOut { qpn, ece: super::caps::ECE })
 }
 
-/// Looks up an XRC SRQ of this context, with its XRC part.
+/// Returns an XRC SRQ of this context, with its XRC part.
 fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<(&SharedSrq, OfXrcd)> {
     let srq = objects.srqs.get(srqn).filter(|srq| srq.get().owner == context);
     let of = srq.and_then(|srq| Some((srq, srq.get().of_xrcd?)));

@@ -63,7 +63,7 @@ impl Alarm {
             tv_sec: time.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
         };
-        // SAFETY: three valid entries, a valid timespec and no signal mask. The caller looks for work after any result.
+        // SAFETY: three valid entries, a valid timespec and no signal mask. The caller polls for work after any result.
         unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as _, &raw const time, std::ptr::null()) };
         if fds[0].revents != 0 {
             let mut rings = 0u64;

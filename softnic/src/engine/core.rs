@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Takes the undelivered events, and stores the failures among them for their contexts.
+    /// Drains the undelivered events, and stores the failures among them for their contexts.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         let events = std::mem::take(&mut self.path.report.events);
         self.contexts.keep(&events, &self.path.objects);
@@ -143,8 +143,7 @@ impl Core {
         schedule.ready() != 0 || !report.wakeups.is_empty() || !report.events.is_empty()
     }
 
-    /// Moves every QP to the Error state after the engine has panicked, so that peers see the failure instead of
-    /// waiting.
+    /// Moves every QP to the Error state after the engine has panicked. Peers then see a failure instead of waiting.
     pub(crate) fn end_all_connections(&mut self, why: &str) {
         let Datapath { objects, report, schedule, .. } = &mut self.path;
         report.violations.record(Rule::Engine, 0, why.to_owned());

@@ -178,7 +178,7 @@ fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
 /// Advances the producer if that is a step forward within the queue. Ignores duplicate and stale values.
 fn advance(qp: &mut Qp, producer: u16, report: &mut Report) -> Option<()> {
     let (qpn, sq) = (qp.qpn, qp.sq.as_mut()?);
-    // In 16-bit arithmetic a step back looks like a huge step forward, which exceeds any room.
+    // In 16-bit arithmetic a step back is a huge step forward, which exceeds any room.
     let (index, blocks) = (sq.producer, producer.wrapping_sub(sq.producer));
     let room = sq.depth() - u32::from(sq.pending());
     if !(1..=room).contains(&u32::from(blocks)) {

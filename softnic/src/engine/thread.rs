@@ -124,7 +124,7 @@ struct IdleTimer {
     patience: Duration,
     /// Whether the next sleep may be long, so peers should interrupt it.
     is_drowsy: bool,
-    /// Whether traffic on a socket ended the last sleep.
+    /// Whether traffic on a socket interrupted the last sleep.
     has_mail: bool,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Fabric {
 pub(crate) struct Rest {
     /// Whether the engine will sleep after this pass unless there is work.
     pub(crate) is_drowsy: bool,
-    /// Whether traffic on a socket ended the last sleep.
+    /// Whether traffic on a socket interrupted the last sleep.
     pub(crate) has_mail: bool,
 }
 
@@ -236,7 +236,7 @@ impl Fabric {
         (before - entries.len()) as u64
     }
 
-    /// Takes the packets found too long for their link since the last call.
+    /// Returns and resets the packets found too long for their link since the last call.
     pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
         self.udp.take_too_long()
     }

@@ -78,7 +78,7 @@ pub(super) fn sends(socket: BorrowedFd<'_>) -> bool {
     set(socket, libc::UDP_SEGMENT, 0)
 }
 
-/// Makes the system deliver several datagrams per message. Returns whether it can.
+/// Enables receive offload: several datagrams per message. Returns whether the system supports it.
 pub(super) fn receives(socket: BorrowedFd<'_>) -> bool {
     set(socket, libc::UDP_GRO, 1)
 }

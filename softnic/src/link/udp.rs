@@ -185,7 +185,7 @@ impl UdpLink {
         }
     }
 
-    /// Takes the datagrams found too long since the last call.
+    /// Returns and resets the datagrams found too long since the last call.
     pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
         std::mem::take(&mut self.too_long)
     }

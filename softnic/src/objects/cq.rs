@@ -132,7 +132,7 @@ impl Cq {
     /// Requests an event at the next CQE, or the next solicited one. Returns whether that CQE already exists.
     ///
     /// The CQE must be past both the consumer counter of `request` and the last event. Programs arm after the event of
-    /// a CQE and before they poll it, so that CQE must not raise another event.
+    /// a CQE and before they poll it. Such a CQE must not raise another event.
     pub(crate) fn arm(&mut self, request: ArmWord) -> bool {
         (self.arm_state.armed, self.arm_state.seen) = (Some(request), Some(request));
         self.raise()

@@ -61,7 +61,7 @@ impl Srq {
         produced.wrapping_sub(self.taken).saturating_add(self.returned.len() as u16)
     }
 
-    /// Takes the next entry. Returns its index and its scatter list.
+    /// Pops the next entry. Returns its index and its scatter list.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Segment>)> {
         if self.posted() == 0 {
             return None;
@@ -82,7 +82,7 @@ impl Srq {
         Some((index, segments))
     }
 
-    /// Takes an entry back whose message did not arrive completely.
+    /// Returns an entry to the queue, since its message did not arrive completely.
     pub(crate) fn give_back(&mut self, index: u16) {
         self.returned.push(index);
     }

@@ -50,7 +50,7 @@ impl UarPage {
         self.qps.len() > 1 || self.page.is_remote()
     }
 
-    /// Takes the doorbells from the registers, and returns the request to arm a CQ. A register reads 0 until it is rung
+    /// Drains the doorbells of the registers, and returns the request to arm a CQ. A register reads 0 until it is rung
     /// again, which makes a repeated value visible, except in GPU memory.
     #[inline]
     pub(crate) fn take(&self, rung: &mut Vec<Rung>) -> Option<u64> {

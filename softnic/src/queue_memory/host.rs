@@ -53,7 +53,7 @@ impl HostQueue {
         self.word32(offset).load(Ordering::Acquire)
     }
 
-    /// Takes a word, leaving 0. The acquire pairs with the release before the driver's doorbell.
+    /// Swaps a word with 0. The acquire pairs with the release before the driver's doorbell.
     pub(super) fn take_u64(&self, offset: usize) -> Option<u64> {
         let word = self.word64(offset);
         match word.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use crate::table::Table;
 use rushmem_mlx5::cqe::{Failure, Reception};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment};
 
-/// Takes the next posted receive. `None` means receiver not ready.
+/// Pops the next posted receive. `None` means receiver not ready.
 pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> {
     if let Some(srq) = &qp.srq {
         let mut srq = srq.get();
@@ -27,7 +27,7 @@ pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> 
     Some(Receive::new(index, &segments, qp.pd))
 }
 
-/// Takes the next receive posted to the QP's own queue, and returns its index.
+/// Pops the next receive of the QP's own queue, and returns its index.
 pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
     let producer = qp.record_receives();
     let rq = qp.rq.as_mut()?;

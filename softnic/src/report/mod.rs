@@ -90,7 +90,7 @@ impl Report {
         }
     }
 
-    /// Takes the contexts whose memory has changed, each once.
+    /// Drains the contexts whose memory has changed, each once.
     pub(crate) fn drain_changed(&mut self) -> impl Iterator<Item = u32> {
         self.changed.sort_unstable();
         self.changed.dedup();

@@ -75,14 +75,14 @@ pub enum Observation {
     Cqe {
         /// The CQ's number.
         cqn: u32,
-        /// The number of the QP whose work it completes.
+        /// QPN of the completed work.
         qpn: u32,
     },
     /// A WRITE, SEND or atomic of the peer has taken effect in memory.
     ///
     /// Injected faults may land the data only after this observation.
     Arrival {
-        /// Number of the QP that received it.
+        /// QPN of the receiver.
         qpn: u32,
         /// Operation that the peer requested.
         opcode: Opcode,
@@ -119,16 +119,16 @@ pub enum Observation {
     },
     /// The responder refused a request.
     Nak {
-        /// Number of the QP that sent the request.
+        /// QPN of the requester.
         qpn: u32,
-        /// Packet sequence number of the request.
+        /// PSN of the request.
         psn: u32,
         /// Why it was refused.
         reason: &'static str,
     },
     /// A fault was injected.
     Fault {
-        /// Number of the QP, if the fault concerns one and the adapter knows which.
+        /// QPN, if the fault concerns a QP and the adapter knows which.
         qpn: Option<u32>,
         /// Name of the fault's setting in [`Faults`](crate::Faults).
         kind: &'static str,
@@ -164,7 +164,7 @@ impl Lookout {
         self.is_on().then(Instant::now)
     }
 
-    /// Makes the observation that `make` builds, if an observer is attached.
+    /// Records an observation built by `make`, if an observer is attached.
     #[inline]
     pub(crate) fn note(&mut self, make: impl FnOnce() -> Observation) {
         if self.is_on() {
@@ -172,7 +172,7 @@ impl Lookout {
         }
     }
 
-    /// Makes an observation now or, if copies are in flight, once all have landed.
+    /// Records an observation now or, if copies are in flight, once all have landed.
     #[inline]
     pub(crate) fn note_landing(&mut self, has_landed: bool, make: impl FnOnce() -> Observation) {
         if has_landed {
@@ -182,7 +182,7 @@ impl Lookout {
         }
     }
 
-    /// Makes the observations that were waiting for copies, which have all landed.
+    /// Records the observations that were waiting for copies, which have all landed.
     #[inline]
     pub(crate) fn landed(&mut self) {
         if !self.landing.is_empty() {
@@ -191,7 +191,7 @@ impl Lookout {
         }
     }
 
-    /// Takes the observations made in this pass.
+    /// Returns the observations of this pass.
     pub(crate) fn take(&mut self) -> Option<Observed> {
         let observer = self.observer.as_ref().filter(|_| !self.made.is_empty())?;
         Some((Arc::clone(observer), std::mem::take(&mut self.made)))

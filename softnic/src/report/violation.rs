@@ -32,7 +32,7 @@ pub enum Rule {
 pub struct Violation {
     /// Which rule was broken.
     pub rule: Rule,
-    /// Number of the QP, or 0 if unknown.
+    /// QPN, or 0 if unknown.
     pub qpn: u32,
     /// The offending values.
     pub detail: String,

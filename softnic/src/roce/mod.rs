@@ -68,7 +68,7 @@ pub(crate) struct Bth {
     pub(crate) ack_req: bool,
     pub(crate) dest_qpn: u32,
     pub(crate) psn: Psn,
-    /// XRC header, in requests of an extended connection: the number of the shared receive queue.
+    /// SRQN in the XRC header of a request of an extended connection.
     pub(crate) srqn: Option<u32>,
 }
 

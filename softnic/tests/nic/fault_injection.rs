@@ -26,7 +26,7 @@ fn nic(faults: Faults) -> Nic {
     Nic::start(Config { faults, ..Config::default() }).expect("an adapter without fabric needs nothing")
 }
 
-/// Where the two ends of a connection are.
+/// Where the two sides of a connection are.
 #[derive(Clone, Copy, Debug)]
 enum Placement {
     /// Both on one adapter.

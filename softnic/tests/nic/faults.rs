@@ -212,7 +212,7 @@ fn nothing_is_resent_without_faults() {
     assert_eq!(y.stats().out_of_order, 0);
 }
 
-/// Returns two connected ends, of which nothing was posted. The first one's adapter has these faults.
+/// Returns two connected QPs without posted work. The first one's adapter has these faults.
 fn ends(faults: Faults) -> ((Nic, Pe), (Nic, Pe)) {
     let (x, y) = (wire_nic(faulty(faults)), wire_nic(Config::default()));
     let (a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });

@@ -37,7 +37,7 @@ pub(crate) fn nic_without_records() -> Nic {
         .expect("an adapter without fabric needs nothing")
 }
 
-/// Starts an adapter on a loopback address of its own.
+/// Starts an adapter on an unused loopback address.
 pub(crate) fn wire_nic(config: Config) -> Nic {
     let shared_memory = config.shared_memory && std::env::var_os(BY_UDP).is_none();
     Nic::start(Config { ip: Ip::AnyLoopback, shared_memory, ..config }).expect("127/8 is always there")

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of ring ends in this process.
+/// Number of ring halves in this process.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
 /// One ring end, which uses a descriptor. Dropping it makes room for another.
@@ -11,7 +11,7 @@ static ENDS: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Share(());
 
 impl Share {
-    /// Counts one more end. Returns `None` if the ends would use more than a quarter of the process's descriptors.
+    /// Counts one more ring half. Returns `None` if they would use more than a quarter of the process's descriptors.
     pub(super) fn take() -> Option<Share> {
         let limit = limit() / 4;
         let more = |ends| (ends < limit).then_some(ends + 1);

@@ -224,7 +224,7 @@ impl SharedLink {
 
     /// Has `fill` write a packet of `len` bytes into the ring to `to`. Returns `None` if there is no ring or no room.
     ///
-    /// If `fill` fails, no packet is sent. `is_sealed` says that the packet ends with its CRC.
+    /// If `fill` fails, no packet is sent. `is_sealed` says that the packet has its CRC.
     pub(crate) fn send<E>(
         &mut self,
         to: SocketAddrV4,
@@ -237,8 +237,7 @@ impl SharedLink {
         let filled = fill(outgoing.ring.reserve(len)?);
         if filled.is_ok() {
             outgoing.ring.commit(len, is_sealed);
-            // A long burst is published in parts, so that the peer can start on it. The rest is published once per
-            // pass.
+            // A long burst is published in parts, to let the peer start on it. The rest is published once per pass.
             if outgoing.ring.is_ripe() {
                 outgoing.publish();
             } else if !std::mem::replace(&mut outgoing.is_listed, true) {
@@ -248,7 +247,7 @@ impl SharedLink {
         Some(filled)
     }
 
-    /// Makes all packets written so far visible to the peers.
+    /// Publishes all packets written so far to the peers.
     pub(crate) fn publish(&mut self) {
         for number in self.unpublished.drain(..) {
             if let Some(outgoing) = self.producers.get_mut(number) {
@@ -258,7 +257,7 @@ impl SharedLink {
         }
     }
 
-    /// Reads a burst from each ring. `each` gets the sender, the packet, and whether it ends with its CRC. Returns
+    /// Reads a burst from each ring. `each` gets the sender, the packet, and whether it has its CRC. Returns
     /// whether there was a packet.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &mut [u8], bool)) -> bool {
         let mut busy = false;

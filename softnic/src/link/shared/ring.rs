@@ -39,7 +39,7 @@ pub(super) const MAX_BYTES: usize = 512 << 10;
 const PACKET_AT: usize = 12;
 /// Length of the largest record, in bytes.
 const MAX_RECORD: usize = (PACKET_AT + MAX_PACKET).next_multiple_of(8);
-/// Bit of a record's word: the packet ends with a CRC.
+/// Bit of a record's word: the packet has a CRC.
 const SEALED: u64 = 1 << 32;
 /// Word of a skip record, which fills the rest of the ring.
 const SKIP: u64 = u64::MAX;
@@ -189,8 +189,8 @@ impl Producer {
         }
         self.reserved = need;
         let (record, _) = self.memory.record(self.tail);
-        // SAFETY: `need` bytes of the ring from `record` on are free, in one piece. Only this side writes there, unless the
-        // peer misbehaves; the borrower only writes, so it depends on no value there.
+        // SAFETY: `need` bytes of the ring from `record` on are free, in one piece. Only this side writes there, unless
+        // the peer misbehaves; the borrower only writes, so it depends on no value there.
         Some(unsafe { std::slice::from_raw_parts_mut(record.add(PACKET_AT), len) })
     }
 
@@ -207,7 +207,7 @@ impl Producer {
         self.tail.wrapping_sub(self.published) >= PUBLISH
     }
 
-    /// Makes all packets written so far visible to the consumer. Returns whether it is asleep and must be woken.
+    /// Publishes all packets written so far. Returns whether the consumer is asleep and must be woken.
     pub(super) fn publish(&mut self) -> bool {
         if self.published == self.tail {
             return false;
@@ -261,7 +261,7 @@ impl Consumer {
         Ok(waiting != 0)
     }
 
-    /// Copies the next packet to `slot`, starting at [`SLOT_AT`]. Returns its length, and whether it ends with a CRC.
+    /// Copies the next packet to `slot`, starting at [`SLOT_AT`]. Returns its length, and whether it has a CRC.
     ///
     /// # Errors
     ///

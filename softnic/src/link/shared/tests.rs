@@ -1,4 +1,4 @@
-//! Both ends of shared memory, hostile rings, and foreign connections.
+//! Both sides of shared memory, hostile rings, and foreign connections.
 
 use super::mapping::Mapping;
 use super::ring::{Consumer, MAX_BYTES, MIN_BYTES, Producer, SLOT, SLOT_AT};

@@ -158,7 +158,7 @@ impl Flight {
             }
             self.serial = self.serial.wrapping_add(1);
         }
-        // A READ may have been cut short here. What follows is then a request of its own.
+        // A READ may have been cut short here. The rest is then a separate request.
         if let Some(next) = self.slots.get_mut(first + count as usize) {
             next.begins = true;
         }
@@ -329,7 +329,7 @@ impl Flight {
         Some((self.base.plus(first as u32), run.count() as u32))
     }
 
-    /// Gives up retransmitting the packet.
+    /// Cancels the retransmission of the packet.
     pub(crate) fn drop_due(&mut self, psn: Psn) {
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
             self.set(at, Fate::Sent);

@@ -178,8 +178,7 @@ pub(crate) struct Qp {
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
-    /// The shared receive queue, if it has one instead of its own. For an XRC target, the one that the last request
-    /// named.
+    /// The shared receive queue, if it replaces `rq`. For an XRC target, the one that the last request named.
     pub(crate) srq: Option<SharedSrq>,
     /// Set once the event is raised that the failed QP no longer uses the shared receive queue.
     pub(crate) has_left_srq: bool,

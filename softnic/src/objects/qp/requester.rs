@@ -38,7 +38,7 @@ pub(crate) struct Requester {
     pub(crate) pause: Option<Instant>,
     /// PSN of a loss that has already been handled.
     lost: Option<Psn>,
-    /// PSN that ends the current loss episode. The window has already shrunk for losses before it.
+    /// PSN at which the current loss episode is over. The window has already shrunk for losses before it.
     episode: Option<Psn>,
     pace: Pace,
     /// Set if a packet was too long for the link, until the next acknowledgement.

@@ -11,7 +11,7 @@ use crate::request::RemoteError;
 use crate::roce::{Bth, Service};
 use crate::table::Table;
 
-/// Makes a target serve a request that names the queue `srqn`.
+/// Selects the SRQ `srqn` for a request that names it.
 pub(crate) fn aim(target: &mut Qp, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), RemoteError> {
     let (named, of, pd) = queue(target, srqs, srqn)?;
     let holds = target.srq.as_ref().map(|srq| srq.get().srqn);
@@ -24,7 +24,7 @@ pub(crate) fn aim(target: &mut Qp, srqs: &Table<SharedSrq>, srqn: u32) -> Result
     Ok(())
 }
 
-/// Makes an XRC target serve this packet. Other QPs are not affected.
+/// Selects the SRQ that a packet to an XRC target names. Does nothing for other QPs.
 pub(crate) fn aim_at_packet(qp: &mut Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> Result<(), RemoteError> {
     match bth.srqn {
         Some(srqn) if qp.service == Service::Xrc => aim(qp, srqs, srqn),
@@ -40,7 +40,7 @@ pub(crate) fn pd_of(qp: &Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> Result<u32, 
     }
 }
 
-/// Looks up a queue of the target's domain, with its XRC part and its protection domain.
+/// Returns an SRQ of the target's domain, with its XRC part and its protection domain.
 fn queue<'s>(
     target: &Qp,
     srqs: &'s Table<SharedSrq>,

@@ -81,7 +81,7 @@ fn make_room(objects: &mut Objects, dctn: u32, now: Instant) {
     let Some(dct) = objects.dcts.get(dctn).filter(|dct| dct.connections.len() >= CONNECTIONS) else {
         return;
     };
-    // A local initiator closes its connection itself, so that one cannot be stale.
+    // A local initiator closes its connection itself. Its connection cannot be stale.
     let of =
         |number: &u32| objects.qps.get(*number).filter(|qp| qp.route != Route::Loopback)?.of_dct.as_deref();
     let used = dct.connections.values().filter_map(|number| Some((of(number)?.used, *number)));

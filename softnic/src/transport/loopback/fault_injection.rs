@@ -104,7 +104,7 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, report: &mut Repor
     true
 }
 
-/// Gives the answers that are due, or all of them, and completes the WQEs that waited for them.
+/// Delivers the answers that are due, or all of them, and completes the WQEs that waited for them.
 ///
 /// Returns whether the QP is still working. If not, it must be flushed.
 pub(super) fn answer(qpn: u32, objects: &mut Objects, report: &mut Report, all: bool) -> bool {

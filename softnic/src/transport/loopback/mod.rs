@@ -132,7 +132,7 @@ impl Source {
         self.progress + (self.part.end - self.part.start)
     }
 
-    /// Makes an XRC target serve the queue `srqn`, if the target exists.
+    /// Selects the SRQ `srqn` for an XRC target, if the target exists.
     fn aim(&self, qps: &mut Table<Box<Qp>>, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), Outcome> {
         let target = qps.get_mut(self.peer).filter(|target| self.is_expected_by(target));
         Ok(target.map_or(Ok(()), |target| xrc::aim(target, srqs, srqn))?)
@@ -288,7 +288,7 @@ impl Loopback {
                 let moved = progress - qp.progress;
                 qp.progress = progress;
                 (qp.stall, qp.rnr_tries) = (None, 0);
-                // At least a whole burst: a long message ends the visit, so other QPs get their turn.
+                // At least a whole burst: a long message completes the visit, and other QPs are served.
                 return Step::Moved(moved.max(BURST_BYTES));
             }
             Outcome::Waits => Ok(report.now + RETRY),
@@ -481,7 +481,7 @@ fn execute(
     Ok(advance_psns(qps, source, len))
 }
 
-/// Makes the checks that do not depend on the peer.
+/// Checks what does not depend on the peer.
 #[inline]
 fn check_request(view: &View<'_>, source: &Source) -> Result<(), Outcome> {
     if view.data_len() > 1 << source.attrs.log_msg_max {

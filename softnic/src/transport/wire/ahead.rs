@@ -34,7 +34,7 @@ impl Ahead {
         self.packets.front().is_some_and(|(next, _)| *next == psn)
     }
 
-    /// Takes the payload of a packet if it is the next one.
+    /// Accepts the payload of a packet if it is the next one.
     pub(super) fn take(&mut self, psn: Psn) -> Option<&[u8]> {
         if !self.is_at(psn) {
             return None;

@@ -47,7 +47,7 @@ pub(super) fn timers(path: &mut Datapath, qpn: u32) -> bool {
     }
     let longest = qp.attrs.ack_wait().unwrap_or(Duration::from_secs(1)).max(config.retransmit);
     qp.req.backoff = (qp.req.backoff * 2).min(longest);
-    // Capped so that the final timeout is not delayed.
+    // Capped, to not delay the final timeout.
     let left = qp.attrs.retry_timeout().map_or(qp.req.backoff, |patience| patience.saturating_sub(waited));
     qp.req.resend = Some(now + qp.req.backoff.min(left));
     true

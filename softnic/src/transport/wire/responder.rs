@@ -348,7 +348,7 @@ fn write(
     begin: Option<Reth>,
 ) -> Result<(), RequestError> {
     let imm = immediate_of(packet);
-    // Checks first, so that a request that draws an RNR NAK leaves memory untouched.
+    // Check first: a request that draws an RNR NAK must leave memory untouched.
     if imm.is_some() && !qp.has_receive() {
         return Err(no_receive(qp));
     }
@@ -388,7 +388,7 @@ struct WritePart {
 }
 
 impl WritePart {
-    /// Locates a packet that starts a message with `begin`, or continues the current one. Checks its length.
+    /// Locates a packet in its message, which it starts with `begin` or continues. Checks its length.
     #[inline]
     fn new(
         qp: &Qp,
@@ -433,7 +433,7 @@ fn land_write(
         since,
     });
     if let Some(span) = span {
-        // An immediate value announces its data, so that data must land immediately and in order.
+        // An immediate value announces its data, which must therefore land immediately and in order.
         let may_be_late = immediate_of(packet).is_none();
         if report.injects_faults
             && may_be_late

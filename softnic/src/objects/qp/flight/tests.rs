@@ -59,7 +59,7 @@ impl Peer {
     }
 }
 
-/// The first PSN, chosen so that PSNs wrap around.
+/// The first PSN, chosen to make PSNs wrap around.
 const FIRST: u32 = 0xff_fff0;
 
 fn at(number: u32) -> Psn {
