@@ -131,7 +131,7 @@ impl Kind {
         matches!(self, Self::Read | Self::Wait | Self::Fetch)
     }
 
-    /// Whether the kind changes memory or ends its lifetime.
+    /// Whether the kind changes or frees memory.
     pub(crate) fn changes(self) -> bool {
         !self.reads()
     }

@@ -213,12 +213,12 @@ impl Accesses {
         self.content.load(Ordering::SeqCst) == STORES
     }
 
-    /// Sorts the accesses in advance, so that the engine's lock is held for a shorter time.
+    /// Sorts the accesses in advance, to shorten the time under the engine's lock.
     pub fn sort(&self) {
         self.list().keys.sort_unstable();
     }
 
-    /// Takes the accesses so far, for an engine in another process.
+    /// Removes the accesses so far, for an engine in another process.
     pub fn take(&self) -> Batch {
         let mut list = self.list();
         let first = self.lanes.first().copied().unwrap_or(ActorId(0));
@@ -234,7 +234,7 @@ impl Accesses {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties a list obtained from [`Accesses::list`]. Returns the threads that have ended.
+    /// Empties a list obtained from [`Accesses::list`]. Returns the threads that have exited.
     pub(crate) fn clear(&self, list: &mut List) -> Vec<ActorId> {
         list.entries.clear();
         list.keys.clear();

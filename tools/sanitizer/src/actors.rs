@@ -33,7 +33,7 @@ pub(crate) enum Learned {
     Message,
     /// Through a barrier or another collective call.
     Meeting,
-    /// Through a word of its own PE.
+    /// Through a word of the same PE.
     Word,
 }
 
@@ -257,7 +257,7 @@ impl Actors {
         self.get(stores).is_some_and(|state| state.is_open).then_some(stores)
     }
 
-    /// Makes the next store of an actor start a new operation.
+    /// Starts a new operation at the next store of an actor.
     pub(crate) fn close_stores(&mut self, poster: ActorId) {
         if let Some(state) = self.states.get_mut(&poster) {
             state.stores = None;

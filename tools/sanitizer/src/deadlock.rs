@@ -11,7 +11,7 @@ use crate::epoch::ActorId;
 use crate::locks::Holder;
 use crate::report::{Named, Party};
 
-/// What ends a wait.
+/// What a wait is for.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Until {
     /// A value of a word, which every other actor, or an operation in flight, may write.
@@ -39,7 +39,7 @@ pub enum Until {
     },
     /// The end of each of these actors.
     Ends {
-        /// The actors that have not ended.
+        /// The live actors.
         actors: Vec<ActorId>,
     },
 }
@@ -49,7 +49,7 @@ pub enum Until {
 pub struct Wait {
     /// The waiting call.
     pub call: Call,
-    /// What ends the wait.
+    /// What the wait is for.
     pub until: Until,
 }
 

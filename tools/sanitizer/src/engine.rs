@@ -135,18 +135,18 @@ impl Engine {
         }
     }
 
-    /// Marks an actor as ended: it takes no further steps.
+    /// Retires an actor: it takes no further steps.
     pub fn end(&mut self, actor: ActorId) {
         self.actors.state(actor).is_live = false;
         self.waits.remove(actor);
     }
 
-    /// Makes `parent` follow the end of `child`. No other actor joins `child` afterwards.
+    /// Orders `parent` after all of `child`. No other actor joins `child` afterwards.
     pub fn join(&mut self, parent: ActorId, child: ActorId) {
         self.join_all(parent, &[child]);
     }
 
-    /// Makes `parent` follow the ends of `children`, like [`Engine::join`].
+    /// Orders `parent` after all of `children`, like [`Engine::join`].
     pub fn join_all(&mut self, parent: ActorId, children: &[ActorId]) {
         let clock = self.union(children);
         self.actors.acquire(parent, &clock, Learned::Message);
@@ -169,7 +169,7 @@ impl Engine {
         Token(self.actors.release(actor))
     }
 
-    /// Makes `actor` follow the step that created the token.
+    /// Orders `actor` after the step that created the token.
     pub fn acquire(&mut self, actor: ActorId, token: &Token) {
         self.actors.acquire(actor, &token.0, Learned::Message);
     }
@@ -213,7 +213,7 @@ impl Engine {
         self.objects.add(span, label);
     }
 
-    /// Ends the lifetime of an object. Every access that is not ordered before this one races with it.
+    /// Records the destruction of an object. Every access that is not ordered before this one races with it.
     pub fn free(&mut self, actor: ActorId, span: Span, call: Call) {
         self.take_all(|accesses| !accesses.is_empty());
         self.note_stores(span);
@@ -244,7 +244,7 @@ impl Engine {
 
     /// Records a relaxed store of a word. It carries what the actor knew at its last release fences.
     pub fn store_relaxed(&mut self, actor: ActorId, word: Span, call: Call) {
-        // Its own step, so that a waiter that learns of the store learns of nothing around it.
+        // A separate step: a waiter that learns of the store learns of nothing around it.
         self.actors.tick(actor);
         self.step(actor, word, Kind::Set, call);
         let write = self.actors.now(actor);
@@ -350,14 +350,14 @@ impl Engine {
         }
     }
 
-    /// Takes the plain accesses of a block. Must be called before any other step of the block.
+    /// Removes the plain accesses of a block. Must be called before any other step of the block.
     pub fn take_accesses(&mut self, accesses: &Accesses) {
         let mut list = accesses.list();
         self.take_list(&mut list);
         accesses.clear(&mut list).into_iter().for_each(|actor| self.end(actor));
     }
 
-    /// Takes the plain accesses of a block of another process, like [`Engine::take_accesses`].
+    /// Removes the plain accesses of a block of another process, like [`Engine::take_accesses`].
     pub fn take_batch(&mut self, batch: &Batch) {
         if batch.is_short() {
             for (actor, span, kind, call) in batch.accesses() {

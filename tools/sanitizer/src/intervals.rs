@@ -126,7 +126,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         }
     }
 
-    /// Makes `at` a boundary between entries.
+    /// Splits an entry at `at`.
     fn split(&mut self, at: u64) {
         let Some((_, (end, value))) = self.map.range_mut(..at).next_back() else { return };
         if *end > at {

@@ -140,7 +140,7 @@ impl JobState {
         Ok(reply)
     }
 
-    /// Takes the findings since the last call.
+    /// Returns the findings since the last call.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         let suspected = self.suspected.take().filter(|_| self.has_timed_out);
         let races = self.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));

@@ -157,7 +157,7 @@ impl Page {
         if self.is_held(first, last, &part, base) {
             return;
         }
-        // Cut the records at both ends of the access, so that each lies either inside or outside.
+        // Split the records at both bounds of the access. Each is then either inside or outside.
         if first < last && (self.records[first].start < start || self.records[last - 1].end > end) {
             self.split(base, start);
             self.split(base, end);
@@ -404,7 +404,7 @@ impl Page {
         }
     }
 
-    /// Makes `at` a boundary between records.
+    /// Splits a record at `at`.
     fn split(&mut self, base: u64, at: u8) {
         let (first, last) = self.inside(at, at + 1);
         let Some(&Record { start, end, .. }) = self.records[first..last].first() else { return };

@@ -101,17 +101,17 @@ impl Post {
         ends.filter(|(_, kind)| matches!(kind, Kind::Atomic | Kind::Fetch)).map(|(span, _)| span)
     }
 
-    /// Makes the operation publish everything that its poster knows, like the signal of a put.
+    /// Has the operation publish everything that its poster knows, like the signal of a put.
     pub fn releasing(self) -> Self {
         Self { releases: true, ..self }
     }
 
-    /// Makes an atomic replace its word, like a set.
+    /// Marks an atomic as replacing its word, like a set.
     pub fn replacing(self) -> Self {
         Self { replaces: true, ..self }
     }
 
-    /// Makes the operation follow all earlier ones to its PE, and publish what its poster knows.
+    /// Orders the operation after all earlier ones to its PE, and has it publish what its poster knows.
     pub fn after_all(self) -> Self {
         Self { is_strong: true, ..self }.releasing()
     }

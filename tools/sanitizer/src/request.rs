@@ -222,7 +222,7 @@ impl Request {
     /// process in order.
     ///
     /// Others see what a process announces by words, operations, meetings and the lifetimes of objects. Until then,
-    /// they see nothing that it keeps to itself: accesses, completed operations, and the order of its own actors. A
+    /// they see nothing that it keeps to itself: accesses, completed operations, and the order of its actors. A
     /// wait and its end may be reported a little late, because deadlock detection is far slower.
     pub fn is_private(&self) -> bool {
         match self {

@@ -121,7 +121,7 @@ pub(crate) type Shared = Arc<Carried>;
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) clocks: Filtered,
-    /// Each shared value and what is left of it. The old one is kept alive so that its address is not reused.
+    /// Each shared value and what is left of it. The old one is kept alive to keep its address from being reused.
     carried: HashMap<*const Carried, (Shared, Shared)>,
 }
 

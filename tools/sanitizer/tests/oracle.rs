@@ -421,7 +421,7 @@ impl Runner {
         self.engine.observe(self.actors[actor], (word, None), acquire, call);
     }
 
-    /// Makes an actor acquire what it has found.
+    /// Lets an actor acquire what it has found.
     fn acquire(&mut self, actor: usize, scope: Scope) -> Node {
         let mut found = std::mem::take(&mut self.found[actor].near);
         if scope == Scope::System {

@@ -114,7 +114,7 @@ impl Job {
         self.engine.flush(self.threads[pe], Self::context(pe), None);
     }
 
-    /// Makes all PEs take part in a collective call, with the same buffers everywhere.
+    /// Executes a collective call on all PEs, with the same buffers everywhere.
     #[track_caller]
     pub(crate) fn collective(&mut self, buffers: impl Fn(u32) -> Buffers) {
         let call = call("collective");
