@@ -74,7 +74,7 @@ impl Awaited {
 /// Minimum time between two reports of the same wait. Deadlock detection is far slower.
 const TELL_AFTER: Duration = Duration::from_millis(10);
 
-/// What ends a wait.
+/// What a wait is for.
 #[derive(Clone, Debug)]
 enum AwaitedEvent {
     /// A value of a word.
@@ -101,7 +101,7 @@ impl Watcher for LaneWatch {
     fn end(&self) {
         let depth = self.depth.get().saturating_sub(1);
         self.depth.set(depth);
-        // First, so that the wait is over before the step that ended it is reported.
+        // First: the wait is over before the step that satisfied it is reported.
         if depth == 0 && self.awaited.take().is_some() {
             self.tell(Request::Wake(self.actor));
         }

@@ -137,7 +137,7 @@ impl LaunchWatch {
         self.watched.tell(Request::Wait { actor: waiting, wait });
     }
 
-    /// Makes the host or the stream follow the end of the launch.
+    /// Orders the host or the stream after the launch.
     pub fn end(&self) {
         let blocks = std::mem::take(&mut *self.blocks_begun());
         blocks.values().for_each(|block| self.watched.link().remove_accesses(block));

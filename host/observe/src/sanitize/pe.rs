@@ -263,7 +263,7 @@ impl PeWatch {
         watched.release(watched.host)
     }
 
-    /// Makes the host know what a stream knew.
+    /// Passes what a stream knew to the host.
     pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some(watched), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(watched.host));

@@ -28,7 +28,7 @@ impl PeWatch {
 }
 
 impl StreamWatch {
-    /// Makes the stream know what the host, or another stream, knew.
+    /// Passes what the host, or another stream, knew to the stream.
     pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some((watched, stream)), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(*stream));
