@@ -97,13 +97,13 @@ impl Core {
     /// program has received, and completed every message that the peer has acknowledged.
     pub(crate) fn catch_up(&mut self) {
         /// Maximum number of passes, since a peer may keep the adapter busy indefinitely.
-        const MOST: usize = 16;
+        const MAX_PASSES: usize = 16;
 
         // A delayed operation may be delayed for longer than any number of passes.
         if self.path.report.injects_faults {
             return;
         }
-        for _ in 0..MOST {
+        for _ in 0..MAX_PASSES {
             // Passes poll the sockets only occasionally, and they may hold packets that arrived before shared memory
             // was used.
             self.rest.has_mail = true;

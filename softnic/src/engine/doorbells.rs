@@ -13,7 +13,7 @@ use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 use rushmem_mlx5::{CtrlSeg, Segment};
 
-/// Records of shared pages are scanned once per this many scans of the UAR pages.
+/// Number of scans of the UAR pages per scan of the records of shared pages, and of polls of a late record.
 const PATIENCE: u32 = 64;
 
 #[derive(Default)]

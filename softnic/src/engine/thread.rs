@@ -132,15 +132,18 @@ struct IdleTimer {
 ///
 /// To wake a thread, the system interrupts a core that is doing something else. In a virtual machine, this costs the
 /// peer more time than such a sleep lasts.
-const SHORT: Duration = Duration::from_micros(50);
+const MAX_QUIET_SLEEP: Duration = Duration::from_micros(50);
 
 impl IdleTimer {
     fn work(&mut self, now: Instant) {
         if let Some(since) = self.since.take() {
             // Work within the polling time means that polling pays off, so poll longer next time.
-            let came_soon = now.saturating_duration_since(since) < SOON;
-            self.patience =
-                if came_soon { (self.patience * 2).clamp(LEAST, SOON) } else { self.patience / 4 };
+            let came_soon = now.saturating_duration_since(since) < MAX_POLL_TIME;
+            self.patience = if came_soon {
+                (self.patience * 2).clamp(MIN_POLL_TIME, MAX_POLL_TIME)
+            } else {
+                self.patience / 4
+            };
         }
         self.is_drowsy = false;
     }
@@ -156,8 +159,8 @@ impl IdleTimer {
             let sleep = sleep.max(self.shortest);
             let wanted = until_timer.map_or(sleep, |until| until.min(sleep));
             // The peers learn of a long sleep only in the pass before it, so the first sleep is short.
-            let sleep = if self.is_drowsy { wanted } else { wanted.min(SHORT) };
-            self.is_drowsy = wanted > SHORT;
+            let sleep = if self.is_drowsy { wanted } else { wanted.min(MAX_QUIET_SLEEP) };
+            self.is_drowsy = wanted > MAX_QUIET_SLEEP;
             if alarm.is_armed() {
                 self.has_mail = alarm.sleep(wake.sockets.map(|socket| socket.map(Waiter::fd)), sleep);
             } else {
@@ -169,9 +172,9 @@ impl IdleTimer {
 }
 
 /// Shortest polling time once work has arrived early.
-const LEAST: Duration = Duration::from_micros(1);
+const MIN_POLL_TIME: Duration = Duration::from_micros(1);
 /// Work that arrives within this time after the last is early. Also the longest polling time.
-const SOON: Duration = Duration::from_micros(30);
+const MAX_POLL_TIME: Duration = Duration::from_micros(30);
 
 /// Returns the shortest sleep during which the system runs another thread.
 ///
@@ -183,7 +186,7 @@ fn shortest_sleep(alarm: &Alarm) -> Duration {
         alarm.sleep([None; 2], Duration::from_nanos(1));
         begin.elapsed()
     });
-    (to_set.min().unwrap_or_default() * 2 / 3).min(SHORT)
+    (to_set.min().unwrap_or_default() * 2 / 3).min(MAX_QUIET_SLEEP)
 }
 
 /// Reduces this thread's timer slack: the default of 50 us would double a short sleep.

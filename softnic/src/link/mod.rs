@@ -31,7 +31,7 @@ use udp::{TooLong, UdpLink, Waiter};
 /// Maximum number of datagrams queued for the kernel.
 const QUEUE: usize = 256;
 /// How often a busy adapter polls its sockets while packets arrive through shared memory.
-const LOOK: Duration = Duration::from_micros(20);
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// The adapter's connection to other adapters.
 pub(crate) struct Fabric {
@@ -272,7 +272,7 @@ impl Fabric {
         let mut busy = false;
         if !has_rings || rest.has_mail || now >= *next_look {
             busy = udp.receive(|from, bytes| arrive(from, bytes, false)) != 0;
-            *next_look = if busy { now } else { now + LOOK };
+            *next_look = if busy { now } else { now + POLL_INTERVAL };
         }
         if let Some(shared) = shared {
             let mut take = |from, bytes: &mut [u8], is_sealed: bool| {
@@ -284,7 +284,7 @@ impl Fabric {
             };
             if rest.has_mail || now >= *next_attendance {
                 shared.attend(&mut take);
-                *next_attendance = now + LOOK;
+                *next_attendance = now + POLL_INTERVAL;
             }
             shared.doze(rest.is_drowsy);
             busy |= shared.receive(&mut take);

@@ -24,7 +24,7 @@ const ANSWERS: u8 = 0x81;
 const HEAD: [u8; 3] = [1, 0x3c, 1];
 const TRANSACTION: std::ops::Range<usize> = 8..16;
 /// Maximum number of questions per address, since datagrams may be lost.
-const MOST: u32 = 3;
+const MAX_QUESTIONS: u32 = 3;
 
 /// The addresses that this adapter has asked.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Introductions {
     /// system provides no random number.
     pub(crate) fn ask(&mut self, to: Ipv4Addr) -> Option<[u8; MAD]> {
         let asked = self.asked.entry(to).or_default();
-        if asked.is_answered || asked.times == MOST {
+        if asked.is_answered || asked.times == MAX_QUESTIONS {
             return None;
         }
         let transaction = getrandom::u64().ok()?;
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn an_address_without_answers_is_left_alone() {
         let mut introductions = Introductions::default();
-        assert_eq!((0..10).filter(|_| introductions.ask(PEER).is_some()).count(), MOST as usize);
+        assert_eq!((0..10).filter(|_| introductions.ask(PEER).is_some()).count(), MAX_QUESTIONS as usize);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of pieces per message.
 const PIECES: u64 = 8;
 /// Length of the longest message that is split, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_SPLIT_LEN: u64 = 1 << 20;
 
 impl Report {
     /// Draws, with this probability, a time of at most `longest` from now.
@@ -66,7 +66,7 @@ impl Report {
     /// cut between aligned words, or nothing if it is not split.
     pub(crate) fn draw_split(&mut self, qpn: u32, addr: u64, len: u64) -> Vec<Range<u64>> {
         let first = addr.next_multiple_of(8) - addr;
-        if len > LONGEST || len <= first || !self.rng.chance(self.faults.split) {
+        if len > MAX_SPLIT_LEN || len <= first || !self.rng.chance(self.faults.split) {
             return Vec::new();
         }
         let words = (len - first).div_ceil(8);

@@ -68,9 +68,9 @@ impl Datagrams {
     /// Sends the datagrams that a QP has been given, before a command destroys it.
     pub(crate) fn finish(&mut self, path: &mut Datapath, qpn: u32) {
         /// Bursts in the largest send queue.
-        const MOST: usize = (1 << 16) / BURST;
+        const MAX_BURSTS: usize = (1 << 16) / BURST;
 
-        for _ in 0..MOST {
+        for _ in 0..MAX_BURSTS {
             let has_more = self.run(path, qpn);
             path.flush(path.report.now);
             if !has_more || path.objects.qps.get(qpn).is_none_or(|qp| qp.state != State::Rts) {

@@ -1,6 +1,6 @@
 //! Dynamic connections: DCIs and DCTs.
 
-use crate::script::{PATIENCE, Pe, Setup, call, loopback_nic, pattern, until, wire_nic};
+use crate::script::{Pe, Setup, TIMEOUT, call, loopback_nic, pattern, until, wire_nic};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::be::Be32;
 use rushmem_mlx5::doorbell::record_word;
@@ -618,6 +618,6 @@ fn a_closed_context_takes_its_connections_along() {
         drop(b);
         let start = Instant::now();
         assert_eq!(fail_to(&mut a, &to, &wqe), Syndrome::TRANSPORT_RETRY_EXC_ERR);
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
     });
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts an adapter. Returns it with what it receives.
 fn adapter(faults: Faults) -> (Nic, Ipv4Addr, Receiver<Mad>) {
@@ -24,15 +24,15 @@ fn datagrams_reach_other_adapters_and_their_own() {
     let bytes: [u8; MAD] = std::array::from_fn(|i| i as u8);
     let mad = |from| Mad { from, bytes: Box::new(bytes) };
     a.send_mad(ip_b, &bytes);
-    assert_eq!(of_b.recv_timeout(PATIENCE), Ok(mad(ip_a)));
+    assert_eq!(of_b.recv_timeout(TIMEOUT), Ok(mad(ip_a)));
     b.send_mad(ip_a, &bytes);
-    assert_eq!(of_a.recv_timeout(PATIENCE), Ok(mad(ip_b)));
+    assert_eq!(of_a.recv_timeout(TIMEOUT), Ok(mad(ip_b)));
     a.send_mad(ip_a, &bytes);
-    assert_eq!(of_a.recv_timeout(PATIENCE), Ok(mad(ip_a)));
+    assert_eq!(of_a.recv_timeout(TIMEOUT), Ok(mad(ip_a)));
     // A datagram is sent before the call returns, so it is not lost with its adapter.
     a.send_mad(ip_b, &bytes);
     drop(a);
-    assert_eq!(of_b.recv_timeout(PATIENCE), Ok(mad(ip_a)));
+    assert_eq!(of_b.recv_timeout(TIMEOUT), Ok(mad(ip_a)));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn faults_affect_management_datagrams() {
     let (_c, ip_c, of_c) = adapter(Faults::default());
     b.send_mad(ip_c, &[2; MAD]);
     for _ in 0..2 {
-        assert_eq!(of_c.recv_timeout(PATIENCE).unwrap().bytes[0], 2);
+        assert_eq!(of_c.recv_timeout(TIMEOUT).unwrap().bytes[0], 2);
     }
     assert!(of_b.try_recv().is_err());
 }

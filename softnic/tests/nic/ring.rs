@@ -1,6 +1,6 @@
 //! A CQ as the driver sees it.
 
-use crate::script::PATIENCE;
+use crate::script::TIMEOUT;
 use rushmem_mlx5::Cqe;
 use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn};
 use rushmem_mlx5::doorbell::{ArmWord, CqRecord, set_ci_word};
@@ -57,7 +57,7 @@ impl Ring {
             if let Some(cqe) = self.poll() {
                 return cqe;
             }
-            assert!(start.elapsed() < PATIENCE, "no completion {} in time", self.consumer);
+            assert!(start.elapsed() < TIMEOUT, "no completion {} in time", self.consumer);
             std::thread::yield_now();
         }
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time limit for a completion.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Q_Key of every datagram QP.
 pub(crate) const QKEY: u32 = 0x1234_5678;
 /// Low byte of every key.
@@ -528,7 +528,7 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(start.elapsed() < TIMEOUT, "not in time: {what}");
         std::thread::yield_now();
     }
 }

@@ -1,6 +1,6 @@
 //! Sleeping engines, and notifications of changed memory.
 
-use crate::script::{PATIENCE, Pe, Setup};
+use crate::script::{Pe, Setup, TIMEOUT};
 use rushmem_mlx5::{Syndrome, Wqe};
 use rushmem_softnic::{Config, Idle, Ip, Nic};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn notices(pe: &Pe) -> Arc<AtomicU32> {
 fn wait_for(count: &AtomicU32) {
     let begin = Instant::now();
     while count.load(Ordering::Acquire) == 0 {
-        assert!(begin.elapsed() < PATIENCE, "no notice");
+        assert!(begin.elapsed() < TIMEOUT, "no notice");
         std::thread::yield_now();
     }
 }

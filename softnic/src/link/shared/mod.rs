@@ -42,7 +42,7 @@ pub(crate) fn hostile_ring(data: &[u8]) {
 /// Maximum number of packets read from one ring before the next one is served.
 const BURST: usize = 64;
 /// How long to use UDP before trying again to connect to a peer.
-const AGAIN: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of rings per adapter with the largest size, and up to which they have the middle size. Further ones have the
 /// smallest size.
 const LARGE_RINGS: usize = 8;
@@ -194,7 +194,7 @@ impl SharedLink {
             }
             Err(error) => {
                 tracing::debug!(%to, %error, "packets go by UDP");
-                self.carriers.insert(to, Carrier::Udp(now + AGAIN));
+                self.carriers.insert(to, Carrier::Udp(now + RECONNECT_INTERVAL));
                 None
             }
         }

@@ -158,7 +158,7 @@ fn a_stranger_gets_its_packets_by_udp() {
     // The adapter does not try to connect for every packet, but later it does.
     let mut late = SharedLink::open(nobody).unwrap();
     assert!(!send(&mut a, nobody, 2, 100));
-    assert!(a.room(nobody, Instant::now() + AGAIN).is_some());
+    assert!(a.room(nobody, Instant::now() + RECONNECT_INTERVAL).is_some());
     assert!(send(&mut a, nobody, 3, 100));
     assert_eq!(receive(&mut late), [(a.local, vec![3; 100])]);
 }

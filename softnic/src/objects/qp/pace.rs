@@ -4,9 +4,9 @@ use crate::roce::Psn;
 use std::time::{Duration, Instant};
 
 /// How long to wait before the first measurement.
-const FIRST: Duration = Duration::from_millis(1);
+const INITIAL_WAIT: Duration = Duration::from_millis(1);
 /// Shortest wait. Below it, waking the engine in vain would cost more than the probe saves.
-const LEAST: Duration = Duration::from_micros(100);
+const MIN_WAIT: Duration = Duration::from_micros(100);
 
 /// A response time estimator. Measures one packet at a time.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Pace {
 
     /// Returns the silence after which to send a probe.
     pub(crate) fn patience(&self) -> Duration {
-        self.known.map_or(FIRST, |(mean, deviation)| (mean + 4 * deviation).max(LEAST))
+        self.known.map_or(INITIAL_WAIT, |(mean, deviation)| (mean + 4 * deviation).max(MIN_WAIT))
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
                 pace.note_news(now, |psn| psn == Psn::new(i));
             }
         };
-        assert_eq!(pace.patience(), FIRST);
+        assert_eq!(pace.patience(), INITIAL_WAIT);
         answer_after(&mut pace, 1000, 1);
         assert_eq!(pace.patience(), Duration::from_millis(3));
         answer_after(&mut pace, 1000, 30);
@@ -69,7 +69,7 @@ mod tests {
         answer_after(&mut pace, 5000, 3);
         assert!(pace.patience() > Duration::from_millis(5), "{:?}", pace.patience());
         answer_after(&mut pace, 1, 100);
-        assert_eq!(pace.patience(), LEAST);
+        assert_eq!(pace.patience(), MIN_WAIT);
     }
 
     #[test]
@@ -78,6 +78,6 @@ mod tests {
         pace.note_sent(Psn::new(1), now);
         pace.forget();
         pace.note_news(now + Duration::from_secs(9), |_| true);
-        assert_eq!(pace.patience(), FIRST);
+        assert_eq!(pace.patience(), INITIAL_WAIT);
     }
 }

@@ -11,7 +11,7 @@ use crate::roce::{self, Packet};
 use crate::transport::datapath::Datapath;
 
 /// Maximum number of requests held back per QP. Further ones are dropped, and the peer resends them.
-const WAITING: usize = 1 << 10;
+const MAX_WAITING: usize = 1 << 10;
 
 /// Executes a request immediately, or queues it after those held back. `bytes` is the packet as received.
 pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
@@ -25,7 +25,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
             return responder::request(path, qpn, packet);
         }
     }
-    if state.waiting.len() < WAITING {
+    if state.waiting.len() < MAX_WAITING {
         state.waiting.push_back(bytes.into());
     } else {
         report.stats.dropped += 1;

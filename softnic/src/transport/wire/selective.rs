@@ -28,10 +28,10 @@ use std::time::Duration;
 /// Maximum number of response packets per READ request. Long READs are split, so the window limits the response
 /// traffic.
 pub(super) const READ_CHUNK: u32 = 32;
-/// Delay before the responder reports a gap for the second time.
-const AGAIN: Duration = Duration::from_micros(300);
+/// Time until the responder repeats its first report of a gap. Doubles with each report.
+const REPORT_INTERVAL: Duration = Duration::from_micros(300);
 /// Maximum number of repeated reports without progress. After that, the requester's timer recovers.
-const REPORTS: u32 = 8;
+const MAX_REPORTS: u32 = 8;
 
 /// Processes a request: executes it and any buffered ones that follow, or buffers it. `bytes` is the packet as
 /// received.
@@ -68,7 +68,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     if ahead == 0 {
         early.reports = 0;
     }
-    let due = path.report.now + AGAIN;
+    let due = path.report.now + REPORT_INTERVAL;
     early.due = Some(due);
     path.report.wakeups.push((due, qpn));
     queue_report(qp);
@@ -101,9 +101,9 @@ pub(super) fn remind(path: &mut Datapath, qpn: u32) {
         return;
     }
     early.due = None;
-    if !early.packets.is_empty() && early.reports < REPORTS {
+    if !early.packets.is_empty() && early.reports < MAX_REPORTS {
         early.reports += 1;
-        let due = now + AGAIN * (1 << early.reports);
+        let due = now + REPORT_INTERVAL * (1 << early.reports);
         early.due = Some(due);
         path.report.wakeups.push((due, qpn));
         queue_report(qp);

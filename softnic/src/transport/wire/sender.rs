@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How often a long message requests an acknowledgement, in packets.
 const ACK_EVERY: u32 = 16;
 /// How often a WQE that waits for a CQ checks it.
-const POLL_CQ: Duration = Duration::from_micros(50);
+const CQ_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Sends packets of a QP until the window or the socket is full. Returns whether it can continue immediately.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
@@ -59,7 +59,7 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
             Start::Nothing => return Step::Idle,
             // No event reports that the CQ has reached the count, so poll it.
             Start::Poll => {
-                schedule.arm(qp, report.now + POLL_CQ);
+                schedule.arm(qp, report.now + CQ_POLL_INTERVAL);
                 return Step::Idle;
             }
         }

@@ -12,7 +12,7 @@ use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Flags, Opcode, Segment, Syndrome};
 
 /// Maximum number of WQEs in flight per QP.
-const MESSAGES: usize = 1024;
+const MAX_WQES_IN_FLIGHT: usize = 1024;
 
 pub(super) enum Start {
     Started,
@@ -41,7 +41,7 @@ pub(super) fn start(
     }
     let index = qp.req.started;
     // After a local error, later WQEs are flushed when the error has completed.
-    if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MESSAGES {
+    if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MAX_WQES_IN_FLIGHT {
         return Start::Nothing;
     }
     let view = match fetch(sq, (qp.service, qp.qpn), index, scratch, report) {
