@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const TRANSPORTS: [&str; 6] = ["rc_v,self", "rc_x,self", "dc_x,self", "ud_v,self", "ud_x,self", "^sm,tcp"];
 
 /// Minimum number of bytes exchanged by each rank. The largest message of `mpi.c` alone has as many.
-const LEAST: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 
 /// A launcher of MPI ranks, with its options.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ fn run(launcher: Launcher, ranks: usize, program: &Path, transports: &str, optio
     assert!(output.status.success(), "{transports} {options:?}: {}\n{text}", output.status);
     assert_eq!(text.matches("all data is right").count(), ranks, "{transports} {options:?}:\n{text}");
     let sizes = sizes(captures.path());
-    let full = sizes.iter().filter(|size| **size > LEAST).count();
+    let full = sizes.iter().filter(|size| **size > MIN_BYTES).count();
     assert_eq!(full, ranks, "{transports} {options:?}: captures of {sizes:?} bytes");
     text
 }

@@ -1,6 +1,6 @@
 //! Files of events, and subscriptions to them.
 
-use super::FIRST;
+use super::FIRST_ID;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::events::Kind;
@@ -12,28 +12,28 @@ use crate::sys;
 const OMIT_DATA: u32 = 1;
 
 /// Maximum number of event types of a subscription.
-const MOST: usize = 1000;
+const MAX_EVENT_TYPES: usize = 1000;
 
 /// Handles DEVX_ASYNC_EVENT_FD alloc.
 pub(super) fn create_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    let flags: u32 = call.optional(FIRST + 1)?.unwrap_or(0);
+    let flags: u32 = call.optional(FIRST_ID + 1)?.unwrap_or(0);
     let kind = if flags & OMIT_DATA != 0 { Kind::Fixed } else { Kind::Packets };
     let fd = opened.new_channel(kind)?;
-    call.return_file(FIRST, fd)
+    call.return_file(FIRST_ID, fd)
 }
 
 /// Handles DEVX subscribe event, for an object that a command made.
 pub(super) fn subscribe(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    const FILE: u16 = FIRST;
-    const OBJECT: u16 = FIRST + 1;
-    const EVENTS: u16 = FIRST + 2;
-    const COUNTER: u16 = FIRST + 3;
-    const COOKIE: u16 = FIRST + 4;
+    const FILE: u16 = FIRST_ID;
+    const OBJECT: u16 = FIRST_ID + 1;
+    const EVENTS: u16 = FIRST_ID + 2;
+    const COUNTER: u16 = FIRST_ID + 3;
+    const COOKIE: u16 = FIRST_ID + 4;
 
     let channel = opened.channel(call.optional_fd(FILE)?.ok_or(Errno::EINVAL)?)?;
     let events = call.bytes(EVENTS)?;
     let events: Vec<u16> = events.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]])).collect();
-    if events.is_empty() || events.len() > MOST {
+    if events.is_empty() || events.len() > MAX_EVENT_TYPES {
         return Err(Errno::EINVAL);
     }
     if !call.has(OBJECT) {

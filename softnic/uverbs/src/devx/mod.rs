@@ -13,14 +13,14 @@ use crate::events::Kind;
 use crate::open_device::OpenDevice;
 
 /// First ID of the driver's methods and attributes.
-const FIRST: u16 = 0x1000;
+const FIRST_ID: u16 = 0x1000;
 
 pub(crate) fn call(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     // Doorbell pages are available without DevX too.
     if call.object != object::UAR && !opened.session()?.devx {
         return Err(Errno::EINVAL);
     }
-    match (call.object, call.method.checked_sub(FIRST).ok_or(Errno::EPROTONOSUPPORT)?) {
+    match (call.object, call.method.checked_sub(FIRST_ID).ok_or(Errno::EPROTONOSUPPORT)?) {
         (object::DEVX, 0) => obj::general(opened, call),
         (object::DEVX, 2) => obj::query_eqn(call),
         (object::DEVX, 3) => event::subscribe(opened, call),
@@ -34,7 +34,7 @@ pub(crate) fn call(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
         (object::DEVX_ASYNC_EVENT_FD, 0) => event::create_file(opened, call),
         (object::DEVX_ASYNC_CMD_FD, 0) => {
             let fd = opened.new_channel(Kind::Packets)?;
-            call.return_file(FIRST, fd)
+            call.return_file(FIRST_ID, fd)
         }
         (object::UAR, 0) => uar::allocate(opened, call),
         (object::UAR, 1) => uar::destroy(opened, call),

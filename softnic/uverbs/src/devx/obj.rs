@@ -1,6 +1,6 @@
 //! Objects that a program creates by its own commands.
 
-use super::{FIRST, caps};
+use super::{FIRST_ID, caps};
 use crate::attrs::Call;
 use crate::device::VECTORS;
 use crate::errno::Errno;
@@ -58,11 +58,11 @@ enum Kind {
 }
 
 /// Maximum length of an output mailbox, in bytes.
-const LONGEST: usize = 16 << 10;
+const MAX_MAILBOX_LEN: usize = 16 << 10;
 
-const HANDLE: u16 = FIRST;
-const INPUT: u16 = FIRST + 1;
-const OUTPUT: u16 = FIRST + 2;
+const HANDLE: u16 = FIRST_ID;
+const INPUT: u16 = FIRST_ID + 1;
+const OUTPUT: u16 = FIRST_ID + 2;
 
 /// Executes the command in `input`, and returns its output to the program. If the adapter refuses it, fails with
 /// `EREMOTEIO` and the status is in the output.
@@ -80,7 +80,7 @@ fn execute(opened: &OpenDevice, call: &Call, input: &[u8], output: u16) -> Resul
 
 /// Executes the command in `input` with an output of `room` bytes.
 fn run(opened: &OpenDevice, input: &[u8], room: usize) -> Result<Vec<u8>, Errno> {
-    if !(16..=LONGEST).contains(&room) {
+    if !(16..=MAX_MAILBOX_LEN).contains(&room) {
         return Err(Errno::EINVAL);
     }
     let mut mailbox = vec![0; room];
@@ -101,12 +101,12 @@ fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
 
 /// Handles DEVX_OTHER: commands about no object.
 pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
-    let input = call.bytes(FIRST)?;
+    let input = call.bytes(FIRST_ID)?;
     match opcode(&input)? {
         CmdOpcode::QUERY_HCA_CAP
         | CmdOpcode::QUERY_ROCE_ADDRESS
         | CmdOpcode::QUERY_ISSI
-        | CmdOpcode::QUERY_LAG => execute(opened, call, &input, FIRST + 1).map(drop),
+        | CmdOpcode::QUERY_LAG => execute(opened, call, &input, FIRST_ID + 1).map(drop),
         other => {
             tracing::debug!(opcode = ?other, "no general command");
             Err(Errno::EINVAL)
@@ -116,11 +116,11 @@ pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 
 /// Handles DEVX_QUERY_EQN: returns the EQN of a completion vector.
 pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
-    let vector: u32 = call.input(FIRST)?;
+    let vector: u32 = call.input(FIRST_ID)?;
     if vector >= VECTORS {
         return Err(Errno::EINVAL);
     }
-    call.output(FIRST + 1, &(vector + 1))
+    call.output(FIRST_ID + 1, &(vector + 1))
 }
 
 /// Handles DEVX_OBJ create.
@@ -292,9 +292,9 @@ pub(super) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 
 /// Handles asynchronous DEVX_OBJ query: the answer arrives in a file.
 pub(super) fn query_async(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
-    const FILE: u16 = FIRST + 2;
-    const REQUEST: u16 = FIRST + 3;
-    const ROOM: u16 = FIRST + 4;
+    const FILE: u16 = FIRST_ID + 2;
+    const REQUEST: u16 = FIRST_ID + 3;
+    const ROOM: u16 = FIRST_ID + 4;
     let input = question(opened, call)?;
     let fd = call.optional_fd(FILE)?.ok_or(Errno::EINVAL)?;
     let channel = opened.channel(fd)?;

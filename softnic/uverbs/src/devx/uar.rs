@@ -1,6 +1,6 @@
 //! Doorbell pages.
 
-use super::FIRST;
+use super::FIRST_ID;
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
@@ -27,11 +27,11 @@ const UNMAPPABLE: u64 = 1;
 
 /// Handles UAR alloc.
 pub(super) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    const HANDLE: u16 = FIRST;
-    const TYPE: u16 = FIRST + 1;
-    const OFFSET_OUT: u16 = FIRST + 2;
-    const LENGTH_OUT: u16 = FIRST + 3;
-    const PAGE_ID_OUT: u16 = FIRST + 4;
+    const HANDLE: u16 = FIRST_ID;
+    const TYPE: u16 = FIRST_ID + 1;
+    const OFFSET_OUT: u16 = FIRST_ID + 2;
+    const LENGTH_OUT: u16 = FIRST_ID + 3;
+    const PAGE_ID_OUT: u16 = FIRST_ID + 4;
 
     opened.session()?;
     let kind: u64 = call.input(TYPE)?;
@@ -53,7 +53,7 @@ pub(super) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
 
 /// Handles UAR destroy.
 pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    let handle = call.handle(FIRST)?;
+    let handle = call.handle(FIRST_ID)?;
     let page_id = opened.handles.get::<Uar>(handle)?.page_id;
     opened.session()?.context.free_uar(page_id)?;
     let uar = opened.handles.remove::<Uar>(handle)?;

@@ -1,6 +1,6 @@
 //! Memory for queues and keys that a program registers through DevX.
 
-use super::FIRST;
+use super::FIRST_ID;
 use crate::abi::access;
 use crate::attrs::Call;
 use crate::errno::Errno;
@@ -18,13 +18,13 @@ impl Object for Umem {}
 
 /// Handles DEVX_UMEM reg.
 pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    const HANDLE: u16 = FIRST;
-    const ADDRESS: u16 = FIRST + 1;
-    const LENGTH: u16 = FIRST + 2;
-    const ACCESS: u16 = FIRST + 3;
-    const NUMBER_OUT: u16 = FIRST + 4;
-    const PAGE_SIZES: u16 = FIRST + 5;
-    const DMA_BUF: u16 = FIRST + 6;
+    const HANDLE: u16 = FIRST_ID;
+    const ADDRESS: u16 = FIRST_ID + 1;
+    const LENGTH: u16 = FIRST_ID + 2;
+    const ACCESS: u16 = FIRST_ID + 3;
+    const NUMBER_OUT: u16 = FIRST_ID + 4;
+    const PAGE_SIZES: u16 = FIRST_ID + 5;
+    const DMA_BUF: u16 = FIRST_ID + 6;
 
     let (address, len): (u64, u64) = (call.input(ADDRESS)?, call.input(LENGTH)?);
     let write = call.input::<u32>(ACCESS)? & access::LOCAL_WRITE != 0;
@@ -51,7 +51,7 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
 
 /// Handles DEVX_UMEM dereg.
 pub(super) fn deregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
-    let handle = call.handle(FIRST)?;
+    let handle = call.handle(FIRST_ID)?;
     let id = opened.handles.get::<Umem>(handle)?.id;
     opened.session()?.context.umem_dereg(id)?;
     opened.handles.remove::<Umem>(handle).map(drop)

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Timeout that suffices on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Reports a test as skipped for a missing dependency, or fails where none may be missing.
 pub(crate) fn skip(test: &str, missing: &str) {
@@ -101,11 +101,11 @@ impl Running {
         self.child.wait().unwrap();
     }
 
-    /// Waits until `ready`, within [`PATIENCE`] and before the program exits.
+    /// Waits until `ready`, within [`TIMEOUT`] and before the program exits.
     pub(crate) fn wait_until(mut self, ready: impl Fn() -> bool) -> Running {
         let begin = Instant::now();
         while !ready() {
-            assert!(begin.elapsed() < PATIENCE, "{} is not ready", self.name);
+            assert!(begin.elapsed() < TIMEOUT, "{} is not ready", self.name);
             if self.child.try_wait().unwrap().is_some() {
                 let name = self.name.clone();
                 let output = self.end();
@@ -116,7 +116,7 @@ impl Running {
         self
     }
 
-    /// Waits for the program to exit, within [`PATIENCE`].
+    /// Waits for the program to exit, within [`TIMEOUT`].
     pub(crate) fn end(mut self) -> Output {
         let drain = |pipe: Option<Box<dyn Read + Send>>| {
             std::thread::spawn(move || {
@@ -134,7 +134,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 self.child.kill().unwrap();
                 let stdout = String::from_utf8_lossy(&stdout.join().unwrap()).into_owned();
                 panic!("{} did not end:\n{stdout}", self.name);
