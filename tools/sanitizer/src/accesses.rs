@@ -20,13 +20,13 @@ use crate::pages::PAGE;
 use crate::regions::Regions;
 
 /// Maximum number of accesses in a list.
-const MOST: usize = 4096;
+const MAX_ACCESSES: usize = 4096;
 
 /// Minimum number of accesses of another process for which a list pays off.
 const MIN_LIST: usize = 16;
 
 /// Number of bits of an index into the list, in a key.
-const NUMBER_BITS: u32 = MOST.ilog2();
+const NUMBER_BITS: u32 = MAX_ACCESSES.ilog2();
 
 /// Number of bits of an offset in a page, in a key.
 const PLACE_BITS: u32 = PAGE.ilog2();
@@ -140,7 +140,7 @@ impl Accesses {
     /// Returns the number of accesses after which a thread should yield to the others. The list then holds accesses of
     /// all threads to neighboring words, which form rows.
     pub fn turn(&self) -> usize {
-        (MOST / self.lanes.len().max(1)).max(1)
+        (MAX_ACCESSES / self.lanes.len().max(1)).max(1)
     }
 
     /// Adds a load of a thread. Loads outside the watched memory are ignored.
@@ -190,7 +190,7 @@ impl Accesses {
         } else if list.entries.len() == 1 {
             self.content.store(LOADS, Ordering::SeqCst);
         }
-        if list.entries.len() >= MOST { Noted::Full } else { Noted::Waits }
+        if list.entries.len() >= MAX_ACCESSES { Noted::Full } else { Noted::Waits }
     }
 
     /// Adds the end of a thread. The last thread of a block must have its list taken.
@@ -253,7 +253,7 @@ impl List {
         std::iter::from_fn(move || {
             accesses.peek()?;
             let mut list = Self::default();
-            for (actor, span, kind, call) in accesses.by_ref().take(MOST) {
+            for (actor, span, kind, call) in accesses.by_ref().take(MAX_ACCESSES) {
                 list.add(actor, span, kind, call);
             }
             Some(list)

@@ -6,7 +6,7 @@ use crate::intervals::Bytes;
 use crate::met::{Conflict, Met};
 
 /// Maximum number of runs per page. The threads of a block mostly read one after the other, so most blocks are one run.
-const MOST_RUNS: usize = 4096;
+const MAX_RUNS: usize = 4096;
 
 /// What all reads of a run have in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +51,7 @@ impl Crowds {
             run.actors += 1;
             return;
         }
-        if self.0.len() == MOST_RUNS {
+        if self.0.len() == MAX_RUNS {
             self.0.remove(0);
         }
         self.0.push(Run { member, first: actor, actors: 1, count });

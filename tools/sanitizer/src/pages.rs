@@ -11,7 +11,7 @@ pub(crate) const PAGE: u64 = 64;
 
 /// Maximum number of individual records for the same bytes. Beyond that, reads are kept as [`Crowds`], and only the
 /// latest updates are kept.
-const MOST: usize = 64;
+const MAX_RECORDS: usize = 64;
 
 /// The part of an access that lies in one page, or a *row*: equal plain accesses of consecutive actors to consecutive
 /// elements.
@@ -349,7 +349,7 @@ impl Page {
             self.records.insert(kept, new);
         }
         // The group is full, so its oldest record becomes part of a crowd or is forgotten.
-        if kept - first == MOST {
+        if kept - first == MAX_RECORDS {
             let oldest = self.records.remove(first);
             self.crowd(base, &oldest);
         }
@@ -381,7 +381,7 @@ impl Page {
             if at < from {
                 all.push(new.cut(at, from));
             }
-            let skipped = usize::from(group.len() == MOST);
+            let skipped = usize::from(group.len() == MAX_RECORDS);
             group[..skipped].iter().for_each(|oldest| self.crowd(base, oldest));
             all.extend_from_slice(&group[skipped..]);
             all.push(new.cut(from, to));
