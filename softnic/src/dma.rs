@@ -16,7 +16,7 @@ use std::time::Instant;
 const STAGE: usize = 64 << 10;
 
 /// Maximum number of payload bytes that are collected for one write.
-const HELD: usize = 256 << 10;
+const MAX_HELD_BYTES: usize = 256 << 10;
 
 /// Registered memory, which DevX calls a umem.
 pub(crate) struct Umem {
@@ -434,7 +434,7 @@ impl Dma {
             self.held = Some((Arc::clone(dst.memory), dst.offset));
         }
         self.held_bytes.extend_from_slice(&data[..len]);
-        if last || self.held_bytes.len() >= HELD { self.write_held() } else { Ok(()) }
+        if last || self.held_bytes.len() >= MAX_HELD_BYTES { self.write_held() } else { Ok(()) }
     }
 
     /// Writes the collected payload.

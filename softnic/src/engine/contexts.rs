@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of untaken failures kept per context.
-const KEPT: usize = 256;
+const MAX_FAILURES: usize = 256;
 
 /// A callback of the owner of a context.
 pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
@@ -60,7 +60,7 @@ impl Contexts {
                 Event::Port { .. } | Event::AddressLost | Event::DeviceFailed => true,
             };
             for (number, context) in &mut self.open {
-                if context.failures.len() < KEPT && reaches(*number) {
+                if context.failures.len() < MAX_FAILURES && reaches(*number) {
                     context.failures.push(*event);
                 }
             }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use udp::{TooLong, UdpLink, Waiter};
 
 /// Maximum number of datagrams queued for the kernel.
-const QUEUE: usize = 256;
+const MAX_QUEUED: usize = 256;
 /// How often a busy adapter polls its sockets while packets arrive through shared memory.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
@@ -124,7 +124,7 @@ impl Fabric {
 
     /// Returns how many packets, to any peers, may be queued before the next flush.
     pub(crate) fn room(&self) -> usize {
-        QUEUE.saturating_sub(self.outgoing.len())
+        MAX_QUEUED.saturating_sub(self.outgoing.len())
     }
 
     /// Returns how many packets to this peer may be queued before the next flush.

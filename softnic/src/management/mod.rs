@@ -15,7 +15,7 @@ pub(crate) const QPN: u32 = 1;
 /// Its Q_Key, which is the same in every adapter.
 const QKEY: u32 = 0x8001_0000;
 /// Maximum number of datagrams queued for the driver.
-const LIMIT: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
 /// A received management datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Inbox {
 
     /// Adds a datagram. Returns `false` if there is no room.
     pub(crate) fn add(&mut self, from: Ipv4Addr, bytes: &[u8; MAD]) -> bool {
-        let has_room = self.waiting.len() < LIMIT;
+        let has_room = self.waiting.len() < MAX_WAITING;
         if has_room {
             self.waiting.push(Mad { from, bytes: Box::new(*bytes) });
         }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// Maximum number of blocks fetched per read.
-const AHEAD: u16 = 32;
+const MAX_READ_AHEAD: u16 = 32;
 
 /// Offset within a CQE of the eight bytes that consumers poll.
 const CQE_HEAD: usize = 56;
@@ -113,7 +113,7 @@ impl DeviceQueue {
         }
         let in_queue = self.len / BLOCK_BYTES;
         let slot = usize::from(index) & (in_queue - 1);
-        let blocks = usize::from(blocks.min(AHEAD)).min(in_queue - slot);
+        let blocks = usize::from(blocks.min(MAX_READ_AHEAD)).min(in_queue - slot);
         ahead.first = index;
         ahead.bytes.resize(blocks * BLOCK_BYTES, 0);
         self.read(slot * BLOCK_BYTES, &mut ahead.bytes);

@@ -5,7 +5,7 @@ use rushmem_mlx5::prm::counter::QueryQCounterOut;
 use rushmem_mlx5::prm::qp::QpContext;
 
 /// Maximum number of counter sets: their IDs have eight bits, and 0 means none.
-const LIMIT: usize = 255;
+const MAX_COUNTER_SETS: usize = 255;
 
 #[derive(Default)]
 pub(crate) struct CounterSet {
@@ -17,7 +17,7 @@ pub(crate) struct CounterSets(pub(crate) Table<CounterSet>);
 
 impl CounterSets {
     pub(crate) fn new() -> Self {
-        Self(Table::new(1, LIMIT))
+        Self(Table::new(1, MAX_COUNTER_SETS))
     }
 
     pub(crate) fn remove_all(&mut self, context: u32) {

@@ -50,13 +50,13 @@ pub(crate) struct Violations {
     list: Vec<Violation>,
 }
 
-const KEPT: usize = 256;
+const MAX_VIOLATIONS: usize = 256;
 
 impl Violations {
     #[cold]
     pub(crate) fn record(&mut self, rule: Rule, qpn: u32, detail: String) {
         tracing::debug!(?rule, qpn, detail, "violation");
-        if self.list.len() < KEPT {
+        if self.list.len() < MAX_VIOLATIONS {
             self.list.push(Violation { rule, qpn, detail });
         }
     }

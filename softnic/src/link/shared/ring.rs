@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 const HEADER: usize = 4096;
 const TAIL: usize = 64;
 const HEAD: usize = 128;
-const ASLEEP: usize = 192;
-const STARVED: usize = 256;
+const ASLEEP_AT: usize = 192;
+const STARVED_AT: usize = 256;
 
 /// Size of the smallest and the largest ring, in bytes.
 pub(super) const MIN_BYTES: usize = 64 << 10;
@@ -162,7 +162,7 @@ impl Producer {
         if packets(self.free()) == 0 {
             self.refresh()?;
             if packets(self.free()) == 0 {
-                self.memory.flag(STARVED).store(1, Ordering::Relaxed);
+                self.memory.flag(STARVED_AT).store(1, Ordering::Relaxed);
                 // Either the consumer sees the flag after it has advanced, or this load sees that it has.
                 fence(Ordering::SeqCst);
                 self.refresh()?;
@@ -216,7 +216,7 @@ impl Producer {
         self.memory.word(TAIL).store(self.tail, Ordering::Release);
         // Either the consumer finds the packets before it sleeps, or this load finds that it is asleep.
         fence(Ordering::SeqCst);
-        let asleep = self.memory.flag(ASLEEP);
+        let asleep = self.memory.flag(ASLEEP_AT);
         // The swap clears the flag, so one wake-up is sent per sleep.
         asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
     }
@@ -307,13 +307,13 @@ impl Consumer {
         }
         // Pairs with the fence in `room`.
         fence(Ordering::SeqCst);
-        let starved = self.memory.flag(STARVED);
+        let starved = self.memory.flag(STARVED_AT);
         starved.load(Ordering::Relaxed) != 0 && starved.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Announces that this side is about to sleep, or that it is awake. A fence and one more `look` must follow.
     pub(super) fn doze(&self, asleep: bool) {
-        self.memory.flag(ASLEEP).store(asleep.into(), Ordering::Relaxed);
+        self.memory.flag(ASLEEP_AT).store(asleep.into(), Ordering::Relaxed);
     }
 }
 

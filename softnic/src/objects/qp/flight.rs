@@ -17,9 +17,9 @@ use crate::roce::Psn;
 use std::collections::VecDeque;
 
 /// Maximum number of packets after a gap that the responder buffers.
-pub(crate) const KEPT: usize = 256;
+pub(crate) const REORDER_WINDOW: usize = 256;
 /// Length of the bitmap for these packets, in bytes.
-pub(crate) const BITS: usize = KEPT / 8;
+pub(crate) const BITS: usize = REORDER_WINDOW / 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -290,7 +290,7 @@ impl Flight {
     /// Marks the oldest packet and the last unanswered one as doubtful, to find out what the peer has. Data is probed
     /// by repeating its request.
     pub(crate) fn doubt(&mut self) {
-        let last = (0..self.slots.len().min(KEPT)).rev().find(|at| self.slots[*at].lacks_answer());
+        let last = (0..self.slots.len().min(REORDER_WINDOW)).rev().find(|at| self.slots[*at].lacks_answer());
         for at in [Some(0), last].into_iter().flatten() {
             let begin = (0..=at).rev().find(|at| self.begins(*at)).unwrap_or(at);
             let end = (at + 1..self.slots.len()).find(|at| self.begins(*at)).unwrap_or(self.slots.len());

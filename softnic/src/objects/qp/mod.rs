@@ -26,7 +26,7 @@ use crate::route::Route;
 pub(crate) use dynamic::{DcTarget, Dci, Link, OfDct, Refusal};
 use faults::LoopbackFaults;
 pub(crate) use faults::{LatePayload, ResponderFaults, Split, Unanswered};
-pub(crate) use flight::KEPT;
+pub(crate) use flight::REORDER_WINDOW;
 pub(crate) use message::{Kind, Message};
 pub(crate) use requester::Requester;
 use responder::Responder;

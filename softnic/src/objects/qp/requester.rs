@@ -1,6 +1,6 @@
 //! The requester half of a packet connection: messages in flight, acknowledged packets, timers.
 
-use super::flight::{Flight, KEPT};
+use super::flight::{Flight, REORDER_WINDOW};
 use super::message::Message;
 use super::pace::Pace;
 use crate::roce::Psn;
@@ -110,7 +110,7 @@ impl Requester {
         let (ahead, received) = (psn.since(self.acked()).max(0) as u32, self.flight.received());
         let room = self.window.saturating_sub(ahead.saturating_sub(received));
         // The peer buffers only this many packets after a gap.
-        if received == 0 { room } else { room.min((KEPT as u32).saturating_sub(ahead)) }
+        if received == 0 { room } else { room.min((REORDER_WINDOW as u32).saturating_sub(ahead)) }
     }
 
     /// Records the transmission of a request that covers `count` PSNs from `psn` on.

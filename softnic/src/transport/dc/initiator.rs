@@ -1,6 +1,6 @@
 //! Initiators: find the target of the next WQE, and connect to it.
 
-use super::{Dynamic, RENEW, target};
+use super::{Dynamic, RENEW_AFTER, target};
 use crate::link::udp::path_mtu;
 use crate::objects::Objects;
 use crate::objects::qp::{DcTarget, Link, Message, Qp, Refusal, State};
@@ -76,11 +76,11 @@ impl Dynamic {
         path.meet(peer, head.target.address.is_software(), path.report.now);
     }
 
-    /// Returns the path MTU to a peer, asking the system again after [`RENEW`], since links change.
+    /// Returns the path MTU to a peer, asking the system again after [`RENEW_AFTER`], since links change.
     fn path_mtu(&mut self, path: &Datapath, peer: SocketAddrV4) -> Option<u32> {
         let (own, now) = (*path.address.ip(), path.report.now);
         match self.path_mtus.get(peer.ip()) {
-            Some((asked, mtu)) if now.saturating_duration_since(*asked) < RENEW => *mtu,
+            Some((asked, mtu)) if now.saturating_duration_since(*asked) < RENEW_AFTER => *mtu,
             _ => {
                 let mtu = path_mtu(own, peer);
                 self.path_mtus.insert(*peer.ip(), (now, mtu));
@@ -108,7 +108,7 @@ fn next_target(path: &mut Datapath, qpn: u32) -> Option<Head> {
             peer.of_dct.is_some() && peer.route == Route::Loopback && peer.attrs.remote_qpn == qpn
         }),
         (Link::Up, Route::Peer(_)) => {
-            qp.req.silent_since().is_some_and(|since| now.saturating_duration_since(since) < RENEW)
+            qp.req.silent_since().is_some_and(|since| now.saturating_duration_since(since) < RENEW_AFTER)
         }
     };
     if is_up && dci.target == Some(target) {

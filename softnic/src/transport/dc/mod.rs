@@ -31,8 +31,8 @@
 //!   does not answer.
 //! - A disconnect is not acknowledged. If it is lost, the connection remains until the same initiator connects again,
 //!   or until the target needs room. In that case the connection that has been silent longest is dropped, provided that
-//!   its silence has lasted for at least [`FORGET`].
-//! - An initiator therefore reconnects before it uses a connection that has been silent for [`RENEW`].
+//!   its silence has lasted for at least [`EVICT_AFTER`].
+//! - An initiator therefore reconnects before it uses a connection that has been silent for [`RENEW_AFTER`].
 
 mod initiator;
 mod target;
@@ -46,9 +46,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 /// Silence after which a target may drop a connection.
-const FORGET: Duration = Duration::from_secs(10);
+const EVICT_AFTER: Duration = Duration::from_secs(10);
 /// Silence after which an initiator reconnects.
-const RENEW: Duration = Duration::from_secs(1);
+const RENEW_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of connections per target.
 const CONNECTIONS: usize = 1 << 14;
 

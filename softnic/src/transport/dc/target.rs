@@ -1,6 +1,6 @@
 //! DCTs and their connections.
 
-use super::{CONNECTIONS, Dynamic, FORGET};
+use super::{CONNECTIONS, Dynamic, EVICT_AFTER};
 use crate::dma::KeyFault;
 use crate::objects::Objects;
 use crate::objects::qp::OfDct;
@@ -86,7 +86,8 @@ fn make_room(objects: &mut Objects, dctn: u32, now: Instant) {
         |number: &u32| objects.qps.get(*number).filter(|qp| qp.route != Route::Loopback)?.of_dct.as_deref();
     let used = dct.connections.values().filter_map(|number| Some((of(number)?.used, *number)));
     let oldest = used.min_by_key(|(used, _)| *used);
-    if let Some((_, number)) = oldest.filter(|(used, _)| now.saturating_duration_since(*used) >= FORGET) {
+    if let Some((_, number)) = oldest.filter(|(used, _)| now.saturating_duration_since(*used) >= EVICT_AFTER)
+    {
         objects.remove_connection(number);
     }
 }

@@ -1,6 +1,6 @@
 //! Connect packets: repeated, late, forged, and more than a target has room for.
 
-use super::{CONNECTIONS, FORGET};
+use super::{CONNECTIONS, EVICT_AFTER};
 use crate::fuzz::{DC_KEY, Harness, PEER};
 use crate::roce::{Aeth, AethSyndrome, Connect, Ext, Nak, Op, Psn, Reth};
 
@@ -102,7 +102,7 @@ fn a_full_target_forgets_silent_connections_only() {
     }
     let last = CONNECTIONS as u32;
     assert_eq!((connect(&mut harness, DC_KEY, last, 1), connections(&harness)), (None, CONNECTIONS));
-    harness.core.path.report.now += FORGET;
+    harness.core.path.report.now += EVICT_AFTER;
     // The first connection is no longer silent.
     let first = number(connect(&mut harness, DC_KEY, 0, 1)).unwrap();
     harness.receive(Op::WriteOnly, first, 0x11, &Ext::Reth(Reth { addr: 0, rkey: harness.key(), len: 0 }));

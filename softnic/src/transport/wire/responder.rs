@@ -14,7 +14,7 @@ use rushmem_mlx5::{AtomicOp, CqeOpcode, Opcode, Width};
 use std::time::Instant;
 
 /// Atomic results kept for duplicate requests. A peer may have at most this many atomics outstanding.
-const REPLAYS: usize = 256;
+const MAX_REPLAYS: usize = 256;
 
 enum RequestError {
     LocalError(RemoteError),
@@ -291,7 +291,7 @@ fn execute_atomic(
         let (qpn, opcode, bytes) = (qp.number(), opcode_of(packet), request.width.bytes());
         report.lookout.note(|| Observation::Arrival { qpn, opcode, remote, bytes, since });
     }
-    if qp.resp.replays.len() >= REPLAYS {
+    if qp.resp.replays.len() >= MAX_REPLAYS {
         qp.resp.replays.pop_front();
     }
     qp.resp.replays.push_back((psn, old));

@@ -19,7 +19,7 @@ use super::packet::{self, Destination, Parts, Portion};
 use super::responder;
 use crate::dma::User;
 use crate::objects::Objects;
-use crate::objects::qp::{KEPT, Kind, Qp, Requester, Response};
+use crate::objects::qp::{Kind, Qp, REORDER_WINDOW, Requester, Response};
 use crate::roce::{self, Packet, Psn};
 use crate::route::Route;
 use crate::transport::datapath::Datapath;
@@ -39,7 +39,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
     let ahead = packet.bth.psn.since(qp.recv_psn);
     if ahead > 0 && qp.state.receives() {
-        if ahead as usize <= KEPT {
+        if ahead as usize <= REORDER_WINDOW {
             qp.resp.early.packets.entry(packet.bth.psn.get()).or_insert_with(|| bytes.into());
         }
         // A new arrival is progress, so the gap may be reported again.

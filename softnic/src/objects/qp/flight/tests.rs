@@ -27,7 +27,7 @@ impl Peer {
     fn take(&mut self, request: Request) {
         let (psn, count, fetches) = request;
         if psn > self.expected {
-            if psn - self.expected <= KEPT as u32 {
+            if psn - self.expected <= REORDER_WINDOW as u32 {
                 self.kept.insert(psn, request);
             }
             return self.report();
@@ -128,7 +128,7 @@ impl World {
 
     fn make(&mut self) {
         if let Some((psn, count, fetches)) = self.requests.get(self.made).copied()
-            && psn + count - number(self.flight.base()) <= KEPT as u32
+            && psn + count - number(self.flight.base()) <= REORDER_WINDOW as u32
         {
             self.made += 1;
             self.flight.note_sent(at(psn), count, fetches);
