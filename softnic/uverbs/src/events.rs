@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum length of an event, in bytes.
-const MAX_EVENT: usize = 4096;
+const MAX_EVENT_LEN: usize = 4096;
 
 /// How events are framed in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Channel {
     /// Removes the unread events that `choose` selects and returns their number. `len` is the length of an event.
     pub(crate) fn take_back(&self, len: usize, choose: impl Fn(&[u8]) -> bool) -> u32 {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buffer = [0; MAX_EVENT];
-        let step = if self.kind == Kind::Fixed { len.min(MAX_EVENT) } else { MAX_EVENT };
+        let mut buffer = [0; MAX_EVENT_LEN];
+        let step = if self.kind == Kind::Fixed { len.min(MAX_EVENT_LEN) } else { MAX_EVENT_LEN };
         let mut unread: Vec<Vec<u8>> = Vec::new();
         loop {
             // SAFETY: `step` bytes of the buffer.

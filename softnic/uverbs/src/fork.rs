@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Maximum number of ancestors that serve a process.
-const ANCESTORS: usize = 8;
+const MAX_ANCESTORS: usize = 8;
 
 /// Service IDs of the ancestors, oldest first. 0 means none. Inherited by children.
-static ADDRESSES: [AtomicU64; ANCESTORS] = [const { AtomicU64::new(0) }; ANCESTORS];
+static ADDRESSES: [AtomicU64; MAX_ANCESTORS] = [const { AtomicU64::new(0) }; MAX_ANCESTORS];
 
 /// How a process serves devices to its children.
 pub(crate) struct Devices {
@@ -59,7 +59,7 @@ struct Answer {
 }
 
 /// Response to a call for a device that the process does not have.
-const STRANGE: i32 = -1;
+const UNKNOWN_DEVICE: i32 = -1;
 
 /// Serves this process's devices to children forked from now on.
 pub(crate) fn share(devices: Devices) {
@@ -123,7 +123,7 @@ fn serve(mut stream: UnixStream, child: &Arc<OtherProcess>) {
         let (done, files) =
             user::on_behalf_of(child, || DEVICES.get().and_then(|devices| (devices.call)(device, at)));
         let error = match done {
-            None => STRANGE,
+            None => UNKNOWN_DEVICE,
             Some(Ok(())) => 0,
             Some(Err(Errno(error))) => error,
         };
@@ -171,7 +171,7 @@ fn ask(stream: &mut UnixStream, request: Request) -> std::io::Result<Option<Resu
         user::write_value(file.at, &(fd as u32))
     });
     Ok(match answer.error {
-        STRANGE => None,
+        UNKNOWN_DEVICE => None,
         0 => Some(taken),
         error => Some(Err(Errno(error))),
     })

@@ -26,12 +26,12 @@ pub(crate) struct Handles {
 }
 
 /// Maximum number of objects of an opened device.
-const LIMIT: usize = 1 << 20;
+const MAX_OBJECTS: usize = 1 << 20;
 
 impl Handles {
     /// Inserts an object and returns its handle.
     pub(crate) fn insert(&mut self, object: impl Object) -> Result<u32, Errno> {
-        if self.objects.len() >= LIMIT {
+        if self.objects.len() >= MAX_OBJECTS {
             return Err(Errno::ENOMEM);
         }
         // Handles are not reused soon, to catch stale ones.

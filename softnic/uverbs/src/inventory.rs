@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 /// File offset of the records: the pages of command 6, which programs never map.
 pub(crate) const OFFSET: u64 = 6 << 20;
 /// Maximum number of records. Further objects are not recorded.
-const ROOM: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;
+const MAX_RECORDS: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;
 /// Magic number of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"rushmem1");
 
@@ -107,7 +107,7 @@ impl Inventory {
         if let Some(place) = self.places.get(&handle).copied().or_else(|| self.free.pop()) {
             self.places.insert(handle, place);
             self.write(place, record);
-        } else if self.head.count < ROOM {
+        } else if self.head.count < MAX_RECORDS {
             let place = self.head.count;
             self.places.insert(handle, place);
             self.write(place, record);
@@ -174,7 +174,7 @@ fn of_process(pid: u32, device: u32) -> Vec<Opened> {
 fn read(file: &std::fs::File, pid: u32, device: u32) -> Option<Opened> {
     let mut head = Head::zeroed();
     file.read_exact_at(bytemuck::bytes_of_mut(&mut head), OFFSET).ok()?;
-    if head.magic != MAGIC || head.pid != pid || head.device != device || head.count > ROOM {
+    if head.magic != MAGIC || head.pid != pid || head.device != device || head.count > MAX_RECORDS {
         return None;
     }
     let mut records = vec![Record::default(); head.count as usize];
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn too_many_objects_are_left_out() {
         let mut inventory = Inventory::new(sys::memory_file(true).unwrap(), 0);
-        (0..=ROOM).for_each(|handle| inventory.set(handle, Some(Record::new(Kind::Pd, 0))));
-        assert_eq!(inventory.head.count, ROOM);
+        (0..=MAX_RECORDS).for_each(|handle| inventory.set(handle, Some(Record::new(Kind::Pd, 0))));
+        assert_eq!(inventory.head.count, MAX_RECORDS);
     }
 }

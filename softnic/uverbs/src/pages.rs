@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Maximum number of pages of an opened device.
-const LIMIT: u64 = 1 << 16;
+const MAX_PAGES: u64 = 1 << 16;
 
 /// Pages with fixed roles: the clock (5), the records of `inventory` (6), the clock info (7), device memory (8). These
 /// are mmap commands, each of which has 256 pages.
@@ -49,7 +49,7 @@ impl Pages {
         let page = PAGE as u64;
         let offset = match self.free.pop() {
             Some(offset) => offset,
-            None if self.count == LIMIT => return Err(Errno::ENOMEM),
+            None if self.count == MAX_PAGES => return Err(Errno::ENOMEM),
             None => {
                 if FIXED.contains(&self.count) {
                     self.count = FIXED.end;

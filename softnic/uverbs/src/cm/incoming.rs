@@ -25,7 +25,7 @@ const BINDING: Duration = Duration::from_millis(300);
 /// How long to wait for a process that has bound a port to start listening on it.
 const LISTENING: Duration = Duration::from_secs(2);
 /// Time between two lookups of a listener.
-const NEXT_LOOK: Duration = Duration::from_millis(20);
+const LISTENER_RETRY: Duration = Duration::from_millis(20);
 
 /// Where a message came from.
 struct From {
@@ -71,7 +71,7 @@ fn looks_again(id: &mut Id, from: &From) -> bool {
     let puts_off = from.adapter == from.port.ip && id.connection.since.elapsed() < limit;
     if puts_off {
         id.connection.looks_again = true;
-        id.connection.timer = Some(Timer { due: Instant::now() + NEXT_LOOK, tries: 0 });
+        id.connection.timer = Some(Timer { due: Instant::now() + LISTENER_RETRY, tries: 0 });
     }
     puts_off
 }

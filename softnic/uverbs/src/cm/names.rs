@@ -22,7 +22,7 @@ const LIST: &str = "/proc/net/unix";
 /// Range of the ports that are assigned when a program does not choose one.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 /// Maximum number of attempts to find a free port.
-const TRIES: usize = 256;
+const MAX_ATTEMPTS: usize = 256;
 
 /// Maximum number of attempts to find an entry in the list.
 const READS: usize = 3;
@@ -116,7 +116,7 @@ pub(crate) fn reserve(endpoint: Endpoint) -> Result<(Name, u16), Errno> {
     if endpoint.port != 0 {
         return Ok((bind(endpoint, &taken)?, endpoint.port));
     }
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let port = any_port()?;
         if let Ok(name) = bind(Endpoint { port, ..endpoint }, &taken) {
             return Ok((name, port));

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Maximum number of identifiers, and of memberships, per process.
-const LIMIT: usize = 1 << 16;
+const MAX_OBJECTS: usize = 1 << 16;
 
 /// How long messages of a process that has exited may still arrive.
 const LAST_MESSAGES: Duration = Duration::from_millis(50);
@@ -363,7 +363,7 @@ impl State {
 
     /// Creates an identifier and returns its handle.
     pub(super) fn create(&mut self, file: u64, uid: u64, ps: u16, service: Service) -> Result<u32, Errno> {
-        if self.ids.len() >= LIMIT {
+        if self.ids.len() >= MAX_OBJECTS {
             return Err(Errno::ENOMEM);
         }
         // Programs keep a table indexed by handle, so use the smallest free one.
@@ -440,7 +440,7 @@ impl State {
 
     /// Adds a membership of an identifier and returns its ID.
     pub(super) fn add_membership(&mut self, file: u64, id: u32, uid: u64) -> Result<u32, Errno> {
-        if self.memberships.len() >= LIMIT {
+        if self.memberships.len() >= MAX_OBJECTS {
             return Err(Errno::ENOMEM);
         }
         let free = (0..).find(|number| !self.memberships.contains_key(number));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const STAGING: usize = 1 << 20;
 
 /// Longer waits for copies are logged.
-const SLOW: Duration = Duration::from_millis(50);
+const SLOW_WAIT: Duration = Duration::from_millis(50);
 
 /// Stream and page-locked buffer of a CUDA context, shared by all its memory.
 pub(super) struct Copier {
@@ -232,7 +232,7 @@ impl Copier {
         let waited = unsafe { self.driver.synchronize_stream(queue.stream) };
         let time = begin.elapsed();
         queue.waits = Waits { count: number, time: queue.waits.time + time };
-        if number.is_power_of_two() || time > SLOW {
+        if number.is_power_of_two() || time > SLOW_WAIT {
             tracing::debug!(number, ?time, "has waited for copies of GPU memory");
         }
         waited

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 mod tests;
 
 /// Length of the arena, in bytes. It holds the calls and all memory that they refer to.
-const ARENA: usize = 1 << 16;
+const ARENA_LEN: usize = 1 << 16;
 /// Offset at which calls are built.
 const CALL: usize = 0;
 /// Offset of inputs and outputs.
@@ -74,7 +74,7 @@ fn device() -> Arc<Device> {
 
 thread_local! {
     /// Arena of this thread's runs. It is leaked, because an adapter may access it after a run.
-    static MEMORY: &'static HostBuffer = Box::leak(Box::new(HostBuffer::new(ARENA)));
+    static MEMORY: &'static HostBuffer = Box::leak(Box::new(HostBuffer::new(ARENA_LEN)));
 }
 
 /// Value of an attribute.
@@ -216,7 +216,7 @@ fn attribute(source: &mut Source) -> (u16, u16, Value<'static>) {
         len @ 0..200 => len.into(),
         _ => source.half(),
     };
-    let offset = DATA + usize::from(source.half()) % (ARENA - DATA - 1024);
+    let offset = DATA + usize::from(source.half()) % (ARENA_LEN - DATA - 1024);
     let value = match source.byte() % 8 {
         0 | 1 => Value::Number(u64::from(source.byte()) & 7),
         2 => Value::Number(u64::from_ne_bytes(source.take())),

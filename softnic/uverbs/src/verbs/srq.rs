@@ -49,7 +49,7 @@ impl Srq {
 /// Length of a data segment, in bytes.
 const SEGMENT: u32 = 16;
 /// Minimum length of a WQE in bytes: a next segment and a data segment.
-const SMALLEST: u32 = 32;
+const MIN_WQE_LEN: u32 = 32;
 
 /// Layout of the WQEs by libmlx5: their number and their size are powers of two.
 struct Layout {
@@ -62,7 +62,7 @@ impl Layout {
         if max_wr > MAX_WR || max_sge > MAX_SGE {
             return Err(Errno::EINVAL);
         }
-        let stride = (SEGMENT * (1 + max_sge)).next_power_of_two().max(SMALLEST);
+        let stride = (SEGMENT * (1 + max_sge)).next_power_of_two().max(MIN_WQE_LEN);
         // One WQE stays unused, to always have a successor for the last one.
         Ok(Layout { log_size: (max_wr + 1).next_power_of_two().ilog2(), log_stride: stride.ilog2() })
     }
