@@ -11,7 +11,7 @@ use rushmem_sanitizer::{Finding, Reply, Request, Wire};
 use super::queue::{Kind, Sender};
 
 /// Maximum number of request bytes that a process holds back.
-const KEPT: usize = 64 << 10;
+const MAX_HELD_BYTES: usize = 64 << 10;
 
 /// A connection to the engine.
 ///
@@ -45,7 +45,7 @@ impl Client {
             are_private &= request.is_private();
             connection.add(&request);
         }
-        if !are_private || connection.message.len() > KEPT {
+        if !are_private || connection.message.len() > MAX_HELD_BYTES {
             connection.send(Kind::Tell);
         }
     }

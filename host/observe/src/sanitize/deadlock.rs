@@ -24,10 +24,10 @@ use super::Sanitizer;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Minimum number of checks in the shorter of the two times.
-const LOOKS: u32 = 20;
+const MIN_CHECKS: u32 = 20;
 
 /// How long the same waits must persist.
-const STAY: Duration = Duration::from_secs(2);
+const MIN_DURATION: Duration = Duration::from_secs(2);
 
 impl Sanitizer {
     /// Checks for deadlocks until `job` closes, and aborts the waits of the job if it finds one. `deadline` is the time
@@ -42,9 +42,9 @@ impl Sanitizer {
     }
 
     fn look(&self, state: &Mutex<JobState>, job: &Receiver<()>, deadline: Duration) {
-        let short = STAY.min(deadline / 2);
+        let short = MIN_DURATION.min(deadline / 2);
         let (mut last, mut since, mut is_suspected) = (None, Instant::now(), false);
-        while job.recv_timeout(INTERVAL.min(short / LOOKS)) == Err(RecvTimeoutError::Timeout) {
+        while job.recv_timeout(INTERVAL.min(short / MIN_CHECKS)) == Err(RecvTimeoutError::Timeout) {
             self.link.flush();
             let found = lock(state).engine.deadlock();
             if found != last {
@@ -52,7 +52,7 @@ impl Sanitizer {
                 continue;
             }
             match found {
-                Some(deadlock) if since.elapsed() >= STAY => return self.end_by(state, deadlock),
+                Some(deadlock) if since.elapsed() >= MIN_DURATION => return self.end_by(state, deadlock),
                 Some(deadlock) if since.elapsed() >= short && !is_suspected => {
                     suspect(state, deadlock);
                     is_suspected = true;
