@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_looks_only_at_its_mask() {
+    fn compare_uses_only_its_mask() {
         let op = AtomicOp::CompareSwap { compare: 0x0a, swap: 0xbb, compare_mask: 0x0f, swap_mask: 0xf0 };
         assert_eq!(op.apply(0x12_3a, Width::Eight), Some(0x12_ba));
         assert_eq!(op.apply(0x12_3b, Width::Eight), None);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn freed_numbers_are_not_reused_at_once() {
+    fn freed_numbers_are_not_reused_immediately() {
         let mut table = Table::new(0x40, 1 << 20);
         let first = table.insert(1).unwrap();
         assert_eq!(table.remove(first), Some(1));

@@ -82,7 +82,7 @@ fn a_sleep_ends_for_no_clock() {
 }
 
 #[test]
-fn the_clock_of_a_closed_context_stands_still() {
+fn the_clock_of_a_closed_context_stops() {
     let nic = loopback_nic();
     let pe = Pe::new(&nic, Setup::default());
     let clock = Clock::of(&pe);

@@ -301,7 +301,7 @@ fn messages_take_receives_of_the_shared_queue() {
 }
 
 #[test]
-fn one_target_serves_many_initiators_at_once() {
+fn one_target_serves_many_initiators_concurrently() {
     let (x, y) = (wire_nic(Config::default()), wire_nic(Config::default()));
     let target = Target::new(&y);
     let mut all: Vec<Pe> = [&x, &y, &x, &y, &x].map(|nic| initiator(nic, setup())).into();

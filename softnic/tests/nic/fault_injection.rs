@@ -284,7 +284,7 @@ fn failed(a: &mut Pe) -> (Syndrome, u16) {
 }
 
 #[test]
-fn wqes_behind_a_late_answer_are_flushed() {
+fn wqes_after_a_late_answer_are_flushed() {
     let WaitingRead { mut a, b, entries, _nic } =
         waiting_read(Faults { late_time: NEVER, ..Faults::default() });
     a.fail_now();
@@ -298,7 +298,7 @@ fn wqes_behind_a_late_answer_are_flushed() {
 }
 
 #[test]
-fn wqes_behind_a_failed_late_read_are_flushed() {
+fn wqes_after_a_failed_late_read_are_flushed() {
     let faults = Faults { late_time: Duration::from_millis(400), seed: 3, ..Faults::default() };
     let WaitingRead { mut a, b, entries: [read, done, fenced], _nic } = waiting_read(faults);
     call(&b.context, &DestroyMkey { mkey_index: b.key >> 8, ..DestroyMkey::default() }).unwrap();

@@ -150,7 +150,7 @@ fn all_packet_faults_together() {
 }
 
 #[test]
-fn black_hole_ends_in_a_timely_error() {
+fn black_hole_causes_a_timely_error() {
     let y = wire_nic(Config::default());
     let hole = Faults { black_hole: vec![*y.address().ip()], ..Faults::default() };
     let x = wire_nic(faulty(hole));

@@ -226,7 +226,7 @@ fn both(config: &Config, setup: &Setup, body: impl Fn(&mut Pe, &mut Pe)) -> Vec<
 }
 
 #[test]
-fn flushed_wqes_end_without_having_begun() {
+fn flushed_wqes_complete_without_starting() {
     let runs = both(&Config::default(), &Setup::default(), |a, b| {
         let data = Inline::from_u64(1);
         a.write(&Wqe::WriteInline { raddr: 0, rkey: b.key ^ 0x100, data }, Flags::NONE);

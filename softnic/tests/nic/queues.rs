@@ -136,7 +136,7 @@ fn both_doorbell_styles_and_repeated_ones() {
 }
 
 #[test]
-fn a_doorbell_that_looks_like_an_old_one_is_in_its_record() {
+fn a_doorbell_equal_to_an_old_one_is_in_its_record() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup { far_queues: true, ..Setup::default() });
     for i in 0..100 {
@@ -148,7 +148,7 @@ fn a_doorbell_that_looks_like_an_old_one_is_in_its_record() {
 }
 
 #[test]
-fn a_queue_without_doorbell_record_rings_a_register_of_its_own() {
+fn a_queue_without_doorbell_record_rings_a_separate_register() {
     for far_queues in [false, true] {
         let nic = nic_without_records();
         let (mut a, b) = pair(&nic, &nic, Setup { no_record: true, far_queues, ..Setup::default() });

@@ -86,7 +86,7 @@ fn faults_act_on_packets_in_shared_memory() {
 
 /// The adapters do not know each other's settings: one captures packets that the other has not sealed.
 #[test]
-fn a_capture_at_one_end_holds_all_packets() {
+fn a_capture_at_one_side_holds_all_packets() {
     let path = std::env::temp_dir().join(format!("softnic-shared-{}.pcap", std::process::id()));
     let x = wire_nic(Config::default());
     let y = wire_nic(Config { capture: Some(path.clone()), ..Config::default() });

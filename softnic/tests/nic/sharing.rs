@@ -380,7 +380,7 @@ fn memories_of_one_queue_are_flushed_together() {
 }
 
 #[test]
-fn failing_memory_ends_in_an_error() {
+fn failing_memory_causes_an_error() {
     with_far(false, |a, _, _, far, [_, rkey]| {
         far.broken.store(true, Ordering::Relaxed);
         let syndrome = a.fail(&Wqe::WriteInline { raddr: 0, rkey, data: Inline::from_u64(5) });
@@ -433,7 +433,7 @@ unsafe impl Memory for Panics {
 }
 
 #[test]
-fn a_panic_ends_in_error_completions() {
+fn a_panic_causes_error_completions() {
     let nic = loopback_nic();
     let (mut a, b) = pair(&nic, &nic, Setup::default());
     let (mut c, d) = pair(&nic, &nic, Setup::default());

@@ -36,7 +36,7 @@ fn wait_for(count: &AtomicU32) {
 }
 
 #[test]
-fn a_waker_and_packets_end_the_sleep_and_both_users_are_told() {
+fn a_waker_and_packets_interrupt_the_sleep_and_notify_both_users() {
     for ip in [Ip::LoopbackOnly, Ip::AnyLoopback] {
         let (first, second) = (sleeper(ip), sleeper(ip));
         let (mut a, b) = match ip {
@@ -59,7 +59,7 @@ fn a_waker_and_packets_end_the_sleep_and_both_users_are_told() {
 }
 
 #[test]
-fn commands_and_the_end_of_the_adapter_end_the_sleep() {
+fn commands_and_dropping_the_adapter_interrupt_the_sleep() {
     let nic = sleeper(Ip::LoopbackOnly);
     let mut pe = Pe::new(&nic, Setup { log_rq: Some(2), ..Setup::default() });
     pe.connect_to_itself();

@@ -86,7 +86,7 @@ fn packets_arrive_in_order() {
 }
 
 #[test]
-fn a_full_ring_says_when_it_has_room() {
+fn a_full_ring_signals_when_it_has_room() {
     let (mut producer, file) = Producer::create(MIN_BYTES).unwrap();
     let mut consumer = Consumer::adopt(&file).unwrap();
     let mut packets = 0;
@@ -151,7 +151,7 @@ fn the_first_packet_finds_the_peer() {
 }
 
 #[test]
-fn a_stranger_gets_its_packets_by_udp() {
+fn a_foreign_peer_is_reached_by_udp() {
     let mut a = link();
     let nobody = address();
     assert!(!send(&mut a, nobody, 1, 100));

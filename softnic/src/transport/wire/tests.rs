@@ -88,7 +88,7 @@ fn forged_writes_change_nothing() {
 }
 
 #[test]
-fn packets_behind_a_gap_are_kept_and_reported() {
+fn packets_after_a_gap_are_kept_and_reported() {
     let mut victim = Victim::new();
     let (qpn, rkey) = (victim.qpn, victim.rkey);
     for ahead in [5, 2, 2, 1, 256, 257, 300] {

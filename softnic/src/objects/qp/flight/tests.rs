@@ -292,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn a_late_answer_to_the_first_transmission_doubts_nothing_else() {
+fn a_late_answer_to_the_first_transmission_affects_nothing_else() {
     let mut flight = Flight::starting_at(at(0));
     flight.peer_keeps = true;
     for i in 0..20 {
