@@ -75,7 +75,7 @@ fn a_race_with_an_element_of_a_row_names_its_thread() {
 }
 
 #[test]
-fn accesses_before_a_barrier_do_not_race_behind_it() {
+fn accesses_before_a_barrier_do_not_race_after_it() {
     for meets in [false, true] {
         let mut job = Job::new();
         job.load_elements(0);

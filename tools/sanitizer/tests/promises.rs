@@ -100,7 +100,7 @@ fn a_destination_is_read_after_quiet_and_a_barrier() {
 }
 
 #[test]
-fn a_flag_follows_its_put_behind_a_fence() {
+fn a_fence_orders_a_flag_after_its_put() {
     let run = |order: fn(&mut Job)| {
         let mut job = Job::new();
         job.put(0, array(1));
@@ -565,7 +565,7 @@ fn each_pair_of_lines_is_reported_once() {
 
 /// A waiter for the data of a put knows that its source was read, but nothing that its poster did before.
 #[test]
-fn a_put_tells_of_its_own_read_only() {
+fn a_put_publishes_only_its_own_read() {
     for loads in [false, true] {
         let mut job = Job::new();
         let word = Span::heap(1, 0x200, 8);
