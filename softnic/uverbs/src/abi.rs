@@ -28,12 +28,12 @@ macro_rules! numbers {
 
 pub(crate) use {numbers, structs};
 
-/// Major device number of the device nodes.
+/// Device major of uverbs nodes.
 pub(crate) const MAJOR: u32 = 231;
 
 /// ABI version of the RDMA connection manager.
 pub(crate) const RDMA_CM_VERSION: &str = "4";
-/// Major and minor device number of the connection manager, a miscellaneous device.
+/// Device major and minor of the connection manager, a miscellaneous device.
 pub(crate) const RDMA_CM_DEVICE: (u32, u32) = (10, 58);
 
 /// Set in IDs that belong to the driver, not to the core.

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 pub(crate) const OFFSET: u64 = 6 << 20;
 /// Maximum number of records. Further objects are not recorded.
 const MAX_RECORDS: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;
-/// Magic number of the header.
+/// First member of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"rushmem1");
 
 /// Kinds of objects.

@@ -17,7 +17,7 @@ use rushmem_mlx5::prm::xrc::{ArmXrcSrq, CreateXrcSrq, DestroyXrcSrq, QueryXrcSrq
 use std::sync::Arc;
 
 pub(crate) struct Srq {
-    /// Number of the RMP or XRC SRQ.
+    /// RMPN or XRC SRQN.
     pub(crate) srqn: u32,
     pd: u32,
     umems: [u32; 2],
