@@ -102,7 +102,7 @@ pub(crate) struct Connect {
     pub(crate) mtu: u8,
     /// QPN of the initiator.
     pub(crate) source_qpn: u32,
-    /// Sequence number of the connection.
+    /// Connection sequence number.
     pub(crate) sequence: u32,
 }
 
@@ -203,7 +203,7 @@ pub(crate) enum Ext {
     Connect(Connect),
     /// Sequence number and QPN of a dynamic connection.
     Accept(Aeth, u32, u32),
-    /// Sequence number of a dynamic connection.
+    /// Connection sequence number of a dynamic connection.
     Disconnect(u32),
 }
 

@@ -151,7 +151,7 @@ fn the_first_packet_finds_the_peer() {
 }
 
 #[test]
-fn a_foreign_peer_is_reached_by_udp() {
+fn a_peer_without_shared_memory_is_reached_by_udp() {
     let mut a = link();
     let nobody = address();
     assert!(!send(&mut a, nobody, 1, 100));

@@ -95,7 +95,7 @@ pub(crate) struct OfDct {
     pub(crate) dctn: u32,
     /// Address of the initiator's adapter.
     pub(crate) source: SocketAddrV4,
-    /// The initiator's sequence number of the connection.
+    /// Connection sequence number, chosen by the initiator.
     pub(crate) sequence: u32,
     /// When the last packet arrived.
     pub(crate) used: Instant,

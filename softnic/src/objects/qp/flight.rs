@@ -11,7 +11,7 @@
 //! | report | the peer has buffered some requests after a gap |
 //!
 //! A retransmission that is only a probe, because nothing proved the packet lost, keeps its serial number. With a new
-//! one, the late acknowledgement of the first transmission would make all later packets look missing.
+//! one, the late acknowledgement of the first transmission would mark all later packets as missing.
 
 use crate::roce::Psn;
 use std::collections::VecDeque;
@@ -70,7 +70,7 @@ pub(crate) struct Flight {
     slots: VecDeque<Slot>,
     /// PSN of the first request that the peer is not known to have executed.
     confirmed: Psn,
-    /// Serial number of the next transmission.
+    /// Serial number for the next transmission.
     serial: u32,
     /// Everything sent with a lower serial number has arrived or is lost.
     frontier: u32,

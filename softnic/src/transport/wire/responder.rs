@@ -66,7 +66,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
         }
         return;
     }
-    // Dropping the request without advancing `recv_psn` makes it look lost. The requester's timer resends it.
+    // Dropped without advancing `recv_psn`, the request is as if lost. The requester's timer resends it.
     if is_fetch(packet.bth.op) && !has_response_room(qp) {
         report.stats.dropped += 1;
         return;
