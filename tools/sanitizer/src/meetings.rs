@@ -32,7 +32,7 @@ pub(crate) struct Departure {
 #[derive(Debug, Default)]
 struct Meeting {
     members: Vec<u32>,
-    /// For each member, the number of its arrivals and of its departures.
+    /// For each member, how many times it has arrived and departed.
     calls: HashMap<u32, (u64, u64)>,
     rounds: HashMap<u64, Round>,
 }
