@@ -139,8 +139,8 @@ impl Copier {
         self.read_in(&mut queue, from, data)
     }
 
-    /// Copies ranges, each of a device address and a length, to `data` one after another. Synchronizes once per
-    /// buffer's worth of data.
+    /// Copies ranges, each of a device address and a length, to `data` one after another. Synchronizes only once if all
+    /// fit into the buffer.
     pub(super) fn gather(&self, ranges: &[(u64, usize)], data: &mut [u8]) -> Result<(), CudaError> {
         let mut queue = self.lock();
         let _entered = self.driver.enter(self.context())?;
