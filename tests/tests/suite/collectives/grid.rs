@@ -1,6 +1,6 @@
 //! Collective calls by all blocks of a grid, and by the grids that the runtime launches for streams.
 
-use rushmem::{Error, Operations};
+use rushmem::{Error, Operations, Pages};
 use rushmem_device::{ElementKind, Error as Code, Reduce, Team};
 use rushmem_test_kernels::{GroupKind, Step, grid_fails, many_sums};
 use rushmem_tests::{Setup, grid};
@@ -163,4 +163,21 @@ fn streams_launch_grids_for_large_data() {
     // Long enough for members to read a broadcast from its root, and aligned throughout.
     on_stream(&Setup::new(2).with("peer_path", "p2p").with("heap_bytes", "16MiB"), 400_000);
     on_stream(&Setup::new(3).with("peer_path", "p2p").with("heap_bytes", "16MiB"), 100_000);
+}
+
+#[test]
+fn broadcast_from_a_window_reaches_all_members() {
+    const LEN: usize = 50_000;
+    for pes in [2, 3] {
+        Setup::new(pes).with("peer_path", "p2p").run(|pe| {
+            let mut data = Pages::<u32>::zeroed(LEN);
+            data.iter_mut().zip(pe.my_pe() * 1_000_000..).for_each(|(word, value)| *word = value);
+            let (dst, src) = (pe.alloc::<u32>(LEN)?, pe.register_symmetric(data)?);
+            let stream = pe.stream()?;
+            stream.broadcast(Team::WORLD, dst, src.handle(), 1)?;
+            stream.wait()?;
+            assert!(pe.read(dst)?.into_iter().eq((1_000_000..).take(LEN)), "{pes} PEs");
+            pe.unregister_all().map(drop)
+        });
+    }
 }
