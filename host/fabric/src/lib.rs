@@ -7,7 +7,7 @@
 //!
 //! This crate is internal to the runtime and may change at any time.
 #![deny(unsafe_code)]
-#![expect(missing_docs, reason = "internal to the crates of the runtime")]
+#![allow(missing_docs, rustdoc::private_intra_doc_links, reason = "internal to the crates of the runtime")]
 
 pub mod nics;
 pub mod provider;
