@@ -1,6 +1,6 @@
 //! Collective calls by all blocks of a grid, and by the grids that the runtime launches for streams.
 
-use rushmem::{Error, Operations, Pages};
+use rushmem::{Error, Operations};
 use rushmem_device::{ElementKind, Error as Code, Reduce, Team};
 use rushmem_test_kernels::{GroupKind, Step, grid_fails, many_sums};
 use rushmem_tests::{Setup, grid};
@@ -166,18 +166,19 @@ fn streams_launch_grids_for_large_data() {
 }
 
 #[test]
-fn broadcast_from_a_window_reaches_all_members() {
+fn broadcast_from_a_later_segment_reaches_all_members() {
     const LEN: usize = 50_000;
     for pes in [2, 3] {
-        Setup::new(pes).with("peer_path", "p2p").run(|pe| {
-            let mut data = Pages::<u32>::zeroed(LEN);
-            data.iter_mut().zip(pe.my_pe() * 1_000_000..).for_each(|(word, value)| *word = value);
-            let (dst, src) = (pe.alloc::<u32>(LEN)?, pe.register_symmetric(data)?);
+        let setup = Setup::new(pes).with("peer_path", "p2p");
+        setup.with("heap_bytes", "512KiB").with("heap_max", "8MiB").run(|pe| {
+            // Other members cannot read the source by its offset in the heap, because the heap has grown for it.
+            let (dst, src) = (pe.alloc::<u32>(LEN)?, pe.alloc::<u32>(1 << 18)?.slice(0..LEN));
+            pe.write(src, &(pe.my_pe() * 1_000_000..).take(LEN).collect::<Vec<_>>())?;
             let stream = pe.stream()?;
-            stream.broadcast(Team::WORLD, dst, src.handle(), 1)?;
+            stream.broadcast(Team::WORLD, dst, src, 1)?;
             stream.wait()?;
             assert!(pe.read(dst)?.into_iter().eq((1_000_000..).take(LEN)), "{pes} PEs");
-            pe.unregister_all().map(drop)
+            pe.barrier_all()
         });
     }
 }
