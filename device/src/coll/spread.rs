@@ -1,12 +1,12 @@
-//! Copies to several members at once.
+//! Copies from one member to several.
 //!
 //! A thread stores a few units to every target before it loads the next ones. The links to all targets are busy at the
-//! same time, and the copy within this PE's own memory hides behind the stores to peers.
+//! same time, and the copy within this PE's own memory overlaps with the stores to peers.
 
 #![allow(unsafe_code, reason = "copies between checked addresses")]
 
 use super::args::wrapped;
-use super::fold::{Four, MemberAddrs, load_four, load_unit, member_addr, store_four, store_unit};
+use super::fold::{Four, load_four, load_unit, member_addr, store_four, store_unit};
 use crate::abi::DevAddr;
 use crate::copy::copy_part;
 use crate::outlined::outlined;
@@ -37,25 +37,31 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Creates a copy of `bytes` bytes to `dst` on each member.
+    /// Loads from the address of each target's data, and stores to its destination. Data that is the same for all targets
+    /// is loaded once.
     #[inline(always)]
-    pub(super) fn new(
-        src: (u64, u64),
-        dst: MemberAddrs,
-        pes: DevAddr,
-        members: (u32, u32),
-        except: u32,
-        bytes: u64,
-    ) -> Self {
-        Self { src, own: dst.own, first: dst.first, step: dst.step, pes, members, except, bytes }
+    fn each<T: Copy>(self, load: impl Fn(u64) -> T, store: impl Fn(u64, T)) {
+        let (me, n) = self.members;
+        let from = |member: u32| self.src.0.wrapping_add(self.src.1.wrapping_mul(member as u64));
+        let mut data = load(from(wrapped(me + 1, n)));
+        let mut k = 1;
+        while k <= n {
+            let member = wrapped(me + k, n);
+            if member != self.except {
+                if k > 1 && self.src.1 != 0 {
+                    data = load(from(member));
+                }
+                store(member_addr(self.own, self.first, self.step, self.pes, me, member), data);
+            }
+            k += 1;
+        }
     }
 }
 
 outlined! {
     /// Runs a copy, as one of `(rank, size)` threads of a group. Each thread does its share.
     ///
-    /// The targets take turns from the member after this one on, so members that call at the same time store to different
-    /// ones.
+    /// The rotation starts at the member after this one, so concurrent callers store to different members.
     ///
     /// # Safety
     /// - For each member but `except`, the data is valid for reads of `bytes` bytes, and the destination is valid for
@@ -74,12 +80,11 @@ outlined! {
             bytes: u64,
         }
     ) {
-        let Spread { src, own, first, step, pes, members, except, bytes } = spread;
-        let targets = Targets { src, to: MemberAddrs { own, first, step }, pes, members, except };
+        let Spread { src, own, first, step, bytes, .. } = spread;
         let aligned = (src.0 | src.1 | own | first | step | bytes) & 15 == 0;
         if !aligned {
             // SAFETY: the data of each target is readable and its destination writable, by this function's contract.
-            return targets.each(|from| from, |to, from| unsafe {
+            return spread.each(|from| from, |to, from| unsafe {
                 copy_part(thread, DevAddr(to).ptr(), DevAddr(from).ptr::<u8>().cast_const(), bytes as usize, 1);
             });
         }
@@ -90,12 +95,12 @@ outlined! {
         // function's contract and multiples of 16.
         unsafe {
             while !is_short && i + 3 * threads < units {
-                targets.each(|from| load_four(from, i, threads), |to, four| store_four(to, i, threads, four));
+                spread.each(|from| load_four(from, i, threads), |to, four| store_four(to, i, threads, four));
                 i += 4 * threads;
             }
             while i + 7 * threads < units {
                 let load = |from| (load_four(from, i, threads), load_four(from, i + 4 * threads, threads));
-                targets.each(load, |to, (a, b)| {
+                spread.each(load, |to, (a, b)| {
                     store_four(to, i, threads, a);
                     store_four(to, i + 4 * threads, threads, b);
                 });
@@ -105,7 +110,7 @@ outlined! {
                 let load = |from| {
                     (load_within(from, i, threads, units), load_within(from, i + 4 * threads, threads, units))
                 };
-                targets.each(load, |to, (a, b)| {
+                spread.each(load, |to, (a, b)| {
                     store_within(to, i, threads, units, a);
                     store_within(to, i + 4 * threads, threads, units, b);
                 });
@@ -115,39 +120,7 @@ outlined! {
     }
 }
 
-/// The targets of a copy.
-#[derive(Clone, Copy)]
-struct Targets {
-    src: (u64, u64),
-    to: MemberAddrs,
-    pes: DevAddr,
-    members: (u32, u32),
-    except: u32,
-}
-
-impl Targets {
-    /// Loads from the address of each target's data, and stores to its destination. Data that is the same for all targets
-    /// is loaded once.
-    #[inline(always)]
-    fn each<T: Copy>(self, load: impl Fn(u64) -> T, store: impl Fn(u64, T)) {
-        let (me, n) = self.members;
-        let from = |member: u32| self.src.0.wrapping_add(self.src.1.wrapping_mul(member as u64));
-        let mut data = load(from(wrapped(me + 1, n)));
-        let mut k = 1;
-        while k <= n {
-            let member = wrapped(me + k, n);
-            if member != self.except {
-                if k > 1 && self.src.1 != 0 {
-                    data = load(from(member));
-                }
-                store(member_addr(self.to.own, self.to.first, self.to.step, self.pes, me, member), data);
-            }
-            k += 1;
-        }
-    }
-}
-
-/// Loads four units like [`load_four`], but the last of `units` in place of those past the end. Without branches, all loads
+/// Loads four units like [`load_four`]. Indices past the last of `units` load that one again: without branches, all loads
 /// are issued before the first store.
 ///
 /// # Safety

@@ -371,8 +371,8 @@ impl<G: Group> P2pCall<G> {
     /// the data for member 0, and the distance to the data for each further one.
     #[inline(always)]
     pub(super) fn spread(self, src: (u64, u64), dst: u64, bytes: u64, except: u32) {
-        let (members, to) = ((self.me, self.n), self.on_all(dst));
-        let spread = Spread::new(src, to, self.list(), members, except, bytes);
+        let (members, MemberAddrs { own, first, step }) = ((self.me, self.n), self.on_all(dst));
+        let spread = Spread { src, own, first, step, pes: self.list(), members, except, bytes };
         // SAFETY: parts of objects that have been checked.
         unsafe { spread::run((self.group.rank(), self.group.size()), spread) }
     }
