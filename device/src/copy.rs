@@ -41,7 +41,7 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
         if of_many {
             share = share.turned(to.addr());
         }
-        // SAFETY: the bytes are valid, by the contract of `copy`. Both ends and the length are multiples of 16.
+        // SAFETY: the bytes are valid, by the contract of `copy`. `to`, `from` and `bytes` are multiples of 16.
         return unsafe { at_once::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
     if aligned {
@@ -49,7 +49,7 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
         return unsafe { stream::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
     if (to.addr() | from.addr() | bytes) & 7 == 0 && bytes <= share.of * 8 {
-        // SAFETY: the bytes are valid, by the contract of `copy`. Both ends and the length are multiples of 8.
+        // SAFETY: the bytes are valid, by the contract of `copy`. `to`, `from` and `bytes` are multiples of 8.
         return unsafe { at_once::<u64>(share, to.cast(), from.cast(), bytes / 8) };
     }
     // SAFETY: both ends are valid for `bytes` bytes and apart, by the contract of `copy`. They are aligned for `T`, and the
@@ -205,7 +205,7 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
             i += 8 * step;
         }
         while i < count {
-            // Past the end, the last word is read again, which keeps branches out of the loads.
+            // Indices past the last word read that one again, which keeps branches out of the loads.
             let load = |k: usize| W::load(from.add((i + k * step).min(count - 1)));
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
             W::store(to.add(i), a);

@@ -159,7 +159,7 @@ pub struct WithoutBarrier<G>(pub(crate) G);
 
 pub(crate) mod sealed {
     pub trait Sealed: Sized {
-        /// Whether calls skip the barrier at their start, and the one at their end if they complete nothing.
+        /// Whether calls skip the entry barrier, and the exit barrier too unless they complete operations.
         const NEEDS_NO_BARRIER: bool = false;
         /// Whether converged lanes post together, each being its own group.
         const TOGETHER: bool = false;
@@ -243,7 +243,7 @@ pub(crate) mod sealed {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
-    // All threads vote, so none is left behind in the barrier.
+    // All threads vote, so none stays in the barrier.
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 

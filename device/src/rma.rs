@@ -289,7 +289,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Puts or gets. `remote` is on `pe`, `local` on this PE. Returns the leader's end index if a NIC does the
+    /// Puts `local`, on this PE, to `remote`, on `pe`, or gets it from there. Returns the leader's end index if a NIC does the
     /// transfer.
     #[inline(always)]
     #[track_caller]

@@ -48,7 +48,7 @@ impl Watch {
         Self { state, since: 0, turns: 0, rest_ns: 0, within }
     }
 
-    /// Takes one turn of the loop. The clock and the abort word, which is in host memory, are only checked every
+    /// Runs one iteration of the loop. The clock and the abort word, which is in host memory, are only checked every
     /// [`arch::TURNS`] turns.
     ///
     /// Turns include rests that grow with the duration of the wait, each about 3 % of the time before it: many polling
@@ -73,7 +73,7 @@ impl Watch {
         self.turn_awake()
     }
 
-    /// Takes one turn like [`Watch::turn`], without a rest. For threads that others wait for.
+    /// Runs one iteration like [`Watch::turn`], without a rest. For threads that others wait for.
     ///
     /// # Errors
     /// - The errors of [`Watch::turn`].

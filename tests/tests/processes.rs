@@ -87,7 +87,7 @@ fn quiet_pe_does_not_wait_for_a_stalled_pe() {
     kill("-STOP");
     let mut line = String::new();
     job.out.read_line(&mut line).unwrap();
-    // Gives `quiet` time to return, in case it wrongly does not wait.
+    // Long enough for a `quiet` that wrongly does not wait to return.
     std::thread::sleep(Duration::from_millis(300));
     kill("-CONT");
     assert_eq!(line, "[0] PE 2 is quiet: PE 1 is T\n");

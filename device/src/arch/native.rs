@@ -29,7 +29,7 @@ pub trait Lane {
     fn block(&self) -> u32;
     /// Returns the number of blocks in the grid (`gridDim.x`).
     fn blocks(&self) -> u32;
-    /// Takes one turn of a wait loop: runs other lanes, other blocks and the software ConnectX.
+    /// Runs one iteration of a wait loop: runs other lanes, other blocks and the software ConnectX.
     fn spin(&self, site: &'static Location<'static>);
     /// Synchronises the whole block (`barrier.sync`). Returns whether any lane passed `true`.
     fn block_any(&self, vote: bool, site: &'static Location<'static>) -> bool;
@@ -138,7 +138,7 @@ pub fn blocks() -> u32 {
     lane(|l| l.blocks())
 }
 
-/// Takes one turn of a wait loop: runs other lanes, other blocks and the software ConnectX.
+/// Runs one iteration of a wait loop: runs other lanes, other blocks and the software ConnectX.
 #[track_caller]
 pub fn spin() {
     let site = Location::caller();
@@ -397,7 +397,7 @@ pub unsafe fn read<T: Copy>(p: *const T) -> T {
     let held = weakly(|memory, thread| {
         // SAFETY: the bytes of `v`, which is zeroed. No other reference to it exists.
         let out = unsafe { core::slice::from_raw_parts_mut(out.cast(), size_of::<T>()) };
-        // SAFETY: `p` and the words around its ends are readable, by this function's contract.
+        // SAFETY: `p` and the words that contain its first and last byte are readable, by this function's contract.
         unsafe { memory.load(thread, p.cast(), out) }
     });
     if held.is_some() {

@@ -42,7 +42,7 @@ pub fn blocks() -> u32 {
     unsafe { nvptx::_grid_dim_x() as u32 }
 }
 
-/// Takes one turn of a wait loop. Nothing to do here: the hardware schedules other warps.
+/// Runs one iteration of a wait loop. Nothing to do here: the hardware schedules other warps.
 #[inline(always)]
 pub fn spin() {}
 

@@ -189,7 +189,7 @@ impl WeakMemory {
         self.0.borrow_mut().copies.0.clear();
     }
 
-    /// Lets time pass for a waiting thread: every delayed store reaches memory eventually.
+    /// Advances the clock of a waiting thread, so every delayed store reaches memory eventually.
     pub(super) fn pass(&self, thread: u32) {
         let state = &mut *self.0.borrow_mut();
         state.write_some(thread as usize);

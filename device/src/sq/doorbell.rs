@@ -70,7 +70,7 @@ pub fn publish_and_announce<Q: SendQueueState>(
     announce(queue, depth, ring_doorbell);
 }
 
-/// Publishes blocks `first..end` without announcing them. A later [`announce`] by any poster covers them.
+/// Publishes blocks `first..end` and leaves their announcement to the next [`announce`] of any poster.
 #[inline(always)]
 pub fn publish<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, end: u64) {
     // A later lap overwrites the entry, which cannot happen before these blocks have completed.
@@ -118,7 +118,7 @@ fn announce_as_holder<Q: SendQueueState>(
     }
 }
 
-/// Returns the end of the postings published without a gap from block `from` on.
+/// Returns the block after the contiguous run of published postings that starts at `from`.
 ///
 /// Each entry holds the position of the next, which makes this a chain of dependent loads. Successive reservations
 /// usually have the same length, so four entries are loaded together, at the positions that this guess yields. An entry

@@ -17,7 +17,7 @@
 //! A posting passes through five stages:
 //!
 //! 1. **Reserved** ([`reserve()`]): one atomic add hands out blocks. The poster may write them once `done + depth` has
-//!    reached the end of its reservation, so it never overwrites a WQE that the NIC has yet to execute.
+//!    covered its whole reservation, so it never overwrites a WQE that the NIC has yet to execute.
 //! 2. **Written**: the poster writes its WQEs, in any order relative to other posters.
 //! 3. **Published** ([`publish`]): one release store to the [`ReadyEntry`] of the reservation's first slot. It does not
 //!    wait for earlier posters.

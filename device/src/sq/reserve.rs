@@ -2,7 +2,7 @@
 
 use super::state::SendQueueState;
 
-/// Reserves `blocks` blocks. Returns the first block and the end of the reservation.
+/// Reserves `blocks` blocks. Returns the first one and the first after them.
 ///
 /// `blocks` is at most the depth of the queue: a larger reservation could never be written. The caller waits for
 /// [`writable_at`] before it writes.

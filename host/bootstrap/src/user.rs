@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// Checks that the other end of the socket is a process of the same user.
+/// Checks that the peer of the socket is a process of the same user.
 ///
 /// # Errors
 ///

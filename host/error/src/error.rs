@@ -67,7 +67,7 @@ pub enum Error {
          error, which was reported then; call Pe::reset_queues on all PEs to get new QPs"
     )]
     Poisoned {
-        /// PE at the other end of the QP.
+        /// PE of the remote QP.
         peer: u32,
         /// QPN of the QP.
         qpn: u32,
@@ -248,7 +248,7 @@ pub enum Error {
     NoConnection {
         /// This PE.
         pe: u32,
-        /// The PE at the other end of the QP.
+        /// The PE of the remote QP.
         peer: u32,
         /// The reason for the failure.
         why: String,
@@ -268,7 +268,7 @@ pub enum Error {
     ConnectionLost {
         /// This PE.
         pe: u32,
-        /// The PE at the other end of the QP.
+        /// The PE of the remote QP.
         peer: u32,
         /// The reason given by that PE.
         why: String,

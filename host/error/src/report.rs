@@ -143,7 +143,7 @@ impl DeviceError {
         (self.code() == Some(Code::Completion)).then_some(Syndrome(self.record.syndrome as u8))
     }
 
-    /// Returns whether the QP was flushed because the QP at its other end had failed.
+    /// Returns whether the QP was flushed because the remote QP had failed.
     pub(crate) fn is_flush(&self) -> bool {
         self.syndrome() == Some(Syndrome::WR_FLUSH_ERR)
     }

@@ -31,7 +31,7 @@ type LaunchName = (&'static str, CallSite);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchId {
     pub(crate) number: u32,
-    /// One more than the index of the name, so that no ID is 0.
+    /// Index of the name plus one: no ID is 0.
     name: u32,
 }
 

@@ -32,7 +32,7 @@ fn members(me: u32, all: &[PeLocation]) -> [Vec<u32>; 4] {
     let those = |test: &dyn Fn(u32, &PeLocation) -> bool| {
         (0..).zip(all).filter(|(pe, place)| test(*pe, place)).map(|(pe, _)| pe).collect::<Vec<u32>>()
     };
-    // Only PEs with exactly the same P2P peers, including each other, so that all members compute the same team.
+    // Only PEs with exactly the same P2P peers, including each other: all members compute the same team.
     let together = |pe: u32, place: &PeLocation| mine.p2p.contains(&pe) && place.p2p == mine.p2p;
     [
         those(&|_, _| true),

@@ -123,7 +123,7 @@ fn names_the_function_that_unwraps() {
     );
 }
 
-// A function of `core` that may return is not panic machinery. The report names it as the place of the panic.
+// A function of `core` that may return is not panic machinery. The report names it as the panic site.
 #[test]
 fn names_functions_of_core_that_may_panic() {
     let sort = function("_RNvNtCs2_4core5slice4sort", &(call(PANIC_FMT) + "\n\tret;"));

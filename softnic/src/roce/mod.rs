@@ -420,7 +420,7 @@ pub(crate) fn emit<'a>(bth: &Bth, ext: &Ext, payload: usize, out: &'a mut [u8]) 
     &mut out[body..body + payload]
 }
 
-/// Parses a packet. Its CRC has been checked, and is still at its end.
+/// Parses a packet. Its CRC has been checked, and still follows the payload.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Packet<'_>, BadPacket> {
     if bytes.len() < BTH + ICRC {
         return Err(BadPacket::Short);

@@ -43,7 +43,7 @@ fn completions_are_not_before_a_clock_that_was_read() {
             last = pe.cq.wait().timestamp();
             assert!(last >= before, "{before} {last}");
             if i % 20 == 0 {
-                // Lets the adapter fall asleep.
+                // Long enough for the adapter to sleep.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -72,7 +72,7 @@ fn a_sleep_ends_for_no_clock() {
     let nic = Nic::start(Config { idle, ..Config::default() }).unwrap();
     let pe = Pe::new(&nic, Setup::default());
     let clock = Clock::of(&pe);
-    // Lets the engine fall asleep.
+    // Long enough for the engine to sleep.
     std::thread::sleep(Duration::from_millis(20));
     let asleep = clock.read();
     std::thread::sleep(Duration::from_millis(20));

@@ -225,7 +225,7 @@ fn doorbells_and_arm_requests_work_in_a_page_of_the_driver() {
 
     let request = a.cq.request(0, false, 0);
     pages.store_u64(4096 + uar::CQ_ARM, CqArm::new(request, a.cqn).0.raw());
-    // A whole WQE, as written by BlueFlame. The rest of the register would look like a doorbell.
+    // A whole WQE, as written by BlueFlame. The rest of the register could be mistaken for a doorbell.
     for (i, half) in [0x800u64, 0x900, 0xa00, 0xb00, 0x800, 0x900].into_iter().enumerate() {
         let garbage = Doorbell::producer(a.qpn, a.producer.wrapping_add(20)).raw().to_le_bytes();
         let entry =

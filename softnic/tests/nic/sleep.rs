@@ -52,7 +52,7 @@ fn a_waker_and_packets_interrupt_the_sleep_and_notify_both_users() {
             a.context.waker().wake();
             counts.iter().for_each(|count| wait_for(count));
             assert!(a.cq.wait().as_error().is_none());
-            // Lets the engines fall asleep again.
+            // Long enough for the engines to sleep again.
             std::thread::sleep(Duration::from_micros(200));
         }
     }

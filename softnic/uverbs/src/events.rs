@@ -29,7 +29,7 @@ pub(crate) struct Channel {
     kind: Kind,
     /// The program's end.
     end: RawFd,
-    /// The program's end, kept open if the program is another process with a copy.
+    /// The program's side of the pipe. It stays open for a program in another process, which holds a copy.
     _kept: Option<OwnedFd>,
     identity: Identity,
     /// Held while events are written or taken back.
@@ -37,7 +37,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Creates an event file. Returns it with the program's end.
+    /// Creates an event file. Returns it with the program's side of the pipe.
     pub(crate) fn new(kind: Kind) -> Result<(Arc<Channel>, RawFd), Errno> {
         let mut ends = [0; 2];
         let mode = if kind == Kind::Packets { libc::O_DIRECT } else { 0 };
@@ -79,12 +79,12 @@ impl Channel {
         self.identity
     }
 
-    /// Whether `fd` is the program's end.
+    /// Whether `fd` is the program's side of the pipe.
     pub(crate) fn is(&self, fd: RawFd) -> bool {
         sys::identity(fd) == Some(self.identity)
     }
 
-    /// Whether the program has closed its end.
+    /// Whether the program has closed its side of the pipe.
     pub(crate) fn is_closed(&self) -> bool {
         !self.is(self.end)
     }

@@ -107,7 +107,7 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     Err(Error::Usage(format!("cannot run `{}`: {error}", program.display())))
 }
 
-/// Tells the dynamic linker which libraries to preload.
+/// Sets the libraries that the dynamic linker preloads.
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// The library's file name.

@@ -213,7 +213,7 @@ fn compares_with_the_better_of_two_programs() {
         .filter(|line| line.contains(" 8 x 256 "))
         .map(|line| line.split(" .. ").nth(1).unwrap().trim_start().split_once(' ').unwrap().1.trim())
         .collect();
-    // A longer time and a lower bandwidth are behind.
+    // A longer time and a lower bandwidth count as slower.
     assert_eq!(ends_of_rows, ["150    0.80 behind", "300    0.80 behind", "2.00    2.00"], "{text}");
     for summary in [
         "3 rows beside theirs: 1.42 times as fast in the geometric mean, 0 behind",

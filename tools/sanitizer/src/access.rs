@@ -121,7 +121,7 @@ pub enum Kind {
     Atomic,
     /// An atomic read.
     Fetch,
-    /// The end of an object's lifetime.
+    /// The release of an object.
     Free,
 }
 

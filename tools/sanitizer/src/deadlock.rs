@@ -1,4 +1,4 @@
-//! Waits that cannot end.
+//! Waits that can never be satisfied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -112,7 +112,7 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// A set of waits that cannot end.
+/// A set of waits that can never be satisfied.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Deadlock {
     /// The stuck actors, each before the one that it waits for.
@@ -187,7 +187,7 @@ impl WaitGraph {
         });
     }
 
-    /// Returns the actors whose waits cannot end. `may_arrive` returns whether an operation in flight may write a word.
+    /// Returns the actors whose waits can never be satisfied. `may_arrive` returns whether an operation in flight may write a word.
     fn stuck(&self, may_arrive: impl Fn(Span) -> bool) -> BTreeSet<ActorId> {
         let waits = self.entries.iter().filter(|(_, entry)| entry.wait.is_some());
         let mut stuck: BTreeSet<ActorId> = waits.map(|(id, _)| *id).collect();
@@ -217,7 +217,7 @@ impl WaitGraph {
         }
     }
 
-    /// Returns the waits that cannot end, if any.
+    /// Returns the waits that can never be satisfied, if any.
     pub(crate) fn deadlock(&self, may_arrive: impl Fn(Span) -> bool) -> Option<Deadlock> {
         let stuck = self.stuck(may_arrive);
         let mut lines: Vec<Stuck> = Vec::new();

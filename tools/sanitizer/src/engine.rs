@@ -399,7 +399,7 @@ impl Engine {
         }
     }
 
-    /// Tries to take a row of accesses at once, where `first` is the step of the first. Returns `false` if they must be
+    /// Tries to take a row of accesses in one step, where `first` is the step of the first. Returns `false` if they must be
     /// taken one by one.
     fn take_row(&mut self, list: &List, row: &[usize], first: Epoch) -> bool {
         let (entry, last) = (list.entries[row[0]], list.entries[row[row.len() - 1]]);
@@ -569,7 +569,7 @@ impl Engine {
     /// Records the arrival of a member.
     pub fn arrive(&mut self, actor: ActorId, id: MeetingId, member: u32) {
         let clock = self.actors.release(actor);
-        // The last arrival ends the waits of all.
+        // The last arrival satisfies the waits of all.
         for free in self.meetings.arrive(id, member, (actor, clock)) {
             self.waits.set(free, None);
         }
@@ -674,7 +674,7 @@ impl Engine {
         self.locks.let_go(lock);
     }
 
-    /// Returns the waits that cannot end, if any. [`Engine::explain`] adds what helps to fix them.
+    /// Returns the waits that can never be satisfied, if any. [`Engine::explain`] adds what helps to fix them.
     pub fn deadlock(&self) -> Option<Deadlock> {
         let writes = |post: &Post, word: Span| {
             post.destination.into_iter().chain(post.signal).any(|(span, _)| span.overlaps(word))

@@ -219,7 +219,7 @@ impl PeerMap {
                 PeerAccess::Nic("it is on another node, or in another network namespace".into())
             }
         };
-        // Whether any two PEs of the job may map each other. Computed from the exchange, so that all PEs agree.
+        // Whether any two PEs of the job may map each other. Computed from the exchange, on which all PEs agree.
         let mut places: Vec<_> =
             (0..).zip(&heaps).map(|(pe, heap)| (group(config, pe), &heap.node_id)).collect();
         places.sort_unstable();

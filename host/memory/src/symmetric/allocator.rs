@@ -69,7 +69,7 @@ impl Allocator {
     /// [`Error::HeapFull`] if no free range is large enough.
     pub(super) fn alloc(&mut self, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         let align = align.max(ALIGN);
-        // Even an empty object occupies a unit, so that its offset identifies it.
+        // Even an empty object occupies a unit: its offset identifies it.
         let room = bytes.max(1).checked_next_multiple_of(ALIGN);
         let fit = |room: u64| {
             self.free.iter().find_map(|(&from, &have)| {

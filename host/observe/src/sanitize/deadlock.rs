@@ -1,4 +1,4 @@
-//! Detection of waits that cannot end.
+//! Detection of waits that can never be satisfied.
 //!
 //! In the process of the engine, a thread checks the waits periodically. A wait may be out of date for a moment, if its
 //! word has changed and the lane has not read it again. So the same waits must persist for a while before they are

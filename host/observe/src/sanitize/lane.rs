@@ -294,7 +294,7 @@ impl LaneWatch {
     fn poll(&self) -> Option<Request> {
         let (word, call) = self.polls.waits_for()?;
         if self.launch.watched.is_over() {
-            // Only unwinding ends a loop of the program.
+            // The program leaves such a loop by unwinding only.
             std::panic::resume_unwind(Box::new("the sanitizer has ended a loop that waits".to_string()));
         }
         let until = Until::Word { word, wanted: "another value".into(), value: self.value.get() };

@@ -16,7 +16,7 @@
 //! | `launch`, `observer` | the lanes of a launch, and their barriers |
 //! | `lane` | the steps of a lane |
 //! | `polls` | loops that read a word until it changes |
-//! | `deadlock` | detection of waits that cannot end |
+//! | `deadlock` | detection of waits that can never be satisfied |
 //! | `report` | the findings of a job, at its end |
 
 mod addresses;

@@ -163,7 +163,7 @@ impl PeWatch {
         self.access(handle, |_, span| Request::Alloc { span, label: label() });
     }
 
-    /// Records the end of an object's lifetime.
+    /// Records that an object is freed.
     #[track_caller]
     pub fn free(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
@@ -213,7 +213,7 @@ impl PeWatch {
         }
     }
 
-    /// Records the end of a team.
+    /// Records that a team is destroyed.
     pub fn remove_team(&self, team: Team) {
         if let Some(watched) = &self.0 {
             lock(&watched.teams).remove(&team.slot());
@@ -250,7 +250,7 @@ impl PeWatch {
         }
     }
 
-    /// Records the end of the host's last step.
+    /// Records that the host's last step has completed.
     pub fn end(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::End(watched.host));

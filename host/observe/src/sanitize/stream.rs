@@ -66,7 +66,7 @@ impl StreamWatch {
         Some(LaunchWatch::new(Arc::clone(watched), *stream, grid, call))
     }
 
-    /// Records the end of the stream.
+    /// Records that the stream is dropped.
     pub fn end(&self) {
         if let Some((watched, stream)) = &self.0 {
             watched.tell_all([

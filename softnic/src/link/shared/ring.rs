@@ -9,8 +9,8 @@
 //! | asleep | both | set before the consumer sleeps; the producer clears it and wakes the consumer |
 //! | starved | both | set by a producer without room; the consumer clears it and wakes the producer |
 //!
-//! A record is a word, padding, and a packet, rounded up to 8 bytes. It is contiguous: if a record would pass the end
-//! of the ring, a skip record takes the rest, and the record starts at the beginning.
+//! A record is a word, padding, and a packet, rounded up to 8 bytes. It is contiguous: a record
+//! that does not fit before the ring wraps is preceded by a skip record, and starts at offset 0.
 //!
 //! **Untrusted memory.** The peer may write anything at any time. Each side therefore keeps its own position in private
 //! memory, reads the peer's position once, and checks the distance. The consumer reads the word of a record once,

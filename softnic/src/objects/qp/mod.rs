@@ -317,7 +317,7 @@ impl Qp {
 
     /// Resets all connection state.
     pub(crate) fn reset(&mut self) {
-        // The driver need not clear the record, and its old value must not look like a doorbell.
+        // The driver need not clear the record, and its old value must not be mistaken for a doorbell.
         self.left_in_record = Some(self.record_producer());
         // Before the receive queue's counters are reset, since the receive goes back to it.
         self.drop_partial_message();

@@ -55,7 +55,7 @@ const CONNECTIONS: usize = 1 << 14;
 /// State that only dynamic connections need.
 #[derive(Default)]
 pub(crate) struct Dynamic {
-    /// Sequence number of the last connection that an initiator has requested.
+    /// Sequence number of the latest connection requested by an initiator.
     pub(crate) sequence: u32,
     /// Answers to connect packets, which no QP sends.
     pub(crate) answers: Vec<((u32, SocketAddrV4), Bth, Ext)>,

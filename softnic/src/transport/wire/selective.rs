@@ -81,7 +81,7 @@ fn execute_kept(path: &mut Datapath, qpn: u32) -> bool {
         let Some(qp) = path.objects.qps.get_mut(qpn) else { return executes };
         let (expected, early) = (qp.recv_psn, &mut qp.resp.early);
         let Some(bytes) = early.packets.remove(&expected.get()) else {
-            // Packets that fell behind are of no use any more: a READ or a resent packet has taken their place.
+            // Late packets are useless by now: a READ or a resent packet has superseded them.
             early.packets.retain(|psn, _| Psn::new(*psn).since(expected) > 0);
             return executes;
         };

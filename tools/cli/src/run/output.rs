@@ -91,7 +91,7 @@ impl Splitter {
         }
     }
 
-    /// Emits the remaining bytes as a line, at the end of the stream.
+    /// Emits the remaining bytes as a line, once the stream is closed.
     fn end(&mut self, mut emit: impl FnMut(Piece)) {
         let rest = std::mem::take(&mut self.rest);
         match () {
