@@ -17,6 +17,8 @@
 
 [[noreturn]] inline void fail(const std::string &what) {
     std::fprintf(stderr, PROGRAM ": %s\n", what.c_str());
+    // The measured library may have logged the cause.
+    std::fflush(nullptr);
     std::_Exit(1);
 }
 
