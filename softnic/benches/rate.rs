@@ -1,8 +1,8 @@
-//! Measures the adapter with its engine on one core: WQEs and payload per second, latency from doorbell to completion,
-//! and CPU use while idle.
+//! Benchmarks the software ConnectX with its engine thread on one core: WQEs and payload per second, latency from
+//! doorbell to completion, and CPU use while idle.
 //!
-//! Run `cargo bench -p rushmem-softnic --bench rate`. Over loopback, at least a million WQEs and 2 GB per second are
-//! expected, and at most 2 microseconds.
+//! Run `cargo bench -p rushmem-softnic --bench rate`. Over loopback, it should reach at least a million WQEs and 2 GB
+//! per second, and a latency of at most 2 microseconds.
 
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
@@ -18,12 +18,11 @@ use rushmem_softnic::{Config, Context, Faults, HostBuffer, Ip, Memory, Nic, Uar}
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// log2 of the number of blocks in a queue.
+/// log2 of the send queue depth, in 64-byte blocks.
 const LOG_DEPTH: u8 = 14;
 const DEPTH: u16 = 1 << LOG_DEPTH;
-/// Size of each heap, in bytes.
 const HEAP: usize = 64 << 20;
-/// Minimum time of one measurement.
+/// Minimum duration of one measurement.
 const TIME: Duration = Duration::from_millis(500);
 
 struct End {
@@ -191,7 +190,7 @@ impl End {
         producer
     }
 
-    /// Waits until the collapsed CQ reports WQE `index` or a later one.
+    /// Polls the collapsed CQ until it reports WQE `index` or a later one.
     fn wait(&self, index: u16) {
         loop {
             let word = self.cq.load_u64(0x38);
@@ -225,12 +224,12 @@ fn main() {
     }
 }
 
-/// Packet loss rates. The second one is practically none, and shows the cost of the fault stage.
+/// Packet loss rates to measure. The second one loses practically nothing, and shows the cost of fault injection alone.
 const LOSSES: [f64; 4] = [0.0, 1e-9, 0.01, 0.1];
-/// How often each loss rate is measured.
+/// Number of measurements per loss rate, of which the best result counts.
 const TURNS: usize = 5;
 
-/// Measures all loss rates alternately, and prints the best results relative to the one without loss.
+/// Measures the throughput at all [`LOSSES`], interleaved, and prints the best results relative to those without loss.
 fn report_losses(shared_memory: bool) {
     for len in [65_536u32, 1 << 20] {
         let mut rates = LOSSES.map(|_| [const { Vec::new() }; 2]);
@@ -257,7 +256,7 @@ fn report_losses(shared_memory: bool) {
     }
 }
 
-/// Connects two adapters with these faults, and measures.
+/// Connects two adapters that inject `faults`, over shared memory or UDP, and calls `measure` with their ends.
 fn between(faults: &Faults, shared_memory: bool, measure: impl FnOnce(&End, &End)) {
     let faults = |seed| Faults { seed, ..faults.clone() };
     let config =
@@ -306,7 +305,7 @@ fn report_large(a: &End, b: &End) {
     }
 }
 
-/// Returns the GB per second of WRITEs and of READs of `len` bytes.
+/// Measures WRITEs and READs of `len` bytes. Returns the throughput of each, in GB/s.
 fn large(a: &End, b: &End, len: u32) -> [f64; 2] {
     let (rkey, lkey) = (b.key, a.key);
     let (raddr, laddr) = (1 << 20, 2 << 20);

@@ -1,5 +1,5 @@
-//! Measures how long a thread waits for a core on which a program polls, which bounds the engine's latency on few
-//! cores.
+//! Measures how long a thread waits for a core on which a program polls. On machines with few cores, this bounds the
+//! latency of the software ConnectX, whose engine thread shares cores with polling programs.
 //!
 //! Run `cargo bench -p rushmem-softnic --bench waits` on Linux, with at least two cores. Without permission to use
 //! real-time priority, the thread waits for the program's time slice to expire, and the results are milliseconds.
@@ -10,10 +10,9 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Number of measurements per row.
+/// Number of measurements per row of the printed tables.
 const TURNS: usize = 5_000;
 
-/// Binds the calling thread to a core.
 fn bind(core: usize) {
     // SAFETY: a zeroed set is empty, and `core` is below its size.
     let done = unsafe {
@@ -24,7 +23,7 @@ fn bind(core: usize) {
     assert_eq!(done, 0, "core {core}: {}", io::Error::last_os_error());
 }
 
-/// Sets up the calling thread like an engine's: its priority, and precise timers.
+/// Gives the calling thread real-time priority and precise timers, like those of an engine thread.
 fn hurry() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: changes properties of the calling thread, from a live parameter.
@@ -37,7 +36,7 @@ fn hurry() {
     }
 }
 
-/// Waits for the descriptor for at most `time`, like an engine.
+/// Waits until `fd` is readable, for at most `time`, by the system call that an engine thread uses.
 fn wait(fd: RawFd, time: Option<Duration>) {
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let time = time
@@ -57,13 +56,13 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// When the program last ran, in nanoseconds since the start.
+/// Time at which the polling thread last ran, in nanoseconds since the benchmark started.
 static RAN: AtomicU64 = AtomicU64::new(0);
-/// Asks the program to store the time of its next step in `RAN_FIRST`.
+/// Asks the polling thread to store the time of its next iteration in `RAN_FIRST`.
 static ASKED: AtomicBool = AtomicBool::new(false);
 static RAN_FIRST: AtomicU64 = AtomicU64::new(0);
 
-/// Polls like a program until `stop`, and records when it runs.
+/// Polls on `core` like a program until `stop` is set, and records in [`RAN`] when the thread last ran.
 fn poll(core: usize, start: Instant, stop: &AtomicBool) {
     bind(core);
     let now = || start.elapsed().as_nanos() as u64;
@@ -75,7 +74,8 @@ fn poll(core: usize, start: Instant, stop: &AtomicBool) {
     }
 }
 
-/// Sleeps on the core of a polling program. Prints how long a sleep takes, and what it consists of.
+/// Measures sleeps on the core of a polling thread. Prints how long a sleep takes, and how much of it passes before,
+/// while and after the polling thread runs.
 fn sleeps(start: Instant) {
     println!(
         "sleep on the core of a polling program, medians in us; the parts are of sleeps in which it ran"
@@ -114,7 +114,8 @@ fn sleeps(start: Instant) {
     }
 }
 
-/// Wakes a thread on `core`, where a program polls, from core 0. Prints the latency, and how long the call takes.
+/// Measures how quickly a thread on core 0 wakes a sleeping one on `core`, where another thread polls. Prints the
+/// latency, and how long the waking system call takes.
 fn wakes(start: Instant, what: &str, core: usize) {
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The address that the UDP fabric binds.
+/// IPv4 address to which an adapter binds its UDP socket, by which it exchanges packets with other adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
-    /// No socket: only QPs of this adapter are reachable.
+    /// No socket is bound: only QPs of the same adapter are reachable.
     LoopbackOnly,
-    /// A free address 127.64.hi.lo, where hi.lo is the LID. Suits several processes on one machine.
+    /// A free address 127.64.hi.lo, where hi.lo is the adapter's LID. Suits several processes on one machine.
     AnyLoopback,
-    /// The given address of this machine.
+    /// This address, which one of the machine's interfaces must have.
     Addr(Ipv4Addr),
 }
 
@@ -49,7 +49,7 @@ pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
     }
 }
 
-/// The last unicast LID. Multicast LIDs follow.
+/// Highest unicast LID. Those above it are multicast LIDs.
 pub(crate) const LAST_LID: u16 = 0xbfff;
 
 pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
@@ -70,7 +70,7 @@ pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
 }
 
-/// Returns the MAC address of the adapter on this UDP port, which it contains.
+/// Returns the MAC address of the adapter on UDP port `port`, which the address encodes.
 pub(crate) fn mac_of(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();
     [0x02, 0x52, 0x4d, 0, high, low]

@@ -1,4 +1,4 @@
-//! Settings of one adapter.
+//! Settings of one adapter, and the faults that it injects.
 
 use crate::address::Ip;
 use crate::error::Error;
@@ -11,27 +11,27 @@ use std::time::Duration;
 /// How the first QPN and the first key index of an adapter are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// Drawn by the operating system, so they cannot be guessed.
+    /// Chosen at random from the operating system's entropy, so remote peers cannot guess them.
     Random,
-    /// The lowest possible. Two runs then post the same WQEs.
+    /// The lowest possible numbers, so two runs of a program post identical WQEs.
     Lowest,
 }
 
-/// What the engine does while it finds no work.
+/// What the engine thread does while it finds no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Polls all the time. Lowest latency, but occupies a core.
+    /// Always polls. This has the lowest latency, but occupies a core.
     Dedicated,
     /// Polls, then yields, then sleeps.
     ///
     /// Each sleep lasts an eighth of the idle time so far, so a doorbell is seen at most that much later. Packets
     /// interrupt a sleep. With `yielding` set to zero, the engine polls a little longer while work keeps arriving.
     Shared {
-        /// How long to poll without pausing.
+        /// How long to poll without pausing once there is no work.
         spin: Duration,
-        /// How long to poll with a `sched_yield` between polls.
+        /// How long to poll with a `sched_yield` between polls, before the first sleep.
         yielding: Duration,
-        /// Longest sleep.
+        /// Maximum duration of one sleep.
         max_sleep: Duration,
     },
     /// Sleeps until a packet arrives, a timer expires or [`Waker::wake`](crate::Waker::wake) is called.
@@ -39,12 +39,12 @@ pub enum Idle {
     /// Suits machines with more engines than cores, where polling would take the cores from programs with work. Without
     /// [`Waker::wake`](crate::Waker::wake), a doorbell is seen only after the sleep.
     Notified {
-        /// Longest sleep.
+        /// Maximum duration of one sleep.
         max_sleep: Duration,
     },
 }
 
-/// Shortest sleep, unless `max_sleep` is shorter.
+/// Minimum duration of one sleep in [`Idle::Shared`], unless `max_sleep` is shorter.
 const FIRST_SLEEP: Duration = Duration::from_micros(5);
 
 impl Idle {
@@ -59,12 +59,12 @@ impl Idle {
         }
     }
 
-    /// Whether the engine sleeps without yielding first.
+    /// Whether an idle engine goes to sleep without a phase of yielding.
     pub(crate) fn never_yields(self) -> bool {
         matches!(self, Idle::Shared { yielding: Duration::ZERO, .. })
     }
 
-    /// Pauses a polling loop that has been idle for `idle`: spins, yields, or calls `sleep` with a duration.
+    /// Pauses a polling loop that has found no work for `idle`: spins, yields, or calls `sleep` with a duration.
     pub fn rest(self, idle: Duration, sleep: impl FnOnce(Duration)) {
         match self {
             Idle::Shared { spin, yielding, max_sleep } if idle >= spin => {
@@ -81,7 +81,7 @@ impl Idle {
 }
 
 impl Default for Idle {
-    /// Yields after 1 us.
+    /// Polls for 1 us, yields for 100 us, and then sleeps for at most 1 ms at a time.
     ///
     /// Where programs and engines outnumber the cores, a spinning poller keeps its own peer from running. Elsewhere, a
     /// yield costs less than a microsecond.
@@ -116,7 +116,7 @@ impl Default for Idle {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Faults {
-    /// Seed of all random draws.
+    /// Seed of the random generators that decide on the faults.
     pub seed: u64,
     /// Probability that an outgoing packet is dropped.
     pub drop: f64,
@@ -128,19 +128,19 @@ pub struct Faults {
     pub corrupt: f64,
     /// Probability that an outgoing packet is delayed by `delay_time`.
     pub delay: f64,
-    /// Delay of a delayed packet.
+    /// By how long a packet selected by `delay` is delayed.
     pub delay_time: Duration,
-    /// Peers that can neither be reached nor reach the adapter.
+    /// Addresses of peers from and to which all packets are dropped.
     pub black_hole: Vec<Ipv4Addr>,
     /// Probability that a completion is delayed by `completion_delay_time`. Later completions of the QP wait too.
     pub completion_delay: f64,
-    /// Delay of a delayed completion.
+    /// By how long a completion selected by `completion_delay` is delayed.
     pub completion_delay_time: Duration,
-    /// Probability that a QP with work is skipped in a pass. This reorders execution between QPs.
+    /// Probability that a pass of the engine skips a QP that has work. This reorders execution between QPs.
     pub skip_qp: f64,
     /// Probability that a QP stalls before a WQE, or before a piece of a split one, while other QPs continue.
     pub stall: f64,
-    /// Longest stall of a QP.
+    /// Maximum duration of a stall of a QP.
     pub stall_time: Duration,
     /// Probability that a WRITE or READ of at most 1 MiB is moved in up to 8 pieces, in any order. Other QPs run
     /// between the pieces. Over packets, this applies to the payload of each WRITE packet without an immediate value.
@@ -166,22 +166,24 @@ pub struct Faults {
     /// Longest delay of late answers, unordered WRITEs and posted WRITEs.
     pub late_time: Duration,
     /// Probability that an atomic is executed as a load and a store with a pause in between. Atomics of the same
-    /// adapter still exclude each other, but those of processors and other NICs do not.
+    /// adapter still exclude each other, but not those of CPUs and other NICs.
     pub loose_atomic: f64,
-    /// When the port goes down, after the first connection to another adapter. `None` means never.
+    /// When the port goes down, as a time after the first connection to another adapter. `None` means never.
     pub port_falls: Option<Duration>,
-    /// When the port comes back up, after the first connection to another adapter.
+    /// When the port comes back up, as a time after the first connection to another adapter. `None` means never.
     pub port_returns: Option<Duration>,
-    /// When the port loses its address, after the first connection to another adapter.
+    /// When the port loses its IP address, as a time after the first connection to another adapter. `None` means never.
     pub address_leaves: Option<Duration>,
-    /// When the adapter fails, after the first connection to another adapter.
+    /// When the adapter reports a fatal error, as a time after the first connection to another adapter. `None` means
+    /// never.
     pub device_fails: Option<Duration>,
-    /// When the CQs of connections to other adapters fail, after the first such connection.
+    /// When the send CQs of QPs that are connected to other adapters fail, as a time after the first such connection.
+    /// `None` means never.
     pub cqs_fail: Option<Duration>,
 }
 
 impl Faults {
-    /// Returns the planned failures, each with its time after the first connection to another adapter.
+    /// Returns the scheduled failures, each with its time after the first connection to another adapter.
     pub(crate) fn planned_failures(&self) -> Vec<(Duration, Change)> {
         let planned = [
             (self.port_falls, Change::PortFalls),
@@ -193,7 +195,7 @@ impl Faults {
         planned.into_iter().filter_map(|(after, change)| Some((after?, change))).collect()
     }
 
-    /// Whether any fault affects the execution of requests.
+    /// Whether any enabled fault delays, splits or reorders the execution of requests.
     pub(crate) fn affect_execution(&self) -> bool {
         [self.stall, self.split, self.late, self.unordered].iter().any(|rate| *rate > 0.0)
     }
@@ -237,13 +239,13 @@ impl Default for Faults {
 pub struct Config {
     /// Name of the engine thread, for debuggers and profilers. Linux keeps its first 15 bytes.
     pub name: String,
-    /// The address that the UDP fabric binds.
+    /// Address to which the UDP socket is bound.
     pub ip: Ip,
-    /// UDP port. If it is taken, the next free port is used, or on 127/8 another address.
+    /// UDP port. If it is taken, the next free one is used, or another address if the address is in 127/8.
     pub port: u16,
-    /// What the engine does while it finds no work.
+    /// What the engine thread does while it finds no work.
     pub idle: Idle,
-    /// Injected faults.
+    /// Faults that the adapter injects. The default injects none.
     pub faults: Faults,
     /// How the first QPN and the first key index are chosen.
     pub numbers: Numbers,
@@ -255,27 +257,27 @@ pub struct Config {
     /// Number of physical ports that the port represents, 1 to 4. More than one is a bond (LAG), and all share the
     /// fabric.
     pub bond: u8,
-    /// P_Keys of the port. QPs select one by index.
+    /// P_Keys of the port. A QP selects one by its index in this list.
     pub pkeys: Vec<u16>,
-    /// Time until unacknowledged packets are resent. It doubles with each attempt, up to the `ack_timeout` of the QP.
-    /// Like on hardware, a QP fails after `ack_timeout * (retry_count + 1)` without progress.
+    /// Time after which unacknowledged packets are resent. It doubles with each attempt, up to the `ack_timeout` of the
+    /// QP. As on hardware, a QP fails after `ack_timeout * (retry_count + 1)` without progress.
     pub retransmit: Duration,
-    /// Maximum number of packets in flight per QP.
+    /// Maximum number of unacknowledged packets per QP, from 2 to 4096.
     pub window: u32,
-    /// Whether packets to adapters of this machine go through shared memory, which needs a peer in the same network
-    /// namespace with the same user ID. Other packets go by UDP.
+    /// Whether adapters of the same machine exchange packets through shared memory instead of UDP. This requires the
+    /// same network namespace and the same user ID.
     pub shared_memory: bool,
     /// Whether QPs without a doorbell record are allowed. The adapter polls registers in memory, and a register holds
     /// only the last value written, so each such QP needs a separate UAR page.
     pub no_record: bool,
-    /// Capture file for all packets in both directions, which Wireshark can read.
+    /// Path of a capture file for all packets in both directions, which Wireshark can read.
     pub capture: Option<PathBuf>,
-    /// File for the WQE log: the executed send WQEs, one of each shape, as text (service, index, bytes).
+    /// Path of the WQE log, a text file with one executed send WQE of each shape (service, index, bytes).
     pub record: Option<PathBuf>,
 }
 
 impl Config {
-    /// Checks the constraints that types do not express.
+    /// Checks that the settings are within their ranges.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {

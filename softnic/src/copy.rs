@@ -1,4 +1,4 @@
-//! Copies and atomics on host memory that kernels use concurrently.
+//! Copies and atomics on host memory that GPU kernels access concurrently.
 #![allow(unsafe_code, reason = "copies between raw pointers, in atomic pieces")]
 
 use rushmem_mlx5::{AtomicOp, Width};
@@ -39,7 +39,7 @@ pub(crate) unsafe fn copy_bytes(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// Returns the widest store that the alignment and the remaining length allow.
+/// Returns the size of the widest store to address `dst` that is aligned and writes at most `left` bytes.
 fn store_width(dst: usize, left: usize) -> usize {
     let aligned = 1 << dst.trailing_zeros().min(3);
     aligned.min(1 << left.ilog2().min(3))
@@ -70,7 +70,7 @@ unsafe fn load<const N: usize>(src: *mut u8) -> [u8; N] {
     bytes
 }
 
-/// Copies at least one and up to `words` words, and returns how many.
+/// Copies at least one and at most `words` 8-byte words, and returns how many.
 ///
 /// # Safety
 ///
@@ -101,11 +101,11 @@ unsafe fn copy_bulk(dst: *mut u64, src: *mut u8, words: usize) -> usize {
     }
 }
 
-/// Number of words in 64 bytes.
+/// Number of 8-byte words in a 64-byte cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE_WORDS: usize = 8;
 
-/// Copies pieces of 64 bytes by 16-byte loads and stores.
+/// Copies `lines` pieces of 64 bytes by 16-byte loads and stores.
 ///
 /// A core can have only a few dozen stores in flight to lines that another core owns, so wider stores move twice as
 /// many bytes as words do. The processor still loads and stores each aligned word whole.
@@ -143,7 +143,7 @@ unsafe fn copy_lines(dst: *mut u64, src: *const u8, lines: usize) {
     }
 }
 
-/// Copies words between aligned ranges.
+/// Copies 8-byte words between aligned ranges.
 ///
 /// # Safety
 ///
@@ -158,7 +158,7 @@ unsafe fn copy_words(dst: *mut u64, src: *mut u64, words: usize) {
     }
 }
 
-/// Copies words from an unaligned source. Each word is combined from two aligned loads.
+/// Copies 8-byte words from an unaligned source. Each word is combined from two aligned loads.
 ///
 /// # Safety
 ///
@@ -185,7 +185,7 @@ unsafe fn copy_shifted(dst: *mut u64, src: *mut u8, words: usize) {
     }
 }
 
-/// Executes an atomic by CPU instructions, because kernels use the same word.
+/// Executes an atomic by CPU instructions, because GPU kernels may access the same word concurrently.
 ///
 /// # Safety
 ///
@@ -205,8 +205,8 @@ pub(crate) unsafe fn atomic(at: *mut u8, width: Width, op: AtomicOp) -> u64 {
     }
 }
 
-/// Executes an atomic as a load and a store, like a NIC without atomic access to host memory. Others may access the
-/// word in between.
+/// Executes an atomic as a separate load and store, like a NIC without atomic access to host memory. Other accesses to
+/// the word may fall in between.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Memory keys, and the copies that they allow.
+//! Memory keys, and the copies and atomics between the ranges of memory that they map.
 #![allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 
 use crate::copy;
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Size of the staging buffer for copies where neither side can access the other, in bytes.
 const STAGE: usize = 64 << 10;
 
-/// Maximum number of payload bytes that are collected for one write.
+/// Number of payload bytes that are collected before they are written to memory without a host address.
 const MAX_HELD_BYTES: usize = 256 << 10;
 
 /// Registered memory, which DevX calls a umem.
@@ -24,7 +24,7 @@ pub(crate) struct Umem {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Number of keys and queues that refer to it.
+    /// Number of memory keys and queues that use the umem.
     pub(crate) users: u32,
 }
 
@@ -57,18 +57,18 @@ pub(crate) struct Mkey {
     pub(crate) owner: u32,
     pub(crate) key: u32,
     pub(crate) pd: u32,
-    /// The only QP that may use it, if it is bound to one.
+    /// The only QP that may use the key, or `None` if any QP of the protection domain may.
     pub(crate) qpn: Option<u32>,
     pub(crate) rights: Rights,
-    /// Whether writes and atomics through it may overtake earlier writes.
+    /// Whether writes and atomics through this key may overtake earlier writes.
     pub(crate) relaxed: bool,
     pub(crate) start: u64,
     pub(crate) len: u64,
     pub(crate) umem: u32,
     pub(crate) memory: Arc<dyn Memory>,
-    /// Offset of the range in `memory`.
+    /// Offset in `memory` at which the key's range starts.
     pub(crate) base: u64,
-    /// CPU address of the start, if the memory has one.
+    /// CPU address of the first byte of the range, if the CPU can access `memory`.
     pub(crate) host: Option<HostPtr>,
 }
 
@@ -90,10 +90,10 @@ impl HostPtr {
     }
 }
 
-/// Why a key does not allow an access.
+/// Reason why a memory key does not allow an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyFault {
-    /// The key does not exist, or its low byte differs.
+    /// No key has this index, or the low byte of its key differs.
     Unknown,
     /// The key belongs to another protection domain, or is bound to another QP.
     Domain,
@@ -101,12 +101,12 @@ pub(crate) enum KeyFault {
     Range,
     /// The key lacks the access right.
     Right,
-    /// The access key of a DCT is wrong.
+    /// The DC access key in a request differs from that of the DCT.
     DcKey,
 }
 
 impl KeyFault {
-    /// Returns a vendor syndrome of this adapter that distinguishes the cases in traces.
+    /// Returns the vendor syndrome that distinguishes the reasons in CQEs and traces.
     pub(crate) fn vendor(self) -> u8 {
         match self {
             KeyFault::Unknown => 0x51,
@@ -118,26 +118,26 @@ impl KeyFault {
     }
 }
 
-/// Who uses a key.
+/// The QP that uses a memory key, with its protection domain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) pd: u32,
     pub(crate) qpn: u32,
 }
 
-/// A checked range of registered memory.
+/// A range of registered memory that has been checked against its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Span<'a> {
     memory: &'a Arc<dyn Memory>,
     host: Option<*mut u8>,
     offset: u64,
     pub(crate) len: u64,
-    /// Whether writes and atomics to it may overtake earlier writes.
+    /// Whether writes and atomics to this range may overtake earlier writes.
     relaxed: bool,
 }
 
 impl<'a> Span<'a> {
-    /// Returns the part that starts at `skip` and has up to `len` bytes.
+    /// Returns the part of the range that starts at byte `skip` and has up to `len` bytes.
     pub(crate) fn part(&self, skip: u64, len: u64) -> Span<'a> {
         let skip = skip.min(self.len);
         Span {
@@ -154,7 +154,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Ranges of one memory that the CPU cannot access directly.
+/// A list of ranges within one [`Memory`] that the CPU cannot access directly.
 #[derive(Default)]
 pub(crate) struct FarRanges {
     memory: Option<Arc<dyn Memory>>,
@@ -164,7 +164,7 @@ pub(crate) struct FarRanges {
 }
 
 impl FarRanges {
-    /// Adds a range. Returns `false` if it is in another memory.
+    /// Adds a range. Returns `false` without adding it if it lies in another memory, or in one that the CPU can access.
     pub(crate) fn push(&mut self, span: &Span<'_>) -> bool {
         let memory = self.memory.get_or_insert_with(|| Arc::clone(span.memory));
         if span.host.is_some() || !Arc::ptr_eq(memory, span.memory) {
@@ -178,7 +178,7 @@ impl FarRanges {
         true
     }
 
-    /// Returns the total length, in bytes.
+    /// Returns the total length of all ranges, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -186,7 +186,7 @@ impl FarRanges {
 
 pub(crate) type Mkeys = Table<Mkey>;
 
-/// Checks an access and resolves its memory.
+/// Looks up a memory key, checks that it allows an access, and returns the range of memory.
 #[inline]
 pub(crate) fn resolve(
     mkeys: &Mkeys,
@@ -216,33 +216,33 @@ pub(crate) fn resolve(
     })
 }
 
-/// The copy engine, which tracks copies in flight.
+/// Copies between registered memories, executes atomics on them, and tracks the copies in flight.
 #[derive(Default)]
 pub(crate) struct Dma {
     /// The only memory that may have copies in flight. It is flushed before another memory is accessed, which keeps
     /// data and a later flag in order if they lie in different memories.
     dirty: Option<Arc<dyn Memory>>,
-    /// Error of a flush that nobody waited for. The next waiter gets it.
+    /// Error of a flush whose result nobody received. The next flush returns it.
     failed: Option<MemoryError>,
     stage: Vec<u8>,
     /// A memory without a host address, and the offset at which the bytes collected in `held_bytes` belong.
     held: Option<(Arc<dyn Memory>, u64)>,
     held_bytes: Vec<u8>,
-    /// Acknowledged writes that have not landed.
+    /// Writes that have been acknowledged, but not yet delivered to memory.
     posted: PostedWrites,
-    /// Whether any key has ever had memory without a host address.
+    /// Whether any key has ever mapped memory without a host address.
     pub(crate) has_far: bool,
-    /// Probability that an atomic is not atomic, and the generator that decides.
+    /// Probability that an atomic is executed as a load and a store, and the generator that draws it.
     loose: Option<(f64, Rng)>,
 }
 
 impl Dma {
-    /// Creates an engine that executes this share of its atomics on host memory as a load and a store.
+    /// Creates a copy engine that executes atomics on host memory as a load and a store with probability `rate`.
     pub(crate) fn with_loose_atomics(rate: f64, rng: Rng) -> Dma {
         Dma { loose: (rate > 0.0).then_some((rate, rng)), ..Dma::default() }
     }
 
-    /// Waits until all copies are complete.
+    /// Waits until all copies in flight are complete. Returns the first error of any of them.
     #[inline]
     pub(crate) fn flush(&mut self) -> Result<(), MemoryError> {
         match (self.dirty.take(), self.failed.take()) {
@@ -255,13 +255,14 @@ impl Dma {
         }
     }
 
-    /// Whether no copy is in flight and none has failed.
+    /// Whether no copy is in flight, and no earlier one has an unreported error.
     #[inline]
     pub(crate) fn has_landed(&self) -> bool {
         self.dirty.is_none() && self.failed.is_none()
     }
 
-    /// Completes copies that no completion waits for, except for collected payload.
+    /// Flushes the copies in flight, without writing the payload still being collected. Any error is kept for the next
+    /// [`Dma::flush`].
     #[inline]
     pub(crate) fn settle(&mut self) {
         if let Some(memory) = &self.dirty {
@@ -278,33 +279,34 @@ impl Dma {
         self.failed = self.flush().err();
     }
 
-    /// Writes `data` to `dst`, in memory of context `owner`, at time `due` or before the next access that must see it.
+    /// Schedules a posted write of `data` to `dst`, in memory of context `owner`. It is delivered at time `due`, or
+    /// earlier if an access must see it.
     #[cold]
     pub(crate) fn post(&mut self, dst: &Span<'_>, data: Box<[u8]>, due: Instant, owner: u32) {
         let (memory, offset, relaxed) = (Arc::clone(dst.memory), dst.offset, dst.relaxed);
         self.posted.push(PostedWrite { due, owner, memory, offset, data, relaxed });
     }
 
-    /// Returns when the next posted write lands by itself.
+    /// Returns when the next posted write is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.posted.next_due()
     }
 
-    /// Lands the posted writes that are due, or all of them without a time. Calls `changed` with the owners of their
-    /// memory.
+    /// Delivers the posted writes that are due at `now`, or all of them if that is `None`. Calls `changed` with the
+    /// context whose memory each of them changes.
     pub(crate) fn land_due(&mut self, now: Option<Instant>, changed: impl FnMut(u32)) {
         if !self.posted.is_empty() {
             self.posted.land_due(now, changed);
         }
     }
 
-    /// Lands the posted writes to the memory of `span`.
+    /// Delivers the posted writes to the memory of `span`.
     #[inline]
     fn land_on(&mut self, span: &Span<'_>) -> Result<(), MemoryError> {
         if self.posted.is_empty() { Ok(()) } else { self.posted.land_on(span.memory) }
     }
 
-    /// Lands the posted writes that a write or an atomic to `dst` must not overtake.
+    /// Delivers the posted writes that a write or an atomic to `dst` must not overtake.
     #[inline]
     fn land_unpassed(&mut self, dst: &Span<'_>) -> Result<(), MemoryError> {
         if dst.relaxed { Ok(()) } else { self.land_on(dst) }
@@ -315,7 +317,8 @@ impl Dma {
         self.keep_order(memory)
     }
 
-    /// Completes the copies that an access to `memory` must not overtake, and marks `memory` as dirty.
+    /// Completes the copies to other memories that an access to `memory` must not overtake, and marks `memory` as
+    /// having copies in flight.
     fn keep_order(&mut self, memory: &Arc<dyn Memory>) -> Result<(), MemoryError> {
         match &self.dirty {
             Some(dirty) if Arc::ptr_eq(dirty, memory) => return Ok(()),
@@ -412,9 +415,10 @@ impl Dma {
         }
     }
 
-    /// Writes one packet of a message to `dst`. It may be delayed until the `last` packet is written.
+    /// Writes the payload of one packet of a message to `dst`.
     ///
-    /// If the memory has no host address, several packets are collected and written by one access.
+    /// If the memory has no host address, the payload of several packets is collected, and written at the latest with
+    /// the `last` packet.
     pub(crate) fn write_packet(
         &mut self,
         dst: &Span<'_>,
@@ -437,7 +441,7 @@ impl Dma {
         if last || self.held_bytes.len() >= MAX_HELD_BYTES { self.write_held() } else { Ok(()) }
     }
 
-    /// Writes the collected payload.
+    /// Writes the payload that [`Dma::write_packet`] has collected.
     fn write_held(&mut self) -> Result<(), MemoryError> {
         let Some((memory, offset)) = self.held.take() else { return Ok(()) };
         let written = memory.write(offset, &self.held_bytes);
@@ -455,8 +459,8 @@ impl Dma {
         memory.gather(&ranges.ranges, buf)
     }
 
-    /// Executes an atomic on `at`, which has the width of the operand. Earlier writes are visible to every observer of
-    /// its result, unless the key is relaxed.
+    /// Executes an atomic on the operand at `at`, and returns its old value. Earlier writes are visible to every
+    /// observer of its result, unless the key is relaxed.
     pub(crate) fn atomic(&mut self, at: &Span<'_>, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         self.land_unpassed(at)?;
         self.flush()?;
@@ -477,8 +481,8 @@ impl Dma {
         }
     }
 
-    /// Starts an atomic on `at`, which has the width of the operand, whose memory writes the old value to `result`.
-    /// Returns `false`, and has done nothing, if the memory cannot do that.
+    /// Starts an atomic on the operand at `at`, and has the memory write the old value to `result`. Returns `false`,
+    /// and has done nothing, if the memory cannot do that.
     ///
     /// Earlier writes to the memory are visible to every observer of its result, unless the key is relaxed.
     pub(crate) fn atomic_to(
@@ -499,7 +503,8 @@ impl Dma {
     }
 }
 
-/// Orders the copies of earlier WQEs before those of later ones, so a flag announces the data before it.
+/// Orders the copies of earlier WQEs before those of later ones, so a program that polls a flag sees the data written
+/// before it.
 #[inline]
 fn publish() {
     fence(Ordering::Release);

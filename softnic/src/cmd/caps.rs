@@ -1,4 +1,4 @@
-//! The capabilities of the adapter.
+//! Commands by which a driver queries the adapter's capabilities and RoCE addresses.
 
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
@@ -15,10 +15,11 @@ use rushmem_mlx5::prm::caps::{
 };
 use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 
-/// Enhanced connection establishment options that CREATE_QP offers. They do not affect packets.
+/// Bit mask of the options that CREATE_QP offers for enhanced connection establishment (ECE). They do not affect
+/// packets.
 pub(crate) const ECE: u32 = 0x1000_0003;
 
-/// Frequency of the clock that completions use, in kHz. It counts nanoseconds.
+/// Frequency of the clock that timestamps CQEs, in kHz. It counts nanoseconds.
 pub const CLOCK_KHZ: u32 = 1_000_000;
 
 pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
@@ -43,7 +44,7 @@ pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdRes
     Ok(QueryHcaCapOut { page })
 }
 
-/// Reports whether the port is a bond.
+/// Executes QUERY_LAG, which reports whether the port is a bond.
 pub(super) fn lag(path: &mut Datapath, _: u32, _: QueryLag) -> CmdResult<QueryLagOut> {
     Ok(QueryLagOut { lag_state: u8::from(path.config.bond > 1) })
 }

@@ -1,4 +1,4 @@
-//! ALLOC_Q_COUNTER, QUERY_Q_COUNTER, DEALLOC_Q_COUNTER.
+//! Commands for queue counters: ALLOC_Q_COUNTER, QUERY_Q_COUNTER, DEALLOC_Q_COUNTER.
 
 use super::CmdResult;
 use super::refuse::{Reason, bad_resource, refuse};

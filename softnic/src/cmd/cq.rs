@@ -1,4 +1,4 @@
-//! CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
+//! Commands for completion queues: CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
 
 use super::memory::{own_uar, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
@@ -74,7 +74,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyCq) -
     Ok(DestroyCqOut {})
 }
 
-/// Returns a CQ of this context.
+/// Returns CQ `cqn` if it belongs to `context`.
 pub(super) fn own(objects: &Objects, context: u32, cqn: u32) -> CmdResult<&Cq> {
     objects.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
 }

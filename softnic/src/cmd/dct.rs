@@ -1,4 +1,4 @@
-//! CREATE_DCT, DRAIN_DCT, QUERY_DCT, DESTROY_DCT.
+//! Commands for targets of dynamic connections: CREATE_DCT, DRAIN_DCT, QUERY_DCT, DESTROY_DCT.
 
 use super::memory::own_pd;
 use super::refuse::{Reason, bad_resource, refuse};
@@ -41,7 +41,7 @@ pub(super) fn create(path: &mut Datapath, context: u32, command: CreateDct) -> C
     Ok(CreateDctOut { dctn, ece: 0 })
 }
 
-/// Closes all connections right away, so the DCT is drained when the command completes.
+/// Executes DRAIN_DCT. Closes all connections of the DCT right away, so it is drained when the command completes.
 pub(super) fn drain(core: &mut Core, context: u32, command: DrainDct) -> CmdResult<DrainDctOut> {
     let dctn = command.dctn;
     own(&mut core.path.objects, context, dctn)?;
@@ -65,7 +65,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyDct) 
     Ok(DestroyDctOut {})
 }
 
-/// Returns a DCT of this context.
+/// Returns DCT `dctn` if it belongs to `context`.
 fn own(objects: &mut Objects, context: u32, dctn: u32) -> CmdResult<&mut Dct> {
     objects.dcts.get_mut(dctn).filter(|dct| dct.owner == context).ok_or(bad_resource(Reason::NoDct))
 }

@@ -1,4 +1,4 @@
-//! Protection domains, memory keys, and queue memory in umems.
+//! Commands for protection domains and memory keys, and the lookup of a queue's memory in a umem.
 
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
@@ -28,12 +28,12 @@ pub(super) fn dealloc_pd(objects: &mut Objects, context: u32, command: DeallocPd
     Ok(DeallocPdOut {})
 }
 
-/// Returns a protection domain of this context.
+/// Returns protection domain `pd` if it belongs to `context`.
 pub(super) fn own_pd(objects: &Objects, context: u32, pd: u32) -> CmdResult<&Pd> {
     objects.pds.get(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
 
-/// Executes CREATE_MKEY. `list` is what follows the mailbox, which are the entries of an indirect key.
+/// Executes CREATE_MKEY. `list` is the data after the mailbox, which contains the entries of an indirect key.
 pub(super) fn create_mkey(
     path: &mut Datapath,
     context: u32,
@@ -61,7 +61,7 @@ fn rights(mkc: &MkeyContext) -> Rights {
         .with(Rights::REMOTE_ATOMIC, mkc.a)
 }
 
-/// Creates a key over a umem.
+/// Creates a direct memory key, which maps a range of a umem.
 fn create_direct(path: &mut Datapath, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
     let mkc = command.context;
     require(command.umem_valid, Reason::NeedsUmem)?;
@@ -90,8 +90,10 @@ fn create_direct(path: &mut Datapath, context: u32, command: CreateMkey) -> CmdR
     Ok(CreateMkeyOut { mkey_index })
 }
 
-/// Creates a key over other keys. All of its entries must describe one range of one key, which is how programs give a
-/// range other addresses. The new key stays valid when the other one is destroyed.
+/// Creates an indirect memory key, which maps a range of another key at different addresses.
+///
+/// All of its entries must describe a single contiguous range of one key. The indirect key stays valid after that key
+/// is destroyed.
 fn create_indirect(
     objects: &mut Objects,
     context: u32,
@@ -156,7 +158,7 @@ pub(super) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&
     objects.uars.get(page).filter(|uar| uar.owner == context).ok_or(bad_resource(Reason::NoUar))
 }
 
-/// Resolves the memory of a queue or a doorbell record.
+/// Returns the memory of a queue or a doorbell record: `len` bytes at `offset` in the umem with this `id`.
 pub(super) fn queue_memory(
     objects: &Objects,
     context: u32,

@@ -1,6 +1,6 @@
-//! State transitions of QPs.
+//! Commands that change the state of a QP.
 //!
-//! Required fields are always applied, optional ones only if their bit is set in the mask.
+//! Required fields are always applied, optional ones only if their bit is set in the command's mask.
 
 use super::caps::ECE;
 use super::qp::own;
@@ -95,13 +95,13 @@ fn check_init2rtr(command: &Init2Rtr, config: &Config) -> CmdResult<()> {
     require(port.is_none_or(|port| (1..=config.bond).contains(&port)), Reason::BondPort)
 }
 
-/// Returns the port of a bond that the driver has chosen.
+/// Returns the port of the bond that the driver has chosen for the QP, if any.
 fn bond_port(command: &Init2Rtr) -> Option<u8> {
     let chooses = command.opt_param_mask & opt_param::LAG_TX_AFF != 0;
     chooses.then_some(command.context.lag_tx_port_affinity)
 }
 
-/// Returns the path MTU: what the command asks for, or less if packets to the peer would be fragmented.
+/// Returns the path MTU to `peer`: what the command asks for, or less if the packets would be fragmented.
 fn mtu_to(peer: SocketAddrV4, own: SocketAddrV4, command: &Init2Rtr) -> CmdResult<Mtu> {
     let given = command.context.mtu;
     let fits = path_mtu(*own.ip(), peer).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NoPath))?;
@@ -115,7 +115,8 @@ fn mtu_to(peer: SocketAddrV4, own: SocketAddrV4, command: &Init2Rtr) -> CmdResul
     }
 }
 
-/// Moves a connected QP to RTR. `shows_unordered` is what QUERY_QP reports.
+/// Moves a QP to state RTR. `unordered` is whether its WRITEs may be reordered, `shows_unordered` whether QUERY_QP
+/// reports that.
 fn enter_rtr(qp: &mut Qp, command: &Init2Rtr, mtu: Mtu, unordered: bool, shows_unordered: bool) {
     let given = command.context;
     qp.recv_psn = Psn::new(given.next_rcv_psn);
@@ -206,7 +207,7 @@ fn in_state(objects: &mut Objects, context: u32, qpn: u32, state: State) -> CmdR
     if qp.state == state { Ok(qp) } else { Err(refuse(CmdStatus::BAD_QP_STATE, Reason::State)) }
 }
 
-/// Sets the access rights, the atomic mode and the Q_Key that `mask` selects.
+/// Sets the access rights, the atomic mode and the Q_Key whose bits are set in `mask`.
 fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
     if mask & opt_param::Q_KEY != 0 {
         (qp.attrs.qkey, qp.context.q_key) = (given.q_key, given.q_key);
@@ -223,7 +224,7 @@ fn access(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-/// Sets the attributes that may be changed while the connection is up.
+/// Sets the attributes that a connected QP may change, if their bits are set in `mask`.
 fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     access(qp, given, mask);
     if mask & opt_param::RNR_TIMEOUT != 0 {

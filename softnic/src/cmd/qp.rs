@@ -1,4 +1,4 @@
-//! CREATE_QP, QUERY_QP, DESTROY_QP.
+//! Commands that create, query and destroy QPs: CREATE_QP, QUERY_QP, DESTROY_QP.
 
 use super::caps::ECE;
 use super::memory::{own_pd, own_uar, queue_memory};
@@ -53,9 +53,9 @@ pub(super) fn create(path: &mut Datapath, context: u32, command: CreateQp) -> Cm
     Ok(CreateQpOut { qpn, ece: ECE })
 }
 
-/// Checks that the adapter supports the QP. Returns its service and the type of its receive queue.
+/// Checks that the adapter supports the requested QP. Returns its service and the type of its receive queue.
 ///
-/// `cs_req` and `cs_res` allow the adapter to scatter data into CQEs, which it never does.
+/// `cs_req` and `cs_res` are not checked: they only permit the adapter to scatter data into CQEs, which it never does.
 fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     let qpc = &command.context;
     let service = match qpc.st {
@@ -76,7 +76,7 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     Ok((service, qpc.rq_type))
 }
 
-/// Checks that the adapter supports the QP if it has no doorbell record.
+/// Refuses a QP without a doorbell record if the configuration forbids it, or if its UAR page already has such a QP.
 fn check_record(path: &Datapath, qpc: &QpContext) -> CmdResult<()> {
     if qpc.send_dbr_mode == SEND_DBR {
         return Ok(());
@@ -88,7 +88,7 @@ fn check_record(path: &Datapath, qpc: &QpContext) -> CmdResult<()> {
     require(!shares, Reason::DbrShared)
 }
 
-/// Creates the receive queue and the send queue in the memory that the command names.
+/// Creates the receive queue and the send queue of a QP in the memory that CREATE_QP names.
 fn queues(
     objects: &Objects,
     context: u32,
@@ -157,7 +157,7 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
     Ok(DestroyQpOut {})
 }
 
-/// Returns a QP of this context.
+/// Returns QP `qpn` if it belongs to `context`.
 pub(super) fn own(objects: &mut Objects, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
     let qp = objects.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))

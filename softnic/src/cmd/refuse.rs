@@ -1,10 +1,10 @@
-//! Why a command was refused, as syndromes of this adapter.
+//! Reasons why the adapter refuses commands, each with its own syndrome.
 
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 
 macro_rules! reasons {
     ($($name:ident = $number:literal, $text:literal;)*) => {
-        /// Why a command was refused. The number is the syndrome in the output mailbox.
+        /// Reason why a command was refused. Its value is the syndrome in the output mailbox.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reason {
             $($name = $number,)*

@@ -1,4 +1,5 @@
-//! CREATE_RMP, MODIFY_RMP, QUERY_RMP, DESTROY_RMP.
+//! Commands for receive memory pools (RMPs), which are shared receive queues: CREATE_RMP, MODIFY_RMP, QUERY_RMP,
+//! DESTROY_RMP.
 
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
@@ -11,10 +12,10 @@ use rushmem_mlx5::prm::rmp::{
     RmpContext, RmpState, Wq, WqType,
 };
 
-/// log2 of the maximum number of entries.
+/// log2 of the maximum number of receive WQEs in an RMP.
 const LOG_MAX_SIZE: u8 = 15;
 
-/// log2 of the entry size in bytes: from a link or a single data segment to the longest receive WQE.
+/// log2 of the allowed sizes of a receive WQE in an RMP, in bytes. The smallest holds a link or a single data segment.
 const LOG_STRIDES: std::ops::RangeInclusive<u8> = 4..=11;
 
 pub(super) fn create(objects: &mut Objects, context: u32, command: CreateRmp) -> CmdResult<CreateRmpOut> {
@@ -93,7 +94,7 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyRmp) 
     Ok(DestroyRmpOut {})
 }
 
-/// Returns an SRQ of this context.
+/// Returns SRQ `srqn` if it belongs to `context`.
 pub(super) fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
     let is_own = |srq: &&SharedSrq| {
         let srq = srq.get();

@@ -1,4 +1,4 @@
-//! ALLOC_XRCD, DEALLOC_XRCD; CREATE_XRC_SRQ, ARM_XRC_SRQ, QUERY_XRC_SRQ, DESTROY_XRC_SRQ; the targets of CREATE_QP.
+//! Commands for XRC domains and XRC SRQs, and the part of CREATE_QP that creates XRC targets.
 
 use super::memory::{own_pd, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
@@ -123,7 +123,7 @@ pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext)
     Ok(CreateQpOut { qpn, ece: super::caps::ECE })
 }
 
-/// Returns an XRC SRQ of this context, with its XRC part.
+/// Returns SRQ `srqn` and its XRC attributes, if it is an XRC SRQ that belongs to `context`.
 fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<(&SharedSrq, OfXrcd)> {
     let srq = objects.srqs.get(srqn).filter(|srq| srq.get().owner == context);
     let of = srq.and_then(|srq| Some((srq, srq.get().of_xrcd?)));

@@ -1,4 +1,4 @@
-//! The alarm, which wakes the engine.
+//! Wakes the engine thread while it sleeps: an eventfd that is written only if the engine is about to sleep.
 #![allow(unsafe_code, reason = "system calls on an eventfd")]
 
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-/// The alarm of one engine.
+/// Wakes the engine thread of one adapter.
 ///
 /// The engine arms the alarm and checks for work once more before it sleeps. A caller changes memory before it rings.
 /// So either the engine finds the change, or the caller finds the alarm armed.
@@ -27,7 +27,7 @@ impl Alarm {
         Ok(Alarm { event: unsafe { OwnedFd::from_raw_fd(fd) }, armed: AtomicBool::new(false) })
     }
 
-    /// Wakes the engine, or prevents its next sleep.
+    /// Wakes the engine if it sleeps, or prevents its next sleep if the alarm is armed.
     pub(crate) fn ring(&self) {
         // Orders the caller's stores before the load. Pairs with the fence in `arm`.
         fence(Ordering::SeqCst);
@@ -53,7 +53,8 @@ impl Alarm {
         self.armed.store(false, Ordering::Relaxed);
     }
 
-    /// Sleeps until a ring, traffic on a socket, or a timeout. Returns whether there is traffic on a socket.
+    /// Sleeps until [`Alarm::ring`] is called, a packet arrives on one of `sockets`, or `time` has passed. Returns
+    /// whether a socket is readable.
     pub(crate) fn sleep(&self, sockets: [Option<RawFd>; 2], time: Duration) -> bool {
         let fd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // The system ignores negative descriptors.

@@ -15,7 +15,7 @@ impl ClockRegisters {
         self.0.push((owner, register));
     }
 
-    /// Removes the registers of a context, which keep their last value.
+    /// Removes the clock registers of a context. Programs still read the last value from them.
     pub(crate) fn remove(&mut self, owner: u32) {
         self.0.retain(|(of, _)| *of != owner);
     }

@@ -1,14 +1,14 @@
-//! Per-context state other than objects.
+//! State of each open context other than its objects: its listener and its failures.
 
 use crate::objects::Objects;
 use crate::report::Event;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of untaken failures kept per context.
+/// Maximum number of failures stored per context until the context takes them.
 const MAX_FAILURES: usize = 256;
 
-/// A callback of the owner of a context.
+/// Callback of a context, called after the adapter has changed the context's memory.
 pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Contexts {
         self.open.get(&context)?.listener.clone()
     }
 
-    /// Stores the failures among `events` for the contexts that they affect.
+    /// Stores the failures among `events` in each context that they affect.
     pub(crate) fn keep(&mut self, events: &[Event], objects: &Objects) {
         for event in events {
             let reaches = |context: u32| match event {

@@ -1,4 +1,4 @@
-//! The complete state of the adapter, and the pass that advances it.
+//! The complete state of the adapter, and the pass over doorbells, packets and QPs that advances it.
 
 use super::clock::ClockRegisters;
 use super::contexts::{Contexts, Listener};
@@ -23,13 +23,14 @@ pub(crate) struct Core {
     pub(crate) contexts: Contexts,
     pub(crate) clocks: ClockRegisters,
     doorbells: Doorbells,
-    /// What the engine thread knows about its sleep, for the next pass.
+    /// How the engine thread has slept and will sleep, for the next pass.
     pub(crate) rest: Rest,
-    /// UAR pages of closed contexts. Kernels may ring them for as long as the adapter lives.
+    /// UAR pages of closed contexts. They stay mapped, since kernels may ring doorbells in them for as long as the
+    /// adapter lives.
     retired: Vec<UarPage>,
 }
 
-/// What wakes the engine early.
+/// What interrupts a sleep of the engine thread: readable sockets and the next timer.
 pub(crate) struct Wake {
     pub(crate) sockets: [Option<Waiter>; 2],
     pub(crate) timer: Option<Instant>,
@@ -37,7 +38,8 @@ pub(crate) struct Wake {
 }
 
 impl Core {
-    /// Creates an adapter without objects. `numbers` draws the first QPN and the first key index if they are random.
+    /// Creates an adapter without objects. `numbers` draws the first QPN, the first key index and the first sequence
+    /// number, or is `None` for the lowest ones.
     pub(crate) fn new(
         config: Config,
         address: SocketAddrV4,
@@ -92,9 +94,11 @@ impl Core {
         busy | path.flush(now)
     }
 
-    /// Executes everything posted, and processes and answers everything received, before a command destroys a key that
-    /// this needs or stops a QP. Hardware is faster than commands: by then it has acknowledged every message that a
-    /// program has received, and completed every message that the peer has acknowledged.
+    /// Executes everything posted, and processes and answers everything received, before a command destroys a key or
+    /// stops a QP.
+    ///
+    /// Hardware is faster than commands: by then it has acknowledged every message that a program has received, and
+    /// completed every message that the peer has acknowledged.
     pub(crate) fn catch_up(&mut self) {
         /// Maximum number of passes, since a peer may keep the adapter busy indefinitely.
         const MAX_PASSES: usize = 16;
@@ -113,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Returns what wakes the engine from its next sleep.
+    /// Returns what must interrupt the engine thread's next sleep.
     pub(crate) fn wake(&self) -> Wake {
         let Datapath { fabric, schedule, objects, failures, report, .. } = &self.path;
         let due = fabric.as_ref().and_then(Fabric::next_due);
@@ -143,7 +147,7 @@ impl Core {
         schedule.ready() != 0 || !report.wakeups.is_empty() || !report.events.is_empty()
     }
 
-    /// Moves every QP to the Error state after the engine has panicked. Peers then see a failure instead of waiting.
+    /// Moves every QP to the Error state after the engine has panicked, so peers see a failure instead of waiting.
     pub(crate) fn end_all_connections(&mut self, why: &str) {
         let Datapath { objects, report, schedule, .. } = &mut self.path;
         report.violations.record(Rule::Engine, 0, why.to_owned());
@@ -159,14 +163,14 @@ impl Core {
         }
     }
 
-    /// Destroys a QP and its group memberships.
+    /// Destroys a QP, and removes it from its multicast groups.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         dc::disconnect(&mut self.path, qpn);
         self.path.objects.remove_qp(qpn);
         self.transports.datagrams.members.remove_from_all(qpn);
     }
 
-    /// Sends the datagrams that a QP has been given, before a command destroys it. Hardware is faster than commands.
+    /// Sends the datagrams posted to a QP before a command destroys it, since hardware would have sent them by then.
     pub(crate) fn finish_datagrams(&mut self, qpn: u32) {
         self.doorbells.scan(&mut self.path);
         self.transports.datagrams.finish(&mut self.path, qpn);

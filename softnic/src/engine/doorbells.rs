@@ -13,7 +13,8 @@ use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, Doorbell};
 use rushmem_mlx5::{CtrlSeg, Segment};
 
-/// Number of scans of the UAR pages per scan of the records of shared pages, and of polls of a late record.
+/// Number of scans of the UAR pages between scans of the doorbell records of pages that several QPs share. Also the
+/// number of polls of a record that lags behind its doorbell.
 const PATIENCE: u32 = 64;
 
 #[derive(Default)]
@@ -69,13 +70,14 @@ impl Doorbells {
         busy
     }
 
-    /// Drops the doorbells that an interrupted scan has left.
+    /// Drops the doorbells collected by a scan that a panic has interrupted.
     pub(super) fn abandon(&mut self) {
         self.rung.clear();
     }
 }
 
-/// Processes an arm request, and the requests in CQ records that it may have overwritten.
+/// Processes a request to arm a CQ, and the requests in the records of the page's other CQs, which it may have
+/// overwritten.
 fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32], request: CqArm) {
     let named = request.cqn();
     if !of_page.contains(&named) {
@@ -92,7 +94,7 @@ fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32],
     }
 }
 
-/// Processes a doorbell. Returns the QP that has new work.
+/// Processes a doorbell. Returns its QP if that has new work.
 fn announce<'q>(
     qps: &'q mut Table<Box<Qp>>,
     report: &mut Report,
@@ -151,8 +153,8 @@ fn announce<'q>(
     }
 }
 
-/// Whether the record still holds its counter from before a reset, and the queue has no WQE that the counter could
-/// announce.
+/// Whether a QP's doorbell record still holds the counter from before a reset, and the send queue has no WQE that the
+/// counter could announce.
 fn is_left_over(qp: &Qp, producer: u16) -> bool {
     let Some(sq) = qp.sq.as_ref().filter(|_| qp.left_in_record == Some(producer)) else { return false };
     let mut first = [Segment::ZERO; PER_BLOCK];
@@ -162,7 +164,8 @@ fn is_left_over(qp: &Qp, producer: u16) -> bool {
     ctrl.index() != sq.producer || ctrl.qpn() != qp.qpn
 }
 
-/// Returns the doorbell record if it is still less than `producer` after a short spin, since its store may be delayed.
+/// Returns the QP's doorbell record if it is still less than `producer` after a short spin, since its store may be
+/// delayed.
 fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     let mut record = qp.record_producer();
     for _ in 0..PATIENCE {
@@ -175,7 +178,8 @@ fn record_behind(qp: &Qp, producer: u16) -> Option<u16> {
     Some(record)
 }
 
-/// Advances the producer if that is a step forward within the queue. Ignores duplicate and stale values.
+/// Advances the QP's producer index to `producer` if that is within the free part of the send queue. Ignores duplicate
+/// and stale values.
 fn advance(qp: &mut Qp, producer: u16, report: &mut Report) -> Option<()> {
     let (qpn, sq) = (qp.qpn, qp.sq.as_mut()?);
     // In 16-bit arithmetic a step back is a huge step forward, which exceeds any room.

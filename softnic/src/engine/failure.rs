@@ -1,4 +1,4 @@
-//! Applies scheduled failures when they are due, and raises their events.
+//! Applies scheduled failures of the port and the adapter when they are due, and raises their events.
 
 use crate::health::Change;
 use crate::objects::Objects;
@@ -45,7 +45,7 @@ pub(super) fn fail_due(path: &mut Datapath) {
     }
 }
 
-/// Fails the send CQ of each QP that is connected to another adapter, and the QP with it.
+/// Moves each QP that is connected to another adapter to the Error state, and marks its send CQ as overrun.
 fn fail_cqs(objects: &mut Objects, report: &mut Report) {
     let Objects { qps, cqs, .. } = objects;
     for qpn in qps.numbers(|qp| matches!(qp.route, Route::Peer(_))) {
