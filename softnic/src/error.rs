@@ -1,9 +1,9 @@
-//! Errors that are not results of a command.
+//! Errors of adapter calls that are not PRM commands.
 
 use crate::address::Ip;
 use std::net::Ipv4Addr;
 
-/// An error that is not the result of a command.
+/// Error of an adapter call other than a PRM command, which reports errors in its output mailbox.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,7 +12,7 @@ pub enum Error {
         "cannot bind UDP port {port} of {ip}: {source}; it needs an IPv4 address of this machine that is up"
     )]
     Bind {
-        /// The requested address.
+        /// Address that the configuration requests.
         ip: Ip,
         /// The first port tried.
         port: u16,
@@ -22,7 +22,7 @@ pub enum Error {
     /// The adapter could not join a multicast group.
     #[error("cannot join the multicast group {group}: {source}")]
     Group {
-        /// The group's address.
+        /// IPv4 address of the multicast group.
         group: Ipv4Addr,
         /// Error of the operating system.
         source: std::io::Error,
@@ -30,7 +30,7 @@ pub enum Error {
     /// The capture file could not be written.
     #[error("cannot write the capture file {path:?}: {source}")]
     Capture {
-        /// Path of the file.
+        /// Path of the capture file.
         path: std::path::PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -38,7 +38,7 @@ pub enum Error {
     /// The WQE log could not be written.
     #[error("cannot write the WQE log {path:?}: {source}")]
     Record {
-        /// Path of the file.
+        /// Path of the WQE log.
         path: std::path::PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -62,9 +62,9 @@ pub enum Error {
     /// A umem does not lie within its memory.
     #[error("umem of {len} bytes at offset {offset} leaves a memory of {size} bytes")]
     UmemRange {
-        /// Offset of the first byte.
+        /// Offset of the umem in the memory, in bytes.
         offset: u64,
-        /// Length in bytes.
+        /// Length of the umem, in bytes.
         len: u64,
         /// Size of the memory, in bytes.
         size: u64,
@@ -72,17 +72,17 @@ pub enum Error {
     /// The memory cannot be used as a UAR page.
     #[error("no doorbell page at offset {offset:#x} of this memory: {why}")]
     UarMemory {
-        /// Offset of the first byte.
+        /// Offset of the page in the memory, in bytes.
         offset: u64,
-        /// Why not.
+        /// Why the memory is unsuitable.
         why: &'static str,
     },
     /// The memory cannot hold the clock register.
     #[error("no clock register at offset {offset:#x} of this memory: {why}")]
     ClockMemory {
-        /// Offset of the register.
+        /// Offset of the register in the memory, in bytes.
         offset: u64,
-        /// Why not.
+        /// Why the memory is unsuitable.
         why: &'static str,
     },
     /// No object with this number belongs to the context.
@@ -93,14 +93,14 @@ pub enum Error {
         /// ID of the object.
         id: u32,
     },
-    /// The object is still referred to by others.
+    /// The object cannot be destroyed, because other objects refer to it.
     #[error("{kind} {id:#x} is still used by {users} objects")]
     InUse {
         /// Kind of the object.
         kind: &'static str,
         /// ID of the object.
         id: u32,
-        /// How many objects refer to it.
+        /// Number of objects that refer to it.
         users: u32,
     },
     /// No more objects of this kind can be created.

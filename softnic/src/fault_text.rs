@@ -1,17 +1,17 @@
-//! Faults as text: `drop=0.01 seed=7 black_hole=10.0.0.2`.
+//! Parses injected faults from text such as `drop=0.01 seed=7 black_hole=10.0.0.2`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::Faults;
 
-/// A fault could not be parsed.
+/// Error of parsing [`Faults`] from text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is not a valid fault: {expected}")]
 pub struct FaultError {
-    /// The offending word.
+    /// The word that could not be parsed.
     pub word: String,
-    /// The accepted form.
+    /// What may stand in its place, as a phrase for an error message.
     pub expected: &'static str,
 }
 
@@ -20,7 +20,7 @@ const NAMES: &str = "use words name=value with a name of seed, drop, duplicate, 
                      late_us, loose_atomic, port_falls_us, port_returns_us, address_leaves_us, device_fails_us, \
                      cqs_fail_us";
 
-/// Parses words `name=value`, separated by blanks or commas. Faults that are not named keep their defaults.
+/// Parses words of the form `name=value`, separated by blanks or commas. Faults that are not named keep their defaults.
 /// Probabilities are from 0 to 1, times are in microseconds, and `black_hole` may be given several times.
 ///
 /// ```

@@ -11,13 +11,13 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// An access to a [`Memory`] failed.
+/// Error of an access to a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The access extends past the memory.
+    /// The access extends past the end of the memory.
     #[error("access of {len} bytes at offset {offset:#x} leaves the memory")]
     OutOfRange {
-        /// Offset of the first byte from the start of the memory.
+        /// Offset of the first accessed byte from the start of the memory.
         offset: u64,
         /// Length of the access in bytes.
         len: u64,
@@ -25,7 +25,7 @@ pub enum MemoryError {
     /// The offset of an atomic is not a multiple of its width.
     #[error("atomic at offset {offset:#x} is not aligned to its width")]
     Misaligned {
-        /// Offset of the operand.
+        /// Offset of the operand from the start of the memory, in bytes.
         offset: u64,
     },
     /// The implementation failed, with its native error code (a `CUresult` for CUDA memory).
@@ -33,10 +33,10 @@ pub enum MemoryError {
     Device(i32),
 }
 
-/// A location in memory, as seen by other memories.
+/// A location in memory, in a form that lets another [`Memory`] copy from or to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAddr {
-    /// Address of the first byte. The address of a GPU is valid for all GPUs of the process (CUDA unified addressing).
+    /// Address of the first byte. GPU addresses are valid on all GPUs of the process (CUDA unified addressing).
     pub address: u64,
     /// What kind of memory the address refers to.
     pub kind: MemoryKind,
@@ -45,9 +45,9 @@ pub struct MemoryAddr {
 /// The kind of memory at a [`MemoryAddr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// Host memory. The address is the CPU's.
+    /// Pageable host memory. The address is a CPU address.
     Host,
-    /// Page-locked host memory. The address is the GPUs'.
+    /// Page-locked host memory. The address is a GPU address.
     PageLocked,
     /// Memory of the GPU with this index.
     Gpu(u32),
@@ -78,7 +78,7 @@ pub unsafe trait Memory: Send + Sync {
     /// Returns the size in bytes.
     fn len(&self) -> u64;
 
-    /// Returns whether the memory is empty.
+    /// Returns whether the memory has a size of zero bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -257,7 +257,7 @@ unsafe impl<P: Send + Sync> Memory for HostMemory<P> {
     }
 }
 
-/// A mapping of this process, which is unmapped on drop.
+/// Memory pages mapped into this process, which are unmapped on drop.
 #[derive(Debug)]
 pub struct MappedPages {
     start: NonNull<u8>,
@@ -303,8 +303,8 @@ impl HostBuffer {
         })
     }
 
-    /// Allocates at least `len` zeroed bytes at a multiple of `align`, which must be a power of two and at least a
-    /// page. Returns `None` if the system is out of memory.
+    /// Allocates at least `len` zeroed bytes at a multiple of `align`, which must be a power of two and at least
+    /// [`PAGE`]. Returns `None` if the system is out of memory.
     ///
     /// The system provides each page on first use.
     #[must_use]

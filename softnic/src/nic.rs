@@ -1,4 +1,4 @@
-//! The adapter, and the handles for its users.
+//! [`Nic`], a running adapter, and [`Context`] and [`Uar`], the handles by which a driver uses it.
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
 use crate::address::{gid_of, lid_of, mac_of};
@@ -139,7 +139,7 @@ impl Nic {
         mac_of(self.address.port())
     }
 
-    /// Returns the address of the UDP fabric. The port is 0 without one.
+    /// Returns the address to which the UDP socket is bound. The port is 0 if there is no socket.
     #[must_use]
     pub fn address(&self) -> SocketAddrV4 {
         self.address
@@ -218,7 +218,7 @@ pub struct Uar {
     pub page_id: u32,
     /// First byte of the page. Its 4096 bytes are page-aligned, and may be page-locked and mapped for a GPU.
     pub page: *mut u8,
-    /// The doorbell register: 8 bytes, write-only.
+    /// Address of the doorbell register. It has 8 bytes and is write-only.
     pub reg_addr: *mut u8,
     memory: Arc<HostBuffer>,
 }

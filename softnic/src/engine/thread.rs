@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// State shared by the engine thread and the handles.
+/// State that the engine thread shares with the adapter's handles.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Number of callers waiting for the core. While there are any, the engine yields between passes.
+    /// Number of threads waiting to lock the core. While there are any, the engine yields between passes.
     waiting: AtomicU32,
     stop: AtomicBool,
     pub(crate) alarm: Arc<Alarm>,
@@ -56,14 +56,14 @@ impl Shared {
     }
 }
 
-/// Number of sleeps measured when the engine starts.
+/// Number of sleeps that the engine thread times at its start to choose its shortest sleep.
 const SAMPLES: usize = 8;
 
-/// Number of panics after which the engine gives up.
+/// Number of panics after which the engine thread exits.
 const PANICS: usize = 3;
 
-/// Runs until [`Shared::stop`]. After a panic, which a foreign [`Memory`](crate::Memory) may cause, all connections
-/// fail with error completions.
+/// Runs the engine until [`Shared::stop`] is called. After a panic, which a foreign [`Memory`](crate::Memory) may
+/// cause, all connections fail with error completions.
 pub(crate) fn run(shared: &Arc<Shared>) {
     set_timer_slack();
     for _ in 0..PANICS {
@@ -116,13 +116,13 @@ fn work(shared: &Arc<Shared>) {
 #[derive(Default)]
 struct IdleTimer {
     idle: Idle,
-    /// Shortest sleep during which the system runs another thread.
+    /// Shortest sleep for which the system switches to another thread.
     shortest: Duration,
-    /// Start of the current idle period.
+    /// When the engine last ran out of work, or `None` if it has work.
     since: Option<Instant>,
     /// How long to poll before sleeping. Grows while work keeps arriving shortly after the engine went idle.
     patience: Duration,
-    /// Whether the next sleep may be long, so peers should interrupt it.
+    /// Whether the next sleep may be longer than [`MAX_QUIET_SLEEP`], so peers should interrupt it.
     is_drowsy: bool,
     /// Whether traffic on a socket interrupted the last sleep.
     has_mail: bool,
@@ -171,12 +171,12 @@ impl IdleTimer {
     }
 }
 
-/// Shortest polling time once work has arrived early.
+/// Minimum time to poll before sleeping, once work has arrived early.
 const MIN_POLL_TIME: Duration = Duration::from_micros(1);
-/// Work that arrives within this time after the last is early. Also the longest polling time.
+/// Maximum time to poll before sleeping. Work that arrives within this time after the last is early.
 const MAX_POLL_TIME: Duration = Duration::from_micros(30);
 
-/// Returns the shortest sleep during which the system runs another thread.
+/// Returns the shortest sleep for which the system switches to another thread.
 ///
 /// In a virtual machine, setting a timer may take longer than the timer runs. Such a sleep returns before the thread
 /// has left the core, and the engine keeps the core from the very program that it works for.

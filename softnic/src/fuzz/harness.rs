@@ -31,18 +31,18 @@ use std::time::Duration;
 
 /// Address of a peer adapter that does not exist.
 pub(crate) const PEER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 77), 4791);
-/// log2 of the number of blocks in a send queue.
+/// log2 of the send queue depth, in 64-byte blocks.
 const LOG_SQ: u8 = 5;
 /// Size of the memory that keys map, in bytes.
 const HEAP: u64 = 64 << 10;
-/// Offsets in the control memory.
+// Offsets in the control memory.
 const RING: u64 = 0;
 const CQ: u64 = 32 << 10;
 const RECORD: u64 = 48 << 10;
 const SHARED: u64 = 56 << 10;
-/// Size of four receive WQEs, in bytes.
+// Four receive WQEs.
 const RECEIVES: u64 = 256;
-/// Access key of the DCT.
+/// DC access key of the harness's DCT.
 pub(crate) const DC_KEY: u64 = 7;
 const CONTROL: usize = 64 << 10;
 
@@ -55,13 +55,10 @@ pub(crate) struct Harness {
     service: ServiceType,
     qpn: u32,
     peer: u32,
-    /// The DCT.
     dctn: u32,
-    /// The SRQ of the XRC domain.
     xrc_srqn: u32,
-    /// Address of the peer.
     to: SocketAddrV4,
-    /// Numbers of all objects, which make commands plausible.
+    /// Numbers of all objects, which replace small numbers in fuzzed commands.
     numbers: Vec<u32>,
 }
 
@@ -70,7 +67,7 @@ pub(super) fn opcodes() -> Vec<u16> {
     CmdOpcode::ALL.iter().map(|opcode| opcode.0).chain([0xfff]).collect()
 }
 
-/// Returns the service that an input selects, and the faults: stalls, splits and late answers if its top bit is set.
+/// Returns the service that `choice` selects. Its top bit enables stalls, splits and late answers.
 fn choose(choice: u8) -> (ServiceType, Faults) {
     let services = [ServiceType::RC, ServiceType::UC, ServiceType::UD, ServiceType::DCI, ServiceType::XRC];
     let service = services[usize::from(choice & 0x7f) % services.len()];
@@ -102,14 +99,14 @@ fn add_uar_page(core: &mut Core, context: u32) -> (Arc<HostBuffer>, u32) {
     (page, core.path.objects.uars.insert(uar).expect("numbers are left"))
 }
 
-/// Numbers of the objects that others refer to.
+/// IDs of the objects that the harness creates first, to which the others refer.
 #[derive(Clone, Copy)]
 struct Base {
-    /// Memory that keys map.
+    /// Umem that memory keys map.
     heap: u32,
-    /// Memory of rings and records.
+    /// Umem of rings and doorbell records.
     control: u32,
-    /// Memory of the shared receive queues.
+    /// Umem of the shared receive queues.
     shared: u32,
     uar_page: u32,
     pd: u32,
@@ -151,7 +148,7 @@ impl Harness {
         harness
     }
 
-    /// Creates all objects and connects the QPs.
+    /// Creates all objects of the harness, and connects its QPs.
     fn create_objects(&mut self, mut base: Base) {
         base.pd = self.call(&AllocPd::default()).pd;
         let mkey_index = self.create_key(base);
@@ -242,7 +239,7 @@ impl Harness {
         self.call(&create).qpn
     }
 
-    /// Creates the SRQ of the DCT.
+    /// Creates an RMP, which is the SRQ of the DCT.
     fn create_rmp(&mut self, base: Base) -> u32 {
         let wq = Wq {
             wq_type: WqType::CYCLIC,
@@ -347,8 +344,8 @@ impl Harness {
         RING + RECEIVES
     }
 
-    /// Fills the send queue. With `plausible`, most blocks get the right index, QPN and keys, and small lengths and
-    /// addresses.
+    /// Fills the send queue with `data`. With `plausible`, most blocks get the right index, QPN and keys, and small
+    /// lengths and addresses.
     pub(super) fn fill_ring(&mut self, data: &[u8], plausible: bool) {
         let mut bytes = data[..data.len().min(64 << LOG_SQ)].to_vec();
         if plausible {
@@ -404,8 +401,8 @@ impl Harness {
         }
     }
 
-    /// Writes the short address of the peer followed by data, or the long address, whose second half the fuzzer
-    /// provides.
+    /// Writes address segments of a datagram to the peer into `block`: a short address vector followed by data
+    /// segments, or a long one.
     fn make_datagram(&self, block: &mut [u8; 64]) {
         let whole = block[12] & 0x20 != 0;
         let [high, low] = if block[12] & 0x40 != 0 { [0, 1] } else { [block[30], block[31]] };
@@ -426,13 +423,14 @@ impl Harness {
         }
     }
 
-    /// Returns the address vector of a DCT, on this adapter or on the peer.
+    /// Returns the address vector of DCT `dctn` on the adapter at `to`.
     fn vector(&self, to: SocketAddrV4, dctn: u32) -> AvSeg {
         let av = AvSeg { rmac: mac_of(to.port()), rgid: gid_of(*to.ip()), ..AvSeg::default() };
         av.to_dct(dctn, DC_KEY)
     }
 
-    /// Writes control and address segments to even blocks, and remote address and data segments to odd ones.
+    /// Writes control and address segments of a DC initiator to even blocks, and remote address and data segments to
+    /// odd ones.
     fn make_dynamic(&self, block: &mut [u8; 64], index: u16) {
         if index.is_multiple_of(2) {
             block[1..3].copy_from_slice(&index.to_be_bytes());
@@ -478,12 +476,12 @@ impl Harness {
         self.receive(Op::Accept, self.qpn, 0, &Ext::Accept(aeth, self.core.transports.dynamic.sequence, 5));
     }
 
-    /// Processes a packet of the peer on a dynamic connection, without payload.
+    /// Processes a packet from the peer on a dynamic connection, without payload.
     pub(crate) fn receive(&mut self, op: Op, dest_qpn: u32, psn: u32, ext: &Ext) {
         self.receive_of(Service::Dc, op, dest_qpn, psn, ext, 0);
     }
 
-    /// Processes a packet of the peer, without XRC header, whose payload is one byte repeated `payload` times.
+    /// Processes a packet from the peer, without XRC header, whose payload is one byte repeated `payload` times.
     pub(crate) fn receive_of(
         &mut self,
         service: Service,
@@ -518,7 +516,7 @@ impl Harness {
         self.page.store_u64(0x800, Doorbell::producer(self.qpn, producer).raw());
     }
 
-    /// Posts receives, and one of each operation that has a response.
+    /// Posts receives, and one send WQE of each operation that has a response.
     pub(crate) fn post_some(&mut self) {
         let (rkey, lkey) = (self.key, self.key);
         let (raddr, laddr) = (0, 4096);
@@ -548,7 +546,7 @@ impl Harness {
         self.ring(index);
     }
 
-    /// Sets QPN, PSN and key of a packet to likely values.
+    /// Sets QPN, PSN and key of a fuzzed packet to likely values.
     pub(super) fn make_packet_plausible(&self, packet: &mut [u8], choice: u8) {
         let Some(bth) = packet.first_chunk_mut::<{ crate::roce::BTH }>() else { return };
         bth[1] &= 0xb0;

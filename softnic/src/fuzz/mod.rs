@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets: arbitrary bytes for every input of the adapter.
+//! Bodies of the fuzz targets, which feed arbitrary bytes to every input of the adapter.
 //!
 //! No input may cause a panic, or keep the adapter busy forever.
 
@@ -14,7 +14,7 @@ pub(crate) use harness::Harness;
 #[cfg(test)]
 pub(crate) use harness::{DC_KEY, PEER};
 
-/// Number of passes after which the adapter must be idle.
+/// Number of engine passes within which the adapter must become idle.
 const PASSES: usize = 4096;
 
 /// Executes commands. Each consists of two bytes (opcode choice and length) and a mailbox.
@@ -50,7 +50,7 @@ pub fn loopback_entries(data: &[u8]) {
     entries(false, data);
 }
 
-/// Executes send WQEs whose peer is on another adapter.
+/// Executes send WQEs whose peer is on another adapter. The input has the format of [`loopback_entries`].
 pub fn wire_entries(data: &[u8]) {
     entries(true, data);
 }
@@ -84,7 +84,7 @@ pub fn packets(data: &[u8]) {
     }
 }
 
-/// Reads and writes a ring of packets that a peer has filled.
+/// Reads and writes a packet ring in shared memory whose contents a hostile peer has written.
 pub fn rings(data: &[u8]) {
     crate::link::shared::hostile_ring(data);
 }
@@ -97,7 +97,7 @@ pub fn faults(data: &[u8]) {
     }
 }
 
-/// Runs until the adapter is idle.
+/// Runs engine passes until the adapter is idle. Panics if it stays busy.
 fn settle(core: &mut Core) {
     for _ in 0..PASSES {
         if !core.pass(|| false) {

@@ -1,4 +1,4 @@
-//! Valid inputs for each fuzz target.
+//! Valid inputs for each fuzz target, which are the seeds of its corpus.
 
 use super::harness;
 use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
@@ -19,11 +19,9 @@ use rushmem_mlx5::prm::{CmdOpcode, Command};
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Segment, Wqe};
 
-/// Placeholder for the key, which the harness replaces with its own.
+// Placeholders, which the harness replaces with the numbers of its objects.
 const KEY: u32 = 0;
-/// Placeholder for QPNs.
 const SOME: u32 = 0;
-/// Placeholder for SRQNs.
 const SRQN: u32 = 0;
 
 /// Returns inputs for `mailboxes`: one for each command.
@@ -63,7 +61,7 @@ fn pools() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns commands for CQs and QPs.
+/// Returns command inputs that create, query and modify CQs and QPs.
 fn queues() -> Vec<Vec<u8>> {
     let (op_mod, cqn, field_select, umem_id) = (ModifyCq::RESIZE, 5, ModifyCq::LOG_SIZE, 1);
     let context = CqContext { log_cq_size: 4, ..CqContext::default() };
@@ -81,7 +79,7 @@ fn queues() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns commands for XRC domains and the objects in them.
+/// Returns command inputs for XRC domains and the objects in them.
 fn domains() -> Vec<Vec<u8>> {
     let srq = XrcSrqContext {
         log_xrc_srq_size: 2,
@@ -112,7 +110,7 @@ fn domains() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns commands for DCTs.
+/// Returns command inputs that create, query, drain and destroy DCTs.
 fn targets() -> Vec<Vec<u8>> {
     let target = DctContext { cqn: 5, pd: 3, srqn_xrqn: 8, mtu: Mtu::B256, ..DctContext::default() };
     vec![
@@ -134,7 +132,7 @@ pub(super) fn rings() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns an input for `rings`: the positions, and the words of records.
+/// Returns an input for `rings`: the positions of the producer and the consumer, and the words of the records.
 pub(super) fn ring(tail: u64, head: u64, records: &[u64]) -> Vec<u8> {
     [&[tail, head], records].concat().iter().flat_map(|word| word.to_le_bytes()).collect()
 }

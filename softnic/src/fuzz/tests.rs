@@ -1,4 +1,4 @@
-//! The fuzz targets with random inputs, as part of the ordinary tests.
+//! Runs the fuzz targets with random inputs, as part of the ordinary tests.
 
 use super::{seeds, *};
 use crate::roce::Op;
@@ -10,7 +10,7 @@ fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..len)
 }
 
-/// Generates blocks that start like WQEs: a known opcode, few segments, valid reserved bits.
+/// Generates WQE blocks with a known opcode, few segments and valid reserved bits.
 fn ring() -> impl Strategy<Value = Vec<u8>> {
     let opcodes = [
         Opcode::NOP,
@@ -56,7 +56,7 @@ fn ring() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Generates packets with a known opcode and a short length.
+/// Generates packets with a known opcode and a short payload.
 fn traffic() -> impl Strategy<Value = Vec<u8>> {
     let known: Vec<u8> = (0..=0xff).filter(|byte| Op::from_byte(*byte).is_some()).collect();
     let packet =
@@ -73,7 +73,7 @@ fn traffic() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Returns 300 cases, or the number in `PROPTEST_CASES`.
+/// Returns a configuration of 300 cases, or the number in `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(300), ..ProptestConfig::default() }

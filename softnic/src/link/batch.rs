@@ -1,9 +1,9 @@
-//! Outgoing datagrams, stored in one buffer.
+//! A batch of outgoing datagrams, stored in one buffer.
 
 use std::net::SocketAddrV4;
 use std::ops::Range;
 
-/// When this many bytes of sent datagrams have accumulated, the rest is moved to the front.
+/// Number of bytes of sent datagrams that may accumulate before the unsent ones are moved to the front of the buffer.
 const COMPACT: usize = 4 << 20;
 
 /// One datagram of a [`Batch`].
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: Range<usize>,
 }
 
-/// Queued datagrams. Fault injection and capture, which lie between the adapter and the socket, edit it.
+/// Datagrams queued for the socket. Fault injection and capture modify the queue before it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) arena: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Injected packet faults.
+//! Drops, duplicates, reorders, corrupts and delays outgoing packets at random, to test loss recovery.
 
 use super::batch::{Batch, Entry};
 use crate::config::Faults;
@@ -14,7 +14,7 @@ struct Held {
     bytes: Vec<u8>,
 }
 
-/// Where the stage counts and reports its faults.
+/// Where injected faults are counted and reported to the observer.
 pub(crate) struct Tally<'a> {
     pub(crate) stats: &'a mut Stats,
     pub(crate) lookout: &'a mut Lookout,
@@ -27,11 +27,11 @@ impl Tally<'_> {
     }
 }
 
-/// The stage that injects packet faults.
+/// Injects faults into the outgoing packets, and drops packets while the port is down.
 pub(crate) struct FaultStage {
     faults: Faults,
     active: bool,
-    /// Set while the port is down.
+    /// Set while the port carries no packets, because it is down, has no address or the adapter has failed.
     pub(crate) is_cut: bool,
     rng: Rng,
     held: Vec<Held>,
@@ -45,12 +45,12 @@ impl FaultStage {
         FaultStage { faults, active, is_cut: false, rng, held: Vec::new() }
     }
 
-    /// Whether packets from this peer are dropped.
+    /// Whether packets from peer `from` are dropped on arrival.
     pub(crate) fn hides(&self, from: SocketAddrV4) -> bool {
         self.is_cut || self.faults.black_hole.contains(from.ip())
     }
 
-    /// Whether outgoing packets pass unchanged.
+    /// Whether outgoing packets pass without any fault.
     pub(crate) fn passes_all(&self) -> bool {
         !self.active && !self.is_cut
     }
@@ -63,7 +63,7 @@ impl FaultStage {
         self.held.iter().map(|held| held.due).min()
     }
 
-    /// Applies faults to the datagrams from index `fresh` on, and adds delayed ones that are due.
+    /// Applies faults to the datagrams of the batch from index `fresh` on, and adds delayed ones that are due.
     pub(crate) fn apply(&mut self, batch: &mut Batch, fresh: usize, now: Instant, mut tally: Tally<'_>) {
         if self.passes_all() {
             return;
@@ -131,7 +131,8 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    /// Sends 500 numbered datagrams in batches of ten. Returns what is left of them, and the number of faults.
+    /// Sends 500 numbered datagrams in batches of ten through a fault stage. Returns the surviving ones, and the number
+    /// of faults.
     fn history(faults: Faults) -> (Vec<Vec<u8>>, u64) {
         let mut stage = FaultStage::new(faults);
         let (start, mut stats, mut lookout) = (Instant::now(), Stats::default(), Lookout::default());

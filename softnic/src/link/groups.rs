@@ -1,4 +1,4 @@
-//! Sockets of multicast groups.
+//! UDP sockets that receive the datagrams of multicast groups.
 
 use crate::roce::{MAX_PACKET, PORT};
 use socket2::{Domain, Protocol, Socket, Type};

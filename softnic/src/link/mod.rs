@@ -1,4 +1,4 @@
-//! The fabric: fault injection, capture, and the carriers of packets.
+//! The fabric: exchanges packets with other adapters, with fault injection and capture.
 //!
 //! UDP carries packets between machines, shared memory between adapters of one machine ([`shared`]).
 //!
@@ -28,12 +28,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 use udp::{TooLong, UdpLink, Waiter};
 
-/// Maximum number of datagrams queued for the kernel.
+/// Maximum number of packets queued before the next flush.
 const MAX_QUEUED: usize = 256;
-/// How often a busy adapter polls its sockets while packets arrive through shared memory.
+/// Interval at which a busy adapter polls its sockets while packets arrive through shared memory.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
-/// The adapter's connection to other adapters.
+/// Sends packets to other adapters and receives theirs, by UDP and through shared memory.
 pub(crate) struct Fabric {
     udp: UdpLink,
     shared: Option<SharedLink>,
@@ -45,28 +45,28 @@ pub(crate) struct Fabric {
     groups: Groups,
     /// Packets written to shared memory since the last flush, bypassing fault injection and capture.
     direct: u64,
-    /// Bytes of these packets.
+    /// Total length of the packets counted in `direct`, in bytes.
     direct_bytes: u64,
-    /// How often a sender found no room.
+    /// Number of times that a sender found no room for a packet.
     pub(crate) shortages: u64,
     now: Instant,
-    /// When to poll the UDP socket next, and when the connections of shared memory.
+    /// When to poll the UDP socket next.
     next_look: Instant,
     next_attendance: Instant,
 }
 
-/// What the engine thread knows about its sleep when a pass starts.
+/// How the engine thread has slept before a pass, and whether it will sleep after it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rest {
-    /// Whether the engine will sleep after this pass unless there is work.
+    /// Whether the engine thread will sleep after this pass unless there is work.
     pub(crate) is_drowsy: bool,
-    /// Whether traffic on a socket interrupted the last sleep.
+    /// Whether a readable socket interrupted the engine thread's last sleep.
     pub(crate) has_mail: bool,
 }
 
 impl Fabric {
-    /// Binds the socket, creates the capture file and listens for adapters of this machine. Returns `None` if the
-    /// configuration disables the fabric.
+    /// Binds the UDP socket, creates the capture file and listens for adapters of the same machine. Returns `None` if
+    /// the configuration disables the fabric.
     pub(crate) fn open(config: &Config) -> Result<Option<Fabric>, Error> {
         let bind = |source| Error::Bind { ip: config.ip, port: config.port, source };
         let Some(udp) = UdpLink::bind(config.ip, config.port).map_err(bind)? else { return Ok(None) };
@@ -107,17 +107,17 @@ impl Fabric {
         self.udp.local()
     }
 
-    /// Returns the sockets that wake the engine.
+    /// Returns the sockets that must wake the engine: the UDP socket and the one for shared memory.
     pub(crate) fn waiters(&self) -> [Option<Waiter>; 2] {
         [Some(self.udp.waiter()), self.shared.as_ref().map(SharedLink::waiter)]
     }
 
-    /// Whether several packets to a software adapter can travel by UDP as one.
+    /// Whether several packets to a software adapter can be sent as one message (segmentation offload).
     pub(crate) fn segments(&self) -> bool {
         self.udp.segments()
     }
 
-    /// Records that the adapter at this address is a software adapter.
+    /// Records that the peer is a software adapter, which accepts segmented messages.
     pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
         self.udp.note_software(peer);
     }
@@ -136,7 +136,7 @@ impl Fabric {
         room
     }
 
-    /// Queues a packet from a QP to a peer. `fill` writes its payload, and if it fails, the packet is removed.
+    /// Queues a packet from a QP to a peer. `fill` writes the payload. If it fails, the packet is not sent.
     pub(crate) fn send<E>(
         &mut self,
         (qpn, to): (u32, SocketAddrV4),
@@ -184,7 +184,7 @@ impl Fabric {
         });
     }
 
-    /// Passes queued packets through fault injection and capture to their carriers.
+    /// Sends the queued packets through fault injection and capture, and then by shared memory or UDP.
     pub(crate) fn flush(&mut self, now: Instant, stats: &mut Stats, lookout: &mut Lookout) {
         self.now = now;
         let direct = std::mem::take(&mut self.direct);
@@ -212,8 +212,8 @@ impl Fabric {
         }
     }
 
-    /// Moves packets that have just passed these stages to shared memory, where there is a ring to their peers. Returns
-    /// how many.
+    /// Moves packets that have just passed fault injection and capture into the shared-memory rings of their peers, if
+    /// there are any. Returns the number of packets moved.
     fn share(&mut self) -> u64 {
         let Fabric { shared: Some(shared), outgoing: Batch { arena, entries }, staged, .. } = self else {
             return 0;
@@ -236,7 +236,7 @@ impl Fabric {
         (before - entries.len()) as u64
     }
 
-    /// Returns and resets the packets found too long for their link since the last call.
+    /// Removes and returns the packets that exceeded the MTU of their link since the last call.
     pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
         self.udp.take_too_long()
     }
@@ -329,17 +329,17 @@ impl Fabric {
         any
     }
 
-    /// Starts or stops dropping all packets in both directions.
+    /// Starts or stops dropping all packets in both directions, as when the port goes down.
     pub(crate) fn cut(&mut self, is_cut: bool) {
         self.faults.is_cut = is_cut;
     }
 
-    /// Returns when the next delayed packet is due.
+    /// Returns when the next packet delayed by fault injection is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.faults.next_due()
     }
 
-    /// Whether packets are waiting for room in the socket.
+    /// Whether packets are queued because the UDP socket has no room for them.
     pub(crate) fn blocked(&self) -> bool {
         !self.outgoing.is_empty()
     }

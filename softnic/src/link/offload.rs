@@ -1,21 +1,21 @@
-//! Segmentation offload: one message to the kernel carries many datagrams of the same length.
+//! UDP segmentation offload: one message to the kernel carries many datagrams of the same length.
 //!
-//! It passes through the network stack once. The kernel splits it for a link that cannot.
+//! Such a message passes through the network stack once. The kernel splits it for a link that cannot.
 //!
-//! **Identification.** The datagrams it is split into get ascending IPv4 identifications, a field covered by the
-//! invariant CRC, so a ConnectX would drop all but the first. Only datagrams to software adapters are therefore sent
-//! this way: those cannot see the field and assume 0. A 127/8 address or the MAC address identifies a software adapter,
-//! and otherwise an introduction does: see [`crate::management::introduction`]. Receiving needs no such care.
+//! **Identification.** The datagrams of a message get ascending IPv4 identifications, a field covered by the invariant
+//! CRC, so a ConnectX would drop all but the first. Only datagrams to software adapters are therefore sent this way:
+//! those cannot see the field and assume 0. A 127/8 address or the MAC address identifies a software adapter, and
+//! otherwise an introduction does: see [`crate::management::introduction`]. Receiving needs no such care.
 #![allow(unsafe_code, reason = "socket options and control messages")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Maximum number of datagrams per message.
+/// Maximum number of datagrams in one message to the kernel.
 pub(super) const MAX_SEGMENTS: usize = 64;
-/// Maximum length of a message, in bytes.
+/// Maximum length of a message of several datagrams, in bytes.
 pub(super) const MAX_BYTES: usize = 65_000;
 
-/// Buffer for the control message that carries the datagram length.
+/// Buffer for the control message that tells the kernel the length of each datagram.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct Control([u8; 24]);
@@ -23,7 +23,7 @@ pub(super) struct Control([u8; 24]);
 impl Control {
     pub(super) const EMPTY: Control = Control([0; 24]);
 
-    /// Adds to a message of several datagrams the length of each except the last.
+    /// Announces that a message to be sent consists of datagrams of `len` bytes, of which the last may be shorter.
     ///
     /// # Safety
     ///
@@ -41,7 +41,7 @@ impl Control {
         }
     }
 
-    /// Provides the buffer for the control message of a message to be received.
+    /// Prepares a message to be received: its control message is written to this buffer.
     ///
     /// # Safety
     ///
@@ -72,13 +72,13 @@ pub(super) unsafe fn announced(message: &libc::msghdr) -> Option<usize> {
     None
 }
 
-/// Whether the socket accepts several datagrams per message.
+/// Whether the socket supports segmentation offload: several datagrams per message.
 pub(super) fn sends(socket: BorrowedFd<'_>) -> bool {
     // 0 is the default: only messages with a control message are split.
     set(socket, libc::UDP_SEGMENT, 0)
 }
 
-/// Enables receive offload: several datagrams per message. Returns whether the system supports it.
+/// Enables receive offload on the socket: several datagrams per message. Returns whether the system supports it.
 pub(super) fn receives(socket: BorrowedFd<'_>) -> bool {
     set(socket, libc::UDP_GRO, 1)
 }

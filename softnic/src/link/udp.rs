@@ -1,4 +1,4 @@
-//! The UDP socket, which is non-blocking and transfers many datagrams per system call.
+//! The UDP socket of the fabric. It is non-blocking, and transfers many datagrams per system call.
 #![allow(unsafe_code, reason = "system calls that take arrays of messages")]
 
 use super::batch::{Batch, Entry};
@@ -16,10 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 const BURST: usize = 64;
 /// Requested size of the socket buffers, in bytes. Without privileges, the kernel grants less.
 const SOCKET_BUFFER: usize = 8 << 20;
-/// Buffer for one incoming datagram, in bytes.
+/// Size of the buffer for one incoming datagram, in bytes.
 const SLOT: usize = MAX_PACKET.next_multiple_of(64);
-/// Buffer for one incoming message that carries several datagrams, and the maximum number of such messages per system
-/// call.
+/// Size of the buffer for one incoming message of several datagrams, in bytes.
 const LARGE_SLOT: usize = 1 << 16;
 const LARGE_BURST: usize = 16;
 /// Length of the socket address of a datagram, in bytes.
@@ -29,26 +28,26 @@ const IP_AND_UDP: usize = 20 + 8;
 /// Length of the largest packet without its payload, in bytes: IPv4, UDP, BTH, RETH, immediate and CRC.
 const OVERHEAD: u32 = 20 + 8 + 12 + 16 + 4 + 4;
 
-/// A bound socket and its buffers.
+/// The bound UDP socket of an adapter, with the buffers for its system calls.
 pub(crate) struct UdpLink {
     socket: Socket,
     local: SocketAddrV4,
     slots: Vec<u8>,
-    /// Size of a receive buffer, in bytes.
+    /// Size of the buffer for each incoming message, in bytes.
     slot: usize,
     incoming: Messages,
     outgoing: Messages,
-    /// Number of datagrams in each outgoing message of a call.
+    /// Number of datagrams in each message of the current `sendmmsg` call.
     groups: Vec<usize>,
     /// Whether one message may carry several datagrams to a software adapter.
     segments: bool,
-    /// Addresses of software adapters.
+    /// Addresses of the peers known to be software adapters.
     software: HashSet<SocketAddrV4>,
-    /// Number of datagrams that shared a message with others.
+    /// Number of datagrams that were sent in one message with others.
     pub(crate) segmented: u64,
-    /// Datagrams found too long for the link since the last [`UdpLink::take_too_long`].
+    /// Datagrams that exceeded the MTU of the link since the last [`UdpLink::take_too_long`].
     too_long: Vec<TooLong>,
-    /// Whether the first one has been logged.
+    /// Whether a datagram that exceeds the MTU has been logged.
     warned: bool,
 }
 
@@ -56,11 +55,11 @@ pub(crate) struct UdpLink {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TooLong {
     pub(crate) to: SocketAddrV4,
-    /// The QP that it was sent to.
+    /// QPN to which the datagram was addressed.
     pub(crate) dest_qpn: u32,
 }
 
-/// The arrays passed to `sendmmsg` and `recvmmsg`: each header points to its name and its vector.
+/// The arrays passed to `sendmmsg` and `recvmmsg`. Each message header points to its socket address and its I/O vector.
 struct Messages {
     names: Box<[libc::sockaddr_in]>,
     vectors: Box<[libc::iovec]>,
@@ -95,7 +94,7 @@ impl Messages {
 }
 
 impl UdpLink {
-    /// Binds the socket. Returns `None` if the configuration disables the fabric.
+    /// Binds the UDP socket. Returns `None` if `ip` disables the fabric.
     pub(crate) fn bind(ip: Ip, port: u16) -> io::Result<Option<UdpLink>> {
         let (socket, local) = match ip {
             Ip::LoopbackOnly => return Ok(None),
@@ -130,7 +129,7 @@ impl UdpLink {
         self.segments
     }
 
-    /// Records that the adapter at this address is a software adapter.
+    /// Records that the peer is a software adapter, which accepts segmented messages.
     pub(crate) fn note_software(&mut self, peer: SocketAddrV4) {
         self.software.insert(peer);
     }
@@ -139,7 +138,8 @@ impl UdpLink {
         self.local
     }
 
-    /// Sends and removes datagrams until the kernel accepts no more. Returns the number of datagrams that failed.
+    /// Sends the datagrams of the batch until the kernel accepts no more, and removes them. Returns the number of
+    /// datagrams that failed.
     pub(crate) fn send(&mut self, batch: &mut Batch) -> u64 {
         let mut failed = 0;
         while !batch.is_empty() {
@@ -168,7 +168,7 @@ impl UdpLink {
         failed
     }
 
-    /// Records that the first datagram of the batch is too long, and logs a warning once.
+    /// Records that the first datagram of the batch exceeds the MTU of its link. Logs a warning the first time.
     fn note_too_long(&mut self, batch: &Batch) {
         let Entry { peer, bytes, .. } = &batch.entries[0];
         let packet = &batch.arena[bytes.clone()];
@@ -185,7 +185,7 @@ impl UdpLink {
         }
     }
 
-    /// Returns and resets the datagrams found too long since the last call.
+    /// Removes and returns the datagrams that exceeded the MTU of their link since the last call.
     pub(crate) fn take_too_long(&mut self) -> Vec<TooLong> {
         std::mem::take(&mut self.too_long)
     }
@@ -233,7 +233,8 @@ impl UdpLink {
         }
     }
 
-    /// Receives a burst and hands over each datagram with its sender. Returns the number of messages received.
+    /// Receives a burst of datagrams and calls `each` with their senders. Returns the number of messages received,
+    /// which may carry several datagrams each.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(SocketAddrV4, &[u8])) -> usize {
         let (slot, burst) = (self.slot, self.slots.len() / self.slot);
         let Messages { names, headers, controls, .. } = &mut self.incoming;
@@ -277,7 +278,7 @@ impl UdpLink {
     }
 }
 
-/// A socket to wait for. It does not keep the socket open, and waiting for a closed one is harmless.
+/// The descriptor of a socket to wait for. It does not keep the socket open, and waiting for a closed one is harmless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter(RawFd);
 
@@ -299,7 +300,7 @@ pub(crate) fn path_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
     [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| mtu + OVERHEAD <= room)
 }
 
-/// Returns the MTU of the link to `peer` in bytes, as known to the system.
+/// Returns the MTU of the route to `peer` according to the system, in bytes.
 fn link_mtu(local: Ipv4Addr, peer: SocketAddrV4) -> Option<u32> {
     let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).ok()?;
     probe.bind(&SocketAddr::from((local, 0)).into()).ok()?;
@@ -333,7 +334,7 @@ fn bind_addr(ip: Ipv4Addr, port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     Err(last)
 }
 
-/// Binds an unused address that has a LID. The candidates depend on the time and the process ID.
+/// Binds an unused address in 127/8 that corresponds to a LID. The candidates depend on the time and the process ID.
 fn bind_any_loopback(port: u16) -> io::Result<(Socket, SocketAddrV4)> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let mut seed = crate::rng::Rng::new(now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32);
@@ -371,8 +372,8 @@ fn open(addr: SocketAddrV4) -> io::Result<(Socket, SocketAddrV4)> {
     Ok((socket, local))
 }
 
-/// Returns the number of datagrams at the front that fit into one message: all to the same peer and of the same length,
-/// except that the last one may be shorter.
+/// Returns how many of the first `entries` fit into one message: all to the same peer and of the same length, except
+/// that the last one may be shorter.
 fn group(entries: &[Entry]) -> usize {
     let Some(first) = entries.first() else { return 0 };
     let len = first.bytes.len();

@@ -20,19 +20,19 @@ use std::net::Ipv4Addr;
 
 const ASKS: u8 = 1;
 const ANSWERS: u8 = 0x81;
-/// The first bytes of an introduction, up to its method.
+/// First bytes of an introduction: base version, management class and class version.
 const HEAD: [u8; 3] = [1, 0x3c, 1];
 const TRANSACTION: std::ops::Range<usize> = 8..16;
 /// Maximum number of questions per address, since datagrams may be lost.
 const MAX_QUESTIONS: u32 = 3;
 
-/// The addresses that this adapter has asked.
+/// The peers that this adapter has asked whether they are software adapters.
 #[derive(Default)]
 pub(crate) struct Introductions {
     asked: BTreeMap<Ipv4Addr, Asked>,
 }
 
-/// The last question to an address.
+/// State of the questions to one address.
 #[derive(Default)]
 struct Asked {
     transaction: u64,
@@ -40,22 +40,22 @@ struct Asked {
     is_answered: bool,
 }
 
-/// What a management datagram means.
+/// How a received management datagram relates to introductions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// A question. Carries the answer.
+    /// A peer asks whether this adapter is a software adapter. Contains the answer to send.
     Question(Box<[u8; MAD]>),
-    /// The answer to a question of this adapter.
+    /// A peer answers that it is a software adapter, as this adapter has asked.
     Answer,
-    /// An answer to nothing that this adapter has asked.
+    /// An answer that matches no question of this adapter.
     Stray,
-    /// Not an introduction.
+    /// Not an introduction, so it is for the driver.
     Other,
 }
 
 impl Introductions {
-    /// Returns the next question to an address. Returns `None` if it has answered or was asked too often, or if the
-    /// system provides no random number.
+    /// Returns the next question to the adapter at `to`. Returns `None` if it has answered or was asked too often, or
+    /// if the system provides no random number.
     pub(crate) fn ask(&mut self, to: Ipv4Addr) -> Option<[u8; MAD]> {
         let asked = self.asked.entry(to).or_default();
         if asked.is_answered || asked.times == MAX_QUESTIONS {
@@ -66,7 +66,7 @@ impl Introductions {
         Some(introduction(ASKS, transaction.to_be_bytes()))
     }
 
-    /// Classifies a datagram.
+    /// Classifies a management datagram, and records the sender's answer if it is one.
     pub(crate) fn receive(&mut self, from: Ipv4Addr, mad: &[u8; MAD]) -> Meaning {
         let mut transaction = [0; 8];
         transaction.copy_from_slice(&mad[TRANSACTION]);

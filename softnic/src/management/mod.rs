@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Length of a management datagram, in bytes.
 pub const MAD: usize = 256;
 
-/// QPN of the general services interface.
+/// QPN of the general services interface, which receives management datagrams.
 pub(crate) const QPN: u32 = 1;
-/// Its Q_Key, which is the same in every adapter.
+/// Q_Key of QP 1, which is the same in every adapter.
 const QKEY: u32 = 0x8001_0000;
-/// Maximum number of datagrams queued for the driver.
+/// Maximum number of received management datagrams that wait for the driver.
 const MAX_WAITING: usize = 4096;
 
 /// A received management datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mad {
-    /// Address of the adapter that sent it.
+    /// IPv4 address of the adapter that sent the datagram.
     pub from: Ipv4Addr,
     /// The datagram, including its header.
     pub bytes: Box<[u8; MAD]>,
@@ -34,14 +34,14 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds the datagram in a packet. Returns `false` if it is invalid or there is no room.
+    /// Adds the management datagram in `packet`. Returns `false` if it is invalid or the inbox is full.
     pub(crate) fn receive(&mut self, from: Ipv4Addr, packet: &Packet<'_>) -> bool {
         let Ext::Deth(deth) = packet.ext else { return false };
         let fits = deth.qkey == QKEY && roce::pkeys_match(packet.bth.pkey, roce::DEFAULT_PKEY);
         fits && packet.payload.try_into().is_ok_and(|bytes| self.add(from, bytes))
     }
 
-    /// Adds a datagram. Returns `false` if there is no room.
+    /// Adds a management datagram. Returns `false` if the inbox is full.
     pub(crate) fn add(&mut self, from: Ipv4Addr, bytes: &[u8; MAD]) -> bool {
         let has_room = self.waiting.len() < MAX_WAITING;
         if has_room {
@@ -50,7 +50,7 @@ impl Inbox {
         has_room
     }
 
-    /// Returns a datagram to the queue, for the driver.
+    /// Returns a management datagram to the inbox, after [`Inbox::take`] has removed it.
     pub(crate) fn put_back(&mut self, mad: Mad) {
         self.waiting.push(mad);
     }
@@ -59,7 +59,7 @@ impl Inbox {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns the headers of the next outgoing datagram.
+    /// Returns the headers of the next outgoing management datagram.
     pub(crate) fn headers(&mut self) -> (Bth, Ext) {
         let psn = self.next;
         self.next = psn.plus(1);
@@ -79,7 +79,7 @@ impl Inbox {
 
 type Call = dyn Fn(Mad) + Send + Sync;
 
-/// The callback of the driver for management datagrams.
+/// The driver's callback for received management datagrams, if it has set one.
 #[derive(Default)]
 pub(crate) struct Receiver(Mutex<Option<Arc<Call>>>);
 
@@ -88,7 +88,7 @@ impl Receiver {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
-    /// Delivers datagrams without holding the lock, or drops them if there is no callback.
+    /// Calls the driver's callback with each datagram, without holding the lock. Drops them if there is no callback.
     pub(crate) fn deliver(&self, mads: Vec<Mad>) {
         let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(call) = call {

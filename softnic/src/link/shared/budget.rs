@@ -1,17 +1,18 @@
-//! A limit on the descriptors that rings take from the rest of the process.
+//! Limits the number of file descriptors that shared-memory rings use, so enough are left for the rest of the process.
 #![allow(unsafe_code, reason = "reads the limit of descriptors")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of ring halves in this process.
+/// Number of ring ends in this process. Each uses a file descriptor.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
-/// One ring end, which uses a descriptor. Dropping it makes room for another.
+/// Permission for one end of a ring to use a file descriptor. Dropping it allows another end.
 #[derive(Debug)]
 pub(super) struct Share(());
 
 impl Share {
-    /// Counts one more ring half. Returns `None` if they would use more than a quarter of the process's descriptors.
+    /// Returns permission for one more ring end, or `None` if a quarter of the process's descriptors are in use by
+    /// rings.
     pub(super) fn take() -> Option<Share> {
         let limit = limit() / 4;
         let more = |ends| (ends < limit).then_some(ends + 1);
@@ -26,7 +27,6 @@ impl Drop for Share {
     }
 }
 
-/// Returns the descriptor limit of the process.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live variable of the type that the call fills. An error leaves 0, and so there are no rings.

@@ -1,4 +1,4 @@
-//! A set of descriptors to wait for.
+//! An epoll instance, which waits for any number of file descriptors.
 
 use rustix::event::{Timespec, epoll};
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Maximum number of descriptors reported per call.
 const EVENTS: usize = 16;
 
-/// The set. Closing a descriptor removes it.
+/// An epoll instance. Closing a descriptor removes it from the instance.
 #[derive(Debug)]
 pub(super) struct Epoll(OwnedFd);
 

@@ -1,4 +1,4 @@
-//! A memory file that two processes map and that neither can shrink.
+//! A memory file (memfd) that two processes map and that neither can shrink.
 #![allow(unsafe_code, reason = "maps memory files")]
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 
-/// A process that shrinks the file would kill its peer with SIGBUS, so these seals are required.
+/// Seals that a memory file must have: a process that shrinks the file would kill its peer with SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A mapped memory file, whose bytes the peer may change at any time.

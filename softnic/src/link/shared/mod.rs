@@ -33,7 +33,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Reads and writes rings with arbitrary contents.
+/// Fuzzes a packet ring: reads and writes one whose contents are `data`.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn hostile_ring(data: &[u8]) {
     ring::hostile(data);
@@ -41,10 +41,10 @@ pub(crate) fn hostile_ring(data: &[u8]) {
 
 /// Maximum number of packets read from one ring before the next one is served.
 const BURST: usize = 64;
-/// How long to use UDP before trying again to connect to a peer.
+/// How long packets to a peer go by UDP before the adapter tries again to connect to it through shared memory.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of rings per adapter with the largest size, and up to which they have the middle size. Further ones have the
-/// smallest size.
+/// Number of rings per adapter that have the maximum size. Those after it, up to `MIDDLE_RINGS`, have the middle size,
+/// and the rest the minimum.
 const LARGE_RINGS: usize = 8;
 const MIDDLE_RINGS: usize = 32;
 const MIDDLE_BYTES: usize = 128 << 10;
@@ -53,7 +53,7 @@ pub(crate) struct SharedLink {
     local: SocketAddrV4,
     listener: Socket,
     epoll: Epoll,
-    /// The carrier of packets to each address with traffic.
+    /// How packets to each address are carried, for addresses with traffic.
     carriers: HashMap<SocketAddrV4, Carrier>,
     producers: Slots<Outgoing>,
     consumers: Slots<Incoming>,
@@ -61,20 +61,20 @@ pub(crate) struct SharedLink {
     unpublished: Vec<usize>,
     /// Packets are copied here before they are parsed, because the peer could still change them in the ring.
     slot: Box<[u8; SLOT]>,
-    /// Whether the producers have been told that this adapter is about to sleep.
+    /// Whether the peers know that this adapter is about to sleep, so they must wake it.
     dozing: bool,
 }
 
-/// What carries the packets to an address.
+/// How packets to an address are carried.
 #[derive(Clone, Copy)]
 enum Carrier {
-    /// The producer with this index.
+    /// By shared memory, through the producer with this index.
     Ring(usize),
-    /// UDP, until it is time to try again.
+    /// By UDP. At this time, the adapter tries again to connect through shared memory.
     Udp(Instant),
 }
 
-/// A ring to a peer.
+/// A shared-memory ring to a peer, and the connection by which the two wake each other.
 struct Outgoing {
     to: SocketAddrV4,
     ring: Producer,
@@ -83,7 +83,7 @@ struct Outgoing {
     _share: Share,
 }
 
-/// A ring from a peer.
+/// A shared-memory ring from a peer, and the connection by which the two wake each other.
 struct Incoming {
     socket: Socket,
     _share: Share,
@@ -91,7 +91,7 @@ struct Incoming {
     source: Option<(SocketAddrV4, Consumer)>,
 }
 
-/// Values with stable indices.
+/// A collection whose values keep their indices when others are removed.
 struct Slots<T> {
     values: Vec<Option<T>>,
 }
@@ -123,7 +123,8 @@ impl<T> Slots<T> {
     }
 }
 
-/// Epoll tokens: the listener, then producers with even numbers from 2 and consumers with odd numbers from 3.
+/// Epoll token of the listening socket. Connections of producers have even tokens from 2, those of consumers odd ones
+/// from 3.
 const LISTENER: u64 = 0;
 
 fn producer_token(number: usize) -> u64 {
@@ -135,7 +136,7 @@ fn consumer_token(number: usize) -> u64 {
 }
 
 impl SharedLink {
-    /// Listens for adapters of this machine.
+    /// Starts to accept connections from adapters of the same machine.
     ///
     /// # Errors
     ///
@@ -157,7 +158,7 @@ impl SharedLink {
         })
     }
 
-    /// Returns a handle to wait for connections and their messages.
+    /// Returns a handle that waits for new connections and for messages on existing ones.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter::of(self.epoll.as_fd())
     }
@@ -247,7 +248,7 @@ impl SharedLink {
         Some(filled)
     }
 
-    /// Publishes all packets written so far to the peers.
+    /// Publishes to the peers all packets written so far.
     pub(crate) fn publish(&mut self) {
         for number in self.unpublished.drain(..) {
             if let Some(outgoing) = self.producers.get_mut(number) {
@@ -271,8 +272,8 @@ impl SharedLink {
         busy
     }
 
-    /// Announces to all producers that this adapter is about to sleep, or is awake. Before it sleeps, it must read all
-    /// rings once more.
+    /// Announces to all peers with a ring to this adapter that it is about to sleep, or is awake. Before it sleeps, it
+    /// must read all rings once more.
     pub(crate) fn doze(&mut self, asleep: bool) {
         if asleep || self.dozing {
             let sources =
@@ -285,7 +286,8 @@ impl SharedLink {
         }
     }
 
-    /// Handles new connections, their messages and disconnects. `each` gets the last packets of rings that are closed.
+    /// Handles new connections, messages on existing ones, and disconnects. `each` gets the last packets of rings that
+    /// are closed.
     pub(crate) fn attend(&mut self, mut each: impl FnMut(SocketAddrV4, &mut [u8], bool)) {
         for token in self.epoll.ready() {
             if token == LISTENER {
@@ -318,7 +320,7 @@ impl SharedLink {
         }
     }
 
-    /// Receives the greeting of a new producer, if it has arrived.
+    /// Receives the greeting of a newly connected producer, if it has arrived.
     fn greet(&mut self, number: usize) {
         let Some(incoming) = self.consumers.get_mut(number) else { return };
         let greeted = rendezvous::greeted(&incoming.socket)
@@ -382,7 +384,7 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Reads up to `limit` packets. Returns whether there were any.
+    /// Reads up to `limit` packets from a ring. Returns whether there were any.
     fn read(
         &mut self,
         slot: &mut [u8; SLOT],

@@ -21,14 +21,15 @@ use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Prefix of the name and of the greeting. The number changes with the layout of rings.
+/// Prefix of socket names and greetings. The number must change with the layout of rings.
 const MAGIC: &[u8; 10] = b"softnic-1\0";
 /// Length of a greeting: the magic bytes, an IPv4 address and a port.
 const GREETING: usize = MAGIC.len() + 6;
 /// Number of connections that may be pending until the engine accepts them.
 const BACKLOG: i32 = 1024;
 
-/// Returns the name of the adapter at this address. It starts with a zero byte, which makes it abstract.
+/// Returns the abstract socket name of the adapter at address `of`. It starts with a zero byte, which makes it
+/// abstract.
 fn name(of: SocketAddrV4) -> io::Result<SockAddr> {
     SockAddr::unix(format!("\0rushmem-{}/{of}", String::from_utf8_lossy(&MAGIC[..MAGIC.len() - 1])))
 }
@@ -66,7 +67,6 @@ pub(super) fn connect(local: SocketAddrV4, to: SocketAddrV4, file: &OwnedFd) -> 
     Ok(socket)
 }
 
-/// Accepts a pending connection, if any.
 pub(super) fn accept(listener: &Socket) -> Option<Socket> {
     let (socket, _) = listener.accept().ok()?;
     socket.set_nonblocking(true).ok()?;
@@ -90,12 +90,12 @@ pub(super) fn greeted(socket: &Socket) -> io::Result<(SocketAddrV4, OwnedFd)> {
     file.map(|file| (from, file)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Receives a byte whose only purpose was to wake this side.
+/// Receives a byte by which the peer has woken this side.
 ///
 /// # Errors
 ///
-/// - `WouldBlock`: there is none.
-/// - `UnexpectedEof`: the peer is gone.
+/// - `WouldBlock`: no byte has arrived.
+/// - `UnexpectedEof`: the peer has closed the connection.
 /// - Other errors of the system call.
 pub(super) fn hear(socket: &Socket) -> io::Result<()> {
     let mut byte = [0u8; 1];
@@ -104,7 +104,7 @@ pub(super) fn hear(socket: &Socket) -> io::Result<()> {
     if len == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// Wakes the peer. If the connection is full, it will wake anyway.
+/// Sends a byte that wakes the peer. If the socket's buffer is full, earlier bytes will wake it anyway.
 pub(super) fn wake(socket: &Socket) {
     // An error means that the peer is gone, which `hear` will report.
     let _ = rustix::net::send(socket, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -136,7 +136,7 @@ fn check_user(socket: &Socket) -> io::Result<()> {
     }
 }
 
-/// Sends bytes with one descriptor.
+/// Sends bytes and one file descriptor.
 fn send(socket: &Socket, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
     let (mut space, fds) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [fd]);
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -146,7 +146,7 @@ fn send(socket: &Socket, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives a message of up to the length of `bytes`. Returns its length and its first descriptor.
+/// Receives a message of up to the length of `bytes`. Returns its length and the first file descriptor that it carries.
 fn receive(socket: &Socket, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -24,33 +24,34 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Length of the header in bytes, and the offsets of its words.
+/// Length of a ring's header, in bytes.
 const HEADER: usize = 4096;
+// Offsets of the words in the header.
 const TAIL: usize = 64;
 const HEAD: usize = 128;
 const ASLEEP_AT: usize = 192;
 const STARVED_AT: usize = 256;
 
-/// Size of the smallest and the largest ring, in bytes.
+/// Minimum size of a ring, in bytes.
 pub(super) const MIN_BYTES: usize = 64 << 10;
 pub(super) const MAX_BYTES: usize = 512 << 10;
 
-/// Offset of the packet in a record. It aligns the payload of most packets to 8 bytes.
+/// Offset of the packet in a record, in bytes. It aligns the payload of most packets to 8 bytes.
 const PACKET_AT: usize = 12;
 /// Length of the largest record, in bytes.
 const MAX_RECORD: usize = (PACKET_AT + MAX_PACKET).next_multiple_of(8);
-/// Bit of a record's word: the packet has a CRC.
+/// Flag in the first word of a record: the packet contains its CRC.
 const SEALED: u64 = 1 << 32;
-/// Word of a skip record, which fills the rest of the ring.
+/// First word of a skip record, which fills the rest of the ring.
 const SKIP: u64 = u64::MAX;
-/// Number of unpublished bytes after which a burst is published in part.
+/// Number of unpublished bytes at which the producer should publish, although its burst is not complete.
 const PUBLISH: u64 = 16 << 10;
-/// Length of a consumer's buffer, in bytes.
+/// Size of the buffer into which a consumer copies a packet, in bytes.
 pub(super) const SLOT: usize = (SLOT_AT + MAX_PACKET).next_multiple_of(64);
-/// Offset of the packet in a consumer's buffer. Gives it the same alignment as in its record.
+/// Offset of the packet in the consumer's buffer. It gives the packet the same alignment as in its record.
 pub(super) const SLOT_AT: usize = PACKET_AT % 8;
 
-/// A ring has impossible contents.
+/// Error: the peer has written impossible positions or records into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Corrupt;
 
@@ -62,7 +63,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// Wraps a mapping, whose length must be acceptable.
+    /// Wraps a mapping, whose length must be that of a ring.
     fn new(mapping: Mapping) -> Memory {
         let bytes = (mapping.len() - HEADER) as u64;
         Memory { mapping, bytes }
@@ -80,13 +81,14 @@ impl Memory {
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(at).cast()) }
     }
 
-    /// Returns the address of the record at this position, and the number of bytes up to the end of the ring.
+    /// Returns the address of the record at `position`, and the number of bytes from there to where the ring wraps.
     fn record(&self, position: u64) -> (*mut u8, u64) {
         let offset = position & (self.bytes - 1);
         (self.mapping.base().wrapping_add(HEADER + offset as usize), self.bytes - offset)
     }
 
-    /// Returns the word of a record. Positions are multiples of 8, so the word lies within the ring.
+    /// Returns the first word of the record at `position`. Positions are multiples of 8, so the word lies within the
+    /// ring.
     fn record_word(&self, position: u64) -> &AtomicU64 {
         let (record, _) = self.record(position);
         // SAFETY: as in `word`.
@@ -104,19 +106,19 @@ fn is_ring(len: usize) -> bool {
         .is_some_and(|bytes| bytes.is_power_of_two() && (MIN_BYTES..=MAX_BYTES).contains(&bytes))
 }
 
-/// The side that writes packets.
+/// The writing end of a packet ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     memory: Memory,
-    /// Position of the next record.
+    /// Position at which the next record is written.
     tail: u64,
     /// Position up to which the consumer may read.
     published: u64,
-    /// The consumer's position when it was last read.
+    /// Position up to which the consumer had read when this end last checked.
     head: u64,
-    /// Length of the record under construction.
+    /// Length of the reserved record that is not committed yet, in bytes.
     reserved: u64,
-    /// Set once the consumer's position was impossible.
+    /// Set once the consumer has reported an impossible position. The ring is no longer used.
     is_corrupt: bool,
 }
 
@@ -194,7 +196,7 @@ impl Producer {
         Some(unsafe { std::slice::from_raw_parts_mut(record.add(PACKET_AT), len) })
     }
 
-    /// Adds the packet of `len` bytes that the last [`Producer::reserve`] has made room for.
+    /// Adds to the ring the packet of `len` bytes in the memory that the last [`Producer::reserve`] returned.
     pub(super) fn commit(&mut self, len: usize, is_sealed: bool) {
         let word = len as u64 | if is_sealed { SEALED } else { 0 };
         // Relaxed: `publish` releases it.
@@ -202,7 +204,7 @@ impl Producer {
         self.tail = self.tail.wrapping_add(std::mem::take(&mut self.reserved));
     }
 
-    /// Whether enough is unpublished for the consumer to start on it.
+    /// Whether there are enough unpublished bytes that the consumer should start reading them.
     pub(super) fn is_ripe(&self) -> bool {
         self.tail.wrapping_sub(self.published) >= PUBLISH
     }
@@ -222,13 +224,13 @@ impl Producer {
     }
 }
 
-/// The side that reads packets.
+/// The reading end of a packet ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     memory: Memory,
-    /// Position of the next record.
+    /// Position of the next record to read.
     head: u64,
-    /// The producer's position when it was last read.
+    /// Position up to which the producer had published when this end last checked.
     tail: u64,
 }
 
@@ -242,7 +244,7 @@ impl Consumer {
         Ok(Consumer { memory: Memory::new(Mapping::adopt(file, is_ring)?), head: 0, tail: 0 })
     }
 
-    /// Reads the producer's position. Returns whether there are packets.
+    /// Reads the producer's position. Returns whether the ring holds packets.
     ///
     /// # Errors
     ///
@@ -298,7 +300,8 @@ impl Consumer {
         }
     }
 
-    /// Returns the room of all packets read so far to the producer. Returns whether it is starved and must be woken.
+    /// Frees the room of all packets read so far for the producer. Returns whether the producer is waiting for room and
+    /// must be woken.
     pub(super) fn release(&mut self) -> bool {
         self.memory.word(HEAD).store(self.head, Ordering::Release);
         // Waking it once half the ring is free is cheaper than for every packet.
@@ -311,16 +314,16 @@ impl Consumer {
         starved.load(Ordering::Relaxed) != 0 && starved.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Announces that this side is about to sleep, or that it is awake. A fence and one more `look` must follow.
+    /// Announces to the producer that the consumer is about to sleep, or is awake. A fence and one more `look` must
+    /// follow.
     pub(super) fn doze(&self, asleep: bool) {
         self.memory.flag(ASLEEP_AT).store(asleep.into(), Ordering::Relaxed);
     }
 }
 
-/// Ways in which tests misuse a ring.
 #[cfg(any(test, feature = "fuzz"))]
 impl Producer {
-    /// Claims to have written `bytes` more than it has.
+    /// Publishes a position `bytes` beyond what has been written, like a hostile peer.
     pub(super) fn claim(&mut self, bytes: u64) {
         self.memory.word(TAIL).store(self.published.wrapping_add(bytes), Ordering::Release);
     }
@@ -331,8 +334,8 @@ impl Producer {
     }
 }
 
-/// Reads and writes rings of a hostile peer. The first two words are the positions that it claims, and the rest is
-/// repeated to fill the ring.
+/// Reads and writes a ring whose contents and positions come from a hostile peer. The first two words of `data` are the
+/// positions of the producer and the consumer, and the rest is repeated to fill the ring.
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) fn hostile(data: &[u8]) {
     let Some(([tail, head], contents)) = data.as_chunks::<8>().0.split_first_chunk() else { return };

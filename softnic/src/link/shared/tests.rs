@@ -1,4 +1,4 @@
-//! Both sides of shared memory, hostile rings, and foreign connections.
+//! Tests of packet rings and their connections, including hostile peers.
 
 use super::mapping::Mapping;
 use super::ring::{Consumer, MAX_BYTES, MIN_BYTES, Producer, SLOT, SLOT_AT};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Returns an address that no other test uses.
+/// Returns a loopback address that no other test uses.
 fn address() -> SocketAddrV4 {
     use std::sync::atomic::AtomicU16;
     static NEXT: AtomicU16 = AtomicU16::new(1);
@@ -22,7 +22,7 @@ fn link() -> SharedLink {
     SharedLink::open(address()).unwrap()
 }
 
-/// Sends a packet of `len` bytes with this value. Returns whether it went into a ring.
+/// Sends a packet of `len` bytes, all equal to `value`. Returns whether it went into a ring instead of UDP.
 fn send(link: &mut SharedLink, to: SocketAddrV4, value: u8, len: usize) -> bool {
     link.room(to, Instant::now());
     let filled = link.send(to, len, false, |packet| {
