@@ -236,7 +236,7 @@ impl Uar {
     }
 }
 
-/// The handle of one user. Dropping it destroys the objects created through it.
+/// A driver's handle for an open adapter. Dropping it destroys all objects created through it.
 pub struct Context {
     shared: Arc<Shared>,
     id: u32,
@@ -339,7 +339,7 @@ impl Context {
         Ok(())
     }
 
-    /// Removes a QP from a multicast group.
+    /// Removes a datagram QP from a multicast group.
     ///
     /// # Errors
     ///
@@ -381,7 +381,7 @@ impl Context {
         if done { Ok(()) } else { Err(Error::Unknown { kind: "memory key", id: a }) }
     }
 
-    /// Unregisters a umem.
+    /// Unregisters a umem, which must not be in use.
     ///
     /// # Errors
     ///
@@ -398,7 +398,7 @@ impl Context {
         Ok(())
     }
 
-    /// Allocates a UAR page.
+    /// Allocates a UAR page in new host memory.
     ///
     /// # Errors
     ///
@@ -431,7 +431,7 @@ impl Context {
         self.shared.core().path.objects.uars.insert(uar).ok_or(Error::Exhausted("UAR page"))
     }
 
-    /// Frees a UAR page.
+    /// Frees a UAR page, which no QP or CQ may use any more.
     ///
     /// # Errors
     ///

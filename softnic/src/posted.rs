@@ -8,16 +8,16 @@ use crate::memory::{Memory, MemoryError};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A write that has not reached memory.
+/// A write that has been acknowledged, but has not reached memory.
 pub(crate) struct PostedWrite {
-    /// When it lands by itself.
+    /// When the write reaches memory, unless an access requires it earlier.
     pub(crate) due: Instant,
-    /// The context that owns the memory.
+    /// The context that owns the written memory.
     pub(crate) owner: u32,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
     pub(crate) data: Box<[u8]>,
-    /// Whether it may overtake earlier writes.
+    /// Whether the write may overtake earlier ones.
     pub(crate) relaxed: bool,
 }
 
@@ -37,7 +37,7 @@ impl PostedWrites {
         self.0.is_empty()
     }
 
-    /// Adds a write. Unless it is relaxed, it lands no earlier than the writes before it.
+    /// Adds a write. Unless it is relaxed, it reaches memory no earlier than the writes before it.
     pub(crate) fn push(&mut self, mut write: PostedWrite) {
         if !write.relaxed {
             let before = self.0.iter().filter(|before| Arc::ptr_eq(&before.memory, &write.memory));
@@ -46,7 +46,7 @@ impl PostedWrites {
         self.0.push(write);
     }
 
-    /// Returns when the next write lands by itself.
+    /// Returns when the next write reaches memory.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.0.iter().map(|write| write.due).min()
     }
@@ -56,7 +56,8 @@ impl PostedWrites {
         landing.try_for_each(|write| write.land())
     }
 
-    /// Lands the writes that are due, or all of them without a time. Calls `changed` with the owners of their memory.
+    /// Delivers the writes that are due at `now`, or all of them if it is `None`. Calls `changed` with the context that
+    /// owns the memory of each.
     pub(crate) fn land_due(&mut self, now: Option<Instant>, mut changed: impl FnMut(u32)) {
         for write in self.0.extract_if(.., |write| now.is_none_or(|now| write.due <= now)) {
             if let Err(error) = write.land() {

@@ -1,4 +1,4 @@
-//! Checks of what a QP grants its peer: access flags of the QP, and keys.
+//! Checks whether a QP and its memory keys permit an access of the QP's peer.
 
 use super::qp::Qp;
 use crate::dma::{Dma, Mkeys, Rights, Span, User, resolve};
@@ -9,7 +9,7 @@ fn user(qp: &Qp) -> User {
     User { pd: qp.pd, qpn: qp.number() }
 }
 
-/// Resolves the memory of an RDMA WRITE. `None` means no bytes, for which no key is checked.
+/// Checks an RDMA WRITE and returns its memory range. `None` means no bytes, for which no key is checked.
 #[inline]
 pub(crate) fn writable<'a>(
     qp: &Qp,
@@ -19,7 +19,7 @@ pub(crate) fn writable<'a>(
     remote(qp, mkeys, at, qp.attrs.remote_write, Rights::REMOTE_WRITE)
 }
 
-/// Resolves the memory of an RDMA READ. `None` means no bytes, for which no key is checked.
+/// Checks an RDMA READ and returns its memory range. `None` means no bytes, for which no key is checked.
 #[inline]
 pub(crate) fn readable<'a>(
     qp: &Qp,
@@ -57,7 +57,7 @@ pub(crate) fn atomic(
     dma.atomic(&span, request.width, request.op).map_err(atomic_error)
 }
 
-/// Checks an atomic and resolves its word.
+/// Checks an atomic and returns the range of its operand.
 pub(crate) fn atomic_word<'a>(
     qp: &Qp,
     mkeys: &'a Mkeys,
@@ -71,7 +71,7 @@ pub(crate) fn atomic_word<'a>(
         .map_err(RemoteError::Access)
 }
 
-/// Maps an error of the memory to the error that answers the atomic.
+/// Converts the error of executing an atomic into the error that is sent to the requester.
 pub(crate) fn atomic_error(error: MemoryError) -> RemoteError {
     match error {
         MemoryError::Misaligned { .. } => RemoteError::Invalid,

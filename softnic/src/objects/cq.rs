@@ -1,4 +1,4 @@
-//! Completion queues.
+//! Completion queues: writing CQEs, detecting overruns, and raising completion events.
 
 use crate::queue_memory::QueueMemory;
 use rushmem_mlx5::be::Be32;
@@ -10,7 +10,7 @@ pub(crate) struct Cq {
     pub(crate) owner: u32,
     pub(crate) ring: QueueMemory,
     pub(crate) record: QueueMemory,
-    /// Bytes per slot. The CQE is in the last 64.
+    /// Size of a CQ slot, in bytes. The CQE occupies the last 64.
     pub(crate) entry: usize,
     pub(crate) log_size: u8,
     /// Whether the CQ is collapsed: every CQE is written to slot 0.
@@ -23,30 +23,30 @@ pub(crate) struct Cq {
     pub(crate) overrun: bool,
     pub(crate) produced: u64,
     pub(crate) arm_state: ArmState,
-    /// Number of QPs that complete here, counted once per queue.
+    /// Number of send and receive queues that complete to this CQ.
     pub(crate) users: u32,
-    /// The umems of the ring and of the record.
+    /// IDs of the umems that contain the CQ's ring and its doorbell record.
     pub(crate) umems: [u32; 2],
 }
 
-/// The arm request of a CQ and its last events. Counts CQEs, modulo 2^32.
+/// Whether the driver has requested an event from a CQ, and which CQEs have raised one. CQEs are counted modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct ArmState {
     armed: Option<ArmWord>,
-    /// The last request read from the record.
+    /// The last arm request, as read from the doorbell record or the UAR.
     seen: Option<ArmWord>,
-    /// One past the last CQE that was solicited or an error.
+    /// Number of CQEs up to and including the last one that was solicited or an error.
     pub(crate) solicited: u32,
-    /// One past the CQE that raised the last event.
+    /// Number of CQEs written when the last event was raised.
     pub(crate) last: u32,
 }
 
-/// A CQE could not be written because the CQ is full.
+/// Error: a CQE could not be written because the CQ is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
 impl Cq {
-    /// Creates an empty CQ with the attributes of a command.
+    /// Creates an empty CQ with the attributes of CREATE_CQ.
     pub(crate) fn new(owner: u32, context: &CqContext, ring: QueueMemory, record: QueueMemory) -> Cq {
         Cq {
             owner,
@@ -99,10 +99,10 @@ impl Cq {
         Ok(self.arm_state.armed.is_some() && self.raise())
     }
 
-    /// Writes an entry that closes the ring, and continues in another one.
+    /// Writes a CQE that ends the current ring, and continues in `ring`.
     ///
-    /// Each ring needs a free slot besides the entries that the driver has not polled, because its consumer counter
-    /// lags.
+    /// Fails if either ring has no free slot besides the CQEs that the driver has not polled. The slot is required
+    /// because the consumer counter lags.
     pub(crate) fn resize(&mut self, ring: QueueMemory, log_size: u8) -> Result<(), Overrun> {
         let (index, entries) = (self.produced as u32, 1u32 << self.log_size);
         let unpolled = index.wrapping_sub(self.consumed()) & 0xff_ffff;
@@ -138,7 +138,7 @@ impl Cq {
         self.raise()
     }
 
-    /// Disarms the CQ if the requested CQE exists. Returns whether it did.
+    /// Disarms the CQ if the requested CQE has been written. Returns whether it has.
     fn raise(&mut self) -> bool {
         let Some(request) = self.arm_state.armed else { return false };
         let there = if request.solicited_only() { self.arm_state.solicited } else { self.produced as u32 };

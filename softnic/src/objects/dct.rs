@@ -15,10 +15,10 @@ pub(crate) struct Dct {
     pub(crate) context: DctContext,
     pub(crate) pkey: u16,
     pub(crate) srq: SharedSrq,
-    /// Set once it accepts no more connections.
+    /// Set once the DCT accepts no more connections.
     pub(crate) is_drained: bool,
     pub(crate) wrong_keys: u32,
-    /// The QP of each connection, by the address and the QPN of its initiator.
+    /// QPN of the QP that serves each connection, by the address of the initiator's adapter and the initiator's QPN.
     pub(crate) connections: HashMap<(SocketAddrV4, u32), u32>,
 }
 
@@ -40,7 +40,7 @@ impl Dct {
         }
     }
 
-    /// Creates the QP of a new connection.
+    /// Creates the QP that serves a new connection to this DCT.
     pub(crate) fn qp(&self, qpn: u32, of: OfDct, route: Route, request: &Connect, psn: Psn) -> Qp {
         let dctc = &self.context;
         let context = QpContext {

@@ -1,4 +1,4 @@
-//! Creation and destruction of objects, and their reference counts.
+//! Creates and destroys the adapter's objects, and counts the references between them.
 
 use super::cq::Cq;
 use super::dct::Dct;
@@ -10,7 +10,7 @@ use crate::dma::{Mkey, Umem};
 use crate::report::Report;
 use crate::table::Table;
 
-/// An object that others refer to.
+/// An object that counts the references of other objects to it.
 trait Used {
     fn users(&mut self) -> &mut u32;
 }
@@ -27,7 +27,7 @@ macro_rules! used {
 
 used!(Pd Umem UarPage Cq Xrcd Srq);
 
-/// Adds to the reference count of an object, if it exists.
+/// Adds `change` to the reference count of object `number`, if it exists.
 fn count<T: Used>(objects: &mut Table<T>, number: u32, change: i32) {
     if let Some(object) = objects.get_mut(number) {
         count_on(object, change);
@@ -40,7 +40,7 @@ fn count_on(object: &mut impl Used, change: i32) {
 }
 
 impl Objects {
-    /// Adds the QP that `make` builds for the number it is given. Returns `None` if no number is left.
+    /// Adds the QP that `make` builds for its new QPN. Returns `None` if no QPN is left.
     pub(crate) fn add_qp(&mut self, make: impl FnOnce(u32) -> Box<Qp>) -> Option<u32> {
         let qpn = self.qps.insert_with(make)?;
         self.count_qp(qpn, 1);
@@ -64,7 +64,7 @@ impl Objects {
         }
     }
 
-    /// Adjusts the reference counts of all objects that a QP names.
+    /// Adds `change` to the reference count of each object that a QP uses.
     fn count_qp(&mut self, qpn: u32, change: i32) {
         let Some(qp) = self.qps.get(qpn) else { return };
         count(&mut self.pds, qp.pd, change);
@@ -92,7 +92,7 @@ impl Objects {
         Some(cqn)
     }
 
-    /// Moves the ring of a CQ to another umem.
+    /// Moves the reference of a CQ's ring to another umem.
     pub(crate) fn move_cq(&mut self, cqn: u32, umem: u32) {
         let Some(cq) = self.cqs.get_mut(cqn) else { return };
         let old = std::mem::replace(&mut cq.umems[0], umem);
@@ -120,7 +120,7 @@ impl Objects {
         self.srqs.remove(srqn);
     }
 
-    /// Adjusts the reference counts of all objects that an SRQ names.
+    /// Adds `change` to the reference count of each object that an SRQ uses.
     fn count_srq(&mut self, srqn: u32, change: i32) {
         let Some(srq) = self.srqs.get(srqn) else { return };
         let srq = srq.get();
@@ -150,7 +150,7 @@ impl Objects {
         count(&mut self.umems, mkey.umem, -1);
     }
 
-    /// Swaps what two keys of a context stand for. Returns whether the context owns both.
+    /// Swaps the memory, ranges and rights of two keys of a context. Returns `false` if the context does not own both.
     pub(crate) fn swap_mkeys(&mut self, context: u32, (a, b): (u32, u32), report: &mut Report) -> bool {
         let key = |index| self.mkeys.get(index).filter(|key| key.owner == context).map(|key| key.key);
         let (Some(key_a), Some(key_b)) = (key(a), key(b)) else { return false };
@@ -213,7 +213,7 @@ impl Objects {
         }
     }
 
-    /// Destroys the objects of a context whose QPs and DCTs are gone already. Returns its UAR pages.
+    /// Destroys all other objects of a context, after its QPs and DCTs. Returns its UAR pages.
     pub(crate) fn remove_all(&mut self, context: u32, report: &mut Report) -> Vec<UarPage> {
         // In order of reference: SRQs name domains, PDs and CQs, keys name PDs and umems, and CQs name umems.
         for srqn in self.srqs.numbers(|srq| srq.get().owner == context) {

@@ -1,4 +1,4 @@
-//! The objects of all contexts, their lifecycle and their reference counts.
+//! All objects that drivers have created: protection domains, keys, CQs, QPs and others, with their reference counts.
 
 pub(crate) mod access;
 mod cq;
@@ -19,13 +19,13 @@ use qp::Qp;
 pub(crate) use srq::{OfXrcd, SharedSrq, Srq};
 pub(crate) use uar::{Rung, UarPage};
 
-/// The objects of the adapter, by number.
+/// Tables of all objects that drivers have created, by their numbers.
 pub(crate) struct Objects {
     pub(crate) pds: Table<Pd>,
     pub(crate) uars: Table<UarPage>,
     pub(crate) umems: Table<Umem>,
     pub(crate) mkeys: Mkeys,
-    /// Performs the copies that keys allow.
+    /// Executes copies and atomics on registered memory.
     pub(crate) dma: Dma,
     pub(crate) cqs: Table<Cq>,
     pub(crate) xrcds: Table<Xrcd>,
@@ -34,22 +34,22 @@ pub(crate) struct Objects {
     pub(crate) dcts: Table<Dct>,
 }
 
-/// A protection domain.
 pub(crate) struct Pd {
     pub(crate) owner: u32,
-    /// Number of keys, QPs and SRQs that refer to it.
+    /// Number of keys, QPs and SRQs that refer to the protection domain.
     pub(crate) users: u32,
 }
 
-/// An XRC domain. Every context may use it, since programs share domains.
+/// An XRC domain. Every context may use it, since several processes may share a domain.
 pub(crate) struct Xrcd {
     pub(crate) owner: u32,
-    /// Number of targets and SRQs that refer to it.
+    /// Number of XRC targets and SRQs that refer to the domain.
     pub(crate) users: u32,
 }
 
 impl Objects {
-    /// Creates empty tables. `numbers` draws the first QPN and the first key index if they are random.
+    /// Creates empty tables. `numbers` draws the first QPN and the first key index, which are the lowest ones if it is
+    /// `None`.
     pub(crate) fn new(faults: &Faults, numbers: &mut Option<Rng>) -> Objects {
         // QPs and DCTs share one number space, so a packet's destination is unambiguous.
         let numbered = (1 << LOG_MAX_QP) + (1 << LOG_MAX_DCT);

@@ -5,7 +5,7 @@ use rushmem_mlx5::Segment;
 use rushmem_mlx5::doorbell::{Record, record_counter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A shared receive queue. The adapter's table and the QPs that use it hold references.
+/// A reference to a shared receive queue, held by the adapter's table and the QPs that use the queue.
 #[derive(Clone)]
 pub(crate) struct SharedSrq(Arc<Mutex<Srq>>);
 
@@ -14,7 +14,7 @@ impl SharedSrq {
         SharedSrq(Arc::new(Mutex::new(srq)))
     }
 
-    /// Locks the queue. Only the holder of the adapter's state calls this, so the lock is uncontended.
+    /// Locks the shared receive queue. Only the holder of the adapter's state calls this, so the lock is uncontended.
     pub(crate) fn get(&self) -> MutexGuard<'_, Srq> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -28,29 +28,29 @@ pub(crate) struct Srq {
     pub(crate) ring: QueueMemory,
     pub(crate) record: QueueMemory,
     pub(crate) log_size: u8,
-    /// Bytes per entry.
+    /// Size of a receive WQE, in bytes.
     pub(crate) stride: usize,
-    /// Whether each entry names its successor. Otherwise they are used in order.
+    /// Whether each WQE names its successor. Otherwise, WQEs are used in order.
     pub(crate) linked: bool,
-    /// Whether entries start with a segment that names a successor.
+    /// Whether a WQE starts with a segment that names its successor.
     pub(crate) has_link: bool,
     pub(crate) next: u16,
     pub(crate) taken: u16,
-    /// Entries that were taken and returned unused.
+    /// Indices of WQEs that were taken and returned unused, and are used next.
     pub(crate) returned: Vec<u16>,
-    /// An event is due, once, when fewer entries than this are posted. 0 means no event.
+    /// Number of posted WQEs below which an event is due, once. 0 means no event.
     pub(crate) limit: u16,
-    /// Number of QPs that refer to the queue.
+    /// Number of QPs that use the shared receive queue.
     pub(crate) users: u32,
-    /// Set for a queue of an XRC domain.
+    /// Additional attributes, if the SRQ belongs to an XRC domain.
     pub(crate) of_xrcd: Option<OfXrcd>,
 }
 
-/// The part of an SRQ that belongs to an XRC domain.
+/// Additional attributes of an SRQ that belongs to an XRC domain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfXrcd {
     pub(crate) xrcd: u32,
-    /// CQ of its messages.
+    /// CQ that reports the messages received with this SRQ.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
 }
@@ -61,7 +61,7 @@ impl Srq {
         produced.wrapping_sub(self.taken).saturating_add(self.returned.len() as u16)
     }
 
-    /// Pops the next entry. Returns its index and its scatter list.
+    /// Takes the next receive WQE from the queue. Returns its index and its scatter list.
     pub(crate) fn take(&mut self) -> Option<(u16, Vec<Segment>)> {
         if self.posted() == 0 {
             return None;
@@ -82,12 +82,12 @@ impl Srq {
         Some((index, segments))
     }
 
-    /// Returns an entry to the queue, since its message did not arrive completely.
+    /// Returns the WQE at `index` to the queue, since its message did not arrive completely.
     pub(crate) fn give_back(&mut self, index: u16) {
         self.returned.push(index);
     }
 
-    /// Returns whether the limit event is due, and disarms it if so.
+    /// Returns whether the event for a queue below its limit is due, and disarms it if so.
     pub(crate) fn falls_below_limit(&mut self) -> bool {
         let is_due = self.posted() < self.limit;
         if is_due {
@@ -97,7 +97,7 @@ impl Srq {
     }
 }
 
-/// Returns the index in bytes 2 and 3 of a link segment.
+/// Returns the WQE index in bytes 2 and 3 of a link segment, in big-endian order.
 fn successor(link: &Segment) -> u16 {
     let [_, _, high, low] = link.0[0].to_ne_bytes();
     u16::from_be_bytes([high, low])
@@ -111,7 +111,7 @@ mod tests {
     const SIZE: u16 = 4;
     const STRIDE: usize = 32;
 
-    /// Creates a queue in which entry `i` names `successors[i]`, with `posted` entries.
+    /// Creates a queue whose WQE `i` names `successors[i]`, with `posted` WQEs.
     fn queue(linked: bool, successors: [u16; SIZE as usize], posted: u16) -> Srq {
         let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(4096));
         for (i, next) in successors.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Queue memory that the CPU cannot access directly: GPU memory.
+//! Queue memory that the CPU cannot access directly, such as GPU memory.
 
 use super::{BLOCK_BYTES, BadQueueMemory};
 use crate::memory::{Memory, MemoryError};
@@ -6,13 +6,14 @@ use rushmem_mlx5::{Cqe, Segment};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Maximum number of blocks fetched per read.
+/// Maximum number of send queue blocks fetched by one read.
 const MAX_READ_AHEAD: u16 = 32;
 
 /// Offset within a CQE of the eight bytes that consumers poll.
 const CQE_HEAD: usize = 56;
 
-/// A checked range of memory. Once an access has failed, all words read as 0 and writes are dropped.
+/// Queue memory that is accessed by reads and writes of its [`Memory`]. Once an access has failed, all words read as 0
+/// and writes are dropped.
 pub(crate) struct DeviceQueue {
     memory: Arc<dyn Memory>,
     base: u64,
@@ -24,7 +25,7 @@ pub(crate) struct DeviceQueue {
     has_failed: Cell<bool>,
 }
 
-/// Announced blocks, fetched by one read.
+/// Send queue blocks that a doorbell has announced, fetched by one read.
 #[derive(Default)]
 struct Ahead {
     first: u16,
@@ -55,7 +56,7 @@ impl DeviceQueue {
         Ok(DeviceQueue { memory, base: offset, len, ahead, seen, spare, has_failed })
     }
 
-    /// Calls `access`, unless an earlier access has failed.
+    /// Calls `access` with the memory, unless an earlier access has failed. Returns the default value on failure.
     fn access<T: Default>(&self, access: impl FnOnce(&dyn Memory) -> Result<T, MemoryError>) -> T {
         if self.has_failed.get() {
             return T::default();

@@ -1,4 +1,4 @@
-//! State of dynamic connections: of a DCI, and of a connection of a DCT.
+//! State of dynamic connections, on the side of the initiator (DCI) and of the target (DCT).
 
 use super::Qp;
 use crate::request::RemoteError;
@@ -10,19 +10,19 @@ use rushmem_mlx5::wqe::View;
 use std::net::SocketAddrV4;
 use std::time::Instant;
 
-/// The state of a DCI.
+/// The additional state of a DC initiator (DCI).
 #[derive(Debug, Default)]
 pub(crate) struct Dci {
-    /// Target of the last WQE that named one.
+    /// Target of the current connection, or of the last attempt to connect.
     pub(crate) target: Option<DcTarget>,
     pub(crate) link: Link,
-    /// Identifies the current connection among those that this DCI makes.
+    /// Sequence number of the current connection, by which the target distinguishes the connections of this DCI.
     pub(crate) sequence: u32,
-    /// Set when the next WQE names another target, or a target without a connection.
+    /// Set when the next WQE cannot use the current connection, so the DCI must connect first.
     pub(crate) turn: bool,
 }
 
-/// The target that a WQE names.
+/// The target of a dynamic connection, as the address vector of a WQE names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DcTarget {
     pub(crate) address: Address,
@@ -37,21 +37,21 @@ impl DcTarget {
     }
 }
 
-/// State of a DCI's connection.
+/// Whether a DCI is connected to its target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Link {
     #[default]
     None,
-    /// A connect packet was sent.
+    /// A connect packet was sent and has not been answered.
     Asked,
     Up,
     Refused(Refusal),
 }
 
-/// Why a WQE cannot be sent to its target.
+/// Why a DCI cannot connect to the target of a WQE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
-    /// No route leads to the address.
+    /// No route leads to the target's address.
     Local(LocalError),
     /// The target rejected the connection.
     Remote(RemoteError),
@@ -70,7 +70,7 @@ impl Dci {
         matches!(self.link, Link::Asked)
     }
 
-    /// Returns why the target cannot be reached, if it cannot.
+    /// Returns why the current target cannot be reached, or `None` if it may be.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self.link {
             Link::Refused(refusal) => Some(refusal),
@@ -82,14 +82,14 @@ impl Dci {
         self.target.map(|target| target.dctn)
     }
 
-    /// Returns the DCTN and the contents of a connect packet.
+    /// Returns the DCTN of the current target, and the contents of a connect packet to it.
     pub(crate) fn request(&self, qpn: u32, mtu: u8) -> Option<(u32, Connect)> {
         let DcTarget { dctn, key, .. } = self.target?;
         Some((dctn, Connect { key, mtu, source_qpn: qpn, sequence: self.sequence }))
     }
 }
 
-/// State of a QP that is a connection of a DCT.
+/// The additional state of a QP that serves one connection of a DCT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfDct {
     pub(crate) dctn: u32,
@@ -97,19 +97,20 @@ pub(crate) struct OfDct {
     pub(crate) source: SocketAddrV4,
     /// Connection sequence number, chosen by the initiator.
     pub(crate) sequence: u32,
-    /// When the last packet arrived.
+    /// When the last packet of the connection arrived.
     pub(crate) used: Instant,
 }
 
 impl OfDct {
-    /// Whether a disconnect packet with these contents closes the connection.
+    /// Whether `ext` is the header of a disconnect packet for this connection.
     pub(crate) fn ends_with(&self, ext: &Ext) -> bool {
         *ext == Ext::Disconnect(self.sequence)
     }
 }
 
 impl Qp {
-    /// Processes the answer to a connect packet. Returns `false` if it does not answer the last one.
+    /// Processes the answer to a connect packet. Returns `false` if it does not answer the last connect packet of this
+    /// QP.
     pub(crate) fn accept(&mut self, packet: &Packet<'_>) -> bool {
         let (Ext::Accept(_, sequence, number), Some(dci)) = (packet.ext, &mut self.dci) else { return false };
         let is_answer = dci.is_connecting() && sequence == dci.sequence && packet.bth.psn == self.req.acked();

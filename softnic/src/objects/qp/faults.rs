@@ -1,4 +1,4 @@
-//! Faults injected into a QP: late answers of loopback WQEs, and held-back requests from packets.
+//! Faults injected into a QP: late answers to loopback WQEs, and delayed processing of request packets.
 
 use crate::report::Observation;
 use crate::request::RemoteRange;
@@ -9,20 +9,20 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Faults injected into the send queue of one QP.
+/// State of the faults injected into the loopback WQEs of one QP.
 #[derive(Default)]
 pub(crate) struct LoopbackFaults {
-    /// Index of the WQE for which faults have been drawn.
+    /// Index of the WQE for which it has been decided at random which faults occur.
     pub(crate) cast: Option<u16>,
-    /// When the stall of the QP is over.
+    /// When the QP's stall is over, if it is stalled.
     pub(crate) until: Option<Instant>,
     /// Remaining pieces of the message at the head of the queue, in reverse order.
     pub(crate) pieces: Vec<Range<u64>>,
-    /// When the WQE at the head of the queue is answered.
+    /// When the WQE at the head of the queue is answered, if its answer is late.
     pub(crate) due: Option<Instant>,
-    /// Old value of an atomic whose answer is late.
+    /// Old value returned by the atomic at the head of the queue, whose answer is late.
     pub(crate) old: u64,
-    /// Executed WQEs, starting with one whose answer is late.
+    /// Executed WQEs that have not completed, because the answer to the first one is late.
     pub(crate) unanswered: VecDeque<Unanswered>,
 }
 
@@ -31,25 +31,25 @@ pub(crate) struct Unanswered {
     pub(crate) done: Done,
     pub(crate) signaled: bool,
     pub(crate) due: Instant,
-    /// The WQE, and the old value of an atomic, if the answer or the landing is late. Without one, it only waits for
-    /// its predecessors.
+    /// The WQE's segments and, for an atomic, the old value, if its answer or its data is late. `None` if the WQE only
+    /// waits for its predecessors.
     pub(crate) answer: Option<(Box<[Segment]>, u64)>,
 }
 
 impl Unanswered {
-    /// Whether it is a READ or an atomic whose answer is outstanding.
+    /// Whether the WQE is a READ or an atomic whose answer is late.
     pub(crate) fn is_fetch(&self) -> bool {
         self.answer.is_some() && self.done.opcode != Opcode::RDMA_WRITE
     }
 
-    /// Whether it is a WRITE that has not landed.
+    /// Whether the WQE is a WRITE whose data has not been written.
     pub(crate) fn is_write(&self) -> bool {
         self.answer.is_some() && self.done.opcode == Opcode::RDMA_WRITE
     }
 }
 
 impl LoopbackFaults {
-    /// Returns the next piece of a split message.
+    /// Returns the next piece to move of a message that is moved in pieces.
     pub(crate) fn piece(&self) -> Option<Range<u64>> {
         self.pieces.last().cloned()
     }
@@ -59,39 +59,39 @@ impl LoopbackFaults {
         self.due.is_some()
     }
 
-    /// Whether executed WQEs have not completed.
+    /// Whether any executed WQE has not completed.
     pub(crate) fn has_unanswered(&self) -> bool {
         !self.unanswered.is_empty()
     }
 
-    /// Resets the state, and returns the executed WQEs that have not completed.
+    /// Resets all fault state, and returns the executed WQEs that have not completed.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Done> + use<> {
         std::mem::take(self).unanswered.into_iter().map(|entry| entry.done)
     }
 }
 
-/// Faults injected into one responder.
+/// State of the faults injected into the request packets that a QP receives.
 #[derive(Debug, Default)]
 pub(crate) struct ResponderFaults {
-    /// When the stall of the QP is over.
+    /// When the QP's stall is over, if it is stalled.
     pub(crate) until: Option<Instant>,
     /// A payload that is being written in pieces.
     pub(crate) split: Option<Split>,
-    /// Packets received since a fault first held one back.
+    /// Packets that arrived after a fault delayed one. They are processed later, in order.
     pub(crate) waiting: VecDeque<Box<[u8]>>,
     pub(crate) late: Vec<LatePayload>,
 }
 
-/// The payload of a WRITE packet that later WRITEs may overtake.
+/// The payload of a WRITE packet that is written late, so later WRITEs may overtake it.
 #[derive(Debug)]
 pub(crate) struct LatePayload {
     pub(crate) due: Instant,
     pub(crate) psn: Psn,
-    /// Remote range of the whole message, and the offset of this packet in it.
+    /// Remote range of the whole message.
     pub(crate) place: RemoteRange,
     pub(crate) skip: u64,
     pub(crate) payload: Box<[u8]>,
-    /// The observation to report on landing, if an observer is attached.
+    /// Reported to the observer when the payload is written. `None` without an observer.
     pub(crate) arrival: Option<Observation>,
 }
 
@@ -99,12 +99,12 @@ pub(crate) struct LatePayload {
 #[derive(Debug)]
 pub(crate) struct Split {
     pub(crate) psn: Psn,
-    /// Remote range of the whole message, and the offset of this packet in it.
+    /// Remote range of the whole message.
     pub(crate) place: RemoteRange,
     pub(crate) skip: u64,
     pub(crate) payload: Box<[u8]>,
-    /// Remaining pieces, in reverse order.
+    /// Byte ranges of the payload that are not written yet, in reverse order.
     pub(crate) pieces: Vec<Range<u64>>,
-    /// The observation to report on landing, if an observer is attached.
+    /// Reported to the observer when the last piece is written. `None` without an observer.
     pub(crate) arrival: Option<Observation>,
 }

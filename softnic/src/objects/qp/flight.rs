@@ -1,4 +1,4 @@
-//! The packets in flight of a requester, and what is known about each.
+//! Tracks the packets that a requester has in flight, and detects which of them are lost.
 //!
 //! Paths rarely reorder packets, so a packet counts as missing as soon as one that was sent after it has arrived.
 //! Serial numbers order the transmissions. The response packets of a READ arrive in order too, so the request is given
@@ -16,18 +16,18 @@
 use crate::roce::Psn;
 use std::collections::VecDeque;
 
-/// Maximum number of packets after a gap that the responder buffers.
+/// Maximum number of packets that a responder buffers after a missing one.
 pub(crate) const REORDER_WINDOW: usize = 256;
-/// Length of the bitmap for these packets, in bytes.
+/// Length of a bitmap with one bit per packet of [`REORDER_WINDOW`], in bytes.
 pub(crate) const BITS: usize = REORDER_WINDOW / 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Nothing is known yet.
+    /// The packet was sent, and nothing more is known about it.
     Sent,
-    /// Lost, and due for retransmission.
+    /// The packet is lost, and due for retransmission.
     Missing,
-    /// Possibly lost, and due for retransmission as a probe.
+    /// The packet may be lost, and is due for retransmission as a probe.
     Doubtful,
     /// The peer has buffered the request until all earlier ones arrive.
     Kept,
@@ -35,24 +35,24 @@ enum Fate {
     Done,
 }
 
-/// The state of one PSN in flight.
+/// The state of one PSN between its first transmission and its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     serial: u32,
     fate: Fate,
-    /// Whether it stands for response data.
+    /// Whether the PSN belongs to a READ or an atomic, and so to response data.
     fetches: bool,
     /// Whether a request packet was sent with this PSN. A long READ has further PSNs, which only its responses use.
     begins: bool,
 }
 
 impl Slot {
-    /// Whether there is no reason to retransmit it.
+    /// Whether the packet need not be sent again: the peer has buffered or executed it, or its data has arrived.
     fn is_received(self) -> bool {
         matches!(self.fate, Fate::Kept | Fate::Done)
     }
 
-    /// Whether the peer still owes an answer for it.
+    /// Whether the peer still has to answer: data of a READ, or the acknowledgement of any other request.
     fn lacks_answer(self) -> bool {
         if self.fetches { self.fate != Fate::Done } else { !self.is_received() }
     }
@@ -62,24 +62,24 @@ impl Slot {
     }
 }
 
-/// The packets in flight of a requester.
+/// The packets that a requester has in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
-    /// PSN of the first slot, which is the oldest packet that is not done.
+    /// PSN of the oldest packet that is not done, which has the first slot.
     base: Psn,
     slots: VecDeque<Slot>,
-    /// PSN of the first request that the peer is not known to have executed.
+    /// PSN of the oldest request that the peer is not known to have executed.
     confirmed: Psn,
-    /// Serial number for the next transmission.
+    /// Serial number that the next transmission gets.
     serial: u32,
-    /// Everything sent with a lower serial number has arrived or is lost.
+    /// Serial number before which every transmission has arrived or is lost.
     frontier: u32,
-    /// Number of slots for which `is_received` holds; `due` counts the others' `is_due`.
+    /// Number of slots in flight for which [`Slot::is_received`] holds.
     received: u32,
     due: u32,
     /// Set once a retransmission has put serial numbers out of PSN order. Cleared when nothing is in flight.
     is_disordered: bool,
-    /// Set once the peer has sent a report, which proves that it buffers packets after a gap.
+    /// Set once the peer has sent a report of buffered packets, which proves that it buffers packets after a gap.
     pub(crate) peer_keeps: bool,
 }
 
@@ -105,7 +105,7 @@ impl Flight {
         self.due
     }
 
-    /// Whether a packet is missing, or one has arrived that follows a missing one.
+    /// Whether any packet is due for retransmission, or has arrived after one that has not.
     pub(crate) fn has_gap(&self) -> bool {
         self.received != 0 || self.due != 0
     }
@@ -114,7 +114,7 @@ impl Flight {
         self.slots.get(usize::try_from(psn.since(self.base)).ok()?)
     }
 
-    /// Whether this packet need not be sent again.
+    /// Whether the packet at `psn` need not be sent again.
     pub(crate) fn has(&self, psn: Psn) -> bool {
         psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.is_received())
     }
@@ -124,7 +124,7 @@ impl Flight {
         psn.since(self.base) < 0 || self.slot(psn).is_some_and(|slot| slot.fate == Fate::Done)
     }
 
-    /// Counts the packets from `psn` on up to the next one that need not be sent again, at most `limit`.
+    /// Returns the number of consecutive packets from `psn` on that are not known to have arrived, at most `limit`.
     pub(crate) fn gap(&self, psn: Psn, limit: u32) -> u32 {
         (0..limit).find(|i| self.has(psn.plus(*i))).unwrap_or(limit)
     }
@@ -164,8 +164,8 @@ impl Flight {
         }
     }
 
-    /// Advances the frontier past everything sent before the packet, whose transmission has arrived. `beyond` also
-    /// passes the packet itself, which counts as missing if its data is not here.
+    /// Records that a transmission of the packet at `psn` has arrived, so all that were sent before it have arrived or
+    /// are lost. With `beyond`, that includes this transmission: it counts as lost if its response data is not here.
     fn witness(&mut self, psn: Psn, beyond: bool) {
         let Some(serial) = self.slot(psn).map(|slot| slot.serial.wrapping_add(beyond.into())) else { return };
         // Serial numbers wrap, so compare them by their difference.
@@ -208,7 +208,7 @@ impl Flight {
         self.confirm(psn.plus(1));
     }
 
-    /// Records that the data of packet `psn` has arrived.
+    /// Records that the response data of packet `psn` has arrived.
     pub(crate) fn take_data(&mut self, psn: Psn) {
         self.witness(psn, false);
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
@@ -218,7 +218,7 @@ impl Flight {
         self.confirm(psn.plus(1));
     }
 
-    /// Records that the peer expects `psn` and does not have it, although it may have buffered it before.
+    /// Records that the peer is waiting for the packet at `psn`, even if it reported earlier that it had buffered it.
     pub(crate) fn lack(&mut self, psn: Psn) {
         let Ok(first) = usize::try_from(psn.since(self.base)) else { return };
         for at in first..self.slots.len() {
@@ -231,8 +231,8 @@ impl Flight {
         }
     }
 
-    /// Processes a report: the peer has executed everything before `first` and lacks `first`. `bits` says which of the
-    /// packets after it have arrived.
+    /// Processes a report of the peer: it has executed everything before `first`, and is waiting for `first`. Bit `i`
+    /// of `bits` is set if it has buffered the packet at `first + 1 + i`.
     pub(crate) fn take_report(&mut self, first: Psn, bits: &[u8]) {
         self.peer_keeps = true;
         self.confirm(first);
@@ -264,7 +264,7 @@ impl Flight {
         }
     }
 
-    /// Marks the packets before `position` as missing that a later transmission has overtaken. Returns the first of
+    /// Marks packets before `position` as missing if a later transmission has arrived. Returns the PSN of the first of
     /// them.
     pub(crate) fn find_missing(&mut self, position: Psn) -> Option<Psn> {
         let end = usize::try_from(position.since(self.base)).unwrap_or(0).min(self.slots.len());
@@ -287,8 +287,8 @@ impl Flight {
         found
     }
 
-    /// Marks the oldest packet and the last unanswered one as doubtful, to find out what the peer has. Data is probed
-    /// by repeating its request.
+    /// Marks the oldest packet and the last unanswered one as doubtful, so their retransmission reveals what the peer
+    /// has. Missing response data is probed by repeating its request.
     pub(crate) fn doubt(&mut self) {
         let last = (0..self.slots.len().min(REORDER_WINDOW)).rev().find(|at| self.slots[*at].lacks_answer());
         for at in [Some(0), last].into_iter().flatten() {
@@ -310,7 +310,8 @@ impl Flight {
         self.slots.get(at).is_none_or(|slot| slot.begins || !slot.fetches)
     }
 
-    /// Forgets what is missing and what the peer has buffered. The requester resends everything from the base.
+    /// Forgets which packets are missing or buffered by the peer, because the requester resends everything from the
+    /// oldest packet.
     pub(crate) fn rewind(&mut self) {
         for at in 0..self.slots.len() {
             if self.slots[at].fate != Fate::Done {
@@ -319,8 +320,8 @@ impl Flight {
         }
     }
 
-    /// Returns the first packet from `from` on that is due for retransmission, and the length of the run it starts, at
-    /// most `limit`.
+    /// Returns the PSN of the first packet from `from` on that is due for retransmission, and the number of consecutive
+    /// packets that are due with it, at most `limit`.
     pub(crate) fn next_due(&self, from: Psn, limit: u32) -> Option<(Psn, u32)> {
         let start = usize::try_from(from.since(self.base)).unwrap_or(0);
         let first = (start..self.slots.len()).find(|at| self.slots[*at].is_due())?;
@@ -329,7 +330,7 @@ impl Flight {
         Some((self.base.plus(first as u32), run.count() as u32))
     }
 
-    /// Cancels the retransmission of the packet.
+    /// Cancels the retransmission of the packet at `psn`.
     pub(crate) fn drop_due(&mut self, psn: Psn) {
         if let Ok(at) = usize::try_from(psn.since(self.base)) {
             self.set(at, Fate::Sent);

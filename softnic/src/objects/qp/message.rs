@@ -1,32 +1,32 @@
-//! Send WQEs in flight over packets.
+//! Send WQEs that are being executed by exchanging packets with the peer.
 
 use crate::roce::{Op, Psn, Service};
 use crate::wqe;
 use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{Opcode, Segment, Syndrome};
 
-/// A copy of the WQE. The driver may reuse the ring slot before the last retransmission.
+/// A copy of a WQE, since the driver may overwrite its slot in the send queue before the last retransmission.
 #[derive(Debug)]
 enum WqeSegments {
     OneBlock([Segment; 4], u8),
     More(Box<[Segment]>),
 }
 
-/// What kind of traffic a WQE causes.
+/// The type of request packets that a WQE causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Write,
     Send,
     Read,
     Atomic,
-    /// The connect packet that precedes the first WQE to a target. It is not a WQE itself, but if it fails, that WQE
+    /// A connect packet, which precedes the first WQE to a target. It belongs to no WQE, but if it fails, the first WQE
     /// fails with it.
     Connect,
-    /// Sends no packets. Completes after all earlier WQEs.
+    /// No request: the WQE sends no packets, and completes after all earlier ones.
     Local,
 }
 
-/// A send WQE in flight.
+/// A send WQE that has been started and has not completed.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) index: u16,
@@ -35,9 +35,9 @@ pub(crate) struct Message {
     pub(crate) kind: Kind,
     pub(crate) len: u64,
     pub(crate) first: Psn,
-    /// Number of PSNs it uses: its packets, or the response packets of a READ.
+    /// Number of PSNs that the WQE uses: one per packet, or one per response packet of a READ.
     pub(crate) packets: u32,
-    /// Error to complete with, once all earlier WQEs have completed.
+    /// Syndrome and vendor syndrome of the error with which the WQE completes, once all earlier ones have completed.
     pub(crate) fault: Option<(Syndrome, u8)>,
     service: Service,
     segments_kept: WqeSegments,
@@ -68,7 +68,7 @@ impl Message {
         }
     }
 
-    /// Creates the message of a malformed WQE, which fails with `fault`.
+    /// Creates the message of a malformed WQE, which completes with the error `fault`.
     pub(crate) fn broken(
         index: u16,
         blocks: u8,
@@ -90,14 +90,14 @@ impl Message {
         }
     }
 
-    /// Creates the message that connects to the target of this WQE.
+    /// Creates the message for the connect packet to the target of the WQE at `index`.
     pub(crate) fn connect(index: u16, blocks: u8, opcode: Opcode, first: Psn) -> Message {
         let (kind, packets, fault) = (Kind::Connect, 1, None);
         let (service, segments_kept) = (Service::Dc, WqeSegments::OneBlock([Segment::ZERO; 4], 1));
         Message { index, blocks, opcode, kind, len: 0, first, packets, fault, service, segments_kept }
     }
 
-    /// Parses the kept copy of the WQE.
+    /// Parses the copy of the WQE.
     pub(crate) fn view(&self) -> Result<View<'_>, Malformed> {
         let segments = match &self.segments_kept {
             WqeSegments::OneBlock(block, segments) => &block[..usize::from(*segments)],
@@ -106,18 +106,18 @@ impl Message {
         wqe::parse(self.service, segments)
     }
 
-    /// Returns one past its last PSN.
+    /// Returns one past the last PSN that the WQE uses.
     pub(crate) fn end(&self) -> Psn {
         self.first.plus(self.packets)
     }
 
-    /// Advances a position by `count` packets of this message. A position is the index of a message and of a packet in
-    /// it.
+    /// Advances a send position by `count` packets of this message. A position is the index of a message and the index
+    /// of a packet in it.
     pub(crate) fn after(&self, (number, packet): (usize, u32), count: u32) -> (usize, u32) {
         if packet + count < self.packets { (number, packet + count) } else { (number + 1, 0) }
     }
 
-    /// Whether it waits for response data.
+    /// Whether the WQE completes with response data, and not by an acknowledgement.
     pub(crate) fn fetches(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::Atomic | Kind::Connect)
     }

@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// Attributes that the state transitions set.
+/// Attributes of a QP that the commands for state transitions set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Attrs {
     pub(crate) remote_qpn: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Attrs {
     pub(crate) ack_timeout: u8,
     pub(crate) log_sra_max: u8,
     pub(crate) log_rra_max: u8,
-    /// Whether WRITEs may land out of order.
+    /// Whether the QP's WRITEs may be written to memory out of order.
     pub(crate) unordered: bool,
     /// The Q_Key that received datagrams must carry.
     pub(crate) qkey: u32,
@@ -125,14 +125,14 @@ pub(crate) fn rnr_time(code: u8) -> Duration {
 pub(crate) struct Sq {
     pub(crate) ring: QueueMemory,
     pub(crate) log_size: u8,
-    /// One past the last block announced by a doorbell. Counts 64-byte blocks, modulo 2^16.
+    /// Index one past the last 64-byte block announced by a doorbell, modulo 2^16.
     pub(crate) producer: u16,
-    /// The next block to execute.
+    /// Index of the next 64-byte block to execute, modulo 2^16.
     pub(crate) consumer: u16,
 }
 
 impl Sq {
-    /// Returns the number of blocks that were announced and not executed.
+    /// Returns the number of blocks that a doorbell has announced and that are not executed yet.
     pub(crate) fn pending(&self) -> u16 {
         self.producer.wrapping_sub(self.consumer)
     }
@@ -145,17 +145,17 @@ impl Sq {
 pub(crate) struct Rq {
     pub(crate) ring: QueueMemory,
     pub(crate) log_size: u8,
-    /// Bytes per entry.
+    /// Size of a receive WQE, in bytes.
     pub(crate) stride: usize,
     pub(crate) consumer: u16,
 }
 
-/// A requester that waits for its peer to have a receive.
+/// Backoff of a requester whose peer has not posted a receive (RNR).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stall {
-    /// When the first attempt failed.
+    /// When the request first failed for want of a receive.
     pub(crate) since: Instant,
-    /// When to try next.
+    /// When to send the request again.
     pub(crate) until: Instant,
 }
 
@@ -169,33 +169,34 @@ pub(crate) struct Qp {
     pub(crate) cq_send: Option<u32>,
     pub(crate) cq_recv: Option<u32>,
     pub(crate) umems: [u32; 2],
-    /// The context that the driver last wrote, for QUERY_QP.
+    /// The QP context that QUERY_QP returns, as last written by the driver.
     pub(crate) context: QpContext,
     pub(crate) state: State,
-    /// Options of enhanced connection establishment in force.
+    /// Bit mask of the enhanced connection establishment (ECE) options in use.
     pub(crate) ece: u32,
     pub(crate) attrs: Attrs,
     pub(crate) route: Route,
     pub(crate) sq: Option<Sq>,
     pub(crate) rq: Option<Rq>,
-    /// The shared receive queue, if it replaces `rq`. For an XRC target, the one that the last request named.
+    /// The shared receive queue, if the QP uses one instead of `rq`. For an XRC target, the one that the last request
+    /// named.
     pub(crate) srq: Option<SharedSrq>,
-    /// Set once the event is raised that the failed QP no longer uses the shared receive queue.
+    /// Set once the driver has been notified that the QP, which has failed, takes no more receives from its SRQ.
     pub(crate) has_left_srq: bool,
-    /// The doorbell record. Absent without queues.
+    /// The doorbell record, or `None` if the QP has no queues of its own.
     pub(crate) record: Option<QueueMemory>,
     /// The producer counter in the record at the last reset, until a doorbell arrives. Drivers may leave it there, so
     /// it must not be taken for a doorbell.
     pub(crate) left_in_record: Option<u16>,
-    /// Set for a DCI.
+    /// State of the initiator, if the QP is a DCI.
     pub(crate) dci: Option<Box<Dci>>,
-    /// Set for a connection of a DCT.
+    /// State of the connection, if the QP serves a connection of a DCT.
     pub(crate) of_dct: Option<Box<OfDct>>,
     /// Set while the QP is in the scheduler's list.
     pub(crate) queued: bool,
-    /// Next PSN to send.
+    /// PSN of the first packet of the next request or datagram.
     pub(crate) send_psn: Psn,
-    /// Next PSN expected.
+    /// PSN expected in the next request packet.
     pub(crate) recv_psn: Psn,
     /// Number of messages received completely.
     pub(crate) msn: u32,
@@ -205,11 +206,11 @@ pub(crate) struct Qp {
     pub(crate) rnr_tries: u8,
     /// When the engine next checks the QP's timers.
     pub(crate) timer: Option<Instant>,
-    /// Index of the WQE at the head of the send queue that the observer has seen start, and when.
+    /// Index of the WQE at the head of the send queue, and when the observer has seen it start.
     pub(crate) observed: Option<(u16, Instant)>,
-    /// Completions that an injected fault delays.
+    /// Completions that an injected fault delays, each with the time at which it is written.
     pub(crate) held: VecDeque<(Instant, Completion)>,
-    /// Faults injected into its loopback WQEs.
+    /// Faults injected into the QP's loopback WQEs.
     pub(crate) faults: LoopbackFaults,
     pub(crate) req: Requester,
     pub(crate) resp: Responder,
@@ -257,7 +258,7 @@ impl Qp {
         }
     }
 
-    /// Moves the QP to the Error state for a reason that no completion of its send queue reports.
+    /// Moves the QP to the Error state for a reason that no CQE of its send queue reports.
     pub(crate) fn enter_error(&mut self, report: &mut Report, syndrome: Syndrome) {
         if std::mem::replace(&mut self.state, State::Error) != State::Error {
             // A connection of a DCT is not known to the driver.
@@ -269,12 +270,12 @@ impl Qp {
         }
     }
 
-    /// Returns the number that its completions carry: the DCTN for a connection of a DCT, the QPN otherwise.
+    /// Returns the QPN that the QP's CQEs carry: the DCTN for a connection of a DCT.
     pub(crate) fn number(&self) -> u32 {
         self.of_dct.as_ref().map_or(self.qpn, |of| of.dctn)
     }
 
-    /// Whether send doorbells come with a doorbell record.
+    /// Whether the driver updates a doorbell record before it rings send doorbells.
     pub(crate) fn has_send_record(&self) -> bool {
         self.context.send_dbr_mode == SEND_DBR
     }
@@ -305,7 +306,7 @@ impl Qp {
         self.rq.is_some() || self.srq.is_some()
     }
 
-    /// Sets the requester's PSNs when a connection is established.
+    /// Sets the first PSN to send when a connection is established.
     pub(crate) fn begin_sending(&mut self, psn: Psn) {
         self.send_psn = psn;
         self.req.start(psn);
@@ -315,7 +316,7 @@ impl Qp {
         }
     }
 
-    /// Resets all connection state.
+    /// Resets all state of the connection and the queues, as in the transition to RST.
     pub(crate) fn reset(&mut self) {
         // The driver need not clear the record, and its old value must not be mistaken for a doorbell.
         self.left_in_record = Some(self.record_producer());

@@ -1,33 +1,35 @@
-//! The peer's response time, and the silence after which a requester sends a probe.
+//! Estimates the peer's response time, from which follows how long a requester waits before it sends a probe.
 
 use crate::roce::Psn;
 use std::time::{Duration, Instant};
 
-/// How long to wait before the first measurement.
+/// How long to wait for a response before the first response time has been measured.
 const INITIAL_WAIT: Duration = Duration::from_millis(1);
-/// Shortest wait. Below it, waking the engine in vain would cost more than the probe saves.
+/// Minimum time to wait for a response. If it were shorter, waking the engine in vain would cost more than an early
+/// probe saves.
 const MIN_WAIT: Duration = Duration::from_micros(100);
 
-/// A response time estimator. Measures one packet at a time.
+/// An estimator of the peer's response time, as in RFC 6298. It measures one packet at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     sample: Option<(Psn, Instant)>,
-    /// Smoothed response time and its mean deviation, once measured.
+    /// Smoothed response time and its mean deviation, once one has been measured.
     known: Option<(Duration, Duration)>,
 }
 
 impl Pace {
-    /// Starts a measurement with a packet sent for the first time, unless one is under way.
+    /// Starts to measure the response time of a packet that is sent for the first time, unless another is being
+    /// measured.
     pub(crate) fn note_sent(&mut self, psn: Psn, now: Instant) {
         self.sample.get_or_insert((psn, now));
     }
 
-    /// Cancels the measurement under way, since its packet may have been lost.
+    /// Cancels the current measurement, since its packet may have been lost.
     pub(crate) fn forget(&mut self) {
         self.sample = None;
     }
 
-    /// Completes the measurement if `is_received` confirms that its packet has arrived.
+    /// Completes the current measurement if `is_received` confirms that its packet has arrived.
     pub(crate) fn note_news(&mut self, now: Instant, is_received: impl FnOnce(Psn) -> bool) {
         let Some((_, sent)) = self.sample.take_if(|(psn, _)| is_received(*psn)) else { return };
         let time = now.saturating_duration_since(sent);
@@ -38,7 +40,7 @@ impl Pace {
         });
     }
 
-    /// Returns the silence after which to send a probe.
+    /// Returns how long to wait for a response before a probe is sent.
     pub(crate) fn patience(&self) -> Duration {
         self.known.map_or(INITIAL_WAIT, |(mean, deviation)| (mean + 4 * deviation).max(MIN_WAIT))
     }

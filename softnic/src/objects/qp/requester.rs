@@ -1,4 +1,4 @@
-//! The requester half of a packet connection: messages in flight, acknowledged packets, timers.
+//! The requester of a packet connection: messages in flight, acknowledged packets, congestion window and timers.
 
 use super::flight::{Flight, REORDER_WINDOW};
 use super::message::Message;
@@ -7,41 +7,41 @@ use crate::roce::Psn;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Initial window, in packets.
+/// Initial congestion window, in packets.
 const INITIAL_WINDOW: u32 = 32;
-/// Smallest window after losses, in packets.
+/// Minimum congestion window after losses, in packets.
 const MIN_WINDOW: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
     /// WQEs that were started and have not completed, oldest first.
     pub(crate) messages: VecDeque<Message>,
-    /// Send position: index into `messages`, and the packet within that message.
+    /// Index into `messages` of the next message to send a packet of.
     pub(crate) next: usize,
     pub(crate) next_packet: u32,
-    /// Index of the next block to start. The consumer counter of the send queue trails it.
+    /// Index of the next block of the send queue to start. The queue's consumer counter lags behind it.
     pub(crate) started: u16,
     pub(crate) flight: Flight,
     /// Last PSN of each outstanding READ and atomic request.
     pub(crate) reads: VecDeque<Psn>,
-    /// Set when a WQE has failed locally, after which no further WQE starts.
+    /// Set when a WQE has failed locally, after which no further WQE is started.
     pub(crate) broken: bool,
-    /// Maximum number of packets in flight, and packets acknowledged since it last grew.
+    /// Congestion window: the maximum number of packets in flight.
     pub(crate) window: u32,
     credit: u32,
     /// When the last acknowledgement arrived, or the first unacknowledged packet was sent.
     pub(crate) progress: Option<Instant>,
-    /// When to retransmit next, and the wait before that.
+    /// When to retransmit if no response arrives, or `None` if nothing is unacknowledged.
     pub(crate) resend: Option<Instant>,
     pub(crate) backoff: Duration,
-    /// When an RNR pause is over.
+    /// When to resume sending after an RNR NAK.
     pub(crate) pause: Option<Instant>,
-    /// PSN of a loss that has already been handled.
+    /// PSN of the last reported loss for which the requester has gone back.
     lost: Option<Psn>,
-    /// PSN at which the current loss episode is over. The window has already shrunk for losses before it.
+    /// PSN at which the current loss episode is over. Losses before it do not shrink the window again.
     episode: Option<Psn>,
     pace: Pace,
-    /// Set if a packet was too long for the link, until the next acknowledgement.
+    /// Set when a packet exceeded the MTU of the link. Cleared by the next acknowledgement.
     pub(crate) too_long: bool,
 }
 
@@ -70,13 +70,13 @@ impl Default for Requester {
 }
 
 impl Requester {
-    /// Starts at this PSN, or continues there. Everything before it counts as acknowledged.
+    /// Starts or continues at `psn`. Everything before it counts as acknowledged.
     pub(crate) fn start(&mut self, psn: Psn) {
         self.flight = Flight::starting_at(psn);
         self.episode = None;
     }
 
-    /// Returns the first PSN that is not acknowledged, or whose data is missing.
+    /// Returns the oldest PSN that is not acknowledged, or whose data is missing.
     pub(crate) fn acked(&self) -> Psn {
         self.flight.base()
     }
@@ -86,7 +86,7 @@ impl Requester {
         self.messages.get(self.next).map_or(fresh, |message| message.first.plus(self.next_packet))
     }
 
-    /// Moves the send position to this PSN.
+    /// Moves the send position to the packet at `psn`.
     pub(crate) fn seek(&mut self, psn: Psn) {
         let holds = |message: &Message| message.end().since(psn) > 0;
         self.next = self.messages.iter().position(holds).unwrap_or(self.messages.len());
@@ -104,7 +104,7 @@ impl Requester {
         self.progress
     }
 
-    /// Returns the number of packets that may be sent from `psn` on.
+    /// Returns the number of packets from `psn` on that the congestion window allows to send.
     pub(crate) fn room(&self, psn: Psn) -> u32 {
         // Packets that the peer has buffered are not on the way, so they do not count against the window.
         let (ahead, received) = (psn.since(self.acked()).max(0) as u32, self.flight.received());
@@ -133,7 +133,7 @@ impl Requester {
         }
     }
 
-    /// Resends from the oldest unacknowledged packet with half the window.
+    /// Resends everything from the oldest unacknowledged packet on, with half the congestion window.
     pub(crate) fn go_back(&mut self) {
         self.window = (self.window / 2).max(MIN_WINDOW);
         self.credit = 0;
@@ -148,8 +148,8 @@ impl Requester {
         self.seek(psn);
     }
 
-    /// Asks the peer what it has, by sending two packets again. Returns `false` if that cannot work and the requester
-    /// has to go back. `fresh` is the PSN of the next new packet.
+    /// Resends two packets, to which the peer responds with what it has received. Returns `false` if that cannot work
+    /// and the requester has to go back. `fresh` is the PSN of the next new packet.
     pub(crate) fn probe(&mut self, fresh: Psn) -> bool {
         // A peer without reports cannot answer a probe. While the position lags, everything is being resent anyway.
         let suffices = self.flight.peer_keeps && self.position(fresh).since(self.flight.highest()) >= 0;
@@ -160,12 +160,12 @@ impl Requester {
         suffices
     }
 
-    /// Returns how long to wait for an answer before the first retransmission.
+    /// Returns how long to wait for a response before the first retransmission.
     fn first_wait(&self, configured: Duration) -> Duration {
         if self.flight.peer_keeps { configured.min(self.pace.patience()) } else { configured }
     }
 
-    /// Returns when the next timer expires.
+    /// Returns when to send next although no response arrives: at the end of an RNR pause, or for a retransmission.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.pause {
             Some(pause) => Some(pause),
@@ -214,7 +214,7 @@ impl Requester {
         Some(message)
     }
 
-    /// Starts the timer if it is not running and packets are unacknowledged.
+    /// Starts the retransmission timer if it is not running and packets are unacknowledged.
     pub(crate) fn rearm(&mut self, now: Instant, configured: Duration) {
         if self.resend.is_none() && self.flight.highest().since(self.acked()) > 0 {
             let first_wait = self.first_wait(configured);
@@ -223,7 +223,7 @@ impl Requester {
         }
     }
 
-    /// Handles the first report of a loss. If the retransmission is lost too, the timer recovers.
+    /// Goes back when the peer first reports a particular loss. If the retransmission is lost too, the timer recovers.
     pub(crate) fn note_loss(&mut self) {
         if self.lost != Some(self.acked()) {
             self.lost = Some(self.acked());

@@ -1,4 +1,5 @@
-//! The responder half of a packet connection: queued responses, a partly received message, packets after a gap.
+//! The responder of a packet connection: queued responses, the partly received message, and packets buffered after a
+//! gap.
 
 use super::Qp;
 use super::faults::ResponderFaults;
@@ -11,28 +12,29 @@ use std::time::Instant;
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     pub(crate) responses: VecDeque<Response>,
-    /// A message that is only partly received.
+    /// The message of which some packets have been received and others are still to come.
     pub(crate) message: Option<PartialMessage>,
-    /// PSN and old value of the last atomics, for duplicate requests.
+    /// PSN and result of the last atomics, which are repeated for duplicate requests.
     pub(crate) replays: VecDeque<(Psn, u64)>,
-    /// The last READ executed, if no other request followed it.
+    /// The last READ executed, if no other request followed it. A duplicate request may ask for a part of it.
     pub(crate) read: Option<ExecutedRead>,
-    /// Set once a gap has been reported. Later packets after the same gap do not report it again.
+    /// Set once a missing packet has been reported, so later packets do not report it again.
     pub(crate) gap: bool,
     pub(crate) early: Early,
     pub(crate) faults: ResponderFaults,
-    /// The NAK that closed the connection, repeated for later requests.
+    /// The NAK that closed the connection, with its PSN. It is repeated for later requests.
     pub(crate) final_nak: Option<(Psn, AethSyndrome)>,
 }
 
-/// A partly received message. `since` is when its first packet arrived, if an observer is attached.
+/// A partly received message: `done` is the number of bytes received, `since` when the first packet arrived, if an
+/// observer is attached.
 #[derive(Debug)]
 pub(crate) enum PartialMessage {
     Write { reth: Reth, done: u64, since: Option<Instant> },
     Send { receive: Receive, done: u64, since: Option<Instant> },
 }
 
-/// An executed READ. Its last PSN is the one before the next expected PSN.
+/// An executed READ request. Its last PSN is the one before the next expected PSN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExecutedRead {
     pub(crate) first: Psn,
@@ -41,7 +43,8 @@ pub(crate) struct ExecutedRead {
 }
 
 impl ExecutedRead {
-    /// Whether a request at `psn` asks for the same bytes that this READ has at that PSN.
+    /// Whether a request at `psn` with header `reth` repeats this READ from that PSN on, at the same address and with
+    /// the same key.
     pub(crate) fn includes(&self, psn: Psn, reth: &Reth, mtu_shift: u32) -> bool {
         let skip = u64::try_from(psn.since(self.first)).ok().map(|packets| packets << mtu_shift);
         let addr = skip.and_then(|skip| self.addr.checked_add(skip));
@@ -51,10 +54,10 @@ impl ExecutedRead {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
-    /// Response packets of a READ, `sent` of which were sent. Each reads memory only when it is sent.
+    /// Response packets of a READ, `sent` of which have been sent. Memory is read for each packet when it is sent.
     Read {
         psn: Psn,
-        /// Protection domain that its rkey belongs to.
+        /// Protection domain of the request's rkey.
         pd: u32,
         reth: Reth,
         sent: u32,
@@ -69,7 +72,7 @@ pub(crate) enum Response {
         psn: Psn,
         syndrome: AethSyndrome,
     },
-    /// A report of the packets that have arrived after a gap.
+    /// A report of which packets have arrived after a missing one.
     Selective {
         psn: Psn,
     },
@@ -95,7 +98,7 @@ impl Response {
         }
     }
 
-    /// Returns when to send it, or `None` to send it immediately.
+    /// Returns when to send the response, or `None` to send it immediately.
     pub(crate) fn due(&self) -> Option<Instant> {
         match *self {
             Response::Read { due, .. } | Response::Atomic { due, .. } => due,
@@ -104,17 +107,18 @@ impl Response {
     }
 }
 
-/// Packets received after a gap, by PSN.
+/// Packets received after a missing one, by PSN.
 #[derive(Debug, Default)]
 pub(crate) struct Early {
     pub(crate) packets: BTreeMap<u32, Box<[u8]>>,
-    /// When to report the gap again, and how often that was done.
+    /// When to report the missing packet again.
     pub(crate) due: Option<Instant>,
     pub(crate) reports: u32,
 }
 
 impl Early {
-    /// Returns the bitmap of a report: the packets after `expected`, which is the first missing one.
+    /// Returns the bitmap of a report: which packets after `expected` have arrived. `expected` is the first missing
+    /// one.
     pub(crate) fn bits(&self, expected: Psn) -> [u8; BITS] {
         let mut bits = [0; BITS];
         for psn in self.packets.keys() {
@@ -128,7 +132,8 @@ impl Early {
 }
 
 impl Qp {
-    /// Drops a partly received message, and returns its receive to the queue. Returns whether there was one.
+    /// Drops the partly received message, if any, and returns its receive to the queue. Returns whether there was a
+    /// message.
     pub(crate) fn drop_partial_message(&mut self) -> bool {
         let message = self.resp.message.take();
         if let Some(PartialMessage::Send { receive, .. }) = &message {
@@ -145,7 +150,7 @@ impl Qp {
         self.resp.message.is_some()
     }
 
-    /// Queues a response. An ACK is merged with one at the back of the queue.
+    /// Queues a response. An ACK is merged with an ACK at the back of the queue.
     pub(crate) fn push_response(&mut self, answer: Response) {
         let responses = &mut self.resp.responses;
         match (responses.back_mut(), answer) {

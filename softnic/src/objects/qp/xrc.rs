@@ -11,7 +11,7 @@ use crate::request::RemoteError;
 use crate::roce::{Bth, Service};
 use crate::table::Table;
 
-/// Selects the SRQ `srqn` for a request that names it.
+/// Selects the SRQ `srqn` for a request to the XRC target that names it.
 pub(crate) fn aim(target: &mut Qp, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), RemoteError> {
     let (named, of, pd) = queue(target, srqs, srqn)?;
     let holds = target.srq.as_ref().map(|srq| srq.get().srqn);
@@ -32,7 +32,7 @@ pub(crate) fn aim_at_packet(qp: &mut Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> 
     }
 }
 
-/// Returns the protection domain of a packet's keys.
+/// Returns the protection domain that the keys in a packet must belong to.
 pub(crate) fn pd_of(qp: &Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> Result<u32, RemoteError> {
     match bth.srqn {
         Some(srqn) if qp.service == Service::Xrc => queue(qp, srqs, srqn).map(|(_, _, pd)| pd),
@@ -40,7 +40,7 @@ pub(crate) fn pd_of(qp: &Qp, srqs: &Table<SharedSrq>, bth: &Bth) -> Result<u32, 
     }
 }
 
-/// Returns an SRQ of the target's domain, with its XRC part and its protection domain.
+/// Looks up an SRQ of the XRC target's domain. Returns it with its XRC attributes and its protection domain.
 fn queue<'s>(
     target: &Qp,
     srqs: &'s Table<SharedSrq>,
@@ -53,12 +53,11 @@ fn queue<'s>(
 }
 
 impl Qp {
-    /// Whether it is the target of an extended connection.
     pub(crate) fn is_xrc_target(&self) -> bool {
         self.service == Service::Xrc && self.sq.is_none()
     }
 
-    /// Detaches a target from the queue that the last request named.
+    /// Detaches an XRC target from the SRQ that the last request named. Does nothing for other QPs.
     pub(crate) fn leave_xrc_queue(&mut self) {
         if self.is_xrc_target() {
             (self.srq, self.cq_recv) = (None, None);

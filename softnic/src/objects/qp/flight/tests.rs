@@ -1,13 +1,12 @@
-//! A flight against a model of its peer, over links that lose, duplicate and reorder packets.
+//! Property tests of [`Flight`] against a model of the peer, over links that lose, duplicate and reorder packets.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A request in transit: its number, the number of packets it covers, and whether it asks for data.
+/// A request in transit: its PSN relative to [`FIRST`], the number of PSNs it covers, and whether it asks for data.
 type Request = (u32, u32, bool);
 
-/// A response in transit.
 #[derive(Clone, Debug)]
 enum Answer {
     Data(u32),
@@ -15,7 +14,7 @@ enum Answer {
     Report(u32, [u8; BITS]),
 }
 
-/// A peer that executes and answers requests in order.
+/// Model of a peer, which executes and answers requests in order.
 #[derive(Default)]
 struct Peer {
     expected: u32,
@@ -70,17 +69,17 @@ fn number(psn: Psn) -> u32 {
     psn.since(at(0)) as u32
 }
 
-/// A requester, its peer, and the links between them.
+/// Model of a requester, its peer, and the links between them.
 struct World {
     flight: Flight,
     peer: Peer,
-    /// All requests, and how many of them were made so far.
+    /// All requests of the test, in the order in which they are made.
     requests: Vec<Request>,
     made: usize,
     there: VecDeque<Request>,
     back: VecDeque<Answer>,
     arrived: BTreeSet<u32>,
-    /// Number of packets lost, of packets sent again, and of probes.
+    /// Number of packets that the links have lost.
     lost: u32,
     repeated: u32,
     doubts: u32,
@@ -108,7 +107,7 @@ impl World {
         }
     }
 
-    /// Plays these steps of [`World::step`], and continues until everything is done.
+    /// Executes `steps` by [`World::step`], and continues until all requests are done.
     fn played(kinds: &[u8], steps: Vec<(u8, u8)>) -> World {
         let mut world = World::new(kinds);
         for (choice, fate) in steps {
@@ -150,8 +149,8 @@ impl World {
         }
     }
 
-    /// Takes the step that `choice` selects. A `fate` of 0 loses the packet, 1 duplicates it, and 2 lets the next one
-    /// overtake it.
+    /// Executes the step that `choice` selects. A `fate` of 0 loses the packet, 1 duplicates it, and 2 lets the next
+    /// one overtake it.
     fn step(&mut self, choice: u8, fate: u8) {
         match choice % 4 {
             0 => self.make(),
@@ -197,7 +196,7 @@ impl World {
         self.check();
     }
 
-    /// Checks that the flight believes nothing that is wrong, and that its counters are consistent.
+    /// Checks that the flight's view agrees with the model, and that its counters are consistent.
     fn check(&self) {
         let base = number(self.flight.base());
         for (psn, count, fetches) in &self.requests[..self.made] {
@@ -212,7 +211,7 @@ impl World {
         assert_eq!(count(Slot::is_due), self.flight.due());
     }
 
-    /// Runs until everything is done. When nothing is in transit, the flight probes.
+    /// Runs until all requests are done. When nothing is in transit, the requester probes.
     fn finish(&mut self) {
         for round in 0.. {
             assert!(round < 100_000, "no progress at {:?}", self.flight);
