@@ -1,4 +1,4 @@
-//! Requests of a peer: what they ask for, why they are refused, and the receives that they consume.
+//! The requests of a peer: what they access, why they are refused, and the receives that they consume.
 
 use crate::dma::{KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::memory::MemoryError;
@@ -12,14 +12,14 @@ use rushmem_mlx5::{AtomicOp, Segment, Syndrome, Width};
 pub(crate) enum RemoteError {
     /// The QP does not support the operation, or the request is malformed.
     Invalid,
-    /// The key does not allow the access.
+    /// A memory key does not allow the access.
     Access(KeyFault),
-    /// The memory has failed.
+    /// The access to the memory failed.
     Failed(MemoryError),
 }
 
 impl RemoteError {
-    /// Returns the syndrome of the requester's CQE.
+    /// Returns syndrome and vendor syndrome of the requester's CQE.
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
             RemoteError::Invalid => (Syndrome::REMOTE_INVAL_REQ_ERR, 0),
@@ -39,7 +39,7 @@ impl RemoteError {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteRange {
-    /// Protection domain that its rkey belongs to.
+    /// Protection domain that the rkey must belong to.
     pub(crate) pd: u32,
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
@@ -51,12 +51,12 @@ pub(crate) struct AtomicRequest {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) width: Width,
-    /// Whether it is masked, or not of 8 bytes.
+    /// Whether the atomic is extended: masked, or not of 8 bytes.
     pub(crate) extended: bool,
     pub(crate) op: AtomicOp,
 }
 
-/// A receive to be filled by a message.
+/// A receive WQE that has been taken from its queue, to be filled by a message.
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) index: u16,
@@ -75,7 +75,7 @@ pub(crate) enum BadReceive {
 }
 
 impl BadReceive {
-    /// Returns the syndrome of the receive's CQE.
+    /// Returns syndrome and vendor syndrome of the CQE that completes the receive.
     pub(crate) fn syndrome(self) -> (Syndrome, u8) {
         match self {
             BadReceive::TooShort => (Syndrome::LOCAL_LENGTH_ERR, 0),
@@ -84,7 +84,7 @@ impl BadReceive {
         }
     }
 
-    /// Returns the error that the sender gets.
+    /// Returns the error by which the message is refused to its sender.
     pub(crate) fn refusal(self) -> RemoteError {
         match self {
             BadReceive::TooShort => RemoteError::Invalid,
@@ -101,13 +101,13 @@ impl Receive {
         Receive { index, list, room, pd }
     }
 
-    /// Checks that a message of `len` bytes fits.
+    /// Checks that a message of `len` bytes fits into the receive.
     pub(crate) fn fits(&self, len: u64) -> Result<(), BadReceive> {
         if len <= self.room { Ok(()) } else { Err(BadReceive::TooShort) }
     }
 
-    /// Calls `put` for each memory range that bytes `at..at + len` of the message are written to, with the range's
-    /// offset in them. `qpn` is the QPN of the receiver.
+    /// Calls `put` for each memory range to which bytes `at..at + len` of the message belong, with the range's offset
+    /// in these bytes. `qpn` is the QPN of the receiver.
     pub(crate) fn spread<'a>(
         &self,
         mkeys: &'a Mkeys,

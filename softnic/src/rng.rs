@@ -1,6 +1,6 @@
 //! A small seeded generator for reproducible faults. With a random seed, it also draws QPNs and keys.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
+/// A SplitMix64 generator (Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -17,7 +17,7 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// Returns `true` with this probability, from 0 to 1.
+    /// Returns `true` with this probability, which is from 0 to 1.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && ((self.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
     }

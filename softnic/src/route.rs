@@ -1,17 +1,17 @@
-//! Routing of addresses to adapters.
+//! Finds the adapter to which an address belongs: this one, or one that is reached by packets.
 
 use crate::address::{ip_of_gid, ip_of_lid, mac_of};
 use crate::roce;
 use std::net::SocketAddrV4;
 
-/// Where packets to an address go.
+/// Where packets to an address go: to this adapter itself, or to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Loopback,
     Peer(SocketAddrV4),
 }
 
-/// Why an address has no route.
+/// Why an address identifies no adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadAddress {
     /// The GID contains no IPv4 address, and there is no LID.
@@ -20,7 +20,7 @@ pub(crate) enum BadAddress {
     Lid,
 }
 
-/// An address in an address path or an address vector.
+/// The address of a peer, from an address path of a QP or an address vector of a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) gid: [u8; 16],
@@ -29,7 +29,8 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Whether it certainly belongs to a software adapter, because of its MAC address or because it is on this machine.
+    /// Whether the address certainly belongs to a software adapter, because of its MAC address or because it is on this
+    /// machine.
     pub(crate) fn is_software(&self) -> bool {
         let is_loopback = match ip_of_gid(self.gid) {
             Some(ip) => ip.is_loopback(),

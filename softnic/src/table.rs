@@ -1,13 +1,13 @@
-//! Tables of numbered objects.
+//! A table that assigns numbers such as QPNs to objects and finds the objects by them.
 
 use crate::rng::Rng;
 use std::collections::VecDeque;
 
-/// How many freed numbers are kept back before the oldest is reused. Meanwhile, a late packet, doorbell or key with a
-/// freed number finds no object.
+/// Number of freed numbers that are not reused yet. Until one is, a late packet, doorbell or key with that number finds
+/// no object.
 const QUARANTINE: usize = 256;
 
-/// Objects with numbers assigned by the adapter. A lookup costs one bounds check.
+/// A table of objects, to which it assigns numbers. A lookup costs one bounds check.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     base: u32,
@@ -22,13 +22,14 @@ impl<T> Table<T> {
         Table { base, limit, slots: Vec::new(), freed: VecDeque::new() }
     }
 
-    /// Creates a table of 24-bit numbers, which start at `least` or at a random number above it.
+    /// Creates a table of up to `limit` objects with 24-bit numbers, which start at `least` or, given `rng`, at a
+    /// random number above it.
     pub(crate) fn from_random(least: u32, limit: usize, rng: Option<&mut Rng>) -> Table<T> {
         let places = (1 << 24) - u64::from(least) - limit as u64;
         Table::new(least + rng.map_or(0, |rng| rng.below(places) as u32), limit)
     }
 
-    /// Splits off the last `limit` numbers, for objects of another kind.
+    /// Splits off the last `limit` numbers of an empty table, for objects of another kind.
     pub(crate) fn split_off<U>(&mut self, limit: usize) -> Table<U> {
         self.limit -= limit;
         Table::new(self.base + self.limit as u32, limit)
@@ -58,7 +59,7 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Swaps two objects, but not their numbers.
+    /// Swaps the objects with numbers `a` and `b`.
     pub(crate) fn swap(&mut self, a: u32, b: u32) {
         let slot = |number: u32| number.wrapping_sub(self.base) as usize;
         let (a, b) = (slot(a), slot(b));

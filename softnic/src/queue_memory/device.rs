@@ -145,7 +145,7 @@ impl DeviceQueue {
         self.write(offset, &value.to_ne_bytes());
     }
 
-    /// Writes the polled bytes last: the memory makes writes visible in call order.
+    /// Writes a CQE at a byte offset. Its polled bytes are written last: the memory makes writes visible in call order.
     pub(super) fn store_cqe(&self, offset: usize, cqe: &Cqe) {
         let (head, tail) = bytemuck::bytes_of(cqe).split_at(CQE_HEAD);
         self.write(offset, head);

@@ -8,7 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A checked range of host memory. It keeps the memory alive, and all accesses stay within it.
+/// A checked range of host memory that holds a queue or a doorbell record. It keeps the memory alive, and all accesses
+/// stay within it.
 pub(crate) struct HostQueue {
     base: NonNull<u8>,
     len: usize,
@@ -48,12 +49,13 @@ impl HostQueue {
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Loads a word with acquire ordering, which makes data published before it visible.
+    /// Loads the 4-byte word at `offset` with acquire ordering, which makes data published before it visible.
     pub(super) fn load_u32(&self, offset: usize) -> u32 {
         self.word32(offset).load(Ordering::Acquire)
     }
 
-    /// Swaps a word with 0. The acquire pairs with the release before the driver's doorbell.
+    /// Swaps the 8-byte word at `offset` with 0. Returns its value unless that was 0. The acquire pairs with the
+    /// release before the driver's doorbell.
     pub(super) fn take_u64(&self, offset: usize) -> Option<u64> {
         let word = self.word64(offset);
         match word.load(Ordering::Relaxed) {
@@ -105,7 +107,7 @@ impl HostQueue {
         self.word64(offset + 56).store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Stores a word with relaxed ordering.
+    /// Stores the 8-byte word at `offset` with relaxed ordering.
     #[inline]
     pub(super) fn store_u64(&self, offset: usize, value: u64) {
         self.word64(offset).store(value, Ordering::Relaxed);

@@ -15,13 +15,14 @@ use std::sync::Arc;
 /// Length of a send queue basic block, in bytes.
 const BLOCK_BYTES: usize = 64;
 
-/// A checked range of memory. It keeps the memory alive, and all accesses stay within it.
+/// A checked range of memory that holds a queue, a doorbell record or a UAR page. It keeps the memory alive, and all
+/// accesses stay within it.
 pub(crate) enum QueueMemory {
     Host(HostQueue),
     Device(DeviceQueue),
 }
 
-/// Why memory is unsuitable.
+/// Why a range of memory cannot hold a queue or a doorbell record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadQueueMemory {
     Range,
@@ -29,7 +30,7 @@ pub(crate) enum BadQueueMemory {
 }
 
 impl QueueMemory {
-    /// Checks the `len` bytes of `memory` at `offset` for this alignment.
+    /// Checks that the `len` bytes of `memory` at `offset` exist and are aligned to `align` bytes.
     pub(crate) fn new(
         memory: &Arc<dyn Memory>,
         offset: u64,
@@ -46,12 +47,12 @@ impl QueueMemory {
         })
     }
 
-    /// Whether this is not host memory, in which case an access takes microseconds.
+    /// Whether the CPU cannot access the memory directly, in which case an access takes microseconds.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self, QueueMemory::Device(_))
     }
 
-    /// Loads a word with acquire ordering, which makes data published before it visible.
+    /// Loads the 4-byte word at `offset` with acquire ordering, which makes data published before it visible.
     #[inline]
     pub(crate) fn load_u32(&self, offset: usize) -> u32 {
         match self {
@@ -76,7 +77,8 @@ impl QueueMemory {
         }
     }
 
-    /// Prepares to load `blocks` blocks starting at block `index`, modulo the queue. The driver has announced them.
+    /// Prepares to load `blocks` blocks of a send queue from block `index` on, modulo the queue size. The driver has
+    /// announced them by a doorbell.
     #[inline]
     pub(crate) fn fetch_ahead(&self, index: u16, blocks: u16) {
         match self {
@@ -102,7 +104,7 @@ impl QueueMemory {
         }
     }
 
-    /// Forgets blocks fetched ahead, because the driver restarts the queue.
+    /// Forgets send queue blocks that were fetched ahead, because the driver restarts the queue.
     pub(crate) fn restart(&self) {
         if let QueueMemory::Device(queue) = self {
             queue.restart();
@@ -118,7 +120,6 @@ impl QueueMemory {
         }
     }
 
-    /// Stores an 8-byte word.
     #[inline]
     pub(crate) fn store_u64(&self, offset: usize, value: u64) {
         match self {

@@ -1,4 +1,4 @@
-//! Completions: of send WQEs, in order, and of receives.
+//! Writes CQEs: those of send WQEs, in order, and those of receives.
 
 use crate::objects::Cq;
 use crate::objects::qp::{Qp, State};
@@ -27,7 +27,7 @@ pub(crate) fn complete(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, do
     push(qp, qp.cq_send, cqs, report, |owner| Cqe::requester(&completion, owner));
 }
 
-/// Delays a completion, because a fault asks for it or an earlier one is delayed.
+/// Delays a completion, because an injected fault asks for it or an earlier completion is delayed.
 fn hold(qp: &mut Qp, report: &mut Report, completion: Completion) {
     let mut due = report.now;
     if report.rng.chance(report.faults.completion_delay) {
@@ -40,7 +40,7 @@ fn hold(qp: &mut Qp, report: &mut Report, completion: Completion) {
     report.wakeups.push((due, qp.qpn));
 }
 
-/// Writes the delayed completions that are due, or all of them.
+/// Writes the delayed completions of a QP that are due, or all of them.
 pub(crate) fn release(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, all: bool) {
     while let Some((due, completion)) = qp.held.front().copied() {
         if !all && due > report.now {
@@ -82,7 +82,7 @@ pub(crate) fn fail(
     push(qp, qp.cq_send, cqs, report, |owner| Cqe::error(&failure, owner));
 }
 
-/// Writes a CQE. If the CQ overruns, the QP enters the Error state.
+/// Writes a CQE. If the CQ overruns, its QP enters the Error state.
 pub(crate) fn push(
     qp: &mut Qp,
     cqn: Option<u32>,

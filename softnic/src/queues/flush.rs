@@ -11,10 +11,10 @@ use crate::wqe::Done;
 use rushmem_mlx5::cqe::Failure;
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Syndrome};
 
-/// Maximum number of WQEs flushed per queue and visit.
+/// Maximum number of WQEs flushed per queue before other QPs run.
 const BURST: usize = 64;
 
-/// Flushes WQEs of both queues, signaled or not. Returns whether there are more.
+/// Flushes WQEs of the send queue and the receive queue, signaled or not. Returns whether there are more.
 pub(crate) fn run(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report) -> bool {
     qp.progress = 0;
     qp.stall = None;

@@ -9,7 +9,7 @@ use crate::table::Table;
 use rushmem_mlx5::cqe::{Failure, Reception};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment};
 
-/// Pops the next posted receive. `None` means receiver not ready.
+/// Takes the next posted receive from the QP's receive queue or SRQ. `None` means receiver not ready.
 pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> {
     if let Some(srq) = &qp.srq {
         let mut srq = srq.get();
@@ -27,7 +27,7 @@ pub(crate) fn take_receive(qp: &mut Qp, report: &mut Report) -> Option<Receive> 
     Some(Receive::new(index, &segments, qp.pd))
 }
 
-/// Pops the next receive of the QP's own queue, and returns its index.
+/// Takes the next receive of the QP's own queue, and returns its index.
 pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
     let producer = qp.record_receives();
     let rq = qp.rq.as_mut()?;
@@ -39,18 +39,18 @@ pub(crate) fn next_receive(qp: &mut Qp) -> Option<u16> {
     Some(index)
 }
 
-/// The sender of a datagram. All zero on a connection, whose peer is known.
+/// The sender of a datagram, for the CQE. All fields are zero on a connection, whose peer is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
     pub(crate) qpn: u32,
     pub(crate) lid: u16,
     /// Whether the receive buffer starts with the datagram's IPv4 header.
     pub(crate) grh: bool,
-    /// The service level or, on Ethernet, the packet type.
+    /// Service level on InfiniBand, or packet type on Ethernet.
     pub(crate) sl: u8,
 }
 
-/// A message that has consumed a receive.
+/// A message that has been written to a receive, with what its CQE reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedMessage {
     pub(crate) kind: CqeOpcode,

@@ -1,4 +1,4 @@
-//! Send queues: fetches WQEs and checks them.
+//! Fetches WQEs from a send queue and checks them.
 
 use super::completion::fail;
 use crate::objects::Cq;
@@ -15,16 +15,16 @@ use rushmem_mlx5::{CtrlSeg, Opcode, Segment, Syndrome};
 pub(crate) const MAX_SEGMENTS: usize = 64;
 pub(crate) const PER_BLOCK: usize = 4;
 
-/// A WQE that is in the wrong slot or cannot be parsed.
+/// Error: a WQE is in the wrong slot or cannot be parsed.
 #[derive(Debug)]
 pub(crate) struct BadWqe {
     pub(crate) opcode: Opcode,
-    /// Number of blocks to skip.
+    /// Number of blocks to skip to the next WQE.
     pub(crate) blocks: u16,
     pub(crate) detail: String,
 }
 
-/// Copies the WQE at `index` out of the ring and checks it.
+/// Copies the WQE at `index` out of the send queue and checks it.
 #[inline]
 pub(crate) fn fetch<'a>(
     sq: &Sq,
@@ -71,7 +71,7 @@ fn misplaced(ctrl: CtrlSeg, qpn: u32, index: u16, available: u16) -> BadWqe {
     BadWqe { opcode: ctrl.opcode(), blocks: 1, detail }
 }
 
-/// Returns index, opcode and block count of the WQE at the head of the queue. The count is 1 unless the WQE is
+/// Returns index, opcode and block count of the WQE at the head of the send queue. The count is 1 unless the WQE is
 /// plausible.
 pub(crate) fn blocks_at_head(qp: &Qp) -> Option<(u16, Opcode, u16)> {
     let sq = qp.sq.as_ref().filter(|sq| sq.pending() != 0)?;
@@ -94,7 +94,7 @@ pub(crate) fn malformed(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, i
     fail(qp, cqs, report, done, Syndrome::LOCAL_QP_OP_ERR, 0);
 }
 
-/// Whether the CQ of a WAIT has produced the CQE that it names, in 16-bit arithmetic. `true` for any other WQE.
+/// Whether the CQ of a WAIT WQE has produced the CQE whose 16-bit index the WQE names. `true` for any other WQE.
 pub(crate) fn cq_reached(view: &View<'_>, cqs: &Table<Cq>) -> Result<bool, LocalError> {
     let Some(wait) = view.wait() else { return Ok(true) };
     let cq = cqs.get(wait.cqn.get()).ok_or(LocalError::Operation)?;

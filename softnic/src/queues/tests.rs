@@ -1,4 +1,4 @@
-//! WQEs and completions in memory, without an engine.
+//! Tests of fetching WQEs and writing CQEs in memory, without an engine.
 
 use super::completion::{complete, fail};
 use super::flush;
@@ -20,14 +20,14 @@ use rushmem_mlx5::{Flags, Opcode, Segment, Syndrome, Wqe};
 use std::sync::Arc;
 
 const QPN: u32 = 0x123;
-/// Offsets of the queues in their memory.
+// Offsets of the queues in their memory.
 const SEND: u64 = 0;
 const RECEIVE: u64 = 512;
 const RECORD: u64 = 1024;
 const CQ_RECORD: u64 = 1088;
 const CQ: u64 = 2048;
 
-/// A QP with a CQ of two entries.
+/// A QP whose CQ has two entries.
 struct Queues {
     memory: Arc<HostBuffer>,
     qp: Qp,

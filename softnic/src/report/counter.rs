@@ -1,4 +1,4 @@
-//! Counter sets: loss and reordering counts, shared by all QPs that name the set.
+//! Queue counters: sets that count losses and reordering for all QPs that select them.
 
 use crate::table::Table;
 use rushmem_mlx5::prm::counter::QueryQCounterOut;
@@ -26,7 +26,7 @@ impl CounterSets {
         }
     }
 
-    /// Counts an event of a QP in the counter set that its context names, if any.
+    /// Counts an event of a QP in the counter set that the QP context selects, if any.
     pub(crate) fn count(&mut self, qp: &QpContext, counter: fn(&mut QueryQCounterOut) -> &mut u32) {
         if let Some(set) = self.0.get_mut(qp.counter_set_id.into()) {
             let count = counter(&mut set.counts);

@@ -1,16 +1,17 @@
-//! Random draws of execution faults, shared by loopback and packets.
+//! Decides at random which faults to inject into the execution of requests, over loopback and by packets.
 
 use super::Report;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Maximum number of pieces per message.
+/// Maximum number of pieces into which a message is split.
 const PIECES: u64 = 8;
-/// Length of the longest message that is split, in bytes.
+/// Maximum length of a message that is split, in bytes.
 const MAX_SPLIT_LEN: u64 = 1 << 20;
 
 impl Report {
-    /// Draws, with this probability, a time of at most `longest` from now.
+    /// Decides with this `probability` whether to inject a fault. Returns a random time at most `longest` after the
+    /// start of the pass if so.
     fn draw_delay(
         &mut self,
         (qpn, kind): (u32, &'static str),
@@ -23,7 +24,7 @@ impl Report {
         })
     }
 
-    /// Draws whether to skip the QP in this pass.
+    /// Decides whether to skip the QP in this pass.
     pub(crate) fn draw_skip(&mut self, qpn: u32) -> bool {
         let skips = self.rng.chance(self.faults.skip_qp);
         if skips {
@@ -32,38 +33,39 @@ impl Report {
         skips
     }
 
-    /// Draws a stall. Returns when it is over.
+    /// Decides whether to stall the QP. Returns when the stall is over.
     pub(crate) fn draw_stall(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "stall"), self.faults.stall, self.faults.stall_time)
     }
 
-    /// Draws whether the answer to a READ or an atomic is late. Returns when it is due.
+    /// Decides whether to answer a READ or an atomic late. Returns when the answer is due.
     pub(crate) fn draw_late_answer(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "late"), self.faults.late, self.faults.late_time)
     }
 
-    /// Draws whether later WRITEs may overtake a WRITE of an unordered QP. Returns when it lands.
+    /// Decides whether a WRITE of an unordered QP is written late, so later WRITEs may overtake it. Returns when it is
+    /// written.
     pub(crate) fn draw_unordered(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "unordered"), self.faults.unordered, self.faults.late_time)
     }
 
-    /// Draws whether QUERY_QP hides that a QP is unordered.
+    /// Decides whether QUERY_QP hides that a QP is unordered.
     pub(crate) fn draw_hidden_order(&mut self) -> bool {
         self.rng.chance(self.faults.hidden_order)
     }
 
-    /// Draws whether a key is relaxed although it was created as strict.
+    /// Decides whether a memory key that is created as strict is relaxed.
     pub(crate) fn draw_force_relaxed(&mut self) -> bool {
         self.rng.chance(self.faults.force_relaxed)
     }
 
-    /// Draws whether a WRITE lands after its acknowledgement. Returns when.
+    /// Decides whether a WRITE reaches memory after its acknowledgement. Returns when it does.
     pub(crate) fn draw_posted(&mut self, qpn: u32) -> Option<Instant> {
         self.draw_delay((qpn, "posted"), self.faults.posted, self.faults.late_time)
     }
 
-    /// Draws whether to split a message of `len` bytes at the responder's `addr`. Returns its pieces in random order,
-    /// cut between aligned words, or nothing if it is not split.
+    /// Decides whether to split a message of `len` bytes at the responder's `addr`. Returns its pieces in random order,
+    /// cut between aligned 8-byte words, or nothing if it is not split.
     pub(crate) fn draw_split(&mut self, qpn: u32, addr: u64, len: u64) -> Vec<Range<u64>> {
         let first = addr.next_multiple_of(8) - addr;
         if len > MAX_SPLIT_LEN || len <= first || !self.rng.chance(self.faults.split) {

@@ -1,9 +1,9 @@
-//! Events of the adapter for its driver, like those of an event queue.
+//! Asynchronous events for the driver, like those of a ConnectX event queue.
 
 use rushmem_mlx5::Syndrome;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An event for the driver.
+/// An asynchronous event, as delivered to [`Nic::on_event`](crate::Nic::on_event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -24,9 +24,9 @@ pub enum Event {
         /// The reason:
         ///
         /// - [`Syndrome::REMOTE_INVAL_REQ_ERR`]: the QP does not support the peer's request.
-        /// - [`Syndrome::REMOTE_ACCESS_ERR`]: a key did not allow it.
+        /// - [`Syndrome::REMOTE_ACCESS_ERR`]: a memory key did not allow the peer's access.
         /// - [`Syndrome::REMOTE_OP_ERR`]: a receive of the QP, or its memory, failed.
-        /// - [`Syndrome::LOCAL_QP_OP_ERR`]: its CQ has overrun, or the engine has failed.
+        /// - [`Syndrome::LOCAL_QP_OP_ERR`]: the QP's CQ has overrun, or the engine has failed.
         syndrome: Syndrome,
     },
     /// Fewer receives than the limit of a shared receive queue are posted. The limit is no longer armed.
@@ -39,7 +39,7 @@ pub enum Event {
         /// The QP's number.
         qpn: u32,
     },
-    /// A DCT that accepts no more connections has lost its last one.
+    /// A DCT that accepts no more connections has closed the last one.
     DctDrained {
         /// The DCT's number.
         dctn: u32,
@@ -57,7 +57,7 @@ pub enum Event {
 
 type Call = dyn Fn(Event) + Send + Sync;
 
-/// The driver's callback for events.
+/// The driver's callback for events, if it has set one.
 #[derive(Default)]
 pub(crate) struct Sink(Mutex<Option<Arc<Call>>>);
 
@@ -66,7 +66,7 @@ impl Sink {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 
-    /// Delivers events without holding the lock.
+    /// Calls the driver's callback with each event, without holding the lock.
     pub(crate) fn deliver(&self, events: &[Event]) {
         let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for event in events {

@@ -1,5 +1,5 @@
-//! What the adapter reports: counters, violations, events and observations. Faults are drawn here too, since each of
-//! them is reported.
+//! Collects what the adapter reports: counters, violations, events and observations. Injected faults are decided here
+//! too, since each of them is reported.
 
 mod counter;
 mod draws;
@@ -24,25 +24,25 @@ use violation::Violations;
 pub use violation::{Rule, Violation};
 pub(crate) use wqe_log::WqeLog;
 
-/// Collects what all parts of the adapter report to its users and to the engine.
+/// Counters, violations, events and observations of an adapter, and requests to the engine such as timers.
 pub(crate) struct Report {
     pub(crate) stats: Stats,
     pub(crate) counters: CounterSets,
     pub(crate) violations: Violations,
     start: Instant,
-    /// Start of the current pass.
+    /// When the engine's current pass started.
     pub(crate) now: Instant,
     pub(crate) faults: Faults,
-    /// Whether `faults` include any that affect the execution of WQEs.
+    /// Whether any injected fault may affect the execution of WQEs.
     pub(crate) injects_faults: bool,
     pub(crate) rng: Rng,
-    /// QPs to schedule, each with its time.
+    /// QPs that the engine must run again, each with its time.
     pub(crate) wakeups: Vec<(Instant, u32)>,
-    /// Events that were not delivered yet.
+    /// Events that have not been delivered to the driver yet.
     pub(crate) events: Vec<Event>,
     pub(crate) record: Option<WqeLog>,
     pub(crate) lookout: Lookout,
-    /// Contexts whose memory was changed in this pass.
+    /// Contexts whose memory the adapter has changed in this pass, possibly repeated.
     changed: Vec<u32>,
 }
 
@@ -82,7 +82,7 @@ impl Report {
         });
     }
 
-    /// Records that the memory of a context has changed, for its listener.
+    /// Records that the memory of a context has changed, so its listener is called.
     #[inline]
     pub(crate) fn note_change(&mut self, context: u32) {
         if self.changed.last() != Some(&context) {
@@ -90,7 +90,7 @@ impl Report {
         }
     }
 
-    /// Drains the contexts whose memory has changed, each once.
+    /// Removes and returns the contexts whose memory has changed, each once.
     pub(crate) fn drain_changed(&mut self) -> impl Iterator<Item = u32> {
         self.changed.sort_unstable();
         self.changed.dedup();

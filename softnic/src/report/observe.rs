@@ -8,7 +8,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Receives everything that an adapter does.
+/// A callback that receives everything an adapter does: doorbells, WQEs, CQEs and packets.
 pub trait Observer: Send + Sync {
     /// Called with an observation and the time at which it was made.
     ///
@@ -17,12 +17,12 @@ pub trait Observer: Send + Sync {
     fn observe(&self, at: Instant, observation: Observation);
 }
 
-/// A remote address, as a WQE names it.
+/// A remote address and the key that grants access to it, as a WQE names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
-    /// The virtual address on the wire.
+    /// Virtual address in the request.
     pub addr: u64,
-    /// The responder's key for it.
+    /// The responder's memory key for the address.
     pub rkey: u32,
 }
 
@@ -32,7 +32,7 @@ impl From<RaddrSeg> for RemoteAddress {
     }
 }
 
-/// Something that an adapter did. A WQE is identified by the index of its first basic block.
+/// Something that an adapter did. WQEs are identified by the index of their first basic block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Observation {
@@ -40,7 +40,7 @@ pub enum Observation {
     Doorbell {
         /// The QP's number.
         qpn: u32,
-        /// Index of the first block.
+        /// Index of the first announced block, modulo 2^16.
         index: u16,
         /// Number of blocks announced.
         blocks: u16,
@@ -53,11 +53,11 @@ pub enum Observation {
         index: u16,
         /// Operation of the WQE.
         opcode: Opcode,
-        /// The adapter of the peer. `None` for a QP of this adapter, and for datagrams.
+        /// Address of the peer's adapter. `None` if that is this adapter, and for datagrams.
         peer: Option<SocketAddrV4>,
-        /// Its address at the responder, if the operation has one.
+        /// Address at the responder, if the operation has one.
         remote: Option<RemoteAddress>,
-        /// Number of bytes that it transfers.
+        /// Number of payload bytes that the WQE transfers.
         bytes: u64,
     },
     /// A WQE completed, with or without a CQE. A flushed WQE may complete without ever having started.
@@ -68,32 +68,32 @@ pub enum Observation {
         index: u16,
         /// Operation of the WQE.
         opcode: Opcode,
-        /// The error, if it failed.
+        /// Syndrome of the error, if the WQE failed.
         syndrome: Option<Syndrome>,
     },
     /// The adapter wrote a CQE.
     Cqe {
         /// The CQ's number.
         cqn: u32,
-        /// QPN of the completed work.
+        /// QPN in the CQE.
         qpn: u32,
     },
     /// A WRITE, SEND or atomic of the peer has taken effect in memory.
     ///
-    /// Injected faults may land the data only after this observation.
+    /// If faults are injected, the data may reach memory only after this observation.
     Arrival {
         /// QPN of the receiver.
         qpn: u32,
         /// Operation that the peer requested.
         opcode: Opcode,
-        /// Its remote address, if the operation has one.
+        /// Address that the peer's request names, if its operation has one.
         remote: Option<RemoteAddress>,
         /// Number of bytes received.
         bytes: u64,
-        /// When the first of them arrived, before memory was changed.
+        /// When the first byte arrived, before memory was changed.
         since: Instant,
     },
-    /// A packet was handed to the fabric.
+    /// A packet was handed to the fabric for transmission.
     PacketSent {
         /// The QP's number.
         qpn: u32,
@@ -101,12 +101,12 @@ pub enum Observation {
         psn: u32,
         /// Opcode of the packet, as InfiniBand names it.
         opcode: &'static str,
-        /// Payload length in bytes.
+        /// Length of the payload, in bytes.
         bytes: u64,
-        /// Whether the packet, or the response that it requests, had been sent before.
+        /// Whether this packet, or the response that it requests, had been sent before.
         is_retransmission: bool,
     },
-    /// A packet of the QP's peer was received.
+    /// A packet from the QP's peer was received.
     PacketReceived {
         /// The QP's number.
         qpn: u32,
@@ -114,37 +114,37 @@ pub enum Observation {
         psn: u32,
         /// Opcode of the packet, as InfiniBand names it.
         opcode: &'static str,
-        /// Payload length in bytes.
+        /// Length of the payload, in bytes.
         bytes: u64,
     },
     /// The responder refused a request.
     Nak {
         /// QPN of the requester.
         qpn: u32,
-        /// PSN of the request.
+        /// PSN of the refused request.
         psn: u32,
-        /// Why it was refused.
+        /// Why the responder refused it.
         reason: &'static str,
     },
     /// A fault was injected.
     Fault {
-        /// QPN, if the fault concerns a QP and the adapter knows which.
+        /// QPN of the affected QP, if the fault concerns a QP and the adapter knows which.
         qpn: Option<u32>,
         /// Name of the fault's setting in [`Faults`](crate::Faults).
         kind: &'static str,
     },
 }
 
-/// The observations of the current pass.
+/// Collects the observations of the current pass for the observer, if one is attached.
 #[derive(Default)]
 pub(crate) struct Lookout {
     observer: Option<Arc<dyn Observer>>,
     made: Vec<(Instant, Observation)>,
-    /// Observations to be made once all copies have landed.
+    /// Observations that are made once all copies in flight are complete.
     landing: Vec<Observation>,
 }
 
-/// An observer, with the observations for it.
+/// An observer, and the observations to deliver to it with their times.
 pub(crate) type Observed = (Arc<dyn Observer>, Vec<(Instant, Observation)>);
 
 impl Lookout {
@@ -158,7 +158,7 @@ impl Lookout {
         self.observer.is_some()
     }
 
-    /// Returns the time if an observer is attached.
+    /// Returns the current time, or `None` without an observer, for whom alone it is needed.
     #[inline]
     pub(crate) fn time(&self) -> Option<Instant> {
         self.is_on().then(Instant::now)
@@ -172,7 +172,7 @@ impl Lookout {
         }
     }
 
-    /// Records an observation now or, if copies are in flight, once all have landed.
+    /// Records an observation now or, if copies are in flight, once all of them are complete.
     #[inline]
     pub(crate) fn note_landing(&mut self, has_landed: bool, make: impl FnOnce() -> Observation) {
         if has_landed {
@@ -182,7 +182,7 @@ impl Lookout {
         }
     }
 
-    /// Records the observations that were waiting for copies, which have all landed.
+    /// Records the observations that were waiting for copies, all of which are complete.
     #[inline]
     pub(crate) fn landed(&mut self) {
         if !self.landing.is_empty() {
@@ -191,7 +191,7 @@ impl Lookout {
         }
     }
 
-    /// Returns the observations of this pass.
+    /// Removes and returns the observations of this pass and their observer, if there are any.
     pub(crate) fn take(&mut self) -> Option<Observed> {
         let observer = self.observer.as_ref().filter(|_| !self.made.is_empty())?;
         Some((Arc::clone(observer), std::mem::take(&mut self.made)))

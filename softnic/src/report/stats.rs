@@ -1,49 +1,49 @@
-//! Counters of an adapter.
+//! Counters of what an adapter has executed, sent, received and dropped.
 
 /// Counters of an adapter since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Doorbells processed.
+    /// Number of doorbells processed.
     pub doorbells: u64,
-    /// Send WQEs executed or flushed.
+    /// Number of send WQEs executed or flushed.
     pub wqes: u64,
-    /// CQEs written.
+    /// Number of CQEs written.
     pub cqes: u64,
-    /// CQEs written with an error. Included in `cqes`.
+    /// Number of CQEs written with an error, which are included in `cqes`.
     pub error_cqes: u64,
     /// Payload bytes that this adapter has transferred as a requester.
     pub bytes: u64,
-    /// Packets handed to the fabric.
+    /// Number of packets handed to the fabric for transmission.
     pub packets_sent: u64,
-    /// Packets received from the fabric.
+    /// Number of packets received from other adapters.
     pub packets_received: u64,
-    /// Bytes of `packets_sent`, from the base transport header to the CRC.
+    /// Total length of `packets_sent` in bytes, from the base transport header to the CRC.
     pub bytes_sent: u64,
-    /// Bytes of `packets_received`, from the base transport header to the CRC.
+    /// Total length of `packets_received` in bytes, from the base transport header to the CRC.
     pub bytes_received: u64,
-    /// Part of `packets_sent` that went through shared memory to another adapter of this machine.
+    /// Number of packets in `packets_sent` that went through shared memory to another adapter of this machine.
     pub shared_sent: u64,
-    /// Part of `packets_received` that came through shared memory.
+    /// Number of packets in `packets_received` that came through shared memory.
     pub shared_received: u64,
-    /// Part of `packets_sent` that shared a UDP message with other packets to the same software adapter.
+    /// Number of packets in `packets_sent` that shared a UDP message with others (segmentation offload).
     pub segmented: u64,
-    /// Packets sent again.
+    /// Number of packets sent again.
     pub retransmitted: u64,
-    /// Requests that had been executed before and were answered again.
+    /// Number of requests that had been executed before and were answered again.
     pub duplicates: u64,
-    /// Requests received after a gap.
+    /// Number of requests received after a missing one.
     pub out_of_order: u64,
-    /// Packets dropped as invalid: wrong CRC, bad header, unknown QP or sender, or a repeated READ that its key does
-    /// not allow.
+    /// Number of packets dropped as invalid: wrong CRC, bad header, unknown QP or sender, or a repeated READ that its
+    /// key does not allow.
     pub dropped: u64,
-    /// Responses that do not answer any request in flight.
+    /// Number of responses that do not answer any request in flight.
     pub stale: u64,
-    /// Messages of unreliable services that were not delivered because of the address, QP, key, access rights or lack
-    /// of a receive.
+    /// Number of messages of unreliable services that were not delivered because of the address, QP, key, access rights
+    /// or lack of a receive.
     pub lost: u64,
-    /// Packets that the kernel has refused to send.
+    /// Number of packets that the kernel has refused to send.
     pub send_failures: u64,
-    /// Faults injected.
+    /// Number of injected faults.
     pub faults: u64,
 }

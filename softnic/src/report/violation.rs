@@ -1,4 +1,4 @@
-//! Mistakes of drivers. The adapter carries on as hardware would, and tests require that there are none.
+//! Violations: mistakes of drivers. The adapter carries on as hardware would, and tests require that there are none.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A doorbell was rung on a UAR page that does not belong to the QP.
+    /// A doorbell was rung on another UAR page than the one that the QP was created with.
     DoorbellPage,
     /// A doorbell named a QP that does not exist, or whose state does not allow posting.
     DoorbellQp,
@@ -15,26 +15,26 @@ pub enum Rule {
     /// A doorbell was rung on the wrong register: there is one for QPs with a doorbell record, and one for those
     /// without.
     DoorbellRegister,
-    /// A doorbell announced more than its doorbell record.
+    /// A doorbell announced more blocks than the QP's doorbell record.
     DoorbellRecord,
-    /// A CQ was armed through a UAR page that does not belong to it.
+    /// A CQ was armed through another UAR page than the one that it was created with.
     CqArm,
     /// A WQE has a wrong index or QPN, extends past the producer, or cannot be parsed.
     Wqe,
-    /// A CQ has overrun.
+    /// A CQ has overrun: it was full when a CQE was due.
     CqOverrun,
     /// The adapter or a [`Memory`](crate::Memory) has panicked, and all connections were closed.
     Engine,
 }
 
-/// One instance of a broken rule.
+/// One case in which a driver or a kernel has broken a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Which rule was broken.
     pub rule: Rule,
-    /// QPN, or 0 if unknown.
+    /// QPN of the QP concerned, or 0 if unknown.
     pub qpn: u32,
-    /// The offending values.
+    /// Description of the case, including the offending values.
     pub detail: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Keeps only the first violations, since a broken driver repeats itself.
+/// The first violations of an adapter. Later ones are dropped, since a broken driver repeats itself.
 #[derive(Debug, Default)]
 pub(crate) struct Violations {
     list: Vec<Violation>,

@@ -13,13 +13,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-/// An open log. A write error stops the log, but not the execution.
+/// An open WQE log. A write error stops the log, but not the execution.
 pub(crate) struct WqeLog {
     file: Option<File>,
     seen: HashSet<WqeShape>,
 }
 
-/// The shape of a WQE: everything except numbers and payload.
+/// What distinguishes logged WQEs: everything except numbers and payload.
 #[derive(PartialEq, Eq, Hash)]
 struct WqeShape {
     service: u8,
@@ -27,7 +27,7 @@ struct WqeShape {
     opmod: u8,
     flags: u8,
     ds: u8,
-    /// Length of each piece of inline data, or `None` for a pointer.
+    /// Length of each piece of inline data, or `None` for a data segment that points to memory.
     data: Vec<Option<usize>>,
 }
 

@@ -11,7 +11,7 @@ use std::net::SocketAddrV4;
 
 const IPV4: usize = 20;
 const UDP: usize = 8;
-/// Number of bytes before the packet that the CRC covers.
+/// Number of bytes that the CRC covers in front of the packet.
 const PSEUDO: usize = 8 + IPV4 + UDP;
 
 /// Returns the CRC of `packet` (from the BTH to the padding, without the CRC itself), sent from `src` to `dst`.
@@ -67,7 +67,7 @@ mod tests {
         SocketAddrV4::new(ip.into(), port)
     }
 
-    /// A congestion notification of a ConnectX-4 Lx, as published with scapy's RoCE tests.
+    /// The CRC matches that of a congestion notification sent by a ConnectX-4 Lx, as published with scapy's RoCE tests.
     #[test]
     fn packet_captured_from_hardware() {
         let mut packet = [0; 28];
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(crc.to_le_bytes(), [0x82, 0xfd, 0x00, 0x2a]);
     }
 
-    /// A UC SEND ONLY with two bytes of padding, from the same source.
+    /// The CRC matches that of a UC SEND ONLY with two bytes of padding, as published with scapy's RoCE tests.
     #[test]
     fn packet_with_payload() {
         let packet = [

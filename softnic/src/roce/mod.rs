@@ -1,4 +1,4 @@
-//! RoCEv2 packets, from the UDP payload on.
+//! Encodes and parses RoCEv2 packets, which are the payload of UDP datagrams.
 //!
 //! A packet consists of a base transport header ([`Bth`]), the extension headers of its opcode ([`Ext`]), the payload
 //! padded to four bytes, and the invariant CRC ([`icrc`]). Requests of an extended connection have the XRC header after
@@ -18,9 +18,9 @@ const XRC: usize = 4;
 pub(crate) const ICRC: usize = 4;
 /// Largest payload of a packet in bytes, which is the largest path MTU.
 pub(crate) const MAX_MTU: usize = 4096;
-/// Length of the longest extension headers, in bytes.
+/// Maximum length of a packet's extension headers, in bytes.
 pub(crate) const MAX_EXT: usize = XRC + 48;
-/// Length of the longest packet, in bytes.
+/// Maximum length of a packet, in bytes.
 pub(crate) const MAX_PACKET: usize = BTH + MAX_EXT + MAX_MTU + ICRC;
 /// The UDP port of RoCEv2.
 pub(crate) const PORT: u16 = 4791;
@@ -98,19 +98,19 @@ pub(crate) struct Deth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Connect {
     pub(crate) key: u64,
-    /// Path MTU code.
+    /// Encoded path MTU that the initiator proposes, 1 to 5.
     pub(crate) mtu: u8,
     /// QPN of the initiator.
     pub(crate) source_qpn: u32,
-    /// Connection sequence number.
+    /// Sequence number by which the target distinguishes the connections of an initiator.
     pub(crate) sequence: u32,
 }
 
-/// The syndrome of an acknowledgement.
+/// The syndrome field of an acknowledgement: ACK, receiver not ready, or NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AethSyndrome {
     Ack,
-    /// Receiver not ready, with an RNR timer code.
+    /// Receiver not ready. Contains the code of the time to wait.
     Rnr(u8),
     Nak(Nak),
     Unknown(u8),
@@ -175,7 +175,7 @@ pub(crate) struct Aeth {
     pub(crate) msn: u32,
 }
 
-/// The extension headers of one packet.
+/// The extension headers of one packet, which follow the base transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ext {
     None,
@@ -201,13 +201,12 @@ pub(crate) enum Ext {
         operands: [u64; 4],
     },
     Connect(Connect),
-    /// Sequence number and QPN of a dynamic connection.
+    /// Accepts a dynamic connection: contains its sequence number and the QPN that serves it.
     Accept(Aeth, u32, u32),
-    /// Connection sequence number of a dynamic connection.
+    /// Closes a dynamic connection: contains its sequence number.
     Disconnect(u32),
 }
 
-/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet<'a> {
     pub(crate) bth: Bth,
@@ -397,7 +396,8 @@ impl Aeth {
     }
 }
 
-/// Returns the length of a packet with `headers` and `payload` bytes, including padding and CRC.
+/// Returns the length of a packet with `headers` bytes of headers and `payload` bytes of payload, including padding and
+/// CRC.
 pub(crate) fn packet_len(headers: usize, payload: usize) -> usize {
     headers + payload.next_multiple_of(4) + ICRC
 }

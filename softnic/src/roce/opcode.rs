@@ -1,4 +1,4 @@
-//! BTH opcodes: an operation, and the service it belongs to.
+//! BTH opcodes, each of which combines an operation and the service it belongs to.
 //!
 //! All services use the same code for an operation, and bits 7:5 of the opcode identify the service. An unreliable
 //! connection has SEND and WRITE, datagrams have SENDs of a single packet.
@@ -147,7 +147,7 @@ impl Op {
         }
     }
 
-    /// Returns the name in the InfiniBand specification, without the service.
+    /// Returns the operation's name in the InfiniBand specification, without the service.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::SendFirst => "SEND_FIRST",
@@ -180,7 +180,7 @@ impl Op {
         }
     }
 
-    /// Whether the packet is the first or only one of a message.
+    /// Whether a packet with this opcode is the first or only one of a message.
     pub(crate) fn begins(self) -> bool {
         use Op::{SendFirst, SendOnly, SendOnlyImm, WriteFirst, WriteOnly, WriteOnlyImm};
         matches!(self, SendFirst | SendOnly | SendOnlyImm | WriteFirst | WriteOnly | WriteOnlyImm)

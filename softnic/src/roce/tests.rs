@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A WRITE ONLY of five bytes, encoded by the header tables of the specification.
+/// A WRITE ONLY of five bytes is encoded as the header tables of the specification require.
 #[test]
 fn write_only_by_hand() {
     let bth = Bth {
@@ -28,7 +28,7 @@ fn write_only_by_hand() {
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hello" }));
 }
 
-/// A UD SEND ONLY WITH IMMEDIATE of two bytes, encoded by the header tables of the specification.
+/// A UD SEND ONLY WITH IMMEDIATE of two bytes is encoded as the header tables of the specification require.
 #[test]
 fn datagram_by_hand() {
     let bth = Bth {
@@ -55,7 +55,7 @@ fn datagram_by_hand() {
     assert_eq!(parse(&packet), Ok(Packet { bth, ext, payload: b"hi" }));
 }
 
-/// An XRC WRITE LAST WITH IMMEDIATE of four bytes, encoded by the header tables of the specification.
+/// An XRC WRITE LAST WITH IMMEDIATE of four bytes is encoded as the header tables of the specification require.
 #[test]
 fn requests_of_extended_connections_by_hand() {
     let bth = Bth {

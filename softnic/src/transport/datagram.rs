@@ -24,36 +24,36 @@ use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CqeOpcode, Opcode};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Maximum number of WQEs executed per visit.
+/// Maximum number of WQEs executed before other QPs run.
 const BURST: usize = 64;
-/// Length of the area before the payload in every receive buffer, in bytes.
+/// Length of the area for a global route header, which precedes the payload in every receive buffer, in bytes.
 const GRH: usize = 40;
 /// Length of an IPv4 header without options, in bytes.
 const IPV4: usize = 20;
-/// Q_Key bit that selects the QP's own Q_Key.
+/// Bit of the Q_Key in a WQE that selects the QP's own Q_Key instead.
 const OWN_KEY: u32 = 1 << 31;
 
 enum Step {
     Sent,
-    /// Idle until a doorbell.
+    /// The send queue is empty until the next doorbell.
     Idle,
-    /// The socket's send queue is full.
+    /// The send queue of the UDP socket is full.
     Full,
     /// The QP has entered the error state, and its queues must be flushed.
     Failed,
 }
 
-/// State that only datagrams need.
+/// State of the datagram transport: the multicast groups, and a buffer.
 #[derive(Default)]
 pub(crate) struct Datagrams {
-    /// Members of the multicast groups.
+    /// QPs that are members of multicast groups.
     pub(crate) members: Members,
     /// Buffer for the payload of the current datagram.
     payload: Vec<u8>,
 }
 
 impl Datagrams {
-    /// Sends datagrams of a QP. Returns whether it can send more immediately.
+    /// Sends datagrams posted to a QP. Returns whether it can send more immediately.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         for _ in 0..BURST {
             match step(path, &mut self.payload, qpn) {
@@ -65,9 +65,9 @@ impl Datagrams {
         true
     }
 
-    /// Sends the datagrams that a QP has been given, before a command destroys it.
+    /// Sends all datagrams posted to a QP, before a command destroys it.
     pub(crate) fn finish(&mut self, path: &mut Datapath, qpn: u32) {
-        /// Bursts in the largest send queue.
+        /// Number of bursts in the largest possible send queue.
         const MAX_BURSTS: usize = (1 << 16) / BURST;
 
         for _ in 0..MAX_BURSTS {
@@ -168,7 +168,7 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     Step::Sent
 }
 
-/// Gathers the payload of the WQE, which must fit into one packet.
+/// Collects the payload of a WQE, which must fit into one packet.
 fn gather(
     view: &View<'_>,
     mkeys: &Mkeys,
@@ -217,7 +217,7 @@ struct Datagram<'a> {
 }
 
 impl Datagram<'_> {
-    /// Returns the headers of its packet to a QP of another adapter.
+    /// Returns the base transport header of the datagram's packet to QP `dest_qpn` of another adapter.
     fn bth(&self, dest_qpn: u32, psn: Psn) -> Bth {
         let op = if self.imm.is_some() { Op::SendOnlyImm } else { Op::SendOnly };
         let (service, solicited, pkey) = (Service::Ud, self.solicited, self.pkey);
@@ -229,12 +229,12 @@ impl Datagram<'_> {
     }
 }
 
-/// A datagram that has reached its destination.
+/// A datagram that has reached its destination, by loopback or in a packet.
 struct Arrived<'a> {
     from: SocketAddrV4,
-    /// Destination address: the adapter's, or that of a group.
+    /// Destination address: that of this adapter, or that of a multicast group.
     to: SocketAddrV4,
-    /// Whether the port is InfiniBand. If so, the completion has a service level instead of a packet type.
+    /// Whether the port is InfiniBand. If so, the CQE has a service level instead of a packet type.
     infiniband: bool,
     datagram: Datagram<'a>,
 }
@@ -290,8 +290,8 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrive
     complete_receive(qp, cqs, report, message);
 }
 
-/// Returns the 40 bytes before the payload. The last 20 are the IPv4 header of a UDP packet with `len` bytes of
-/// payload.
+/// Returns the 40 bytes before the payload of a received datagram. The last 20 are the IPv4 header of a UDP packet with
+/// `len` bytes of payload.
 fn header(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> [u8; GRH] {
     const UDP: usize = 8;
     let mut area = [0; GRH];

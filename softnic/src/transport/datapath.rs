@@ -1,4 +1,4 @@
-//! The state that the transports share.
+//! The state that all transports share: objects, fabric, schedule and reports.
 
 use super::schedule::Schedule;
 use crate::config::Config;
@@ -26,12 +26,12 @@ pub(crate) struct Datapath {
     pub(crate) objects: Objects,
     pub(crate) report: Report,
     pub(crate) schedule: Schedule,
-    /// The send WQE being executed.
+    /// Copy of the send WQE that is being executed.
     pub(crate) scratch: Box<[Segment; MAX_SEGMENTS]>,
-    /// Management datagrams waiting for the driver.
+    /// Received management datagrams that wait for the driver.
     pub(crate) mads: Inbox,
     introductions: Introductions,
-    /// Injected failures, which are scheduled from the first connection to another adapter.
+    /// Scheduled failures of the port and the adapter, whose clock starts with the first connection to another adapter.
     pub(crate) failures: Failures,
 }
 
@@ -64,7 +64,7 @@ impl Datapath {
         }
     }
 
-    /// Arms the timers that the transports have requested.
+    /// Arms the timers that the transports have requested in the report.
     pub(crate) fn arm_wakeups(&mut self) {
         for (at, qpn) in std::mem::take(&mut self.report.wakeups) {
             if let Some(qp) = self.objects.qps.get_mut(qpn) {
@@ -73,12 +73,12 @@ impl Datapath {
         }
     }
 
-    /// Returns how often a QP has found no room for a packet.
+    /// Returns the number of times that a QP has found no room for a packet.
     pub(crate) fn shortages(&self) -> u64 {
         self.fabric.as_ref().map_or(0, |fabric| fabric.shortages)
     }
 
-    /// Hands queued packets to their carriers. Returns whether some are still queued.
+    /// Sends the queued packets by shared memory or UDP. Returns whether some are still queued.
     pub(crate) fn flush(&mut self, now: Instant) -> bool {
         let Some(fabric) = &mut self.fabric else { return false };
         fabric.flush(now, &mut self.report.stats, &mut self.report.lookout);
@@ -89,7 +89,7 @@ impl Datapath {
         blocked
     }
 
-    /// Records that a packet of a QP was too long for the link, for when the QP fails.
+    /// Records that a packet of a QP exceeded the MTU of its link, which explains the QP's failure if it fails.
     fn note_too_long(&mut self, TooLong { to, dest_qpn }: TooLong) {
         let qps = &mut self.objects.qps;
         let sent_it = |qp: &Qp| qp.route == Route::Peer(to) && qp.attrs.remote_qpn == dest_qpn;
