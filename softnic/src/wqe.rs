@@ -1,4 +1,4 @@
-//! Interpretation of parsed send WQEs.
+//! Interprets parsed send WQEs: finds their data, checks their keys, and decodes their operations.
 
 use crate::dma::{Dma, KeyFault, Mkeys, Rights, Span, User, resolve};
 use crate::report::{Observation, RemoteAddress};
@@ -7,14 +7,14 @@ use rushmem_mlx5::wqe::{Atomic, Data, Malformed, View};
 use rushmem_mlx5::{AtomicOp, Flags, Opcode, Segment, Syndrome, Width};
 use std::net::SocketAddrV4;
 
-/// What one data segment refers to.
+/// The data of one data segment of a WQE: a range of memory, or inline data.
 #[derive(Clone, Copy)]
 pub(crate) enum Piece<'a> {
     Memory(Span<'a>),
     Inline(&'a [u8]),
 }
 
-/// Why a requester fails its own WQE.
+/// Reason why a requester fails its own WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LocalError {
     Key(KeyFault),
@@ -46,8 +46,8 @@ pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, 
     }
 }
 
-/// Calls `each` with the pieces that bytes `at..at + len` of the WQE's data consist of, and with their offset in those
-/// bytes. Every key is checked for its entire segment.
+/// Calls `each` with the pieces that make up bytes `at..at + len` of the WQE's data, and with each piece's offset in
+/// those bytes. Every key is checked for its entire segment.
 pub(crate) fn for_each_piece<'a, E: From<LocalError>>(
     view: &View<'a>,
     mkeys: &'a Mkeys,
@@ -104,7 +104,7 @@ pub(crate) fn read_data(
     })
 }
 
-/// Checks the keys of the first `len` bytes.
+/// Checks the memory keys of the first `len` bytes of the WQE's data.
 pub(crate) fn check_keys(
     view: &View<'_>,
     mkeys: &Mkeys,
@@ -142,7 +142,7 @@ pub(crate) fn atomic(atomic: Atomic) -> (AtomicOp, Width, bool) {
     }
 }
 
-/// Encodes the old value of an atomic for local memory. Returns the bytes and how many of them count.
+/// Encodes the old value of an atomic for the requester's memory. Returns the bytes, and how many of them are valid.
 ///
 /// An 8-byte result is in host order, since the adapter advertises 8-byte endianness mode 1. A 4-byte result is
 /// big-endian.
@@ -156,7 +156,7 @@ pub(crate) fn atomic_result(old: u64, width: Width) -> ([u8; 8], usize) {
     }
 }
 
-/// Returns the `byte_cnt` field of a CQE, which counts the bytes that the peer has returned.
+/// Returns the `byte_cnt` field for the WQE's CQE: the number of bytes that the peer has returned.
 pub(crate) fn returned_bytes(view: &View<'_>) -> u32 {
     match (view.opcode(), view.atomic()) {
         (Opcode::RDMA_READ, _) => view.data_len() as u32,
@@ -172,7 +172,7 @@ pub(crate) fn begins(qpn: u32, view: &View<'_>, peer: Option<SocketAddrV4>) -> O
     Observation::WqeBegins { qpn, index, opcode, peer, remote, bytes }
 }
 
-/// The fields of a send WQE that its CQE repeats.
+/// The fields of a send WQE that its CQE repeats, for a WQE that has been executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) index: u16,
@@ -186,7 +186,7 @@ pub(crate) fn ends(qpn: u32, done: Done, syndrome: Option<Syndrome>) -> Observat
     Observation::WqeEnds { qpn, index, opcode, syndrome }
 }
 
-/// Whether the WQE changes the responder's memory or consumes a receive there.
+/// Whether the WQE changes the responder's memory or consumes a receive of the responder.
 pub(crate) fn changes_memory(view: &View<'_>) -> bool {
     use Opcode as Op;
     let moves = [Op::RDMA_WRITE, Op::RDMA_WRITE_IMM, Op::SEND, Op::SEND_IMM].contains(&view.opcode());

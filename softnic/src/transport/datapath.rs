@@ -131,8 +131,8 @@ impl Datapath {
         }
     }
 
-    /// Records that a QP connects to `peer`. Several packets to a software adapter may travel as one, so an
-    /// introduction asks the peer what it is, unless its address says so.
+    /// Records that a QP connects to the adapter at `peer`. Unless its address shows whether it is a software adapter,
+    /// an introduction asks: if so, several packets may be sent to it as one message.
     pub(crate) fn meet(&mut self, peer: SocketAddrV4, is_software: bool, now: Instant) {
         self.failures.connected(now);
         let Some(fabric) = &mut self.fabric else { return };

@@ -1,6 +1,7 @@
 //! The transports, which execute send WQEs and process packets.
 //!
-//! All of them work on one [`Datapath`](datapath::Datapath). State that only one of them needs is its own.
+//! All of them work on one [`Datapath`](datapath::Datapath). State that only one transport needs is kept in that
+//! transport.
 //!
 //! | file | does |
 //! |---|---|
@@ -42,7 +43,7 @@ pub(crate) struct Transports {
 }
 
 impl Transports {
-    /// Creates the transports. `sequence` is the sequence number of the last dynamic connection.
+    /// Creates the transports. The first dynamic connection gets the sequence number after `sequence`.
     pub(crate) fn new(sequence: u32) -> Transports {
         let mut transports = Transports::default();
         transports.dynamic.sequence = sequence;
@@ -63,7 +64,7 @@ impl Transports {
         self.execute(path, qpn) | dc::wants_turn(path, qpn)
     }
 
-    /// Executes WQEs and sends responses of a QP.
+    /// Executes WQEs of a QP and sends its responses. Returns whether it has more to do immediately.
     #[inline]
     fn execute(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         let Objects { qps, cqs, .. } = &mut path.objects;
@@ -79,12 +80,12 @@ impl Transports {
         }
     }
 
-    /// Drops the WQEs in progress, after the engine has panicked.
+    /// Drops the loopback WQEs in progress, after the engine has panicked.
     pub(crate) fn abandon(&mut self) {
         self.loopback.finished.clear();
     }
 
-    /// Processes one burst of packets. Returns whether there were any.
+    /// Processes one burst of packets from other adapters. Returns whether there were any.
     pub(crate) fn receive(&mut self, path: &mut Datapath, rest: Rest) -> bool {
         // Taking the fabric out allows the packet handlers to borrow the rest. They queue their responses, which are
         // sent later.

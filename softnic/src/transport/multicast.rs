@@ -1,4 +1,4 @@
-//! Members of multicast groups, which are datagram QPs.
+//! Tracks which datagram QPs are members of which multicast groups.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ impl Members {
         self.0.get(&group).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a member. Adding it again has no effect.
+    /// Adds a QP to a multicast group. Adding it again has no effect.
     pub(crate) fn add(&mut self, group: Ipv4Addr, qpn: u32) {
         let members = self.0.entry(group).or_default();
         if !members.contains(&qpn) {
@@ -22,7 +22,7 @@ impl Members {
         }
     }
 
-    /// Removes a member. Returns whether it was in the group.
+    /// Removes a QP from a multicast group. Returns whether it was a member.
     pub(crate) fn remove(&mut self, group: Ipv4Addr, qpn: u32) -> bool {
         let Some(members) = self.0.get_mut(&group) else { return false };
         let before = members.len();
@@ -30,12 +30,12 @@ impl Members {
         before != members.len()
     }
 
-    /// Removes a QP from all groups.
+    /// Removes a QP from all multicast groups.
     pub(crate) fn remove_from_all(&mut self, qpn: u32) {
         self.0.values_mut().for_each(|members| members.retain(|member| *member != qpn));
     }
 
-    /// Removes the groups without members and returns them.
+    /// Removes the multicast groups without members and returns them.
     pub(crate) fn take_empty(&mut self) -> Vec<Ipv4Addr> {
         let empty: Vec<Ipv4Addr> =
             self.0.iter().filter(|(_, members)| members.is_empty()).map(|(group, _)| *group).collect();

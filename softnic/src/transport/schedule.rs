@@ -9,9 +9,9 @@ use std::time::Instant;
 /// Decides which QP runs next. Each QP is in the run queue at most once.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    /// The run queue, served round-robin.
+    /// QPNs of the QPs in the run queue, which are served round-robin.
     ready: VecDeque<u32>,
-    /// May hold stale entries: a timer counts only while its QP's `timer` has the same time.
+    /// Times at which QPs must run. Entries may be stale: one counts only while its QP's `timer` has the same time.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
@@ -24,12 +24,11 @@ impl Schedule {
         }
     }
 
-    /// Returns the length of the run queue.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Removes the next QP from the run queue. It may have been destroyed since it was added.
+    /// Removes the next QP from the run queue and returns its QPN. It may have been destroyed since it was added.
     #[inline]
     pub(crate) fn next(&mut self, qps: &mut Table<Box<Qp>>) -> Option<u32> {
         let qpn = self.ready.pop_front()?;

@@ -1,4 +1,4 @@
-//! Wireshark decodes the packets.
+//! Tests that Wireshark decodes the packets in a capture file.
 
 use crate::script::{Pe, QKEY, Setup, pair, wire_nic};
 use crate::services::{by_gid, run_to};
@@ -27,7 +27,7 @@ impl Drop for Capture {
     }
 }
 
-/// Captures every operation of a reliable connection between two adapters.
+/// Executes every operation of a reliable connection between two adapters, and captures their packets.
 fn capture_everything(name: &str) -> Capture {
     let capture = Capture::new(name);
     // On a busy machine, a retransmission would add a packet.
@@ -72,7 +72,7 @@ fn capture_everything(name: &str) -> Capture {
     capture
 }
 
-/// Checks for tshark. Returns `false`, which skips the test, if it is missing and not required.
+/// Returns whether tshark is installed. If it is missing, the test is skipped, or fails if tshark is required.
 fn tshark_or_skip(test: &str) -> bool {
     let found = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -138,7 +138,7 @@ fn tshark_reads_the_expected_values() {
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
 }
 
-/// Captures every operation of the unreliable services between two adapters.
+/// Executes every operation of the unreliable services between two adapters, and captures their packets.
 fn capture_unreliable(name: &str) -> (Capture, Pe, Pe) {
     let capture = Capture::new(name);
     let x = wire_nic(Config { capture: Some(capture.0.clone()), ..Config::default() });

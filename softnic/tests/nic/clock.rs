@@ -1,4 +1,4 @@
-//! The clock that completions use, in memory.
+//! Tests of the clock register that the adapter maintains in the driver's memory.
 
 use crate::far::FarBuffer;
 use crate::script::{Pe, Setup, loopback_nic, until};
@@ -7,7 +7,7 @@ use rushmem_softnic::{Config, Error, HostBuffer, Idle, Memory, Nic, PAGE};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Offset of the register in its memory.
+/// Offset of the clock register in its memory.
 const AT: u64 = 8;
 
 /// Memory in which an adapter maintains its clock.

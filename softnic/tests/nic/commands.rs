@@ -1,4 +1,4 @@
-//! The command interface: states, numbers, limits and reference counts.
+//! Tests of PRM commands: state transitions, object numbers, limits and reference counts.
 
 use crate::script::{Pe, Setup, call, loopback_nic, nic_without_records, pair, pattern, wire_nic};
 use rushmem_mlx5::Wqe;

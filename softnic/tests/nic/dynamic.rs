@@ -1,4 +1,4 @@
-//! Dynamic connections: DCIs and DCTs.
+//! Tests of dynamic connections between DCIs and DCTs.
 
 use crate::script::{Pe, Setup, TIMEOUT, call, loopback_nic, pattern, until, wire_nic};
 use rushmem_mlx5::av::AvSeg;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const KEY: u64 = 0x1122_3344_5566_7788;
-/// log2 of the number of receives of a target.
+/// log2 of the number of receives that a DCT's SRQ holds.
 const LOG_RECEIVES: u8 = 4;
 const RECORD: usize = 2048;
 
@@ -36,7 +36,7 @@ impl Target {
         Target::with(nic, |_| {})
     }
 
-    /// Creates a target with a modified context.
+    /// Creates a DCT whose context `change` has modified.
     fn with(nic: &Nic, change: impl FnOnce(&mut DctContext)) -> Target {
         let pe = Pe::new(nic, Setup::default());
         let queue = Arc::new(HostBuffer::new(4096));
@@ -120,7 +120,6 @@ fn impatient() -> Setup {
     Setup { ack_timeout: 14, ..setup() }
 }
 
-/// Creates a DCI in RTS.
 pub(crate) fn initiator(nic: &Nic, setup: Setup) -> Pe {
     let pe = Pe::new(nic, setup);
     // A DCI ignores the peer in INIT2RTR.
@@ -133,7 +132,6 @@ fn write_to(pe: &mut Pe, to: &AvSeg, wqe: &Wqe, flags: Flags) -> u16 {
     pe.write_segments(entry.segments())
 }
 
-/// Posts a WQE and returns its CQE.
 fn post_to(pe: &mut Pe, to: &AvSeg, wqe: &Wqe) -> Cqe {
     let index = write_to(pe, to, wqe, Flags::SIGNALED);
     pe.ring();
@@ -321,7 +319,8 @@ fn one_target_serves_many_initiators_concurrently() {
     assert_eq!(target.pe.heap.load_u64(8), 5 * 10 * 8);
 }
 
-/// Posts a chain of WQEs with one doorbell. Each one takes the data of the previous one, and goes to another target.
+/// Posts a chain of WQEs with one doorbell. Each WQE sends the data that the previous one has fetched, and goes to
+/// another target.
 fn chain(a: &mut Pe, targets: &[Target]) {
     let (lkey, first) = (a.key, pattern(3000, 9));
     a.fill(0, &first);
@@ -358,7 +357,7 @@ fn one_initiator_keeps_the_order_over_targets() {
     assert_eq!([&x, &y, &z].map(Nic::violations), [const { vec![] }; 3]);
 }
 
-/// Counts connect and disconnect packets.
+/// An observer that counts connect and disconnect packets.
 #[derive(Default)]
 struct Handshakes(Mutex<[u32; 2]>);
 
@@ -476,7 +475,7 @@ fn a_wrong_key_ends_the_initiator_only() {
     });
 }
 
-/// Posts a WQE after another one, and returns the errors of both.
+/// Posts a WQE after one that is already written, and returns the errors of both.
 fn fail_to_second(pe: &mut Pe, to: &AvSeg, wqe: &Wqe) -> [Syndrome; 2] {
     write_to(pe, to, wqe, Flags::SIGNALED);
     pe.ring();

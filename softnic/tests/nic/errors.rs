@@ -1,4 +1,4 @@
-//! Every error of a requester, over loopback and over packets, and its effect on the QP.
+//! Tests of every error of a requester, over loopback and by packets, and of its effect on the QP.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pair_of, wire_nic};
 use rushmem_mlx5::prm::qp::{AddressPath, AtomicMode, QpContext, QpState, Rst2Init, ToErr};
@@ -8,7 +8,7 @@ use rushmem_mlx5::{CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
 use rushmem_softnic::{Config, Nic, Rule, reason};
 use std::time::{Duration, Instant};
 
-/// Checks that the WQE built by `make` fails on fresh connections of both kinds.
+/// Checks that the WQE built by `make` fails with `expected`, over loopback and by packets.
 fn fails(setup: Setup, expected: Syndrome, make: impl Fn(&Pe, &Pe) -> Wqe) {
     fails_between(setup.clone(), setup, expected, make);
 }
@@ -296,7 +296,7 @@ fn different_partitions_cannot_communicate() {
     assert!(reason(refused.syndrome).unwrap().contains("partition"));
 }
 
-/// Connects with a timeout of a few milliseconds.
+/// Returns the setup of a QP that times out after a few milliseconds.
 fn quick() -> Setup {
     Setup { ack_timeout: 10, retry_count: 1, ..Setup::default() }
 }

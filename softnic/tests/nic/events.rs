@@ -1,4 +1,4 @@
-//! Events: armed CQs, overrun CQs, failed QPs; and UAR pages in the driver's memory.
+//! Tests of events (armed CQs, overrun CQs, failed QPs) and of UAR pages in the driver's memory.
 
 use crate::script::{Pe, Setup, loopback_nic, pair, until, wire_nic};
 use rushmem_mlx5::doorbell::{CqArm, Doorbell, record_word, uar};
@@ -9,7 +9,6 @@ use rushmem_softnic::{Config, Error, Event, HostBuffer, Memory, Nic, Rule};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// All events of an adapter.
 struct Heard(Arc<Mutex<Vec<Event>>>);
 
 impl Heard {

@@ -1,4 +1,4 @@
-//! Commands for extended connections (XRC): domains, their SRQs, targets.
+//! Tests of commands for extended connections (XRC): domains, their SRQs, targets.
 
 use crate::script::{Pe, Setup, call, loopback_nic};
 use rushmem_mlx5::prm::CmdStatus;

@@ -1,4 +1,4 @@
-//! Memory that the CPU cannot access directly, like GPU memory.
+//! Tests with memory that the CPU cannot access directly, like GPU memory.
 
 use rushmem_mlx5::{AtomicOp, Width};
 use rushmem_softnic::{HostBuffer, Memory, MemoryError};
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// A buffer that does not reveal its pointer to the adapter.
+/// Host memory that hides its pointer from the adapter, like GPU memory.
 pub(crate) struct FarBuffer(pub(crate) Arc<HostBuffer>);
 
 // SAFETY: it returns no pointer.

@@ -1,4 +1,4 @@
-//! Execution faults: every legal outcome of a reliable connection occurs, and no other.
+//! Tests of injected execution faults: every legal outcome of a reliable connection occurs, and no other.
 
 use crate::script::{Pe, Setup, call, pair, wire_nic};
 use rushmem_mlx5::prm::mkey::DestroyMkey;
@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 300;
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Rounds for outcomes that must never occur.
+/// Returns the rounds of a test whose outcome must never occur.
 fn many() -> impl Iterator<Item = u64> {
     1..=ROUNDS
 }
 
-/// Rounds for outcomes that must occur. On a busy machine, an observer may miss many of them.
+/// Returns the rounds of a test whose outcome must occur: as many as fit into a minute, since an observer may miss most
+/// of them on a busy machine.
 fn many_rounds() -> impl Iterator<Item = u64> {
     let begin = Instant::now();
     (1..).take_while(move |_| begin.elapsed() < Duration::from_secs(60))
@@ -26,19 +27,18 @@ fn nic(faults: Faults) -> Nic {
     Nic::start(Config { faults, ..Config::default() }).expect("an adapter without fabric needs nothing")
 }
 
-/// Where the two sides of a connection are.
+/// Where the two QPs of a connection are.
 #[derive(Clone, Copy, Debug)]
 enum Placement {
-    /// Both on one adapter.
+    /// Both QPs are on one adapter.
     Within,
-    /// On two adapters, which exchange packets.
+    /// The QPs are on two adapters, which exchange packets.
     Wire,
 }
 
 const BOTH: [Placement; 2] = [Placement::Within, Placement::Wire];
 
 impl Placement {
-    /// Starts the adapters with these faults.
     fn nics(self, faults: &Faults) -> Vec<Nic> {
         let config = || Config { faults: faults.clone(), ..Config::default() };
         match self {
@@ -48,7 +48,7 @@ impl Placement {
     }
 }
 
-/// Connects a PE of the first adapter with one of the last.
+/// Connects a QP of the first adapter with one of the last, which may be the same.
 fn ends(nics: &[Nic], setup: Setup) -> (Pe, Pe) {
     pair(&nics[0], nics.last().expect("an adapter"), setup)
 }
@@ -61,7 +61,7 @@ fn micros(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-/// Counts in how many of 40 rounds the write of the second QP is seen before that of the first.
+/// Counts in how many of 40 rounds a write of one QP is seen before an earlier write of another.
 fn overtaken(way: Placement, faults: Faults) -> usize {
     let nics = way.nics(&faults);
     let (mut a, b) = ends(&nics, Setup::default());
@@ -168,7 +168,7 @@ fn split_write_with_a_destroyed_key_is_refused() {
     assert!((0..words).any(|i| b.heap.load_u64(8 * i) == 0), "all had been moved before the key went");
 }
 
-/// Returns whether, in any round, a READ of a word sees a later WRITE with these flags.
+/// Returns whether, in any round, a READ of a word sees a WRITE that was posted after it with these `flags`.
 fn read_too_late(way: Placement, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
@@ -198,8 +198,8 @@ fn late_read_sees_later_unfenced_writes() {
     }
 }
 
-/// Returns whether, in any round, a WRITE of an atomic's old value sends the previous bytes. The atomic must execute
-/// first.
+/// Returns whether, in any round, a WRITE of an atomic's result sends the bytes from before the atomic. It is posted
+/// after the atomic, with these `flags`.
 fn stale_result(way: Placement, mut rounds: impl Iterator<Item = u64>, flags: Flags) -> bool {
     let nics = way.nics(&Faults { late: 0.7, late_time: micros(20), ..Faults::default() });
     let (mut a, b) = ends(&nics, Setup::default());
@@ -253,11 +253,11 @@ fn answered_in_order(way: Placement) {
     }
 }
 
-/// A QP with a READ that awaits its answer, a signaled WRITE that was executed, and a WRITE that was not.
+/// A QP with a READ that has not been answered, a signaled WRITE that was executed, and a WRITE that was not.
 struct WaitingRead {
     a: Pe,
     b: Pe,
-    /// Indices of the READ and the WRITEs.
+    /// Indices of the WQEs: the READ and the two WRITEs.
     entries: [u16; 3],
     _nic: Nic,
 }
@@ -321,7 +321,7 @@ fn refusal_follows_an_earlier_late_answer() {
     assert_eq!(failed(&mut a), (Syndrome::REMOTE_ACCESS_ERR, bad));
 }
 
-/// Returns whether, in any round, an addition of the NIC or the processor to the same word is lost.
+/// Returns whether, in any round, an addition by the adapter or the CPU to the same word is lost.
 fn lost(mut rounds: impl Iterator<Item = u64>, loose_atomic: f64) -> bool {
     let nic = nic(Faults { loose_atomic, ..Faults::default() });
     let (mut a, b) = pair(&nic, &nic, Setup::default());

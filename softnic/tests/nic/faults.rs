@@ -1,4 +1,5 @@
-//! Injected packet faults: lost packets are resent, corrupted packets are dropped, and no request executes twice.
+//! Tests of injected packet faults: lost packets are resent, corrupted packets are dropped, and no request executes
+//! twice.
 
 use crate::script::{Pe, Setup, pair, pattern, until, wire_nic};
 use rushmem_mlx5::prm::qp::Mtu;
@@ -212,7 +213,7 @@ fn nothing_is_resent_without_faults() {
     assert_eq!(y.stats().out_of_order, 0);
 }
 
-/// Returns two connected QPs without posted work. The first one's adapter has these faults.
+/// Returns two connected QPs without posted work, with their adapters. The first adapter injects these faults.
 fn ends(faults: Faults) -> ((Nic, Pe), (Nic, Pe)) {
     let (x, y) = (wire_nic(faulty(faults)), wire_nic(Config::default()));
     let (a, b) = pair(&x, &y, Setup { ack_timeout: 12, ..Setup::default() });

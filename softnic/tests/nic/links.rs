@@ -1,4 +1,4 @@
-//! Links and addresses, in a network namespace created by the test.
+//! Tests of link MTUs and addresses, in a network namespace created by the test.
 //!
 //! Covers links that cannot carry the requested path MTU, adapters that share an address, and addresses with LIDs.
 
@@ -10,7 +10,7 @@ use rushmem_softnic::{Config, Ip, Nic, PACKET_TOO_LONG, reason};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Set when the test runs inside the namespace.
+/// Environment variable that is set when the test runs inside its network namespace.
 const INSIDE: &str = "SOFTNIC_TEST_INSIDE";
 
 #[test]
@@ -44,7 +44,7 @@ fn by_udp() -> Config {
     Config { shared_memory: false, ..Config::default() }
 }
 
-/// Connects a QP over a modified path.
+/// Connects a QP with an address path that `change` has modified.
 fn connect_by(from: &Pe, to: &Pe, change: impl FnOnce(AddressPath) -> AddressPath) {
     from.to_init();
     let mut command = from.init2rtr(to);
@@ -67,7 +67,8 @@ fn short_link() {
     assert_eq!((x.stats().send_failures, y.stats().send_failures), (0, 0));
 }
 
-/// Checks that a second adapter outside 127/8 takes the next port, and that its MAC address contains it.
+/// Checks that a second adapter on the same address outside 127/8 takes the next port, and that its MAC address
+/// contains the port.
 fn shared_address() {
     let nic = || Nic::start(Config { ip: Ip::Addr([10, 9, 9, 1].into()), ..Config::default() }).unwrap();
     let (x, y) = (nic(), nic());
@@ -79,7 +80,8 @@ fn shared_address() {
     assert_eq!((a.heap.load_u32(0), b.heap.load_u32(0)), (8, 7));
 }
 
-/// Checks that adapters on other addresses recognize each other as software, so packets share messages.
+/// Checks that adapters on different addresses recognize each other as software adapters, so several packets share a
+/// message.
 fn strangers() {
     let nic = |last| Nic::start(Config { ip: Ip::Addr([10, 9, 9, last].into()), ..by_udp() }).unwrap();
     let (x, y) = (nic(1), nic(2));

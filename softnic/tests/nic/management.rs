@@ -1,14 +1,13 @@
-//! Management datagrams between adapters.
+//! Tests of management datagrams between adapters.
 
 use rushmem_softnic::{Config, Faults, Ip, MAD, Mad, Nic};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// Long enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts an adapter. Returns it with what it receives.
+/// Starts an adapter. Returns it with its address and the management datagrams that it receives.
 fn adapter(faults: Faults) -> (Nic, Ipv4Addr, Receiver<Mad>) {
     let nic = Nic::start(Config { ip: Ip::AnyLoopback, faults, ..Config::default() }).unwrap();
     let ip = *nic.address().ip();

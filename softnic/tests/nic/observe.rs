@@ -1,4 +1,4 @@
-//! Observation of doorbells, WQEs, messages and packets.
+//! Tests of the observer: doorbells, WQEs, messages and packets.
 
 use crate::script::{Pe, Setup, loopback_nic, pair, until, wire_nic};
 use crate::services::{by_gid, run_to};
@@ -27,7 +27,7 @@ impl Log {
         log
     }
 
-    /// Returns the observations of an adapter that was dropped, after checking their times.
+    /// Returns all observations, after checking that their times are in order. The adapter must have been dropped.
     fn all(&self) -> Vec<Observation> {
         let made = self.0.lock().unwrap();
         assert!(made.is_sorted_by_key(|(at, _)| *at));
@@ -39,12 +39,12 @@ impl Log {
         made.iter().map(|(_, observation)| *observation).collect()
     }
 
-    /// Returns the observations in short form, in order.
+    /// Returns all observations in the form of [`text`], in order.
     fn texts(&self) -> Vec<String> {
         self.all().iter().map(text).collect()
     }
 
-    /// Returns how often each observation was made, in short form.
+    /// Returns how often each observation was made, by its [`text`].
     fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         self.texts().into_iter().for_each(|text| *counts.entry(text).or_default() += 1);
@@ -52,7 +52,7 @@ impl Log {
     }
 }
 
-/// Describes an observation without QPNs and keys.
+/// Formats an observation without QPNs and keys.
 fn text(observation: &Observation) -> String {
     let at = |remote: Option<RemoteAddress>| remote.map_or("-".into(), |remote| remote.addr.to_string());
     match *observation {
@@ -79,7 +79,7 @@ fn text(observation: &Observation) -> String {
     }
 }
 
-/// Posts a WRITE without CQE, an inline one and an atomic with one doorbell, and waits for the last.
+/// Posts a WRITE without CQE, an inline WRITE and an atomic with one doorbell, and waits for the last.
 fn three_wqes(a: &mut Pe, b: &Pe) {
     let (rkey, laddr, lkey) = (b.key, 64, a.key);
     a.write(&Wqe::Write { raddr: 640, rkey, laddr, lkey, len: 3000 }, Flags::NONE);

@@ -1,4 +1,4 @@
-//! Every operation, over loopback and over packets.
+//! Tests of every operation, over loopback and by packets.
 
 use crate::script::{Pe, Setup, both, loopback_nic, pattern};
 use rushmem_mlx5::wqe::Inline;

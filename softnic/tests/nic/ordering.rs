@@ -1,4 +1,5 @@
-//! The order in which WRITEs land: of one QP on an unordered fabric, of two adapters, and through relaxed keys.
+//! Tests of the order in which WRITEs reach memory: of one QP on an unordered fabric, of two adapters, and through
+//! relaxed keys.
 
 use crate::script::{Pe, Setup, call, pair, pair_of, wire_nic};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
@@ -7,13 +8,14 @@ use rushmem_mlx5::{Flags, Wqe};
 use rushmem_softnic::{Config, Faults, Nic};
 use std::time::{Duration, Instant};
 
-/// Rounds for outcomes that must never occur.
+/// Number of rounds in which an illegal outcome must not occur.
 const ROUNDS: u64 = 300;
-/// Offsets of the data and its flag.
+// Offsets of the data and its flag.
 const DATA: u64 = 0;
 const FLAG: u64 = 64;
 
-/// Rounds for outcomes that must occur. On a busy machine, an observer may miss many of them.
+/// Returns the rounds of a test whose outcome must occur: as many as fit into a minute, since an observer may miss most
+/// of them on a busy machine.
 fn many_rounds() -> impl Iterator<Item = u64> {
     let begin = Instant::now();
     (1..).take_while(move |_| begin.elapsed() < Duration::from_secs(60))
@@ -28,13 +30,13 @@ fn strong_fence(a: &mut Pe) {
     a.write(&Wqe::Write { raddr: 0, rkey: 0, laddr: 0, lkey: 0, len: 0 }, Flags::STRONG_ORDER);
 }
 
-/// Starts adapters with these faults: one, or two that exchange packets.
+/// Starts adapters that inject `faults`: one, or two that exchange packets.
 fn adapters(wire: bool, faults: &Faults) -> Vec<Nic> {
     let config = || Config { faults: faults.clone(), ..Config::default() };
     if wire { vec![wire_nic(config()), wire_nic(config())] } else { vec![Nic::start(config()).unwrap()] }
 }
 
-/// Waits for the flag of `round`. Returns whether the data was still missing.
+/// Waits until the flag has the value `round`. Returns whether the data was still missing.
 fn flag_first(b: &Pe, round: u64) -> bool {
     while b.heap.load_u64(FLAG as usize) != round {
         std::thread::yield_now();
@@ -42,7 +44,7 @@ fn flag_first(b: &Pe, round: u64) -> bool {
     b.heap.load_u64(DATA as usize) != round
 }
 
-/// How a flag is ordered after its data on one QP.
+/// How a test orders a flag after its data on one QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Nothing,
@@ -170,7 +172,7 @@ fn writes_of_two_rails_pass_after_their_acknowledgement() {
     }
 }
 
-/// Registers the heap of `pe` again.
+/// Creates another memory key for the heap of `pe`.
 fn another_key(pe: &Pe, relaxed: bool) -> u32 {
     let context = MkeyContext {
         a: true,
@@ -199,11 +201,11 @@ fn another_key(pe: &Pe, relaxed: bool) -> u32 {
 enum FlagWrite {
     Write,
     Atomic,
-    /// A WRITE that waits for a READ before it.
+    /// The flag is a WRITE that waits for a READ before it.
     AfterRead,
 }
 
-/// Whether the key of the data, and that of the flag, is relaxed.
+/// Whether the memory keys of the data and of the flag are relaxed.
 #[derive(Clone, Copy, Debug)]
 struct Relaxed {
     data: bool,

@@ -1,4 +1,4 @@
-//! Commands for receive memory pools, and keys over other keys.
+//! Tests of commands for receive memory pools, and of memory keys that map other keys.
 
 use crate::script::{Pe, Setup, call, loopback_nic, pattern};
 use rushmem_mlx5::Wqe;
@@ -47,7 +47,7 @@ fn a_pool_has_a_limit_and_an_owner() {
     assert_eq!(call(&a.context, &destroy).unwrap_err().status, CmdStatus::BAD_RES);
 }
 
-/// Creates a key over these entries, with addresses from `start` on.
+/// Creates an indirect memory key from these entries, with addresses from `start` on.
 fn indirect(pe: &Pe, mode: AccessMode, start: u64, len: u64, entries: &[Klm]) -> Result<u32, CmdStatus> {
     let context = MkeyContext {
         rw: true,
@@ -82,7 +82,7 @@ fn indirect(pe: &Pe, mode: AccessMode, start: u64, len: u64, entries: &[Klm]) ->
     }
 }
 
-/// Writes through keys over another key, as UCX creates them to shift addresses by a constant.
+/// Writes through memory keys that map another key, as UCX creates them to shift addresses by a constant.
 #[test]
 fn a_key_over_a_key_shifts_addresses() {
     let nic = loopback_nic();

@@ -1,4 +1,4 @@
-//! Rings: wrap-around, doorbells, collapsed and overrun CQs.
+//! Tests of queues: wrap-around, doorbells, collapsed and overrun CQs.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, nic_without_records, pair, until};
 use rushmem_mlx5::doorbell::{Doorbell, record_word, uar};

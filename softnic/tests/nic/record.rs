@@ -1,4 +1,4 @@
-//! The log of executed send WQEs.
+//! Tests of the log of executed send WQEs.
 
 use crate::script::{Setup, pair, wire_nic};
 use crate::services::{by_gid, run_to};

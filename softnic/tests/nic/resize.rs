@@ -1,4 +1,4 @@
-//! CQs that move to memory of another size, with CQEs that were not polled yet.
+//! Tests of CQs that move to a ring of another size while they hold unpolled CQEs.
 
 use crate::script::{Pe, Setup, call, loopback_nic};
 use rushmem_mlx5::cqe::{CQE_BYTES, OpOwn, owner_bit};

@@ -1,4 +1,4 @@
-//! A CQ as the driver sees it.
+//! A CQ ring as a driver polls it.
 
 use crate::script::TIMEOUT;
 use rushmem_mlx5::Cqe;
@@ -8,7 +8,7 @@ use rushmem_softnic::{HostBuffer, Memory};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The consumer's half of a CQ.
+/// The driver's side of a CQ: its ring, its doorbell record and its consumer counter.
 pub(crate) struct Ring {
     pub(crate) memory: Arc<HostBuffer>,
     pub(crate) log: u8,
@@ -19,7 +19,6 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Returns the next CQE, if any.
     pub(crate) fn poll(&mut self) -> Option<Cqe> {
         let entries = 1u32 << self.log;
         let at = ((self.consumer & (entries - 1)) as usize + 1) * self.slot - CQE_BYTES;
@@ -38,19 +37,18 @@ impl Ring {
         bytemuck::cast(bytes)
     }
 
-    /// Stores the consumer counter in the doorbell record.
+    /// Stores the consumer counter in the CQ's doorbell record.
     pub(crate) fn report(&self) {
         self.record.store_u32(self.record_at, set_ci_word(self.consumer));
     }
 
-    /// Stores a request in the record to arm the CQ for CQEs after `consumer`, and returns it.
+    /// Stores an arm request for CQEs after `consumer` in the CQ's doorbell record, and returns it.
     pub(crate) fn request(&self, sequence: u8, solicited_only: bool, consumer: u32) -> ArmWord {
         let request = ArmWord::new(sequence, solicited_only, consumer);
         self.record.store_u32(self.record_at + CqRecord::ARM_OFFSET, request.0.raw());
         request
     }
 
-    /// Waits for the next CQE.
     pub(crate) fn wait(&mut self) -> Cqe {
         let start = Instant::now();
         loop {

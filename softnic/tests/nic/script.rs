@@ -19,11 +19,10 @@ use rushmem_softnic::{Config, Context, HostBuffer, Ip, Memory, Nic, PAGE};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time limit for a completion.
+/// Time limit for a completion. It is generous, because the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Q_Key of every datagram QP.
 pub(crate) const QKEY: u32 = 0x1234_5678;
-/// Low byte of every key.
 const KEY_LOW: u8 = 0x5a;
 
 /// Starts an adapter without a socket.
@@ -52,27 +51,27 @@ pub(crate) fn call<C: Command>(context: &Context, command: &C) -> Result<C::Outp
     })
 }
 
-/// Access rights of the heap's key, and the QP attributes that tests vary.
+/// What tests vary: access rights of the heap's memory key, QP attributes, and the memory of queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) service: ServiceType,
     pub(crate) heap: usize,
-    /// First address of the heap's key.
+    /// First address of the heap's memory key.
     pub(crate) start: u64,
-    /// Access rights of the key: a, rw, rr, lw, lr.
+    /// Access rights of the heap's memory key: a, rw, rr, lw, lr.
     pub(crate) rights: [bool; 5],
     pub(crate) log_sq: u8,
     pub(crate) log_cq: u8,
     /// log2 of the CQE size in bytes, minus 6.
     pub(crate) cqe_sz: u8,
-    /// A UAR page that is not the user's own.
+    /// ID of the UAR page to use instead of the PE's own.
     pub(crate) page: Option<u32>,
     pub(crate) collapsed: bool,
     pub(crate) ignore_overrun: bool,
     /// log2 of the number of receive WQEs, which have 64 bytes.
     pub(crate) log_rq: Option<u8>,
     pub(crate) mtu: Mtu,
-    /// rre, rwe, rae.
+    /// Access flags of the QP: rre, rwe, rae.
     pub(crate) access: [bool; 3],
     pub(crate) atomic_mode: AtomicMode,
     pub(crate) ack_timeout: u8,
@@ -82,9 +81,9 @@ pub(crate) struct Setup {
     pub(crate) log_reads: u8,
     pub(crate) psn: u32,
     pub(crate) pkey_index: u16,
-    /// Whether the QP forces the order of the InfiniBand specification.
+    /// Whether the QP context forces the order of the InfiniBand specification.
     pub(crate) ibta_order: bool,
-    /// A heap that another adapter serves as well.
+    /// Memory for the heap that another adapter accesses as well.
     pub(crate) shared_heap: Option<Arc<HostBuffer>>,
     /// Whether the CPU cannot access queues, doorbell records and UAR page, as if they were in GPU memory.
     pub(crate) far_queues: bool,
@@ -93,12 +92,12 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Wraps memory for queues in the form that the adapter gets.
+    /// Wraps `memory` for queues, hiding its pointer if [`Setup::far_queues`] is set.
     fn queue_memory(&self, memory: &Arc<HostBuffer>) -> Arc<dyn Memory> {
         if self.far_queues { Arc::new(FarBuffer(Arc::clone(memory))) } else { Arc::clone(memory) as _ }
     }
 
-    /// Creates the key of the heap, whose umem is `umem`.
+    /// Creates the memory key of the heap, whose umem is `umem`.
     fn create_key(&self, context: &Context, pd: u32, umem: u32) -> u32 {
         let [a, rw, rr, lw, lr] = self.rights;
         let mkc = MkeyContext {
@@ -123,7 +122,8 @@ impl Setup {
         key(call(context, &create).unwrap().mkey_index, KEY_LOW)
     }
 
-    /// Creates a CQ whose doorbell record is at `record_at` in the memory of records. Returns its number and its ring.
+    /// Creates a CQ whose doorbell record is at offset `record_at` of the records' memory. Returns its CQN and its
+    /// ring.
     fn create_cq(
         &self,
         context: &Context,
@@ -216,7 +216,7 @@ impl Default for Setup {
     }
 }
 
-/// A user of an adapter, with a heap and a QP.
+/// A context of an adapter, with a heap and a QP.
 pub(crate) struct Pe {
     pub(crate) context: Arc<Context>,
     pub(crate) setup: Setup,
@@ -248,7 +248,7 @@ impl Pe {
         Pe::of(nic, nic.open(), setup)
     }
 
-    /// Creates the first QP of a user.
+    /// Creates the first QP of a context, on a new UAR page.
     pub(crate) fn of(nic: &Nic, context: Context, setup: Setup) -> Pe {
         let memory = Arc::new(HostBuffer::new(PAGE));
         let page_id = context.alloc_uar_in(setup.queue_memory(&memory), 0).unwrap();
@@ -256,7 +256,7 @@ impl Pe {
         Pe::with(nic, Arc::new(context), uar, setup)
     }
 
-    /// Creates another QP of the same user on the same UAR page.
+    /// Creates another QP in the same context and on the same UAR page.
     pub(crate) fn sibling(&self, nic: &Nic) -> Pe {
         Pe::with(nic, Arc::clone(&self.context), self.uar.clone(), self.setup.clone())
     }
@@ -318,7 +318,7 @@ impl Pe {
         self.connect(self);
     }
 
-    /// Moves the QP to the Error state.
+    /// Moves the QP to the Error state by a command.
     pub(crate) fn fail_now(&self) {
         call(&self.context, &ToErr { qpn: self.qpn, ..ToErr::default() }).unwrap();
     }
@@ -341,7 +341,6 @@ impl Pe {
         call(&self.context, &Rst2Init { qpn: self.qpn, context, ..Rst2Init::default() }).unwrap();
     }
 
-    /// Returns the command that connects to `peer`.
     pub(crate) fn init2rtr(&self, peer: &Pe) -> Init2Rtr {
         let context = QpContext {
             mtu: self.setup.mtu,
@@ -392,13 +391,13 @@ impl Pe {
         rq + usize::from(index) % (1 << self.setup.log_sq) * 64
     }
 
-    /// Writes a WQE without ringing the doorbell. Returns its index.
+    /// Writes a WQE to the send queue without ringing the doorbell. Returns its index.
     pub(crate) fn write(&mut self, wqe: &Wqe, flags: Flags) -> u16 {
         let emitted = wqe.emit(self.producer, self.qpn, flags);
         self.write_segments(emitted.segments())
     }
 
-    /// Writes a WQE given by its segments, starting with the control segment.
+    /// Writes a WQE given by its segments to the send queue, without ringing the doorbell. Returns its index.
     pub(crate) fn write_segments(&mut self, segments: &[Segment]) -> u16 {
         let index = self.producer;
         for (block, part) in segments.chunks(4).enumerate() {
@@ -409,7 +408,7 @@ impl Pe {
         index
     }
 
-    /// Writes an RDMA operation with a list of local ranges (address, length).
+    /// Writes an RDMA WQE with a list of local ranges (address, length) to the send queue.
     pub(crate) fn write_list(
         &mut self,
         opcode: Opcode,
@@ -427,7 +426,7 @@ impl Pe {
         self.write_segments(&segments)
     }
 
-    /// Announces all written WQEs, in the record and then in the register.
+    /// Announces all WQEs written so far, in the doorbell record and then in the register.
     pub(crate) fn ring(&self) {
         self.records.store_u32(SQ_RECORD + 4, record_word(self.producer));
         self.uar.memory().store_u64(0x800, Doorbell::producer(self.qpn, self.producer).raw());
@@ -524,7 +523,7 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Waits for an effect that has no completion, until `done` returns `true`.
+/// Waits until `done` returns `true`, for an effect that has no completion. `what` describes it on a timeout.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {

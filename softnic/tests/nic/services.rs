@@ -1,4 +1,4 @@
-//! Unreliable connections and datagrams.
+//! Tests of unreliable connections and datagrams.
 
 use crate::script::{Pe, QKEY, Setup, both, call, loopback_nic, pair, pair_of, pattern, until, wire_nic};
 use rushmem_mlx5::av::AvSeg;
@@ -17,7 +17,7 @@ fn ud() -> Setup {
     Setup { service: ServiceType::UD, log_rq: Some(4), ..Setup::default() }
 }
 
-/// Returns the address vector of a QP, by GID.
+/// Returns the address vector of a QP, which names its adapter by the GID.
 pub(crate) fn by_gid(to: &Pe) -> AvSeg {
     AvSeg {
         qkey: Be32::new(QKEY),
@@ -29,7 +29,7 @@ pub(crate) fn by_gid(to: &Pe) -> AvSeg {
     }
 }
 
-/// Posts a SEND of the heap's first `len` bytes to an address.
+/// Posts a SEND of the heap's first `len` bytes to the QP that `av` names.
 fn send_to(pe: &mut Pe, av: AvSeg, len: u32, imm: Option<u32>, flags: Flags) {
     let data = DataSeg::new(0, pe.key, len).to_segment();
     post_to(pe, av, &[data], imm, flags);
@@ -55,7 +55,7 @@ fn sent(pe: &mut Pe) {
     assert!(cqe.as_error().is_none(), "{cqe}");
 }
 
-/// Posts a SEND and waits for its CQE.
+/// Posts a SEND to the QP that `av` names, and waits for its CQE.
 pub(crate) fn run_to(pe: &mut Pe, av: AvSeg, len: u32, imm: Option<u32>) {
     send_to(pe, av, len, imm, Flags::SIGNALED);
     sent(pe);

@@ -1,4 +1,4 @@
-//! Shared memory between adapters of one machine: processes, a killed peer, faults, captures, and UDP instead.
+//! Tests of shared memory between adapters of one machine: processes, a killed peer, faults, captures, and UDP instead.
 
 use crate::script::{Pe, Setup, call, pair, pattern, until, wire_nic};
 use rushmem_mlx5::prm::qp::{AddressPath, Init2Rtr};
@@ -9,9 +9,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Set for the child process of a test.
+/// Environment variable that is set for the child process of a test.
 const CHILD: &str = "SOFTNIC_TEST_CHILD";
-/// Set for tests that run once more over UDP.
+/// Environment variable that is set for tests that run once more over UDP.
 pub(crate) const BY_UDP: &str = "SOFTNIC_TEST_UDP";
 
 fn by_udp() -> Config {
@@ -84,7 +84,7 @@ fn faults_act_on_packets_in_shared_memory() {
     }
 }
 
-/// The adapters do not know each other's settings: one captures packets that the other has not sealed.
+/// Adapters do not know each other's settings: one captures packets that the other has not sealed.
 #[test]
 fn a_capture_at_one_side_holds_all_packets() {
     let path = std::env::temp_dir().join(format!("softnic-shared-{}.pcap", std::process::id()));
@@ -109,8 +109,8 @@ fn a_capture_at_one_side_holds_all_packets() {
     assert_eq!(count, packets);
 }
 
-/// Returns the CRC register over a captured packet and its CRC, with ones in place of the fields that may change in
-/// transit.
+/// Returns the CRC register after a captured packet including its CRC, with ones in place of the fields that may change
+/// in transit.
 fn crc_of(packet: &[u8]) -> u32 {
     let mut bytes = vec![0xff; 8];
     bytes.extend_from_slice(packet);
@@ -124,7 +124,7 @@ fn crc_of(packet: &[u8]) -> u32 {
     })
 }
 
-/// What a peer needs to know about a QP.
+/// What a QP in another process needs to know to connect to this QP.
 struct Other {
     qpn: u32,
     key: u32,
@@ -152,7 +152,7 @@ impl Other {
         Some(Other { qpn, key, gid, mac: [a, b, c, d, e, f] })
     }
 
-    /// Returns the next such line in the output of a test.
+    /// Reads the output of a test process up to the line that describes its QP.
     fn read(lines: &mut impl BufRead) -> Other {
         let mut line = String::new();
         loop {
@@ -176,7 +176,7 @@ fn connect(pe: &Pe, other: &Other) {
     pe.to_rts();
 }
 
-/// Another process, which keeps writing to its peer.
+/// A child process that keeps writing to the heap of its peer.
 struct Process(Child);
 
 impl Drop for Process {
@@ -208,7 +208,7 @@ fn child() {
     }
 }
 
-/// Starts the other process and connects to it.
+/// Starts the child process and connects a QP to the child's.
 fn start(nic: &Nic) -> (Process, Pe, Other) {
     let mut command = Command::new(std::env::current_exe().expect("a test has a program"));
     command.args(["--exact", "shared::child", "--nocapture"]).env(CHILD, "1");

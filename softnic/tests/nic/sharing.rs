@@ -1,4 +1,4 @@
-//! Memory that kernels use concurrently, and memory that the CPU cannot access.
+//! Tests of memory that kernels access concurrently, and of memory that the CPU cannot access.
 
 use crate::script::{Pe, Setup, both, call, loopback_nic, pair, pattern, wire_nic};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
@@ -103,7 +103,7 @@ struct FarMemory {
     bytes: Mutex<Far>,
     flushes: AtomicU32,
     broken: AtomicBool,
-    /// Whether it can copy directly from host addresses, and store old values of atomics there.
+    /// Whether the memory copies directly from host addresses, and stores the old values of atomics there.
     direct: bool,
     queue: Option<u64>,
 }
@@ -112,7 +112,7 @@ struct FarMemory {
 struct Far {
     landed: Vec<u8>,
     under_way: VecDeque<(usize, Vec<u8>)>,
-    /// Old values of atomics, with the CPU addresses to store them at.
+    /// Old values of atomics, each with the CPU address to store it at.
     results: Vec<(u64, Vec<u8>)>,
 }
 
@@ -134,7 +134,7 @@ impl FarMemory {
         FarMemory { bytes, direct, ..FarMemory::default() }
     }
 
-    /// Returns the bytes that a kernel would see now.
+    /// Returns the bytes that a GPU kernel would see now.
     fn landed(&self, at: usize, len: usize) -> Vec<u8> {
         self.bytes.lock().unwrap().landed[at..at + len].to_vec()
     }
@@ -224,7 +224,7 @@ unsafe impl Memory for FarMemory {
     }
 }
 
-/// Creates a key over `memory` in the context of `pe`.
+/// Creates a memory key for `memory` in the context of `pe`.
 fn far_key(pe: &Pe, memory: &Arc<FarMemory>) -> u32 {
     let len = memory.len();
     let umem_id = pe.context.umem_reg(Arc::clone(memory) as _, 0, len).unwrap();

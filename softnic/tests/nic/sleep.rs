@@ -1,4 +1,4 @@
-//! Sleeping engines, and notifications of changed memory.
+//! Tests of sleeping engines, and of notifications of changed memory.
 
 use crate::script::{Pe, Setup, TIMEOUT};
 use rushmem_mlx5::{Syndrome, Wqe};
@@ -17,7 +17,7 @@ fn put(a: &Pe, b: &Pe) -> Wqe {
     Wqe::Write { raddr: 64, rkey: b.key, laddr: 0, lkey: a.key, len: 8 }
 }
 
-/// Counts the notifications of a user.
+/// Counts the notifications of changed memory in the context of `pe`.
 fn notices(pe: &Pe) -> Arc<AtomicU32> {
     let count = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&count);

@@ -1,4 +1,4 @@
-//! Many busy queues, and an idle adapter.
+//! Tests of many busy queues, and of an idle adapter.
 
 use crate::script::{Pe, Setup, pair, pattern, wire_nic};
 use rushmem_mlx5::prm::qp::Mtu;
@@ -81,7 +81,7 @@ fn many_queues_over_a_lossy_wire() {
     assert!(x.stats().faults > 0);
 }
 
-/// Returns the CPU time of all threads with the engine's name, in nanoseconds.
+/// Returns the CPU time of the threads named `softnic-idle`, in nanoseconds.
 fn engine_time() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
     tasks

@@ -1,4 +1,4 @@
-//! Initiators: find the target of the next WQE, and connect to it.
+//! The initiators of dynamic connections: finds the target of the next WQE, and connects to it.
 
 use super::{Dynamic, RENEW_AFTER, target};
 use crate::link::udp::path_mtu;
@@ -13,12 +13,12 @@ use rushmem_mlx5::Opcode;
 use rushmem_mlx5::prm::qp::Mtu;
 use std::net::SocketAddrV4;
 
-/// Returns whether no WQE is in progress.
+/// Returns whether the initiator has no WQE in progress.
 fn is_idle(qp: &Qp) -> bool {
     qp.req.messages.is_empty() && qp.progress == 0 && !qp.faults.has_unanswered()
 }
 
-/// Returns whether an initiator that has completed its WQEs must take a [turn](Dynamic::turn).
+/// Returns whether an initiator that has completed its WQEs must [connect to another target](Dynamic::turn).
 pub(crate) fn wants_turn(path: &mut Datapath, qpn: u32) -> bool {
     let Some(qp) = path.objects.qps.get_mut(qpn).filter(|qp| qp.state == State::Rts && is_idle(qp)) else {
         return false;
@@ -35,7 +35,7 @@ struct Head {
 }
 
 impl Dynamic {
-    /// Connects an initiator to the target of its next WQE, once all WQEs to the last target have completed.
+    /// Connects an initiator to the target of its next WQE, once all WQEs to the previous target have completed.
     pub(crate) fn turn(&mut self, path: &mut Datapath, qpn: u32) {
         let Some(head) = next_target(path, qpn) else { return };
         disconnect(path, qpn);
@@ -54,7 +54,7 @@ impl Dynamic {
         }
     }
 
-    /// Sends a connect packet to another adapter, as a message ahead of the WQE.
+    /// Sends a connect packet to the adapter at `peer`, as a message ahead of the WQE.
     fn ask_peer(&mut self, path: &mut Datapath, qpn: u32, peer: SocketAddrV4, head: &Head) {
         let fits = self.path_mtu(path, peer);
         let has_fabric = path.fabric.is_some();
@@ -90,7 +90,7 @@ impl Dynamic {
     }
 }
 
-/// Returns the next WQE if the initiator is idle and the current connection does not lead to its target.
+/// Returns the next WQE if the initiator is idle and must connect to the WQE's target first.
 fn next_target(path: &mut Datapath, qpn: u32) -> Option<Head> {
     let Datapath { objects: Objects { qps, .. }, scratch, report, .. } = path;
     let now = report.now;
@@ -117,7 +117,7 @@ fn next_target(path: &mut Datapath, qpn: u32) -> Option<Head> {
     Some(Head { index: sq.consumer, blocks: view.n_blocks(), opcode: view.opcode(), target })
 }
 
-/// Connects to a DCT of the same adapter. If it does not answer, the WQE waits as for a silent peer.
+/// Connects to a DCT of the same adapter. If the DCT does not answer, the WQE waits as for a silent peer.
 fn ask_neighbour(path: &mut Datapath, qpn: u32) {
     let own = path.address;
     let Some(qp) = path.objects.qps.get(qpn) else { return };

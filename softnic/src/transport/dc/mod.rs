@@ -45,20 +45,21 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// Silence after which a target may drop a connection.
+/// Time without packets after which a target may drop a connection to make room.
 const EVICT_AFTER: Duration = Duration::from_secs(10);
-/// Silence after which an initiator reconnects.
+/// Time without packets after which an initiator reconnects before it sends.
 const RENEW_AFTER: Duration = Duration::from_secs(1);
-/// Maximum number of connections per target.
+/// Maximum number of connections per DCT.
 const CONNECTIONS: usize = 1 << 14;
 
-/// State that only dynamic connections need.
+/// State of the dynamic connections that belongs to no single QP.
 #[derive(Default)]
 pub(crate) struct Dynamic {
-    /// Sequence number of the latest connection requested by an initiator.
+    /// Sequence number of the latest connection that any initiator of this adapter has requested.
     pub(crate) sequence: u32,
-    /// Answers to connect packets, which no QP sends.
+    /// Answers to connect packets that are still to be sent, each with the QPN that sends it, the peer's address and
+    /// its headers.
     pub(crate) answers: Vec<((u32, SocketAddrV4), Bth, Ext)>,
-    /// Path MTUs to the peers of initiators, and when the system was asked for them.
+    /// Path MTU to each peer of an initiator, and when the system was asked for it.
     path_mtus: BTreeMap<Ipv4Addr, (Instant, Option<u32>)>,
 }

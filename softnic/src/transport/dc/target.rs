@@ -1,4 +1,4 @@
-//! DCTs and their connections.
+//! The targets of dynamic connections (DCTs): accepts and drops connections.
 
 use super::{CONNECTIONS, Dynamic, EVICT_AFTER};
 use crate::dma::KeyFault;

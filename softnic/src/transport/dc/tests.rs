@@ -1,13 +1,13 @@
-//! Connect packets: repeated, late, forged, and more than a target has room for.
+//! Tests of connect packets that are repeated, late or forged, or exceed the room of a target.
 
 use super::{CONNECTIONS, EVICT_AFTER};
 use crate::fuzz::{DC_KEY, Harness, PEER};
 use crate::roce::{Aeth, AethSyndrome, Connect, Ext, Nak, Op, Psn, Reth};
 
-/// Service of the harness.
+/// Input that makes the harness use dynamic connections.
 const DCI: u8 = 3;
 
-/// Processes a connect from the peer. Returns the header of the answer, if there is one.
+/// Processes a connect packet from the peer. Returns the header of the answer, if there is one.
 fn connect(harness: &mut Harness, key: u64, source_qpn: u32, sequence: u32) -> Option<Ext> {
     let connect = Connect { key, mtu: 1, source_qpn, sequence };
     harness.receive(Op::Connect, harness.dctn(), 0x10, &Ext::Connect(connect));

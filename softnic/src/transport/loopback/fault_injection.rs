@@ -1,9 +1,9 @@
-//! Injected execution faults of the loopback transport. Real hardware may show all of them.
+//! Injects execution faults into the loopback transport. Real hardware may show all of them.
 //!
-//! Faults are drawn once per WQE, when its turn comes: a stall before it, a split of its message, a late answer. The
-//! WQEs after a late answer continue unless they request a fence, but their completions wait, since a QP completes in
-//! order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering may overtake
-//! it.
+//! Faults are decided once per WQE, when it reaches the head of the queue: a stall before it, a split of its message, a
+//! late answer. The WQEs after a late answer continue unless they request a fence, but their completions wait, since a
+//! QP completes in order. A WRITE of an unordered QP may land late in the same way. Only WRITEs without strong ordering
+//! may overtake it.
 
 use super::{Outcome, give_old, move_read, move_write, observe};
 use crate::dma::User;
@@ -20,7 +20,8 @@ fn fetches(view: &View<'_>) -> bool {
     view.opcode() == Opcode::RDMA_READ || view.atomic().is_some()
 }
 
-/// Draws the faults of the WQE at the head of the queue, once. Returns the time until which it must wait, if any.
+/// Decides, once, which faults affect the WQE at the head of the queue. Returns the time until which the WQE must wait,
+/// if any.
 pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option<Instant> {
     let (qpn, most) = (qp.qpn, 1usize << qp.attrs.log_sra_max);
     let state = &mut qp.faults;
@@ -69,23 +70,23 @@ pub(super) fn waits(qp: &mut Qp, view: &View<'_>, report: &mut Report) -> Option
     None
 }
 
-/// Returns when part of a WRITE lands, if that may happen after its acknowledgement.
+/// Returns when part of a WRITE reaches memory, if that may happen after its acknowledgement.
 ///
-/// Within one protection domain, a completion may be taken as proof that the data is there, so such a WRITE lands
-/// first. So does one with an immediate value, which announces its data.
+/// Within one protection domain, a completion may be taken as proof that the data is there, so such a WRITE reaches
+/// memory first. So does one with an immediate value, which announces its data.
 pub(super) fn posts(view: &View<'_>, user: User, target: &Qp, report: &mut Report) -> Option<Instant> {
     let own = user.pd == target.pd;
     if own || view.opcode() != Opcode::RDMA_WRITE { None } else { report.draw_posted(user.qpn) }
 }
 
-/// Records that part of a message was moved. The QP may stall before the next part.
+/// Records that part of a message was moved. The QP may stall before the next part is.
 pub(super) fn moved(qp: &mut Qp, report: &mut Report) {
     if qp.faults.pieces.pop().is_some() && !qp.faults.pieces.is_empty() {
         qp.faults.until = report.draw_stall(qp.qpn);
     }
 }
 
-/// Takes over an executed WQE that must not complete yet. Returns whether it did.
+/// Takes over an executed WQE that must not complete yet. Returns `false` if it may complete.
 pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, report: &mut Report) -> bool {
     let state = &mut qp.faults;
     let signaled = view.flags().is_signaled();
@@ -104,9 +105,9 @@ pub(super) fn holds(qp: &mut Qp, view: &View<'_>, done: Done, report: &mut Repor
     true
 }
 
-/// Delivers the answers that are due, or all of them, and completes the WQEs that waited for them.
+/// Delivers the late answers of a QP that are due, or all of them, and completes the WQEs that waited for them.
 ///
-/// Returns whether the QP is still working. If not, it must be flushed.
+/// Returns `false` if the QP has failed and must be flushed.
 pub(super) fn answer(qpn: u32, objects: &mut Objects, report: &mut Report, all: bool) -> bool {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     loop {

@@ -1,4 +1,5 @@
-//! Execution towards a QP of the same adapter: no packets, and a single copy from source to destination.
+//! Executes WQEs whose destination QP is on the same adapter: without packets, and with a single copy from source to
+//! destination.
 //!
 //! The responder's checks run immediately, and their result is the answer. If the peer cannot answer, because it is not
 //! ready to receive or expects another PSN, the WQE waits and eventually fails like one that is not acknowledged. On an
@@ -28,17 +29,17 @@ use send::{immediate, send};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Maximum number of WQEs executed per visit.
+/// Maximum number of WQEs executed before other QPs run.
 const BURST: usize = 64;
-/// Maximum payload moved per visit, and per step of a long message, in bytes.
+/// Maximum payload moved before other QPs run, and per step of a long message, in bytes.
 const BURST_BYTES: u64 = 1 << 20;
 /// Retry interval while the peer does not answer.
 const RETRY: Duration = Duration::from_micros(50);
 
 enum Step {
-    /// A WQE made progress by this many bytes.
+    /// The WQE moved this many bytes of its message.
     Moved(u64),
-    /// Idle until a doorbell or a timer.
+    /// Nothing can be done until a doorbell or a timer.
     Idle,
     /// The QP has entered the error state.
     Failed,
@@ -47,13 +48,13 @@ enum Step {
 /// The outcome of one attempt to execute a WQE.
 enum Outcome {
     Done,
-    /// Bytes of a long message moved so far.
+    /// Part of a long message was moved. Contains the number of bytes moved so far.
     Partly(u64),
-    /// The peer would not answer.
+    /// The peer does not answer, as if it were unreachable.
     Silent,
-    /// The receiver has no receive posted. Carries its RNR timer code.
+    /// The responder has no receive posted. Contains its RNR timer code.
     NotReady(u8),
-    /// The condition that the WQE waits for has no event, so it is polled.
+    /// The WQE waits for a condition that has no event, so it is polled.
     Waits,
     Local(LocalError),
     Remote(RemoteError),
@@ -90,7 +91,7 @@ impl From<MemoryError> for Outcome {
     }
 }
 
-/// The requester's half of one WQE.
+/// What the requester contributes to the execution of one WQE.
 struct Source {
     service: Service,
     user: User,
@@ -127,18 +128,18 @@ impl Source {
         }
     }
 
-    /// Returns the progress of the message after this step, in bytes.
+    /// Returns the number of bytes of the message that are moved after this step.
     fn end_progress(&self) -> u64 {
         self.progress + (self.part.end - self.part.start)
     }
 
-    /// Selects the SRQ `srqn` for an XRC target, if the target exists.
+    /// Selects the SRQ `srqn` for the peer, which is an XRC target, if the peer exists.
     fn aim(&self, qps: &mut Table<Box<Qp>>, srqs: &Table<SharedSrq>, srqn: u32) -> Result<(), Outcome> {
         let target = qps.get_mut(self.peer).filter(|target| self.is_expected_by(target));
         Ok(target.map_or(Ok(()), |target| xrc::aim(target, srqs, srqn))?)
     }
 
-    /// Whether `target` is connected to this QP and expects its next PSN.
+    /// Whether `target` is connected to the requester's QP and expects its next PSN.
     #[inline]
     fn is_expected_by(&self, target: &Qp) -> bool {
         target.state.receives()
@@ -157,21 +158,21 @@ impl Source {
 struct FailedWqe {
     done: Done,
     blocks: u8,
-    /// Syndrome and vendor syndrome of its CQE.
+    /// Syndrome and vendor syndrome for the CQE.
     error: (Syndrome, u8),
-    /// Whether the responder refused it.
+    /// Whether the responder refused the WQE.
     remote: bool,
 }
 
-/// State of the loopback transport.
+/// The loopback transport, with its state between the WQEs of a burst.
 #[derive(Default)]
 pub(super) struct Loopback {
-    /// WQEs of the current QP that are executed but whose copies are still in flight.
+    /// WQEs of the current QP that have been executed, but whose copies are still in flight.
     pub(super) finished: Vec<Done>,
 }
 
 impl Loopback {
-    /// Executes WQEs of a QP. Returns whether it can execute more immediately.
+    /// Executes a burst of WQEs of a QP. Returns whether it can execute more immediately.
     pub(super) fn run(&mut self, path: &mut Datapath, qpn: u32) -> bool {
         if path.report.injects_faults
             && !fault_injection::answer(qpn, &mut path.objects, &mut path.report, false)
@@ -201,7 +202,7 @@ impl Loopback {
         more
     }
 
-    /// Completes the WQEs whose data is in flight, after waiting once for all of them.
+    /// Completes the WQEs in `finished`, after waiting once for all their copies.
     #[cold]
     fn announce(&mut self, objects: &mut Objects, report: &mut Report, qpn: u32) {
         let Objects { qps, cqs, dma, .. } = objects;
@@ -257,7 +258,7 @@ impl Loopback {
         self.conclude(outcome.unwrap_or_else(|other| other), &view, &source, objects, report, schedule)
     }
 
-    /// Completes the WQE, fails it, or schedules the next attempt.
+    /// Completes a WQE that was attempted, fails it, or schedules the next attempt.
     #[inline]
     fn conclude(
         &mut self,
@@ -481,7 +482,7 @@ fn execute(
     Ok(advance_psns(qps, source, len))
 }
 
-/// Checks what does not depend on the peer.
+/// Checks the properties of a request that do not depend on the peer.
 #[inline]
 fn check_request(view: &View<'_>, source: &Source) -> Result<(), Outcome> {
     if view.data_len() > 1 << source.attrs.log_msg_max {
@@ -525,7 +526,8 @@ fn place(target: &Qp, at: RaddrSeg, len: u64) -> RemoteRange {
     RemoteRange { pd: target.pd, addr: at.addr.get(), rkey: at.rkey.get(), len }
 }
 
-/// Executes a WRITE step. Returns the progress of the message, which is all of it if the data lands late.
+/// Executes a step of a WRITE. Returns the number of bytes moved so far, which is the whole message if the data lands
+/// late.
 #[inline]
 fn write(
     view: &View<'_>,
@@ -545,7 +547,7 @@ fn write(
     Ok(source.end_progress())
 }
 
-/// Copies part of a WRITE that `user` posted.
+/// Copies part of the message of a WRITE that `user` posted.
 #[inline]
 fn move_write(
     view: &View<'_>,
@@ -578,7 +580,8 @@ fn move_write(
     })
 }
 
-/// Executes a READ step. Returns the progress of the message, which is all of it if the answer is late.
+/// Executes a step of a READ. Returns the number of bytes moved so far, which is the whole message if the answer is
+/// late.
 #[inline]
 fn read(
     view: &View<'_>,
@@ -597,7 +600,7 @@ fn read(
     Ok(source.end_progress())
 }
 
-/// Copies part of a READ that `user` posted.
+/// Copies part of the message of a READ that `user` posted.
 fn move_read(
     view: &View<'_>,
     (user, part): (User, Range<u64>),
@@ -618,7 +621,8 @@ fn move_read(
     })
 }
 
-/// Executes an atomic. Returns the old value, or `None` if the target's memory has already stored it locally.
+/// Executes an atomic. Returns the old value, or `None` if the responder's memory has already stored it at the
+/// requester.
 fn atomic(
     view: &View<'_>,
     source: &Source,
@@ -652,7 +656,7 @@ fn atomic(
     Ok(Some(dma.atomic(&word, width, op).map_err(access::atomic_error)?))
 }
 
-/// Writes the old value of an atomic to local memory.
+/// Writes the old value of an atomic to the requester's memory.
 fn give_old(view: &View<'_>, mkeys: &Mkeys, dma: &mut Dma, user: User, old: u64) -> Result<(), Outcome> {
     let Some(operands) = view.atomic() else { return Err(RemoteError::Invalid.into()) };
     let (_, width, _) = wqe::atomic(operands);

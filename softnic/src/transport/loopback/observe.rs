@@ -1,4 +1,4 @@
-//! Observations of the loopback transport.
+//! Reports to the observer what the loopback transport does.
 
 use super::{Outcome, Source};
 use crate::dma::Dma;
@@ -9,7 +9,7 @@ use rushmem_mlx5::Opcode;
 use rushmem_mlx5::wqe::View;
 use std::time::Instant;
 
-/// Reports that the WQE at the head of the queue has started, unless an earlier attempt did.
+/// Reports that the WQE at the head of the queue has started, unless this is another attempt.
 pub(super) fn begins(qp: &mut Qp, view: &View<'_>, report: &mut Report) {
     let index = view.ctrl().index();
     match &mut qp.observed {
@@ -26,7 +26,7 @@ pub(super) fn begins(qp: &mut Qp, view: &View<'_>, report: &mut Report) {
     }
 }
 
-/// Reports an arrival or a refusal, if the attempt has led to one.
+/// Reports the arrival of a message or its refusal, if an attempt to execute a WQE has led to one.
 pub(super) fn outcome(
     outcome: &Outcome,
     view: &View<'_>,

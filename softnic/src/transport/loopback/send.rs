@@ -1,4 +1,4 @@
-//! SENDs, and receives completed by WRITEs with an immediate value.
+//! Executes SENDs over loopback, and completes the receives consumed by WRITEs with an immediate value.
 
 use super::{Outcome, Source, no_receive};
 use crate::dma::{Dma, Mkeys, Rights};

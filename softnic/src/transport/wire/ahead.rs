@@ -15,10 +15,10 @@ use crate::transport::datapath::Datapath;
 use crate::wqe::{LocalError, Piece, for_each_piece};
 use std::collections::VecDeque;
 
-/// Maximum number of packets sent per visit.
+/// Maximum number of packets sent before other QPs run.
 pub(super) const BURST: usize = 64;
 
-/// Prefetched payloads, in PSN order.
+/// Payloads of the next packets that have been read from memory in advance, in PSN order.
 #[derive(Default)]
 pub(super) struct Ahead {
     /// PSN of each packet, and the end of its payload in `bytes`.
@@ -29,12 +29,12 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Whether the next payload belongs to this packet.
+    /// Whether the next prefetched payload belongs to the packet at `psn`.
     pub(super) fn is_at(&self, psn: Psn) -> bool {
         self.packets.front().is_some_and(|(next, _)| *next == psn)
     }
 
-    /// Accepts the payload of a packet if it is the next one.
+    /// Removes and returns the next prefetched payload, if it belongs to the packet at `psn`.
     pub(super) fn take(&mut self, psn: Psn) -> Option<&[u8]> {
         if !self.is_at(psn) {
             return None;
@@ -44,7 +44,8 @@ impl Ahead {
         Some(&self.bytes[start..end])
     }
 
-    /// Reads the payloads. An error is only logged: the packet that runs into it again reports it.
+    /// Reads the payloads from memory. An error is only logged, since it will occur again for the packet that it
+    /// affects.
     fn read(&mut self, dma: &mut Dma, ranges: &FarRanges) {
         if self.packets.is_empty() {
             return;
@@ -57,7 +58,7 @@ impl Ahead {
     }
 }
 
-/// Prefetches the payloads that a QP will send in its next visit, starting WQEs as necessary.
+/// Prefetches the payloads of the burst of packets that a QP will send next, starting WQEs as necessary.
 pub(super) fn payloads(path: &mut Datapath, qpn: u32) -> Ahead {
     let mut ahead = Ahead::default();
     let Datapath { objects: Objects { qps, cqs, mkeys, dma, .. }, scratch, report, fabric, .. } = path;
@@ -108,8 +109,8 @@ pub(super) fn payloads(path: &mut Datapath, qpn: u32) -> Ahead {
     ahead
 }
 
-/// Adds the data of a packet to `ranges`. Returns whether it has to be read (inline data does not), or `None` if it
-/// cannot be part of the same access.
+/// Adds the memory that holds a packet's payload to `ranges`. Returns whether it must be read (inline data need not
+/// be), or `None` if one access cannot read it with the others.
 fn collect(
     message: &Message,
     packet: u32,
@@ -139,8 +140,8 @@ fn collect(
     Some(is_read)
 }
 
-/// Prefetches the payloads of up to `most` response packets of a READ, from PSN `psn` on, whose data starts at offset
-/// `skip` of the range.
+/// Prefetches the payloads of up to `most` response packets of a READ, from PSN `psn` on. Their data starts at offset
+/// `skip` of the READ's range.
 pub(super) fn responses(
     qp: &Qp,
     mkeys: &Mkeys,

@@ -1,7 +1,7 @@
-//! Injected execution faults of a responder over packets. Real hardware may show all of them.
+//! Injects execution faults into a responder that receives requests in packets. Real hardware may show all of them.
 //!
-//! A stall, or a split of a WRITE's payload, is drawn when the turn of a request comes. Later requests and all
-//! responses wait for it. Late answers are drawn when a response is queued.
+//! Whether to stall, or to split a WRITE's payload, is decided when a request is about to be executed. Later requests
+//! and all responses wait for it. Whether an answer is late is decided when a response is queued.
 
 use super::{late, responder};
 use crate::objects::qp::ResponderFaults;
@@ -10,10 +10,10 @@ use crate::request::RemoteError;
 use crate::roce::{self, Packet};
 use crate::transport::datapath::Datapath;
 
-/// Maximum number of requests held back per QP. Further ones are dropped, and the peer resends them.
+/// Maximum number of requests that faults delay per QP. Further ones are dropped, and the peer resends them.
 const MAX_WAITING: usize = 1 << 10;
 
-/// Executes a request immediately, or queues it after those held back. `bytes` is the packet as received.
+/// Executes a request immediately, or queues it after those that faults delay. `bytes` is the packet as received.
 pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Datapath { objects: Objects { qps, .. }, report, .. } = path;
     let Some(qp) = qps.get_mut(qpn) else { return };
@@ -32,17 +32,17 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     }
 }
 
-/// What is left to do for a QP after a turn.
+/// What is left to do for the delayed requests of a QP.
 pub(super) enum Turn {
-    /// Nothing is held back.
+    /// No request is delayed.
     Clear,
-    /// Requests are held back until a timer expires.
+    /// Requests are delayed until a timer expires.
     Waits,
-    /// There is more to do after other QPs had a turn.
+    /// Requests can be executed, after other QPs have run.
     More,
 }
 
-/// Resumes the requests that a QP holds back.
+/// Resumes the requests to a QP that faults have delayed.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> Turn {
     loop {
         let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, .. } = path;

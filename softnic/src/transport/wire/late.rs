@@ -1,7 +1,7 @@
-//! Injected faults of WRITE payloads, which land late or in pieces.
+//! Injects faults by which WRITE payloads from packets are written late or in pieces.
 //!
-//! On an unordered QP, a payload may land late and be overtaken by later WRITEs. Any other request lands it first, and
-//! all responses wait for it.
+//! On an unordered QP, a payload may be written late and be overtaken by later WRITEs. Any other request writes it
+//! first, and all responses wait for it.
 
 use crate::dma::{Dma, Mkeys};
 use crate::objects::access;
@@ -11,7 +11,7 @@ use crate::request::{RemoteError, RemoteRange};
 use crate::roce::{Packet, Psn};
 use std::time::Instant;
 
-/// Decides whether to split the WRITE payload at offset `skip` of `place`. Returns whether it was taken over.
+/// Decides whether to write the WRITE payload at offset `skip` of `place` in pieces. Returns whether it will be.
 pub(super) fn start_split(
     qp: &mut Qp,
     report: &mut Report,
@@ -31,7 +31,7 @@ pub(super) fn start_split(
     true
 }
 
-/// Decides whether the WRITE payload at offset `skip` of `place` lands late. If so, [`land`] will write it.
+/// Decides whether to write the WRITE payload at offset `skip` of `place` late. Returns whether [`land`] will write it.
 pub(super) fn start_late(
     qp: &mut Qp,
     report: &mut Report,
@@ -49,8 +49,8 @@ pub(super) fn start_late(
     true
 }
 
-/// Lands the late payloads that are due at `now`, or all of them without a time. An error comes with the PSN of its
-/// packet.
+/// Writes the late payloads that are due at `now`, or all of them if it is `None`. An error comes with the PSN of the
+/// payload's packet.
 pub(super) fn land(
     qp: &mut Qp,
     mkeys: &Mkeys,

@@ -1,4 +1,4 @@
-//! Packet transport: QPs whose peer is at another adapter.
+//! The packet transport: reliable, unreliable and dynamic connections to QPs of other adapters.
 //!
 //! | file | does |
 //! |---|---|
@@ -40,7 +40,7 @@ use crate::roce::Packet;
 use fault_injection::Turn;
 pub use requester::PACKET_TOO_LONG;
 
-/// Serves one QP. Returns whether it has more work right away.
+/// Runs timers, sends packets and responses of one QP. Returns whether it has more work right away.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     let turn = if path.report.injects_faults { fault_injection::run(path, qpn) } else { Turn::Clear };
     selective::remind(path, qpn);

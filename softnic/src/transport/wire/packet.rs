@@ -1,4 +1,4 @@
-//! Builds the request packets of a WQE.
+//! Builds and sends the request packets of a WQE.
 
 use super::ahead::Ahead;
 use crate::dma::{Dma, Mkeys, User};
@@ -16,7 +16,7 @@ pub(super) struct Destination {
     qpn: u32,
     pkey: u16,
     mtu_shift: u32,
-    /// For an initiator of dynamic connections: the target's DCTN, and the connect request.
+    /// DCTN of the target and contents of the connect packet, if the QP is a DC initiator.
     dct: Option<(u32, Connect)>,
 }
 
@@ -27,7 +27,7 @@ impl Destination {
         Destination { service: qp.service, peer, qpn, pkey, mtu_shift, dct }
     }
 
-    /// Returns the headers of the packet that connects to a DCT.
+    /// Returns the headers of the packet that connects to a DCT, or `None` if the QP is not a DC initiator.
     fn connect_request(&self, psn: Psn) -> Option<(Bth, Ext)> {
         let (dest_qpn, connect) = self.dct?;
         let bth = Bth {
@@ -48,7 +48,7 @@ pub(super) struct Parts<'c> {
     pub(super) mkeys: &'c Mkeys,
     pub(super) dma: &'c mut Dma,
     pub(super) fabric: &'c mut Fabric,
-    /// Prefetched payloads.
+    /// Prefetched payloads of the next packets.
     pub(super) ahead: &'c mut Ahead,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Parts<'c> {
 pub(super) struct Portion {
     /// Index of the first packet within the message.
     pub(super) packet: u32,
-    /// Number of PSNs: one, or the response packets of a READ request.
+    /// Number of PSNs that the packet uses: one, or the number of response packets of a READ.
     pub(super) count: u32,
     /// Whether to request an acknowledgement even if this is not the last packet.
     pub(super) asks: bool,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Vendor syndrome of a completion with `TRANSPORT_RETRY_EXC_ERR` if its packets were too long for the link.
 pub const PACKET_TOO_LONG: u8 = 0x61;
 
-/// Retransmits or fails when a timer expires. Returns whether there is something to send.
+/// Handles the QP's expired timers: retransmits, sends a probe or fails. Returns whether there is something to send.
 pub(super) fn timers(path: &mut Datapath, qpn: u32) -> bool {
     let Datapath { objects: Objects { qps, .. }, config, report, .. } = path;
     let now = report.now;
@@ -113,7 +113,7 @@ pub(super) fn response(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     complete_front(path, qpn);
 }
 
-/// Applies an ACK or NAK. Every one also acknowledges the packets that precede it.
+/// Applies an ACK or NAK, which also acknowledges all packets before it.
 fn acknowledged(qp: &mut Qp, psn: Psn, aeth: Aeth, now: Instant) {
     // A stale NAK: its packet has been acknowledged since.
     if aeth.syndrome != AethSyndrome::Ack && psn.since(qp.req.acked()) < 0 {
@@ -285,7 +285,7 @@ pub(super) fn complete_front(path: &mut Datapath, qpn: u32) {
     }
 }
 
-/// Removes the oldest WQE in flight and advances the send queue past it.
+/// Removes the oldest WQE in flight, and advances the send queue past it.
 fn retire_front(qp: &mut Qp, report: &mut Report) {
     if let Some(message) = qp.req.retire_front() {
         report.stats.wqes += 1;

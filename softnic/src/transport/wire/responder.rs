@@ -13,12 +13,13 @@ use crate::transport::datapath::Datapath;
 use rushmem_mlx5::{AtomicOp, CqeOpcode, Opcode, Width};
 use std::time::Instant;
 
-/// Atomic results kept for duplicate requests. A peer may have at most this many atomics outstanding.
+/// Number of atomic results kept for duplicate requests, which exceeds the number of atomics that a peer may have
+/// outstanding.
 const MAX_REPLAYS: usize = 256;
 
 enum RequestError {
     LocalError(RemoteError),
-    /// The receive has already been completed in error.
+    /// A receive of this QP failed, and has already been completed in error.
     Receive(RemoteError),
     /// No receive is posted.
     NotReady,
@@ -88,7 +89,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     }
 }
 
-/// Closes the connection with a NAK of this request.
+/// Refuses the request at `psn` by a NAK, and closes the connection.
 pub(super) fn refuse(qp: &mut Qp, report: &mut Report, psn: Psn, refusal: RemoteError) {
     let syndrome = AethSyndrome::Nak(refusal.nak());
     tracing::debug!(qpn = qp.qpn, ?refusal, "request refused");
@@ -139,7 +140,7 @@ pub(super) fn unreliable(path: &mut Datapath, qpn: u32, packet: &Packet<'_>) {
     report.stats.lost += 1;
 }
 
-/// Answers a duplicate of a request that has already been executed.
+/// Answers a duplicate of a request that has been executed before.
 fn answer_duplicate(
     qp: &mut Qp,
     srqs: &Table<SharedSrq>,
@@ -194,7 +195,7 @@ fn answer_duplicate(
     }
 }
 
-/// Acknowledges all requests executed so far, which also answers any older duplicate.
+/// Queues an ACK of all requests executed so far, which also answers any older duplicate.
 pub(super) fn acknowledge(qp: &mut Qp) {
     let last = qp.recv_psn.plus(u32::MAX);
     qp.push_response(Response::Ack { psn: last, syndrome: AethSyndrome::Ack });
@@ -300,8 +301,8 @@ fn execute_atomic(
     Ok(())
 }
 
-/// Returns the longest allowed message, in bytes. Longer ones would use so many PSNs that a duplicate could not be told
-/// from a new request.
+/// Returns the maximum length of a message, in bytes. Longer ones would use so many PSNs that a duplicate could not be
+/// told from a new request.
 fn max_message_len(qp: &Qp) -> u64 {
     1 << qp.attrs.log_msg_max
 }
@@ -321,7 +322,7 @@ fn is_fetch(op: Op) -> bool {
     )
 }
 
-/// Checks that the packet continues the current message, with the right opcode and length.
+/// Checks that the packet continues the partly received message, or starts a new one, with the right opcode and length.
 fn check_sequence(qp: &Qp, packet: &Packet<'_>) -> Result<(), RemoteError> {
     let op = packet.bth.op;
     let continues_write = matches!(op, Op::WriteMiddle | Op::WriteLast | Op::WriteLastImm);
@@ -375,20 +376,21 @@ fn write(
     Ok(())
 }
 
-/// Where a packet's payload lies within its WRITE message.
+/// The place of a packet's payload within its WRITE message.
 struct WritePart {
     /// Remote range of the whole message.
     reth: Reth,
-    /// Byte range of the payload within the message.
+    /// Offset of the payload's first byte in the message.
     start: u64,
     end: u64,
-    /// When the first packet arrived, if an observer is attached.
+    /// When the message's first packet arrived, if an observer is attached.
     since: Option<Instant>,
     is_last: bool,
 }
 
 impl WritePart {
-    /// Locates a packet in its message, which it starts with `begin` or continues. Checks its length.
+    /// Locates a WRITE packet in its message, and checks its length. `begin` is the header of a packet that starts a
+    /// message.
     #[inline]
     fn new(
         qp: &Qp,
@@ -411,7 +413,7 @@ impl WritePart {
     }
 }
 
-/// Writes the payload of a WRITE to memory, or hands it to an injected fault that writes it later.
+/// Writes the payload of a WRITE packet to memory, or hands it to an injected fault that writes it later.
 #[inline]
 fn land_write(
     qp: &mut Qp,
@@ -520,7 +522,7 @@ fn send(
     Ok(())
 }
 
-/// Returns the opcode of the WQE that this last or only packet belongs to.
+/// Returns the opcode of the WQE that a message's last or only packet belongs to.
 fn opcode_of(packet: &Packet<'_>) -> Opcode {
     match packet.bth.op {
         Op::WriteLastImm | Op::WriteOnlyImm => Opcode::RDMA_WRITE_IMM,
@@ -534,7 +536,7 @@ fn opcode_of(packet: &Packet<'_>) -> Opcode {
     }
 }
 
-/// Decodes the atomic operation of a packet, or returns `None` if it has no valid one.
+/// Decodes the atomic operation in a packet, or returns `None` if it has no valid one.
 fn atomic_request(op: Op, ext: Ext) -> Option<AtomicRequest> {
     let all = u64::MAX;
     let (addr, rkey, width, extended, op) = match (op, ext) {

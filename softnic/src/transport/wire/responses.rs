@@ -12,7 +12,7 @@ use crate::route::Route;
 use crate::transport::datapath::Datapath;
 use std::net::SocketAddrV4;
 
-/// Maximum number of packets sent per visit.
+/// Maximum number of packets sent before other QPs run.
 const BURST: usize = 64;
 
 /// Sends queued responses of a QP. Returns whether there are more to send right away.
@@ -40,7 +40,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     !visit.qp.resp.responses.is_empty()
 }
 
-/// One visit to a QP that has responses to send.
+/// A burst of responses that is sent by one QP.
 struct Visit<'p> {
     qp: &'p mut Qp,
     mkeys: &'p Mkeys,
@@ -52,8 +52,8 @@ struct Visit<'p> {
 }
 
 impl Visit<'_> {
-    /// Sends one packet of the response at the head of the queue. `left` packets remain in this visit, this one
-    /// included.
+    /// Sends one packet of the response at the head of the queue. `left` packets may still be sent in this burst, this
+    /// one included.
     #[inline]
     fn send(&mut self, answer: Response, left: usize) {
         match answer {
@@ -91,7 +91,7 @@ impl Visit<'_> {
         self.qp.resp.responses.pop_front();
     }
 
-    /// Sends packet `sent` of the response to a READ of `at`. `first` is the PSN of the first one.
+    /// Sends packet `sent` of the response to a READ of range `at`. `first` is the PSN of the response's first packet.
     #[inline]
     fn send_read(&mut self, first: Psn, at: RemoteRange, sent: u32, left: usize) {
         let is_last = sent + 1 == self.qp.attrs.packets(at.len);
@@ -114,7 +114,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Sends a packet with the data that follows the first `sent` packets of `at`. If it fails, no packet was sent.
+    /// Sends a packet with the data that follows the first `sent` packets of range `at`. If it fails, no packet was
+    /// sent.
     #[inline]
     fn send_read_packet(
         &mut self,
@@ -168,7 +169,7 @@ impl Visit<'_> {
         Aeth { syndrome, msn: self.qp.msn }
     }
 
-    /// Closes the connection with a NAK because the memory of an accepted request is gone.
+    /// Closes the connection with a NAK, because the memory of a request that was accepted is gone.
     fn refuse(&mut self, psn: Psn, refusal: RemoteError) {
         let responses = &mut self.qp.resp.responses;
         // Nothing queued after this response can be sent any more.

@@ -33,8 +33,8 @@ const REPORT_INTERVAL: Duration = Duration::from_micros(300);
 /// Maximum number of repeated reports without progress. After that, the requester's timer recovers.
 const MAX_REPORTS: u32 = 8;
 
-/// Processes a request: executes it and any buffered ones that follow, or buffers it. `bytes` is the packet as
-/// received.
+/// Executes a request and any buffered ones that follow it, or buffers it if an earlier one is missing. `bytes` is the
+/// packet as received.
 pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes: &[u8]) {
     let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
     let ahead = packet.bth.psn.since(qp.recv_psn);
@@ -74,7 +74,7 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     queue_report(qp);
 }
 
-/// Executes the buffered requests that follow without a gap. Returns whether there were any.
+/// Executes the buffered requests that are next in PSN order. Returns whether there were any.
 fn execute_kept(path: &mut Datapath, qpn: u32) -> bool {
     let mut executes = false;
     loop {
@@ -92,7 +92,7 @@ fn execute_kept(path: &mut Datapath, qpn: u32) -> bool {
     }
 }
 
-/// Reports a gap again if it has not been closed in time.
+/// Reports a missing packet again if it has not arrived in time.
 pub(super) fn remind(path: &mut Datapath, qpn: u32) {
     let now = path.report.now;
     let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
@@ -110,7 +110,7 @@ pub(super) fn remind(path: &mut Datapath, qpn: u32) {
     }
 }
 
-/// Queues a report, unless one is already queued. Its contents are determined when it is sent.
+/// Queues a report of a missing packet, unless one is queued already. Its contents are determined when it is sent.
 fn queue_report(qp: &mut Qp) {
     let is_report = |answer: &Response| matches!(answer, Response::Selective { .. });
     if !qp.resp.responses.iter().any(is_report) {
@@ -118,7 +118,7 @@ fn queue_report(qp: &mut Qp) {
     }
 }
 
-/// Retransmits missing packets. Returns whether the socket or the ring is full.
+/// Retransmits missing packets of a QP. Returns whether the socket or the ring to the peer is full.
 pub(super) fn repair(path: &mut Datapath, qpn: u32) -> bool {
     let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, fabric: Some(fabric), .. } = path else {
         return false;

@@ -1,4 +1,4 @@
-//! Splits send WQEs into packets.
+//! Splits send WQEs into packets and sends them, within the congestion window.
 
 use super::ahead::{self, Ahead, BURST};
 use super::packet::{self, Destination, Parts, Portion};
@@ -13,12 +13,13 @@ use crate::transport::datapath::Datapath;
 use crate::wqe::LocalError;
 use std::time::{Duration, Instant};
 
-/// How often a long message requests an acknowledgement, in packets.
+/// Number of packets after which a long message requests an acknowledgement.
 const ACK_EVERY: u32 = 16;
-/// How often a WQE that waits for a CQ checks it.
+/// Interval at which a WAIT WQE checks its CQ.
 const CQ_POLL_INTERVAL: Duration = Duration::from_micros(50);
 
-/// Sends packets of a QP until the window or the socket is full. Returns whether it can continue immediately.
+/// Sends packets of a QP until the congestion window or the socket is full. Returns whether it can continue
+/// immediately.
 pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
     // Retransmissions go first: the peer cannot execute new requests before the gap is closed.
     if selective::repair(path, qpn) {
@@ -37,7 +38,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> bool {
 
 enum Step {
     Sent,
-    /// Idle until a doorbell, a packet or a timer.
+    /// Nothing can be sent until a doorbell, a packet or a timer.
     Idle,
     /// The socket's send queue, or the ring to the peer, is full.
     Full,
@@ -101,7 +102,7 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     }
 }
 
-/// Returns how much of `message` its next request packet covers, with room for `room` packets in the window.
+/// Returns which part of `message` its next request packet covers, with room for `room` packets in the window.
 ///
 /// Returns `None` if the packet has to wait, either because `max_reads` READs and atomics are outstanding or because
 /// the window has too little room.
@@ -154,8 +155,8 @@ fn advance(qp: &mut Qp, psn: Psn, count: u32, now: Instant, retransmit: Duration
     }
 }
 
-/// Truncates the current message before its next packet and fails it there. Its key was valid when the WQE started, and
-/// has been destroyed since.
+/// Fails the current message before its next packet, because its memory key was valid when the WQE started and has been
+/// destroyed since.
 #[cold]
 fn fail(req: &mut Requester, error: LocalError) {
     if let Some(message) = req.messages.get_mut(req.next) {

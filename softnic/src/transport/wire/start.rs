@@ -17,11 +17,11 @@ const MAX_WQES_IN_FLIGHT: usize = 1024;
 pub(super) enum Start {
     Started,
     Nothing,
-    /// Blocked on a condition that no doorbell or packet reports.
+    /// The WQE waits for a condition that no doorbell or packet reports.
     Poll,
 }
 
-/// Starts the next WQE of the send queue, if there is one and nothing blocks it.
+/// Starts the next WQE of a QP's send queue, if there is one and nothing blocks it.
 pub(super) fn start(
     qp: &mut Qp,
     cqs: &Table<Cq>,
@@ -87,7 +87,7 @@ pub(super) fn start(
     Start::Started
 }
 
-/// Queues the error of a WQE that cannot be parsed, and stops the send queue there.
+/// Queues the error of a WQE that cannot be parsed, after which the send queue starts no more WQEs.
 #[cold]
 fn start_malformed(qp: &mut Qp, report: &mut Report, index: u16, bad: BadWqe) {
     report.violations.record(Rule::Wqe, qp.qpn, bad.detail);
@@ -116,7 +116,7 @@ fn kind_of(view: &View<'_>) -> Kind {
     }
 }
 
-/// Performs all checks that the requester makes before it sends anything.
+/// Performs all checks of a WQE that the requester makes before it sends anything.
 fn check(view: &View<'_>, kind: Kind, mkeys: &Mkeys, qp: &Qp) -> Result<(), (Syndrome, u8)> {
     let (len, user) = (view.data_len(), User { pd: qp.pd, qpn: qp.qpn });
     if !qp.service.is_reliable() && matches!(kind, Kind::Read | Kind::Atomic) {

@@ -1,4 +1,4 @@
-//! Forged packets: what a third party on the network can send from the peer's address.
+//! Tests of forged packets, which a third party on the network can send from the peer's address.
 
 use crate::cmd;
 use crate::fuzz::Harness;
@@ -8,10 +8,11 @@ use crate::roce::{Aeth, AethSyndrome, Ext, Nak, Op, Psn, Reth, Service};
 use rushmem_mlx5::prm::qp::{DestroyQp, ToErr, ToRst};
 use rushmem_mlx5::prm::{Command, Response as _};
 
-/// First PSN of the connection in both directions.
+/// First PSN of the tested connection in both directions.
 const PSN: u32 = 0x40_0000;
 
-/// A connection to the peer of a [`Harness`], with a key. An attacker has to guess the QPN, the PSN and the rkey.
+/// A connection with a memory key, to the peer of a [`Harness`]. An attacker has to guess the QPN, the PSN and the
+/// rkey.
 struct Victim {
     harness: Harness,
     qpn: u32,
@@ -28,7 +29,7 @@ impl Victim {
         Victim { harness, qpn, rkey }
     }
 
-    /// Processes a request that appears to come from the peer, and returns what the adapter counted for it.
+    /// Processes a request that appears to come from the peer, and returns the adapter's counters since.
     fn request(&mut self, dest_qpn: u32, psn: u32, op: Op, reth: Reth) -> Stats {
         let payload = if op == Op::WriteOnly { reth.len as usize } else { 0 };
         self.packet(dest_qpn, psn, op, &Ext::Reth(reth), payload)
@@ -48,7 +49,7 @@ impl Victim {
         self.request(self.qpn, psn, Op::ReadRequest, Reth { addr: 0, rkey, len })
     }
 
-    /// Checks that the connection still expects the same packets and that the heap is untouched.
+    /// Checks that the connection expects the same PSNs as before, and that the heap is untouched.
     fn check_unharmed(&self) {
         let qp = self.harness.core.path.objects.qps.get(self.qpn).unwrap();
         assert_eq!((qp.state, qp.recv_psn, qp.send_psn), (State::Rts, Psn::new(PSN), Psn::new(PSN)));
