@@ -146,24 +146,24 @@ pub struct Faults {
     /// between the pieces. Over packets, this applies to the payload of each WRITE packet without an immediate value.
     /// Aligned 8-byte words are never split.
     pub split: f64,
-    /// Probability that a READ or an atomic is answered late. A READ reads memory, and the old value of an atomic
+    /// Probability that a READ or an atomic is answered late: a READ reads memory, and the old value of an atomic
     /// arrives, up to `late_time` later.
     pub late: f64,
-    /// Probability that a WRITE lands up to `late_time` late, while later WRITEs of its QP overtake it, as with
-    /// adaptive routing. Other requests, completions and WRITEs with strong ordering wait for it. QPs with
+    /// Probability that a WRITE reaches memory up to `late_time` late, while later WRITEs of its QP overtake it, as
+    /// with adaptive routing. Other requests, completions and WRITEs with strong ordering wait for it. QPs with
     /// `dp_ordering_force` are exempt. All others report in QUERY_QP that they are unordered (`dp_ordering_0`).
     pub unordered: f64,
     /// Probability that QUERY_QP reports an unordered QP as ordered, like faulty firmware. Tests use it to show that
     /// drivers depend on the report.
     pub hidden_order: f64,
-    /// Probability that a WRITE to another protection domain lands up to `late_time` after its acknowledgement. Every
-    /// later access of this adapter to that memory lands it first, except a WRITE or an atomic through a key with
-    /// relaxed ordering.
+    /// Probability that a WRITE to another protection domain reaches memory up to `late_time` after its
+    /// acknowledgement. Before every later access of this adapter to that memory, the WRITE takes effect, unless the
+    /// access is a WRITE or an atomic through a key with relaxed ordering.
     pub posted: f64,
     /// Probability that a key is relaxed although CREATE_MKEY asks for a strict one. A ConnectX does this if its
     /// firmware setting PCI_WR_ORDERING is `force_relax`. Tests use it to show that drivers depend on strict keys.
     pub force_relaxed: f64,
-    /// Longest delay of late answers, unordered WRITEs and posted WRITEs.
+    /// Maximum delay of late answers, unordered WRITEs and posted WRITEs.
     pub late_time: Duration,
     /// Probability that an atomic is executed as a load and a store with a pause in between. Atomics of the same
     /// adapter still exclude each other, but not those of CPUs and other NICs.

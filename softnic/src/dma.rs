@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
-/// Size of the staging buffer for copies where neither side can access the other, in bytes.
+/// Size of the staging buffer for copies between two memories that cannot access each other, in bytes.
 const STAGE: usize = 64 << 10;
 
 /// Number of payload bytes that are collected before they are written to memory without a host address.
@@ -232,7 +232,7 @@ pub(crate) struct Dma {
     posted: PostedWrites,
     /// Whether any key has ever mapped memory without a host address.
     pub(crate) has_far: bool,
-    /// Probability that an atomic is executed as a load and a store, and the generator that draws it.
+    /// Probability that an atomic is executed as a load and a store, and the random generator that decides.
     loose: Option<(f64, Rng)>,
 }
 

@@ -14,7 +14,7 @@ pub enum Error {
     Bind {
         /// Address that the configuration requests.
         ip: Ip,
-        /// The first port tried.
+        /// First UDP port that was tried.
         port: u16,
         /// Error of the operating system.
         source: std::io::Error,
@@ -54,9 +54,9 @@ pub enum Error {
     Setting {
         /// Name of the setting.
         name: &'static str,
-        /// The rejected value.
+        /// The rejected value, as text.
         value: String,
-        /// The accepted values.
+        /// The accepted values, as text.
         expected: &'static str,
     },
     /// A umem does not lie within its memory.

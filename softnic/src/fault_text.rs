@@ -11,7 +11,7 @@ use crate::config::Faults;
 pub struct FaultError {
     /// The word that could not be parsed.
     pub word: String,
-    /// What may stand in its place, as a phrase for an error message.
+    /// The accepted words or values, as text.
     pub expected: &'static str,
 }
 

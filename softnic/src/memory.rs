@@ -75,7 +75,7 @@ impl MemoryAddr {
 /// - The pointer and the length never change.
 /// - No Rust reference to those bytes is used, because the adapter accesses them with atomics.
 pub unsafe trait Memory: Send + Sync {
-    /// Returns the size in bytes.
+    /// Returns the size of the memory, in bytes.
     fn len(&self) -> u64;
 
     /// Returns whether the memory has a size of zero bytes.

@@ -5,7 +5,8 @@ use crate::report::Event;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum number of failures stored per context until the context takes them.
+/// Maximum number of failures stored per context until its driver calls
+/// [`Context::failures`](crate::Context::failures).
 const MAX_FAILURES: usize = 256;
 
 /// Callback of a context, called after the adapter has changed the context's memory.
@@ -21,7 +22,7 @@ pub(crate) struct Contexts {
 struct Context {
     /// Called after the adapter has changed the context's memory.
     listener: Option<Listener>,
-    /// Failures that the context has not taken yet.
+    /// Failures that the next call of [`Context::failures`](crate::Context::failures) returns.
     failures: Vec<Event>,
 }
 

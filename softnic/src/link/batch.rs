@@ -9,7 +9,7 @@ const COMPACT: usize = 4 << 20;
 /// One datagram of a [`Batch`].
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The QP that sent it.
+    /// QPN of the QP that sends the datagram.
     pub(crate) qpn: u32,
     pub(crate) peer: SocketAddrV4,
     pub(crate) bytes: Range<usize>,

@@ -17,7 +17,7 @@ const QKEY: u32 = 0x8001_0000;
 /// Maximum number of received management datagrams that wait for the driver.
 const MAX_WAITING: usize = 4096;
 
-/// A received management datagram.
+/// A management datagram that the adapter has received for QP 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mad {
     /// IPv4 address of the adapter that sent the datagram.

@@ -36,7 +36,7 @@ pub(crate) struct Srq {
     pub(crate) has_link: bool,
     pub(crate) next: u16,
     pub(crate) taken: u16,
-    /// Indices of WQEs that were taken and returned unused, and are used next.
+    /// Indices of WQEs that were taken from the queue and returned unused. They are taken again first.
     pub(crate) returned: Vec<u16>,
     /// Number of posted WQEs below which an event is due, once. 0 means no event.
     pub(crate) limit: u16,

@@ -85,8 +85,9 @@ impl DeviceQueue {
         u32::from_ne_bytes(word)
     }
 
-    /// Reads all words in one access, and takes those that have changed since the last call. It does not reset them,
-    /// since that could overwrite a newer value, so it misses a value that is stored twice.
+    /// Reads the words at `offsets` in one access, and calls `taken` for those that have changed since the last call.
+    ///
+    /// The words are not reset, since that could overwrite a newer value, so a value that is stored twice is missed.
     pub(super) fn take_words(&self, offsets: &[usize], mut taken: impl FnMut(usize, u64)) {
         const WORD: usize = size_of::<u64>();
         let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else { return };
@@ -106,7 +107,8 @@ impl DeviceQueue {
         self.spare.replace(std::mem::replace(&mut *seen, now));
     }
 
-    /// Fetches blocks, unless the first of them has been fetched before.
+    /// Fetches up to `blocks` blocks of the send queue from block `index` on, unless block `index` has been fetched
+    /// before.
     pub(super) fn fetch_ahead(&self, index: u16, blocks: u16) {
         let mut ahead = self.ahead.borrow_mut();
         if ahead.block(index).is_some() {

@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub enum Event {
     /// A CQ has received a CQE of the kind for which it was armed. It is no longer armed.
     Completion {
-        /// The CQ's number.
+        /// CQN of the CQ that has received the CQE.
         cqn: u32,
     },
     /// A CQ has overrun, and accepts no more CQEs.
     CqError {
-        /// The CQ's number.
+        /// CQN of the CQ that has overrun.
         cqn: u32,
     },
     /// A QP has entered the Error state for a reason that no completion of its send queue reports.
     QpError {
-        /// The QP's number.
+        /// QPN of the QP that has entered the Error state.
         qpn: u32,
         /// The reason:
         ///
@@ -31,17 +31,17 @@ pub enum Event {
     },
     /// Fewer receives than the limit of a shared receive queue are posted. The limit is no longer armed.
     SrqLimit {
-        /// The shared receive queue's number.
+        /// SRQN of the shared receive queue.
         srqn: u32,
     },
     /// A QP in the Error state has stopped taking receives from its shared receive queue.
     LastReceive {
-        /// The QP's number.
+        /// QPN of the QP in the Error state.
         qpn: u32,
     },
     /// A DCT that accepts no more connections has closed the last one.
     DctDrained {
-        /// The DCT's number.
+        /// DCTN of the DCT.
         dctn: u32,
     },
     /// The port went down or came back up.

@@ -38,18 +38,18 @@ impl From<RaddrSeg> for RemoteAddress {
 pub enum Observation {
     /// A doorbell announced basic blocks of a send queue.
     Doorbell {
-        /// The QP's number.
+        /// QPN of the send queue's QP.
         qpn: u32,
         /// Index of the first announced block, modulo 2^16.
         index: u16,
-        /// Number of blocks announced.
+        /// Number of basic blocks that the doorbell announced.
         blocks: u16,
     },
     /// The adapter started to execute a WQE.
     WqeBegins {
-        /// The QP's number.
+        /// QPN of the QP whose WQE was started.
         qpn: u32,
-        /// Index of the WQE.
+        /// Index of the WQE's first basic block, modulo 2^16.
         index: u16,
         /// Operation of the WQE.
         opcode: Opcode,
@@ -62,9 +62,9 @@ pub enum Observation {
     },
     /// A WQE completed, with or without a CQE. A flushed WQE may complete without ever having started.
     WqeEnds {
-        /// The QP's number.
+        /// QPN of the QP whose WQE completed.
         qpn: u32,
-        /// Index of the WQE.
+        /// Index of the WQE's first basic block, modulo 2^16.
         index: u16,
         /// Operation of the WQE.
         opcode: Opcode,
@@ -73,7 +73,7 @@ pub enum Observation {
     },
     /// The adapter wrote a CQE.
     Cqe {
-        /// The CQ's number.
+        /// CQN of the CQ to which the CQE was written.
         cqn: u32,
         /// QPN in the CQE.
         qpn: u32,
@@ -88,16 +88,16 @@ pub enum Observation {
         opcode: Opcode,
         /// Address that the peer's request names, if its operation has one.
         remote: Option<RemoteAddress>,
-        /// Number of bytes received.
+        /// Number of payload bytes received.
         bytes: u64,
         /// When the first byte arrived, before memory was changed.
         since: Instant,
     },
     /// A packet was handed to the fabric for transmission.
     PacketSent {
-        /// The QP's number.
+        /// QPN of the QP that sent the packet.
         qpn: u32,
-        /// Packet sequence number.
+        /// Packet sequence number (PSN), 24 bits.
         psn: u32,
         /// Opcode of the packet, as InfiniBand names it.
         opcode: &'static str,
@@ -108,9 +108,9 @@ pub enum Observation {
     },
     /// A packet from the QP's peer was received.
     PacketReceived {
-        /// The QP's number.
+        /// QPN of the QP that received the packet.
         qpn: u32,
-        /// Packet sequence number.
+        /// Packet sequence number (PSN), 24 bits.
         psn: u32,
         /// Opcode of the packet, as InfiniBand names it.
         opcode: &'static str,
@@ -119,11 +119,11 @@ pub enum Observation {
     },
     /// The responder refused a request.
     Nak {
-        /// QPN of the requester.
+        /// QPN of the QP that sent the refused request.
         qpn: u32,
         /// PSN of the refused request.
         psn: u32,
-        /// Why the responder refused it.
+        /// Why the responder refused the request.
         reason: &'static str,
     },
     /// A fault was injected.

@@ -186,14 +186,14 @@ pub(crate) enum Ext {
     DethImm(Deth, u32),
     Aeth(Aeth),
     AtomicAck(Aeth, u64),
-    /// The standard 64-bit atomics.
+    /// Header of a standard 64-bit atomic request.
     Atomic {
         addr: u64,
         rkey: u32,
         swap_add: u64,
         compare: u64,
     },
-    /// The masked atomics, for which InfiniBand defines no packet: see [`opcode`].
+    /// Header of a masked atomic request, for which InfiniBand defines no packet: see [`opcode`].
     Masked {
         addr: u64,
         rkey: u32,

@@ -510,7 +510,7 @@ pub(crate) fn pair_of(a: &Nic, b: &Nic, of_a: Setup, of_b: Setup) -> (Pe, Pe) {
     (x, y)
 }
 
-/// Returns pseudorandom bytes.
+/// Returns `len` pseudorandom bytes, which depend only on `seed`.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)

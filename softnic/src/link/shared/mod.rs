@@ -59,7 +59,7 @@ pub(crate) struct SharedLink {
     consumers: Slots<Incoming>,
     /// Indices of producers with unpublished packets.
     unpublished: Vec<usize>,
-    /// Packets are copied here before they are parsed, because the peer could still change them in the ring.
+    /// Buffer into which a packet is copied before it is parsed, because the peer could still change it in the ring.
     slot: Box<[u8; SLOT]>,
     /// Whether the peers know that this adapter is about to sleep, so they must wake it.
     dozing: bool,

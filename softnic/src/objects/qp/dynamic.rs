@@ -37,7 +37,7 @@ impl DcTarget {
     }
 }
 
-/// Whether a DCI is connected to its target.
+/// State of a DCI's connection to its target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Link {
     #[default]

@@ -238,7 +238,7 @@ fn fail_at(qp: &mut Qp, syndrome: Syndrome, vendor: u8) {
     }
 }
 
-/// Completes acknowledged WQEs in order.
+/// Completes the oldest WQEs of a QP, up to the first that is not acknowledged.
 pub(super) fn complete_front(path: &mut Datapath, qpn: u32) {
     let Datapath { objects: Objects { qps, cqs, dma, .. }, report, schedule, .. } = path;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return };

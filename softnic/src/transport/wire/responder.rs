@@ -21,7 +21,7 @@ enum RequestError {
     LocalError(RemoteError),
     /// A receive of this QP failed, and has already been completed in error.
     Receive(RemoteError),
-    /// No receive is posted.
+    /// No receive is posted, so the requester must try again later (RNR).
     NotReady,
 }
 
