@@ -1,4 +1,4 @@
-//! User memory that can be registered.
+//! Application memory that a PE can register for communication: the [`Buffer`] trait and its implementations.
 #![allow(unsafe_code, reason = "`Buffer` is an unsafe trait: its implementations promise valid memory")]
 
 use std::any::Any;
@@ -14,10 +14,10 @@ use rushmem_error::Error;
 use rushmem_error::Result;
 use rushmem_softnic::{HostBuffer, Memory as _};
 
-/// Location of user memory.
+/// Address of application memory, with the kind of memory it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLocation {
-    /// Address in this process.
+    /// Ordinary host memory, by its address in this process.
     Host(NonNull<u8>),
     /// Address of memory that CUDA has already page-locked, as `cudaMallocHost` does.
     PageLocked(NonNull<u8>),
@@ -38,9 +38,9 @@ pub enum MemoryLocation {
 /// - The elements stay at their address until the value is dropped, even if the value moves.
 /// - No references to the elements exist while the runtime holds the value.
 pub unsafe trait Buffer: Send + Sync + 'static {
-    /// The element type.
+    /// Element type of the registered memory, which kernels load and store.
     type Element: Pod;
-    /// Returns where the first element is.
+    /// Returns the address of the first element.
     fn location(&mut self) -> MemoryLocation;
     /// Number of elements.
     fn len(&self) -> usize;

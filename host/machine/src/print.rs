@@ -173,7 +173,7 @@ pub(crate) fn format(mut format: &str, values: &[[u64; 2]]) -> String {
     text + format
 }
 
-/// The part of a placeholder after the colon.
+/// Format specification of a placeholder: the part after the colon, as in `{:>8.2}`.
 #[derive(Debug, Default)]
 struct Spec {
     fill: Option<char>,

@@ -20,7 +20,8 @@ use rushmem_config::Config;
 use rushmem_error::Error;
 use rushmem_native as native;
 
-/// Lower bounds of the defaults, which otherwise scale with the configured timeout.
+/// Minimum of the default time after which a running kernel causes a warning. The defaults scale with the timeout
+/// setting.
 const MIN_WARNING: Duration = Duration::from_secs(30);
 const MIN_LIMIT: Duration = Duration::from_secs(3600);
 const MIN_LANE_LIMIT: Duration = Duration::from_secs(5);
@@ -49,7 +50,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits of the settings. Set `machine_ends` if the machine terminates kernels at the limit itself.
+    /// Reads the limits from the settings. Set `machine_ends` if the machine terminates kernels at the limit itself.
     pub fn new(config: &Config, machine_ends: bool) -> Self {
         let abort = || config.timeout.max(crowd_deadline(MIN_ABORT_LIMIT, config.pes_on_node()));
         Self {
@@ -139,7 +140,7 @@ impl Launches {
         }
     }
 
-    /// Returns whether the launches have run for longer than `limit` each.
+    /// Returns whether the queue has been busy for longer than `limit` per outstanding launch.
     fn exceed(&self, limit: Option<Duration>, now: Instant) -> bool {
         limit.is_some_and(|limit| {
             now.saturating_duration_since(self.since) >= limit.saturating_mul(self.count)
@@ -153,7 +154,8 @@ impl Watchdog {
         Arc::new(Self { pe, limits, state: Mutex::default() })
     }
 
-    /// Returns how often [`Watchdog::check`] should be called: four times within the shortest limit.
+    /// Returns the interval at which [`Watchdog::check`] should be called: a quarter of the shortest limit, but at
+    /// least 10 ms and at most 5 s.
     pub fn interval(&self) -> Duration {
         let Limits { warning, limit, lane, abort, .. } = self.limits;
         let least = [warning, limit, lane].into_iter().flatten().fold(abort, Duration::min);
@@ -164,7 +166,8 @@ impl Watchdog {
         lock(&self.state)
     }
 
-    /// Registers a queue that became busy by a launch or by a graph of `count` kernels, or an operation of the host.
+    /// Registers a queue that has become busy, or a host operation. `first` is the launch that made the queue busy:
+    /// `count` kernels for a graph, 1 otherwise.
     pub fn begin(self: &Arc<Self>, is_busy: IsBusy, first: Launched, count: u32) -> Run {
         let launches = Launches {
             is_busy,

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-/// Version of a versioned tensor's structures.
+/// Version of the DLPack structures that a library exports: `DLPackVersion`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -15,7 +15,7 @@ pub struct Version {
 /// The major version of the structures in this module.
 pub const MAJOR: u32 = 1;
 
-/// A device: `DLDevice`.
+/// Device that holds a tensor's memory: `DLDevice`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -25,11 +25,11 @@ pub struct Device {
     pub device_id: i32,
 }
 
-/// CPU memory.
+/// Device type of ordinary CPU memory: `kDLCPU`.
 pub const CPU: i32 = 1;
-/// Memory of a CUDA GPU.
+/// Device type of CUDA GPU memory: `kDLCUDA`.
 pub const CUDA: i32 = 2;
-/// CPU memory that CUDA has page-locked.
+/// Device type of CPU memory that CUDA has page-locked: `kDLCUDAHost`.
 pub const CUDA_HOST: i32 = 3;
 
 /// Element type: `DLDataType`.
@@ -44,13 +44,13 @@ pub struct DataType {
     pub lanes: u16,
 }
 
-/// Signed integers.
+/// Type code of signed integers: `kDLInt`.
 pub const INT: u8 = 0;
-/// Unsigned integers.
+/// Type code of unsigned integers: `kDLUInt`.
 pub const UINT: u8 = 1;
-/// IEEE floating-point numbers.
+/// Type code of IEEE floating-point numbers: `kDLFloat`.
 pub const FLOAT: u8 = 2;
-/// Numbers of type `bfloat16`.
+/// Type code of `bfloat16` numbers: `kDLBfloat`.
 pub const BFLOAT: u8 = 4;
 
 /// A tensor that does not own its memory: `DLTensor`.
@@ -59,7 +59,7 @@ pub const BFLOAT: u8 = 4;
 pub struct Tensor {
     /// Address of the memory on the device.
     pub data: *mut c_void,
-    /// Device of the memory.
+    /// Device whose memory `data` points to.
     pub device: Device,
     /// Number of dimensions.
     pub ndim: i32,
@@ -78,7 +78,7 @@ pub struct Tensor {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensor {
-    /// The tensor.
+    /// Shape, element type and address of the tensor.
     pub dl_tensor: Tensor,
     /// Private data of the exporting library.
     pub manager_ctx: *mut c_void,
@@ -98,7 +98,7 @@ pub struct ManagedTensorVersioned {
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
     /// Properties of the tensor, such as [`READ_ONLY`].
     pub flags: u64,
-    /// The tensor.
+    /// Shape, element type and address of the tensor.
     pub dl_tensor: Tensor,
 }
 

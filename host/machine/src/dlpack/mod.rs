@@ -308,7 +308,7 @@ unsafe fn lengths(tensor: &Tensor) -> Result<Box<[usize]>, DlpackError> {
     shape.iter().map(|&length| usize::try_from(length).map_err(|_| wrong())).collect()
 }
 
-/// Returns `count` numbers, or `None` if there are some but the pointer is null.
+/// Returns the `count` numbers at `start`, or `None` if `count` is negative, or positive with a null `start`.
 ///
 /// # Safety
 /// `start` is null or points to `count` numbers, which outlive the result.
@@ -322,8 +322,8 @@ unsafe fn numbers<'a>(start: *const i64, count: i32) -> Option<&'a [i64]> {
     }
 }
 
-/// Returns whether elements with these strides are next to each other in row-major order. The stride of a dimension of
-/// length 1 has no meaning. No length is 0, and their product fits.
+/// Returns whether a tensor with these strides is contiguous in row-major order. The stride of a dimension of length 1
+/// is ignored. The lengths must not be 0, and their product must fit into 128 bits.
 fn is_compact(shape: &[usize], strides: &[i64]) -> bool {
     let mut expected = 1_i128;
     shape.iter().zip(strides).rev().all(|(&length, &stride)| {

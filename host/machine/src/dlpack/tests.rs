@@ -51,10 +51,10 @@ impl Exported {
     }
 }
 
-/// Frees the owner of a tensor and counts the call.
+/// Frees an [`Exported`] tensor and counts the call of the deleter.
 ///
 /// # Safety
-/// It comes from [`Exported::tensor`].
+/// `manager_ctx` comes from [`Exported::tensor`].
 unsafe fn free(manager_ctx: *mut c_void) {
     // SAFETY: promised by the caller.
     let exported = unsafe { Box::from_raw(manager_ctx.cast::<Exported>()) };
@@ -180,7 +180,7 @@ fn errors_name_types_and_the_remedy() {
     );
 }
 
-/// Checks by visiting every element whether they lie in the order of their indices.
+/// Visits every element of a tensor to check that addresses increase by one element in row-major order.
 fn in_order(shape: &[usize], strides: &[i64]) -> bool {
     let mut index = vec![0; shape.len()];
     (0..shape.iter().product::<usize>() as i64).all(|expected| {

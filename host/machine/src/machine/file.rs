@@ -41,11 +41,11 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: Some(Arc::new(file)) })
 }
 
-/// Checks that the file of another process has at least `bytes` bytes and can never shrink. Otherwise the peer could
-/// truncate it, and accesses of kernels would raise SIGBUS.
+/// Checks that another process's heap file has at least `bytes` bytes and is sealed against shrinking. Otherwise that
+/// process could truncate the file, and kernels that access it would raise SIGBUS.
 ///
 /// # Errors
-/// [`Error::Unavailable`] if it can, or if the system does not report it.
+/// [`Error::Unavailable`] if the file is too small or could shrink, or if the system does not report its seals.
 fn lasting(file: &OwnedFd, bytes: u64) -> Result<()> {
     let seals = fcntl_get_seals(file).map_err(failed("fcntl(F_GET_SEALS)"))?;
     let stat = fstat(file).map_err(failed("fstat"))?;
@@ -83,7 +83,7 @@ impl NativeHeapWindow {
         Ok(Self { start, stride, _range: room })
     }
 
-    /// Maps a single file.
+    /// Reserves a window with one slot and maps `file` in it.
     fn of(file: &OwnedFd, bytes: u64) -> Result<Self> {
         let place = Self::new(1, bytes)?;
         place.put(0, file, bytes)?;

@@ -1,4 +1,4 @@
-//! Free memory of this machine.
+//! Query of the host memory that is available for allocation.
 
 /// Returns how many bytes the system can allocate without swapping, if known.
 pub fn available_memory() -> Option<u64> {

@@ -1,4 +1,4 @@
-//! A machine for tests that refuses certain mappings.
+//! A native [`Machine`] for tests that refuses to map peers' heaps or NIC pages.
 #![allow(unsafe_code, reason = "forwards unsafe calls to the native machine")]
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::buffer::MemoryLocation;
 
-/// A native machine that refuses certain mappings.
+/// A native machine that refuses to map peers' heaps or NIC pages, as its constructors say.
 pub struct LimitedMachine {
     native: Native,
     windows: bool,
@@ -25,7 +25,7 @@ pub struct LimitedMachine {
 }
 
 impl LimitedMachine {
-    /// Cannot map the heaps of other PEs.
+    /// Creates a machine that refuses to map the heaps of other PEs.
     pub fn without_windows() -> Self {
         Self {
             native: Native::new(Default::default()),
@@ -36,17 +36,17 @@ impl LimitedMachine {
         }
     }
 
-    /// Maps heaps of other PEs into windows, but never accesses them at their own addresses.
+    /// Creates a machine that maps other PEs' heaps into windows, but cannot access them at their original addresses.
     pub fn without_direct_memory() -> Self {
         Self { windows: true, direct: false, ..Self::without_windows() }
     }
 
-    /// Reports itself as GPU 0, although its memory is host memory.
+    /// Creates a machine that claims to be GPU 0, although its memory is host memory.
     pub fn like_a_gpu() -> Self {
         Self { gpu: Some(0), ..Self::without_windows() }
     }
 
-    /// Maps only the NIC pages that `pages` accepts.
+    /// Creates a machine that maps only the NIC pages for which `pages` returns `true`.
     pub fn with_pages(pages: fn(PageKind) -> bool) -> Self {
         Self { pages, windows: true, ..Self::without_windows() }
     }

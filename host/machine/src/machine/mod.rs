@@ -51,10 +51,10 @@ fn host_buffer(bytes: u64, align: u64) -> Result<HostBuffer> {
 pub struct Region {
     /// Address of the memory for kernels.
     pub addr: DevAddr,
-    /// How the software ConnectX accesses the memory. The host does the same unless `host` is set.
+    /// Accessor through which the software ConnectX reads and writes this memory. The host uses it, too, unless `host`
+    /// is set.
     pub memory: Arc<dyn Memory>,
-    /// How the host accesses the memory, if not through `memory`. GPU memory uses this to keep the service kernel out
-    /// of host accesses.
+    /// Accessor for the host, if it differs from `memory`. The accessor of GPU memory does not use the service kernel.
     pub(crate) host: Option<Arc<dyn Memory>>,
     /// The GPU allocation, for memory on a GPU. RDMA devices register it, and other GPUs map it.
     pub gpu: Option<Arc<DeviceBuffer>>,
@@ -179,7 +179,7 @@ pub trait KernelStream: Send + Sync {
     fn failed(&self) -> Option<u64> {
         None
     }
-    /// Takes the error of the failed launch. Launches appended from now on run again.
+    /// Takes the error of the failed launch, after which new launches run again.
     fn take_failure(&self) -> Option<Error> {
         None
     }
@@ -215,9 +215,9 @@ impl Event {
 
 /// A kernel with everything needed to launch it.
 pub struct KernelLaunch {
-    /// The context. The addresses in it must stay valid until the kernel has completed.
+    /// Context that the kernel receives. Its addresses must stay valid until the kernel has completed.
     pub ctx: CtxParts,
-    /// The shape of the launch.
+    /// Grid and block dimensions, and the size of the shared memory.
     pub grid: LaunchConfig,
     /// The kernel and its arguments.
     pub call: Call,
@@ -228,7 +228,7 @@ pub struct KernelLaunch {
 /// An executable graph: a chain of kernels that can be launched repeatedly.
 #[derive(Clone)]
 pub enum ExecGraph {
-    /// The launches, which the stream's thread runs one after the other.
+    /// Native launches, which the stream's thread runs one after another.
     Native(Arc<native::NativeGraph>),
     /// A CUDA graph.
     Gpu(Arc<gpu::GpuGraph>),

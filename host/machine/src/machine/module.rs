@@ -10,7 +10,7 @@ use rushmem_error::Result;
 
 use super::Machine;
 
-/// Loaded kernels.
+/// Kernels of a loaded module.
 pub enum Code {
     /// Functions of the program, which need no loading.
     Native,
@@ -25,8 +25,8 @@ pub struct Module {
     code: Code,
 }
 
-/// Modules that are never unloaded, by GPU and by address and length of the PTX. `None` while the first load is in
-/// progress.
+/// Cache of modules that are never unloaded. The key is the GPU's ordinal and the address and length of the PTX. The
+/// value is `None` until the first load completes.
 type Kept = HashMap<(Option<u32>, usize, usize), Arc<Mutex<Option<Arc<Module>>>>>;
 
 impl Module {
@@ -83,7 +83,7 @@ impl Module {
         }
     }
 
-    /// Returns whether no launch or graph uses the module: `module` is its only reference.
+    /// Returns whether `module` is the only reference to a loaded module, so no launch or graph uses it.
     pub fn is_free(module: &Arc<Self>) -> bool {
         Arc::strong_count(module) == 1
     }

@@ -26,7 +26,7 @@ use crate::buffer::MemoryLocation;
 use queue::NativeStream;
 pub(crate) use queue::{Completion, NativeGraph};
 
-/// Up to this many PEs per core, the default grid has several blocks.
+/// Largest number of PEs per core at which the default launch shape still has several blocks.
 const MAX_PES_PER_CORE_WITH_SEVERAL_BLOCKS: u32 = 16;
 
 /// Runs the kernels of one PE on the native GPU emulator.
@@ -173,7 +173,7 @@ fn no_cuda_stream() -> Error {
     Error::Unavailable { what: "a CUDA stream for kernels".into(), why }
 }
 
-/// Runs a kernel to completion. The calling thread takes part.
+/// Runs a kernel to completion on the native emulator. The calling thread executes lanes, too.
 fn run(
     step: &KernelLaunch,
     options: &Options,

@@ -1,4 +1,4 @@
-//! The waits of this PE, from its own state.
+//! What this PE waits for, derived from its timeline, its watchdog and the error records of its kernels.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -20,7 +20,7 @@ use crate::watchdog::Watchdog;
 /// How many recently changed words of other PEs a report lists.
 const MAX_CHANGED_WORDS: usize = 64;
 
-/// How long the records of a terminated kernel appear in reports.
+/// How long reports include the wait of a kernel that has terminated because its deadline passed.
 const RECORD_LIFETIME: Duration = Duration::from_secs(2);
 
 /// The collective host call that this PE is blocked in.
@@ -30,7 +30,7 @@ struct HostCall {
     begin: Instant,
 }
 
-/// Everything from which a PE derives what it waits for.
+/// State of a PE from which its part of a report of waits is derived.
 pub struct Known {
     pe: u32,
     trace: PeTrace,
@@ -41,11 +41,12 @@ pub struct Known {
     teams: Mutex<BTreeMap<(u32, u32), Vec<u32>>>,
     /// Waits that exceeded their deadlines, and when the host learned of them.
     ended: Mutex<Option<(Instant, Vec<Waiting>)>>,
-    /// Snapshot taken when a kernel exceeded its limit. By the time PE 0 asks, these waits have been aborted.
+    /// Waits at the time when a kernel exceeded its running-time limit. They are saved because the kernels are aborted
+    /// before PE 0 requests the report.
     at_limit: Mutex<Option<PeWaits>>,
 }
 
-/// A collective call of the host, until this guard is dropped.
+/// Marks this PE as blocked in a collective host call until the guard is dropped.
 pub struct InHostCall<'a>(&'a Known);
 
 impl Drop for InHostCall<'_> {
@@ -80,7 +81,8 @@ impl Known {
         self.pe
     }
 
-    /// Records that the host waits for the hosts of all PEs. `site` is the line of the program, if known.
+    /// Records that this PE's host is blocked in the collective call `name`, which all PEs must enter. `site` is the
+    /// source line of the call, if known.
     pub fn host_call(&self, name: &str, site: Option<&'static Location<'static>>) -> InHostCall<'_> {
         let (name, site) = (name.to_owned(), site.map(Into::into));
         *lock(&self.host) = Some(HostCall { name, site, begin: Instant::now() });
@@ -92,7 +94,7 @@ impl Known {
         lock(&self.teams).insert((team.slot(), team.generation()), members.to_vec());
     }
 
-    /// Keeps the waits from the error records that kernels left when their deadlines passed.
+    /// Saves the waits found in the error records of kernels whose deadlines have passed.
     pub fn keep_ended(&self, errors: &[DeviceError]) {
         let waits: Vec<_> = errors.iter().filter_map(DeviceError::waiting).collect();
         if !waits.is_empty() {
@@ -105,7 +107,8 @@ impl Known {
         lock(&self.ended).as_ref().is_some_and(|(at, _)| at.elapsed() < RECORD_LIFETIME)
     }
 
-    /// Takes the snapshot that later reports use: the caller is about to abort the kernels. Only the first counts.
+    /// Saves the current waits for later reports, since the caller is about to abort the kernels. Only the first call
+    /// has an effect.
     pub fn keep_waits(&self, in_flight: Vec<String>) {
         let waits = self.waits(Cause::Signal, in_flight);
         lock(&self.at_limit).get_or_insert(waits);
@@ -176,7 +179,8 @@ impl Known {
         }
     }
 
-    /// Adds call and duration to a wait of which only the error record is left, from the matching span of the timeline.
+    /// Completes a wait that is known only from a kernel's error record: adds the name of the call and the duration
+    /// from the matching span of the timeline.
     fn named(&self, wait: Waiting) -> Waiting {
         let Some(recorder) = self.trace.recorder() else { return wait };
         let is_it = |at: &Site| {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rushmem_trace::{JobWaits, PeWaits};
 use serde::{Deserialize, Serialize};
 
-/// Requests that arrive this soon after a report are part of it: a signal reaches all PEs of a job at nearly the same
-/// time.
+/// Time after a printed report during which further requests count as answered by it, since a signal reaches all PEs of
+/// a job at nearly the same time.
 const REPEAT_WINDOW: Duration = Duration::from_millis(300);
 
 /// Why a report is requested.
@@ -35,7 +35,7 @@ pub(super) enum Message {
     Printed,
 }
 
-/// What the caller must do.
+/// I/O that the state machine asks its caller to perform.
 #[derive(Debug, PartialEq)]
 pub(super) enum Action {
     /// Send a message to a PE.
@@ -148,7 +148,8 @@ impl Protocol {
         Some(Action::Send(asker, Message::Printed))
     }
 
-    /// Performs the steps that are due. `known` returns the waits of this PE, given the cause of the report.
+    /// Performs all actions that are due at `now`: answers PE 0, or prints the report when all answers have arrived or
+    /// their time is over. `known` returns what this PE waits for, given the cause of the report.
     pub(super) fn step(&mut self, known: &dyn Fn(Cause) -> PeWaits, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         // PE 0 has not reacted at all. Print what this PE knows, since nobody else will.

@@ -1,4 +1,4 @@
-//! A PE's part in the report of the waits, driven by its service thread.
+//! One PE's part in reports of the waits: connects the protocol to the bootstrap network. Driven by the service thread.
 
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,12 +18,12 @@ const WAITS_MESSAGE: u8 = b'W';
 /// How long PE 0 waits for the answers of all PEs, before scaling by the number of PEs per core.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Returns whether a message is about waits.
+/// Returns whether a bootstrap message belongs to the protocol that collects waits.
 pub fn is_waits_message(mail: &PeerMessage) -> bool {
     mail.bytes.first() == Some(&WAITS_MESSAGE)
 }
 
-/// The report of the waits, from the point of view of one PE.
+/// Reports what the PEs of the job wait for. Each PE has one instance.
 pub struct Waits {
     /// What this PE waits for.
     pub known: Known,
@@ -53,7 +53,8 @@ impl Waits {
         *lock(&self.live) = None;
     }
 
-    /// Performs the steps that are due. `in_flight` describes the QPs with outstanding operations.
+    /// Performs all actions that are due. The service thread calls it regularly. `in_flight` describes each QP with
+    /// outstanding operations.
     pub fn step(&self, bootstrap: &dyn Bootstrap, in_flight: &dyn Fn() -> Vec<String>) {
         let now = Instant::now();
         let mut actions = Vec::new();

@@ -20,7 +20,7 @@ pub struct NativeGraph(Mutex<Kernels>);
 
 struct Kernels {
     steps: Vec<KernelLaunch>,
-    /// What the sanitizer knew to be ordered before the end of the last launch.
+    /// Accesses that the sanitizer knows to have happened before the end of the graph's last launch.
     seen: Seen,
 }
 
@@ -39,12 +39,12 @@ impl NativeGraph {
 pub struct Completion {
     passed: Mutex<bool>,
     changed: Condvar,
-    /// What the sanitizer knew to be ordered before the event.
+    /// Accesses that the sanitizer knows to have happened before the event.
     seen: OnceLock<Seen>,
 }
 
 impl Completion {
-    /// Marks the event as passed. `seen` is the sanitizer's knowledge of the stream.
+    /// Marks the event as passed. `seen` has the accesses that the sanitizer knows to have happened before it.
     fn set(&self, seen: Seen) {
         // An event is recorded once, so the cell is empty.
         let _ = self.seen.set(seen);
@@ -94,9 +94,9 @@ struct State {
 }
 
 enum Item {
-    /// A kernel, with the sanitizer's knowledge of the host at its launch.
+    /// Launch of a kernel, with the accesses that the sanitizer knows to have happened before it on the host.
     Kernel(Box<KernelLaunch>, Seen),
-    /// A graph, with the sanitizer's knowledge of the host at its launch.
+    /// Launch of a graph, with the accesses that the sanitizer knows to have happened before it on the host.
     Graph(Arc<NativeGraph>, Seen),
     Event(Arc<Completion>),
     WaitEvent(Arc<Completion>),
@@ -135,11 +135,11 @@ impl Shared {
             match &item {
                 Item::Kernel(step, seen) => {
                     self.watch.acquire(seen.as_ref());
-                    // Hold the graph's lock for the whole launch: a launch of the graph in another stream waits here.
                     self.run(step, options);
                 }
                 Item::Graph(graph, seen) => {
                     self.watch.acquire(seen.as_ref());
+                    // Hold the graph's lock for the whole launch: a launch of the graph in another stream waits here.
                     let mut kernels = graph.alone();
                     self.watch.acquire(kernels.seen.as_ref());
                     kernels.steps.iter().for_each(|step| self.run(step, options));
