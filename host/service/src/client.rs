@@ -1,4 +1,4 @@
-//! The host side of a ring.
+//! The host's side of a request ring: posts requests and tracks their execution.
 #![allow(unsafe_code, reason = "reads results at raw addresses")]
 
 use crate::handshake::{Handshake, State, announce};
@@ -13,9 +13,9 @@ pub struct Client {
     end: End,
     /// Address of the ring for the GPU.
     address: u64,
-    /// Requests posted so far.
+    /// Number of requests posted so far.
     posted: u64,
-    /// Requests settled so far: executed by the kernel, or taken back.
+    /// Number of requests that the kernel has executed or the host has taken back.
     settled: u64,
 }
 
@@ -39,7 +39,7 @@ impl Client {
         self.address
     }
 
-    /// Returns the state of the kernel.
+    /// Returns the state of the service kernel that serves the ring.
     #[must_use]
     pub fn state(&self) -> State {
         self.end.state()
@@ -71,8 +71,9 @@ impl Client {
         self.posted - self.settle() >= SLOTS as u64
     }
 
-    /// Posts a request to a kernel that has started. `make` receives the GPU's address for a result in the ring.
-    /// Returns the request's sequence number and, if the kernel is gone, all requests that it left, this one last.
+    /// Posts a request to a service kernel that has started. `make` receives the GPU address of a result slot in the
+    /// ring. Returns the request's sequence number. If the kernel has exited, also returns all requests that it did not
+    /// execute, the new one last.
     ///
     /// # Errors
     /// - the error of `wait`, which is called repeatedly while the kernel is leaving
@@ -93,13 +94,14 @@ impl Client {
         Ok((number, left))
     }
 
-    /// Updates and returns how many requests are settled. This is also the sequence number of the first unsettled one.
+    /// Updates and returns the number of settled requests: those that the kernel has executed or the host has taken
+    /// back. This is also the sequence number of the first request that is not settled.
     pub fn settle(&mut self) -> u64 {
         self.settled = self.settled.max(self.end.executed());
         self.settled
     }
 
-    /// Returns whether all requests are settled.
+    /// Returns whether every posted request has been executed by the kernel or taken back by the host.
     pub fn is_settled(&mut self) -> bool {
         self.settle() == self.posted
     }

@@ -13,7 +13,7 @@ pub(crate) struct Share {
     pub(crate) threads: u32,
 }
 
-/// Loads of 16 bytes that a thread has in flight before it stores.
+/// Number of 16-byte loads that a thread issues before it stores their results.
 const UNROLL: usize = 6;
 
 /// Copies this thread's share of `len` bytes from address `from` to address `to`.

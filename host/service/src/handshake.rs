@@ -4,7 +4,7 @@
 //! the number. Each side issues a sequentially consistent fence in between (Dekker's algorithm), so at least one of
 //! them sees the other's store.
 
-/// State of the kernel.
+/// State of the service kernel that serves a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
@@ -29,7 +29,7 @@ impl State {
     }
 }
 
-/// The shared words of the handshake.
+/// Words of a ring that the host and the service kernel share for the exit protocol. Tests implement it with loom.
 pub trait Handshake {
     /// Loads the number of posted requests.
     fn posted(&self) -> u64;

@@ -1,4 +1,4 @@
-//! The kernel. Its first warp polls the ring and executes requests; the other warps help with large copies.
+//! The service kernel. Its first warp polls the ring and executes requests; the other warps help with large copies.
 #![allow(unsafe_code, reason = "accesses raw addresses, and declares the entry of the kernel")]
 
 use crate::atomic;
@@ -8,10 +8,10 @@ use crate::request::{Kind, Request, WORDS};
 use crate::ring::{End, Ring, SLOTS};
 use rushmem_device::arch::{self, Scope, Sys};
 
-/// Threads of the kernel's block.
+/// Number of threads in the service kernel's only block.
 pub const THREADS: u32 = 256;
 
-/// Threads of a full warp. Tests also run with fewer.
+/// Number of threads in a full warp. Tests also run the kernel with fewer.
 const WARP: u32 = 32;
 
 /// Copies of at least this many bytes are shared among all warps of the block.
@@ -58,13 +58,13 @@ pub unsafe fn serve(ring: *mut Ring, limits: Limits) {
     unsafe { if arch::thread() < WARP { Leader::new(End::new(ring)).run(limits) } else { follow() } }
 }
 
-/// A thread of the first warp. All of them execute the same control flow.
+/// State of a thread in the first warp, which executes requests. All its threads follow the same control flow.
 struct Leader {
     ring: End,
     lane: u32,
     lanes: u32,
     mask: u32,
-    /// Requests executed so far.
+    /// Sequence number of the next request to execute.
     executed: u64,
 }
 

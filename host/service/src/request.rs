@@ -1,4 +1,4 @@
-//! Requests: eight words each.
+//! Encoding of the requests that the host posts to the service kernel. Each has eight 64-bit words.
 
 use rushmem_mlx5::{AtomicOp, Width};
 
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// [`Request::copy`].
+    /// A copy between two addresses; see [`Request::copy`].
     Copy {
         /// Target address.
         to: u64,
@@ -39,7 +39,7 @@ pub enum Operation {
         /// Length in bytes.
         len: u64,
     },
-    /// [`Request::store`].
+    /// A store of bytes in the request; see [`Request::store`].
     Store {
         /// Target address.
         to: u64,
@@ -48,13 +48,13 @@ pub enum Operation {
         /// Length in bytes.
         len: usize,
     },
-    /// [`Request::atomic`].
+    /// An atomic operation on one word; see [`Request::atomic`].
     Atomic {
         /// Address of the word.
         at: u64,
         /// Width of the word.
         width: Width,
-        /// The operation.
+        /// Atomic operation, with its operands.
         op: AtomicOp,
         /// Address for the old value; 0 for none.
         result: u64,

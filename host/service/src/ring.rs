@@ -29,7 +29,7 @@ pub struct Ring {
     results: [[u64; INLINE / 8]; SLOTS],
 }
 
-/// One side's access to a ring.
+/// Access to a ring by its address on one side: the host or the GPU.
 #[derive(Clone, Copy)]
 pub(crate) struct End(*mut Ring);
 
@@ -113,13 +113,13 @@ impl End {
         }
     }
 
-    /// Address of the ring for this side.
+    /// Address of the ring on the side of the caller.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) fn base(self) -> usize {
         self.0.addr()
     }
 
-    /// Address of a request's result for this side.
+    /// Address of the result slot of request `number`, on the side of the caller.
     #[cfg(not(target_arch = "nvptx64"))]
     pub(crate) fn result(self, number: u64) -> *mut u8 {
         // SAFETY: the constructor promises a ring.
