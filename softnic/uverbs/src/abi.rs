@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// Structs of plain numbers, with their sizes checked.
+/// Defines C structures of plain integers, and checks their sizes at compile time.
 macro_rules! structs {
     ($($(#[$doc:meta])* $name:ident[$size:literal] { $($field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
@@ -36,14 +36,14 @@ pub(crate) const RDMA_CM_VERSION: &str = "4";
 /// Device major and minor of the connection manager, a miscellaneous device.
 pub(crate) const RDMA_CM_DEVICE: (u32, u32) = (10, 58);
 
-/// Set in IDs that belong to the driver, not to the core.
+/// Bit that marks objects, methods and attributes defined by the mlx5 driver rather than the uverbs core.
 const DRIVER: u16 = 1 << 12;
 
-/// The driver's query of a protection domain.
+/// Method of the mlx5 driver that returns the PDN of a protection domain.
 pub(crate) const PD_QUERY: u16 = DRIVER;
 
 numbers! {
-    /// Kinds of objects.
+    /// Object types of uverbs ioctls.
     object: u16 {
         DEVICE = 0,
         PD = 1,
@@ -105,14 +105,14 @@ numbers! {
         OPTIONAL = 0x3ff0_0000,
     }
 
-    /// What REREG_MR changes.
+    /// Flags of REREG_MR for the properties to change.
     rereg: u32 {
         TRANSLATION = 1,
         PD = 1 << 1,
         ACCESS = 1 << 2,
     }
 
-    /// Operations with memory that is paged on demand.
+    /// Operations that a device supports on memory that is paged on demand (ODP).
     odp: u32 {
         SUPPORT = 1,
         SEND = 1,
@@ -144,7 +144,7 @@ numbers! {
         ERR = 6,
     }
 
-    /// Mask of the attributes in use.
+    /// Attribute mask of MODIFY_QP, as in `ibv_qp_attr_mask`.
     qp_attr: u32 {
         STATE = 1,
         CUR_STATE = 1 << 1,
@@ -176,7 +176,7 @@ numbers! {
         XRC = 1 << 20,
     }
 
-    /// Mask of the attributes in use.
+    /// Attribute mask of MODIFY_SRQ, as in `ibv_srq_attr_mask`.
     srq_attr: u32 {
         LIMIT = 1 << 1,
     }
@@ -189,7 +189,7 @@ numbers! {
         UAR_PAGE_INDEX = 1 << 10,
     }
 
-    /// Flags for the creation of a completion queue, the core's and the driver's.
+    /// Flags for the creation of a completion queue. Those of the mlx5 driver start with `DRIVER`.
     cq_flag: u32 {
         TIMESTAMP = 1,
         IGNORE_OVERRUN = 1 << 1,
@@ -204,7 +204,7 @@ numbers! {
         PHYS_LINK_UP = 5,
     }
 
-    /// Kinds of links.
+    /// Link layers of a port in QUERY_PORT.
     link_layer: u8 {
         INFINIBAND = 1,
         ETHERNET = 2,
@@ -480,7 +480,8 @@ structs! {
         reserved: [u8; 6],
     }
 
-    /// Event in the file of asynchronous events. The element is the program's user handle of the object.
+    /// Event that programs read from the file of asynchronous events. `element` is the user handle that the program
+    /// gave to the affected object.
     AsyncEvent[16] {
         element: u64,
         event_type: u32,
@@ -514,7 +515,7 @@ structs! {
         srq_limit: u32,
     }
 
-    /// Any shared receive queue but a basic one.
+    /// CREATE_XSRQ: creates a shared receive queue of any type but the basic one.
     CreateXsrq[48] {
         response: u64,
         user_handle: u64,

@@ -16,7 +16,7 @@ pub(crate) const REQUEST: libc::c_ulong = 0xc018_1b01;
 /// Maximum number of attributes of a call, similar to the kernel's limit.
 const MAX_ATTRS: usize = 64;
 
-/// Maximum length of an input or output, in bytes.
+/// Maximum length of an output, in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Flag of an output that the kernel has filled.
@@ -48,7 +48,7 @@ const HEADER: usize = size_of::<Header>();
 const ATTR: usize = size_of::<Attr>();
 const _: () = assert!(HEADER == 24 && ATTR == 16);
 
-/// A call: its attributes and their address.
+/// An ioctl that a program has made: method and attributes, with the program's address of the attributes.
 pub(crate) struct Call {
     /// Kind of object.
     pub(crate) object: u16,
@@ -107,7 +107,7 @@ impl Call {
         }
     }
 
-    /// Returns the input as this type, zero-padded if it is shorter.
+    /// Returns the input in attribute `id` as a `T`, padded with zeros if the program passed fewer bytes.
     pub(crate) fn input<T: Pod>(&self, id: u16) -> Result<T, Errno> {
         Ok(user::prefix(&self.bytes(id)?))
     }
@@ -146,21 +146,21 @@ impl Call {
         self.put(index, Attr { flags: attr.flags | VALID_OUTPUT, ..*attr })
     }
 
-    /// Returns a new file descriptor in an output.
+    /// Passes a new file descriptor to the program in the buffer of output attribute `id`.
     pub(crate) fn output_file(&self, id: u16, fd: RawFd) -> Result<(), Errno> {
         let (_, attr) = self.need(id)?;
         user::hand_over(fd, attr.data);
         self.output(id, &fd)
     }
 
-    /// Returns a new file descriptor in the attribute's value.
+    /// Passes a new file descriptor to the program as the value of attribute `id`.
     pub(crate) fn return_file(&self, id: u16, fd: RawFd) -> Result<(), Errno> {
         let (index, _) = self.need(id)?;
         user::hand_over(fd, self.at + (index * ATTR + offset_of!(Attr, data)) as u64);
         self.return_handle(id, fd as u32)
     }
 
-    /// Returns a new object's handle in the attribute's value.
+    /// Passes a new object's handle to the program as the value of attribute `id`.
     pub(crate) fn return_handle(&self, id: u16, handle: u32) -> Result<(), Errno> {
         let (index, attr) = self.need(id)?;
         self.put(index, Attr { data: handle.into(), flags: attr.flags | VALID_OUTPUT, ..*attr })

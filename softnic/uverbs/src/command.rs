@@ -1,4 +1,4 @@
-//! Commands for the adapter.
+//! Execution of firmware commands on the software ConnectX.
 
 use crate::errno::Errno;
 use rushmem_mlx5::prm::{Command, Response};

@@ -24,7 +24,7 @@ pub(crate) const MAX_SRQ_WR: u32 = (1 << 15) - 1;
 /// Maximum number of data segments of an SRQ WQE: 512 bytes less the next segment.
 pub(crate) const MAX_SRQ_SGE: u32 = 31;
 
-/// Maximum number of multicast groups, and of members of each, as a ConnectX reports.
+/// Maximum number of multicast groups, as a ConnectX reports it.
 const MAX_GROUPS: u32 = 1 << 21;
 const MAX_MEMBERS: u32 = 240;
 
@@ -64,9 +64,9 @@ struct Slot {
 
 /// A running adapter and the receivers of its events.
 pub(crate) struct Adapter {
-    /// Context of the driver. It owns the port's counter set and XRC domains.
+    /// Context of the simulated kernel driver, which owns the port's counter set and the XRC domains.
     pub(crate) driver: Arc<Context>,
-    /// PDN of the driver, for XRC targets.
+    /// Number of the simulated kernel driver's protection domain, which XRC target QPs use.
     pub(crate) pd: u32,
     pub(crate) domains: Domains,
     /// Counter set of QPs made through verbs, as in Linux.
@@ -88,7 +88,7 @@ impl From<&Nic> for PortAddress {
     }
 }
 
-/// A user's hold on the adapter, which stops when the last is dropped.
+/// Keeps an adapter running. It is stopped when the last lease is dropped.
 pub(crate) struct Lease {
     device: Arc<Device>,
     adapter: Option<Arc<Adapter>>,

@@ -1,8 +1,9 @@
-//! The functions of the library that programs preload to find a software ConnectX as `mlx5_0`.
+//! Exported functions of the `LD_PRELOAD` library with which a program finds a software ConnectX as `mlx5_0`.
 //!
-//! This crate defines the C library's functions of [`rushmem_uverbs::interpose`] under their own names, and
-//! [`rushmem_uverbs::peer_memory`]'s registration. It is a separate crate to keep these names out of programs that
-//! merely link `rushmem-uverbs`. The package `rushmem-cli` links it into the shared object `rushmem-preload`.
+//! This crate exports the C library functions that [`rushmem_uverbs::interpose`] replaces, under their own names, and
+//! the registration function of [`rushmem_uverbs::peer_memory`]. It is a separate crate to keep these names out of
+//! programs that merely link `rushmem-uverbs`. The package `rushmem-cli` links it into the shared object
+//! `rushmem-preload`.
 
 use libc::{
     c_char, c_int, c_uint, c_ulong, c_void, mode_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -136,7 +137,7 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, to: *mut c_void, len: size_t) ->
     unsafe { interpose::read(fd, to, len) }
 }
 
-/// Calls [`interpose::read`], as what the checked variant of a C library's header calls.
+/// Replaces the variant of `read` that programs call if they are built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 ///
@@ -204,7 +205,8 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     interpose::socket(domain, kind, protocol)
 }
 
-/// Defines the functions by which the linker replaces functions of the C library in the library's own code.
+/// Defines functions that make a system call directly. The linker's `--wrap` option makes the library's own code call
+/// them instead of the C library.
 ///
 /// A call by name may not reach the C library. `librspreload.so` turns the adapter's own sockets into RDMA sockets,
 /// which would need the adapter. libfabric and UCX patch the first instructions of `mmap`, `munmap` and `madvise`, and
@@ -249,8 +251,8 @@ std::arch::global_asm!(
     explain = sym explain,
 );
 
-/// Explains the library to whoever runs it: `cargo install` puts it beside programs, and `cargo test --bins` mistakes
-/// it for one.
+/// Prints what the library is for and exits. Runs if the library is started as a program: `cargo install` puts it
+/// beside programs, and `cargo test --bins` mistakes it for one.
 extern "C" fn explain() -> ! {
     println!("rushmem-preload is the library that `rushmem softnic -- PROGRAM` preloads.");
     std::process::exit(0)

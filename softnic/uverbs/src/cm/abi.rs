@@ -58,7 +58,7 @@ numbers! {
         IB = 0x013f,
     }
 
-    /// Answers that QUERY gives.
+    /// Kinds of information that QUERY returns.
     query: u32 {
         ADDRESS = 0,
         PATH = 1,
@@ -91,7 +91,7 @@ structs! {
         reserved: [u8; 5],
     }
 
-    /// DESTROY_ID and LEAVE_MCAST.
+    /// Input of DESTROY_ID and LEAVE_MCAST.
     DestroyId[16] {
         response: u64,
         id: u32,
@@ -133,7 +133,7 @@ structs! {
         timeout_ms: u32,
     }
 
-    /// QUERY and QUERY_ROUTE.
+    /// Input of QUERY and QUERY_ROUTE.
     Query[16] {
         response: u64,
         id: u32,

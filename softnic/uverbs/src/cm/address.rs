@@ -110,7 +110,7 @@ pub(super) fn source(to: SocketAddr) -> Result<IpAddr, Errno> {
     Ok(socket.and_then(|socket| socket.local_addr()).map_err(Errno::from)?.ip())
 }
 
-/// Returns the destination of an address. As for sockets, the unspecified address means loopback.
+/// Returns the address to which a connection to `to` goes. As for sockets, the unspecified address means loopback.
 pub(super) fn destination(mut to: SocketAddr) -> SocketAddr {
     if to.ip().is_unspecified() {
         let loopback: IpAddr =
@@ -120,10 +120,10 @@ pub(super) fn destination(mut to: SocketAddr) -> SocketAddr {
     to
 }
 
-/// Returns the adapter that serves an address, as seen from the adapter `own`.
+/// Returns the IP address of the adapter that serves connections to `to`. `own` is the adapter that connects.
 ///
-/// For a local address, this is the adapter that listens there, or else `own`, which refuses the connection. Any other
-/// address is an adapter's.
+/// For an address of this machine, the result is the adapter that listens there, or else `own`, which refuses the
+/// connection. Any other address is itself an adapter's.
 pub(super) fn adapter_of(own: Ipv4Addr, ps: u16, to: SocketAddr) -> Result<Ipv4Addr, Errno> {
     let ip = to.ip().to_canonical();
     match ip {

@@ -14,13 +14,13 @@ use std::net::SocketAddr;
 
 /// Port number on every device.
 const PORT: u8 = 1;
-/// Code of the rate of a path, 100 Gb/s.
+/// Rate of every path as an InfiniBand code: 100 Gb/s.
 const RATE: u8 = 16;
-/// Code of the packet lifetime of a path.
+/// Packet lifetime of every path as an InfiniBand code: 4.096 us times 2 to this power.
 const LIFE_TIME: u8 = 16;
-/// Selector for exactly this value.
+/// Selector of a path record field: the path has exactly the given value.
 const EXACTLY: u8 = 2;
-/// The flags of a path: for management too, the primary one, in both directions.
+/// Flags of a path record: a primary path, usable in both directions and for GMPs.
 const PATH_FLAGS: u32 = 1 | 1 << 1 | 1 << 3 | 1 << 5;
 
 /// Returns the GIDs of both sides, zero if still unknown.

@@ -12,7 +12,7 @@ use crate::user;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// Executes a command.
+/// Executes a command that a program has written to `/dev/infiniband/rdma_cm`.
 pub(super) fn execute(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     match request.command {
         command::CREATE_ID => create(cm, request),
@@ -248,7 +248,7 @@ fn listen(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
 }
 
 fn set_option(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
-    /// Largest code of an ACK timeout, which is its log2.
+    /// Largest ACK timeout, as an InfiniBand code: 4.096 us times 2 to this power.
     const MAX_TIMEOUT: u8 = 31;
 
     let given: abi::SetOption = request.input()?;

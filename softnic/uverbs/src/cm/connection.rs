@@ -34,7 +34,7 @@ fn random() -> Result<u32, Errno> {
     getrandom::u32().map_err(|_| Errno::EAGAIN)
 }
 
-/// Starts the timer for an answer.
+/// Starts the timer after which an unanswered message is resent.
 pub(super) fn expect_answer(id: &mut Id) {
     let due = Instant::now() + time_of(RESPONSE_TIMEOUT);
     id.connection.timer = Some(Timer { due, tries: RETRIES });
@@ -132,7 +132,8 @@ fn req(id: &Id, param: &abi::ConnParam, port: &Port, service_id: u64, private: V
     }
 }
 
-/// Handles ACCEPT on both sides. Without parameters, it comes from the side that has asked, and confirms the answer.
+/// Handles ACCEPT. The passive side answers a request with a REP. The active side, which passes no parameters, confirms
+/// the REP with an RTU.
 pub(super) fn accept(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Accept = request.input_without(size_of::<abi::Ece>())?;
     let mut state = cm.state();
@@ -203,7 +204,7 @@ fn grant_datagrams(id: &mut Id, param: &abi::ConnParam) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Rejects a connection that was asked for.
+/// Sends the message that rejects or cancels a connection in its current phase.
 fn refuse(id: &Id, reason: u16, private: Vec<u8>) {
     let ids = id.connection.ids;
     id.send(match id.phase {

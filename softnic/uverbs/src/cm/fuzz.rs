@@ -1,4 +1,4 @@
-//! Messages made of any bytes, for fuzzers.
+//! Entry point for fuzzers of the connection manager's parsers.
 
 use super::header::Header;
 use super::mad::Mad;

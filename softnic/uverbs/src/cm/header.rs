@@ -3,15 +3,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Length of the header, in bytes.
+/// Length of the IP addresses and their header in the private data, in bytes.
 pub(crate) const LEN: usize = 36;
 
-/// The addresses of the side that requests a connection.
+/// IP addresses that the active side of a connection sends at the start of its private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Its own address and port.
+    /// Address and port of the active side.
     pub(crate) from: SocketAddr,
-    /// The address that it wants to reach.
+    /// Address that the active side wants to reach.
     pub(crate) to: IpAddr,
 }
 

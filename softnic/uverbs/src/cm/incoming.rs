@@ -1,4 +1,4 @@
-//! Messages of peers, timeouts, and peers that have exited.
+//! Reactions of the connection manager to messages of peers, to timeouts, and to the exit of a peer's process.
 
 use super::abi::{self, event};
 use super::address;
@@ -46,7 +46,7 @@ impl From {
     }
 }
 
-/// Returns the private data of a message as in connection parameters.
+/// Converts the private data of a message to the format of events. Also returns its length in bytes.
 pub(super) fn private(bytes: &[u8]) -> (abi::PrivateData, u8) {
     let mut data = abi::PrivateData::default();
     let len = bytes.len().min(size_of::<abi::PrivateData>());
@@ -59,8 +59,8 @@ fn only_private(bytes: &[u8]) -> Param {
     Param::Connection(abi::ConnParam { private_data, private_data_len, ..abi::ConnParam::default() })
 }
 
-/// If the adapter that refused a request is this machine's own, which gets it when nobody listens, schedules another
-/// lookup of the listener. Returns whether it did.
+/// Handles the refusal of a connection request because nobody listens. If the adapter that refused it is this machine's
+/// own, schedules another lookup of the listener and returns `true`.
 fn looks_again(id: &mut Id, from: &From) -> bool {
     let Some(to) = id.remote.filter(|_| matches!(id.phase, Phase::ReqSent | Phase::SidrSent)) else {
         return false;
@@ -164,8 +164,8 @@ impl State {
         Some((handle, SocketAddr::new(header.to, port), header))
     }
 
-    /// Whether a listener accepts another request. Like in the kernel, the backlog limits the requests that the program
-    /// has not read, of which it may read any number before it accepts one.
+    /// Whether a listener accepts another connection request. As in the kernel, its backlog limits only the requests
+    /// whose events the program has not read yet.
     fn has_room(&self, listener: u32) -> bool {
         self.ids.get(&listener).is_some_and(|id| self.unread_requests(id.file, listener) < id.backlog)
     }
@@ -317,7 +317,8 @@ impl State {
         if ids.local == 0 { any } else { self.end_of(from, ids) }
     }
 
-    /// Only a message that awaits its answer is put off, and never for longer than a program gets to decide.
+    /// Handles an MRA, by which the peer announces that its answer will take longer. Extends the timer of a REQ or REP,
+    /// but at most by [`PROGRAM_TIMEOUT`].
     fn wait(&mut self, from: &From, ids: Ids, timeout: u8) {
         let Some(handle) = self.end_of(from, ids) else { return };
         let Some(id) = self.ids.get_mut(&handle) else { return };

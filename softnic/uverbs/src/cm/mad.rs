@@ -8,7 +8,7 @@ use std::time::Duration;
 const HEADER: usize = 24;
 /// Management class of the communication manager, and its version.
 const CLASS: [u8; 2] = [7, 2];
-/// Method of all messages.
+/// Method `ComMgtSend`, which all messages of the communication manager have.
 const SEND: u8 = 3;
 
 /// Code of the time within which a manager answers: half a second.
@@ -106,7 +106,7 @@ pub(crate) struct Req {
     pub(crate) rnr_retry: u8,
     pub(crate) max_retries: u8,
     pub(crate) srq: bool,
-    /// Whether an extended connection is requested, with this side as its initiator.
+    /// Whether the connection uses XRC. The sender of the request is then the XRC initiator.
     pub(crate) is_xrc: bool,
     pub(crate) lids: [u16; 2],
     pub(crate) local_gid: [u8; 16],
@@ -122,7 +122,7 @@ pub(crate) struct Req {
 pub(crate) struct Rep {
     pub(crate) ids: Ids,
     pub(crate) qpn: u32,
-    /// EE context number. For an extended connection, the QPN of the target.
+    /// End-to-end context number. For an XRC connection, it has the QPN of the XRC target instead.
     pub(crate) eecn: u32,
     pub(crate) psn: u32,
     pub(crate) responder_resources: u8,

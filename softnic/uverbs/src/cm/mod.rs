@@ -60,7 +60,7 @@ pub(crate) struct Cm {
 
 static CURRENT: PerProcess<Result<Cm, Errno>> = PerProcess::new();
 
-/// The result of a command.
+/// What the caller of `write` must do after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// The command was processed.
@@ -69,7 +69,7 @@ pub(crate) enum Done {
     Wait,
 }
 
-/// Opens the file and returns its descriptor.
+/// Opens `/dev/infiniband/rdma_cm`, and returns the file descriptor.
 pub(crate) fn open(close_on_exec: bool) -> Result<RawFd, Errno> {
     let cm = CURRENT.current(Cm::new).as_ref().map_err(|error| *error)?;
     let fd = cm.state().open(close_on_exec)?;
@@ -77,17 +77,17 @@ pub(crate) fn open(close_on_exec: bool) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Returns whether a descriptor is such a file, opened by this process.
+/// Returns whether `fd` is an open file of the connection manager in this process.
 pub(crate) fn is(fd: RawFd) -> bool {
     existing().is_some_and(|cm| cm.state().file_of(fd).is_some())
 }
 
-/// If a descriptor is such a file, closes the file and destroys its identifiers. Returns whether the descriptor stays
-/// open for now.
+/// Closes a file of the connection manager and destroys its identifiers, if `fd` is such a file. Returns whether the
+/// descriptor stays open for now.
 ///
 /// A thread that has just read an event may be about to wait for the next one. In the kernel it would then wait
-/// forever. The descriptor stays open for a second to let such a thread get there, instead of failing or waiting for
-/// another file.
+/// forever. The descriptor stays open for a second, so such a thread waits on it until then, instead of failing or
+/// waiting on another file that gets the same descriptor.
 pub(crate) fn close(fd: RawFd) -> bool {
     let Some(cm) = existing() else { return false };
     let mut state = cm.state();
@@ -101,7 +101,7 @@ pub(crate) fn close(fd: RawFd) -> bool {
     stays && cm.start().inspect(|()| cm.inbox.ring()).is_ok()
 }
 
-/// Executes a command of `len` bytes at address `at`. Returns `None` if `fd` is not such a file.
+/// Executes a command of `len` bytes at address `at`. Returns `None` if `fd` is not a file of the connection manager.
 pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<Done, Errno>> {
     let cm = existing()?;
     let file = cm.state().file_of(fd)?;

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
-/// Prefix of all names.
+/// Prefix of the names of all sockets in the registry.
 const PREFIX: &str = "rushmem-rdmacm/";
 /// The system's list of Unix sockets.
 const LIST: &str = "/proc/net/unix";
@@ -24,15 +24,15 @@ const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 /// Maximum number of attempts to find a free port.
 const MAX_ATTEMPTS: usize = 256;
 
-/// Maximum number of attempts to find an entry in the list.
+/// Maximum number of times that the list of sockets is read to find a listener.
 const READS: usize = 3;
 
-/// A name held by this process.
+/// Holds a name in the registry. Dropping it frees the name.
 pub(crate) struct Name {
     _socket: UnixDatagram,
 }
 
-/// A port of a port space at an address.
+/// An rdma_cm port: port space, port number and IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) ps: u16,
@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
     pub(crate) ip: IpAddr,
 }
 
-/// An entry of the list.
+/// A registered name, parsed from the list of sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Port(Endpoint),
@@ -48,7 +48,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    /// Parses a line of the list.
+    /// Parses a line of `/proc/net/unix`. Returns `None` if the socket does not belong to the registry.
     pub(crate) fn parse(line: &str) -> Option<Entry> {
         // In an abstract name, `@` stands for the leading zero byte.
         let name = line.split_whitespace().nth(7)?.strip_prefix('@')?.strip_prefix(PREFIX)?;
@@ -105,12 +105,12 @@ fn conflict(wanted: IpAddr, other: IpAddr) -> Option<Errno> {
     }
 }
 
-/// Binds a port, or any free one if it is 0. Returns the name and the port.
+/// Binds a port, or any free port if `endpoint.port` is 0. Returns the name that holds the port, and its number.
 ///
 /// # Errors
 ///
-/// - `EADDRINUSE`: it is bound to the same address, by another process or by another identifier.
-/// - `EADDRNOTAVAIL`: it is bound, and one of the two addresses covers all; or all ports are taken.
+/// - `EADDRINUSE`: the port is bound to the same address, by another process or another identifier.
+/// - `EADDRNOTAVAIL`: the port is bound and one of the two addresses is a wildcard, or no free port was found.
 pub(crate) fn reserve(endpoint: Endpoint) -> Result<(Name, u16), Errno> {
     let taken = entries();
     if endpoint.port != 0 {
@@ -145,7 +145,7 @@ pub(crate) fn any_port() -> Result<u16, Errno> {
     Ok(EPHEMERAL.start + (random % u32::from(EPHEMERAL.end - EPHEMERAL.start)) as u16)
 }
 
-/// Announces that an adapter listens.
+/// Registers `adapter` as a listener on a port.
 pub(crate) fn announce(endpoint: Endpoint, adapter: Ipv4Addr) -> Result<Name, Errno> {
     take(&format!("listen/{:04x}/{}/{}/{adapter}", endpoint.ps, endpoint.port, endpoint.ip))
 }

@@ -5,7 +5,7 @@ use crate::user;
 use bytemuck::{NoUninit, Pod};
 
 pub(super) struct Request<'a> {
-    /// ID of the file.
+    /// ID of the event file to which the program has written the command.
     pub(super) file: u64,
     pub(super) command: u32,
     pub(super) input: &'a [u8],
@@ -32,7 +32,8 @@ impl Request<'_> {
         self.answer_without(0, at, answer)
     }
 
-    /// Writes the response. Older programs have no room for the last bytes.
+    /// Writes the response to the program's buffer at `at`. The last `optional` bytes may not fit, since older programs
+    /// do not expect them.
     pub(super) fn answer_without<T: NoUninit>(
         &self,
         optional: usize,

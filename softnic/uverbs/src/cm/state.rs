@@ -27,7 +27,7 @@ const MAX_OBJECTS: usize = 1 << 16;
 /// How long messages of a process that has exited may still arrive.
 const LAST_MESSAGES: Duration = Duration::from_millis(50);
 
-/// The state of one process.
+/// State of the connection manager in this process.
 #[derive(Default)]
 pub(super) struct State {
     files: BTreeMap<u64, File>,
@@ -56,7 +56,7 @@ struct Peer {
     stream: UnixStream,
 }
 
-/// An event file.
+/// An open file of `/dev/infiniband/rdma_cm`, from which a program reads events.
 struct File {
     fd: RawFd,
     identity: Identity,
@@ -65,7 +65,7 @@ struct File {
     events: VecDeque<Queued>,
     /// Set once a thread has waited for an event.
     was_waited_for: bool,
-    /// When to close the descriptor, once the program has.
+    /// If the program has closed the file but its descriptor is kept open for a while, the time at which to close it.
     closes: Option<Instant>,
 }
 
@@ -87,11 +87,11 @@ pub(super) struct Membership {
 
 /// An event that the program has not read.
 struct Queued {
-    /// The identifier that counts the event.
+    /// Handle of the identifier whose count of reported events includes this one.
     owner: u32,
-    /// The membership that counts it as well.
+    /// ID of the multicast membership that counts the event, too.
     membership: Option<u32>,
-    /// The new identifier that it introduces.
+    /// Handle of the new identifier that a connection request brings. The program learns of it by this event.
     brings: Option<u32>,
     event: abi::Event,
 }
@@ -159,7 +159,8 @@ impl Service {
 }
 
 pub(super) struct Id {
-    /// The program's name for it, or 0 before the program has accepted the connection.
+    /// Value by which the program names the identifier in events. It is 0 until the program has accepted the
+    /// connection.
     pub(super) uid: u64,
     pub(super) file: u64,
     pub(super) ps: u16,
@@ -167,11 +168,11 @@ pub(super) struct Id {
     pub(super) phase: Phase,
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
-    /// The adapter that it is bound to.
+    /// Adapter that the identifier is bound to.
     pub(super) port: Option<Arc<Port>>,
     /// The adapters that a listener uses, with the names that announce them.
     pub(super) listening: Vec<(Arc<Port>, Name)>,
-    /// The name of its port.
+    /// Registered name that holds the identifier's port number.
     pub(super) name: Option<Name>,
     pub(super) options: Options,
     pub(super) backlog: usize,
@@ -204,7 +205,8 @@ pub(super) struct Connection {
     pub(super) timer: Option<Timer>,
     /// When the program asked for the connection.
     pub(super) since: Instant,
-    /// Nobody was listening at the address. When the timer expires, the listener is resolved again.
+    /// Whether nobody was listening at the peer's address. When the timer expires, the listener is then looked up
+    /// again.
     pub(super) looks_again: bool,
 }
 
@@ -233,7 +235,7 @@ impl Id {
         self.service == Service::Ud
     }
 
-    /// Returns the adapter, or `EINVAL` if it has none yet.
+    /// Returns the adapter that the identifier is bound to, or `EINVAL` if it has none yet.
     pub(super) fn port(&self) -> Result<&Arc<Port>, Errno> {
         self.port.as_ref().ok_or(Errno::EINVAL)
     }
@@ -346,7 +348,7 @@ impl State {
         }
     }
 
-    /// Closes the descriptors whose time has come.
+    /// Closes the descriptors of closed files whose grace period is over at `now`.
     pub(super) fn close_due(&mut self, now: Instant) {
         let is_due = |file: &File| file.closes.is_some_and(|due| due <= now);
         let due: Vec<(u64, RawFd)> = self
@@ -620,7 +622,7 @@ impl State {
         });
     }
 
-    /// Returns the processes that have been gone for long enough.
+    /// Removes and returns the processes that exited long enough before `now` to close the connections to them.
     pub(super) fn take_ended(&mut self, now: Instant) -> Vec<u64> {
         self.ended.extract_if(.., |(due, _)| *due <= now).map(|(_, process)| process).collect()
     }

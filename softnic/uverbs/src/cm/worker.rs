@@ -15,7 +15,7 @@ pub(super) struct Inbox {
     /// Each message with the index of its device.
     mads: Mutex<Vec<(u32, Mad)>>,
     bell: UnixStream,
-    /// The end that the thread polls.
+    /// End of the socket pair that the worker thread polls.
     ear: UnixStream,
     started: Once,
 }
@@ -34,7 +34,7 @@ impl Inbox {
         self.ring();
     }
 
-    /// Wakes the thread, to check what there is to do.
+    /// Wakes the worker thread, to make it check messages and timers.
     pub(super) fn ring(&self) {
         // If the socket is full, the thread will wake anyway.
         let _ = (&self.bell).write(&[1]);

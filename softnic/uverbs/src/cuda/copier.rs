@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Length of the page-locked buffer, in bytes.
 const STAGING: usize = 1 << 20;
 
-/// Longer waits for copies are logged.
+/// Waits for copies that take longer than this are logged.
 const SLOW_WAIT: Duration = Duration::from_millis(50);
 
 /// Stream and page-locked buffer of a CUDA context, shared by all its memory.
@@ -22,11 +22,11 @@ pub(super) struct Copier {
     queue: Mutex<Queue>,
 }
 
-/// The stream, and the use of its buffer.
+/// CUDA stream of the copies, with their staging buffer.
 struct Queue {
     stream: Stream,
     staging: NonNull<u8>,
-    /// Length of the buffer in use by pending copies, in bytes.
+    /// Number of bytes of the staging buffer that pending copies use.
     used: usize,
     waits: Waits,
 }
@@ -221,7 +221,7 @@ impl Copier {
         Ok(unsafe { queue.staging.add(at) })
     }
 
-    /// Waits for the pending copies. The context is current.
+    /// Waits for all pending copies, and frees the staging buffer. The caller has made the context current.
     fn drain(&self, queue: &mut Queue) -> Result<(), CudaError> {
         queue.used = 0;
         let (begin, number) = (Instant::now(), queue.waits.count + 1);

@@ -109,7 +109,7 @@ functions! {
     name_error = "cuGetErrorName"(code: c_int, name: *mut *const c_char);
 }
 
-/// Returns the library if it is loaded.
+/// Returns a handle of the CUDA driver library, or `None` if the program has not loaded it. Each call adds a reference.
 fn library() -> Option<NonNull<c_void>> {
     // SAFETY: a C string. With this flag nothing is loaded that is not there already.
     NonNull::new(unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) })

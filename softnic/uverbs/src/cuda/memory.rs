@@ -1,4 +1,4 @@
-//! Registered GPU memory.
+//! Registered GPU memory, which the adapter accesses by copies of the CUDA driver.
 
 use super::copier::Copier;
 use super::driver::CudaError;

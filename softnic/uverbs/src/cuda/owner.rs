@@ -20,7 +20,7 @@ pub(super) struct Owner {
 /// An allocation or mapped memory.
 struct Allocation {
     ordinal: c_int,
-    /// Context of an allocation.
+    /// CUDA context of the allocation. Mapped memory has none.
     context: Option<Context>,
     end: u64,
 }

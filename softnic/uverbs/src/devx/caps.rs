@@ -1,4 +1,4 @@
-//! Answers to capability queries: the capabilities that both the adapter and the device's port have.
+//! Correction of answers to capability queries, so programs see only what adapter and port both support.
 
 use crate::abi::gid_type;
 use crate::errno::Errno;

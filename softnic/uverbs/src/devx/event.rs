@@ -8,7 +8,7 @@ use crate::open_device::OpenDevice;
 use crate::subscriptions::Target;
 use crate::sys;
 
-/// Flag of events without their content.
+/// Flag of an event file whose events have no data.
 const OMIT_DATA: u32 = 1;
 
 /// Maximum number of event types of a subscription.
@@ -22,7 +22,7 @@ pub(super) fn create_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Er
     call.return_file(FIRST_ID, fd)
 }
 
-/// Handles DEVX subscribe event, for an object that a command made.
+/// Handles DEVX_SUBSCRIBE_EVENT: subscribes to events of an object that was created through DevX.
 pub(super) fn subscribe(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const FILE: u16 = FIRST_ID;
     const OBJECT: u16 = FIRST_ID + 1;

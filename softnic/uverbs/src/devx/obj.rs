@@ -99,7 +99,7 @@ fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
     Ok(Header::decode(input).map_err(|_| Errno::EINVAL)?.opcode)
 }
 
-/// Handles DEVX_OTHER: commands about no object.
+/// Handles DEVX_OTHER: executes a firmware command that refers to no object.
 pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(FIRST_ID)?;
     match opcode(&input)? {
@@ -305,7 +305,7 @@ pub(super) fn query_async(opened: &OpenDevice, call: &Call) -> Result<(), Errno>
     if channel.send(&event) { Ok(()) } else { Err(Errno::EAGAIN) }
 }
 
-/// Executes a query of the handle's object.
+/// Returns the query command in the call's input, after checking that it refers to the object.
 fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
     let input = call.bytes(INPUT)?;
     let kind = match opcode(&input)? {

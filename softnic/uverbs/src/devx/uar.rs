@@ -1,4 +1,4 @@
-//! Doorbell pages.
+//! Allocation of doorbell pages (UARs), which programs map to notify the adapter of new work.
 
 use super::FIRST_ID;
 use crate::attrs::Call;
@@ -9,7 +9,7 @@ use crate::open_device::OpenDevice;
 use rushmem_softnic::PAGE;
 use std::sync::Arc;
 
-/// A doorbell page.
+/// A doorbell page (UAR) that a program has allocated.
 pub(crate) struct Uar {
     page_id: u32,
     /// Offset in the device file.
@@ -18,7 +18,7 @@ pub(crate) struct Uar {
 
 impl Object for Uar {}
 
-/// Types of doorbell pages. The adapter treats them alike.
+/// UAR type for doorbells with BlueFlame. The adapter treats it like [`NON_CACHED`].
 const BLUE_FLAME: u64 = 0;
 const NON_CACHED: u64 = 1;
 
