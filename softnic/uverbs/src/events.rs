@@ -1,6 +1,6 @@
-//! Event files, which programs wait on and read.
+//! Event files: pipes from which programs read the events of their objects.
 //!
-//! Each event file is a pipe whose reading end belongs to the program.
+//! The writing end belongs to this library, the reading end to the program.
 
 use crate::errno::Errno;
 use crate::sys::{self, Identity};
@@ -12,27 +12,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Maximum length of an event, in bytes.
 const MAX_EVENT_LEN: usize = 4096;
 
-/// How events are framed in the file.
+/// How the events in an event file are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Events have a fixed length that readers know.
     Fixed,
-    /// A read returns one event, regardless of the buffer's length.
+    /// Each read returns a whole event and discards what exceeds the buffer (a pipe in packet mode).
     Packets,
 }
 
-/// The writing side of an event file.
+/// Writing end of an event file.
 pub(crate) struct Channel {
     writer: OwnedFd,
-    /// A second, non-blocking reading end, for taking events back.
+    /// A second, non-blocking reading end, from which unread events are removed again.
     reader: OwnedFd,
     kind: Kind,
-    /// The program's end.
+    /// Descriptor of the program's reading end, in this process.
     end: RawFd,
-    /// The program's side of the pipe. It stays open for a program in another process, which holds a copy.
+    /// The program's reading end, kept open here if the program is another process, which has duplicated it.
     _kept: Option<OwnedFd>,
     identity: Identity,
-    /// Held while events are written or taken back.
+    /// Lock that is held while events are written or removed.
     turn: Mutex<()>,
 }
 
@@ -74,7 +74,7 @@ impl Channel {
         self.kind
     }
 
-    /// Returns the identity of the program's end.
+    /// Returns the identity of the pipe that the program reads.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
@@ -89,7 +89,7 @@ impl Channel {
         !self.is(self.end)
     }
 
-    /// Appends an event. Returns whether there was room.
+    /// Appends an event. Returns `false` if the pipe was full, in which case the event is lost.
     pub(crate) fn send(&self, event: &[u8]) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.put(event)

@@ -1,10 +1,10 @@
-//! Faults to inject. Each makes the device behave like one that lacks a feature or refuses a call.
+//! Faults that a device can be asked to show: a missing feature, or the refusal of a call.
 
 use std::fmt;
 
 macro_rules! faults {
     ($($variant:ident = $name:literal, $doc:literal;)*) => {
-        /// A fault that the device shows on request.
+        /// A fault that a device shows if the settings ask for it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fault {
             $(#[doc = $doc] $variant,)*
@@ -14,7 +14,7 @@ macro_rules! faults {
             /// Every fault.
             pub const ALL: &'static [Fault] = &[$(Fault::$variant),*];
 
-            /// Returns the name of the fault.
+            /// Returns the name by which the settings refer to the fault.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -22,7 +22,7 @@ macro_rules! faults {
                 }
             }
 
-            /// Returns the effect of the fault.
+            /// Returns a description of the fault's effect, for users.
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {

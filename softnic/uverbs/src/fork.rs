@@ -1,10 +1,10 @@
-//! Forked children that use devices opened by their parent.
+//! Support for forked children that use devices opened by their parent.
 //!
 //! The adapter is a thread of the parent, which a child lacks. So a child sends its calls to the parent, which executes
 //! them with the child's memory and descriptors. The socket address contains a random number that the child inherits:
 //! [`prepare`] draws it before a fork. Doorbell pages are shared memory and need no call.
 //!
-//! The objects belong to the opened device, as with a kernel, and outlive a child. A child can use them as long as its
+//! As with a kernel, objects belong to the opened device and outlive a child. A child can use them as long as its
 //! parent has the device open.
 
 use crate::errno::Errno;
@@ -22,31 +22,33 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Maximum number of ancestors that serve a process.
 const MAX_ANCESTORS: usize = 8;
 
-/// Service IDs of the ancestors, oldest first. 0 means none. Inherited by children.
+/// Random numbers in the socket addresses of this process's ancestors, oldest first. 0 marks a free entry. Children
+/// inherit the array.
 static ADDRESSES: [AtomicU64; MAX_ANCESTORS] = [const { AtomicU64::new(0) }; MAX_ANCESTORS];
 
-/// How a process serves devices to its children.
+/// Functions through which a process serves its devices to forked children.
 pub(crate) struct Devices {
     /// Whether this process has any devices.
     pub(crate) any: fn() -> bool,
-    /// Executes a call to a device, or returns `None` if this process does not have it.
+    /// Executes a call on the device with this identity, whose arguments are at this address of the child. Returns
+    /// `None` if this process does not have the device.
     pub(crate) call: fn(Identity, u64) -> Option<Result<(), Errno>>,
 }
 
 static DEVICES: OnceLock<Devices> = OnceLock::new();
 
-/// Service ID of this process.
+/// Random number in this process's socket address, or `None` if the service could not be started.
 static SERVICE: PerProcess<Option<u64>> = PerProcess::new();
 
-/// Connections to the ancestors, by service ID.
+/// Sockets connected to ancestors, by the random number in the ancestor's address.
 static CONNECTIONS: PerProcess<Mutex<Vec<(u64, UnixStream)>>> = PerProcess::new();
 
-/// A child's call.
+/// Call that a child sends to its parent.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Request {
     device: Identity,
-    /// Address of the call's arguments.
+    /// Address of the call's arguments in the child's memory.
     at: u64,
 }
 
@@ -58,7 +60,7 @@ struct Answer {
     files: u32,
 }
 
-/// Response to a call for a device that the process does not have.
+/// Value of [`Answer::error`] if the process does not have the device.
 const UNKNOWN_DEVICE: i32 = -1;
 
 /// Serves this process's devices to children forked from now on.
@@ -82,7 +84,7 @@ fn address(number: u64) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-fork/{number:016x}"))
 }
 
-/// Starts the service and publishes its ID for children. Returns the ID.
+/// Starts the thread that serves children. Publishes and returns the random number in its socket address.
 fn start() -> Option<u64> {
     let started = || -> std::io::Result<(u64, &AtomicU64)> {
         let free = ADDRESSES.iter().find(|number| number.load(Ordering::Relaxed) == 0);

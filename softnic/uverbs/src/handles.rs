@@ -1,4 +1,4 @@
-//! The object table of an opened device.
+//! Table of the objects that a program has created on an opened device.
 
 use crate::errno::Errno;
 use crate::inventory::{Inventory, Record};
@@ -12,7 +12,7 @@ pub(crate) trait Object: Any + Send {
         None
     }
 
-    /// Unregisters its events.
+    /// Unregisters the object's events from `registry`.
     fn forget(&self, _registry: &Registry) {}
 }
 
@@ -70,7 +70,7 @@ impl Handles {
         self.objects.values().filter_map(|object| as_kind(&**object))
     }
 
-    /// Removes an object.
+    /// Removes an object from the table. Fails like [`Handles::get`] if it does not exist or is of another kind.
     pub(crate) fn remove<K: Object>(&mut self, handle: u32) -> Result<K, Errno> {
         self.get::<K>(handle)?;
         self.changed.push(handle);

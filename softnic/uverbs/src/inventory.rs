@@ -1,8 +1,8 @@
-//! Records of the objects of opened devices, for other processes.
+//! Records of the objects that programs have created, which other processes can read.
 //!
-//! The kernel knows the objects of all processes, but here each process has a separate adapter. So an opened device
-//! keeps a record of each object in its memory file, and `rdma` reads the files it finds in `/proc`: those of the same
-//! user.
+//! The kernel knows the objects of all processes, but each process of this library has a separate adapter. So an opened
+//! device keeps a record of each object in its memory file. To list them for `rdma`, the library reads the memory files
+//! of the same user's processes, which it finds in `/proc`.
 
 use crate::sys;
 use bytemuck::{Pod, Zeroable};
@@ -14,10 +14,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 pub(crate) const OFFSET: u64 = 6 << 20;
 /// Maximum number of records. Further objects are not recorded.
 const MAX_RECORDS: u32 = (1 << 20) / size_of::<Record>() as u32 - 1;
-/// First member of the header.
+/// Magic number at the start of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"rushmem1");
 
-/// Kinds of objects.
+/// Kinds of objects that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Srq = 6,
 }
 
-/// Properties of an object. Those that its kind lacks are zero.
+/// Properties of an object. Fields that do not apply to its kind are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Record {
@@ -37,13 +37,13 @@ pub(crate) struct Record {
     pub(crate) kind: u8,
     /// Type of a QP or an SRQ, as in verbs.
     pub(crate) subtype: u8,
-    /// State of a QP.
+    /// State of a QP, as in `ibv_qp_state`.
     pub(crate) state: u8,
     pub(crate) reserved: u8,
-    /// Object ID at the adapter, or the lkey of an MR.
+    /// Number of the object in firmware commands, or the lkey of an MR.
     pub(crate) number: u32,
     pub(crate) pd: u32,
-    /// QPN of the peer.
+    /// QPN of the QP that a connected QP sends to.
     pub(crate) peer: u32,
     pub(crate) receive_psn: u32,
     pub(crate) send_psn: u32,
@@ -63,14 +63,14 @@ impl Record {
     }
 }
 
-/// Header of the records.
+/// Header of the memory file's records.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Head {
     magic: u64,
     device: u32,
     pid: u32,
-    /// Number of slots that have ever been in use.
+    /// Number of slots that have ever been used.
     count: u32,
     reserved: [u32; 5],
 }
@@ -80,13 +80,13 @@ const _: () = assert!(size_of::<Head>() == size_of::<Record>());
 pub(crate) struct Inventory {
     file: std::fs::File,
     head: Head,
-    /// Slots of the objects, by handle.
+    /// Index of each object's slot, by the handle of the object.
     places: BTreeMap<u32, u32>,
     free: Vec<u32>,
 }
 
 impl Inventory {
-    /// Creates the records, with one for the context.
+    /// Creates the records in `file`, with a first record for the context.
     pub(crate) fn new(file: OwnedFd, device: u32) -> Inventory {
         let head = Head { magic: MAGIC, device, pid: std::process::id(), count: 1, reserved: [0; 5] };
         let inventory = Inventory { file: file.into(), head, places: BTreeMap::new(), free: Vec::new() };
@@ -144,7 +144,7 @@ impl Opened {
     }
 }
 
-/// Returns the opened devices of all processes of this user on the device `device`.
+/// Returns the records of device `device`, once for each time that a process of this user has opened it.
 pub(crate) fn of_device(device: u32) -> Vec<Opened> {
     let mut all: Vec<Opened> = pids().flat_map(|pid| of_process(pid, device)).collect();
     all.sort_by_key(|opened| opened.pid);

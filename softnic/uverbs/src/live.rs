@@ -1,7 +1,7 @@
-//! Sysfs files with contents that change: the port's state and its addresses.
+//! Sysfs files whose contents change: the state of a port and its addresses.
 //!
-//! The launcher's tree has them too, for programs that list or `stat` them. When a program opens one, it gets the
-//! current contents, from the adapter of the program's process.
+//! The launcher's tree has these files too, for programs that list or `stat` them. When a program opens one, this
+//! library generates the current contents from the adapter of the program's process.
 
 use crate::abi::{self, gid_type, link_layer, port_state};
 use crate::errno::Errno;
@@ -46,7 +46,7 @@ impl LiveFile {
         Some(LiveFile { device: device.parse().ok()?, attribute })
     }
 
-    /// Whether a relative path may be such a file.
+    /// Whether a relative path may refer to a file whose contents change. False positives are possible.
     pub(crate) fn may_be(path: &[u8]) -> bool {
         let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         matches!(last, b"lid" | b"state" | b"phys_state")

@@ -1,4 +1,4 @@
-//! The library's log on standard error.
+//! Log messages of the preloaded library, on standard error.
 
 use crate::settings::variable;
 use std::sync::Once;
@@ -7,8 +7,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts logging, once. The default level includes details that an error code cannot express. The preloaded library
-/// has a separate subscriber, not shared with the program's log.
+/// Starts logging on the first call. By default, errors are logged, with details that an error code cannot express. The
+/// preloaded library does not share its subscriber with the program.
 pub(crate) fn start() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

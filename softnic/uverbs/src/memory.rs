@@ -8,16 +8,16 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory and the offset of the registered range.
+/// Registered memory: an accessor, and the offset at which the registered range starts.
 pub(crate) struct Region {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) offset: u64,
 }
 
-/// Registers `len` bytes of the program at address `start`, faulting them in. `write` allows the adapter to write
-/// there. Fails with `EFAULT` if they are not mapped with these rights.
+/// Registers `len` bytes of the program's memory at address `start`, faulting in its pages. `write` allows the adapter
+/// to write there. Fails with `EFAULT` if the range is not mapped with these rights.
 ///
-/// The program must keep them mapped until it deregisters them.
+/// The program must keep the range mapped until it deregisters it.
 pub(crate) fn user(start: u64, len: u64, write: bool) -> Result<Region, Errno> {
     if len == 0 {
         return Err(Errno::EINVAL);
@@ -74,7 +74,7 @@ fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
     }
 }
 
-/// Access rights of a mapping.
+/// Access rights of mapped memory, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Protection {
     None,
@@ -119,7 +119,7 @@ struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Returns the process ID and the address of a range.
+    /// Returns the process ID and the process's address of `len` bytes from `offset`.
     fn at(&self, offset: u64, len: u64) -> Result<(libc::pid_t, u64), MemoryError> {
         let is_inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         if !is_inside {
@@ -150,7 +150,8 @@ unsafe impl Memory for ProcessMemory {
         user::write_of(pid, at, data).map_err(|Errno(error)| MemoryError::Device(error))
     }
 
-    /// Atomic only among the QPs of the adapter, as the device reports.
+    /// Executes an atomic by a read and a write, so it is atomic only among the QPs of the adapter, as the device
+    /// reports.
     fn atomic(&self, offset: u64, width: Width, op: AtomicOp) -> Result<u64, MemoryError> {
         let len = width.bytes();
         if !offset.is_multiple_of(len) {
@@ -167,7 +168,7 @@ unsafe impl Memory for ProcessMemory {
     }
 }
 
-/// Read-only memory. The adapter gets no pointer to it.
+/// Read-only memory. The adapter accesses it only through this type, never by a pointer.
 struct ReadOnly(HostMemory);
 
 // SAFETY: it has no host pointer.
@@ -241,7 +242,7 @@ pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Re
     }
 }
 
-/// A shared file mapping.
+/// Shared mapping of a file, as memory of the adapter.
 pub(crate) type Mapping = HostMemory<MappedPages>;
 
 /// Maps `len` bytes of a file from `offset`, both multiples of the page size.

@@ -1,8 +1,8 @@
-//! Device numbers of the nodes in `/dev/infiniband`.
+//! Device numbers of the nodes in `/dev/infiniband`, which follow from the index of a device.
 
 use crate::abi::MAJOR;
 
-/// Minor device number: the first uverbs node.
+/// Minor number of the first uverbs node.
 pub(crate) const FIRST_MINOR: u32 = 192;
 
 /// Returns the `dev_t` of a uverbs node.

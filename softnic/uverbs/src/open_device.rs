@@ -1,4 +1,4 @@
-//! An opened device: its context at the adapter, and its objects.
+//! State of an opened device: its context at the adapter, and the objects that the program has created.
 
 use crate::attrs::Call;
 use crate::command::execute_on;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Minimum number of event files at which closed ones are removed.
+/// Number of event files below which closed ones are not yet removed from the table.
 const MIN_PRUNE: usize = 64;
 
 /// An opened device. Dropping it destroys its objects.
@@ -26,17 +26,17 @@ pub(crate) struct OpenDevice {
     pub(crate) context: Option<Session>,
     pub(crate) device: Arc<Device>,
     pub(crate) pages: Pages,
-    /// The file of asynchronous events.
+    /// Event file for asynchronous events of the device.
     pub(crate) asynchronous: Option<Arc<Channel>>,
-    /// Event files by the identity of the program's end.
+    /// Event files of this opened device, by the identity of the pipe that the program reads.
     channels: BTreeMap<Identity, Arc<Channel>>,
-    /// Number of event files at which closed ones are removed next.
+    /// Number of event files at which closed ones are removed from the table next.
     prune_at: usize,
-    /// Faults of first calls that have already occurred.
+    /// Faults that refuse only the first call of a kind and have already done so.
     refused: Vec<Fault>,
 }
 
-/// State created by GET_CONTEXT.
+/// State of the context that a program has created by GET_CONTEXT.
 pub(crate) struct Session {
     // Dropped before the adapter.
     pub(crate) context: Context,
@@ -47,7 +47,7 @@ pub(crate) struct Session {
 }
 
 impl OpenDevice {
-    /// Creates an opened device with `file`, which programs map.
+    /// Creates the state of an opened device. `file` is the memory file whose pages the program maps.
     pub(crate) fn new(device: Arc<Device>, file: OwnedFd) -> OpenDevice {
         OpenDevice {
             handles: Handles::default(),
@@ -78,7 +78,7 @@ impl OpenDevice {
         execute_on(&self.session()?.context, command)
     }
 
-    /// Registers memory as a umem.
+    /// Registers memory with the adapter as a umem, and returns the umem's ID.
     pub(crate) fn umem(&self, region: Region, len: u64) -> Result<u32, Errno> {
         Ok(self.session()?.context.umem_reg(region.memory, region.offset, len)?)
     }
@@ -100,7 +100,7 @@ impl OpenDevice {
         }
     }
 
-    /// Creates an event file and returns the program's end.
+    /// Creates an event file, and returns the descriptor that the program reads.
     pub(crate) fn new_channel(&mut self, kind: Kind) -> Result<RawFd, Errno> {
         if self.channels.len() >= self.prune_at {
             self.channels.retain(|_, channel| Arc::strong_count(channel) > 1 || !channel.is_closed());
@@ -120,7 +120,7 @@ impl OpenDevice {
         }
     }
 
-    /// Returns the event file with the program's end `fd`.
+    /// Returns the event file that the program reads by descriptor `fd`.
     pub(crate) fn channel(&self, fd: RawFd) -> Result<Arc<Channel>, Errno> {
         let identity = sys::identity(fd).ok_or(Errno::ENOENT)?;
         self.channels.get(&identity).cloned().ok_or(Errno::ENOENT)

@@ -1,4 +1,4 @@
-//! The file of an opened device, whose pages programs map.
+//! The memory file of an opened device, from which programs map doorbell pages, clocks and device memory.
 
 use crate::abi;
 use crate::errno::Errno;
@@ -11,24 +11,24 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Maximum number of pages of an opened device.
 const MAX_PAGES: u64 = 1 << 16;
 
-/// Pages with fixed roles: the clock (5), the records of `inventory` (6), the clock info (7), device memory (8). These
-/// are mmap commands, each of which has 256 pages.
+/// Pages with fixed roles. The upper bits of a page number are the mmap command, which selects 256 pages: 5 is the
+/// clock, 6 the records of `inventory`, 7 the clock info, 8 device memory.
 const FIXED: std::ops::Range<u64> = 5 << 8..9 << 8;
 /// First page of device memory.
 const DEVICE_MEMORY: u64 = 8 << 8;
 /// Number of pages of device memory.
 const DEVICE_PAGES: u64 = 256;
-/// Page of the clock.
+/// Index of the page with the adapter's clock register.
 const CLOCK: u64 = 5 << 8;
-/// Page of the clock info.
+/// Index of the page with [`abi::ClockInfo`].
 const CLOCK_INFO: u64 = 7 << 8;
 
-/// The pages of an opened device.
+/// Allocator for the pages of an opened device's memory file.
 pub(crate) struct Pages {
     file: OwnedFd,
     /// Length of the file, in pages.
     count: u64,
-    /// Offsets of the free pages.
+    /// Offsets in the file of pages that are free again, in bytes.
     free: Vec<u64>,
     /// Allocated device memory: first page and number of pages.
     device_memory: BTreeMap<u64, u64>,
@@ -65,12 +65,12 @@ impl Pages {
         Ok((offset, mapping))
     }
 
-    /// Writes the clock info.
+    /// Writes the parameters for the conversion of timestamps to the page that programs map.
     pub(crate) fn set_clock_info(&self, info: &abi::ClockInfo) -> Result<(), Errno> {
         self.fixed(CLOCK_INFO)?.write(0, bytemuck::bytes_of(info)).map_err(|_| Errno::EIO)
     }
 
-    /// Returns the page of the clock.
+    /// Maps the page with the adapter's clock register.
     pub(crate) fn clock(&self) -> Result<Mapping, Errno> {
         self.fixed(CLOCK)
     }
@@ -82,7 +82,7 @@ impl Pages {
         memory::map(self.file.as_raw_fd(), number * page, page)
     }
 
-    /// Allocates pages of device memory. Returns the index of the first and their zeroed memory.
+    /// Allocates `pages` pages of device memory. Returns the index of the first page and a mapping of the zeroed pages.
     pub(crate) fn allocate_device_memory(&mut self, pages: u64) -> Result<(u64, Mapping), Errno> {
         let mut first = 0;
         for (start, count) in &self.device_memory {
@@ -102,7 +102,7 @@ impl Pages {
         Ok((first, memory))
     }
 
-    /// Frees device memory.
+    /// Frees the device memory that starts at page `first`.
     pub(crate) fn release_device_memory(&mut self, first: u64) -> Result<(), Errno> {
         self.device_memory.remove(&first).map(drop).ok_or(Errno::EINVAL)
     }

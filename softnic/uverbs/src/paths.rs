@@ -1,4 +1,4 @@
-//! Kernel paths that refer to RDMA devices, and their places in the tree that a launcher has written.
+//! Mapping of kernel paths that refer to RDMA devices to the tree of files that a launcher has written.
 
 use crate::abi::MAJOR;
 use crate::cuda;
@@ -14,7 +14,7 @@ pub(crate) const DOMAIN: &str = "7000";
 /// Kernel module that gives NICs access to GPU memory, replaced by this library.
 pub(crate) const PEER_MEMORY: &str = "/sys/module/nvidia_peermem";
 
-/// Directories that are in the launcher's tree as a whole.
+/// Directories that are taken entirely from the launcher's tree, with everything below them.
 const OURS: [&str; 6] = [
     "/dev/infiniband",
     "/sys/bus/pci/drivers/mlx5_core",
@@ -50,7 +50,7 @@ fn root() -> Option<&'static [u8]> {
     ROOT.get_or_init(read).as_deref()
 }
 
-/// Returns the place of an absolute path in the launcher's tree, or `None` if the path is not about RDMA devices.
+/// Returns the path in the launcher's tree that replaces an absolute path, or `None` if it is not about RDMA devices.
 pub(crate) fn moved(path: &[u8]) -> Option<CString> {
     // Fast path: almost no path of a program is about RDMA devices.
     if !path.starts_with(b"/sys") && !path.starts_with(b"/dev") && !path.starts_with(b"//") {
@@ -95,8 +95,8 @@ fn is_listing(path: &[u8]) -> bool {
     LISTING.iter().any(|listing| listing.as_bytes() == path) || path == b"/sys/module" && cuda::is_loaded()
 }
 
-/// Whether any component of a path is a PCI device of this library or its root. The devices may be below a switch of
-/// the machine.
+/// Whether any component of a path is a PCI device of this library, or the PCI root of such devices. The devices may
+/// also be below a PCI switch of the machine.
 fn has_device(path: &[u8]) -> bool {
     let (device, root) = (format!("{DOMAIN}:"), format!("pci{DOMAIN}:"));
     path.split(|byte| *byte == b'/')
@@ -109,7 +109,7 @@ pub(crate) fn original(path: &[u8]) -> Option<Vec<u8>> {
     (rest.is_empty() || rest[0] == b'/').then(|| rest.to_vec())
 }
 
-/// Returns the path of a descriptor of this process, or of its current directory.
+/// Returns the path of the directory that `fd` refers to. `AT_FDCWD` stands for the current directory.
 pub(crate) fn folder(fd: libc::c_int) -> Option<Vec<u8>> {
     let link = if fd == libc::AT_FDCWD { "/proc/self/cwd".into() } else { format!("/proc/self/fd/{fd}") };
     Some(std::fs::read_link(link).ok()?.as_os_str().as_bytes().to_vec())

@@ -1,6 +1,6 @@
-//! PCI functions as in sysfs: a ConnectX-7, and the bridge above it.
+//! PCI functions as sysfs shows them: the adapter, a ConnectX-7, and the bridge above it.
 
-/// PCI vendor of both: Mellanox.
+/// PCI vendor ID of the adapter and the bridge: Mellanox.
 const VENDOR: u16 = 0x15b3;
 /// Offset of the PCI Express capability in configuration space.
 const EXPRESS: usize = 0x60;
@@ -21,22 +21,22 @@ pub(crate) struct Function {
     subsystem: u16,
     /// Class, subclass and programming interface.
     class: [u8; 3],
-    /// The secondary bus of a bridge.
+    /// Number of the bus below a bridge. `None` for an adapter.
     secondary_bus: Option<u8>,
 }
 
 impl Function {
-    /// Returns a ConnectX-7.
+    /// Returns the PCI function of a ConnectX-7.
     pub(crate) fn adapter() -> Function {
         Function { device: 0x1021, subsystem: 0x0041, class: [2, 7, 0], secondary_bus: None }
     }
 
-    /// Returns a bridge to a bus.
+    /// Returns the PCI function of a bridge to bus `secondary_bus`.
     pub(crate) fn bridge(secondary_bus: u8) -> Function {
         Function { device: 0x197b, subsystem: 0, class: [6, 4, 0], secondary_bus: Some(secondary_bus) }
     }
 
-    /// Returns the text attributes. `slot` is the function's PCI address.
+    /// Returns the function's text files in sysfs, by name. `slot` is its PCI address.
     pub(crate) fn attributes(&self, slot: &str) -> Vec<(&'static str, String)> {
         let [class, subclass, interface] = self.class;
         let Function { device, subsystem, .. } = self;

@@ -1,8 +1,8 @@
-//! Memory that the CPU cannot touch: a client in the same process reads and writes it for the adapter.
+//! Memory that the CPU cannot access: a client in the same process reads and writes it for the adapter.
 //!
 //! With a ConnectX, GPU memory is registered through a dma-buf or through a kernel module that claims the GPU's virtual
-//! addresses. Here a client in the process replaces that module. It can copy to and from such memory, and registers a
-//! table of functions. The adapter calls them
+//! addresses. With the software ConnectX, a client in the process replaces that module. It can copy to and from such
+//! memory, and registers a table of functions. The adapter calls them
 //!
 //! - for each dma-buf that a program registers, before it is mapped;
 //! - for each address range that a program registers, before its pages are checked.
@@ -46,7 +46,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// Supported version of [`PeerMemory`].
 pub const VERSION: u32 = 1;
 
-/// An atomic operation that a client is to execute.
+/// Atomic operation that a client must execute on its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PeerAtomic {
@@ -59,29 +59,32 @@ pub struct PeerAtomic {
     pub operand: [u64; 4],
 }
 
-/// Functions of a client.
+/// Functions by which a client gives the adapter access to its memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PeerMemory {
-    /// [`VERSION`].
+    /// Version of this structure, which must be [`VERSION`].
     pub version: u32,
-    /// Length of this struct, in bytes.
+    /// Length of this structure as the client knows it, in bytes.
     pub size: u32,
-    /// First argument of every call.
+    /// Value that the adapter passes as the first argument of every call.
     pub client: *mut c_void,
-    /// Returns a handle for an address range, or null if it is not the client's.
+    /// Returns a handle for the address range, given by address and length in bytes. Null means that it is not the
+    /// client's memory.
     pub claim_range: unsafe extern "C" fn(*mut c_void, u64, u64) -> *mut c_void,
-    /// Returns a handle for part of a dma-buf, or null if it is not the client's.
+    /// Returns a handle for part of a dma-buf, given by its descriptor, offset and length in bytes. Null means that it
+    /// is not the client's memory.
     pub claim_dma_buf: unsafe extern "C" fn(*mut c_void, RawFd, u64, u64) -> *mut c_void,
-    /// Called when the range is deregistered.
+    /// Releases a handle, since the program has deregistered the range.
     pub release: unsafe extern "C" fn(*mut c_void, *mut c_void),
-    /// Copies bytes from the range. Returns 0 or a code.
+    /// Copies bytes out of the range, from a given offset. Returns 0, or an error code of the client.
     pub read: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *mut c_void, u64) -> i32,
-    /// Copies bytes to the range. Returns 0 or a code.
+    /// Copies bytes into the range, at a given offset. Returns 0, or an error code of the client.
     pub write: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const c_void, u64) -> i32,
-    /// Executes an atomic and stores the old value. Returns 0 or a code.
+    /// Executes an atomic at a given offset of the range, and stores the old value. Returns 0, or an error code of the
+    /// client.
     pub atomic: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const PeerAtomic, *mut u64) -> i32,
-    /// Publishes earlier writes. Returns 0 or a code.
+    /// Makes earlier writes to the range visible to all readers. Returns 0, or an error code of the client.
     pub flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32,
 }
 
@@ -132,7 +135,7 @@ fn claim(len: u64, ask: impl Fn(&PeerMemory) -> *mut c_void) -> Option<Arc<dyn M
     })
 }
 
-/// Memory claimed by a client.
+/// Registered memory that a client has claimed, accessed through the client's functions.
 struct Claimed {
     table: PeerMemory,
     range: NonNull<c_void>,

@@ -1,9 +1,9 @@
-//! Objects that exist once per process. A forked child creates new ones, because it may inherit held locks and lacks
-//! the parent's threads.
+//! Variables whose object exists once per process. A forked child creates a new object, because it may inherit held
+//! locks and lacks the parent's threads.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A variable with an object per process.
+/// A static variable that has a separate object in each process, across forks.
 pub(crate) struct PerProcess<T>(AtomicPtr<Entry<T>>);
 
 struct Entry<T> {

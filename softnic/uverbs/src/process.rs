@@ -1,4 +1,4 @@
-//! The state of a process: its devices, and which descriptors are devices.
+//! State of this process: its devices, and which of its descriptors refer to opened devices.
 
 use crate::attrs::Call;
 use crate::device::Device;
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Descriptors from here on cannot be devices.
+/// Limit of descriptor numbers for files of this library. Higher descriptors cannot be devices.
 const MAX_FD: usize = 1 << 16;
 
 /// Bit set of descriptors that may be devices, checked by every `close` and `fstat` of a program.
@@ -26,14 +26,14 @@ static DEVICES: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD 
 /// Number of bits set in `DEVICES`.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Whether `fd` may be a device.
+/// Whether `fd` is marked as a file of this library, which is cheaper to check than the file's identity.
 pub(crate) fn may_be_device(fd: RawFd) -> bool {
     let fd = fd as usize;
     // Relaxed suffices: passing a descriptor to another thread synchronizes already.
     fd < MAX_FD && DEVICES[fd / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0
 }
 
-/// Whether any descriptor may be a device.
+/// Whether any descriptor of this process is marked as a file of this library.
 pub(crate) fn has_devices() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
@@ -58,8 +58,8 @@ pub(crate) fn mark(fd: RawFd, device: bool) -> Result<(), Errno> {
     Ok(())
 }
 
-/// State of a process. A forked child starts without any, because it has no engine threads. It uses its parent's
-/// devices through [`fork::call`].
+/// Devices and open device files of a process. A forked child starts without any, because it has no engine threads. It
+/// uses its parent's devices through [`fork::call`].
 pub(crate) struct Process {
     devices: Vec<Arc<Device>>,
     files: Mutex<BTreeMap<Identity, File>>,
@@ -75,7 +75,7 @@ struct File {
 
 static CURRENT: PerProcess<Process> = PerProcess::new();
 
-/// Returns the state, if [`current`] has created it in this process.
+/// Returns the state of this process, or `None` if [`current`] has not created it.
 pub(crate) fn existing() -> Option<&'static Process> {
     CURRENT.existing()
 }
@@ -114,7 +114,7 @@ impl Process {
         (index as usize) < self.devices.len()
     }
 
-    /// Checks that the device allows access of a mode made of `R_OK`, `W_OK` and `X_OK`.
+    /// Checks that a program may open the device with these rights, a combination of `R_OK`, `W_OK` and `X_OK`.
     pub(crate) fn may_open(&self, index: u32, mode: libc::c_int) -> Result<(), Errno> {
         let device = self.devices.get(index as usize).ok_or(Errno::ENOENT)?;
         if mode != libc::F_OK && device.has(Fault::Open) || mode & libc::X_OK != 0 {
@@ -156,7 +156,7 @@ impl Process {
         self.files().get(&identity).cloned()
     }
 
-    /// Returns the `dev_t` of an opened device.
+    /// Returns the device number of an opened device, as `stat` reports it.
     pub(crate) fn device_number(&self, fd: RawFd) -> Option<libc::dev_t> {
         self.file(fd).map(|file| device_number(file.index))
     }
@@ -177,7 +177,8 @@ impl Process {
         Some(done.unwrap_or(Err(Errno::ENODEV)))
     }
 
-    /// Executes a call of this process or its child. Returns `None` if the device is not open here.
+    /// Executes an ioctl of this process or of a forked child. Returns `None` if this process does not have the device
+    /// open.
     pub(crate) fn call(&self, device: Identity, at: u64) -> Option<Result<(), Errno>> {
         let file = self.files().get(&device).cloned()?;
         let mut opened = file.opened.lock().unwrap_or_else(PoisonError::into_inner);

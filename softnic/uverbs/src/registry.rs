@@ -1,4 +1,4 @@
-//! Routes an adapter's events to their receivers.
+//! Delivery of an adapter's events to the event files of programs.
 
 use crate::abi::{self, event_type};
 use crate::events::Channel;
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) struct Waiter {
     channel: Arc<Channel>,
     user_handle: u64,
-    /// Length of an event in this file, in bytes.
+    /// Length of each event in the event file, in bytes.
     len: usize,
-    /// Number of events sent.
+    /// Number of events that have been written to the event file.
     sent: AtomicU32,
 }
 
@@ -32,7 +32,8 @@ impl Waiter {
         Arc::new(Waiter { channel, user_handle, len, sent: AtomicU32::new(0) })
     }
 
-    /// Sends an event. `event_type` is for asynchronous events.
+    /// Writes an event to the event file. Completion events are only the user handle, so `event_type` does not matter
+    /// for them.
     fn tell(&self, event_type: u32) {
         let event = abi::AsyncEvent { element: self.user_handle, event_type, reserved: 0 };
         if self.channel.send(&bytemuck::bytes_of(&event)[..self.len]) {
@@ -48,7 +49,7 @@ impl Waiter {
     }
 }
 
-/// Event receivers of an adapter.
+/// Receivers of an adapter's events.
 #[derive(Default)]
 pub(crate) struct Registry {
     lists: Mutex<Lists>,
@@ -59,11 +60,11 @@ pub(crate) struct Registry {
 struct Lists {
     completions: HashMap<u32, Arc<Waiter>>,
     cqs: HashMap<u32, Arc<Waiter>>,
-    /// Several programs may have a handle of the same QP.
+    /// Receivers of each QP's events, by QPN. A QP has several if programs share it as an XRC target.
     qps: HashMap<u32, Vec<Arc<Waiter>>>,
     srqs: HashMap<u32, Arc<Waiter>>,
     subscriptions: Subscriptions,
-    /// Event files of the programs that have opened the device.
+    /// Files for asynchronous events of port and device, one for each time that a program has opened the device.
     openers: Vec<Weak<Channel>>,
 }
 
@@ -92,7 +93,7 @@ impl Registry {
         self.lists().qps.entry(qpn).or_default().push(waiter);
     }
 
-    /// Registers `waiter` for an SRQ's limit.
+    /// Registers `waiter` for the event that an SRQ has fallen below its limit.
     pub(crate) fn listen_to_srq(&self, srqn: u32, waiter: Arc<Waiter>) {
         self.lists().srqs.insert(srqn, waiter);
     }

@@ -1,4 +1,4 @@
-//! Scheduling of the engine thread while programs poll on every core.
+//! Priority of the adapter's engine thread, which must run even while programs poll on every core.
 //!
 //! A polling program never sleeps. On a machine with few cores, an ordinary engine thread would wait milliseconds for
 //! each message, unlike hardware. If the system permits it (root, or a limit on real-time priority), the engine has a
@@ -8,7 +8,7 @@
 use rushmem_softnic::Idle;
 use std::time::Duration;
 
-/// Minimum number of cores for longer spinning.
+/// Minimum number of cores on which an idle engine spins longer before it sleeps.
 const MANY_CORES: usize = 4;
 
 /// Shortest time slice that the system grants, in nanoseconds.
@@ -29,7 +29,7 @@ pub(crate) fn idle() -> Idle {
     }
 }
 
-/// `sched_attr`, version 0.
+/// Scheduling attributes of a thread: version 0 of C's `sched_attr`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Attributes {

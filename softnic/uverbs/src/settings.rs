@@ -6,27 +6,28 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Names of the variables.
+/// Names of the environment variables.
 pub mod variable {
-    /// Number of devices.
+    /// Environment variable for [`Settings::devices`].
     pub const DEVICES: &str = "RUSHMEM_UVERBS_DEVICES";
-    /// Link layer of the ports.
+    /// Environment variable for [`Settings::link`].
     pub const LINK: &str = "RUSHMEM_UVERBS_LINK";
-    /// Addresses of the devices.
+    /// Environment variable for [`Settings::addresses`].
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
-    /// Whether packets between adapters of one machine go through shared memory.
+    /// Environment variable for [`Settings::shared_memory`].
     pub const SHARED_MEMORY: &str = "RUSHMEM_UVERBS_SHARED_MEMORY";
-    /// Faults to inject.
+    /// Environment variable for the faults to inject: [`Settings::faults`] and [`Settings::engine_faults`].
     pub const FAULT: &str = "RUSHMEM_UVERBS_FAULT";
-    /// The capture file.
+    /// Environment variable for [`Settings::capture`].
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";
-    /// The file of send entries.
+    /// Environment variable for [`Settings::record`].
     pub const RECORD: &str = "RUSHMEM_UVERBS_RECORD";
-    /// Root of the launcher's tree of files, which replaces `/sys`.
+    /// Environment variable for the directory that [`sysfs::install`](crate::sysfs::install) has returned, whose files
+    /// replace those in `/sys` and `/dev`.
     pub const SYSFS: &str = "RUSHMEM_UVERBS_SYSFS";
-    /// Filter of the library's log on standard error.
+    /// Environment variable for the filter of log messages, in the syntax of `tracing_subscriber::filter::Targets`.
     pub const LOG: &str = "RUSHMEM_UVERBS_LOG";
-    /// Path of the library for `rushmem softnic`.
+    /// Environment variable for the path of the library that `rushmem softnic` preloads.
     pub const LIBRARY: &str = "RUSHMEM_UVERBS_LIBRARY";
 }
 
@@ -43,24 +44,25 @@ pub enum LinkLayer {
     InfiniBand,
 }
 
-/// Settings of the devices.
+/// Settings of a process's devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Number of devices: `mlx5_0`, `mlx5_1`, ...
     pub devices: u32,
     /// Link layer of the ports.
     pub link: LinkLayer,
-    /// Address of each device. If empty, each device takes a free address of 127/8.
+    /// IP address of each device. If empty, each device takes a free address of 127/8.
     pub addresses: Vec<Ipv4Addr>,
     /// Whether packets between adapters of one machine go through shared memory, and not by UDP.
     pub shared_memory: bool,
-    /// Faults of this library.
+    /// Faults that this library injects into calls.
     pub faults: Vec<Fault>,
-    /// Faults of the software ConnectX.
+    /// Faults that the engine of the software ConnectX injects into packets and commands.
     pub engine_faults: Faults,
-    /// File for all packets. `%p` in its name is replaced by the process id, `%d` by the device number.
+    /// File to which all packets are captured. `%p` in its name is replaced by the process ID, `%d` by the device
+    /// index.
     pub capture: Option<PathBuf>,
-    /// File to which executed send WQEs are appended, one of each shape. `%p` and `%d` are replaced like in `capture`.
+    /// File to which executed send WQEs are appended, one of each shape. `%p` and `%d` are replaced as in `capture`.
     pub record: Option<PathBuf>,
 }
 
@@ -79,13 +81,13 @@ impl Default for Settings {
     }
 }
 
-/// An invalid setting.
+/// Error for an environment variable with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {why}")]
 pub struct SettingError {
-    /// The variable's name.
+    /// Name of the environment variable.
     pub name: &'static str,
-    /// What is wrong, and the valid values.
+    /// What is wrong with the value, and which values are valid.
     pub why: String,
 }
 
@@ -135,7 +137,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether this fault is set.
+    /// Whether a fault of this library is enabled.
     #[must_use]
     pub fn has(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)

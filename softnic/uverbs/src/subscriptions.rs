@@ -1,4 +1,4 @@
-//! Event subscriptions to single objects (DevX).
+//! DevX subscriptions, by which programs receive the events of single objects.
 
 use crate::events::{Channel, Kind};
 use rushmem_mlx5::Syndrome;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Event types, as in event queue entries.
+/// Type numbers of events, as in the device's event queue entries.
 mod number {
     pub(super) const COMPLETION: u16 = 0x00;
     pub(super) const CQ_ERROR: u16 = 0x04;
@@ -19,7 +19,7 @@ mod number {
     pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
 }
 
-/// An object with events.
+/// An object that can cause events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// A CQ, by CQN.
@@ -34,7 +34,7 @@ pub(crate) enum Source {
 
 /// Where an event is delivered.
 pub(crate) enum Target {
-    /// An event file. Each event has a cookie of the program as its first member.
+    /// An event file, with a cookie of the program that starts each event.
     File(Arc<Channel>, u64),
     /// An `eventfd`.
     Counter(OwnedFd),
@@ -56,7 +56,7 @@ impl Target {
     }
 }
 
-/// Subscriptions at an adapter.
+/// All DevX subscriptions to objects of an adapter.
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     list: HashMap<(Source, u16), Vec<Target>>,

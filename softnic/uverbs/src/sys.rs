@@ -1,4 +1,4 @@
-//! Direct system calls. The C library's names would call this library again when it is preloaded.
+//! Direct system calls. The C library's functions would call the preloaded library again.
 
 use crate::errno::Errno;
 use bytemuck::{Pod, Zeroable};
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// The identity of an open file.
+/// Identity of an open file, which all its duplicated descriptors share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Identity {
@@ -284,15 +284,15 @@ pub(crate) fn memory_file(close_on_exec: bool) -> Result<OwnedFd, Errno> {
     owned(unsafe { libc::memfd_create(MEMORY_FILE.as_ptr(), flags) })
 }
 
-/// Name of memory files.
+/// Name by which memory files of this library are recognized in `/proc`.
 const MEMORY_FILE: &CStr = c"rushmem-uverbs";
 
-/// Whether this is a memory file of this library, in any process.
+/// Whether `fd` is the memory file of an opened device, in whichever process it was opened.
 pub(crate) fn is_memory_file(fd: RawFd) -> bool {
     is_memory_link(Path::new(&format!("/proc/self/fd/{fd}")))
 }
 
-/// Whether a link in `/proc` refers to such a file.
+/// Whether a link in `/proc/PID/fd` refers to the memory file of an opened device.
 pub(crate) fn is_memory_link(link: &Path) -> bool {
     std::fs::read_link(link).is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:rushmem-uverbs "))
 }
@@ -317,7 +317,7 @@ pub(crate) fn peer(socket: RawFd) -> Option<libc::pid_t> {
     (rc == 0 && peer.uid == unsafe { libc::geteuid() }).then_some(peer.pid)
 }
 
-/// Returns a descriptor of a process, readable once the process has exited.
+/// Returns a descriptor (pidfd) of a process, which becomes readable when the process exits.
 pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
     // SAFETY: takes numbers only.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) as libc::c_int })

@@ -28,18 +28,19 @@ fn guid_text(index: u32) -> String {
     groups.join(":")
 }
 
-/// An entry of the tree.
+/// A file or link of the tree to be installed.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Entry {
     /// A file with a single line.
     File(String),
     /// A file with these contents.
     Bytes(Vec<u8>),
-    /// A symbolic link.
+    /// A symbolic link to this path.
     Link(PathBuf),
 }
 
-/// Creates the tree in a new directory below `base`, and returns that directory: the value of [`variable::SYSFS`].
+/// Creates the tree of sysfs files in a new directory below `base`. Returns that directory, which is the value for
+/// [`variable::SYSFS`].
 ///
 /// Each device is placed beside a GPU of this machine, if there are any.
 ///
@@ -89,8 +90,8 @@ fn write(root: &Path, tree: &BTreeMap<String, Entry>) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds links to the machine's entries in directories that also list parts of the tree. `machine` is the root of its
-/// files.
+/// Adds links to the machine's own files, in directories that have entries of both. `machine` is the root directory of
+/// the machine.
 fn list_machine(tree: &mut BTreeMap<String, Entry>, machine: &Path) {
     let parents = |path: &String| -> Vec<String> {
         path.match_indices('/').map(|(end, _)| path[..end].to_owned()).collect()
@@ -249,7 +250,7 @@ fn network_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
     }
 }
 
-/// Returns the PCI bus of a device.
+/// Returns the PCI domain and bus of a device, such as `7000:01`.
 fn bus(index: u32) -> String {
     format!("{DOMAIN}:{:02x}", index + 1)
 }

@@ -10,7 +10,7 @@ const VENDOR: &str = "0x10de";
 /// Prefix of the PCI classes of display and 3D controllers.
 const CLASS: &str = "0x03";
 
-/// Location of the devices beside a GPU.
+/// Place in the machine's PCI and NUMA topology at which a device appears, beside a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Neighborhood {
     /// Directory of the switch above the GPU, relative to `/sys`.
@@ -22,22 +22,22 @@ pub(crate) struct Neighborhood {
 /// A set of CPUs, in both formats of sysfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Cpus {
-    /// Words of 32 bits, such as `ffffffff,0000000f`.
+    /// The set as a mask of 32-bit words, such as `ffffffff,0000000f`.
     pub(crate) mask: String,
-    /// Ranges, such as `0-3,8`.
+    /// The set as a list of ranges, such as `0-3,8`.
     pub(crate) list: String,
 }
 
-/// NUMA node of a device that belongs to none.
+/// NUMA node number in sysfs of a device that belongs to no node.
 const NO_NODE: &str = "-1";
 
-/// Returns the location of a device beside no GPU. `sys` is the root of sysfs.
+/// Returns the place of a device on a machine without GPUs. `sys` is the root of sysfs.
 pub(crate) fn anywhere(sys: &Path) -> Neighborhood {
     Neighborhood { switch: None, numa_node: NO_NODE.to_owned(), cpus: Cpus::of_node(sys, NO_NODE) }
 }
 
 impl Cpus {
-    /// Returns the CPUs of a NUMA node, or all CPUs.
+    /// Returns the CPUs of a NUMA node, or all CPUs if `node` is [`NO_NODE`].
     fn of_node(sys: &Path, node: &str) -> Cpus {
         let file = match node {
             NO_NODE => "devices/system/cpu/online".to_owned(),
@@ -62,7 +62,7 @@ fn mask(list: &str) -> Option<String> {
     Some(words.join(","))
 }
 
-/// Returns the neighborhoods of all GPUs by PCI address. `sys` is the root of sysfs.
+/// Returns the place beside each GPU, ordered by the GPUs' PCI addresses. `sys` is the root of sysfs.
 pub(crate) fn gpus(sys: &Path) -> Vec<Neighborhood> {
     let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
     let mut slots: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();

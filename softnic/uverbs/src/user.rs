@@ -9,14 +9,14 @@ use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Another process whose calls are executed here.
+/// Another process, whose calls this process executes because it has opened the device.
 pub(crate) struct OtherProcess {
     pid: libc::pid_t,
-    /// Refers to this process even after its exit.
+    /// Descriptor of the process (pidfd), which refers to it even after its exit.
     handle: OwnedFd,
 }
 
-/// A descriptor to pass to another process, and the address for its number there.
+/// Descriptor to pass to another process, with the address in that process for the new descriptor's number.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Handed {
@@ -25,11 +25,11 @@ pub(crate) struct Handed {
     pub(crate) at: u64,
 }
 
-/// Another process's call on this thread.
+/// Call of another process that the current thread executes.
 struct Caller {
     process: Arc<OtherProcess>,
     handed: Vec<Handed>,
-    /// Duplicates of descriptors named in the call.
+    /// Duplicates of the caller's descriptors, closed after the call.
     files: Vec<OwnedFd>,
 }
 
@@ -66,7 +66,7 @@ fn pid() -> Result<libc::pid_t, Errno> {
     other_process().map_or_else(|| Ok(unsafe { libc::getpid() }), |process| process.pid())
 }
 
-/// Returns a descriptor of this process that duplicates the caller's, valid during the call.
+/// Returns a descriptor of this process for the caller's descriptor `fd`. It is valid during the call.
 pub(crate) fn descriptor(fd: RawFd) -> Result<RawFd, Errno> {
     CALLER.with_borrow_mut(|caller| {
         let Some(caller) = caller else { return Ok(fd) };
@@ -77,7 +77,8 @@ pub(crate) fn descriptor(fd: RawFd) -> Result<RawFd, Errno> {
     })
 }
 
-/// Passes a descriptor to the caller, with its number stored at address `at`.
+/// Passes descriptor `fd` to the caller if that is another process. The number it gets there is stored at the caller's
+/// address `at`.
 pub(crate) fn hand_over(fd: RawFd, at: u64) {
     CALLER.with_borrow_mut(|caller| {
         if let Some(caller) = caller {
@@ -141,7 +142,7 @@ pub(crate) fn write_value<T: NoUninit>(at: u64, value: &T) -> Result<(), Errno> 
     write(at, bytemuck::bytes_of(value))
 }
 
-/// Returns a value with `bytes` as its first bytes and zeroes after them.
+/// Returns a value whose first bytes are `bytes`. The others are zero.
 pub(crate) fn prefix<T: Pod + Zeroable>(bytes: &[u8]) -> T {
     let mut value = T::zeroed();
     let to = bytemuck::bytes_of_mut(&mut value);

@@ -1,7 +1,7 @@
-//! XRC domains and XRC targets. Programs of a process share a domain through a file.
+//! XRC domains and XRC target QPs, which programs in a process can share. A domain is identified by a file.
 //!
-//! Linux keeps a target until its last handle is closed, whichever context created it. So targets and domains belong to
-//! the driver's context at the adapter.
+//! Linux keeps a target QP until its last handle is closed, whichever context created it. So targets and domains belong
+//! to the simulated kernel driver's context at the adapter.
 
 use crate::abi;
 use crate::command::execute_on;
@@ -15,19 +15,19 @@ use rushmem_softnic::Context;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The file-backed domains of an adapter.
+/// XRC domains of an adapter that are identified by a file.
 #[derive(Default)]
 pub(crate) struct Domains(Mutex<BTreeMap<Identity, Weak<Domain>>>);
 
-/// A domain, destroyed on drop.
+/// An XRC domain of the adapter, which is destroyed on drop.
 pub(crate) struct Domain {
-    /// XRCD ID at the adapter.
+    /// Number of the XRC domain in firmware commands.
     pub(crate) number: u32,
     driver: Arc<Context>,
     targets: Mutex<BTreeMap<u32, Weak<Target>>>,
 }
 
-/// An XRC target, destroyed on drop.
+/// An XRC target QP of the adapter, which is destroyed on drop.
 pub(crate) struct Target {
     pub(crate) qpn: u32,
     domain: Arc<Domain>,
@@ -35,10 +35,10 @@ pub(crate) struct Target {
     attributes: Mutex<abi::ModifyQp>,
 }
 
-/// A program's open handle of a domain, kept alive by the objects created through it.
+/// An open XRC domain. The objects created through it keep it open.
 pub(crate) struct Opening(pub(crate) Arc<Domain>);
 
-/// A domain in the table of an opened device.
+/// Handle of an open XRC domain in a program's object table.
 pub(crate) struct Xrcd(pub(crate) Arc<Opening>);
 
 impl Object for Xrcd {}
@@ -91,7 +91,7 @@ impl Drop for Domain {
 }
 
 impl Target {
-    /// Creates a target in RESET.
+    /// Creates an XRC target QP in state RESET.
     pub(crate) fn new(pd: u32, domain: &Arc<Domain>) -> Result<Arc<Target>, Errno> {
         let context = QpContext {
             st: ServiceType::XRC,

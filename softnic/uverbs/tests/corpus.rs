@@ -80,7 +80,7 @@ fn all_that_libmlx5_writes_is_read_and_written_again() {
     }
 }
 
-/// Returns a WQE's line without its numbers: service, opcode, sizes, flags, kinds of data.
+/// Returns a WQE's line in the corpus without its numbers: service, opcode, sizes, flags, kinds of data.
 fn shape(entry: &str) -> String {
     let words: Vec<&str> = entry.split_whitespace().collect();
     let mut shape = Vec::new();

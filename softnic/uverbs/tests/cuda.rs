@@ -7,7 +7,7 @@ mod program;
 use common::{Running, output_text, softnic};
 use std::path::Path;
 
-/// Runs a program with the fake driver. It must succeed.
+/// Runs a program with the fake CUDA driver, and asserts that it succeeds.
 fn run(test: &str, options: &[&str], program: &Path, words: &[&str]) {
     let all: Vec<&str> = [program.to_str().unwrap()].iter().chain(words).copied().collect();
     let mut command = softnic(options, &all);

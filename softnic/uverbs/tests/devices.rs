@@ -93,7 +93,7 @@ fn sysfs_is_laid_out_as_by_the_kernel() {
     assert_eq!(text, "1: DOWN\n");
 }
 
-/// Runs a program that checks its results itself.
+/// Runs a program that checks its results itself, and asserts that it succeeds.
 fn runs_well(program: Option<std::path::PathBuf>, arguments: &[&str]) {
     let Some(program) = program else { return };
     let text = run(&[], &[&[program.to_str().unwrap()], arguments].concat());

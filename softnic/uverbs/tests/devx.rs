@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// Offsets in a QP's memory of 64 KiB.
+/// Offset of the send queue in the 64 KiB of memory that a QP has.
 const SQ: usize = 0;
 const CQ: usize = 0x1000;
 const RECORDS: usize = 0x2000;
@@ -113,7 +113,7 @@ impl<'a> DevxQp<'a> {
         }
     }
 
-    /// Creates a CQ with its ring and record in memory `umem_id`. Returns it with its CQN.
+    /// Creates a CQ whose ring and doorbell record are in umem `umem_id`. Returns its handle and its CQN.
     fn create_cq(lib: &Mlx5, context: Handle, umem_id: u32, uar_page: u32) -> (Handle, u32) {
         let cq_context = CqContext {
             dbr_umem_valid: true,
@@ -201,7 +201,7 @@ impl<'a> DevxQp<'a> {
         register.store(Doorbell::producer(self.qpn, self.posted).raw(), Ordering::Release);
     }
 
-    /// Requests an event at the completion after `consumed` ones.
+    /// Requests an event for the next completion, after `consumed` completions have been polled.
     fn arm(&self, consumed: u32) {
         let request = ArmWord::new(0, false, consumed);
         // SAFETY: inside of the buffer, aligned, and never freed.

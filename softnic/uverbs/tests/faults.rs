@@ -1,4 +1,4 @@
-//! Each refusal that can be injected, and how a program sees it.
+//! Tests of the faults that a device can show, as a program sees them.
 
 mod common;
 mod mlx5;

@@ -1,6 +1,6 @@
-//! Unmodified MPIs and OpenSHMEM, as packaged by Debian, on every transport of UCX. Programs in C check every byte.
+//! Tests of MPI and OpenSHMEM implementations from Debian, on every transport of UCX. The C programs check every byte.
 //!
-//! Each rank captures its adapter's packets, which must carry the data.
+//! Each rank captures its adapter's packets, to prove that they carry the data.
 
 mod common;
 mod program;
@@ -21,7 +21,7 @@ struct Launcher {
     package: &'static str,
 }
 
-/// Debian's configuration of Open MPI excludes UCX, which must therefore be named.
+/// Launcher of Open MPI. Debian's configuration excludes UCX, so the options name it.
 const OPEN_MPI: Launcher = Launcher {
     command: &["mpirun.openmpi", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
     package: "openmpi-bin",

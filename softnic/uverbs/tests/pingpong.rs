@@ -29,7 +29,7 @@ fn over_roce_by_link_local_addresses() {
     play("over_roce_by_link_local_addresses", &[], &["-g", "1", "-c", "-e"]);
 }
 
-/// Uses the RoCEv1 entries. Programs use the first entry by default.
+/// The first GID table entries are RoCEv1, and many programs use them by default.
 #[test]
 fn over_the_first_gid() {
     play("over_the_first_gid", &[], &["-g", "0", "-c"]);

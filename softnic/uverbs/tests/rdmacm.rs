@@ -50,10 +50,10 @@ fn has_rdmacm_utils(test: &str) -> bool {
     all_there(test, &programs, "rdmacm-utils")
 }
 
-/// Asserts that rping succeeded, or failed only in rping's own race after all data.
+/// Asserts that rping succeeded, or failed only by a race in rping itself after all data was transferred.
 ///
-/// On exit, rping's main thread closes the event channel. If its other thread is about to get the next event, it fails
-/// with `EBADF` and exits the process, on every device.
+/// On exit, rping's main thread closes the event channel. If its other thread is about to get the next event, that
+/// thread fails with `EBADF` and exits the process, on every device.
 fn assert_rping(output: &Output) {
     let text = output_text(output);
     let closed_early = text.contains("rdma_get_cm_event: Bad file descriptor");

@@ -12,7 +12,7 @@ const NODE: &CStr = c"/dev/infiniband/rdma_cm";
 const TCP: u16 = 0x0106;
 const UDP: u16 = 0x0111;
 
-/// An open file of the connection manager.
+/// An open file of `/dev/infiniband/rdma_cm`.
 struct Cm(i32);
 
 impl Cm {

@@ -5,7 +5,7 @@ mod program;
 
 use common::{Running, all_there, good_pair, output_text, softnic};
 
-/// Both link layers.
+/// Launcher options that select the link layer: Ethernet by default, then InfiniBand.
 const LINKS: [&[&str]; 2] = [&[], &["--link", "ib"]];
 
 /// Operations of UCP: a line's name and the options of `ucx_perftest`. UCP maps them to those of its transports.

@@ -1,4 +1,4 @@
-//! Calls made of arbitrary bytes, for fuzzers. None may crash or leave the device unusable.
+//! Fuzz targets for the calls of programs. No input may crash the library or leave the device unusable.
 
 use crate::abi::{self, command, driver_data, object};
 use crate::attrs::Call;
@@ -13,14 +13,14 @@ use std::sync::{Arc, OnceLock};
 #[cfg(test)]
 mod tests;
 
-/// Length of the arena, in bytes. It holds the calls and all memory that they refer to.
+/// Length in bytes of the arena: the memory of a simulated program, with its calls and all that they refer to.
 const ARENA_LEN: usize = 1 << 16;
-/// Offset at which calls are built.
+/// Offset in the arena at which calls are built.
 const CALL: usize = 0;
-/// Offset of inputs and outputs.
+/// Offset in the arena from which inputs and outputs are placed.
 const DATA: usize = 4096;
 
-/// All methods, and some that do not exist.
+/// All methods that the device has, as object type and number, and some that do not exist.
 const METHODS: &[(u16, u16)] = &[
     (object::DEVICE, 0),
     (object::DEVICE, 2),
@@ -60,13 +60,13 @@ const METHODS: &[(u16, u16)] = &[
     (0x3fff, 7),
 ];
 
-/// An opened device and its program's memory.
+/// An opened device, with the memory of the simulated program that uses it.
 struct Bed {
     opened: OpenDevice,
     arena: &'static HostBuffer,
 }
 
-/// Returns the device, shared by all runs.
+/// Returns the device that all runs of a fuzz target share.
 fn device() -> Arc<Device> {
     static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
     Arc::clone(DEVICE.get_or_init(|| Arc::new(Device::new(0, Arc::new(Settings::default())))))
@@ -77,13 +77,13 @@ thread_local! {
     static MEMORY: &'static HostBuffer = Box::leak(Box::new(HostBuffer::new(ARENA_LEN)));
 }
 
-/// Value of an attribute.
+/// Value of an ioctl attribute in a fuzzed call.
 enum Value<'a> {
-    /// An inline value.
+    /// A number stored in the attribute itself.
     Number(u64),
-    /// Bytes at this offset of the arena.
+    /// Input bytes, which are copied to this offset of the arena and passed by address.
     At(usize, &'a [u8]),
-    /// An output buffer in the arena.
+    /// Address of an output buffer at this offset of the arena.
     Room(usize),
 }
 
@@ -97,7 +97,7 @@ impl Bed {
         self.arena.as_ptr() as u64 + offset as u64
     }
 
-    /// Executes a call of these bytes.
+    /// Executes the ioctl whose header and attributes are `call`.
     fn raw(&mut self, call: &[u8]) -> Result<(), Errno> {
         let len = call.len().min(DATA - CALL);
         self.arena.write(CALL as u64, &call[..len]).expect("inside of the arena");
@@ -164,7 +164,7 @@ impl Bed {
     }
 }
 
-/// Supplies bytes from the front, then zeroes.
+/// Reader of fuzzer input, which supplies zeros after its end.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {

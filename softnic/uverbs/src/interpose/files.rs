@@ -1,4 +1,4 @@
-//! Functions that open, check and describe files.
+//! Replacements for C library functions that open, check and describe files.
 
 use super::target::Target;
 use super::{guarded, next, returned};
@@ -27,7 +27,7 @@ pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     unsafe { opened(at, path, flags, mode).unwrap_or_else(|| next::openat(at, path, flags, mode)) }
 }
 
-/// Opens one of this library's files. Returns the result of `openat`, or `None` for any other file.
+/// Opens a device node or generated sysfs file of this library. Returns `None` for any other file.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ pub unsafe fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_in
     unsafe { accessible(at, path, mode, flags).unwrap_or_else(|| next::faccessat(at, path, mode, flags)) }
 }
 
-/// Checks one of this library's files. Returns the result of `faccessat`, or `None` for any other file.
+/// Checks access to a file of this library, like `faccessat`. Returns `None` for any other file.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ unsafe fn accessible(at: c_int, path: *const c_char, mode: c_int, flags: c_int) 
     target.place().map(|place| unsafe { sys::access(at, place.as_ptr(), mode, flags) })
 }
 
-/// Implements `readlink`.
+/// Implements `readlink`. A link of this library in `/sys` or `/dev` is read from the launcher's tree.
 ///
 /// # Safety
 ///
@@ -89,7 +89,7 @@ pub unsafe fn readlink(path: *const c_char, to: *mut c_char, room: size_t) -> ss
     unsafe { link(libc::AT_FDCWD, path, to, room).unwrap_or_else(|| next::readlink(path, to, room)) }
 }
 
-/// Implements `readlinkat`.
+/// Implements `readlinkat`, like [`readlink`].
 ///
 /// # Safety
 ///
@@ -99,7 +99,7 @@ pub unsafe fn readlinkat(at: c_int, path: *const c_char, to: *mut c_char, room: 
     unsafe { link(at, path, to, room).unwrap_or_else(|| next::readlinkat(at, path, to, room)) }
 }
 
-/// Reads one of this library's links. Returns the result of `readlinkat`, or `None` for any other file.
+/// Reads a symbolic link of this library. Returns `None` for any other file.
 ///
 /// # Safety
 ///
@@ -146,7 +146,7 @@ pub unsafe fn fstatat(at: c_int, path: *const c_char, to: *mut libc::stat, flags
     unsafe { described(at, path, to, flags).unwrap_or_else(|| next::fstatat(at, path, to, flags)) }
 }
 
-/// Describes one of this library's files. Returns the result of `fstatat`, or `None` for any other file.
+/// Describes a file of this library, like `fstatat`. Returns `None` for any other file.
 ///
 /// # Safety
 ///
@@ -163,7 +163,7 @@ unsafe fn described(at: c_int, path: *const c_char, to: *mut libc::stat, flags: 
     target.place().map(|place| unsafe { sys::stat(at, place.as_ptr(), to, flags) })
 }
 
-/// Mode of a device node.
+/// File mode of a device node: a character device that anyone may read and write.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 
 /// Returns the `dev_t` of an opened device node, if `fd` is one of this process.
@@ -172,7 +172,7 @@ fn open_number(fd: c_int) -> Option<libc::dev_t> {
     verbs_or_umad.or_else(|| cm::is(fd).then(cm::device_number))
 }
 
-/// Returns the `stat` result of a device node.
+/// Builds the `stat` result of a device node with this device number.
 fn node_stat(number: libc::dev_t) -> libc::stat {
     // SAFETY: plain numbers, for which zero is a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -240,7 +240,7 @@ pub unsafe fn statx(
     rc
 }
 
-/// Returns the `statx` result of a device node.
+/// Builds the `statx` result of a device node with this device number.
 fn node_statx(number: libc::dev_t) -> libc::statx {
     // SAFETY: plain numbers, for which zero is a value.
     let mut statx: libc::statx = unsafe { std::mem::zeroed() };

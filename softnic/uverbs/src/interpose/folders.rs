@@ -1,4 +1,5 @@
-//! Functions that list, resolve and enter folders, and `fopen`. They see the devices of this library in `/sys`.
+//! Replacements for C library functions that list, resolve and enter directories, and for `fopen`. Programs see the
+//! devices of this library in `/sys`.
 
 use super::next::{self, Filter, Glob, GlobError, Order};
 use super::target::Target;
@@ -9,12 +10,12 @@ use libc::{c_char, c_int, c_void, size_t, ssize_t};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
-/// Returns a path's place in the launcher's tree, or the path itself if it has none.
+/// Returns the path in the launcher's tree that replaces `path`, or `path` itself if it is not replaced.
 fn placed(path: *const c_char, target: &Target) -> *const c_char {
     target.place().map_or(path, CStr::as_ptr)
 }
 
-/// Implements `opendir`.
+/// Implements `opendir`. A directory that has devices of this library is read from the launcher's tree.
 ///
 /// # Safety
 ///
@@ -24,7 +25,7 @@ pub unsafe fn opendir(path: *const c_char) -> *mut libc::DIR {
     unsafe { next::opendir(placed(path, &Target::of(libc::AT_FDCWD, path))) }
 }
 
-/// Implements `scandir`.
+/// Implements `scandir`, with the same directories as [`opendir`].
 ///
 /// # Safety
 ///
@@ -39,7 +40,7 @@ pub unsafe fn scandir(
     unsafe { next::scandir(placed(path, &Target::of(libc::AT_FDCWD, path)), list, filter, order) }
 }
 
-/// Implements `scandirat`.
+/// Implements `scandirat`, with the same directories as [`opendir`].
 ///
 /// # Safety
 ///
@@ -55,7 +56,7 @@ pub unsafe fn scandirat(
     unsafe { next::scandirat(at, placed(path, &Target::of(at, path)), list, filter, order) }
 }
 
-/// Implements `chdir`.
+/// Implements `chdir`. A directory that has devices of this library is replaced by that of the launcher's tree.
 ///
 /// # Safety
 ///
@@ -70,7 +71,7 @@ pub unsafe fn chdir(path: *const c_char) -> c_int {
     }
 }
 
-/// Implements `getcwd`. A folder of the launcher's tree has the kernel's path.
+/// Implements `getcwd`. If the current directory is in the launcher's tree, returns the path that it replaces.
 ///
 /// # Safety
 ///
@@ -80,7 +81,7 @@ pub unsafe fn getcwd(to: *mut c_char, room: size_t) -> *mut c_char {
     unsafe { original(next::getcwd(to, room)) }
 }
 
-/// Implements `getxattr` and `lgetxattr`. The files of sysfs have no attributes.
+/// Implements `getxattr` and `lgetxattr`. Files of this library have no extended attributes.
 ///
 /// # Safety
 ///
@@ -102,7 +103,7 @@ pub unsafe fn getxattr(
     }
 }
 
-/// Implements `realpath`. A path in the launcher's tree becomes the kernel's path.
+/// Implements `realpath`. A result in the launcher's tree is converted to the kernel path that it replaces.
 ///
 /// # Safety
 ///
@@ -132,7 +133,7 @@ unsafe fn original(found: *mut c_char) -> *mut c_char {
     found
 }
 
-/// Implements `fopen`.
+/// Implements `fopen`. For reading, a file of the launcher's tree is opened by [`open`].
 ///
 /// # Safety
 ///

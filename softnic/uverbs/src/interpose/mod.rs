@@ -1,5 +1,5 @@
-//! Replacements for functions of the C library. They handle device nodes, opened devices and sysfs, and pass on any
-//! other call.
+//! Replacements for functions of the C library. They handle device nodes, opened devices and sysfs, and forward any
+//! other call to the C library.
 //!
 //! The preloaded library exports them under the C library's names. This crate does not, so a program may link it.
 

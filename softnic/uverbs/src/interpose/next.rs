@@ -1,4 +1,4 @@
-//! The functions that this library overrides, as defined by the next library: another preloaded one such as
+//! Lookup of the functions that this library replaces, as the next library defines them: another preloaded one such as
 //! `librspreload.so`, or the C library.
 
 use crate::sys;
@@ -7,10 +7,11 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A function of the next library.
+/// A replaced function, as the next library after this one defines it.
 pub(super) struct Next {
     name: &'static CStr,
-    /// Its address, or 0 before the first search. There is no lock, because the search may reenter this library.
+    /// Address of the function, or 0 before it was looked up. There is no lock, because the lookup may reenter this
+    /// library.
     address: AtomicUsize,
 }
 
@@ -19,7 +20,7 @@ impl Next {
         Next { name, address: AtomicUsize::new(0) }
     }
 
-    /// Returns the function's address. Old C libraries lack some functions.
+    /// Returns the address of the function, or `None` if no later library has it.
     pub(super) fn address(&self) -> Option<*mut c_void> {
         let mut address = self.address.load(Ordering::Relaxed);
         if address == 0 {
@@ -43,14 +44,14 @@ pub struct Glob {
     pub(super) stat: Option<unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int>,
 }
 
-/// Error callback of `glob`.
+/// Error callback that a program passes to `glob`.
 pub type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
 /// Defines functions that call the next library's function of the same name, or evaluate `else` if there is none.
 macro_rules! next {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {
         $(
-            /// Calls the next library's function.
+            /// Calls the function of this name in the next library.
             ///
             /// # Safety
             ///
@@ -77,9 +78,9 @@ macro_rules! next {
     };
 }
 
-/// Filter of `scandir`.
+/// Filter callback that a program passes to `scandir`.
 pub type Filter = Option<unsafe extern "C" fn(*const libc::dirent) -> c_int>;
-/// Comparison of `scandir`.
+/// Comparison callback that a program passes to `scandir`.
 pub type Order = Option<unsafe extern "C" fn(*mut *const libc::dirent, *mut *const libc::dirent) -> c_int>;
 
 type Path = *const c_char;

@@ -1,5 +1,5 @@
-//! `read`, by which programs receive responses to management datagrams. It is a cancellation point, like the C
-//! library's: see `write`.
+//! Replacement for `read`, by which programs receive responses to management datagrams. It is a cancellation point,
+//! like the C library's: see `write`.
 
 use super::next::Next;
 use super::write::{Command, wait};

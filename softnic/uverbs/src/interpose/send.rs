@@ -1,4 +1,4 @@
-//! Functions that send on a socket. Messages to RDMA netlink are answered here.
+//! Replacements for functions that send on a socket. Messages to RDMA netlink are answered by this library.
 //!
 //! They are cancellation points, like the C library's: see `write`.
 
@@ -16,7 +16,7 @@ type SendTo =
 type SendMessage = unsafe extern "C-unwind" fn(c_int, *const libc::msghdr, c_int) -> ssize_t;
 
 structs! {
-    /// `msghdr`.
+    /// Message to send: C's `msghdr`.
     Message[56] {
         name: u64,
         name_len: u32,
@@ -28,7 +28,7 @@ structs! {
         flags: u64,
     }
 
-    /// `iovec`.
+    /// Part of a message: C's `iovec`.
     Piece[16] {
         at: u64,
         len: u64,
@@ -38,7 +38,7 @@ structs! {
 /// Maximum number of pieces of a message, as in the kernel.
 const MAX_PIECES: u64 = 1024;
 
-/// Implements `send`.
+/// Implements `send`. Data sent on an RDMA netlink socket is answered by this library.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ pub unsafe extern "C-unwind" fn send(fd: c_int, from: *const c_void, len: size_t
     unsafe { std::mem::transmute::<*mut c_void, Send>(address)(fd, from, len, flags) }
 }
 
-/// Implements `sendto`.
+/// Implements `sendto`. Data sent on an RDMA netlink socket is answered by this library.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ pub unsafe extern "C-unwind" fn sendto(
     unsafe { std::mem::transmute::<*mut c_void, SendTo>(address)(fd, from, len, flags, to, to_len) }
 }
 
-/// Implements `sendmsg`.
+/// Implements `sendmsg`. A message sent on an RDMA netlink socket is answered by this library.
 ///
 /// # Safety
 ///
@@ -100,7 +100,8 @@ fn missing() -> ssize_t {
     returned(Err(Errno::ENOSYS)) as ssize_t
 }
 
-/// Answers a datagram in pieces. Returns the result of `send`, or `None` for any other socket.
+/// Answers an RDMA netlink datagram that consists of `pieces`. Returns the result of `send`, or `None` if `fd` is not
+/// an RDMA netlink socket.
 pub(super) fn answered(fd: c_int, pieces: &[Piece]) -> Option<ssize_t> {
     if !netlink::is(fd) {
         return None;

@@ -1,4 +1,4 @@
-//! What a program's path refers to: a device node, a file of the launcher's tree, or something else.
+//! Resolution of a program's path to a device node, a file of the launcher's tree, or a file of the system.
 
 use crate::abi::MAJOR;
 use crate::errno::Errno;
@@ -9,7 +9,7 @@ use crate::{cm, paths, umad};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, CString};
 
-/// A device node.
+/// A device node in `/dev/infiniband`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// uverbs node of a device, by device index.
@@ -25,9 +25,9 @@ pub(super) enum Target {
     Node(Node),
     /// A sysfs file that is generated when opened, and its place in the launcher's tree.
     Live(LiveFile, CString),
-    /// Any other file of the launcher's tree.
+    /// Any other file of the launcher's tree, by its path there.
     Moved(CString),
-    /// None of this library's files.
+    /// A file that does not belong to this library.
     Other,
 }
 
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Checks access of a mode made of `R_OK`, `W_OK` and `X_OK`.
+    /// Checks that a program may open the node with these rights, a combination of `R_OK`, `W_OK` and `X_OK`.
     pub(super) fn may_open(self, mode: c_int) -> Result<(), Errno> {
         current().may_open(self.device(), mode)
     }
@@ -125,7 +125,7 @@ impl Target {
         }
     }
 
-    /// Returns the place in the launcher's tree, if any.
+    /// Returns the path in the launcher's tree, or `None` for a device node or a file of the system.
     pub(super) fn place(&self) -> Option<&CStr> {
         match self {
             Target::Live(_, place) | Target::Moved(place) => Some(place),

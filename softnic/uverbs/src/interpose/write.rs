@@ -1,4 +1,4 @@
-//! `write`, by which programs issue commands to the RDMA connection manager.
+//! Replacement for `write`, by which programs issue commands to the RDMA connection manager.
 //!
 //! It is a cancellation point, like the C library's: a thread may be unwound in it. So no function on the stack at that
 //! point has anything to drop.
@@ -59,7 +59,7 @@ pub(super) extern "C-unwind" fn wait(fd: c_int) -> bool {
 
 pub(super) enum Command {
     Done(ssize_t),
-    /// No event is queued.
+    /// GET_EVENT found no event, so the caller must wait and repeat the command.
     Wait,
     NotOurs,
 }

@@ -1,4 +1,4 @@
-//! Numbers of RDMA netlink, as `<linux/netlink.h>` and `<rdma/rdma_netlink.h>` have them.
+//! Structures and constants of RDMA netlink, from `<linux/netlink.h>` and `<rdma/rdma_netlink.h>`.
 
 use crate::abi::{numbers, structs};
 use bytemuck::{Pod, Zeroable};
@@ -18,7 +18,7 @@ numbers! {
         DUMP = 0x300,
     }
 
-    /// Commands of the device client.
+    /// Commands to the RDMA netlink client for devices.
     command: u16 {
         GET = 1,
         SET = 2,
@@ -45,7 +45,7 @@ numbers! {
         STAT_GET_STATUS = 24,
     }
 
-    /// Attributes of these commands.
+    /// Attributes in commands about devices and in their responses.
     attribute: u16 {
         DEV_INDEX = 1,
         DEV_NAME = 2,

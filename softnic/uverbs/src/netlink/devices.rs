@@ -1,4 +1,4 @@
-//! Answers about devices, ports and their counters.
+//! Responses of RDMA netlink about devices, ports and their counters.
 
 use super::abi::{attribute, command};
 use super::message::{Request, Writer};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 const NODE_CA: u8 = 1;
 /// The kernel's driver ID of mlx5, by which libibverbs selects libmlx5.
 const DRIVER_MLX5: u32 = 1;
-/// The only port.
+/// Number of the only port of a device.
 const PORT: u32 = 1;
 /// ABI version of the device nodes.
 const UVERBS_ABI: u64 = 1;
@@ -124,7 +124,7 @@ fn port_of(device: &Arc<Device>) -> Result<Writer, Errno> {
     Ok(writer)
 }
 
-/// Returns the state of the RDMA subsystem.
+/// Returns the response to SYS_GET: settings of the RDMA subsystem as a whole.
 fn system() -> Writer {
     let mut writer = Writer::default();
     // All network namespaces share the devices.
@@ -134,7 +134,8 @@ fn system() -> Writer {
     writer
 }
 
-/// Returns the device node of a type, for a device or for all.
+/// Returns number, ABI version and name of a device node, given by its type. A node of type `rdma_cm` serves all
+/// devices.
 fn node(devices: &[Arc<Device>], request: &Request) -> Result<Writer, Errno> {
     let kind = request.text(attribute::CHARDEV_TYPE).ok_or(Errno::EINVAL)?;
     let index = request.number(attribute::DEV_INDEX)?;
@@ -160,7 +161,8 @@ fn node(devices: &[Arc<Device>], request: &Request) -> Result<Writer, Errno> {
     Ok(writer)
 }
 
-/// Returns the port's counters by name, with their values or (for their status) their indices.
+/// Returns the hardware counters of a device's port by name, with their values or, to query which are enabled, their
+/// indices.
 fn counters(device: &Device, values: bool) -> Writer {
     let counts = device.counts();
     let table = [

@@ -1,4 +1,4 @@
-//! Messages and their attributes, in native byte order and padded to four bytes.
+//! Encoding of RDMA netlink messages and their attributes, in native byte order and padded to four bytes.
 
 use super::abi::{Header, attribute, flag, message};
 use crate::device::Device;
@@ -8,14 +8,14 @@ use crate::user;
 const HEADER: usize = size_of::<Header>();
 /// Length of an attribute's header, in bytes.
 const ATTRIBUTE: usize = 4;
-/// Mask of an attribute's type without flags.
+/// Mask of the attribute's type, without the flags in the upper bits.
 const TYPE: u16 = 0x3fff;
 
 const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// A program's message.
+/// Message that a program has sent.
 pub(super) struct Request<'a> {
     pub(super) header: Header,
     body: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Request<'a> {
         found
     }
 
-    /// Returns an attribute as a number. `None` means that it is absent; one that is too short is `EINVAL`.
+    /// Returns an attribute as a number, or `None` if it is absent. Fails with `EINVAL` if it is too short.
     pub(super) fn number(&self, id: u16) -> Result<Option<u32>, Errno> {
         let number = |value: &[u8]| value.first_chunk().copied().map(u32::from_ne_bytes);
         self.find(id).map(|value| number(value).ok_or(Errno::EINVAL)).transpose()
@@ -74,7 +74,7 @@ impl Writer {
         Writer(bytemuck::bytes_of(&header).to_vec())
     }
 
-    /// Starts with the attributes of a device.
+    /// Starts a list of attributes with the index and the name of a device.
     pub(super) fn about(device: &Device) -> Writer {
         let mut writer = Writer::default();
         writer.u32(attribute::DEV_INDEX, device.index);
@@ -130,12 +130,12 @@ impl Writer {
         self.bytes(id, &inner.0);
     }
 
-    /// Appends other attributes.
+    /// Appends the attributes of another writer.
     pub(super) fn append(&mut self, attributes: &Writer) {
         self.0.extend(&attributes.0);
     }
 
-    /// Returns the whole message.
+    /// Completes the message by storing its length in the header.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let len = (self.0.len() as u32).to_ne_bytes();
         self.0[..len.len()].copy_from_slice(&len);

@@ -34,10 +34,10 @@ const MAX_DATAGRAM: usize = 3 << 10;
 /// Maximum length of all responses to a datagram, in bytes. They fit into a socket's queue.
 const MAX_ANSWERS: usize = 128 << 10;
 
-/// Present once the process has opened a socket.
+/// Set once the process has opened an RDMA netlink socket.
 static OPENED: PerProcess<()> = PerProcess::new();
 
-/// Opens a socket of this type, with its flags.
+/// Opens an RDMA netlink socket. `kind` has the socket type and its flags.
 pub(crate) fn open(kind: libc::c_int) -> Result<RawFd, Errno> {
     let fd = sys::socket(libc::AF_NETLINK, kind, libc::NETLINK_USERSOCK);
     if fd < 0 {
@@ -50,12 +50,14 @@ pub(crate) fn open(kind: libc::c_int) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Whether this is such a socket, of this process or inherited. The system knows, so a child needs no table.
+/// Whether `fd` is an RDMA netlink socket, opened by this process or inherited. The kernel is asked, so a forked child
+/// needs no table.
 pub(crate) fn is(fd: RawFd) -> bool {
     process::may_be_device(fd) && sys::is_netlink(fd, libc::NETLINK_USERSOCK)
 }
 
-/// Unmarks a socket before it is closed, except in a vfork child, which shares this memory but not the descriptors.
+/// Unmarks an RDMA netlink socket before it is closed, except in a vfork child, which shares this memory but not the
+/// descriptors.
 pub(crate) fn close(fd: RawFd) {
     if OPENED.existing().is_some() && is(fd) {
         // Unmarking cannot fail for a descriptor that was marked.
@@ -63,7 +65,7 @@ pub(crate) fn close(fd: RawFd) {
     }
 }
 
-/// Handles a datagram that a program sends on such a socket, and queues the responses.
+/// Handles a datagram that a program sends on an RDMA netlink socket, and queues the responses.
 pub(crate) fn send(fd: RawFd, datagram: &[u8]) -> Result<(), Errno> {
     let port = sys::netlink_port(fd)?;
     let sender = sys::owned(sys::socket(

@@ -1,4 +1,4 @@
-//! Responses about objects of all processes of this user.
+//! Responses of RDMA netlink about the objects of all processes of this user.
 
 use super::abi::{attribute, command};
 use super::message::Writer;
@@ -33,7 +33,7 @@ pub(super) fn summary(device: &Device) -> Writer {
     writer
 }
 
-/// Writes the entry of an object.
+/// Function that appends the attributes of an object's record to a response.
 type Fill = fn(&mut Writer, &Record, &Opened);
 
 /// Returns the bodies of the responses to a command that lists objects.

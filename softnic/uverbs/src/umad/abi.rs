@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 pub(super) const MAD: usize = 256;
 /// Length of the header common to all classes, in bytes.
 pub(super) const MAD_HEADER: usize = 24;
-/// Length of the header of programs that do not use P_Keys, without the last two members.
+/// Length of the header without its last two members, which programs that do not use P_Keys lack.
 pub(super) const OLD_HEADER: usize = size_of::<Header>() - 8;
 
 /// Request codes of `ioctl`.
@@ -82,7 +82,7 @@ numbers! {
 }
 
 structs! {
-    /// `ib_user_mad_hdr`, the header of each MAD.
+    /// Header that precedes each MAD in reads and writes: C's `ib_user_mad_hdr`.
     Header[64] {
         id: u32,
         status: u32,
@@ -104,7 +104,7 @@ structs! {
         reserved: [u8; 6],
     }
 
-    /// `ib_user_mad_reg_req`.
+    /// Argument of REGISTER_AGENT: C's `ib_user_mad_reg_req`.
     Register[28] {
         id: u32,
         method_mask: [u32; 4],
@@ -116,7 +116,7 @@ structs! {
         reserved: u8,
     }
 
-    /// `ib_user_mad_reg_req2`.
+    /// Argument of REGISTER_AGENT2: C's `ib_user_mad_reg_req2`.
     Register2[40] {
         id: u32,
         qpn: u32,
@@ -144,7 +144,7 @@ impl Agent {
     }
 }
 
-/// Offsets in a MAD.
+/// Byte offsets of fields in a MAD.
 pub(super) mod at {
     pub(crate) const CLASS: usize = 1;
     pub(crate) const METHOD: usize = 3;
@@ -154,6 +154,6 @@ pub(super) mod at {
     pub(crate) const ATTRIBUTE: usize = 16;
     pub(crate) const MODIFIER: usize = 20;
     pub(crate) const DATA: usize = 64;
-    /// The egress port at each node of a directed route. The first is unused.
+    /// Offset of the initial path of a directed route: the egress port at each node. The first byte is unused.
     pub(crate) const INITIAL_PATH: usize = 128;
 }

@@ -1,27 +1,28 @@
-//! Responses of subnet administration, which is in the switch with the subnet manager (InfiniBand Architecture
-//! Specification, volume 1, chapter 15). A list of records is longer than a MAD. A program receives it reassembled, as
-//! from the kernel.
+//! Responses of subnet administration, by which programs query records of the subnet (InfiniBand Architecture
+//! Specification, volume 1, chapter 15).
+//!
+//! In this model, subnet administration is in the switch. A list of records is longer than a MAD. A program receives it
+//! reassembled, as from the kernel.
 
 use super::abi::{MAD, admin_attribute, at, method, status, subnet_attribute};
 use super::agent::{self, Query};
 use super::subnet::{Node, Subnet};
 use crate::device::{PKEYS, SM_LID, SUBNET_PREFIX};
 
-/// Offsets in a MAD: the RMPP header, the size of a record, the component mask of a query, and the records.
+/// Offset in a MAD of the RMPP header, for messages of several MADs.
 const RMPP: usize = 24;
 const RECORD_SIZE: usize = 44;
 const MASK: usize = 48;
 const DATA: usize = 56;
 
-/// Optional records and the comparison of single capabilities are supported.
+/// Capability mask of subnet administration: optional records, and the comparison of single capability bits.
 const CAPABILITIES: u16 = 1 << 8 | 1 << 13;
-/// Response time of 4.096 us << 18.
+/// Response time of subnet administration, as an InfiniBand code: 4.096 us times 2 to this power.
 const RESPONSE_TIME: u8 = 18;
-/// Number of LIDs in a block of a forwarding table, and the port of unassigned LIDs.
+/// Number of LIDs that a block of a forwarding table covers.
 const BLOCK: usize = 64;
 const NO_PORT: u8 = 0xff;
-/// Values of a path record: reversible, an MTU of 4096 bytes, 400 Gb/s, and the packet lifetime. The two upper bits
-/// mean "exactly".
+/// Flag of a path record: the path works in both directions.
 const REVERSIBLE: u8 = 0x80;
 const MTU: u8 = 0x80 | 5;
 const RATE: u8 = 0x80 | 21;
@@ -33,7 +34,7 @@ type Component = (u32, usize, usize);
 /// The capability mask of PortInfoRecord.
 const PORT_CAPABILITIES: Component = (7, 4 + 0x14, 4);
 
-/// Returns the response to a query.
+/// Returns the response to a query of subnet administration, or `None` if the MAD is itself a response.
 pub(super) fn answer(subnet: &Subnet, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
     let mut answer = mad[..DATA].to_vec();
@@ -68,7 +69,7 @@ pub(super) fn answer(subnet: &Subnet, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Writes the RMPP header of the first segment.
+/// Writes the RMPP header of a response that may be longer than a MAD, as in its first segment.
 fn long_message(answer: &mut [u8]) {
     const VERSION: u8 = 1;
     const DATA_SEGMENT: u8 = 1;

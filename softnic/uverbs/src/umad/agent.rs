@@ -1,4 +1,5 @@
-//! Responses of nodes: of their subnet management and performance management agents, and of the subnet manager.
+//! Responses of the nodes in the subnet: of their agents for subnet and performance management, and of the subnet
+//! manager.
 
 use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
 use super::subnet::{Node, Subnet};
@@ -11,24 +12,24 @@ const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
 const SWITCH_DEVICE: u16 = 0xd2f0;
 /// Vendor of all nodes: the Mellanox OUI.
 const VENDOR: [u8; 3] = [0x00, 0x02, 0xc9];
-/// Number of P_Keys of a block.
+/// Number of P_Keys in a block of the P_Key table.
 const PKEYS_PER_BLOCK: usize = 32;
-/// Port capability: extended speeds.
+/// Capability bit of a port that supports extended link speeds.
 const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
-/// Port capability: the subnet manager is there.
+/// Capability bit of a port whose node runs the subnet manager.
 const IS_SM: u32 = 1 << 1;
-/// Extended counters are supported.
+/// Capability bit of performance management: extended counters are supported.
 const HAS_EXTENDED_COUNTERS: u16 = 1 << 9;
 
-/// A MAD's arrival at a node.
+/// Where and how a MAD has arrived.
 pub(super) struct Query {
     pub(super) node: Node,
-    /// The ingress port.
+    /// Port of the node at which the MAD has arrived.
     pub(super) entry: u8,
     pub(super) directed: bool,
 }
 
-/// Data of a response. Fields are set by offset.
+/// Data area of a response, in which fields are set by their byte offset.
 struct Data([u8; MAD - at::DATA]);
 
 impl Data {
@@ -37,7 +38,7 @@ impl Data {
     }
 }
 
-/// Returns the response to a MAD. Only Get is supported.
+/// Returns the response of a node to a MAD, or `None` if the node ignores it. Only the method Get is supported.
 pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<[u8; MAD]> {
     let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
     let modifier = u32::from_be_bytes([0, 1, 2, 3].map(|i| mad[at::MODIFIER + i]));
@@ -149,7 +150,7 @@ fn node_info(subnet: &Subnet, node: Node, entry: u8, data: &mut Data) {
     data.put(37, &VENDOR);
 }
 
-/// Fills fields common to the ports at both sides of a link: 4 lanes of 100 Gb/s, as NDR.
+/// Fills the fields of PortInfo that describe a link: 4 lanes of 100 Gb/s (NDR), up or down.
 fn link(is_up: bool, port: u8, data: &mut Data) {
     data.put(0x1c, &[port]);
     // Link width enabled, supported and active: 4 lanes.

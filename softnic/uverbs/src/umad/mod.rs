@@ -1,4 +1,5 @@
-//! MADs of programs: `/dev/infiniband/umad0`, by which libibumad and the infiniband-diags query the subnet.
+//! The device files `/dev/infiniband/umad*`, by which libibumad and infiniband-diags query the subnet with management
+//! datagrams (MADs).
 //!
 //! A program writes a MAD to the file and reads the response. The subnet is a model: see [`subnet`]. Each response is
 //! ready when the write returns. The file is a pipe with a byte for each response, which makes it readable.
@@ -38,13 +39,13 @@ const MAX_AGENTS: usize = 32;
 struct File {
     fd: RawFd,
     device: Arc<Device>,
-    /// The file, with a byte for each response in `ready`.
+    /// Pipe that the program has open. It holds a byte for each response in `ready`.
     answers: Arc<Channel>,
-    /// Headers and MADs that the program has not read.
+    /// Responses that the program has not read, each with its header.
     ready: VecDeque<Vec<u8>>,
     /// Registered agents, by ID.
     agents: [Option<Agent>; MAX_AGENTS],
-    /// Whether headers have a P_Key index.
+    /// Whether the program uses headers with a P_Key index.
     has_pkey_index: bool,
     used: bool,
 }
@@ -88,7 +89,7 @@ pub(crate) fn open(index: u32, flags: libc::c_int) -> Result<RawFd, Errno> {
     Ok(fd)
 }
 
-/// Returns the `dev_t` of a descriptor's file.
+/// Returns the device number of an open umad file, as `stat` reports it.
 pub(crate) fn open_number(fd: RawFd) -> Option<libc::dev_t> {
     with_file(fd, |file| node::umad_number(file.device.index))
 }
@@ -104,7 +105,7 @@ pub(crate) fn close(fd: RawFd) {
     }
 }
 
-/// Executes an ioctl with an argument at address `at`. Returns `None` for any other descriptor.
+/// Executes an ioctl on a umad file, with its argument at address `at`. Returns `None` for any other descriptor.
 pub(crate) fn ioctl(fd: RawFd, request: u32, at: u64) -> Option<Result<(), Errno>> {
     if !abi::ioctl::ALL.contains(&request) {
         return None;
@@ -134,16 +135,16 @@ pub(crate) fn ioctl(fd: RawFd, request: u32, at: u64) -> Option<Result<(), Errno
     })
 }
 
-/// Handles a MAD of `len` bytes at address `at`. Returns `None` for any other descriptor.
+/// Handles a MAD of `len` bytes that a program writes to a umad file. Returns `None` for any other descriptor.
 pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<(), Errno>> {
     with_file(fd, |file| file.send(at, len))
 }
 
-/// Result of a read.
+/// Result of reading a umad file.
 pub(crate) enum Read {
     /// Number of bytes read.
     Done(usize),
-    /// No response is queued.
+    /// No response is queued, so the caller must wait.
     Wait,
 }
 

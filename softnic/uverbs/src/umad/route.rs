@@ -1,4 +1,4 @@
-//! The route of a MAD through the subnet: to a node by LID or directed route, or to subnet administration.
+//! Routing of a MAD through the modelled subnet: to a node by LID or directed route, or to subnet administration.
 
 use super::abi::{Agent, MAD, at, class};
 use super::admin;

@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::settings::LinkLayer;
 use std::sync::Arc;
 
-/// A device and its port state.
+/// A device as a node of the subnet, with the state of its port.
 pub(super) struct Adapter {
     pub(super) device: Arc<Device>,
     pub(super) port: QueryPort,
@@ -20,7 +20,7 @@ pub(super) enum Node {
     Adapter(usize),
 }
 
-/// A snapshot of the subnet.
+/// Snapshot of the modelled subnet.
 pub(super) struct Subnet {
     pub(super) adapters: Vec<Adapter>,
     pub(super) has_switch: bool,
@@ -37,7 +37,7 @@ impl Subnet {
         Ok(Subnet { adapters, has_switch })
     }
 
-    /// Returns the node at the other side of a link, and the ingress port there.
+    /// Returns the node at the other end of the link at port `exit`, and its port at that end.
     pub(super) fn neighbor(&self, node: Node, exit: u8) -> Option<(Node, u8)> {
         if !self.has_switch {
             return None;
@@ -58,7 +58,7 @@ impl Subnet {
         self.adapters.get(index).is_some_and(|adapter| adapter.port.state == up)
     }
 
-    /// Returns the node with a LID. Ethernet has no LIDs, and each device has only itself.
+    /// Returns the node with a LID. Ethernet has no LIDs, so a device reaches only itself.
     pub(super) fn with_lid(&self, lid: u16, own: Node) -> Option<Node> {
         if !self.has_switch {
             return Some(own);

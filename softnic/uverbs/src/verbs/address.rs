@@ -6,7 +6,7 @@ use crate::open_device::OpenDevice;
 use rushmem_softnic::ip_of_gid;
 use std::net::Ipv4Addr;
 
-/// A peer on Ethernet.
+/// Addresses of an adapter on Ethernet that a GID has been resolved to.
 pub(super) struct Peer {
     pub(super) ip: Ipv4Addr,
     pub(super) mac: [u8; 6],

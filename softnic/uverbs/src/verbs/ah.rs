@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
 
-/// An address handle. It has no state.
+/// Address handle of a program. It has no state, since libmlx5 itself keeps the address vector.
 pub(crate) struct Ah;
 
 impl Object for Ah {}

@@ -5,7 +5,7 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use rushmem_mlx5::prm::qp::AtomicMode;
 
-/// Writes the core's response to the extended command.
+/// Writes the response to the extended MODIFY_QP. The plain one has none.
 pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
     if number == command::EX_MODIFY_QP {
         let response_length = size_of::<abi::ExModifyQpResponse>() as u32;
@@ -14,13 +14,13 @@ pub(super) fn answer(number: u64, call: &Call) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the atomic mode of a QP with or without atomics. Like the kernel, chooses the largest reported mode, which
-/// includes masked atomics.
+/// Returns the atomic mode for a QP context. Like the kernel, chooses the largest reported mode, which includes masked
+/// atomics.
 pub(super) fn atomic_mode(atomics: bool) -> AtomicMode {
     if atomics { AtomicMode::UP_TO_8B } else { AtomicMode::NONE }
 }
 
-/// Applies a change to the attributes in its mask.
+/// Returns the attributes after a change of those in the change's mask.
 pub(super) fn merge(before: &abi::ModifyQp, change: &abi::ModifyQp) -> abi::ModifyQp {
     let mut merged = *before;
     macro_rules! take {

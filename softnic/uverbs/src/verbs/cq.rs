@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Cq {
     pub(crate) cqn: u32,
     umems: [u32; 2],
-    /// log2 of the number of CQEs and of their size in bytes.
+    /// log2 of the number of CQEs.
     log: u32,
     cqe_size: u32,
     completions: Option<Arc<Waiter>>,
@@ -49,7 +49,7 @@ impl Cq {
     }
 }
 
-/// log2 of the maximum number of CQEs.
+/// log2 of the maximum number of CQEs in a CQ.
 const LOG_MAX: u32 = 22;
 
 /// Handles CREATE_COMP_CHANNEL.
@@ -117,7 +117,7 @@ pub(crate) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
     call.output(driver_data::OUT, &abi::DriverCreateCqResponse { cqn, reserved: 0 })
 }
 
-/// Returns log2 of the ring size for `entries` completions: one more, as a power of two.
+/// Returns log2 of the ring size for a CQ of `entries` completions. The ring has at least one slot more.
 fn log_size(entries: u32) -> Result<u32, Errno> {
     let log = entries.checked_add(1).ok_or(Errno::EINVAL)?.next_power_of_two().ilog2();
     if entries == 0 || log > LOG_MAX { Err(Errno::EINVAL) } else { Ok(log) }

@@ -1,4 +1,5 @@
-//! DCTs. For programs they are QPs. As in Linux, the adapter creates one on the transition to RTR.
+//! Dynamically connected targets (DCTs). Programs handle them as QPs. As in Linux, the adapter creates a DCT on the
+//! transition to RTR.
 
 use super::attributes::{answer, atomic_mode, merge};
 use crate::abi::{self, access, driver_data, qp_attr, qp_state, qp_type};
@@ -15,7 +16,7 @@ use rushmem_mlx5::prm::qp::Mtu;
 use std::sync::Arc;
 
 pub(crate) struct Dct {
-    /// Set once the adapter has created the DCT.
+    /// DCT number, once the adapter has created the DCT.
     pub(crate) dctn: Option<u32>,
     context: DctContext,
     state: u8,
@@ -38,7 +39,7 @@ impl Object for Dct {
 }
 
 impl Dct {
-    /// Creates a DCT in RESET, with this PD, CQ and SRQ.
+    /// Creates a DCT in state RESET. The three numbers are the PDN, the CQN and the SRQ number.
     pub(super) fn new(
         driver: &abi::DriverCreateQp,
         (pd, cqn, srqn_xrqn): (u32, u32, u32),

@@ -1,4 +1,4 @@
-//! The device itself: contexts, attributes, ports, GIDs.
+//! Methods of the device object: contexts, device attributes, ports and GIDs.
 
 use super::{ah, core_out, cq, dm, mcast, modify, mr, pd, qp, srq, write, xrc};
 use crate::abi::{self, command, driver_data, odp};
@@ -39,8 +39,8 @@ pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<
     }
 }
 
-/// Executes a write command. Fails for unknown ones, but not with EPROTONOSUPPORT: the library would then retry by
-/// `write`, which succeeds on a memory file.
+/// Executes a command of the older `write` interface. Fails for an unknown one, but not with EPROTONOSUPPORT:
+/// libibverbs would then retry by `write`, which succeeds on a memory file.
 fn invoke_write(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let command: u64 = call.input(write::COMMAND)?;
     if !call.has(write::CORE_IN) && !call.has(write::CORE_OUT) {
@@ -126,14 +126,14 @@ fn get_context(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     describe_context(call, driver_data::OUT)
 }
 
-/// Returns the properties of a context to the program that created or imports it. `driver_out` is the ID of the
-/// driver's output.
+/// Returns the properties of a context to the program that creates or imports it. `driver_out` is the attribute ID of
+/// the mlx5 driver's output.
 fn describe_context(call: &Call, driver_out: u16) -> Result<(), Errno> {
     const VECTORS_OUT: u16 = 0;
     const SUPPORT_OUT: u16 = 1;
-    /// Optional access flags of MRs are accepted.
+    /// Flag of the context: optional access rights of MRs are accepted.
     const OPTIONAL_RIGHTS: u64 = 1;
-    /// The clock can be mapped. It is at the start of its page.
+    /// Flag of the context: the program can map the adapter's clock, which is at the start of its page.
     const CLOCK: u32 = 1;
 
     let response = abi::ContextResponse {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct Dm {
     memory: Arc<Mapping>,
     len: u64,
-    /// Index of the first page.
+    /// Index of the allocation's first page in the device memory.
     page: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn free(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     opened.pages.release_device_memory(page)
 }
 
-/// Handles MR registration of device memory. It is zero-based.
+/// Handles the registration of device memory as an MR, whose addresses start at 0.
 pub(crate) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let (offset, len): (u64, u64) = (call.input(1)?, call.input(2)?);
     let flags: u32 = call.input(4)?;

@@ -1,4 +1,4 @@
-//! Multicast groups of QPs.
+//! Multicast groups, to which programs attach their datagram QPs.
 
 use super::core_in;
 use super::qp::Qp;

@@ -1,4 +1,4 @@
-//! The kernel's own commands: PD, MR, CQ, QP, SRQ, AH, XRCD.
+//! Verbs that the kernel implements by ioctls or write commands: PD, MR, CQ, QP, SRQ, AH, XRCD.
 
 mod address;
 pub(crate) mod ah;
@@ -19,19 +19,19 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use bytemuck::{NoUninit, Pod};
 
-/// Attributes of INVOKE_WRITE.
+/// Attribute IDs of INVOKE_WRITE.
 mod write {
     pub(super) const CORE_IN: u16 = 0;
     pub(super) const CORE_OUT: u16 = 1;
     pub(super) const COMMAND: u16 = 2;
 }
 
-/// Returns the input of a write command.
+/// Returns the input of the write command that INVOKE_WRITE carries.
 fn core_in<T: Pod>(call: &Call) -> Result<T, Errno> {
     call.input(write::CORE_IN)
 }
 
-/// Writes the output of a write command. The buffer must have room for it.
+/// Writes the output of the write command that INVOKE_WRITE carries. Its buffer must have room for all of `value`.
 fn core_out<T: NoUninit>(call: &Call, value: &T) -> Result<(), Errno> {
     if call.room(write::CORE_OUT) < size_of::<T>() {
         return Err(Errno::ENOSPC);

@@ -1,4 +1,4 @@
-//! MODIFY_QP: converts attributes of verbs to transitions of the adapter.
+//! MODIFY_QP: converts QP attributes of verbs to firmware commands for state transitions.
 
 use super::address::resolve;
 use super::attributes::{answer, atomic_mode, merge};
@@ -60,7 +60,7 @@ pub(super) fn modify(opened: &mut OpenDevice, number: u64, call: &Call) -> Resul
     answer(number, call)
 }
 
-/// Returns the attributes that a transition requires, or `EINVAL` if it does not exist.
+/// Returns the mask of attributes that a state transition requires, or `EINVAL` if there is no such transition.
 fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
     let service = qp.service;
     // The initiator and the target of XRC each use a part of the attributes.
@@ -101,7 +101,7 @@ fn required(qp: &Qp, from: u8, to: u8) -> Result<u32, Errno> {
     })
 }
 
-/// A state transition.
+/// State transition of a QP, with the attributes that it sets.
 struct Step<'a> {
     opened: &'a OpenDevice,
     qp: &'a Qp,
@@ -172,7 +172,7 @@ impl Step<'_> {
         self.qp.execute(self.opened, &command).map(drop)
     }
 
-    /// Returns the peer's access rights.
+    /// Returns a QP context with the rights that the QP grants to its peer.
     fn access(&self) -> QpContext {
         let set = self.attributes;
         let has = |flag| set.qp_access_flags & flag != 0;
@@ -204,7 +204,7 @@ impl Step<'_> {
         (selected, context)
     }
 
-    /// Returns the address path to the peer.
+    /// Returns the address path to the peer, for the QP context.
     fn path(&self) -> Result<AddressPath, Errno> {
         let dest = &self.attributes.dest;
         let common = AddressPath {

@@ -17,7 +17,7 @@ use rushmem_softnic::PAGE;
 pub(crate) struct Mr {
     mkey_index: u32,
     umem: u32,
-    /// The lkey and rkey.
+    /// Memory key, which is both lkey and rkey.
     key: u32,
     pd: u32,
     wanted: MrRequest,
@@ -58,7 +58,7 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     core_out(call, &abi::RegMrResponse { mr_handle, lkey: key, rkey: key })
 }
 
-/// Registers memory of the program from `start`.
+/// Registers memory of the program from address `start` as an MR.
 fn create_in_program(opened: &OpenDevice, wanted: MrRequest, start: u64) -> Result<Mr, Errno> {
     // The adapter translates whole pages.
     if (start ^ wanted.iova) & (PAGE as u64 - 1) != 0 {
@@ -127,9 +127,9 @@ pub(crate) fn query(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     call.output(4, &mr.wanted.iova)
 }
 
-/// Handles MR ADVISE. There is nothing to do: all pages are present.
+/// Handles MR ADVISE. Nothing needs to be prefetched, since all pages are present.
 pub(crate) fn advise(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
-    /// Length of an entry in bytes: address, length and key.
+    /// Length of an entry in the list of ranges, in bytes: address, length and key.
     const ENTRY: usize = 16;
     opened.handles.get::<Pd>(call.handle(0)?)?;
     let list = call.bytes(3)?;
@@ -162,7 +162,7 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
     call.output(8, &key)
 }
 
-/// Registers the memory that `region` returns.
+/// Creates an MR of the memory that `region` returns.
 fn create(
     opened: &OpenDevice,
     wanted: MrRequest,
@@ -188,8 +188,8 @@ fn create(
     Ok(Mr { mkey_index, umem: umem_id, key, pd, wanted, start: None })
 }
 
-/// Returns the access rights of an MR. Fails with `EINVAL` for invalid combinations, or `EOPNOTSUPP` for missing
-/// features.
+/// Returns the access rights of an MR for its mkey context. Fails with `EINVAL` for invalid combinations, or
+/// `EOPNOTSUPP` for features that are missing.
 fn rights(flags: u32) -> Result<MkeyContext, Errno> {
     let remote_writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
     let known = remote_writes

@@ -30,7 +30,7 @@ pub(crate) struct Qp {
     signal_all: bool,
     /// Attributes set by the program, for QUERY_QP.
     attributes: abi::ModifyQp,
-    /// Set for an XRC target, with the XRCD handle of its creation.
+    /// XRC target that this handle refers to, and the open XRC domain that it was created through.
     target: Option<(Arc<Target>, Arc<Opening>)>,
 }
 
@@ -118,7 +118,7 @@ impl Qp {
 /// Flag of a QP whose work requests are all signalled.
 const CREATE_SIGNAL_ALL: u32 = 1 << 12;
 
-/// Attributes of QP create.
+/// Attribute IDs of QP creation.
 mod attr {
     pub(super) const HANDLE: u16 = 0;
     pub(super) const XRCD: u16 = 1;
@@ -256,7 +256,7 @@ fn answer_create(call: &Call, handle: u32, cap: &abi::QpCap, number: u32) -> Res
     call.output(driver_data::OUT, &abi::DriverCreateQpResponse::default())
 }
 
-/// Layout of the queues in their buffer: the RQ, then the SQ.
+/// Layout of a QP's queues in its buffer: the RQ, then the SQ.
 struct Queues {
     context: QpContext,
     bytes: u64,
@@ -296,7 +296,8 @@ impl Queues {
         Ok(Queues { context, bytes })
     }
 
-    /// Returns the capacities of the queues as allocated, which libmlx5 rounds up.
+    /// Returns the capacities of the allocated queues, which libmlx5 rounds up. `wanted` are those that the program
+    /// requested.
     fn granted(&self, wanted: abi::QpCap) -> abi::QpCap {
         let context = &self.context;
         match context.rq_type {

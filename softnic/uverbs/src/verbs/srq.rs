@@ -1,4 +1,4 @@
-//! SRQs. The adapter has them as RMPs, or as XRC SRQs in an XRC domain.
+//! Shared receive queues (SRQs). The adapter implements them as RMPs, or as XRC SRQs in an XRC domain.
 
 use super::cq::Cq;
 use super::pd::Pd;
@@ -17,14 +17,14 @@ use rushmem_mlx5::prm::xrc::{ArmXrcSrq, CreateXrcSrq, DestroyXrcSrq, QueryXrcSrq
 use std::sync::Arc;
 
 pub(crate) struct Srq {
-    /// RMPN or XRC SRQN.
+    /// Number of the SRQ in firmware commands: an RMPN or an XRC SRQN.
     pub(crate) srqn: u32,
     pd: u32,
     umems: [u32; 2],
     events: Option<Arc<Waiter>>,
     max_wr: u32,
     max_sge: u32,
-    /// Set for an XRC SRQ.
+    /// XRC domain of an XRC SRQ. `None` for a basic one.
     xrcd: Option<Arc<Opening>>,
 }
 
@@ -46,9 +46,9 @@ impl Srq {
     }
 }
 
-/// Length of a data segment, in bytes.
+/// Length of an SRQ WQE's data segment, in bytes.
 const SEGMENT: u32 = 16;
-/// Minimum length of a WQE in bytes: a next segment and a data segment.
+/// Minimum length of an SRQ WQE in bytes: a next segment and a data segment.
 const MIN_WQE_LEN: u32 = 32;
 
 /// Layout of the WQEs by libmlx5: their number and their size are powers of two.

@@ -1,4 +1,4 @@
-//! Commands of XRC domains.
+//! Commands that open and close XRC domains.
 
 use super::{core_in, core_out};
 use crate::abi;

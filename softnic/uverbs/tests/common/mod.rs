@@ -1,4 +1,4 @@
-//! Common code of these suites: the launcher with its library, and external programs that may be missing.
+//! Support code of the test suites: runs programs through the launcher, and skips tests whose programs are missing.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
 use std::io::Read;
@@ -26,7 +26,7 @@ pub(crate) fn has(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Whether all these programs exist. If not, reports the test as skipped.
+/// Whether all programs that a test needs are installed. If not, reports the test as skipped.
 pub(crate) fn all_there(test: &str, programs: &[&str], package: &str) -> bool {
     let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
     if !missing.is_empty() {
@@ -184,7 +184,7 @@ pub(crate) fn pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     [server.end(), client]
 }
 
-/// Like [`pair`], but must succeed.
+/// Like [`pair`], but asserts that both processes succeed.
 pub(crate) fn good_pair(options: &[&str], tool: &[&str]) -> [Output; 2] {
     let outputs = pair(options, tool);
     for (output, side) in outputs.iter().zip(["server", "client"]) {

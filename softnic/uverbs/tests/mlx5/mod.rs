@@ -1,5 +1,4 @@
-//! The real libibverbs and libmlx5, as far as these suites use them. They are loaded at run time, because they may be
-//! missing.
+//! Bindings to the installed libibverbs and libmlx5. They are loaded at run time, because they may be missing.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
 use rushmem_mlx5::prm::{CmdError, Command, Response};
@@ -11,14 +10,14 @@ use crate::common::{Running, built, output_text, skip, softnic};
 /// A pointer to an `ibv_context`, `ibv_device` or other object of the libraries.
 pub(crate) type Handle = *mut c_void;
 
-/// `mlx5dv_context_attr`.
+/// Attributes of a context to open: C's `mlx5dv_context_attr`.
 #[repr(C)]
 struct ContextAttr {
     flags: u32,
     comp_mask: u64,
 }
 
-/// `mlx5dv_devx_umem_in`.
+/// Memory to register through DevX: C's `mlx5dv_devx_umem_in`.
 #[repr(C)]
 struct UmemIn {
     addr: *mut c_void,
@@ -29,7 +28,7 @@ struct UmemIn {
     dmabuf_fd: c_int,
 }
 
-/// `mlx5dv_devx_uar`.
+/// A doorbell page: C's `mlx5dv_devx_uar`.
 #[repr(C)]
 pub(crate) struct Uar {
     pub(crate) reg_addr: *mut c_void,
@@ -105,7 +104,7 @@ fn symbol(library: Handle, name: &str) -> Result<Handle, String> {
     if found.is_null() { Err(format!("the function {name}")) } else { Ok(found) }
 }
 
-/// Set in a test that runs inside `rushmem softnic`.
+/// Environment variable that is set in a test process that runs inside `rushmem softnic`.
 const INSIDE: &str = "INSIDE_SOFTNIC";
 
 /// Runs `body` with both libraries in a separate process that has the device.
@@ -136,7 +135,7 @@ fn made<T>(pointer: *mut T) -> io::Result<*mut T> {
     if pointer.is_null() { Err(failed()) } else { Ok(pointer) }
 }
 
-/// Converts an error code to a result.
+/// Converts a library call's return code: 0 is success, -1 an error in `errno`, any other value an error number.
 fn done(code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),

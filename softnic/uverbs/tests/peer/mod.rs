@@ -1,4 +1,4 @@
-//! A peer memory client: memory at addresses that the CPU cannot access, backed by a buffer.
+//! Peer memory client for tests. Its memory is at addresses that the CPU cannot access, backed by a buffer.
 
 use rushmem_softnic::{AtomicOp, HostBuffer, Memory, Width};
 use rushmem_uverbs::peer_memory::{PeerAtomic, PeerMemory, VERSION};
@@ -14,7 +14,7 @@ fn buffer(client: *mut c_void) -> &'static HostBuffer {
     unsafe { &*client.cast::<HostBuffer>() }
 }
 
-/// Returns the offset of a handle, which is the offset plus 1.
+/// Returns the offset that a claimed handle stands for. Handles are offset plus 1, since null means unclaimed.
 fn offset(range: *mut c_void) -> u64 {
     range as u64 - 1
 }

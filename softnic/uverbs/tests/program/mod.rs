@@ -1,4 +1,4 @@
-//! The C programs of these suites, compiled.
+//! Compilation of the C programs that the tests run.
 #![allow(dead_code, reason = "each suite uses one of them")]
 
 use crate::common::skip;
@@ -168,7 +168,7 @@ impl Cuda {
         unsafe { std::mem::transmute_copy(&found) }
     }
 
-    /// Executes all started copies on the GPU.
+    /// Executes all copies that the adapter has started on the fake GPU.
     pub(crate) fn start_copies(&self) {
         // SAFETY: a function of the stand-in with this type.
         unsafe {
