@@ -123,7 +123,6 @@ numbers! {
         SRQ_RECV = 1 << 5,
     }
 
-    /// Types of queue pairs.
     qp_type: u64 {
         RC = 2,
         UC = 3,
@@ -133,7 +132,6 @@ numbers! {
         DRIVER = 0xff,
     }
 
-    /// States of queue pairs.
     qp_state: u8 {
         RESET = 0,
         INIT = 1,
@@ -165,7 +163,6 @@ numbers! {
         DEST_QPN = 1 << 20,
     }
 
-    /// Types of shared receive queues.
     srq_type: u32 {
         BASIC = 0,
         XRC = 1,
@@ -225,7 +222,6 @@ numbers! {
         GID_CHANGE = 18,
     }
 
-    /// Types of GIDs.
     gid_type: u32 {
         IB = 0,
         ROCE_V1 = 1,

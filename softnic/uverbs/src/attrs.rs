@@ -50,9 +50,7 @@ const _: () = assert!(HEADER == 24 && ATTR == 16);
 
 /// An ioctl that a program has made: method and attributes, with the program's address of the attributes.
 pub(crate) struct Call {
-    /// Kind of object.
     pub(crate) object: u16,
-    /// Method of the object.
     pub(crate) method: u16,
     attrs: Vec<Attr>,
     /// Address of the first attribute.
@@ -84,12 +82,10 @@ impl Call {
         self.find(id).ok_or(Errno::EINVAL)
     }
 
-    /// Whether the attribute is present.
     pub(crate) fn has(&self, id: u16) -> bool {
         self.find(id).is_some()
     }
 
-    /// Returns an object's handle.
     pub(crate) fn handle(&self, id: u16) -> Result<u32, Errno> {
         let (_, attr) = self.need(id)?;
         u32::try_from(attr.data).map_err(|_| Errno::EINVAL)

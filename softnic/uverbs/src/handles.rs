@@ -51,7 +51,6 @@ impl Handles {
         as_kind(&**object).ok_or(Errno::EINVAL)
     }
 
-    /// Like [`Handles::get`], but mutable.
     pub(crate) fn get_mut<K: Object>(&mut self, handle: u32) -> Result<&mut K, Errno> {
         self.changed.push(handle);
         let object: &mut dyn Any = &mut **self.objects.get_mut(&handle).ok_or(Errno::ENOENT)?;
@@ -65,7 +64,6 @@ impl Handles {
         }
     }
 
-    /// Returns all objects of a kind.
     pub(crate) fn all<K: Object>(&self) -> impl Iterator<Item = &K> {
         self.objects.values().filter_map(|object| as_kind(&**object))
     }

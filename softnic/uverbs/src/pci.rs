@@ -15,7 +15,6 @@ const CONFIG: usize = 256;
 /// Number of resources in sysfs: six BARs, the ROM and the windows of a bridge.
 const RESOURCES: usize = 13;
 
-/// A PCI function.
 pub(crate) struct Function {
     device: u16,
     subsystem: u16,

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 /// Names of the environment variables.
 pub mod variable {
-    /// Environment variable for [`Settings::devices`].
+    /// Environment variable for [`Settings::devices`](super::Settings::devices).
     pub const DEVICES: &str = "RUSHMEM_UVERBS_DEVICES";
-    /// Environment variable for [`Settings::link`].
+    /// Environment variable for [`Settings::link`](super::Settings::link).
     pub const LINK: &str = "RUSHMEM_UVERBS_LINK";
-    /// Environment variable for [`Settings::addresses`].
+    /// Environment variable for [`Settings::addresses`](super::Settings::addresses).
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
-    /// Environment variable for [`Settings::shared_memory`].
+    /// Environment variable for [`Settings::shared_memory`](super::Settings::shared_memory).
     pub const SHARED_MEMORY: &str = "RUSHMEM_UVERBS_SHARED_MEMORY";
-    /// Environment variable for the faults to inject: [`Settings::faults`] and [`Settings::engine_faults`].
+    /// Environment variable for the faults to inject: [`Settings::faults`](super::Settings::faults) and [`Settings::engine_faults`](super::Settings::engine_faults).
     pub const FAULT: &str = "RUSHMEM_UVERBS_FAULT";
-    /// Environment variable for [`Settings::capture`].
+    /// Environment variable for [`Settings::capture`](super::Settings::capture).
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";
-    /// Environment variable for [`Settings::record`].
+    /// Environment variable for [`Settings::record`](super::Settings::record).
     pub const RECORD: &str = "RUSHMEM_UVERBS_RECORD";
     /// Environment variable for the directory that [`sysfs::install`](crate::sysfs::install) has returned, whose files
     /// replace those in `/sys` and `/dev`.

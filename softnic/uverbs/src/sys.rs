@@ -247,14 +247,12 @@ pub(crate) fn is_ready(fd: RawFd) -> bool {
     unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
 }
 
-/// Whether a descriptor is non-blocking.
 pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
     // SAFETY: takes numbers only.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Sets a descriptor to non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> Result<(), Errno> {
     // SAFETY: takes numbers only.
     if unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) } == 0 { Ok(()) } else { Err(Errno::last()) }
@@ -337,7 +335,6 @@ pub(crate) fn reopen(pid: libc::pid_t, fd: RawFd) -> Result<RawFd, Errno> {
     owned(fd).map(IntoRawFd::into_raw_fd)
 }
 
-/// Sets the length of a file.
 pub(crate) fn set_len(file: &OwnedFd, len: u64) -> Result<(), Errno> {
     let len = libc::off_t::try_from(len).map_err(|_| Errno::ENOSPC)?;
     // SAFETY: takes numbers only.

@@ -108,7 +108,6 @@ fn full_name(line: &str) -> Option<&str> {
     test.starts_with("test_").then_some(rest.split_once(')')?.0)
 }
 
-/// Returns the explanation of a skip reason.
 fn explanation(table: &'static [(&str, &str)], reason: &str) -> Option<&'static str> {
     table.iter().find(|(begin, _)| reason.starts_with(begin)).map(|(_, why)| *why)
 }

@@ -222,7 +222,6 @@ fn infiniband_ports_have_no_addresses() {
     });
 }
 
-/// Returns the input of BIND_IP.
 fn bind_ip(id: u32, ip: [u8; 4], port: [u8; 2]) -> Vec<u8> {
     [&[0; 8][..], &address(ip, port), &id.to_ne_bytes()].concat()
 }

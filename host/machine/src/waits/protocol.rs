@@ -38,9 +38,7 @@ pub(super) enum Message {
 /// I/O that the state machine asks its caller to perform.
 #[derive(Debug, PartialEq)]
 pub(super) enum Action {
-    /// Send a message to a PE.
     Send(u32, Message),
-    /// Print the waits.
     Print(JobWaits),
 }
 
@@ -94,7 +92,6 @@ impl Protocol {
         vec![Action::Send(0, Message::Ask(cause))]
     }
 
-    /// Handles a message from PE `from`.
     pub(super) fn receive(&mut self, from: u32, message: Message, now: Instant) -> Vec<Action> {
         match message {
             Message::Ask(cause) if self.pe == 0 => return self.begin(cause, from, now),

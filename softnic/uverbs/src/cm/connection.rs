@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Code of the ACK timeout of a queue pair if the program sets none: half a second.
 const ACK_TIMEOUT: u8 = 17;
-/// Hop limit of packets.
 pub(super) const HOP_LIMIT: u8 = 64;
 /// The default Q_Key of datagrams.
 pub(super) const UDP_QKEY: u32 = 0x0123_4567;
@@ -40,7 +39,6 @@ pub(super) fn expect_answer(id: &mut Id) {
     id.connection.timer = Some(Timer { due, tries: RETRIES });
 }
 
-/// Handles CONNECT.
 pub(super) fn connect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Connect = request.input_without(size_of::<abi::Ece>())?;
     let param = &given.param;
@@ -100,7 +98,6 @@ fn start(
     Ok(())
 }
 
-/// Builds the connection request of `id`.
 fn req(id: &Id, param: &abi::ConnParam, port: &Port, service_id: u64, private: Vec<u8>) -> Req {
     let connection = &id.connection;
     Req {
@@ -227,7 +224,6 @@ fn refuse(id: &Id, reason: u16, private: Vec<u8>) {
     });
 }
 
-/// Handles REJECT.
 pub(super) fn reject(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Reject = request.input()?;
     let reason = if given.reason == 0 { reason::CONSUMER } else { given.reason.into() };
@@ -251,7 +247,6 @@ fn end(id: &mut Id) {
     expect_answer(id);
 }
 
-/// Handles DISCONNECT.
 pub(super) fn disconnect(cm: &'static Cm, request: &Request<'_>) -> Result<(), Errno> {
     let given: abi::Disconnect = request.input()?;
     let mut state = cm.state();

@@ -198,7 +198,6 @@ pub(super) struct Connection {
     pub(super) rnr_retry: u8,
     pub(super) ack_timeout: u8,
     pub(super) mtu: u8,
-    /// The Q_Key of datagrams.
     pub(super) qkey: u32,
     /// The last message sent that the peer may need again.
     pub(super) last: Option<Mad>,

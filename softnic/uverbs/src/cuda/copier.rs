@@ -99,7 +99,6 @@ impl Copier {
         })
     }
 
-    /// Returns the ordinal of the GPU.
     pub(super) fn ordinal(&self) -> u32 {
         self.owner.ordinal.unsigned_abs()
     }

@@ -57,7 +57,6 @@ impl<'a> Request<'a> {
         self.find(id).map(|value| number(value).ok_or(Errno::EINVAL)).transpose()
     }
 
-    /// Returns an attribute as text.
     pub(super) fn text(&self, id: u16) -> Option<&'a str> {
         std::str::from_utf8(self.find(id)?).ok()?.split('\0').next()
     }
@@ -123,14 +122,12 @@ impl Writer {
         self.bytes(id, &[value.as_bytes(), &[0]].concat());
     }
 
-    /// Appends a nested attribute.
     pub(super) fn nest(&mut self, id: u16, fill: impl FnOnce(&mut Writer)) {
         let mut inner = Writer::default();
         fill(&mut inner);
         self.bytes(id, &inner.0);
     }
 
-    /// Appends the attributes of another writer.
     pub(super) fn append(&mut self, attributes: &Writer) {
         self.0.extend(&attributes.0);
     }

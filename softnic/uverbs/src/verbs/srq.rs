@@ -40,7 +40,6 @@ impl Object for Srq {
 }
 
 impl Srq {
-    /// Whether this is an XRC SRQ.
     pub(crate) fn is_xrc(&self) -> bool {
         self.xrcd.is_some()
     }

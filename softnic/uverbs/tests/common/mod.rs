@@ -154,7 +154,6 @@ impl Drop for Running {
     }
 }
 
-/// Returns a free TCP port.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }

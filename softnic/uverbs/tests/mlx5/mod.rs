@@ -341,7 +341,6 @@ impl Mlx5 {
         }
     }
 
-    /// Modifies an object.
     pub(crate) fn modify<C: Command>(&self, object: Handle, command: &C) -> io::Result<C::Output> {
         let (input, mut output) = (command.encode(), C::Output::EMPTY);
         let (input, output) = (input.as_ref(), output.as_mut());
@@ -353,7 +352,6 @@ impl Mlx5 {
         Ok(C::Output::decode(output).unwrap())
     }
 
-    /// Queries an object.
     pub(crate) fn query<C: Command>(&self, object: Handle, command: &C) -> io::Result<C::Output> {
         let (input, mut output) = (command.encode(), C::Output::EMPTY);
         let (input, output) = (input.as_ref(), output.as_mut());
