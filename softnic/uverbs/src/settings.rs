@@ -16,7 +16,8 @@ pub mod variable {
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
     /// Environment variable for [`Settings::shared_memory`](super::Settings::shared_memory).
     pub const SHARED_MEMORY: &str = "RUSHMEM_UVERBS_SHARED_MEMORY";
-    /// Environment variable for the faults to inject: [`Settings::faults`](super::Settings::faults) and [`Settings::engine_faults`](super::Settings::engine_faults).
+    /// Environment variable for the faults to inject: [`Settings::faults`](super::Settings::faults) and
+    /// [`Settings::engine_faults`](super::Settings::engine_faults).
     pub const FAULT: &str = "RUSHMEM_UVERBS_FAULT";
     /// Environment variable for [`Settings::capture`](super::Settings::capture).
     pub const CAPTURE: &str = "RUSHMEM_UVERBS_CAPTURE";

@@ -217,7 +217,7 @@ impl Event {
 pub struct KernelLaunch {
     /// Context that the kernel receives. Its addresses must stay valid until the kernel has completed.
     pub ctx: CtxParts,
-    /// Grid and block dimensions, and the size of the shared memory.
+    /// Number of blocks, number of threads per block, and size of the shared memory.
     pub grid: LaunchConfig,
     /// The kernel and its arguments.
     pub call: Call,

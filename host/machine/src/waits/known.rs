@@ -30,7 +30,7 @@ struct HostCall {
     begin: Instant,
 }
 
-/// State of a PE from which its part of a report of waits is derived.
+/// All that a PE knows about what its host and its kernels wait for.
 pub struct Known {
     pe: u32,
     trace: PeTrace,

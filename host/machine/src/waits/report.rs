@@ -1,4 +1,4 @@
-//! One PE's part in reports of the waits: connects the protocol to the bootstrap network. Driven by the service thread.
+//! Reports of what the PEs wait for: connects the protocol to the bootstrap. Each PE's service thread drives its part.
 
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};

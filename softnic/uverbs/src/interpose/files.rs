@@ -27,7 +27,7 @@ pub unsafe fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
     unsafe { opened(at, path, flags, mode).unwrap_or_else(|| next::openat(at, path, flags, mode)) }
 }
 
-/// Opens a device node or generated sysfs file of this library. Returns `None` for any other file.
+/// Opens a device node of this library, or a file of the launcher's tree. Returns `None` for any other file.
 ///
 /// # Safety
 ///
