@@ -1,16 +1,16 @@
-//! The atomics of a ConnectX and their effect on a word.
+//! Remote atomics of a ConnectX: what each operation does to the word in memory.
 
 /// Operand width of a remote atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// 4 bytes.
+    /// A 4-byte operation, which uses the low half of each operand.
     Four,
-    /// 8 bytes.
+    /// An 8-byte operation.
     Eight,
 }
 
 impl Width {
-    /// Returns the width in bytes.
+    /// Returns the operand width in bytes: 4 or 8.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -23,29 +23,30 @@ impl Width {
 /// A remote atomic operation. 4-byte atomics use the low halves of the operands. Memory holds little-endian integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
-    /// Adds field by field. A set bit in `boundary` is the top bit of a field, which no carry leaves. With a `boundary`
-    /// of 0 this is a plain add, with all ones an exclusive or.
+    /// Fetch-and-add on independent bit fields. A set bit in `boundary` is the top bit of a field: no carry propagates
+    /// out of it. A `boundary` of 0 makes this a plain add, all ones an exclusive or.
     Add {
-        /// The addend.
+        /// The addend, one value per field.
         add: u64,
-        /// Field boundaries.
+        /// Mask with the top bit of each field set. Carries stop there.
         boundary: u64,
     },
-    /// Replaces the bits in `swap_mask` by those of `swap` if `(old ^ compare) & compare_mask` is 0.
+    /// Masked compare-and-swap: replaces the bits in `swap_mask` by those of `swap` if `(old ^ compare) & compare_mask`
+    /// is 0.
     CompareSwap {
-        /// Value to compare with.
+        /// Value that memory must hold in the bits of `compare_mask`.
         compare: u64,
-        /// Value to store.
+        /// Value to store in the bits of `swap_mask`.
         swap: u64,
-        /// Bits that are compared.
+        /// Mask of the bits that take part in the comparison.
         compare_mask: u64,
-        /// Bits that are replaced.
+        /// Mask of the bits that a successful swap replaces.
         swap_mask: u64,
     },
 }
 
 impl AtomicOp {
-    /// Returns the value that replaces `old`, or `None` if the comparison failed.
+    /// Returns the value to store in place of `old`, or `None` if the comparison failed and memory stays unchanged.
     #[must_use]
     pub fn apply(self, old: u64, width: Width) -> Option<u64> {
         let bits = if width == Width::Four { 0xffff_ffff } else { u64::MAX };

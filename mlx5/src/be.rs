@@ -1,5 +1,5 @@
-//! Integers stored with the most significant byte first. Memory order is part of the type, so a raw word cannot be
-//! mistaken for a number.
+//! Big-endian integers, as mlx5 structures store them. Byte order is part of the type, so a raw word cannot be mistaken
+//! for a number.
 
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
@@ -12,25 +12,25 @@ macro_rules! big_endian {
         pub struct $name($int);
 
         impl $name {
-            /// Returns the word that stores `host`.
+            /// Creates the big-endian word that stores the number `host`.
             #[inline(always)]
             pub const fn new(host: $int) -> Self {
                 Self(host.to_be())
             }
 
-            /// Creates the word from its bytes, read as a native integer.
+            /// Creates the word from its bytes in memory, as a plain native load returns them.
             #[inline(always)]
             pub const fn from_raw(raw: $int) -> Self {
                 Self(raw)
             }
 
-            /// Returns the stored number.
+            /// Returns the stored number in host order.
             #[inline(always)]
             pub const fn get(self) -> $int {
                 <$int>::from_be(self.0)
             }
 
-            /// Returns the bytes as a native integer, for a plain store.
+            /// Returns the word's bytes in memory order as a native integer, ready for a plain store.
             #[inline(always)]
             pub const fn raw(self) -> $int {
                 self.0

@@ -14,19 +14,19 @@ impl Opcode {
     pub const NOP: Self = Self(0x00);
     /// SEND that invalidates an rkey at the receiver.
     pub const SEND_INVAL: Self = Self(0x01);
-    /// RDMA WRITE.
+    /// RDMA WRITE: stores local data in remote memory without involving the receiver.
     pub const RDMA_WRITE: Self = Self(0x08);
-    /// RDMA WRITE that consumes a receive and delivers 32 bits with it.
+    /// RDMA WRITE that also consumes a receive at the target and delivers 32 bits of immediate data with it.
     pub const RDMA_WRITE_IMM: Self = Self(0x09);
-    /// SEND.
+    /// SEND into the buffer of the next receive that the peer has posted.
     pub const SEND: Self = Self(0x0a);
     /// SEND with 32 bits of immediate data.
     pub const SEND_IMM: Self = Self(0x0b);
     /// Ethernet segmentation offload.
     pub const TSO: Self = Self(0x0e);
-    /// Stalls this send queue until the CQ of another queue has advanced.
+    /// Stalls the send queue until another queue's CQ has advanced to a given count.
     pub const WAIT: Self = Self(0x0f);
-    /// RDMA READ.
+    /// RDMA READ: fetches remote memory into local buffers.
     pub const RDMA_READ: Self = Self(0x10);
     /// 64-bit compare and swap.
     pub const ATOMIC_CS: Self = Self(0x11);
@@ -34,34 +34,34 @@ impl Opcode {
     pub const ATOMIC_FA: Self = Self(0x12);
     /// Masked compare and swap. The opmod holds the operand size.
     pub const ATOMIC_MASKED_CS: Self = Self(0x14);
-    /// Fetch and add on fields. The opmod holds the operand size.
+    /// Fetch and add on independent bit fields. The opmod holds the operand size.
     pub const ATOMIC_MASKED_FA: Self = Self(0x15);
     /// Memory-window bind.
     pub const BIND_MW: Self = Self(0x18);
     /// Fast memory registration (legacy).
     pub const FMR: Self = Self(0x19);
-    /// Invalidates a local key.
+    /// Invalidates a local memory key.
     pub const LOCAL_INVAL: Self = Self(0x1b);
     /// Queue configuration command.
     pub const CONFIG_CMD: Self = Self(0x1f);
-    /// Sets the parameters of a signature.
+    /// Sets a protection signature value (PSV), part of data-integrity offload.
     pub const SET_PSV: Self = Self(0x20);
-    /// Reads the parameters of a signature.
+    /// Reads a protection signature value (PSV).
     pub const GET_PSV: Self = Self(0x21);
-    /// Checks a signature.
+    /// Checks data against a protection signature value (PSV).
     pub const CHECK_PSV: Self = Self(0x22);
     /// Reads local memory and discards the bytes. When it completes, earlier writes of this NIC have reached memory.
     pub const DUMP: Self = Self(0x23);
-    /// User-mode memory registration.
+    /// User-mode memory registration: modifies a memory key through the send queue.
     pub const UMR: Self = Self(0x25);
-    /// Tag matching.
+    /// Adds or removes a tag for hardware tag matching.
     pub const TAG_MATCHING: Self = Self(0x28);
-    /// Flow-table access.
+    /// Reads or writes flow-table entries through the send queue.
     pub const FLOW_TBL_ACCESS: Self = Self(0x2c);
     /// Memory-to-memory operation; opmod 1 is DMA.
     pub const MMO: Self = Self(0x2f);
 
-    /// Returns the opcode's name, or `None` if it is unknown.
+    /// Returns the constant's name, such as `"RDMA_WRITE"`, or `None` for an unknown opcode.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::NOP => "NOP",
@@ -109,21 +109,22 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// The `fm_ce_se` byte: fence mode (bits 7:5), completion request (3:2), solicited event (1). Bits 4 and 0 are zero.
+/// The `fm_ce_se` byte of a send entry: fence mode (bits 7:5), completion request (3:2), solicited event (1). Bits 4
+/// and 0 are zero.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No fence; a CQE only on error.
+    /// No fence, and a completion-queue entry only if the operation fails.
     pub const NONE: Self = Self(0);
-    /// Solicited: raises an event if the receiver's CQ is armed.
+    /// Solicited event: the receiver's CQ raises an event if it is armed for solicited entries.
     pub const SOLICITED: Self = Self(0x02);
-    /// A CQE for the first error only.
+    /// A completion-queue entry only for the first error of the queue.
     pub const CQE_ON_FIRST_ERROR: Self = Self(0x04);
-    /// Always a CQE.
+    /// A completion-queue entry on success and on failure.
     pub const SIGNALED: Self = Self(0x08);
-    /// Always a CQE and an event-queue entry.
+    /// A completion-queue entry and an event-queue entry, on success and on failure.
     pub const CQE_AND_EQE: Self = Self(0x0c);
     /// Initiator small fence (FM 1): waits for earlier local invalidations and registrations.
     pub const SMALL_FENCE: Self = Self(0x20);
@@ -131,12 +132,12 @@ impl Flags {
     pub const FENCE: Self = Self(0x40);
     /// Strong ordering (FM 3): waits for every earlier entry of this QP.
     pub const STRONG_ORDER: Self = Self(0x60);
-    /// Fence and small fence (FM 4): what libibverbs' `IBV_SEND_FENCE` becomes.
+    /// Fence and small fence (FM 4), which is how libibverbs encodes `IBV_SEND_FENCE`.
     pub const FENCE_AND_SMALL_FENCE: Self = Self(0x80);
-    /// The bits that must be zero.
+    /// Mask of bits 4 and 0, which must be zero.
     pub const RESERVED: u8 = 0x11;
 
-    /// Returns the union of both. Different fence modes, or different completion requests, cannot be combined.
+    /// Combines two sets of flags by OR. Different fence modes, or different completion requests, cannot be combined.
     #[inline(always)]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -148,19 +149,19 @@ impl Flags {
         self.0 >> 5
     }
 
-    /// Returns the completion request, 0 to 3.
+    /// Returns the completion request (CE), 0 to 3.
     #[inline(always)]
     pub const fn ce(self) -> u8 {
         self.0 >> 2 & 3
     }
 
-    /// Returns whether success yields a CQE (CE 2 or 3).
+    /// Returns whether success yields a completion-queue entry (CE 2 or 3).
     #[inline(always)]
     pub const fn is_signaled(self) -> bool {
         self.ce() >= 2
     }
 
-    /// Returns whether the solicited-event bit is set.
+    /// Returns whether the receiver is asked to raise an event.
     #[inline(always)]
     pub const fn is_solicited(self) -> bool {
         self.0 & Self::SOLICITED.0 != 0
@@ -199,13 +200,13 @@ impl fmt::Display for Flags {
     }
 }
 
-/// The control segment: operation, index, QP, size, flags, immediate.
+/// The control segment of a send entry: operation, index, QP, size, flags and immediate data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CtrlSeg {
-    /// opmod 31:24, index 23:8, opcode 7:0.
+    /// Opmod in bits 31:24, WQEBB index in 23:8, opcode in 7:0.
     op: Be32,
-    /// QPN 31:8, reserved 7:6, ds 5:0.
+    /// QPN in bits 31:8, reserved 7:6, size of the entry in 16-byte segments 5:0.
     qpn_ds: Be32,
     signature: u8,
     dci_stream: [u8; 2],
@@ -237,7 +238,7 @@ impl CtrlSeg {
         }
     }
 
-    /// Sets the DC stream channel. Initiators without streams ignore it.
+    /// Sets the DC stream channel. DC initiators without streams ignore it.
     #[inline(always)]
     #[must_use]
     pub const fn with_dci_stream(self, channel: u16) -> Self {
@@ -256,13 +257,13 @@ impl CtrlSeg {
         (self.op.get() >> 8) as u16
     }
 
-    /// Returns the operation.
+    /// Returns the operation that the work-queue entry requests.
     #[inline(always)]
     pub const fn opcode(self) -> Opcode {
         Opcode(self.op.get() as u8)
     }
 
-    /// Returns the QPN of the send queue.
+    /// Returns the QPN of the send queue that holds the entry.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         self.qpn_ds.get() >> 8
@@ -274,7 +275,7 @@ impl CtrlSeg {
         (self.qpn_ds.get() & 0x3f) as u8
     }
 
-    /// Returns bits 7:6 of the second word, which must be zero.
+    /// Returns bits 7:6 of the second word, in place. They must be zero.
     #[inline(always)]
     pub const fn reserved(self) -> u8 {
         (self.qpn_ds.get() & 0xc0) as u8
@@ -292,25 +293,25 @@ impl CtrlSeg {
         u16::from_be_bytes(self.dci_stream)
     }
 
-    /// Returns the fence, completion and solicited bits.
+    /// Returns the fence mode, completion request and solicited-event bit.
     #[inline(always)]
     pub const fn flags(self) -> Flags {
         Flags(self.fm_ce_se)
     }
 
-    /// Returns the immediate data, or the rkey to invalidate. Ignored by other opcodes.
+    /// Returns the immediate data, or the rkey to invalidate. Opcodes with neither ignore the field.
     #[inline(always)]
     pub const fn imm(self) -> u32 {
         self.imm.get()
     }
 
-    /// Returns the bytes of the segment.
+    /// Returns the control segment as 16 raw bytes.
     #[inline(always)]
     pub const fn to_segment(self) -> Segment {
         must_cast(self)
     }
 
-    /// Creates the control segment from a segment's bytes.
+    /// Creates the control segment from 16 raw bytes.
     #[inline(always)]
     pub const fn from_segment(segment: Segment) -> Self {
         must_cast(segment)

@@ -1,6 +1,6 @@
-//! Notifying the NIC: doorbell records in memory, and doorbell registers on the UAR page.
+//! Notifying the NIC of posted work: doorbell records in host memory, and doorbell registers on the UAR page.
 //!
-//! The order for every producer is: entries visible, then the record, then the register, with a single 8-byte store.
+//! A producer first makes its entries visible, then writes the record, then the register with a single 8-byte store.
 //!
 //! ```
 //! use rushmem_mlx5::doorbell::{Doorbell, record_word};
@@ -20,38 +20,38 @@ use core::mem::{offset_of, size_of};
 
 /// Offsets and sizes within a 4 KiB UAR page, in bytes. Registers are write-only.
 pub mod uar {
-    /// Size of the page.
+    /// Size of a UAR page, in bytes.
     pub const PAGE_BYTES: usize = 4096;
-    /// CQ arm register, 8 bytes.
+    /// Offset of the 8-byte register that arms a completion queue.
     pub const CQ_ARM: usize = 0x20;
-    /// EQ register.
+    /// Offset of the event-queue doorbell register.
     pub const EQ: usize = 0x40;
-    /// Send doorbell of a QP without doorbell record, 8 bytes.
+    /// Offset of the 8-byte send doorbell for QPs that have no doorbell record.
     pub const NO_DBR: usize = 0x600;
-    /// Send doorbell: the first of [`BF_REGS`] BlueFlame registers. 8 bytes, or a complete entry on a write-combining
-    /// page.
+    /// Offset of the send doorbell, the first of [`BF_REGS`] BlueFlame registers. It takes 8 bytes, or a complete entry
+    /// on a write-combining page.
     pub const DB: usize = 0x800;
-    /// Number of BlueFlame registers per page.
+    /// Number of BlueFlame registers per UAR page.
     pub const BF_REGS: usize = 4;
-    /// Distance between doorbell registers on an uncached page, where BlueFlame does not work.
+    /// Distance in bytes between doorbell registers on an uncached page, where BlueFlame does not work.
     pub const NC_REG_STRIDE: usize = 0x100;
-    /// Granularity of entries written by BlueFlame, in bytes; they are padded to it.
+    /// Work-queue entries written by BlueFlame are padded to a multiple of this many bytes.
     pub const BF_CHUNK: usize = 64;
 
-    /// Returns the offset of register `k` (modulo [`BF_REGS`]) on a write-combining page, given the capability
-    /// `log_bf_reg_size`.
+    /// Returns the offset of BlueFlame register `k` (modulo [`BF_REGS`]) on a write-combining page, given the
+    /// capability `log_bf_reg_size`.
     pub const fn bf_reg(k: usize, log_bf_reg_size: u8) -> usize {
         DB + ((k % BF_REGS) << (log_bf_reg_size & 0xf))
     }
 
-    /// Returns the size of each half of a BlueFlame register, in bytes. The halves are used alternately, and an entry
-    /// must fit into one.
+    /// Returns the size of each half of a BlueFlame register, in bytes. Writes alternate between the halves, and an
+    /// entry must fit into one.
     pub const fn bf_half_bytes(log_bf_reg_size: u8) -> usize {
         (1 << (log_bf_reg_size & 0xf)) / 2
     }
 }
 
-/// A send/receive doorbell record of 8 bytes, whose address is in the QP context.
+/// The doorbell record of a QP: two producer counters in host memory, whose address is in the QP context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Record {
@@ -62,19 +62,19 @@ pub struct Record {
 }
 
 impl Record {
-    /// Offset of the receive word, in bytes.
+    /// Offset of the receive counter in the record, in bytes.
     pub const RCV_OFFSET: usize = 0;
-    /// Offset of the send word, in bytes.
+    /// Offset of the send counter in the record, in bytes.
     pub const SND_OFFSET: usize = 4;
 }
 
-/// Returns the word of a record for a producer counter, for a plain store.
+/// Encodes a producer counter as a word of a doorbell record, ready for a plain store.
 #[inline(always)]
 pub const fn record_word(counter: u16) -> u32 {
     Be32::new(counter as u32).raw()
 }
 
-/// Returns the producer counter in a word of a record, read by a plain load.
+/// Decodes the producer counter from a word of a doorbell record, as a plain load returns it.
 #[inline(always)]
 pub const fn record_counter(raw: u32) -> u16 {
     Be32::from_raw(raw).get() as u16
@@ -90,7 +90,7 @@ pub const fn record_counter(raw: u32) -> u16 {
 pub struct Doorbell(u64);
 
 impl Doorbell {
-    /// Returns the value that names the last posted entry.
+    /// Creates the value from the control segment of the last posted entry, as rdma-core does.
     #[inline(always)]
     pub const fn last_wqe(ctrl: CtrlSeg) -> Self {
         let bytes: [u8; 16] = must_cast(ctrl);
@@ -98,7 +98,7 @@ impl Doorbell {
         Self(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 
-    /// Returns the value that names the next free WQEBB.
+    /// Creates the value from `index`, the next free WQEBB of QP `qpn`, as NVSHMEM and DOCA do.
     #[inline(always)]
     pub const fn producer(qpn: u32, index: u16) -> Self {
         let low = ((index as u32) << 8).swap_bytes();
@@ -106,19 +106,19 @@ impl Doorbell {
         Self((high as u64) << 32 | low as u64)
     }
 
-    /// Creates the value from what a store wrote.
+    /// Creates the value from the 8 bytes that a doorbell store wrote, read as a little-endian integer.
     #[inline(always)]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// Returns the value for a plain store.
+    /// Returns the value as an integer, ready for an 8-byte little-endian store to the register.
     #[inline(always)]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// Returns the QPN of the queue that is announced.
+    /// Returns the QPN of the send queue that has new entries.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         self.qpn_ds() >> 8
@@ -130,19 +130,19 @@ impl Doorbell {
         self.index().wrapping_add(blocks_for(self.ds()) as u16)
     }
 
-    /// Returns the index field: that of the last entry, or of the next free WQEBB.
+    /// Returns the index field: the first WQEBB of the last entry, or the next free WQEBB, depending on the convention.
     #[inline(always)]
     pub const fn index(self) -> u16 {
         ((self.0 as u32).swap_bytes() >> 8) as u16
     }
 
-    /// Returns the opcode field: that of the last entry, or zero.
+    /// Returns the opcode of the last entry, or zero if the value holds a producer counter.
     #[inline(always)]
     pub const fn opcode(self) -> Opcode {
         Opcode((self.0 as u32).swap_bytes() as u8)
     }
 
-    /// Returns the ds field: that of the last entry, or zero.
+    /// Returns the size of the last entry in 16-byte segments, or zero if the value holds a producer counter.
     #[inline(always)]
     pub const fn ds(self) -> u8 {
         (self.qpn_ds() & 0x3f) as u8
@@ -154,13 +154,13 @@ impl Doorbell {
     }
 }
 
-/// The doorbell record of a CQ, 8 bytes, whose address is in the CQ context.
+/// The doorbell record of a completion queue: 8 bytes in host memory, whose address is in the CQ context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct CqRecord {
-    /// Consumer counter, 24 bits.
+    /// Number of completion-queue entries consumed, modulo 2^24.
     pub set_ci: Be32,
-    /// The most recent arm request.
+    /// The most recent request for a completion event.
     pub arm: ArmWord,
 }
 
@@ -171,13 +171,13 @@ impl CqRecord {
     pub const ARM_OFFSET: usize = 4;
 }
 
-/// Returns the consumer-counter word for the low 24 bits of `consumer`, for a plain store.
+/// Encodes the low 24 bits of the count of consumed entries as a word of the record, ready for a plain store.
 #[inline(always)]
 pub const fn set_ci_word(consumer: u32) -> u32 {
     Be32::new(consumer & 0xff_ffff).raw()
 }
 
-/// A request to raise an event for the next CQE.
+/// A request to raise an event for the next completion-queue entry ("arming" the CQ).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct ArmWord(pub Be32);
@@ -185,15 +185,15 @@ pub struct ArmWord(pub Be32);
 impl ArmWord {
     const SOLICITED_ONLY: u32 = 1 << 24;
 
-    /// Creates a request. `sequence` counts the events of the CQ (the low 2 bits are used), `consumer` its entries (24
-    /// bits).
+    /// Creates an arm request. `sequence` counts the events of the CQ so far (the low 2 bits are used), `consumer` the
+    /// entries consumed (24 bits).
     #[inline(always)]
     pub const fn new(sequence: u8, solicited_only: bool, consumer: u32) -> Self {
         let cmd = if solicited_only { Self::SOLICITED_ONLY } else { 0 };
         Self(Be32::new(((sequence & 3) as u32) << 28 | cmd | consumer & 0xff_ffff))
     }
 
-    /// Returns the event count, modulo 4.
+    /// Returns the number of events that the CQ has raised so far, modulo 4.
     pub const fn sequence(self) -> u8 {
         (self.0.get() >> 28 & 3) as u8
     }
@@ -203,30 +203,30 @@ impl ArmWord {
         self.0.get() & Self::SOLICITED_ONLY != 0
     }
 
-    /// Returns the consumer counter, modulo 2^24.
+    /// Returns the number of entries consumed so far, modulo 2^24.
     pub const fn consumer(self) -> u32 {
         self.0.get() & 0xff_ffff
     }
 }
 
-/// The 8-byte value of the CQ arm register.
+/// The 8-byte value that arms a completion queue when written to the UAR register [`uar::CQ_ARM`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct CqArm(pub Be64);
 
 impl CqArm {
-    /// Returns the request for CQ `cqn` (24 bits), with the same contents as in the record.
+    /// Creates the register value for CQ `cqn` (24 bits). `arm` must equal the request in the doorbell record.
     #[inline(always)]
     pub const fn new(arm: ArmWord, cqn: u32) -> Self {
         Self(Be64::new((arm.0.get() as u64) << 32 | (cqn & 0xff_ffff) as u64))
     }
 
-    /// Returns the request as in the record.
+    /// Returns the arm request, in the encoding of the doorbell record.
     pub const fn arm(self) -> ArmWord {
         ArmWord(Be32::new((self.0.get() >> 32) as u32))
     }
 
-    /// Returns the CQN.
+    /// Returns the number of the CQ to arm, 24 bits.
     pub const fn cqn(self) -> u32 {
         self.0.get() as u32 & 0xff_ffff
     }
@@ -242,8 +242,8 @@ mod tests {
     use super::*;
     use crate::{Flags, Wqe};
 
-    /// QP 0x1a7 after entries W1, W8 and W14 of the golden tests: (the last entry's opmod, opcode, index, ds), both
-    /// values, and the bytes of the record.
+    /// Examples for QP 0x1a7: the last entry's control segment, the doorbell value in either convention, and the
+    /// record.
     const EXAMPLES: [(CtrlSeg, u64, u64, [u8; 4]); 3] = [
         (
             CtrlSeg::new(0, Opcode::RDMA_WRITE, 0x12, 0x1a7, 3, Flags::SIGNALED, 0),

@@ -1,4 +1,4 @@
-//! Any entry on one line: `Display` for [`Wqe`], [`View`], [`Cqe`], [`ErrCqe`], [`Doorbell`].
+//! One-line `Display` output for wire structures: [`Wqe`], [`View`], [`Cqe`], [`ErrCqe`], [`Doorbell`].
 //!
 //! ```
 //! use rushmem_mlx5::{Flags, View, Wqe};
@@ -35,7 +35,7 @@ impl Display for View<'_> {
     }
 }
 
-/// Prints the contents of the entry, without queue and index.
+/// Prints the operation and its operands. A `Wqe` does not know its QP and index.
 impl Display for Wqe {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.opcode())?;

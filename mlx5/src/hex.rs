@@ -1,4 +1,4 @@
-//! Bytes as text.
+//! Hexadecimal formatting of byte slices.
 
 use core::fmt::{self, Formatter};
 

@@ -1,4 +1,4 @@
-//! The fuzz targets. The tests of this crate run the same functions on stable Rust.
+//! Fuzz targets for the parsers of `rushmem-mlx5`. The crate's tests run the same functions on stable Rust.
 //!
 //! Run one with `cargo +nightly fuzz run wqe` (or `cqe`, `doorbell`, `prm`) in `mlx5/`.
 
@@ -12,7 +12,7 @@ use rushmem_mlx5::{
 };
 use std::fmt::{self, Display, Write};
 
-/// Discards what is formatted. The point is that formatting terminates without a panic.
+/// A `fmt::Write` sink that discards its input. It only serves to check that formatting terminates without a panic.
 struct Nowhere;
 
 impl Write for Nowhere {
@@ -25,10 +25,10 @@ fn print(value: impl Display) {
     write!(Nowhere, "{value}").expect("`Nowhere` takes everything");
 }
 
-/// A parser of send entries.
+/// Signature of the `View::parse*` functions, which parse a send work-queue entry for one transport.
 type Parse = for<'a> fn(&'a [Segment]) -> Result<View<'a>, Malformed>;
 
-/// Parses any bytes as a send entry and as a receive entry.
+/// Parses arbitrary bytes as a send work-queue entry of each transport and as a receive entry.
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
@@ -46,7 +46,7 @@ pub fn wqe(bytes: &[u8]) {
     }
 }
 
-/// Checks the properties of every valid entry.
+/// Checks that a valid work-queue entry survives a round trip through `emit` and that its segments add up to its size.
 fn entry(view: View<'_>, segments: &[Segment], parse: Parse) {
     print(view);
     let mut again = [Segment::ZERO; 63];
@@ -87,7 +87,7 @@ fn entry(view: View<'_>, segments: &[Segment], parse: Parse) {
     }
 }
 
-/// Parses any bytes as a completion entry.
+/// Parses arbitrary bytes as a completion-queue entry.
 pub fn cqe(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let cqe = Cqe::from_bytes(*bytes);
@@ -104,7 +104,7 @@ pub fn cqe(bytes: &[u8]) {
     }
 }
 
-/// Parses any bytes as a doorbell value and as a doorbell record.
+/// Parses arbitrary bytes as the value of a doorbell register and as a word of a doorbell record.
 pub fn doorbell(bytes: &[u8]) {
     let Some(bytes) = bytes.first_chunk() else { return };
     let rung = Doorbell::from_raw(u64::from_le_bytes(*bytes));
@@ -116,7 +116,7 @@ pub fn doorbell(bytes: &[u8]) {
     assert_eq!(record_counter(record_word(counter)), counter);
 }
 
-/// Every command, by opcode, with the function that parses a mailbox claiming to be one.
+/// Every command that the crate can parse, with the function that checks a mailbox with this opcode.
 const COMMANDS: [(CmdOpcode, Target); 37] = [
     command::<caps::QueryHcaCap>(),
     command::<caps::QueryRoceAddress>(),
@@ -179,7 +179,7 @@ fn mailboxes<C: Command + PartialEq + fmt::Debug>(bytes: &[u8]) {
     }
 }
 
-/// Parses any bytes as a PRM command.
+/// Parses arbitrary bytes as the mailbox of the PRM command that their first two bytes name.
 pub fn prm(bytes: &[u8]) {
     let Ok(header) = prm::Header::decode(bytes) else { return };
     print(header.opcode);
@@ -193,10 +193,10 @@ pub fn prm(bytes: &[u8]) {
     });
 }
 
-/// A function that libFuzzer calls with its input.
+/// Entry point of a fuzz target: libFuzzer calls it with the input bytes.
 pub type Target = fn(&[u8]);
 
-/// Returns every target, with its name and with valid inputs to mutate.
+/// Returns every fuzz target with its name and a seed corpus of valid inputs.
 pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
     [
         ("wqe", wqe, wqe_seeds()),
@@ -206,7 +206,7 @@ pub fn targets() -> [(&'static str, Target, Vec<Vec<u8>>); 4] {
     ]
 }
 
-/// Returns a mailbox of zeros, with the length that the opcode requires.
+/// Returns a zeroed input mailbox of the length that the command `opcode` requires.
 fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     let len = if opcode == CmdOpcode::QUERY_HCA_CAP { caps::QueryHcaCapOut::LEN } else { 512 };
     let mut bytes = vec![0; len];
@@ -214,7 +214,7 @@ fn mailbox(opcode: CmdOpcode) -> Vec<u8> {
     bytes
 }
 
-/// Returns a datagram with a full address vector.
+/// Returns a valid send entry of a datagram QP with a full 48-byte address vector.
 fn datagram() -> Vec<u8> {
     let av = AvSeg { dqpn: (AvSeg::EXTENDED | 5).into(), ..AvSeg::default() };
     let mut entry = vec![CtrlSeg::new(0, Opcode::SEND, 1, 2, 5, Flags::SIGNALED, 0).to_segment()];

@@ -23,17 +23,17 @@ use core::{
 /// Size of an entry, in bytes.
 pub const CQE_BYTES: usize = 64;
 
-/// The last eight bytes of an entry.
+/// The last eight bytes of a completion-queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CqeTail {
-    /// Opcode of the work-queue entry 31:24, QPN 23:0.
+    /// Bits 31:24: opcode of the completed work-queue entry. Bits 23:0: QPN.
     pub sop_drop_qpn: Be32,
-    /// Index of the first WQEBB of the work-queue entry.
+    /// Index of the first 64-byte block (WQEBB) of the completed work-queue entry.
     pub wqe_counter: Be16,
-    /// Unused.
+    /// XOR signature of the entry. Unused, so zero.
     pub signature: u8,
-    /// Kind and owner.
+    /// Kind of the entry and its owner bit.
     pub op_own: OpOwn,
 }
 
@@ -49,14 +49,14 @@ impl CqeTail {
     }
 }
 
-/// The last eight bytes of an entry (offset [`CqeWord::OFFSET`]), as returned by one little-endian load. GPUs poll in
-/// this form, which does not refer to the memory of the entry.
+/// The last eight bytes of a completion-queue entry (offset [`CqeWord::OFFSET`]), as returned by one little-endian
+/// load. GPU code polls this word because it is a value and borrows no memory of the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CqeWord(pub u64);
 
 impl CqeWord {
-    /// Offset of the word within the entry.
+    /// Offset of the word within the 64-byte completion-queue entry.
     pub const OFFSET: usize = 0x38;
 
     /// Returns the opcode of the work-queue entry that completed.
@@ -65,25 +65,25 @@ impl CqeWord {
         Opcode(self.0 as u8)
     }
 
-    /// Returns the QPN.
+    /// Returns the QPN of the QP whose work completed, 24 bits.
     #[inline(always)]
     pub const fn qpn(self) -> u32 {
         (self.0 as u32).swap_bytes() & 0xff_ffff
     }
 
-    /// Returns the index of the first WQEBB of that work-queue entry.
+    /// Returns the index of the completed work-queue entry's first 64-byte block (WQEBB).
     #[inline(always)]
     pub const fn wqe_counter(self) -> u16 {
         ((self.0 >> 32) as u16).swap_bytes()
     }
 
-    /// Returns kind and owner.
+    /// Returns the last byte of the entry: its kind and owner bit.
     #[inline(always)]
     pub const fn op_own(self) -> OpOwn {
         OpOwn((self.0 >> 56) as u8)
     }
 
-    /// Returns the word as the tail of an entry.
+    /// Returns the same eight bytes as a struct of big-endian fields.
     pub const fn tail(self) -> CqeTail {
         must_cast(self.0.to_le_bytes())
     }
@@ -101,93 +101,93 @@ impl fmt::Debug for CqeWord {
     }
 }
 
-/// A 64-byte entry, requester or responder. For an error entry see [`Cqe::as_error`].
+/// A 64-byte completion-queue entry of the requester or responder. For an error entry see [`Cqe::as_error`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Cqe {
-    /// Zero.
+    /// Reserved, zero.
     pub reserved0: [u8; 2],
-    /// Striding receive queues only.
+    /// Work-queue entry that was consumed; only with a striding receive queue.
     pub wqe_id: Be16,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved1: [u8; 13],
-    /// Datagram receive only.
+    /// Path bits of the destination LID; only for received datagrams.
     pub ml_path: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved2: [u8; 4],
     /// Sender's LID, receive only.
     pub slid: Be16,
     /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only. On Ethernet, 27:24 are the packet
     /// type instead ([`Reception::sl`]).
     pub flags_rqpn: Be32,
-    /// Ethernet only.
+    /// Header information of Ethernet receive queues; not used by RDMA.
     pub hds_ip_ext: u8,
-    /// Ethernet only.
+    /// Layer-4 header type of Ethernet receive queues; not used by RDMA.
     pub l4_hdr_type: u8,
-    /// Ethernet only.
+    /// VLAN tag stripped by Ethernet receive queues; not used by RDMA.
     pub vlan_info: Be16,
     /// The QP's user index (CQE version 1), or the SRQN.
     pub srqn_uidx: Be32,
     /// Immediate data, or the invalidated rkey; receive only.
     pub imm_inval_pkey: Be32,
-    /// Signature and tag matching only.
+    /// Application that produced the entry (signature or tag matching only).
     pub app: u8,
-    /// Signature and tag matching only.
+    /// Operation of the application in `app` (signature or tag matching only).
     pub app_op: u8,
-    /// Signature and tag matching only.
+    /// Details of the operation in `app_op` (signature or tag matching only).
     pub app_info: Be16,
-    /// Bytes received, or read by an RDMA READ or atomic.
+    /// Number of bytes received, or returned by an RDMA READ or atomic.
     pub byte_cnt: Be32,
-    /// The NIC's free-running clock.
+    /// Time of the completion, in ticks of the NIC's free-running clock.
     pub timestamp: Be64,
-    /// Opcode, QPN, index, kind, owner.
+    /// The last eight bytes: opcode, QPN, WQE index, kind and owner bit.
     pub tail: CqeTail,
 }
 
-/// The contents of a requester entry.
+/// The decoded contents of a requester's completion: a send work-queue entry that succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
     /// Opcode of the work-queue entry that completed.
     pub opcode: Opcode,
-    /// QPN, 24 bits.
+    /// QPN of the send queue, 24 bits.
     pub qpn: u32,
-    /// Index of the first WQEBB of that work-queue entry.
+    /// Index of the completed work-queue entry's first 64-byte block (WQEBB).
     pub wqe_counter: u16,
-    /// The QP's user index, 24 bits.
+    /// User index of the QP, 24 bits: an ID that software chose.
     pub user_index: u32,
     /// Bytes read by an RDMA READ, or the operand size of an atomic.
     pub byte_cnt: u32,
-    /// The NIC's clock.
+    /// Time of the completion, in ticks of the NIC's free-running clock.
     pub timestamp: u64,
 }
 
-/// The contents of a responder entry.
+/// The decoded contents of a responder's completion: a message that arrived and consumed a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reception {
-    /// One of the `RESP_*` kinds.
+    /// Kind of message: one of the [`CqeOpcode`] constants `RESP_*`.
     pub kind: CqeOpcode,
     /// QPN of the receiver, 24 bits.
     pub qpn: u32,
     /// Index of the receive entry that was consumed.
     pub wqe_counter: u16,
-    /// The QP's user index, or the SRQN, 24 bits.
+    /// User index of the QP, or the number of the shared receive queue (SRQN); 24 bits.
     pub srqn_uidx: u32,
     /// QPN of the sender, 24 bits; zero on a connection.
     pub remote_qpn: u32,
-    /// The sender's LID; zero on a connection.
+    /// LID of the sender; zero on a connection.
     pub slid: u16,
     /// Whether the receive buffer starts with 40 bytes for a global route header (or an IPv4 header in the last 20 of
     /// them).
     pub grh: bool,
-    /// The service level, 4 bits. For a datagram on Ethernet, the packet type: [`Reception::ROCE_V2_IPV4`].
+    /// Service level, 4 bits. For a datagram on Ethernet, the packet type: [`Reception::ROCE_V2_IPV4`].
     pub sl: u8,
-    /// Immediate data, or the invalidated rkey.
+    /// Immediate data, or the rkey that a SEND with invalidate named.
     pub imm: u32,
     /// Length of the payload, in bytes.
     pub byte_cnt: u32,
-    /// The NIC's clock.
+    /// Time of the completion, in ticks of the NIC's free-running clock.
     pub timestamp: u64,
-    /// Whether the sender requested an event.
+    /// Whether the sender set the solicited-event bit.
     pub solicited: bool,
 }
 
@@ -196,34 +196,35 @@ impl Reception {
     pub const ROCE_V2_IPV4: u8 = 0b1010;
 }
 
-/// The contents of an error entry.
+/// The decoded contents of an error completion: a send or receive entry that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`].
     pub kind: CqeOpcode,
     /// Opcode of the work-queue entry that failed.
     pub opcode: Opcode,
-    /// QPN, 24 bits.
+    /// QPN of the QP that failed, 24 bits.
     pub qpn: u32,
-    /// Index of the first WQEBB of that work-queue entry.
+    /// Index of the failed work-queue entry's first 64-byte block (WQEBB).
     pub wqe_counter: u16,
-    /// The QP's user index, or the SRQN, 24 bits.
+    /// User index of the QP, or the number of the shared receive queue (SRQN); 24 bits.
     pub srqn_uidx: u32,
-    /// Why the entry failed.
+    /// Why the work-queue entry failed, as an InfiniBand error class.
     pub syndrome: Syndrome,
-    /// The vendor's syndrome.
+    /// Vendor-specific error code, an opaque number of the firmware.
     pub vendor_syndrome: u8,
 }
 
 impl Cqe {
-    /// Returns an empty slot: all zero except for `op_own`, which is [`OpOwn::EMPTY`] or [`OpOwn::EMPTY_OWNED_BY_NIC`].
+    /// Returns an unused completion-queue slot: all zero except for `op_own`, which is [`OpOwn::EMPTY`] or
+    /// [`OpOwn::EMPTY_OWNED_BY_NIC`].
     pub const fn empty(op_own: OpOwn) -> Self {
         let mut bytes = [0; CQE_BYTES];
         bytes[CQE_BYTES - 1] = op_own.0;
         must_cast(bytes)
     }
 
-    /// Returns the entry for a send work-queue entry that succeeded.
+    /// Encodes the completion of a send work-queue entry that succeeded. `owner` is the bit from [`owner_bit`].
     pub fn requester(done: &Completion, owner: bool) -> Self {
         Self {
             srqn_uidx: Be32::new(done.user_index & 0xff_ffff),
@@ -239,13 +240,13 @@ impl Cqe {
         }
     }
 
-    /// Returns the last entry of a queue that continues in other memory after a resize.
+    /// Creates the entry that a NIC writes last to the old buffer of a completion queue when the queue is resized.
     pub fn resized(owner: bool) -> Self {
         let op_own = OpOwn::new(CqeOpcode::RESIZE_CQ, false, owner);
         Self { tail: CqeTail::new(Opcode(0), 0, 0, op_own), ..Self::default() }
     }
 
-    /// Returns the entry for a message received.
+    /// Encodes the completion of a received message. `owner` is the bit from [`owner_bit`].
     pub fn responder(got: &Reception, owner: bool) -> Self {
         Self {
             slid: Be16::new(got.slid),
@@ -266,7 +267,7 @@ impl Cqe {
         }
     }
 
-    /// Returns the entry for a work-queue entry that failed.
+    /// Encodes the completion of a work-queue entry that failed. `owner` is the bit from [`owner_bit`].
     pub fn error(failure: &Failure, owner: bool) -> Self {
         let cqe = ErrCqe {
             srqn_uidx: Be32::new(failure.srqn_uidx & 0xff_ffff),
@@ -283,91 +284,91 @@ impl Cqe {
         must_cast(cqe)
     }
 
-    /// Returns the opcode of the work-queue entry. Meaningful for requester and error entries.
+    /// Returns the opcode of the completed work-queue entry. Meaningful for requester and error entries.
     pub const fn opcode(&self) -> Opcode {
         Opcode((self.tail.sop_drop_qpn.get() >> 24) as u8)
     }
 
-    /// Returns the QPN.
+    /// Returns the QPN of the QP whose work completed, 24 bits.
     pub const fn qpn(&self) -> u32 {
         self.tail.sop_drop_qpn.get() & 0xff_ffff
     }
 
-    /// Returns the index of the first WQEBB of the work-queue entry.
+    /// Returns the index of the completed work-queue entry's first 64-byte block (WQEBB).
     pub const fn wqe_counter(&self) -> u16 {
         self.tail.wqe_counter.get()
     }
 
-    /// Returns the QP's user index, or the SRQN.
+    /// Returns the QP's user index, or the number of the shared receive queue (SRQN); 24 bits.
     pub const fn user_index(&self) -> u32 {
         self.srqn_uidx.get() & 0xff_ffff
     }
 
-    /// Returns the number of bytes received or read.
+    /// Returns the number of bytes received, or returned by an RDMA READ or atomic.
     pub const fn byte_cnt(&self) -> u32 {
         self.byte_cnt.get()
     }
 
-    /// Returns the NIC's clock at completion.
+    /// Returns the time of the completion, in ticks of the NIC's free-running clock.
     pub const fn timestamp(&self) -> u64 {
         self.timestamp.get()
     }
 
-    /// Returns the immediate data, or the invalidated rkey.
+    /// Returns the immediate data, or the rkey that a SEND with invalidate named.
     pub const fn imm(&self) -> u32 {
         self.imm_inval_pkey.get()
     }
 
-    /// Returns kind and owner.
+    /// Returns the last byte of the entry: its kind and owner bit.
     pub const fn op_own(&self) -> OpOwn {
         self.tail.op_own
     }
 
-    /// Returns the word that consumers poll.
+    /// Returns the last eight bytes, which consumers poll.
     pub fn word(&self) -> CqeWord {
         self.tail.into()
     }
 
-    /// Returns the entry as an error entry, if it is one.
+    /// Reinterprets the bytes as an error entry, or returns `None` if the kind is not an error.
     pub fn as_error(&self) -> Option<&ErrCqe> {
         self.op_own().opcode().is_error().then(|| must_cast_ref(self))
     }
 
-    /// Returns the entry with these bytes.
+    /// Reinterprets 64 bytes of a completion queue as an entry. All bit patterns are valid.
     pub const fn from_bytes(bytes: [u8; CQE_BYTES]) -> Self {
         must_cast(bytes)
     }
 
-    /// Returns the bytes, in memory order.
+    /// Returns the 64 bytes of the entry in memory order.
     pub const fn to_bytes(self) -> [u8; CQE_BYTES] {
         must_cast(self)
     }
 }
 
-/// A 64-byte error entry (kind [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`]).
+/// A 64-byte completion-queue entry of kind [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct ErrCqe {
-    /// Zero.
+    /// Reserved, zero.
     pub reserved0: [u8; 32],
-    /// The QP's user index, or the SRQN.
+    /// User index of the QP, or the number of the shared receive queue (SRQN); 24 bits.
     pub srqn_uidx: Be32,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved1: [u8; 16],
     /// The hardware's own error code.
     pub hw_err_synd: u8,
-    /// Type of the hardware's own error code.
+    /// Type of the hardware's error code in `hw_err_synd`.
     pub hw_synd_type: u8,
-    /// The vendor's error code, for support tickets.
+    /// Vendor-specific error code, an opaque number of the firmware.
     pub vendor_err_synd: u8,
-    /// Why the entry failed.
+    /// Why the work-queue entry failed, as an InfiniBand error class.
     pub syndrome: Syndrome,
-    /// Opcode, QPN, index, kind, owner.
+    /// The last eight bytes: opcode, QPN, WQE index, kind and owner bit.
     pub tail: CqeTail,
 }
 
 impl ErrCqe {
-    /// Returns the contents of the entry.
+    /// Decodes the error entry into host-order fields.
     pub const fn failure(&self) -> Failure {
         Failure {
             kind: self.tail.op_own.opcode(),

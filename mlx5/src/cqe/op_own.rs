@@ -1,9 +1,9 @@
-//! The last byte of an entry: its kind and its owner.
+//! The last byte of a completion-queue entry: its kind and owner bit.
 
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
 
-/// The kind of an entry: bits 7:4 of its last byte.
+/// The kind of a completion-queue entry: bits 7:4 of its last byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct CqeOpcode(pub u8);
@@ -11,19 +11,19 @@ pub struct CqeOpcode(pub u8);
 impl CqeOpcode {
     /// A send work-queue entry completed.
     pub const REQ: Self = Self(0);
-    /// RDMA WRITE with immediate arrived.
+    /// An RDMA WRITE with immediate data arrived and consumed a receive.
     pub const RESP_WR_IMM: Self = Self(1);
-    /// SEND arrived.
+    /// A SEND arrived and consumed a receive.
     pub const RESP_SEND: Self = Self(2);
-    /// SEND with immediate arrived.
+    /// A SEND with immediate data arrived and consumed a receive.
     pub const RESP_SEND_IMM: Self = Self(3);
-    /// SEND with invalidate arrived.
+    /// A SEND with invalidate arrived and consumed a receive.
     pub const RESP_SEND_INV: Self = Self(4);
-    /// The CQ was resized.
+    /// The completion queue was resized; later entries are in its new buffer.
     pub const RESIZE_CQ: Self = Self(5);
-    /// Placeholder without a packet.
+    /// Placeholder entry that reports no received packet.
     pub const NO_PACKET: Self = Self(6);
-    /// Signature error.
+    /// A data-integrity (signature) check failed.
     pub const SIG_ERR: Self = Self(12);
     /// A send work-queue entry failed.
     pub const REQ_ERR: Self = Self(13);
@@ -32,13 +32,13 @@ impl CqeOpcode {
     /// Never written by the NIC. Software uses it to mark an empty slot.
     pub const INVALID: Self = Self(15);
 
-    /// Returns whether the entry is an [`ErrCqe`](super::ErrCqe).
+    /// Returns whether a completion of this kind reports a failure, so it is laid out as [`ErrCqe`](super::ErrCqe).
     #[inline(always)]
     pub const fn is_error(self) -> bool {
         self.0 == Self::REQ_ERR.0 || self.0 == Self::RESP_ERR.0
     }
 
-    /// Returns the kind's name, or `None` if it is unknown.
+    /// Returns the constant's name, such as `"REQ_ERR"`, or `None` for an unknown kind.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::REQ => "REQ",
@@ -72,7 +72,7 @@ impl fmt::Display for CqeOpcode {
     }
 }
 
-/// The last byte of an entry: kind (bits 7:4), format (3:2), solicited (1), owner (0).
+/// The last byte of a completion-queue entry: kind (bits 7:4), format (3:2), solicited event (1), owner (0).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct OpOwn(pub u8);
@@ -83,20 +83,20 @@ impl OpOwn {
     /// An empty slot for a consumer that checks only the owner bit: INVALID, owner 1.
     pub const EMPTY_OWNED_BY_NIC: Self = Self(0xf1);
 
-    /// Creates the byte, with format 0.
+    /// Creates the byte for an entry in the plain format (0). `owner` is the bit from [`owner_bit`].
     #[inline(always)]
     pub const fn new(opcode: CqeOpcode, solicited: bool, owner: bool) -> Self {
         Self(opcode.0 << 4 | (solicited as u8) << 1 | owner as u8)
     }
 
-    /// Returns the kind of the entry.
+    /// Returns the kind of the completion-queue entry.
     #[inline(always)]
     pub const fn opcode(self) -> CqeOpcode {
         CqeOpcode(self.0 >> 4)
     }
 
-    /// Returns the format: 0 plain, 1 with up to 32 bytes of data in the entry, 2 with up to 64 before it, 3
-    /// compressed.
+    /// Returns the entry's format: 0 plain, 1 with up to 32 bytes of data inside the entry, 2 with up to 64 bytes
+    /// before it, 3 compressed.
     #[inline(always)]
     pub const fn format(self) -> u8 {
         self.0 >> 2 & 3
@@ -114,7 +114,8 @@ impl OpOwn {
         self.0 & 1 != 0
     }
 
-    /// Returns whether the slot holds entry `consumer` of a ring of `entries` slots, a power of two.
+    /// Returns whether the slot holds completion `consumer` (a free-running count) of a ring of `entries` slots, a
+    /// power of two.
     #[inline(always)]
     pub const fn is_ready(self, consumer: u32, entries: u32) -> bool {
         self.opcode().0 != CqeOpcode::INVALID.0 && self.owner() == owner_bit(consumer, entries)
@@ -127,7 +128,8 @@ impl fmt::Debug for OpOwn {
     }
 }
 
-/// Returns the owner bit that the NIC writes to entry `index` of a ring of `entries` slots, a power of two.
+/// Returns the owner bit that the NIC writes with completion `index` (a free-running count) to a ring of `entries`
+/// slots, a power of two. It flips on every lap.
 #[inline(always)]
 pub const fn owner_bit(index: u32, entries: u32) -> bool {
     index & entries != 0

@@ -1,9 +1,9 @@
-//! Why a work-queue entry failed.
+//! Error syndromes: why a work-queue entry failed, as error completions report it.
 
 use bytemuck::{Pod, Zeroable};
 use core::fmt;
 
-/// The syndrome byte of an error entry.
+/// The syndrome byte of an error completion.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Syndrome(pub u8);
@@ -11,13 +11,13 @@ pub struct Syndrome(pub u8);
 impl Syndrome {
     /// The message does not fit the buffers, or is longer than the QP allows.
     pub const LOCAL_LENGTH_ERR: Self = Self(0x01);
-    /// The work-queue entry is malformed.
+    /// The work-queue entry is malformed, or its operation is invalid for the QP.
     pub const LOCAL_QP_OP_ERR: Self = Self(0x02);
-    /// Bad lkey, range or permission of a local buffer.
+    /// A local buffer has a bad lkey, lies out of range or lacks permission.
     pub const LOCAL_PROT_ERR: Self = Self(0x04);
     /// Flushed: an earlier entry failed.
     pub const WR_FLUSH_ERR: Self = Self(0x05);
-    /// Memory-window bind failed.
+    /// A memory window could not be bound.
     pub const MW_BIND_ERR: Self = Self(0x06);
     /// The response was malformed or unexpected.
     pub const BAD_RESP_ERR: Self = Self(0x10);
@@ -25,18 +25,18 @@ impl Syndrome {
     pub const LOCAL_ACCESS_ERR: Self = Self(0x11);
     /// The target rejected the operation.
     pub const REMOTE_INVAL_REQ_ERR: Self = Self(0x12);
-    /// Bad rkey, range or permission at the target.
+    /// The target address has a bad rkey, lies out of range or lacks permission.
     pub const REMOTE_ACCESS_ERR: Self = Self(0x13);
     /// The target could not execute the operation.
     pub const REMOTE_OP_ERR: Self = Self(0x14);
-    /// No acknowledgement after all retries.
+    /// The peer sent no acknowledgement, even after all retries.
     pub const TRANSPORT_RETRY_EXC_ERR: Self = Self(0x15);
-    /// The receiver was not ready, in all retries.
+    /// The receiver was not ready (RNR NAK), even after all retries.
     pub const RNR_RETRY_EXC_ERR: Self = Self(0x16);
     /// The target aborted the operation.
     pub const REMOTE_ABORTED_ERR: Self = Self(0x22);
 
-    /// Returns the syndrome's name, or `None` if it is unknown.
+    /// Returns the constant's name, such as `"REMOTE_ACCESS_ERR"`, or `None` for an unknown syndrome.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::LOCAL_LENGTH_ERR => "LOCAL_LENGTH_ERR",
@@ -56,7 +56,7 @@ impl Syndrome {
         })
     }
 
-    /// Returns cause and remedy in one sentence.
+    /// Describes the likely cause and the remedy in one sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::LOCAL_LENGTH_ERR => {

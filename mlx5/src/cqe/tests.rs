@@ -2,14 +2,14 @@ use super::*;
 use crate::testing::bytes;
 use std::string::ToString;
 
-/// Success of a 16 KiB WRITE: QP 0x1a7, user index 7, first lap.
+/// Hex dump of a completion: a 16 KiB WRITE on QP 0x1a7, user index 7, first lap.
 const SUCCESS: &str = "
     00000000 00000000 00000000 00000000
     00000000 00000000 00000000 00000000
     00000007 00000000 00000000 00004000
     00000012 34567890 080001a7 00120000";
 
-/// Failure of a READ at the target: vendor code 0x88, odd lap.
+/// Hex dump of an error completion: a READ that the target denied, vendor code 0x88, odd lap.
 const FAILED: &str = "
     00000000 00000000 00000000 00000000
     00000000 00000000 00000000 00000000

@@ -1,4 +1,4 @@
-//! What all commands have in common: opcodes, header, statuses.
+//! What all PRM commands have in common: opcodes, the mailbox header and the status of the reply.
 
 use super::{
     DecodeError, Value,
@@ -8,11 +8,11 @@ use super::{
 use core::fmt;
 
 numbers! {
-    /// The opcode of a command.
+    /// The opcode of a PRM command.
     pub struct CmdOpcode(u16) {
-        /// Queries a page of capabilities.
+        /// Queries a page of NIC capabilities.
         QUERY_HCA_CAP = 0x100;
-        /// Queries the supported interface steps.
+        /// Queries the supported versions of the command interface (ISSI).
         QUERY_ISSI = 0x10a;
         /// Creates a memory key.
         CREATE_MKEY = 0x200;
@@ -32,37 +32,37 @@ numbers! {
         CREATE_QP = 0x500;
         /// Destroys a queue pair.
         DESTROY_QP = 0x501;
-        /// Reset to init.
+        /// Moves a queue pair from reset to INIT.
         RST2INIT_QP = 0x502;
-        /// Init to ready-to-receive.
+        /// Moves a queue pair from INIT to ready-to-receive.
         INIT2RTR_QP = 0x503;
-        /// Ready-to-receive to ready-to-send.
+        /// Moves a queue pair from ready-to-receive to ready-to-send.
         RTR2RTS_QP = 0x504;
-        /// Modifies a QP in RTS.
+        /// Modifies a queue pair that is ready to send, without changing its state.
         RTS2RTS_QP = 0x505;
-        /// Send-queue error to ready-to-send.
+        /// Moves a queue pair from send-queue error to ready-to-send.
         SQERR2RTS_QP = 0x506;
-        /// Any state to error.
+        /// Moves a queue pair from any state to error.
         MODIFY_2ERR_QP = 0x507;
-        /// Any state to reset.
+        /// Moves a queue pair from any state to reset.
         MODIFY_2RST_QP = 0x50a;
         /// Queries the context of a queue pair.
         QUERY_QP = 0x50b;
-        /// Send-queue drained to ready-to-send.
+        /// Moves a queue pair from send-queue drained to ready-to-send.
         SQD_RTS_QP = 0x50c;
-        /// Modifies a QP in INIT.
+        /// Modifies a queue pair in INIT, without changing its state.
         INIT2INIT_QP = 0x50e;
         /// Creates a shared receive queue.
         CREATE_SRQ = 0x700;
         /// Destroys a shared receive queue.
         DESTROY_SRQ = 0x701;
-        /// Creates a shared receive queue of an XRC domain.
+        /// Creates a shared receive queue in an XRC domain.
         CREATE_XRC_SRQ = 0x705;
-        /// Destroys a shared receive queue of an XRC domain.
+        /// Destroys a shared receive queue in an XRC domain.
         DESTROY_XRC_SRQ = 0x706;
-        /// Queries the context of a shared receive queue of an XRC domain.
+        /// Queries the context of a shared receive queue in an XRC domain.
         QUERY_XRC_SRQ = 0x707;
-        /// Arms the limit of a shared receive queue of an XRC domain.
+        /// Arms the low-watermark event of a shared receive queue in an XRC domain.
         ARM_XRC_SRQ = 0x708;
         /// Creates a dynamically connected target.
         CREATE_DCT = 0x710;
@@ -74,19 +74,19 @@ numbers! {
         QUERY_DCT = 0x713;
         /// Queries an entry of the RoCE address table.
         QUERY_ROCE_ADDRESS = 0x760;
-        /// Allocates a counter set.
+        /// Allocates a set of queue counters.
         ALLOC_Q_COUNTER = 0x771;
-        /// Deallocates a counter set.
+        /// Deallocates a set of queue counters.
         DEALLOC_Q_COUNTER = 0x772;
-        /// Queries the counts of a counter set.
+        /// Reads a set of queue counters.
         QUERY_Q_COUNTER = 0x773;
         /// Allocates a protection domain.
         ALLOC_PD = 0x800;
         /// Deallocates a protection domain.
         DEALLOC_PD = 0x801;
-        /// Allocates a doorbell page.
+        /// Allocates a doorbell (UAR) page.
         ALLOC_UAR = 0x802;
-        /// Deallocates a doorbell page.
+        /// Deallocates a doorbell (UAR) page.
         DEALLOC_UAR = 0x803;
         /// Allocates an XRC domain.
         ALLOC_XRCD = 0x80e;
@@ -94,7 +94,7 @@ numbers! {
         DEALLOC_XRCD = 0x80f;
         /// Allocates a transport domain.
         ALLOC_TRANSPORT_DOMAIN = 0x816;
-        /// Queries the state of a bond of ports.
+        /// Queries whether the NIC's ports are bonded.
         QUERY_LAG = 0x842;
         /// Creates a receive memory pool.
         CREATE_RMP = 0x90c;
@@ -104,11 +104,11 @@ numbers! {
         DESTROY_RMP = 0x90e;
         /// Queries the context of a receive memory pool.
         QUERY_RMP = 0x90f;
-        /// Creates an object whose type is in the mailbox.
+        /// Creates a general object, whose type is in the mailbox.
         CREATE_GENERAL_OBJECT = 0xa00;
-        /// Registers user memory for queues.
+        /// Registers user memory (a umem) to hold queues, doorbell records or memory regions.
         CREATE_UMEM = 0xa08;
-        /// Deregisters user memory.
+        /// Deregisters a umem.
         DESTROY_UMEM = 0xa0a;
     }
 }
@@ -126,11 +126,11 @@ numbers! {
         BAD_PARAM = 0x03;
         /// The system is in the wrong state.
         BAD_SYS_STATE = 0x04;
-        /// There is no such object.
+        /// The object that the command names does not exist.
         BAD_RES = 0x05;
-        /// The object is in use.
+        /// The object is still used by others.
         RES_BUSY = 0x06;
-        /// A limit is exceeded.
+        /// The request exceeds a limit of the NIC.
         LIM = 0x08;
         /// The object is in the wrong state.
         BAD_RES_STATE = 0x09;
@@ -142,7 +142,7 @@ numbers! {
         BAD_QP_STATE = 0x10;
         /// Bad management packet.
         BAD_PKT = 0x30;
-        /// More entries are outstanding than the new size can hold.
+        /// The completion queue holds more entries than its new size allows.
         BAD_SIZE_OUTS_CQES = 0x40;
         /// The input mailbox has the wrong length.
         BAD_INP_LEN = 0x50;
@@ -152,7 +152,7 @@ numbers! {
 }
 
 impl CmdStatus {
-    /// Returns cause and remedy in one sentence.
+    /// Describes the likely cause and the remedy in one sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::OK => "the command succeeded",
@@ -186,35 +186,35 @@ impl CmdStatus {
 }
 
 layout! {
-    /// The first bytes of every input mailbox.
+    /// The header of every input mailbox: what a command does and who issues it.
     pub struct Header[8] {
-        /// The opcode of the command.
+        /// Selects the command and thereby the layout of the mailbox.
         opcode: CmdOpcode = 0x00, 16;
-        /// ID of the user that issues the command.
+        /// ID of the DevX user context that issues the command.
         uid: u16 = 0x10, 16;
-        /// Variant of the command.
+        /// Opmod: selects a variant of the command.
         op_mod: u16 = 0x30, 16;
     }
 }
 
 impl Header {
-    /// Parses the header of any input mailbox.
+    /// Parses the header of an input mailbox, whatever its command.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         mailbox(bytes).map(Self::read)
     }
 }
 
-/// A rejected command, as reported in the first bytes of every output mailbox.
+/// A command that the NIC rejected, as every output mailbox reports it in its first 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CmdError {
     /// Why the command was rejected.
     pub status: CmdStatus,
-    /// Which check failed, as an opaque number of the firmware.
+    /// Firmware's number for the check that failed; opaque.
     pub syndrome: u32,
 }
 
 impl CmdError {
-    /// Fills an output mailbox of any length with this error.
+    /// Fills an output mailbox of any length with this error and zeros.
     pub fn write(&self, out: &mut [u8]) {
         out.fill(0);
         let mut head = [0; 8];
@@ -225,7 +225,7 @@ impl CmdError {
         }
     }
 
-    /// Checks whether an output mailbox reports success.
+    /// Returns `Ok` if an output mailbox reports success, and the NIC's error otherwise.
     pub fn check(out: &[u8]) -> Result<(), DecodeError> {
         let head: &[u8; 8] = mailbox(out)?;
         match Value::read_at(head, 0x00, 8) {

@@ -1,9 +1,9 @@
-//! Completion queues.
+//! Commands on completion queues, and the context that describes one.
 
 use super::layout::{command, layout, numbers, response};
 
 numbers! {
-    /// Status of a completion queue.
+    /// Whether a completion queue works, and otherwise why not.
     pub struct CqStatus(u8) {
         /// Operational.
         OK = 0x0;
@@ -15,9 +15,9 @@ numbers! {
 }
 
 layout! {
-    /// Completion-queue context.
+    /// The context of a completion queue: its size, memory, doorbell record and event settings.
     pub struct CqContext[64] {
-        /// Read back: whether the queue works.
+        /// Whether the queue works. Only set in query results.
         status: CqStatus = 0x000, 4;
         /// Notifies the owner of the address space.
         as_notify: bool = 0x004, 1;
@@ -25,25 +25,25 @@ layout! {
         initiator_src_dct: bool = 0x005, 1;
         /// The doorbell record is in a umem.
         dbr_umem_valid: bool = 0x006, 1;
-        /// Size of an entry: 0 is 64 bytes, 1 is 128.
+        /// Size of a completion-queue entry: 0 is 64 bytes, 1 is 128.
         cqe_sz: u8 = 0x008, 3;
-        /// Collapsed: every entry is written to slot 0.
+        /// Collapsed queue: every completion is written to slot 0.
         cc: bool = 0x00b, 1;
-        /// Events of solicited entries are not moderated.
+        /// Solicited completions raise their event without waiting for moderation.
         scqe_break_moderation_en: bool = 0x00d, 1;
         /// Overrun ignore: the NIC does not check the consumer counter.
         oi: bool = 0x00e, 1;
-        /// The event that starts the moderation period.
+        /// What starts the event-moderation period, encoded.
         cq_period_mode: u8 = 0x00f, 2;
-        /// Entries may be compressed.
+        /// The NIC may write several completions as one compressed entry.
         cqe_comp_en: bool = 0x011, 1;
-        /// Format of compressed entries.
+        /// Format of compressed completions, encoded.
         mini_cqe_res_format: u8 = 0x012, 2;
-        /// Read back: whether the queue is armed.
+        /// Whether the queue is armed to raise an event. Only set in query results.
         st: u8 = 0x014, 4;
-        /// Layout of compressed entries.
+        /// Memory layout of compressed completions, encoded.
         cqe_comp_layout: u8 = 0x019, 7;
-        /// The umem that holds the doorbell record.
+        /// ID of the umem that holds the doorbell record.
         dbr_umem_id: u32 = 0x020, 32;
         /// Offset of the first entry within its page, in units of 64 bytes; zero with a umem.
         page_offset: u8 = 0x054, 6;
@@ -51,21 +51,21 @@ layout! {
         log_cq_size: u8 = 0x063, 5;
         /// UAR page used for arming.
         uar_page: u32 = 0x068, 24;
-        /// Moderation period.
+        /// Event moderation: how long an event may be delayed, in microseconds.
         cq_period: u16 = 0x084, 12;
-        /// Moderation count.
+        /// Event moderation: number of completions after which an event is raised without further delay.
         cq_max_count: u16 = 0x090, 16;
-        /// Event queue.
+        /// Number of the event queue (EQN) that receives the events.
         c_eqn: u8 = 0x0b8, 8;
         /// log2 of the page size, minus 12; ignored with a umem.
         log_page_size: u8 = 0x0c3, 5;
-        /// Read back: index of the entry that caused the last event.
+        /// Index of the completion that caused the last event. Only set in query results.
         last_notified_index: u32 = 0x108, 24;
-        /// Read back: index of the last solicited entry.
+        /// Index of the last solicited completion. Only set in query results.
         last_solicit_index: u32 = 0x128, 24;
-        /// Read back: the counter reported by the consumer.
+        /// Number of completions that the consumer has reported as consumed. Only set in query results.
         consumer_counter: u32 = 0x148, 24;
-        /// Read back: number of entries written.
+        /// Number of completions written by the NIC. Only set in query results.
         producer_counter: u32 = 0x168, 24;
         /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x1c0, 64;
@@ -75,13 +75,13 @@ layout! {
 command! { CREATE_CQ -> CreateCqOut;
     /// CREATE_CQ: creates a completion queue, in a umem or in pages whose addresses follow the mailbox.
     pub struct CreateCq[272] {
-        /// Context of the queue.
+        /// Settings of the queue.
         context: CqContext = 0x80, 512;
         /// Offset of the queue in the umem, in bytes.
         umem_offset: u64 = 0x280, 64;
-        /// The umem that holds the queue.
+        /// ID of the umem that holds the queue.
         umem_id: u32 = 0x2c0, 32;
-        /// The queue is in a umem.
+        /// The queue is in a umem, so no page addresses follow the mailbox.
         umem_valid: bool = 0x2e0, 1;
     }
 }
@@ -98,29 +98,30 @@ command! { MODIFY_CQ -> ModifyCqOut;
     /// MODIFY_CQ: modifies a completion queue, or moves it to memory of another size.
     ///
     /// The NIC writes [`RESIZE_CQ`](crate::CqeOpcode::RESIZE_CQ) as the last entry of the old queue and continues in
-    /// the new one, at the index after that entry. Software copies the entries before it, shifted by one slot.
+    /// the new one, at the index after that entry. Software must copy the unconsumed entries that precede it, shifted
+    /// by one slot.
     pub struct ModifyCq[272] {
-        /// 0 modifies fields, [`ModifyCq::RESIZE`] the size.
+        /// 0 modifies the fields in `field_select`, [`ModifyCq::RESIZE`] the size.
         op_mod: u16 = 0x30, 16;
         /// CQN of the queue.
         cqn: u32 = 0x48, 24;
-        /// Fields to modify. For the size, see [`ModifyCq::LOG_SIZE`].
+        /// Bit mask of the fields to modify. For the size, see [`ModifyCq::LOG_SIZE`].
         field_select: u32 = 0x60, 32;
-        /// Context with the new values.
+        /// New values of the selected fields.
         context: CqContext = 0x80, 512;
         /// Offset of the new queue in the umem, in bytes.
         umem_offset: u64 = 0x280, 64;
-        /// The umem that holds the new queue.
+        /// ID of the umem that holds the new queue.
         umem_id: u32 = 0x2c0, 32;
-        /// The new queue is in a umem.
+        /// The new queue is in a umem, so no page addresses follow the mailbox.
         umem_valid: bool = 0x2e0, 1;
     }
 }
 
 impl ModifyCq {
-    /// Value of `op_mod` to change the size.
+    /// Value of `op_mod` that changes the number of entries.
     pub const RESIZE: u16 = 1;
-    /// Bit of `field_select` for the number of entries.
+    /// Bit of `field_select` that selects the number of entries.
     pub const LOG_SIZE: u32 = 1;
 }
 

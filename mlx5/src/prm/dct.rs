@@ -1,41 +1,41 @@
-//! Targets of dynamic connections. The initiators are queue pairs with service type
-//! [`DCI`](super::qp::ServiceType::DCI).
+//! Targets of dynamic connections (DC): the context of a target and the commands on it. The initiators are queue pairs
+//! with service type [`DCI`](super::qp::ServiceType::DCI).
 
 use super::layout::{command, layout, numbers, response};
 use super::qp::{AtomicMode, Mtu};
 
 numbers! {
-    /// State of a target.
+    /// Whether a DC target accepts connections.
     pub struct DctState(u8) {
         /// Accepts connections.
         ACTIVE = 0;
-        /// Accepts no new connections; some are left.
+        /// Draining: accepts no new connections, but some are still open.
         DRAINING = 1;
-        /// Accepts no new connections; none are left.
+        /// Drained: accepts no new connections, and none are open.
         DRAINED = 2;
     }
 }
 
 layout! {
-    /// Context of a target.
+    /// The context of a DC target: who may connect, what they may do, and how it replies.
     pub struct DctContext[64] {
-        /// Read back: state of the target.
+        /// Whether the target accepts connections. Only set in query results.
         state: DctState = 0x004, 4;
-        /// Firmware obeys the ordering bit instead of choosing itself.
+        /// Firmware obeys the bit `dp_ordering_1` instead of choosing the packet ordering itself.
         dp_ordering_force: bool = 0x027, 1;
-        /// Software's own ID, carried in completions.
+        /// ID chosen by software, carried in the target's completions.
         user_index: u32 = 0x028, 24;
-        /// CQN of the receive completion queue.
+        /// CQN of the queue for receive completions.
         cqn: u32 = 0x048, 24;
-        /// ID of the counter set.
+        /// ID of the set of queue counters to update.
         counter_set_id: u8 = 0x060, 8;
         /// Which atomics the target executes.
         atomic_mode: AtomicMode = 0x068, 4;
-        /// Remote read enable.
+        /// Allows initiators to read the target's memory.
         rre: bool = 0x06c, 1;
-        /// Remote write enable.
+        /// Allows initiators to write the target's memory.
         rwe: bool = 0x06d, 1;
-        /// Remote atomic enable.
+        /// Allows initiators to execute atomics on the target's memory.
         rae: bool = 0x06e, 1;
         /// Atomics are ordered like WRITEs.
         atomic_like_write_en: bool = 0x06f, 1;
@@ -43,23 +43,23 @@ layout! {
         latency_sensitive: bool = 0x070, 1;
         /// The reserved lkey may be used.
         rlky: bool = 0x071, 1;
-        /// Adaptive routing.
+        /// Enables adaptive routing of packets.
         free_ar: bool = 0x072, 1;
         /// Packets of all messages may take any path.
         dp_ordering_1: bool = 0x074, 1;
-        /// Received messages scattered into completions: 0 for none, 0x11 for up to 32 bytes, 0x22 for up to 64.
+        /// How much payload is scattered into completions: 0x11 for up to 32 bytes, 0x22 for up to 64, 0 for none.
         cs_res: u8 = 0x088, 8;
-        /// Minimum RNR timer, encoded.
+        /// Time that a sender must wait after a receiver-not-ready NAK, encoded.
         min_rnr_nak: u8 = 0x093, 5;
-        /// Shared receive queue.
+        /// Number of the shared receive queue that SENDs consume.
         srqn_xrqn: u32 = 0x0a8, 24;
-        /// Protection domain.
+        /// Protection domain of the target.
         pd: u32 = 0x0c8, 24;
-        /// Traffic class of responses.
+        /// Traffic class of response packets.
         tclass: u8 = 0x0e0, 8;
-        /// Flow label of responses.
+        /// Flow label of response packets.
         flow_label: u32 = 0x0ec, 20;
-        /// Key that initiators must present.
+        /// 64-bit key that initiators must present to connect.
         dc_access_key: u64 = 0x100, 64;
         /// Largest payload of a packet.
         mtu: Mtu = 0x145, 3;
@@ -67,29 +67,29 @@ layout! {
         port: u8 = 0x148, 8;
         /// Index of the partition key.
         pkey_index: u16 = 0x150, 16;
-        /// Index of the local address (GID).
+        /// Index of the local address in the GID table.
         my_addr_index: u8 = 0x168, 8;
-        /// Hop limit of responses.
+        /// Hop limit of response packets.
         hop_limit: u8 = 0x178, 8;
-        /// Read back: number of connections refused because of their key.
+        /// Number of connections refused for a wrong access key. Only set in query results.
         dc_access_key_violation_count: u32 = 0x180, 32;
-        /// VLAN drop eligibility.
+        /// Drop-eligible bit of the VLAN tag.
         dei_cfi: bool = 0x1b4, 1;
-        /// VLAN priority.
+        /// Priority in the VLAN tag.
         eth_prio: u8 = 0x1b5, 3;
-        /// Congestion bits of the IP header.
+        /// ECN bits of the IP header.
         ecn: u8 = 0x1b8, 2;
-        /// Service bits of the IP header: traffic class / 4.
+        /// DSCP bits of the IP header: the upper 6 bits of the traffic class.
         dscp: u8 = 0x1ba, 6;
-        /// Enhanced connection establishment options.
+        /// Requested options of enhanced connection establishment (ECE).
         ece: u32 = 0x1e0, 32;
     }
 }
 
 command! { CREATE_DCT -> CreateDctOut;
-    /// CREATE_DCT: creates a target, ready for connections.
+    /// CREATE_DCT: creates a DC target that immediately accepts connections.
     pub struct CreateDct[128] {
-        /// Context of the target.
+        /// Settings of the new target.
         context: DctContext = 0x80, 512;
     }
 }
@@ -97,17 +97,17 @@ command! { CREATE_DCT -> CreateDctOut;
 response! {
     /// Output of [`CreateDct`].
     pub struct CreateDctOut[16] {
-        /// DCTN of the new target, which initiators put into [`AvSeg::dqpn`](crate::av::AvSeg::dqpn).
+        /// Number of the new target (DCTN), which initiators put into [`AvSeg::dqpn`](crate::av::AvSeg::dqpn).
         dctn: u32 = 0x48, 24;
-        /// Enhanced connection establishment options in effect.
+        /// Options of enhanced connection establishment (ECE) that the NIC accepted.
         ece: u32 = 0x60, 32;
     }
 }
 
 command! { DRAIN_DCT -> DrainDctOut;
-    /// DRAIN_DCT: stops the target from accepting connections. An event reports when none are left.
+    /// DRAIN_DCT: stops the target from accepting connections. The NIC raises an event when none are left.
     pub struct DrainDct[16] {
-        /// DCTN of the target.
+        /// Number of the target (DCTN).
         dctn: u32 = 0x48, 24;
     }
 }
@@ -118,9 +118,9 @@ response! {
 }
 
 command! { QUERY_DCT -> QueryDctOut;
-    /// QUERY_DCT: queries the context of a target.
+    /// QUERY_DCT: queries the context of a DC target.
     pub struct QueryDct[16] {
-        /// DCTN of the target.
+        /// Number of the target (DCTN).
         dctn: u32 = 0x48, 24;
     }
 }
@@ -128,15 +128,15 @@ command! { QUERY_DCT -> QueryDctOut;
 response! {
     /// Output of [`QueryDct`].
     pub struct QueryDctOut[128] {
-        /// Context of the target.
+        /// Settings and state of the target.
         context: DctContext = 0x80, 512;
     }
 }
 
 command! { DESTROY_DCT -> DestroyDctOut;
-    /// DESTROY_DCT: destroys a target and its connections.
+    /// DESTROY_DCT: destroys a DC target and its connections.
     pub struct DestroyDct[16] {
-        /// DCTN of the target.
+        /// Number of the target (DCTN).
         dctn: u32 = 0x48, 24;
     }
 }

@@ -1,6 +1,6 @@
-//! Bit fields in the numbering of the manual, and the values they hold.
+//! Bit fields of PRM structures, addressed as in NVIDIA's programmer's reference manual (PRM), and the types they hold.
 
-/// A field of a structure of `LEN` bytes, given by bit offset and width.
+/// A bit field in a PRM structure of `LEN` bytes, given by bit offset and width.
 ///
 /// Offsets are those of the manual: bit 0 is the most significant bit of the first byte, and 32-bit words are
 /// big-endian.
@@ -53,7 +53,7 @@ impl<const LEN: usize> Field<LEN> {
         u32::MAX >> (32 - self.width)
     }
 
-    /// Returns the value of the field.
+    /// Extracts the field from `bytes`, shifted down to bit 0.
     pub fn get(self, bytes: &[u8; LEN]) -> u32 {
         let word = bytes.as_chunks().0.get(self.offset / 32).map_or(0, |word| u32::from_be_bytes(*word));
         word >> self.shift() & self.mask()
@@ -68,31 +68,32 @@ impl<const LEN: usize> Field<LEN> {
     }
 }
 
-/// A value at a bit offset within a structure: a number, a byte string or another structure.
+/// A type that can be stored at a bit offset of a PRM structure: a number, a byte string or a nested structure.
 ///
 /// The tables in this module check at compile time that offset and width suit the type and the structure.
 pub trait Value: Copy {
-    /// Widths and offsets that the value supports.
+    /// The widths and bit offsets at which the type can be stored.
     const BITS: Bits;
 
-    /// Returns the value at bit `offset`, `width` bits wide.
+    /// Reads the value that starts at bit `offset` and is `width` bits wide.
     fn read_at<const LEN: usize>(bytes: &[u8; LEN], offset: usize, width: u32) -> Self;
 
-    /// Stores the value there. Bits beyond `width` are dropped, surrounding bits are unchanged.
+    /// Stores the value at bit `offset`. Bits beyond `width` are dropped, surrounding bits are unchanged.
     fn write_at<const LEN: usize>(self, bytes: &mut [u8; LEN], offset: usize, width: u32);
 }
 
-/// The positions that a [`Value`] supports.
+/// The widths and bit offsets at which a [`Value`] can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits {
-    /// A number of at most this many bits, within one 32-bit word.
+    /// Any width up to this many bits, within one 32-bit word.
     Upto(u32),
     /// Exactly this many bits, at a byte boundary.
     Exactly(usize),
 }
 
 impl Bits {
-    /// Rejects, at compile time, a position that the value or the structure does not have.
+    /// Panics, which is a compile error in a `const`, unless the type can be stored at `offset` in a structure of `len`
+    /// bytes.
     pub(crate) const fn check(self, offset: usize, width: usize, len: usize) {
         assert!(offset + width <= len * 8, "the field lies past the structure's end");
         match self {
@@ -108,7 +109,7 @@ impl Bits {
     }
 }
 
-/// Rejects, at compile time, a table in which two fields share a bit.
+/// Panics, which is a compile error in a `const`, if two fields of a structure overlap.
 pub(crate) const fn check_disjoint(fields: &[FieldInfo]) {
     let mut i = 0;
     while i < fields.len() {
@@ -123,14 +124,14 @@ pub(crate) const fn check_disjoint(fields: &[FieldInfo]) {
     }
 }
 
-/// A line of a structure's table.
+/// A named field of a PRM structure, for generic printing and checking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldInfo {
-    /// Name in the manual.
+    /// Name of the field in the programmer's reference manual.
     pub name: &'static str,
     /// Bit offset from the start of the structure.
     pub offset: usize,
-    /// Width in bits.
+    /// Width of the field, in bits.
     pub width: usize,
 }
 

@@ -1,16 +1,16 @@
-//! Bonds of ports (LAG).
+//! The state of a bond of ports (link aggregation, LAG).
 
 use super::layout::{command, response};
 
 command! { QUERY_LAG -> QueryLagOut;
-    /// QUERY_LAG: queries the state of the bond.
+    /// QUERY_LAG: queries whether the NIC's ports are bonded.
     pub struct QueryLag[16] {}
 }
 
 response! {
     /// Output of [`QueryLag`].
     pub struct QueryLagOut[16] {
-        /// 0 if the ports are not bonded.
+        /// State of the bond; 0 if the ports are not bonded.
         lag_state: u8 = 0x5d, 3;
     }
 }

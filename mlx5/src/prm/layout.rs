@@ -1,10 +1,10 @@
-//! The macros in which the objects' files are written: `layout!` for a structure, `command!` for the input mailbox of a
-//! command, `response!` for its output mailbox, and `numbers!` for a set of named numbers.
+//! Macros that declare PRM structures: `layout!` for a plain structure, `command!` for the input mailbox of a command,
+//! `response!` for its output mailbox, and `numbers!` for an enumerated value.
 //!
 //! One line is one field as printed in the manual: `name: type = bit offset, width`. Reading, writing and documentation
 //! are generated from that line, so they cannot disagree. Positions are checked at compile time.
 
-/// A structure: plain Rust fields, `read`, `write`, [`Layout`](super::Layout) and [`Value`](super::Value).
+/// Declares a structure: plain Rust fields, `read`, `write`, [`Layout`](super::Layout) and [`Value`](super::Value).
 macro_rules! layout {
     ($(#[$doc:meta])* pub struct $name:ident[$len:literal] {
         $($(#[$field_doc:meta])* $field:ident: $ty:ty = $offset:literal, $width:literal;)*
@@ -21,21 +21,21 @@ macro_rules! layout {
 
         #[allow(unused_variables, reason = "a table may be empty")]
         impl $name {
-            /// Length on the wire, in bytes.
+            /// Length of the encoded structure, in bytes.
             pub const LEN: usize = $len;
 
-            /// Reads every field of the table. Other bits are ignored.
+            /// Decodes every known field. Other bits of `bytes` are ignored.
             pub fn read(bytes: &[u8; $len]) -> Self {
                 Self { $($field: $crate::prm::Value::read_at(bytes, $offset, $width),)* }
             }
 
-            /// Writes every field of the table, truncated to its width. Other bits are unchanged.
+            /// Encodes every known field, truncated to its width. Other bits of `bytes` are unchanged.
             pub fn write(&self, bytes: &mut [u8; $len]) {
                 $($crate::prm::Value::write_at(self.$field, bytes, $offset, $width);)*
             }
         }
 
-        /// Prints the fields that are not zero; `{:x?}` prints them in hexadecimal.
+        /// Prints only the fields that are not zero; `{:x?}` prints them in hexadecimal.
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 #[allow(unused_mut, reason = "a table may be empty")]
@@ -78,20 +78,20 @@ macro_rules! layout {
     };
 }
 
-/// The input mailbox of a command: table, common header, `encode`, `decode` and [`Command`](super::Command).
+/// Declares the input mailbox of a command: fields, common header, `encode`, `decode` and [`Command`](super::Command).
 macro_rules! command {
     ($opcode:ident -> $output:ty; $(#[$doc:meta])* pub struct $name:ident[$len:literal] { $($fields:tt)* }) => {
         $crate::prm::layout::layout! {
             $(#[$doc])*
             pub struct $name[$len] {
-                /// ID of the user that issues the command. Filled in by the kernel.
+                /// ID of the DevX user context that issues the command. Filled in by the kernel.
                 uid: u16 = 0x10, 16;
                 $($fields)*
             }
         }
 
         impl $name {
-            /// Returns the bytes of the mailbox.
+            /// Encodes the command as its input mailbox.
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 self.write(&mut bytes);
@@ -99,7 +99,7 @@ macro_rules! command {
                 bytes
             }
 
-            /// Parses a mailbox. Bytes after it (a list) and bits outside the table are ignored.
+            /// Parses an input mailbox. A list that follows it is ignored, and so are bits without a known field.
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::prm::DecodeError> {
                 let mailbox = $crate::prm::input_mailbox(bytes, $crate::prm::CmdOpcode::$opcode)?;
                 Ok(Self::read(mailbox))
@@ -122,7 +122,7 @@ macro_rules! command {
     };
 }
 
-/// The output mailbox of a command: table, `encode`, `decode` and [`Response`](super::Response).
+/// Declares the output mailbox of a command: fields, `encode`, `decode` and [`Response`](super::Response).
 macro_rules! response {
     ($(#[$doc:meta])* pub struct $name:ident[$len:literal] { $($fields:tt)* }) => {
         $crate::prm::layout::layout! {
@@ -131,14 +131,14 @@ macro_rules! response {
         }
 
         impl $name {
-            /// Returns the mailbox of a command that succeeded.
+            /// Encodes the output mailbox of a command that succeeded.
             pub fn encode(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 self.write(&mut bytes);
                 bytes
             }
 
-            /// Parses a mailbox. A status other than OK is an error.
+            /// Parses an output mailbox. A status other than OK is returned as an error.
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::prm::DecodeError> {
                 Ok(Self::read($crate::prm::output_mailbox(bytes)?))
             }
@@ -159,7 +159,8 @@ macro_rules! response {
     };
 }
 
-/// A number from the wire, with names for known values. Unknown ones are preserved and print as numbers.
+/// Declares an enumerated value of the PRM as a newtype with named constants. Unknown values are preserved and print as
+/// numbers.
 macro_rules! numbers {
     ($(#[$doc:meta])* pub struct $name:ident($int:ty) {
         $($(#[$value_doc:meta])* $value:ident = $number:literal;)*
@@ -172,10 +173,10 @@ macro_rules! numbers {
         impl $name {
             $($(#[$value_doc])* pub const $value: Self = Self($number);)*
 
-            /// All named values.
+            /// All values that have a name.
             pub const ALL: &'static [Self] = &[$(Self::$value),*];
 
-            /// Returns the name of the value, or `None` if it is unknown.
+            /// Returns the constant's name, or `None` for an unknown value.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$value => Some(stringify!($value)),)*

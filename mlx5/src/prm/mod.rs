@@ -62,31 +62,31 @@ pub use field::{Bits, Field, FieldInfo, Value};
 
 use core::fmt;
 
-/// A structure with a table of fields.
+/// A PRM structure that is declared as a list of bit fields.
 pub trait Layout: Copy {
-    /// Length on the wire, in bytes.
+    /// Length of the encoded structure, in bytes.
     const LEN: usize;
-    /// The fields, in the order of the table.
+    /// All known fields, in the order of declaration.
     const FIELDS: &'static [FieldInfo];
 }
 
-/// A command and its input mailbox.
+/// A PRM command that can be encoded as its input mailbox.
 pub trait Command: Copy {
-    /// The opcode that [`Command::decode`] requires.
+    /// The opcode that the mailbox starts with and that [`Command::decode`] requires.
     const OPCODE: CmdOpcode;
-    /// `[u8; N]`.
+    /// The encoded input mailbox, an array `[u8; N]`.
     type Mailbox: AsRef<[u8]> + AsMut<[u8]>;
-    /// The response of the NIC.
+    /// The decoded output mailbox that the NIC replies with.
     type Output: Response;
 
-    /// Returns the bytes of the mailbox.
+    /// Encodes the command as its input mailbox.
     fn encode(&self) -> Self::Mailbox;
 
-    /// Parses a mailbox. Bytes after it and bits outside the table are ignored.
+    /// Parses an input mailbox. A list that follows it is ignored, and so are bits without a known field.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// Like [`Command::decode`], but rejects bits outside the table, which request something that this crate does not
-    /// model.
+    /// Like [`Command::decode`], but rejects set bits without a known field, because they request something that this
+    /// crate does not model.
     fn decode_exact(bytes: &[u8]) -> Result<Self, DecodeError> {
         let command = Self::decode(bytes)?;
         let again = command.encode();
@@ -97,43 +97,43 @@ pub trait Command: Copy {
     }
 }
 
-/// A command's output mailbox.
+/// The output mailbox of a PRM command.
 pub trait Response: Copy {
-    /// `[u8; N]`.
+    /// The encoded output mailbox, an array `[u8; N]`.
     type Mailbox: AsRef<[u8]> + AsMut<[u8]>;
-    /// A mailbox of zeros, for a NIC to fill in.
+    /// A zeroed mailbox, for a NIC to fill in.
     const EMPTY: Self::Mailbox;
 
-    /// Returns the mailbox of a command that succeeded.
+    /// Encodes the output mailbox of a command that succeeded.
     fn encode(&self) -> Self::Mailbox;
 
-    /// Parses a mailbox. A status other than OK is an error.
+    /// Parses an output mailbox. A status other than OK is returned as an error.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 }
 
-/// Why bytes are not the expected mailbox.
+/// Why a mailbox could not be decoded, including the NIC's own refusal of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The mailbox is too short.
     Length {
-        /// Minimum length, in bytes.
+        /// Minimum length of the mailbox, in bytes.
         need: usize,
-        /// Actual length, in bytes.
+        /// Actual length of the mailbox, in bytes.
         have: usize,
     },
-    /// It belongs to another command.
+    /// The mailbox belongs to another command.
     Opcode {
-        /// The opcode that was expected.
+        /// Opcode of the command being decoded.
         expected: CmdOpcode,
-        /// The opcode that was found.
+        /// Opcode in the mailbox.
         found: CmdOpcode,
     },
     /// The NIC rejected the command.
     Refused(CmdError),
-    /// A byte contains bits outside the table.
+    /// A byte of the mailbox has set bits that belong to no known field.
     Unexplained {
-        /// Offset in the mailbox, in bytes.
+        /// Offset of the byte in the mailbox.
         byte: usize,
     },
 }

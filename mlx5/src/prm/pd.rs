@@ -1,4 +1,4 @@
-//! Protection domains.
+//! Commands that allocate and deallocate protection domains.
 
 use super::layout::{command, response};
 

@@ -1,25 +1,25 @@
-//! General capabilities.
+//! General NIC capabilities, as QUERY_HCA_CAP reports them: object limits, transports and optional features.
 
 use crate::prm::layout::{layout, numbers};
 
 numbers! {
-    /// Link layer of the NIC's ports.
+    /// Link layer of the NIC's ports: InfiniBand or Ethernet.
     pub struct PortType(u8) {
         /// InfiniBand.
         IB = 0;
-        /// Ethernet: RoCE.
+        /// Ethernet, where RDMA runs as RoCE.
         ETHERNET = 1;
     }
 }
 
 layout! {
-    /// General capabilities.
+    /// General capabilities of the NIC: object limits, transports and optional features.
     pub struct HcaCap[256] {
-        /// The page [`GeneralCap2`] exists.
+        /// The second page of general capabilities, [`GeneralCap2`], can be queried.
         hca_cap_2: bool = 0x020, 1;
         /// ID of the virtual HCA.
         vhca_id: u16 = 0x030, 16;
-        /// QPs can deliver data in order.
+        /// QPs can be created so that data arrives in memory in the order it was sent.
         qp_data_in_order: bool = 0x062, 1;
         /// log2 of the maximum number of WQEBBs in a send queue.
         log_max_qp_sz: u8 = 0x088, 8;
@@ -29,83 +29,83 @@ layout! {
         log_max_cq_sz: u8 = 0x0c8, 8;
         /// log2 of the maximum number of completion queues.
         log_max_cq: u8 = 0x0db, 5;
-        /// Keys may relax the ordering of writes.
+        /// Memory keys may let the NIC's writes pass each other on the bus.
         relaxed_ordering_write: bool = 0x0e8, 1;
         /// log2 of the maximum number of memory keys.
         log_max_mkey: u8 = 0x0ea, 6;
-        /// There is a key for DUMP and fill.
+        /// The NIC provides a special memory key for DUMP and fill operations.
         dump_fill_mkey: bool = 0x0f8, 1;
-        /// Maximum nesting of KLM and KSM keys.
+        /// Maximum nesting of indirect memory keys (KLM and KSM).
         max_indirection: u8 = 0x100, 8;
-        /// KSM keys are supported.
+        /// Indirect keys with entries of equal length (KSM) are supported.
         fixed_buffer_size: bool = 0x108, 1;
         /// log2 of the maximum length of a memory region, in bytes.
         log_max_mrw_sz: u8 = 0x109, 7;
-        /// The QP context has an extension.
+        /// CREATE_QP accepts an extended QP context.
         qpc_extension: bool = 0x122, 1;
         /// log2 of the maximum number of outstanding reads and atomics of a DC initiator.
         log_max_ra_req_dc: u8 = 0x12a, 6;
         /// log2 of the maximum number of outstanding reads and atomics at a DC target.
         log_max_ra_res_dc: u8 = 0x13a, 6;
-        /// log2 of the maximum number of outstanding reads and atomics as initiator.
+        /// log2 of the maximum number of outstanding reads and atomics that a QP may have as initiator.
         log_max_ra_req_qp: u8 = 0x14a, 6;
-        /// RTS2RTS may change the UDP source port.
+        /// The RTS2RTS command may change the UDP source port.
         rts2rts_qp_udp_sport: bool = 0x151, 1;
-        /// log2 of the maximum number of outstanding reads and atomics as target.
+        /// log2 of the maximum number of outstanding reads and atomics that a QP may serve as target.
         log_max_ra_res_qp: u8 = 0x15a, 6;
-        /// RTS2RTS may change the DSCP.
+        /// The RTS2RTS command may change the DSCP of a QP's packets.
         rts2rts_qp_dscp: bool = 0x16a, 1;
         /// Size of the GID table, encoded; see [`HcaCap::gid_entries`].
         gid_table_size: u16 = 0x170, 16;
         /// Size of the partition-key table, encoded as 128 * 2^value.
         pkey_table_size: u16 = 0x190, 16;
-        /// Delay before an acknowledgement: 4.096 us * 2^value.
+        /// Upper bound on the NIC's delay before it acknowledges a packet: 4.096 us * 2^value.
         local_ca_ack_delay: u8 = 0x1ab, 5;
         /// Link layer: InfiniBand or Ethernet.
         port_type: PortType = 0x1b6, 2;
-        /// Number of ports.
+        /// Number of physical ports of the NIC.
         num_ports: u8 = 0x1b8, 8;
         /// log2 of the maximum message length, in bytes.
         log_max_msg: u8 = 0x1c3, 5;
         /// Connections may place the data of READs and WRITEs out of order.
         dp_ordering_ooo_rw_rc: bool = 0x1ca, 1;
-        /// INIT2RTR can select which port of a bond sends.
+        /// The INIT2RTR command can select which port of a bond sends.
         init2_lag_tx_port_affinity: bool = 0x1f8, 1;
-        /// 1: completions carry the user index.
+        /// Format of completions; in version 1 they carry the QP's user index.
         cqe_version: u8 = 0x1fc, 4;
         /// A 16-byte address vector suffices for DC.
         compact_address_vector: bool = 0x200, 1;
         /// Responses may be scattered into completions.
         sctr_data_cqe: bool = 0x215, 1;
-        /// Dynamically connected transport.
+        /// The NIC supports dynamically connected transport (DC).
         dct: bool = 0x21a, 1;
-        /// RoCE. The page [`RoceCap`](super::RoceCap) exists.
+        /// The NIC supports RoCE, and its page [`RoceCap`](super::RoceCap) can be queried.
         roce: bool = 0x21d, 1;
-        /// Atomics. The page [`AtomicCaps`](super::AtomicCaps) exists.
+        /// The NIC supports remote atomics, and its page [`AtomicCaps`](super::AtomicCaps) can be queried.
         atomic: bool = 0x21e, 1;
-        /// Retry counts above 7.
+        /// Retry counts above 7 are supported.
         extended_retry_count: bool = 0x21f, 1;
-        /// CQs may ignore overrun.
+        /// CQs can be created that ignore overruns.
         cq_oi: bool = 0x220, 1;
-        /// Cross-channel operations: WAIT entries.
+        /// Cross-channel operations are supported: a send queue can WAIT for another queue's completions.
         cd: bool = 0x22c, 1;
-        /// Second version of DC.
+        /// The second version of dynamically connected transport is supported.
         dc_v2: bool = 0x23b, 1;
-        /// Extended reliable connections.
+        /// Extended reliable connections (XRC) are supported.
         xrc: bool = 0x23c, 1;
-        /// Unreliable datagrams.
+        /// Unreliable datagrams (UD) are supported.
         ud: bool = 0x23d, 1;
-        /// Unreliable connections.
+        /// Unreliable connections (UC) are supported.
         uc: bool = 0x23e, 1;
-        /// Reliable connections.
+        /// Reliable connections (RC) are supported.
         rc: bool = 0x23f, 1;
-        /// Doorbell pages of 4 KiB.
+        /// Doorbell (UAR) pages of 4 KiB are supported, whatever the system's page size.
         uar_4k: bool = 0x240, 1;
         /// Connections may force loopback while RoCE is off.
         fl_rc_qp_when_roce_disabled: bool = 0x248, 1;
-        /// Size of the doorbell area, encoded.
+        /// Size of the BAR region that holds the doorbell (UAR) pages, encoded.
         uar_sz: u8 = 0x24a, 6;
-        /// Umems of the kernel may be shared.
+        /// User memory that the kernel registered (with uid 0) may be shared with other users.
         umem_uid_0: bool = 0x252, 1;
         /// log2 of the minimum page size.
         log_pg_sz: u8 = 0x258, 8;
@@ -113,35 +113,35 @@ layout! {
         bf: bool = 0x260, 1;
         /// log2 of the size of a BlueFlame register, both halves together.
         log_bf_reg_size: u8 = 0x26b, 5;
-        /// Maximum number of ports in a bond.
+        /// Maximum number of physical ports in a bond.
         num_lag_ports: u8 = 0x27c, 4;
         /// Maximum length of a send entry, in bytes.
         max_wqe_sz_sq: u16 = 0x290, 16;
         /// Maximum length of a receive entry, in bytes.
         max_wqe_sz_rq: u16 = 0x2b0, 16;
-        /// Maximum length of a send entry of a DC initiator, in bytes.
+        /// Maximum length of a DC initiator's send entry, in bytes.
         max_wqe_sz_sq_dc: u16 = 0x2d0, 16;
         /// log2 of the maximum number of XRC domains.
         log_max_xrcd: u8 = 0x33b, 5;
         /// Connections may place data out of order.
         dp_ordering_ooo_all_rc: bool = 0x334, 1;
-        /// Types of general objects.
+        /// Bit mask of the types that CREATE_GENERAL_OBJECT accepts.
         general_obj_types: u64 = 0x400, 64;
-        /// log2 of the size of a doorbell page, minus 12.
+        /// log2 of the size of a doorbell (UAR) page, minus 12.
         log_uar_page_sz: u16 = 0x490, 16;
-        /// Entries of cyclic receive queues may lack the segment that names a successor.
+        /// Cyclic receive queues accept entries without the leading segment that links to the next entry.
         basic_cyclic_rcv_wqe: bool = 0x380, 1;
         /// log2 of the maximum number of receive memory pools.
         log_max_rmp: u8 = 0x383, 5;
-        /// Frequency of the free-running clock, in kHz.
+        /// Frequency of the NIC's free-running clock, in kHz.
         device_frequency_khz: u32 = 0x4e0, 32;
-        /// Number of doorbell pages per system page.
+        /// Number of doorbell (UAR) pages per system page.
         num_of_uars_per_page: u32 = 0x520, 32;
-        /// log2 of the maximum operand size of an atomic, in bytes.
+        /// log2 of the maximum operand size of an atomic over QPs, in bytes.
         log_max_atomic_size_qp: u8 = 0x580, 8;
-        /// The same, over dynamic connections.
+        /// log2 of the maximum operand size of an atomic over dynamic connections, in bytes.
         log_max_atomic_size_dc: u8 = 0x598, 8;
-        /// Completions may be compressed.
+        /// The NIC can write several completions as one compressed entry.
         cqe_compression: bool = 0x5bf, 1;
     }
 }
@@ -157,11 +157,11 @@ impl HcaCap {
 }
 
 layout! {
-    /// General capabilities, second page.
+    /// The second page of general capabilities, [`CapType::GENERAL_2`](super::CapType::GENERAL_2).
     pub struct GeneralCap2[256] {
-        /// A QP context may force the ordering of its data.
+        /// A QP context may force an ordering of the QP's data on the firmware.
         dp_ordering_force: bool = 0x088, 1;
-        /// Send queues work without doorbell record.
+        /// Send queues can be created without a doorbell record.
         send_dbr_mode_no_dbr_ext: bool = 0x2e1, 1;
     }
 }

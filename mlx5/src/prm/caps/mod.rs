@@ -14,15 +14,15 @@ use super::{
 use core::fmt;
 
 numbers! {
-    /// The type of a capability page.
+    /// Selects a capability page of QUERY_HCA_CAP.
     pub struct CapType(u16) {
-        /// [`HcaCap`].
+        /// General capabilities: [`HcaCap`].
         GENERAL = 0x00;
         /// On-demand paging.
         ODP = 0x02;
-        /// [`AtomicCaps`].
+        /// Remote atomics: [`AtomicCaps`].
         ATOMIC = 0x03;
-        /// [`RoceCap`].
+        /// RoCE: [`RoceCap`].
         ROCE = 0x04;
         /// Flow tables of the NIC.
         NIC_FLOW_TABLE = 0x07;
@@ -32,25 +32,25 @@ numbers! {
         ESWITCH = 0x09;
         /// Quality of service.
         QOS = 0x0c;
-        /// Memory of the device.
+        /// Memory on the NIC itself.
         DEVICE_MEMORY = 0x0f;
-        /// [`GeneralCap2`].
+        /// Second page of general capabilities: [`GeneralCap2`].
         GENERAL_2 = 0x20;
     }
 }
 
 command! { QUERY_HCA_CAP -> QueryHcaCapOut;
-    /// QUERY_HCA_CAP: queries a page of capabilities.
+    /// QUERY_HCA_CAP: queries one page of NIC capabilities.
     pub struct QueryHcaCap[16] {
-        /// The page to return.
+        /// Which page to return.
         cap_type: CapType = 0x30, 15;
-        /// True for the current values, false for the maximum ones.
+        /// True for the values in effect, false for the maximum ones that can be set.
         current: bool = 0x3f, 1;
     }
 }
 
 impl QueryHcaCap {
-    /// Queries the current values of page `C`.
+    /// Creates a query for the capability page `C`, with the values in effect.
     pub fn current<C: Capability>() -> Self {
         Self { uid: 0, cap_type: C::TYPE, current: true }
     }
@@ -59,16 +59,16 @@ impl QueryHcaCap {
 response! {
     /// Output of [`QueryHcaCap`].
     pub struct QueryHcaCapOut[4112] {
-        /// The contents of the page.
+        /// The 4096-byte capability page, to be parsed by [`CapPage::get`].
         page: CapPage = 0x80, 32768;
     }
 }
 
-/// A page of capabilities, of any type.
+/// The raw bytes of a capability page. Its type is known only to the one who queried it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CapPage(pub [u8; 4096]);
 
-/// Prints no contents, because the type of the page is not known here; see [`CapPage::get`].
+/// Prints a placeholder, because the bytes do not reveal the page's type; see [`CapPage::get`].
 impl fmt::Debug for CapPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CapPage(..)")
@@ -82,14 +82,14 @@ impl Default for CapPage {
 }
 
 impl CapPage {
-    /// Creates the page with these capabilities.
+    /// Encodes `capabilities` as a page; the remaining bytes are zero.
     pub fn new(capabilities: impl Capability) -> Self {
         let mut page = Self::default();
         capabilities.write_at(&mut page.0, 0, 0);
         page
     }
 
-    /// Parses the page as the type that was queried.
+    /// Parses the page as `C`, which must be the type that was queried.
     pub fn get<C: Capability>(&self) -> C {
         C::read_at(&self.0, 0, 0)
     }
@@ -107,9 +107,9 @@ impl Value for CapPage {
     }
 }
 
-/// The contents of a page of capabilities.
+/// A typed capability page, such as [`HcaCap`] or [`RoceCap`].
 pub trait Capability: Layout + Value {
-    /// The type of the page.
+    /// The page type that selects this page in QUERY_HCA_CAP.
     const TYPE: CapType;
 }
 
@@ -130,34 +130,34 @@ impl Capability for RoceCap {
 }
 
 layout! {
-    /// Atomic capabilities.
+    /// Support for remote atomics, [`CapType::ATOMIC`].
     pub struct AtomicCaps[256] {
-        /// 1: 8-byte results are delivered in host order; 0: big-endian.
+        /// Byte order of 8-byte results: 1 for host order, 0 for big-endian.
         atomic_req_8b_endianness_mode: u8 = 0x040, 2;
-        /// Mode 1 can be selected.
+        /// `atomic_req_8b_endianness_mode` can be set to 1.
         supported_atomic_req_8b_endianness_mode_1: bool = 0x046, 1;
-        /// Supported operations: see [`AtomicCaps::CMP_SWAP`] and its siblings.
+        /// Supported operations, as a union of [`AtomicCaps::CMP_SWAP`] and the other constants.
         atomic_operations: u16 = 0x090, 16;
         /// Supported operand sizes over connections: a set bit is the size in bytes (4 and 8 are `0x0c`).
         atomic_size_qp: u16 = 0x0b0, 16;
-        /// Supported operand sizes over dynamic connections.
+        /// Supported operand sizes over dynamic connections: a set bit is the size in bytes.
         atomic_size_dc: u16 = 0x0d0, 16;
-        /// FetchAdd on PCIe: 1 is 4 bytes, 2 is 8, 4 is 16.
+        /// Operand sizes for FetchAdd requests on PCIe: 1 is 4 bytes, 2 is 8, 4 is 16.
         fetch_add_pci_atomic: u16 = 0x280, 16;
-        /// Swap on PCIe.
+        /// Operand sizes for Swap requests on PCIe, encoded like `fetch_add_pci_atomic`.
         swap_pci_atomic: u16 = 0x290, 16;
-        /// Compare and swap on PCIe.
+        /// Operand sizes for CAS requests on PCIe, encoded like `fetch_add_pci_atomic`.
         compare_swap_pci_atomic: u16 = 0x2a0, 16;
     }
 }
 
 impl AtomicCaps {
-    /// Compare and swap.
+    /// Bit of `atomic_operations`: compare and swap.
     pub const CMP_SWAP: u16 = 1;
-    /// Fetch and add.
+    /// Bit of `atomic_operations`: fetch and add.
     pub const FETCH_ADD: u16 = 2;
-    /// Masked compare and swap.
+    /// Bit of `atomic_operations`: masked compare and swap.
     pub const MASKED_CMP_SWAP: u16 = 4;
-    /// Fetch and add on fields.
+    /// Bit of `atomic_operations`: fetch and add on independent bit fields.
     pub const MASKED_FETCH_ADD: u16 = 8;
 }

@@ -1,10 +1,10 @@
-//! The state of a queue pair.
+//! The context of a queue pair: its state, queues, peer and optional features.
 
 use super::AddressPath;
 use crate::prm::layout::{layout, numbers};
 
 numbers! {
-    /// State of a queue pair.
+    /// State of a queue pair, as defined by the InfiniBand specification.
     pub struct QpState(u8) {
         /// Reset.
         RST = 0;
@@ -12,11 +12,11 @@ numbers! {
         INIT = 1;
         /// Ready to receive.
         RTR = 2;
-        /// Ready to send.
+        /// Ready to send, and to receive.
         RTS = 3;
-        /// The send queue failed.
+        /// The send queue failed; receives still work.
         SQER = 4;
-        /// The send queue is drained.
+        /// The send queue is drained: no new entries are started.
         SQD = 5;
         /// Failed: all work requests are flushed.
         ERR = 6;
@@ -24,7 +24,7 @@ numbers! {
 }
 
 numbers! {
-    /// Transport service.
+    /// Transport service of a queue pair.
     pub struct ServiceType(u8) {
         /// Reliable connection.
         RC = 0;
@@ -42,11 +42,11 @@ numbers! {
 }
 
 numbers! {
-    /// Path migration state.
+    /// Path migration state of a queue pair.
     pub struct PmState(u8) {
-        /// Armed.
+        /// Armed: the NIC may switch to the alternate path.
         ARMED = 0;
-        /// Rearm.
+        /// Rearm: the NIC is asked to return to the armed state.
         REARM = 1;
         /// Migrated: the primary path is the one in use.
         MIGRATED = 3;
@@ -54,7 +54,7 @@ numbers! {
 }
 
 numbers! {
-    /// Largest payload of a packet.
+    /// Largest payload of a packet, encoded as in the InfiniBand specification.
     pub struct Mtu(u8) {
         /// 256 bytes.
         B256 = 1;
@@ -70,7 +70,7 @@ numbers! {
 }
 
 impl Mtu {
-    /// Returns the payload in bytes, or `None` for an undefined value.
+    /// Returns the MTU in bytes, or `None` for an undefined value.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -78,7 +78,7 @@ impl Mtu {
         }
     }
 
-    /// Returns the largest MTU not above `bytes`, but at least 256 bytes.
+    /// Returns the largest MTU that does not exceed `bytes`, but at least 256 bytes.
     pub const fn within(bytes: u32) -> Self {
         match bytes {
             0..512 => Self::B256,
@@ -91,57 +91,57 @@ impl Mtu {
 }
 
 numbers! {
-    /// Which atomics the target executes.
+    /// Which remote atomics a queue pair or DC target executes.
     pub struct AtomicMode(u8) {
-        /// None.
+        /// Remote atomics are rejected.
         NONE = 0;
         /// Atomics of the InfiniBand specification.
         IB_SPEC = 1;
-        /// 8 bytes only.
+        /// Atomics with 8-byte operands only.
         ONLY_8B = 2;
-        /// Up to 8 bytes.
+        /// Atomics with operands of up to 8 bytes.
         UP_TO_8B = 3;
-        /// Up to 16 bytes.
+        /// Atomics with operands of up to 16 bytes.
         UP_TO_16B = 4;
-        /// Up to 32 bytes.
+        /// Atomics with operands of up to 32 bytes.
         UP_TO_32B = 5;
-        /// Up to 64 bytes.
+        /// Atomics with operands of up to 64 bytes.
         UP_TO_64B = 6;
-        /// Up to 128 bytes.
+        /// Atomics with operands of up to 128 bytes.
         UP_TO_128B = 7;
-        /// Up to 256 bytes.
+        /// Atomics with operands of up to 256 bytes.
         UP_TO_256B = 8;
     }
 }
 
 numbers! {
-    /// Where a QP takes receive entries from.
+    /// Where a queue pair takes its receive entries from.
     pub struct RqType(u8) {
         /// The queue pair's own receive queue.
         REGULAR = 0;
         /// A shared receive queue.
         SRQ = 1;
-        /// None: remote reads, writes and atomics only.
+        /// No receives: the QP serves only remote reads, writes and atomics.
         ZERO_SIZE = 3;
     }
 }
 
 layout! {
-    /// Queue-pair context. Each command uses the fields that it sets; the others stay zero.
+    /// The context of a queue pair. Each command reads the fields that it sets; the others stay zero.
     pub struct QpContext[232] {
-        /// Read back: state of the queue pair.
+        /// State of the queue pair. Only set in query results.
         state: QpState = 0x000, 4;
-        /// Port of a bond that sends, starting at 1.
+        /// Physical port of a bond that sends, starting at 1.
         lag_tx_port_affinity: u8 = 0x004, 4;
-        /// Transport service.
+        /// Transport service of the queue pair.
         st: ServiceType = 0x008, 8;
         /// One virtual lane for one traffic class.
         isolate_vl_tc: bool = 0x012, 1;
-        /// Path migration.
+        /// Path migration state.
         pm_state: PmState = 0x013, 2;
-        /// End padding.
+        /// Padding of the end of scattered data, encoded.
         end_padding_mode: u8 = 0x01c, 2;
-        /// Entries carry a signature.
+        /// Work-queue entries carry an XOR signature that the NIC checks.
         wq_signature: bool = 0x020, 1;
         /// Multicast is not looped back.
         block_lb_mc: bool = 0x021, 1;
@@ -149,9 +149,9 @@ layout! {
         latency_sensitive: bool = 0x023, 1;
         /// Packets of READs and WRITEs may take any path, so WRITEs may be delivered out of order.
         dp_ordering_0: bool = 0x026, 1;
-        /// Firmware obeys the two ordering bits instead of choosing itself.
+        /// Firmware obeys the two ordering bits instead of choosing the packet ordering itself.
         dp_ordering_force: bool = 0x027, 1;
-        /// Protection domain.
+        /// Protection domain of the queue pair.
         pd: u32 = 0x028, 24;
         /// Largest payload of a packet.
         mtu: Mtu = 0x040, 3;
@@ -163,21 +163,22 @@ layout! {
         log_rq_stride: u8 = 0x04d, 3;
         /// The QP has no send queue.
         no_sq: bool = 0x050, 1;
-        /// log2 of the number of WQEBBs of the send queue.
+        /// log2 of the number of 64-byte blocks (WQEBBs) of the send queue.
         log_sq_size: u8 = 0x051, 4;
-        /// Format of timestamps; 0 is free-running.
+        /// Format of timestamps in completions; 0 is the free-running clock.
         ts_format: u8 = 0x058, 2;
-        /// Data arrives in order.
+        /// Data arrives in memory in the order it was sent.
         data_in_order: bool = 0x05a, 1;
         /// The reserved lkey may be used.
         rlky: bool = 0x05b, 1;
-        /// ID of the counter set.
+        /// ID of the set of queue counters to update.
         counter_set_id: u8 = 0x060, 8;
         /// UAR page of the QP. Doorbells on other pages are ignored.
         uar_page: u32 = 0x068, 24;
-        /// [`SEND_DBR`](super::SEND_DBR) or [`SEND_NO_DBR`](super::SEND_NO_DBR).
+        /// Whether the send queue has a doorbell record: [`SEND_DBR`](super::SEND_DBR) or
+        /// [`SEND_NO_DBR`](super::SEND_NO_DBR).
         send_dbr_mode: u8 = 0x080, 2;
-        /// Software's own ID, carried in completions.
+        /// ID chosen by software, carried in the QP's completions.
         user_index: u32 = 0x088, 24;
         /// log2 of the page size, minus 12; ignored with a umem.
         log_page_size: u8 = 0x0a3, 5;
