@@ -1,6 +1,5 @@
-//! Shared by the unit tests.
+//! Helpers for the unit tests of this crate.
 
-/// Parses hexadecimal digits; blanks are ignored.
 pub(crate) fn bytes<const N: usize>(text: &str) -> [u8; N] {
     let mut digits =
         text.bytes().filter(|b| !b.is_ascii_whitespace()).map(|b| (b as char).to_digit(16).unwrap());

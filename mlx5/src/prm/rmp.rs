@@ -1,13 +1,13 @@
-//! Receive memory pools, which verbs call shared receive queues.
+//! Receive memory pools (RMP), which the verbs API calls shared receive queues.
 
 use super::layout::{command, layout, numbers, response};
 
 numbers! {
-    /// In which order the entries of a work queue are used.
+    /// How the NIC finds the next entry of a work queue.
     pub struct WqType(u8) {
-        /// Each entry names its successor.
+        /// Each entry contains the index of the next.
         LINKED_LIST = 0;
-        /// In the order of their indices.
+        /// Entries are used in the order of their indices, around the ring.
         CYCLIC = 1;
     }
 }
@@ -15,29 +15,29 @@ numbers! {
 numbers! {
     /// State of a receive memory pool.
     pub struct RmpState(u8) {
-        /// Operational.
+        /// Operational: the pool serves receives.
         RDY = 1;
-        /// Failed.
+        /// Failed: the pool serves no more receives.
         ERR = 3;
     }
 }
 
 layout! {
-    /// A work queue.
+    /// The work queue of a receive memory pool: its size, memory and doorbell record.
     pub struct Wq[192] {
-        /// Order of the entries.
+        /// How the NIC finds the next entry.
         wq_type: WqType = 0x000, 4;
-        /// Entries are signed.
+        /// Entries carry an XOR signature that the NIC checks.
         wq_signature: bool = 0x004, 1;
         /// Limit watermark: an event is raised, once, when fewer entries than this are posted.
         lwm: u16 = 0x030, 16;
-        /// Protection domain.
+        /// Protection domain of the queue.
         pd: u32 = 0x048, 24;
         /// Offset of the doorbell record in its umem, in bytes.
         dbr_addr: u64 = 0x080, 64;
-        /// Read back: number of entries that the NIC has fetched.
+        /// Number of entries that the NIC has fetched. Only set in query results.
         hw_counter: u32 = 0x0c0, 32;
-        /// Read back: number of entries that the NIC has been told of.
+        /// Number of entries that the doorbell record has announced. Only set in query results.
         sw_counter: u32 = 0x0e0, 32;
         /// log2 of the size of an entry, in bytes.
         log_wq_stride: u8 = 0x10c, 4;
@@ -49,21 +49,21 @@ layout! {
         dbr_umem_valid: bool = 0x120, 1;
         /// The queue is in a umem.
         wq_umem_valid: bool = 0x121, 1;
-        /// The umem that holds the doorbell record.
+        /// ID of the umem that holds the doorbell record.
         dbr_umem_id: u32 = 0x140, 32;
-        /// The umem that holds the queue, at offset 0.
+        /// ID of the umem that holds the queue, at offset 0.
         wq_umem_id: u32 = 0x160, 32;
     }
 }
 
 layout! {
-    /// Receive memory pool context.
+    /// The context of a receive memory pool: its state and its work queue.
     pub struct RmpContext[240] {
         /// State of the pool.
         state: RmpState = 0x008, 4;
-        /// Entries of a cyclic queue lack the segment that names a successor.
+        /// Entries of a cyclic queue omit the leading segment that links to the next entry.
         basic_cyclic_rcv_wqe: bool = 0x020, 1;
-        /// The work queue of the pool.
+        /// The queue from which receives are taken.
         wq: Wq = 0x180, 1536;
     }
 }
@@ -71,7 +71,7 @@ layout! {
 command! { CREATE_RMP -> CreateRmpOut;
     /// CREATE_RMP: creates a receive memory pool in a umem.
     pub struct CreateRmp[272] {
-        /// Context of the pool.
+        /// Settings of the new pool.
         context: RmpContext = 0x100, 1920;
     }
 }
@@ -79,21 +79,21 @@ command! { CREATE_RMP -> CreateRmpOut;
 response! {
     /// Output of [`CreateRmp`].
     pub struct CreateRmpOut[16] {
-        /// RMPN of the new pool.
+        /// Number of the new pool (RMPN).
         rmpn: u32 = 0x48, 24;
     }
 }
 
 command! { MODIFY_RMP -> ModifyRmpOut;
-    /// MODIFY_RMP: modifies the limit watermark.
+    /// MODIFY_RMP: sets the limit watermark of a receive memory pool.
     pub struct ModifyRmp[272] {
-        /// The current state of the pool.
+        /// The pool's current state, which the NIC checks.
         rmp_state: RmpState = 0x40, 4;
-        /// RMPN of the pool.
+        /// Number of the pool (RMPN).
         rmpn: u32 = 0x48, 24;
-        /// Whether to modify the watermark.
+        /// Whether to set the limit watermark, [`Wq::lwm`].
         lwm: bool = 0xbf, 1;
-        /// Context with the new values.
+        /// Context that holds the new watermark.
         context: RmpContext = 0x100, 1920;
     }
 }
@@ -104,9 +104,9 @@ response! {
 }
 
 command! { QUERY_RMP -> QueryRmpOut;
-    /// QUERY_RMP: queries the context of a pool.
+    /// QUERY_RMP: queries the context of a receive memory pool.
     pub struct QueryRmp[16] {
-        /// RMPN of the pool.
+        /// Number of the pool (RMPN).
         rmpn: u32 = 0x48, 24;
     }
 }
@@ -114,15 +114,15 @@ command! { QUERY_RMP -> QueryRmpOut;
 response! {
     /// Output of [`QueryRmp`].
     pub struct QueryRmpOut[272] {
-        /// Context of the pool.
+        /// Settings and state of the pool.
         context: RmpContext = 0x100, 1920;
     }
 }
 
 command! { DESTROY_RMP -> DestroyRmpOut;
-    /// DESTROY_RMP: destroys a pool. No queue pair may still use it.
+    /// DESTROY_RMP: destroys a receive memory pool. No queue pair may still use it.
     pub struct DestroyRmp[16] {
-        /// RMPN of the pool.
+        /// Number of the pool (RMPN).
         rmpn: u32 = 0x48, 24;
     }
 }

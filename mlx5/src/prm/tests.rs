@@ -1,4 +1,4 @@
-//! Worked mailboxes, given as `offset word` pairs for their non-zero words.
+//! Commands compared with hand-written mailboxes, which are given as `(offset, word)` pairs for the non-zero words.
 
 use super::{
     caps::{AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut},
@@ -23,7 +23,7 @@ fn mailbox_of<const N: usize>(words: &[(usize, u32)]) -> [u8; N] {
     bytes
 }
 
-/// Checks that a command encodes to the golden words, and decodes from them.
+/// Checks that a command encodes to the given `(offset, word)` pairs and decodes from them.
 fn golden<C>(command: C, words: &[(usize, u32)])
 where
     C: Command<Mailbox: PartialEq + core::fmt::Debug> + PartialEq + core::fmt::Debug,

@@ -1,7 +1,7 @@
-//! Extended reliable connections (XRC): XRC domains and their shared receive queues.
+//! Commands for extended reliable connections (XRC): XRC domains and their shared receive queues.
 //!
-//! A request on such a connection names a shared receive queue of the connection's domain. Every connection of a domain
-//! reaches all of its queues.
+//! A SEND on such a connection names a shared receive queue of the connection's domain. Every connection of a domain
+//! can reach all of the domain's queues.
 
 use super::layout::{command, layout, response};
 
@@ -13,15 +13,15 @@ command! { ALLOC_XRCD -> AllocXrcdOut;
 response! {
     /// Output of [`AllocXrcd`].
     pub struct AllocXrcdOut[16] {
-        /// ID of the new domain.
+        /// ID of the new XRC domain.
         xrcd: u32 = 0x48, 24;
     }
 }
 
 command! { DEALLOC_XRCD -> DeallocXrcdOut;
-    /// DEALLOC_XRCD: deallocates an XRC domain. Nothing may still use it.
+    /// DEALLOC_XRCD: deallocates an XRC domain, which nothing may still use.
     pub struct DeallocXrcd[16] {
-        /// ID of the domain.
+        /// ID of the XRC domain.
         xrcd: u32 = 0x48, 24;
     }
 }
@@ -32,29 +32,29 @@ response! {
 }
 
 layout! {
-    /// Context of a shared receive queue of an XRC domain. Each entry names its successor.
+    /// The context of a shared receive queue in an XRC domain. Its entries form a linked list.
     pub struct XrcSrqContext[64] {
         /// log2 of the number of entries.
         log_xrc_srq_size: u8 = 0x004, 4;
-        /// Entries are signed.
+        /// Entries carry an XOR signature that the NIC checks.
         wq_signature: bool = 0x020, 1;
         /// log2 of the size of an entry in bytes, minus 4.
         log_rq_stride: u8 = 0x025, 3;
-        /// ID of the XRC domain.
+        /// ID of the XRC domain that the queue belongs to.
         xrcd: u32 = 0x028, 24;
         /// The doorbell record is in a umem.
         dbr_umem_valid: bool = 0x047, 1;
-        /// CQN of the completion queue for all of its messages.
+        /// CQN of the queue for completions of the received messages.
         cqn: u32 = 0x048, 24;
-        /// The umem that holds the doorbell record. No public document gives the position of this field.
+        /// ID of the umem that holds the doorbell record. No public document gives the position of this field.
         dbr_umem_id: u32 = 0x060, 32;
-        /// Value carried in its completions.
+        /// ID chosen by software, carried in the queue's completions.
         user_index: u32 = 0x088, 24;
-        /// Protection domain, which also applies to the remote memory that requests name.
+        /// Protection domain of the queue, which also applies to the memory that remote requests access.
         pd: u32 = 0x0c8, 24;
         /// Limit watermark: an event is raised, once, when fewer entries than this are posted.
         lwm: u16 = 0x0e0, 16;
-        /// Read back: number of posted entries.
+        /// Number of posted entries. Only set in query results.
         wqe_cnt: u16 = 0x0f0, 16;
         /// Offset of the doorbell record in its umem, in bytes.
         dbr_addr: u64 = 0x140, 64;
@@ -62,13 +62,13 @@ layout! {
 }
 
 command! { CREATE_XRC_SRQ -> CreateXrcSrqOut;
-    /// CREATE_XRC_SRQ: creates a shared receive queue of an XRC domain in a umem.
+    /// CREATE_XRC_SRQ: creates a shared receive queue in an XRC domain. Its memory is in a umem.
     pub struct CreateXrcSrq[272] {
-        /// Context of the queue.
+        /// Settings of the new queue.
         context: XrcSrqContext = 0x080, 512;
         /// Offset of the queue in its umem, in bytes.
         umem_offset: u64 = 0x280, 64;
-        /// The umem that holds the queue.
+        /// ID of the umem that holds the queue.
         umem_id: u32 = 0x2c0, 32;
         /// The queue is in a umem.
         umem_valid: bool = 0x2e0, 1;
@@ -78,25 +78,25 @@ command! { CREATE_XRC_SRQ -> CreateXrcSrqOut;
 response! {
     /// Output of [`CreateXrcSrq`].
     pub struct CreateXrcSrqOut[16] {
-        /// SRQN of the new queue.
+        /// Number of the new shared receive queue (SRQN).
         xrc_srqn: u32 = 0x48, 24;
     }
 }
 
 command! { ARM_XRC_SRQ -> ArmXrcSrqOut;
-    /// ARM_XRC_SRQ: sets the limit watermark.
+    /// ARM_XRC_SRQ: sets the limit watermark of a shared receive queue in an XRC domain.
     pub struct ArmXrcSrq[16] {
         /// Must be [`ArmXrcSrq::XRC_SRQ`].
         op_mod: u16 = 0x30, 16;
-        /// SRQN of the queue.
+        /// Number of the shared receive queue (SRQN).
         xrc_srqn: u32 = 0x48, 24;
-        /// The new watermark.
+        /// The new limit: an event is raised, once, when fewer entries than this are posted.
         lwm: u16 = 0x70, 16;
     }
 }
 
 impl ArmXrcSrq {
-    /// The SRQN is that of a queue of an XRC domain.
+    /// Value of [`ArmXrcSrq::op_mod`]: the queue belongs to an XRC domain.
     pub const XRC_SRQ: u16 = 1;
 }
 
@@ -106,9 +106,9 @@ response! {
 }
 
 command! { QUERY_XRC_SRQ -> QueryXrcSrqOut;
-    /// QUERY_XRC_SRQ: queries the context of a queue.
+    /// QUERY_XRC_SRQ: queries the context of a shared receive queue in an XRC domain.
     pub struct QueryXrcSrq[16] {
-        /// SRQN of the queue.
+        /// Number of the shared receive queue (SRQN).
         xrc_srqn: u32 = 0x48, 24;
     }
 }
@@ -116,15 +116,15 @@ command! { QUERY_XRC_SRQ -> QueryXrcSrqOut;
 response! {
     /// Output of [`QueryXrcSrq`].
     pub struct QueryXrcSrqOut[272] {
-        /// Context of the queue.
+        /// Settings and state of the queue.
         context: XrcSrqContext = 0x080, 512;
     }
 }
 
 command! { DESTROY_XRC_SRQ -> DestroyXrcSrqOut;
-    /// DESTROY_XRC_SRQ: destroys a queue.
+    /// DESTROY_XRC_SRQ: destroys a shared receive queue in an XRC domain.
     pub struct DestroyXrcSrq[16] {
-        /// SRQN of the queue.
+        /// Number of the shared receive queue (SRQN).
         xrc_srqn: u32 = 0x48, 24;
     }
 }

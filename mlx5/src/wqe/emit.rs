@@ -1,4 +1,4 @@
-//! Writing of any entry that can be parsed.
+//! Re-encoding of parsed send entries ([`View::emit`]), for entries that [`Wqe`](super::Wqe) cannot express.
 
 use super::{Atomic, Data, OPMOD_MASKED_4, OPMOD_MASKED_8, View};
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     },
 };
 
-/// Segments under construction. The first one is reserved for the control segment.
 struct Out<'a> {
     segments: &'a mut [Segment],
     used: usize,
@@ -42,7 +41,7 @@ impl Out<'_> {
 }
 
 impl View<'_> {
-    /// Writes the entry field by field. Returns its `ds`, or `None` if `out` is too short.
+    /// Encodes the entry again, field by field. Returns its `ds`, or `None` if `out` is too short.
     ///
     /// The result equals the original bytes, except that bytes ignored by NICs become zero: the immediate of opcodes
     /// without one, the compare operand of fetch and add, reserved words, and the padding of inline data.
@@ -91,7 +90,7 @@ impl View<'_> {
     }
 }
 
-/// Writes the operands. Returns the matching opmod.
+/// Writes the operands of an atomic. Returns the opmod that the control segment must carry.
 fn put_operands(out: &mut Out<'_>, atomic: Atomic) -> Option<u8> {
     let (opmod, segment) = match atomic {
         Atomic::FetchAdd { add } => {

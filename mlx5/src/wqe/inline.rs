@@ -1,4 +1,4 @@
-//! Payload carried in an entry, instead of being fetched by the NIC.
+//! Inline payloads: data carried in the work-queue entry instead of being fetched by the NIC.
 
 use crate::{
     be::Be32,
@@ -7,21 +7,21 @@ use crate::{
 };
 use core::fmt;
 
-/// Up to 28 bytes by value, which fit in a WQEBB along with its control and remote address segments.
+/// An inline payload of up to 28 bytes by value, which fits in a WQEBB along with its control and remote address
+/// segments.
 ///
 /// The bytes are sent exactly as they are in memory, so an integer arrives in the byte order of the sender.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inline {
-    /// Payload in memory order, zero-padded.
     words: [u32; 7],
     len: u8,
 }
 
 impl Inline {
-    /// Maximum length of the payload, in bytes.
+    /// Maximum length of an inline payload, in bytes.
     pub const MAX: usize = 28;
 
-    /// Copies `bytes`. Returns `None` if there are more than [`Inline::MAX`].
+    /// Copies `bytes`. Returns `None` if they are longer than [`Inline::MAX`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > Self::MAX {
             return None;
@@ -82,20 +82,18 @@ impl Inline {
         self.len == 0
     }
 
-    /// Returns the payload.
+    /// Returns the payload without its padding.
     pub fn bytes(&self) -> &[u8] {
         let all: &[u8; Self::MAX] = bytemuck::must_cast_ref(&self.words);
         all.get(..self.len as usize).unwrap_or(all)
     }
 
-    /// Returns header and payload, as two segments.
     #[inline(always)]
     pub(crate) const fn to_segments(self) -> [Segment; 2] {
         let [a, b, c, d, e, f, g] = self.words;
         [Segment([InlineHdr::new(self.len as u32).0.raw(), a, b, c]), Segment([d, e, f, g])]
     }
 
-    /// Returns the number of segments in use, 1 or 2.
     #[inline(always)]
     pub(crate) const fn n_segments(&self) -> u8 {
         if self.len <= 12 { 1 } else { 2 }

@@ -1,46 +1,46 @@
-//! Defects of an entry.
+//! Error type of the send-entry parser, [`View`](super::View).
 
 use crate::ctrl::Opcode;
 use core::fmt;
 
-/// Why bytes are not a valid entry.
+/// Why bytes are not a valid send work-queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Fewer segments than `ds` says were passed, or none.
+    /// The slice is empty or has fewer segments than the entry's `ds`.
     Short {
-        /// Number of segments that `ds` requires.
+        /// Number of segments that the entry's `ds` requires.
         need: u8,
-        /// Number of segments passed.
+        /// Number of segments in the slice.
         have: usize,
     },
     /// `ds` is not valid for the opcode.
     Ds {
-        /// The operation.
+        /// Opcode of the entry.
         opcode: Opcode,
-        /// Value of the field.
+        /// Size in the entry, in 16-byte segments.
         ds: u8,
-        /// Minimum for the opcode.
+        /// Minimum `ds` for the opcode.
         least: u8,
-        /// Maximum for the opcode.
+        /// Maximum `ds` for the opcode.
         most: u8,
     },
-    /// There is no operation with this opcode.
+    /// The opcode is not defined.
     UnknownOpcode(Opcode),
-    /// The operation exists, but is not supported by this crate.
+    /// The opcode is defined, but this crate does not support it.
     Unsupported(Opcode),
-    /// The operation exists, but not on datagram QPs.
+    /// The opcode is defined, but datagram QPs do not support it.
     NotOfDatagrams(Opcode),
-    /// The opcode has no such variant. For masked atomics: no such operand size.
+    /// The opcode has no such variant. For masked atomics: the operand size is invalid.
     Opmod {
-        /// The operation.
+        /// Opcode of the entry.
         opcode: Opcode,
-        /// Value of the field.
+        /// Value of the entry's opmod field.
         opmod: u8,
     },
     /// Bits that must be zero are set.
     Reserved {
-        /// Name of the field that contains them.
+        /// Name of the field that contains the bits.
         field: &'static str,
         /// The bits that are set.
         bits: u32,
@@ -49,7 +49,7 @@ pub enum Malformed {
     FenceMode(u8),
     /// Inline data exceeds the entry.
     InlineLength {
-        /// Length in the header, in bytes.
+        /// Payload length in the inline header, in bytes.
         len: u32,
         /// Number of bytes left in the entry.
         room: u32,

@@ -33,7 +33,7 @@ use crate::{
 
 /// The opmod of a masked atomic on 4-byte operands: the “extended” bit, and log2 of the size minus 2.
 pub const OPMOD_MASKED_4: u8 = 0x08;
-/// The opmod of a masked atomic on 8-byte operands.
+/// The opmod of a masked atomic on 8-byte operands; see [`OPMOD_MASKED_4`] for the encoding.
 pub const OPMOD_MASKED_8: u8 = 0x09;
 
 /// The contents of a send work-queue entry on a reliable connection.
@@ -45,19 +45,19 @@ pub const OPMOD_MASKED_8: u8 = 0x09;
 pub enum Wqe {
     /// No operation. If signalled, it completes after everything before it.
     Nop,
-    /// RDMA WRITE of `len` bytes.
+    /// RDMA WRITE of `len` bytes from `laddr` to `raddr`.
     Write { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32 },
-    /// RDMA WRITE of bytes carried in the entry.
+    /// RDMA WRITE of the bytes in the entry itself.
     WriteInline { raddr: u64, rkey: u32, data: Inline },
-    /// RDMA WRITE that delivers `imm` to the receiver.
+    /// RDMA WRITE that also consumes a receive at the target and delivers `imm` with it.
     WriteImm { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32, imm: u32 },
-    /// RDMA READ of `len` bytes into `laddr`.
+    /// RDMA READ of `len` bytes from `raddr` into `laddr`.
     Read { raddr: u64, rkey: u32, laddr: u64, lkey: u32, len: u32 },
-    /// SEND of `len` bytes.
+    /// SEND of `len` bytes into the peer's next posted receive.
     Send { laddr: u64, lkey: u32, len: u32 },
-    /// SEND of bytes carried in the entry.
+    /// SEND of the bytes in the entry itself.
     SendInline { data: Inline },
-    /// SEND that delivers `imm`.
+    /// SEND that delivers the immediate `imm` along with the data.
     SendImm { laddr: u64, lkey: u32, len: u32, imm: u32 },
     /// SEND that invalidates `inv_rkey` at the receiver.
     SendInval { laddr: u64, lkey: u32, len: u32, inv_rkey: u32 },
@@ -65,9 +65,11 @@ pub enum Wqe {
     FetchAdd { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64 },
     /// 64-bit compare and swap.
     CompareSwap { raddr: u64, rkey: u32, laddr: u64, lkey: u32, compare: u64, swap: u64 },
-    /// 32-bit fetch and add on fields. With `boundary` 0 there is a single field; all ones is XOR.
+    /// 32-bit fetch and add on independent bit fields; a set bit in `boundary` is the top bit of a field. With
+    /// `boundary` 0 there is a single field; all ones is XOR.
     MaskedFetchAdd32 { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u32, boundary: u32 },
-    /// 64-bit fetch and add on fields. With `boundary` 0 there is a single field; all ones is XOR.
+    /// 64-bit fetch and add on independent bit fields; a set bit in `boundary` is the top bit of a field. With
+    /// `boundary` 0 there is a single field; all ones is XOR.
     MaskedFetchAdd64 { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64, boundary: u64 },
     /// 32-bit compare (under `compare_mask`) and swap (under `swap_mask`).
     MaskedCompareSwap32 {
@@ -91,18 +93,19 @@ pub enum Wqe {
         compare_mask: u64,
         swap_mask: u64,
     },
-    /// Local read of `len` bytes, which are discarded.
+    /// DUMP: reads `len` bytes of local memory and discards them.
     Dump { laddr: u64, lkey: u32, len: u32 },
     /// Stalls the queue until CQ `cqn` has reached `index`.
     Wait { index: u32, cqn: u32 },
 }
 
-/// The bytes of an entry: one or two blocks, of which the first `ds` segments are used.
+/// An encoded send entry: one or two 64-byte blocks, of which the first `ds` segments are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// The blocks. As returned by [`Wqe::emit`], the second is zero for every entry but [`Wqe::MaskedCompareSwap64`].
+    /// The encoded blocks. As returned by [`Wqe::emit`], the second is zero for every entry but
+    /// [`Wqe::MaskedCompareSwap64`].
     pub blocks: [Wqebb; 2],
-    /// Number of segments in use.
+    /// Size of the entry, in 16-byte segments.
     pub ds: u8,
 }
 
@@ -113,7 +116,7 @@ impl Emitted {
         blocks_for(self.ds)
     }
 
-    /// Returns the segments in use.
+    /// Returns the `ds` segments of the entry, without unused ones.
     #[inline(always)]
     pub fn segments(&self) -> &[Segment] {
         let all = two_blocks(&self.blocks);
@@ -121,7 +124,7 @@ impl Emitted {
     }
 }
 
-/// An entry whose control segment is not known yet: opmod, opcode, ds, immediate and the other segments.
+/// Everything of an entry but its control segment, plus the values that the control segment needs.
 struct Body {
     opmod: u8,
     opcode: Opcode,
@@ -153,14 +156,14 @@ impl Body {
     }
 }
 
-/// Returns `full`, or one less if there are no bytes to point to.
+/// Returns the `ds` of an entry, which is `full` or, without data, one less: there is no data segment.
 #[inline(always)]
 const fn ds_with_data(full: u8, len: u32) -> u8 {
     if len == 0 { full - 1 } else { full }
 }
 
 impl Wqe {
-    /// Returns the bytes of the entry at index `index` (the free-running 16-bit WQEBB index) of QP `qpn`.
+    /// Encodes the entry for index `index` (the free-running 16-bit WQEBB index) of QP `qpn`.
     ///
     /// With a known variant, this compiles to plain stores, without a call, loop or panic.
     #[inline(always)]
@@ -177,7 +180,7 @@ impl Wqe {
         }
     }
 
-    /// Returns the bytes of an entry on a DC initiator, for the target in `av` ([`AvSeg::to_dct`]).
+    /// Encodes the entry for a DC initiator, addressed to the target in `av` ([`AvSeg::to_dct`]).
     ///
     /// The entry occupies **two blocks**, whatever its operation: write both, and advance the queue's index by two. The
     /// adapter advances by ceil(`ds` / 4), which is 2, because `ds` is between 5 and 8:
@@ -216,7 +219,7 @@ impl Wqe {
         Emitted { blocks: [Wqebb([ctrl.to_segment(), x, y, z]), Wqebb(second)], ds }
     }
 
-    /// Returns the opcode of the entry.
+    /// Returns the opcode that [`Wqe::emit`] writes for this operation.
     #[inline(always)]
     pub const fn opcode(&self) -> Opcode {
         self.body().opcode
@@ -333,7 +336,6 @@ impl Wqe {
     }
 }
 
-/// Empty inline data.
 const EMPTY_INLINE: Segment = Segment([InlineHdr::new(0).0.raw(), 0, 0, 0]);
 
 #[inline(always)]

@@ -153,7 +153,7 @@ fn goldens() -> [Golden; 14] {
     ]
 }
 
-/// Parses the golden bytes as segments.
+/// Parses a hexadecimal dump as segments.
 fn segments(text: &str) -> Vec<Segment> {
     let digits: std::string::String = text.split_whitespace().collect();
     digits
@@ -312,7 +312,7 @@ fn entries_of_dc_carry_key_and_target() {
     assert!(View::parse(entry.segments()).is_ok_and(|view| view.av().is_none()), "its service is not in it");
 }
 
-/// Compares with `struct mlx5_wqe_xrc_seg` of libmlx5.
+/// The expected bytes follow `struct mlx5_wqe_xrc_seg` of libmlx5.
 #[test]
 fn entries_of_xrc_carry_the_number_of_the_queue() {
     let expected: [u8; 64] = bytes(

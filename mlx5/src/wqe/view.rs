@@ -1,4 +1,4 @@
-//! Parser for send entries of any driver.
+//! Parser for the send entries of any mlx5 driver.
 
 use super::{Inline, Malformed, OPMOD_MASKED_4, OPMOD_MASKED_8, Wqe};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// A well-formed send work-queue entry.
+/// A parsed and validated send work-queue entry.
 ///
 /// The format depends on the service of the QP. [`View::parse`] parses entries of connections, reliable or not.
 /// [`View::parse_datagram`] parses entries of datagram QPs and [`View::parse_dc`] those of DC initiators, both of which
@@ -22,12 +22,10 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     ctrl: CtrlSeg,
-    /// All `ds` segments.
     segments: &'a [Segment],
-    /// Number of segments of the address (a vector or an XRC segment): none, one or three. The address itself is not
-    /// stored: the software ConnectX parses entries in its hot path, and most have none.
+    /// Number of segments of the address vector or XRC segment: zero, one or three. The address itself is not stored:
+    /// the software ConnectX parses entries in its hot path, and most have none.
     av: u8,
-    /// The format: [`CONNECTED`] or one of the others.
     format: u8,
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
@@ -35,7 +33,7 @@ pub struct View<'a> {
     data: &'a [Segment],
 }
 
-/// Operands of an atomic operation, in host order.
+/// The operands of an atomic, in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the operands' names are those of `Wqe`")]
 pub enum Atomic {
@@ -43,18 +41,18 @@ pub enum Atomic {
     FetchAdd { add: u64 },
     /// 64-bit compare and swap.
     CompareSwap { compare: u64, swap: u64 },
-    /// 32-bit fetch and add on fields.
+    /// 32-bit fetch and add on independent bit fields; a set bit in `boundary` is the top bit of a field.
     MaskedFetchAdd32 { add: u32, boundary: u32 },
-    /// 64-bit fetch and add on fields.
+    /// 64-bit fetch and add on independent bit fields; a set bit in `boundary` is the top bit of a field.
     MaskedFetchAdd64 { add: u64, boundary: u64 },
-    /// 32-bit masked compare and swap.
+    /// 32-bit compare (under `compare_mask`) and swap (under `swap_mask`).
     MaskedCompareSwap32 { compare: u32, swap: u32, compare_mask: u32, swap_mask: u32 },
-    /// 64-bit masked compare and swap.
+    /// 64-bit compare (under `compare_mask`) and swap (under `swap_mask`).
     MaskedCompareSwap64 { compare: u64, swap: u64, compare_mask: u64, swap_mask: u64 },
 }
 
 impl Atomic {
-    /// Returns the size of the operand in bytes, 4 or 8.
+    /// Returns the size of the remote operand in bytes, 4 or 8.
     pub const fn size(&self) -> u8 {
         match self {
             Self::MaskedFetchAdd32 { .. } | Self::MaskedCompareSwap32 { .. } => 4,
@@ -63,25 +61,21 @@ impl Atomic {
     }
 }
 
-/// A data segment, which follows control, remote address and operand segments.
+/// The memory or payload that a data segment of a send entry contributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
     /// A pointer to local memory.
     Pointer(DataSeg),
-    /// Payload carried in the entry.
+    /// Payload carried in the entry itself.
     Inline(&'a [u8]),
 }
 
-/// Entries of connections.
 const CONNECTED: u8 = 0;
-/// Entries of datagram QPs.
 const DATAGRAM: u8 = 1;
-/// Entries of DC initiators.
 const DYNAMIC: u8 = 2;
-/// Entries of XRC initiators.
 const EXTENDED: u8 = 3;
 
-/// Which segments an opcode has between control and data.
+/// Which segments an opcode requires between the control segment and the data.
 struct Shape {
     remote: bool,
     operands: u8,
@@ -91,28 +85,29 @@ struct Shape {
 }
 
 impl<'a> View<'a> {
-    /// Maximum value of the `ds` field.
+    /// Maximum size of an entry, in 16-byte segments.
     pub const MAX_DS: u8 = 63;
 
-    /// Parses the entry that starts at `segments[0]`. The caller must have joined an entry that wraps around the ring.
-    /// Segments past `ds` are ignored.
+    /// Parses the entry that starts at `segments[0]`, in the format of reliable and unreliable connections.
+    ///
+    /// The caller must have joined an entry that wraps around the ring. Segments past `ds` are ignored.
     pub fn parse(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<CONNECTED>(segments)
     }
 
-    /// Parses an entry of a datagram QP: a SEND or a NOP.
+    /// Parses an entry of a datagram QP, which must be a SEND or a NOP.
     pub fn parse_datagram(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<DATAGRAM>(segments)
     }
 
-    /// Parses an entry of a DC initiator: that of a connection, with an address vector after the control segment. NOP,
-    /// DUMP and WAIT have none.
+    /// Parses an entry of a DC initiator, which has an address vector after the control segment, but is otherwise like
+    /// that of a connection. NOP, DUMP and WAIT have no vector.
     pub fn parse_dc(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<DYNAMIC>(segments)
     }
 
-    /// Parses an entry of an XRC initiator: that of a connection, with an XRC segment after the control segment. NOP,
-    /// DUMP and WAIT have none.
+    /// Parses an entry of an XRC initiator, which has an XRC segment after the control segment, but is otherwise like
+    /// that of a connection. NOP, DUMP and WAIT have no XRC segment.
     pub fn parse_xrc(segments: &'a [Segment]) -> Result<Self, Malformed> {
         Self::parse_as::<EXTENDED>(segments)
     }
@@ -169,17 +164,17 @@ impl<'a> View<'a> {
         Ok(Self { ctrl, segments, av, format: FORMAT, remote, atomic, wait, data })
     }
 
-    /// Returns the control segment.
+    /// Returns the control segment, the first 16 bytes of the entry.
     pub const fn ctrl(&self) -> CtrlSeg {
         self.ctrl
     }
 
-    /// Returns the operation.
+    /// Returns the operation that the entry requests.
     pub const fn opcode(&self) -> Opcode {
         self.ctrl.opcode()
     }
 
-    /// Returns the fence, completion and solicited bits.
+    /// Returns the fence mode, completion request and solicited-event bit.
     pub const fn flags(&self) -> Flags {
         self.ctrl.flags()
     }
@@ -192,12 +187,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the number of WQEBBs of the entry.
+    /// Returns the number of 64-byte blocks (WQEBBs) that the entry occupies.
     pub const fn n_blocks(&self) -> u8 {
         blocks_for(self.ctrl.ds())
     }
 
-    /// Returns the `ds` segments of the entry.
+    /// Returns all 16-byte segments of the entry, `ds` of them.
     pub const fn segments(&self) -> &'a [Segment] {
         self.segments
     }
@@ -213,12 +208,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns whether the address vector starts with the access key of a DC target.
+    /// Returns whether the entry addresses a DC target, so its vector starts with an access key.
     pub(crate) const fn is_dc(&self) -> bool {
         self.format == DYNAMIC
     }
 
-    /// Returns the SRQN named by an entry of an XRC initiator.
+    /// Returns the number of the shared receive queue (SRQN) that an entry of an XRC initiator addresses.
     pub fn xrc_srqn(&self) -> Option<u32> {
         match self.segments {
             [_, first, ..] if self.format == EXTENDED && self.av == 1 => {
@@ -258,7 +253,7 @@ impl<'a> View<'a> {
             .sum()
     }
 
-    /// Returns the entry as a [`Wqe`], if emitting that with the index, QPN, flags and address vector of this entry
+    /// Converts the entry to a [`Wqe`], provided that emitting it with the same index, QPN, flags and address vector
     /// yields the same bytes.
     ///
     /// Returns `None` for short address vectors, multiple data segments, and inline data longer than [`Inline::MAX`].
@@ -368,7 +363,7 @@ impl Shape {
     }
 }
 
-/// Returns the number of segments of the address vector after the control segment.
+/// Returns the number of segments of the address vector that follows the control segment.
 fn vector_segments(segments: &[Segment]) -> u8 {
     let first = segments.get(1).copied().unwrap_or(Segment::ZERO);
     if AvSeg::from_segments([first, Segment::ZERO, Segment::ZERO]).is_extended() { 3 } else { 1 }

@@ -1,5 +1,7 @@
-//! Send entries written by libmlx5 (Debian 12) for ping-pong programs, perftest and a program of ours; see `entries`
-//! for the format. The suite `corpus` of `softnic/uverbs` regenerates the file.
+//! Checks the parser against send entries that libmlx5 (Debian 12) wrote for ping-pong programs, perftest and a test
+//! program of this project.
+//!
+//! The module `entries` describes the format. The suite `corpus` of `softnic/uverbs` regenerates the file.
 
 use crate::entries::check;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Send entries in the format recorded by the software ConnectX, one per line, and the checks of each entry.
+//! Checks on recorded send entries, in the text format that the software ConnectX writes.
 //!
 //! Lines that start with `#` are comments. On other lines, the first word is the service of the QP (`rc`, `uc`, `ud`,
 //! `dc`), the second is the index of the entry in the queue (four hexadecimal digits), and the third is the bytes of
@@ -6,12 +6,12 @@
 
 use rushmem_mlx5::{Opcode, Segment, View, seg::InlineHdr, wqe::Data};
 
-/// Parses the entry on a line, writes it again field by field, and compares the bytes. Returns a description, or `None`
-/// for a comment.
+/// Parses the send entry on a line, encodes it again field by field, and compares the bytes. Returns a description, or
+/// `None` for a comment.
 ///
 /// # Panics
 ///
-/// Panics if the bytes cannot be parsed, or if the written bytes differ.
+/// Panics if the bytes cannot be parsed, or if the encoded bytes differ.
 pub(crate) fn check(line: &str) -> Option<String> {
     if line.starts_with('#') || line.is_empty() {
         return None;
@@ -45,8 +45,8 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     digits.as_bytes().chunks(2).map(pair).collect()
 }
 
-/// Returns the bytes, with zeros where NICs ignore them and drivers leave old bytes: the immediate of opcodes without
-/// one, the compare operand of fetch and add, and the padding of inline data.
+/// Zeroes the bytes that NICs ignore and drivers leave uninitialised: the immediate of opcodes without one, the compare
+/// operand of fetch and add, and the padding of inline data.
 fn without_leftovers(view: &View<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     if view.imm().is_none() {
         bytes[12..16].fill(0);

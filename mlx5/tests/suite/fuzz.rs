@@ -1,4 +1,4 @@
-//! The fuzz targets on their corpora and on mutations, on stable Rust.
+//! Runs the fuzz targets on their corpora and on random mutations of them, on stable Rust.
 
 use rushmem_corpus::FuzzTarget;
 
@@ -6,7 +6,6 @@ use rushmem_corpus::FuzzTarget;
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
-/// Number of mutated inputs per target.
 const MUTATIONS: u64 = 20_000;
 
 #[test]

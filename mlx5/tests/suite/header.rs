@@ -18,7 +18,7 @@ use std::{
     process::Command,
 };
 
-/// Returns the output of the program by name, or why there is none.
+/// Runs the C program. Returns its output by name of the structure, or the reason why it could not run.
 fn run_program() -> Result<BTreeMap<String, String>, String> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/header.c");
@@ -105,7 +105,6 @@ fn entries() -> Vec<(String, String)> {
     list
 }
 
-/// Returns an address vector whose fields all differ.
 fn vector() -> AvSeg {
     AvSeg {
         qkey: Be32::new(0x1111_2222),
@@ -122,7 +121,6 @@ fn vector() -> AvSeg {
     }
 }
 
-/// Creates a SEND with immediate on a datagram QP, parses it and writes it again.
 fn datagram() -> [Segment; 5] {
     let ctrl = CtrlSeg::new(0, Opcode::SEND_IMM, 0x22, 0x1a7, 5, Flags::SIGNALED, 0xcafe_0001);
     let [a, b, c] = vector().to_segments();

@@ -1,4 +1,4 @@
-//! Tests of the formats from outside: arbitrary values, arbitrary bytes, the C header.
+//! Tests through the public API: arbitrary values, arbitrary bytes, and comparison with a C header.
 
 mod corpus;
 mod entries;

@@ -1,4 +1,4 @@
-//! Every value survives encoding and decoding.
+//! Property tests: every value survives encoding and decoding.
 
 use proptest::{collection::vec, prelude::*};
 use rushmem_mlx5::{
@@ -14,7 +14,7 @@ use rushmem_mlx5::{
     wqe::{Data, emit_write_inline},
 };
 
-/// Raw material for an entry's fields.
+/// Random values from which the fields of a send entry are made.
 #[derive(Clone, Debug)]
 struct Fields {
     raddr: u64,
@@ -83,7 +83,7 @@ fn flags() -> impl Strategy<Value = Flags> {
     (0..5_u8, 0..4_u8, any::<bool>()).prop_map(|(fm, ce, se)| Flags(fm << 5 | ce << 2 | (se as u8) << 1))
 }
 
-/// A data segment: a pointer (address, lkey, length), or inline bytes.
+/// A data segment of a generated entry: a pointer (address, lkey, length), or inline bytes.
 type Piece = Result<(u64, u32, u32), Vec<u8>>;
 
 fn data() -> impl Strategy<Value = Piece> {
@@ -93,7 +93,6 @@ fn data() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Returns the segments for a list of data segments.
 fn data_segments(list: &[Piece]) -> Vec<Segment> {
     let mut segments = Vec::new();
     for entry in list {
@@ -110,7 +109,6 @@ fn data_segments(list: &[Piece]) -> Vec<Segment> {
     segments
 }
 
-/// Returns an address vector, full or short.
 fn address() -> impl Strategy<Value = Vec<Segment>> {
     let route = (any::<u8>(), any::<u8>(), any::<u16>(), any::<[u8; 6]>(), any::<[u8; 16]>());
     (any::<u32>(), 0..1_u32 << 24, any::<bool>(), any::<u32>(), any::<[u8; 2]>(), route).prop_map(
@@ -133,7 +131,8 @@ fn address() -> impl Strategy<Value = Vec<Segment>> {
     )
 }
 
-/// Returns any entry that a driver may write, with zeros where NICs ignore bytes, and whether its QP is a datagram QP.
+/// Generates any send entry that a driver may write, with zeros where NICs ignore bytes, and whether its QP is a
+/// datagram QP.
 fn entry() -> impl Strategy<Value = (Vec<Segment>, bool)> {
     let place = (any::<u16>(), 0..1_u32 << 24, flags(), any::<u32>());
     let lists = vec(data(), 0..8).prop_map(|list| data_segments(&list));
@@ -340,8 +339,8 @@ proptest! {
     }
 }
 
-/// Checks each field alone, with all bits set. Encoding must return the same bit pattern: no field is lost, moved or
-/// duplicated.
+/// Checks each field of a structure alone, with all of its bits set. Encoding must return the same bit pattern: no
+/// field is lost, moved or duplicated.
 fn each_field_alone<T, M>(
     encode: impl Fn(&T) -> M,
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -429,7 +428,6 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<qp::DestroyQp>();
 }
 
-/// Checks the structures within commands, field by field.
 #[test]
 fn every_field_of_every_structure_has_its_own_bits() {
     macro_rules! structure {

@@ -184,89 +184,90 @@ layout! {
         log_page_size: u8 = 0x0a3, 5;
         /// QPN of the peer.
         remote_qpn: u32 = 0x0a8, 24;
-        /// Path to the peer.
+        /// Network path to the peer.
         primary_address_path: AddressPath = 0x0c0, 352;
-        /// Alternative path to the peer.
+        /// Alternate network path, for path migration.
         secondary_address_path: AddressPath = 0x220, 352;
         /// log2 of the number of packets between acknowledgement requests.
         log_ack_req_freq: u8 = 0x380, 4;
-        /// log2 of the number of outstanding reads and atomics as initiator.
+        /// log2 of the maximum number of outstanding reads and atomics that the QP issues.
         log_sra_max: u8 = 0x388, 3;
-        /// Retries after a missing acknowledgement.
+        /// Number of retries after a missing acknowledgement, 0 to 7.
         retry_count: u8 = 0x38d, 3;
-        /// Retries while the receiver is not ready; 7 is unlimited.
+        /// Number of retries while the receiver is not ready (RNR); 7 is unlimited.
         rnr_retry: u8 = 0x390, 3;
-        /// Fast registration enable.
+        /// Enables fast registration of memory keys through the send queue.
         fre: bool = 0x394, 1;
-        /// Read back: RNR retries left.
+        /// Number of receiver-not-ready retries left. Only set in query results.
         cur_rnr_retry: u8 = 0x395, 3;
-        /// Read back: retries left.
+        /// Number of retries left after missing acknowledgements. Only set in query results.
         cur_retry_count: u8 = 0x398, 3;
-        /// First packet sequence number to send.
+        /// Packet sequence number of the next packet to send.
         next_send_psn: u32 = 0x3c8, 24;
-        /// CQN of the send completion queue.
+        /// CQN of the queue for send completions.
         cqn_snd: u32 = 0x3e8, 24;
-        /// Source QPN of datagrams.
+        /// Source QPN that the headers of datagrams carry.
         deth_sqpn: u32 = 0x408, 24;
-        /// Read back: last acknowledged sequence number.
+        /// Packet sequence number that was last acknowledged. Only set in query results.
         last_acked_psn: u32 = 0x448, 24;
-        /// Read back: send sequence number.
+        /// Send sequence number, which counts messages. Only set in query results.
         ssn: u32 = 0x468, 24;
-        /// log2 of the number of outstanding reads and atomics as target.
+        /// log2 of the maximum number of outstanding reads and atomics that the QP serves.
         log_rra_max: u8 = 0x488, 3;
-        /// Which atomics the target executes.
+        /// Which remote atomics the QP executes for its peer.
         atomic_mode: AtomicMode = 0x48c, 4;
-        /// Remote read enable.
+        /// Allows the peer to read memory.
         rre: bool = 0x490, 1;
-        /// Remote write enable.
+        /// Allows the peer to write memory.
         rwe: bool = 0x491, 1;
-        /// Remote atomic enable.
+        /// Allows the peer to execute atomics on memory.
         rae: bool = 0x492, 1;
         /// Offset of the queues within their page, in units of 64 bytes; zero with a umem.
         page_offset: u8 = 0x494, 6;
         /// Packets of all messages may take any path.
         dp_ordering_1: bool = 0x49c, 1;
-        /// The receive queue is controlled by other queues.
+        /// The receive queue only advances when another queue enables it (cross-channel).
         cd_slave_receive: bool = 0x49d, 1;
-        /// The send queue is controlled by other queues.
+        /// The send queue only advances when another queue enables it (cross-channel).
         cd_slave_send: bool = 0x49e, 1;
-        /// WAIT entries are allowed.
+        /// The send queue may contain WAIT entries (cross-channel).
         cd_master: bool = 0x49f, 1;
-        /// Minimum RNR timer, encoded.
+        /// Time that the peer must wait after a receiver-not-ready NAK, encoded.
         min_rnr_nak: u8 = 0x4a3, 5;
-        /// First packet sequence number to expect.
+        /// Packet sequence number of the next packet to expect.
         next_rcv_psn: u32 = 0x4a8, 24;
-        /// XRC domain.
+        /// ID of the XRC domain.
         xrcd: u32 = 0x4c8, 24;
-        /// CQN of the receive completion queue.
+        /// CQN of the queue for receive completions.
         cqn_rcv: u32 = 0x4e8, 24;
         /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x500, 64;
-        /// Queue key.
+        /// Queue key that received datagrams must carry.
         q_key: u32 = 0x540, 32;
-        /// Where receive entries come from.
+        /// Where the QP takes its receive entries from.
         rq_type: RqType = 0x565, 3;
-        /// SRQN of the shared receive queue.
+        /// Number of the shared receive queue (SRQN).
         srqn_rmpn_xrqn: u32 = 0x568, 24;
-        /// Read back: receive message sequence number.
+        /// Receive message sequence number. Only set in query results.
         rmsn: u32 = 0x588, 24;
-        /// Read back: number of WQEBBs that the NIC has fetched.
+        /// Number of send WQEBBs that the NIC has fetched, modulo 2^16. Only set in query results.
         hw_sq_wqebb_counter: u16 = 0x5a0, 16;
-        /// Read back: number of WQEBBs that the NIC has been told of.
+        /// Number of send WQEBBs that the doorbell has announced, modulo 2^16. Only set in query results.
         sw_sq_wqebb_counter: u16 = 0x5b0, 16;
-        /// Read back: number of receives that the NIC has fetched.
+        /// Number of receive entries that the NIC has fetched. Only set in query results.
         hw_rq_counter: u32 = 0x5c0, 32;
-        /// Read back: number of receives that the NIC has been told of.
+        /// Number of receive entries that the doorbell record has announced. Only set in query results.
         sw_rq_counter: u32 = 0x5e0, 32;
-        /// Responses scattered into completions: 0 for none, 0x11 for up to 32 bytes, 0x22 for up to 64.
+        /// How much of a response is scattered into its completion: 0x11 for up to 32 bytes, 0x22 for up to 64, 0 for
+        /// none.
         cs_req: u8 = 0x630, 8;
-        /// The same, for received messages.
+        /// How much of a received message is scattered into its completion, encoded like `cs_req`.
         cs_res: u8 = 0x638, 8;
-        /// Key of dynamically connected transport.
+        /// Access key of dynamically connected transport (DC).
         dc_access_key: u64 = 0x640, 64;
         /// The doorbell record is in a umem.
         dbr_umem_valid: bool = 0x683, 1;
-        /// The umem that holds the doorbell record.
+        /// ID of the umem that holds the doorbell record.
         dbr_umem_id: u32 = 0x720, 32;
     }
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: the commands. They carry the structures [`QpContext`] and [`AddressPath`].
+//! Commands on queue pairs. They carry the structures [`QpContext`] and [`AddressPath`].
 //!
 //! A reliable connection is brought up by [`CreateQp`], [`Rst2Init`], [`Init2Rtr`] and [`Rtr2Rts`], each of which
 //! carries the context fields that it sets.
@@ -9,70 +9,71 @@ mod path;
 pub use context::{AtomicMode, Mtu, PmState, QpContext, QpState, RqType, ServiceType};
 pub use path::AddressPath;
 
-/// [`QpContext::send_dbr_mode`]: send doorbells use a doorbell record.
+/// Value of [`QpContext::send_dbr_mode`]: send doorbells also update a doorbell record.
 pub const SEND_DBR: u8 = 0;
-/// [`QpContext::send_dbr_mode`]: send doorbells use no record, but a separate register:
+/// Value of [`QpContext::send_dbr_mode`]: there is no doorbell record, and send doorbells go to the register
 /// [`NO_DBR`](crate::doorbell::uar::NO_DBR).
 pub const SEND_NO_DBR: u8 = 1;
 
 use super::layout::{command, response};
 
-/// Bits of the `opt_param_mask`: which *optional* fields of a transition are valid. Required ones always are.
+/// Bits of `opt_param_mask`, which select the *optional* context fields of a QP transition to apply. Required fields
+/// always apply.
 pub mod opt_param {
-    /// Remote read enable.
+    /// Applies `rre`: whether the peer may read memory.
     pub const RRE: u32 = 1 << 1;
-    /// Remote atomic enable.
+    /// Applies `rae`: whether the peer may execute atomics.
     pub const RAE: u32 = 1 << 2;
-    /// Remote write enable.
+    /// Applies `rwe`: whether the peer may write memory.
     pub const RWE: u32 = 1 << 3;
-    /// Partition key index.
+    /// Applies the index of the partition key.
     pub const PKEY_INDEX: u32 = 1 << 4;
-    /// Queue key.
+    /// Applies the queue key of a datagram QP.
     pub const Q_KEY: u32 = 1 << 5;
-    /// Minimum RNR timer.
+    /// Applies `min_rnr_nak`, the wait after a receiver-not-ready NAK.
     pub const RNR_TIMEOUT: u32 = 1 << 6;
-    /// Primary path to the peer.
+    /// Applies the primary path to the peer.
     pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
-    /// Number of outstanding reads and atomics as initiator.
+    /// Applies `log_sra_max`, the limit of outstanding reads and atomics that the QP issues.
     pub const SRA_MAX: u32 = 1 << 8;
-    /// Number of outstanding reads and atomics as target.
+    /// Applies `log_rra_max`, the limit of outstanding reads and atomics that the QP serves.
     pub const RRA_MAX: u32 = 1 << 9;
-    /// Path migration state.
+    /// Applies the path migration state.
     pub const PM_STATE: u32 = 1 << 10;
-    /// Retries after a missing acknowledgement.
+    /// Applies the number of retries after a missing acknowledgement.
     pub const RETRY_COUNT: u32 = 1 << 12;
-    /// Retries while the receiver is not ready.
+    /// Applies the number of retries while the receiver is not ready.
     pub const RNR_RETRY: u32 = 1 << 13;
-    /// Acknowledgement timeout.
+    /// Applies the acknowledgement timeout.
     pub const ACK_TIMEOUT: u32 = 1 << 14;
-    /// Port of a bond that sends.
+    /// Applies `lag_tx_port_affinity`, the port of a bond that sends.
     pub const LAG_TX_AFF: u32 = 1 << 15;
-    /// Port of the primary path.
+    /// Applies the port of the primary path.
     pub const PRI_PORT: u32 = 1 << 16;
-    /// IP traffic class.
+    /// Applies the DSCP bits of the IP header.
     pub const DSCP: u32 = 1 << 17;
-    /// Shared receive queue.
+    /// Applies the number of the shared receive queue.
     pub const SRQN: u32 = 1 << 18;
-    /// Index of the local address (GID).
+    /// Applies the index of the local address (GID).
     pub const SGID_INDEX: u32 = 1 << 23;
-    /// Counter set.
+    /// Applies the ID of the queue-counter set.
     pub const COUNTER_SET: u32 = 1 << 25;
 }
 
 command! { CREATE_QP -> CreateQpOut;
     /// CREATE_QP: creates a queue pair, in a umem or in pages whose addresses follow the mailbox.
     pub struct CreateQp[272] {
-        /// Optional fields that are valid; see [`opt_param`].
+        /// Which optional context fields apply; see [`opt_param`].
         opt_param_mask: u32 = 0x80, 32;
-        /// Enhanced connection establishment options.
+        /// Requested options of enhanced connection establishment (ECE).
         ece: u32 = 0xa0, 32;
-        /// Context of the queue pair.
+        /// Settings of the new queue pair.
         context: QpContext = 0xc0, 1856;
         /// Offset of the queues in the umem, in bytes.
         wq_umem_offset: u64 = 0x800, 64;
-        /// The umem that holds the queues.
+        /// ID of the umem that holds the queues.
         wq_umem_id: u32 = 0x840, 32;
-        /// The queues are in a umem.
+        /// The queues are in a umem, so no page addresses follow the mailbox.
         wq_umem_valid: bool = 0x860, 1;
     }
 }
@@ -82,12 +83,12 @@ response! {
     pub struct CreateQpOut[16] {
         /// QPN of the new queue pair.
         qpn: u32 = 0x48, 24;
-        /// Enhanced connection establishment options in effect.
+        /// Options of enhanced connection establishment (ECE) in effect.
         ece: u32 = 0x60, 32;
     }
 }
 
-/// A state transition that carries a context. All of them have the same table.
+/// Declares the command of a QP state transition. All of them carry the same fields, including a QP context.
 macro_rules! transition {
     ($opcode:ident, $(#[$doc:meta])* $name:ident) => {
         command! { $opcode -> ModifyQpOut;
@@ -95,11 +96,11 @@ macro_rules! transition {
             pub struct $name[272] {
                 /// QPN of the queue pair.
                 qpn: u32 = 0x48, 24;
-                /// Optional fields that are valid; see [`opt_param`].
+                /// Which optional context fields apply; see [`opt_param`].
                 opt_param_mask: u32 = 0x80, 32;
-                /// Enhanced connection establishment options.
+                /// Requested options of enhanced connection establishment (ECE).
                 ece: u32 = 0xa0, 32;
-                /// Context with the fields to set.
+                /// QP context, of which the transition applies its own fields.
                 context: QpContext = 0xc0, 1856;
             }
         }
@@ -107,15 +108,16 @@ macro_rules! transition {
 }
 
 transition! { RST2INIT_QP,
-    /// RST2INIT_QP: sets port and access rights.
+    /// RST2INIT_QP: moves a QP to INIT and sets its port and access rights.
     Rst2Init
 }
 transition! { INIT2RTR_QP,
-    /// INIT2RTR_QP: sets the peer and the path to it, MTU and receive sequence.
+    /// INIT2RTR_QP: makes a QP ready to receive; sets the peer, the path to it, the MTU and the sequence number to
+    /// expect.
     Init2Rtr
 }
 transition! { RTR2RTS_QP,
-    /// RTR2RTS_QP: sets timeouts, retries and send sequence.
+    /// RTR2RTS_QP: makes a QP ready to send; sets timeouts, retries and the first sequence number to send.
     Rtr2Rts
 }
 transition! { SQERR2RTS_QP,
@@ -127,24 +129,24 @@ transition! { SQD_RTS_QP,
     Sqd2Rts
 }
 
-/// A modification without a change of state, which has the longer mailbox. The context extension after
-/// `opt_param_mask_95_32` is not modelled, so `qpc_ext` must be false.
+/// Declares a command that modifies a QP without changing its state. Its mailbox may end with a context extension,
+/// which is not modelled, so `qpc_ext` must be false.
 macro_rules! change {
     ($opcode:ident, $(#[$doc:meta])* $name:ident) => {
         command! { $opcode -> ModifyQpOut;
             $(#[$doc])*
             pub struct $name[464] {
-                /// The extension of the context is present.
+                /// The mailbox contains an extension of the QP context.
                 qpc_ext: bool = 0x40, 1;
                 /// QPN of the queue pair.
                 qpn: u32 = 0x48, 24;
-                /// Optional fields that are valid; see [`opt_param`].
+                /// Which optional context fields apply; see [`opt_param`].
                 opt_param_mask: u32 = 0x80, 32;
-                /// Enhanced connection establishment options.
+                /// Requested options of enhanced connection establishment (ECE).
                 ece: u32 = 0xa0, 32;
-                /// Context with the fields to set.
+                /// QP context with the fields to modify.
                 context: QpContext = 0xc0, 1856;
-                /// Optional fields of the extension that are valid.
+                /// Which optional fields of the context extension apply.
                 opt_param_mask_95_32: u64 = 0x840, 64;
             }
         }
@@ -161,7 +163,7 @@ change! { RTS2RTS_QP,
 }
 
 command! { MODIFY_2ERR_QP -> ModifyQpOut;
-    /// 2ERR_QP: stops a queue pair and flushes its work requests.
+    /// 2ERR_QP: moves a queue pair to the error state and flushes its work requests.
     pub struct ToErr[16] {
         /// QPN of the queue pair.
         qpn: u32 = 0x48, 24;
@@ -177,9 +179,9 @@ command! { MODIFY_2RST_QP -> ModifyQpOut;
 }
 
 response! {
-    /// Output of every state transition.
+    /// Output of every command that moves or modifies a queue pair.
     pub struct ModifyQpOut[16] {
-        /// Enhanced connection establishment options in effect.
+        /// Options of enhanced connection establishment (ECE) in effect.
         ece: u32 = 0x60, 32;
     }
 }
@@ -195,11 +197,11 @@ command! { QUERY_QP -> QueryQpOut;
 response! {
     /// Output of [`QueryQp`].
     pub struct QueryQpOut[272] {
-        /// Enhanced connection establishment options in effect.
+        /// Options of enhanced connection establishment (ECE) in effect.
         ece: u32 = 0x60, 32;
-        /// Optional fields that are valid.
+        /// Which optional fields of the returned context are valid.
         opt_param_mask: u32 = 0x80, 32;
-        /// Context of the queue pair.
+        /// Settings and state of the queue pair.
         context: QpContext = 0xc0, 1856;
     }
 }
