@@ -1,12 +1,12 @@
-//! Bounds on the threads of a kernel's blocks: `#[kernel(max_threads = ..)]`, translated to a PTX directive.
+//! Translates `#[kernel(max_threads = ..)]`, a bound on the number of threads per block, to a PTX directive.
 //!
-//! Rust has no attribute for this. The macro defines a variable with the bound in its name, and this module replaces
-//! the variable by a directive on the entry.
+//! Rust has no attribute for such a bound. The macro defines a variable with the bound in its name, and this module
+//! replaces the variable by a directive on the kernel's entry.
 
-/// Prefix of such a variable's name, as the macro `#[kernel]` writes it. The bound, `_` and the kernel's name follow.
+/// Prefix of the variable that the macro `#[kernel]` defines for a bound. The bound, `_` and the kernel's name follow.
 const VARIABLE: &str = " rushmem_max_threads_";
 
-/// Replaces the variables with directives.
+/// Replaces the variables that stand for thread bounds with PTX directives.
 pub(crate) fn apply(text: &str) -> String {
     let bound_in = |line: &str| {
         let (threads, name) = line.split_once(VARIABLE)?.1.split_once('_')?;

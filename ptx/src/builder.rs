@@ -1,4 +1,4 @@
-//! The builder for use in a `build.rs`.
+//! The entry point for build scripts: compiles kernels to PTX, or uses committed PTX.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,11 +17,11 @@ use crate::source::{self, Source};
 use crate::target::Target;
 use crate::toolchain::{CARGO, RUSTC, Search};
 
-/// Builds the kernels of a module or a crate into `$OUT_DIR/<name>.ptx`.
+/// Builds the kernels of a module or a crate into `$OUT_DIR/<name>.ptx`, for use in a `build.rs`.
 ///
 /// `kernels` is the file of a module, such as `src/kernels.rs`, or the folder of a kernel crate, relative to the
-/// package that is being built. On failure, the build fails with a message that names the remedy. [`Builder`] has
-/// options for other targets, for committed PTX and for optional PTX.
+/// package that is being built. If the PTX cannot be built, the process exits with a message that names the remedy.
+/// [`Builder`] has options for other targets, for committed PTX and for optional PTX.
 pub fn build(kernels: impl AsRef<Path>) {
     Builder::new(kernels).build();
 }
@@ -42,27 +42,28 @@ pub struct Builder {
     target: Target,
 }
 
-/// Result of a build.
+/// PTX that a build script has obtained, and where it came from.
 #[derive(Debug)]
 pub struct Built {
     /// Path of the PTX file.
     pub path: PathBuf,
-    /// Where the PTX comes from.
+    /// How the PTX was obtained.
     pub origin: Origin,
-    /// What the PTX contains.
+    /// Kernels and functions in the PTX, as found by [`inspect`](crate::inspect).
     pub report: Report,
 }
 
-/// Where PTX comes from.
+/// How a build obtained its PTX.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Committed PTX that was compiled from this source.
+    /// The PTX was committed, and it had been compiled from the current source.
     Committed,
-    /// PTX that this build compiled.
+    /// This build compiled the PTX.
     Compiled,
-    /// No PTX: the file is empty, and the kernels run natively only.
+    /// There is no PTX: the file is empty, and the kernels run natively only.
     Omitted {
-        /// Reason and remedy. `rushmem::Ptx` passes them to the error message of a program that needs the PTX.
+        /// Why the PTX is missing, with the remedy. `rushmem::Ptx` passes this to the error message of a program that
+        /// needs it.
         reason: String,
     },
 }
@@ -83,7 +84,7 @@ impl Builder {
 
     /// Makes a dependency of the package available to a kernel module, which otherwise has only `rushmem-device`.
     ///
-    /// The dependency must support `no_std`. A kernel crate names its dependencies in its own manifest.
+    /// The dependency must support `no_std`. Kernel crates name their dependencies in their own manifest instead.
     ///
     /// ```no_run
     /// rushmem_ptx::Builder::new("src/kernels.rs").dependency("libm").build();
@@ -95,18 +96,19 @@ impl Builder {
 
     /// Sets the path of committed PTX, relative to the package that is being built.
     ///
-    /// It is used if it was compiled from the current source; no PTX compiler is needed in that case. To create it,
-    /// copy `$OUT_DIR/<name>.ptx`.
+    /// The file is used if it was compiled from the current source; no PTX compiler is needed in that case. To create
+    /// it, copy `$OUT_DIR/<name>.ptx`.
     pub fn fallback(mut self, path: impl AsRef<Path>) -> Self {
         self.fallback = Some(path.as_ref().into());
         self
     }
 
-    /// Sets the path of committed PTX that belongs to this package, as [`fallback`](Self::fallback) does.
+    /// Sets the path of committed PTX, like [`fallback`](Self::fallback), for a library that ships with its kernels'
+    /// PTX.
     ///
-    /// If it was compiled from the current source, it is used with every value of `RUSHMEM_PTX`. Changing this variable
-    /// then rebuilds neither this package nor those that depend on it. It is also used by a package from a registry,
-    /// which lacks the folder of the kernel crate. This suits libraries that contain kernels.
+    /// If the PTX was compiled from the current source, it is used with every value of `RUSHMEM_PTX`, so changing this
+    /// variable rebuilds neither the library nor its dependents. It is also used if the folder of the kernel crate is
+    /// missing, as in a package from a registry.
     pub fn bundled(mut self, path: impl AsRef<Path>) -> Self {
         self.bundled = true;
         self.fallback(path)
@@ -139,21 +141,21 @@ impl Builder {
         self
     }
 
-    /// Sets the oldest GPU that the kernels must run on, such as `sm_75` (Turing, the default). Newer GPUs run them
-    /// too.
+    /// Sets the oldest GPU that the kernels must run on, such as `sm_75` (Turing, the default). Newer GPUs also run the
+    /// PTX.
     pub fn arch(mut self, arch: impl Into<String>) -> Self {
         self.target.arch = arch.into();
         self
     }
 
-    /// Sets the PTX version. The default, 8.6, is also the oldest. A driver loads versions that are not newer than
-    /// itself.
+    /// Sets the PTX ISA version. The default, 8.6, is also the oldest. Drivers cannot load PTX that is newer than
+    /// themselves.
     pub fn isa(mut self, major: u32, minor: u32) -> Self {
         self.target.isa = (major, minor);
         self
     }
 
-    /// Builds the PTX. If that fails, so does the build of the package, with a message that contains the remedy.
+    /// Builds the PTX. On failure, prints a message with the remedy and exits, which fails the build of the package.
     pub fn build(self) -> Built {
         match self.try_build() {
             Ok(built) => built,
@@ -199,7 +201,6 @@ impl Builder {
         Ok(Built { path, origin: made.origin, report: made.report })
     }
 
-    /// Reads the source of the module or crate.
     fn source(&self, base: &Path) -> Result<Source> {
         let path = base.join(&self.kernels);
         if path.extension().is_some_and(|extension| extension == "rs") {
@@ -214,7 +215,7 @@ impl Builder {
         }
     }
 
-    /// Compiles the kernels, or uses their committed PTX.
+    /// Compiles the kernels, uses their committed PTX, or omits the PTX, as the mode and the builder's options demand.
     fn make(&self, base: &Path, out: &Path, mode: Mode) -> Result<Made> {
         let source = self.source(base)?;
         let fallback = self.fallback.as_ref().map(|path| base.join(path));
@@ -258,7 +259,7 @@ impl Builder {
     }
 }
 
-/// PTX before it is written.
+/// Outcome of a build whose files have not been written yet.
 struct Made {
     krate: String,
     origin: Origin,
@@ -266,8 +267,7 @@ struct Made {
     report: Report,
 }
 
-/// Uses the bundled PTX at `path`. A package from a registry lacks the folder of the kernel crate, so there is no
-/// source to compare.
+/// Uses the bundled PTX at `path` without comparing it with the kernels' source, which packages from a registry lack.
 fn from_package(path: &Path, target: &Target) -> Result<Made> {
     println!("cargo::rerun-if-changed={}", path.display());
     for name in [PTXAS, CUBIN] {
@@ -281,7 +281,7 @@ fn from_package(path: &Path, target: &Target) -> Result<Made> {
     checked(krate, text, path, target)
 }
 
-/// Checks committed PTX.
+/// Checks committed PTX for violations of the rules in [`inspect`].
 fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<Made> {
     match inspect::check(&text, target) {
         Ok(report) => Ok(Made { krate, origin: Origin::Committed, text, report }),
@@ -289,9 +289,10 @@ fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<
     }
 }
 
-/// Writes machine code next to the PTX file, for the GPU named by `RUSHMEM_PTX_CUBIN`. With `sm_80:sm_90`, it is
-/// generated for the second GPU, from the text for the first. The file is empty if the variable is not set, or without
-/// PTX.
+/// Writes machine code next to the PTX file, for the GPU named by `RUSHMEM_PTX_CUBIN`.
+///
+/// With `sm_80:sm_90`, the code is for the second GPU, but made from the PTX text that the first would load. The file
+/// is empty if the variable is not set or there is no PTX.
 fn assemble(ptx: &Path, text: &str) -> Result<()> {
     let cubin = ptx.with_extension("cubin");
     let arch = env::var(CUBIN).unwrap_or_default();
@@ -309,23 +310,23 @@ fn assemble(ptx: &Path, text: &str) -> Result<()> {
     files::write_if_changed(&made, &now)
 }
 
-/// Names the GPU for which machine code is generated.
+/// Environment variable that names the GPU to generate machine code for.
 const CUBIN: &str = "RUSHMEM_PTX_CUBIN";
 
-/// Requests kernels that write a timeline.
+/// Environment variable that, if 1, compiles kernels that can record a timeline of their calls.
 const TRACE: &str = "RUSHMEM_PTX_TRACE";
 
-/// Requests kernels that can post to DC initiators.
+/// Environment variable that, if 1, compiles kernels that can post to DC initiators.
 const DC: &str = "RUSHMEM_PTX_DC";
 
 impl Extras {
-    /// Reads the variables. Bundled kernels never have a timeline.
+    /// Reads the environment variables that select optional kernel features. Bundled kernels never have a timeline.
     fn from_env(bundled: bool) -> Result<Self> {
         Ok(Self { timeline: !bundled && is_set(TRACE)?, dc: is_set(DC)? })
     }
 }
 
-/// Reads a variable that is 0 or 1.
+/// Returns whether an environment variable is 1. It must be 0, 1 or unset.
 fn is_set(name: &'static str) -> Result<bool> {
     match env::var(name).unwrap_or_default().as_str() {
         "" | "0" => Ok(false),
@@ -334,16 +335,16 @@ fn is_set(name: &'static str) -> Result<bool> {
     }
 }
 
-/// All variables of this crate.
+/// All environment variables that this crate reads.
 const VARIABLES: [&str; 7] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE, DC];
 
-/// Returns the variables on which the result depends.
+/// Returns the environment variables that must trigger a rebuild when they change.
 fn watched(bundled: bool, committed: &Committed) -> &'static [&'static str] {
     let is_settled = bundled && matches!(committed, Committed::Matches(_));
     if is_settled { &[PTXAS, CUBIN, DC] } else { &VARIABLES }
 }
 
-/// Rejects unknown variables with this crate's prefix.
+/// Rejects environment variables that start with this crate's prefix but are unknown, which are probably misspelled.
 fn check_names(names: impl Iterator<Item = OsString>) -> Result<()> {
     for name in names {
         let name = name.to_string_lossy();
@@ -358,8 +359,8 @@ fn folder(name: &'static str) -> Result<PathBuf> {
     env::var_os(name).map(PathBuf::from).ok_or(Error::NotABuildScript(name))
 }
 
-/// Returns a folder shared by all build scripts of a target folder: `core` is compiled only once for all of them.
-/// Cargo marks target folders with a tag.
+/// Returns a cache folder shared by all build scripts of a target folder, so `core` is compiled only once. Cargo marks
+/// target folders with `CACHEDIR.TAG`.
 fn cache_for(out: &Path) -> PathBuf {
     let target = out.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists());
     target.unwrap_or(out).join("rushmem-ptx")

@@ -1,4 +1,4 @@
-//! A canonical spelling of TOML values: a hash of it depends on the contents of a manifest but not on its layout.
+//! Canonical spelling of TOML values, for hashing: the hash of a manifest then does not depend on its layout.
 
 use toml::{Table, Value};
 

@@ -1,4 +1,4 @@
-//! Compiles a kernel crate to PTX.
+//! Runs Cargo and rustc to compile a kernel crate to PTX, and checks the result.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,26 +16,26 @@ use crate::sysroot::{COMMON_FLAGS, Sysroot, TRIPLE, run};
 use crate::target::Target;
 use crate::toolchain::{CARGO, Toolchain};
 
-/// Checked PTX of a kernel crate.
+/// PTX that has been compiled from a kernel crate and checked.
 #[derive(Debug)]
 pub struct Artifact {
-    /// PTX text, with its [`Header`].
+    /// The PTX, starting with its [`Header`].
     pub text: String,
-    /// What the PTX contains.
+    /// Kernels and functions in the PTX, as found by [`inspect`].
     pub report: Report,
 }
 
-/// Parts of the device crate that are optional, since they cost all kernels instructions or registers.
+/// Optional features of the device crate, which cost every kernel instructions or registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Kernels write their calls to a timeline, if the job requests that.
+    /// Kernels record their calls in a timeline if the job requests it.
     pub timeline: bool,
     /// Kernels can post to DC initiators.
     pub dc: bool,
 }
 
 impl Extras {
-    /// Returns the names of the device crate's features.
+    /// Returns the enabled features by their Cargo names.
     fn features(self) -> Vec<&'static str> {
         let all = [(self.timeline, "trace"), (self.dc, "dc")];
         all.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, name)| name).collect()
@@ -79,7 +79,7 @@ pub fn compile(
     }
 }
 
-/// Whether PTX contains source lines.
+/// Whether to emit the source lines of instructions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     None,
@@ -96,15 +96,15 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Compiles the crate again, with source lines, to locate the violations.
+    /// Compiles the crate again, with source lines, so that violations name the line in the source.
     fn located(&self) -> Option<(PathBuf, Vec<Violation>)> {
         let asm = self.run(Lines::All).ok()?;
         let text = files::read(&asm).ok()?;
         Some((asm, inspect::check(&self.target.apply(&text), self.target).err()?))
     }
 
-    /// Returns Cargo's target folder. Builds with and without lines share it, and so they share the macros, which take
-    /// longer to compile than the kernels.
+    /// Returns Cargo's target folder. Builds with and without source lines share it, so they share the compiled macros,
+    /// which take longer to compile than the kernels.
     fn target_dir(&self) -> PathBuf {
         // Cargo confuses packages of the same name from different workspaces, so each workspace gets its own folder.
         let Source { dir, workspace, crate_name, module, .. } = self.source;
@@ -114,7 +114,7 @@ impl Build<'_> {
         self.sysroot.cache.join(format!("build-{}{extra}", &workspace[..8]))
     }
 
-    /// Compiles the crate. Returns the path of its PTX.
+    /// Compiles the crate with Cargo and returns the path of its PTX.
     fn run(&self, lines: Lines) -> Result<PathBuf> {
         let Self { source, toolchain, target, extras, sysroot } = self;
         let build = self.target_dir();
@@ -157,8 +157,8 @@ impl Build<'_> {
     }
 }
 
-/// Replaces compiler messages about a missing standard library by one with the remedy. Adds to messages about a missing
-/// crate which crates a module has.
+/// Rewrites compiler messages about a missing standard library to name the remedy. Messages about a missing crate also
+/// list the crates that a kernel module can use.
 fn explain(error: Error, crate_name: &str, is_module: bool) -> Error {
     let Error::Compile { step, output } = &error else { return error };
     let is_about_std = output.contains("can't find crate for `std`");
@@ -180,7 +180,8 @@ fn explain(error: Error, crate_name: &str, is_module: bool) -> Error {
     }
 }
 
-/// The release profile for GPU code, independent of the host's profile. All crates become a single PTX module.
+/// Settings of Cargo's release profile for GPU code, independent of the host's profile. All crates become a single PTX
+/// module.
 const PROFILE: [(&str, &str); 8] = [
     ("OPT_LEVEL", "3"),
     ("LTO", "fat"),
@@ -222,7 +223,7 @@ fn cargo() -> PathBuf {
     env::var_os(CARGO).or_else(|| env::var_os("CARGO")).unwrap_or_else(|| "cargo".into()).into()
 }
 
-/// Removes variables that the outer Cargo has set for its own build.
+/// Removes the environment variables that the outer Cargo has set for its own build.
 fn scrub(command: &mut Command) {
     const KEPT: [&str; 5] =
         ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_"];

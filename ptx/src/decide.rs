@@ -9,10 +9,10 @@ use crate::source::Source;
 use crate::target::Target;
 use crate::toolchain::{Search, Toolchain};
 
-/// Overrides the choice.
+/// Environment variable that overrides how PTX is obtained; see [`Mode`].
 pub(crate) const MODE: &str = "RUSHMEM_PTX";
 
-/// The value of `RUSHMEM_PTX`.
+/// How PTX is obtained, as selected by the environment variable `RUSHMEM_PTX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Use committed PTX that matches the source; otherwise compile. Omit [optional](crate::Builder::optional)
@@ -30,7 +30,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Reads the mode from the environment.
     pub(crate) fn from_env() -> Result<Self> {
         match std::env::var_os(MODE) {
             Some(value) => Self::parse(&value.to_string_lossy()),
@@ -56,14 +55,14 @@ impl Mode {
 /// Whether a kernel crate has usable committed PTX.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// PTX for this source and target.
+    /// The committed PTX was made from the current source for this target. Contains its text.
     Matches(String),
-    /// No usable PTX, for this reason.
+    /// There is no PTX, or it is stale or for another target. Contains the reason.
     Unusable(String),
 }
 
 impl Committed {
-    /// Reads the file at `path`, if the caller named one, and compares its header with `source` and `target`.
+    /// Reads the committed PTX at `path`, if there is one, and compares its header with `source` and `target`.
     pub(crate) fn read(path: Option<&Path>, source: &Source, target: &Target) -> Result<Self> {
         let Some(path) = path else {
             return Ok(Self::Unusable("none is committed".into()));
@@ -86,43 +85,40 @@ impl Committed {
     }
 }
 
-/// How to obtain the PTX.
+/// How a build will obtain its PTX.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Use this text.
+    /// Use the committed PTX, with this text.
     Use(String),
-    /// Compile with this toolchain.
+    /// Compile the kernels with this toolchain.
     Compile(Toolchain),
-    /// Write an empty file, for this reason.
+    /// Write an empty PTX file, for this reason.
     Omit(String),
 }
 
-/// How much a program needs its PTX.
+/// What happens to a build that cannot obtain its PTX without compiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Without PTX, the build fails.
+    /// The build must compile PTX, or fails.
     #[default]
     Required,
-    /// Without a PTX compiler, PTX that would have to be compiled is omitted.
+    /// The build omits PTX if there is no compiler.
     IfPossible,
-    /// PTX that would have to be compiled is omitted unless it is requested.
+    /// The build omits PTX unless `RUSHMEM_PTX` requests that optional kernels are compiled.
     OnRequest,
 }
 
-/// A kernel crate that needs a decision.
+/// The properties of a kernel crate that determine how its PTX is obtained.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
-    /// Name of the kernel crate.
     pub(crate) krate: &'a str,
-    /// Whether its committed PTX is used in every mode.
+    /// Whether matching committed PTX is used whatever `RUSHMEM_PTX` says.
     pub(crate) bundled: bool,
-    /// How much the program needs the PTX.
     pub(crate) need: Need,
-    /// Its committed PTX.
     pub(crate) committed: Committed,
 }
 
-/// Decides how to obtain the PTX. Calls `search` only if a compiler is needed.
+/// Decides how to obtain the PTX. Calls `search` to find a compiler only if one is needed.
 pub(crate) fn decide(
     mode: Mode,
     request: Request<'_>,

@@ -1,13 +1,13 @@
-//! Errors of a PTX build.
+//! The error type of PTX builds.
 
 use std::path::{Path, PathBuf};
 
 use crate::inspect::Violation;
 
-/// Result of this crate's functions.
+/// A `Result` with this crate's [`Error`] as the default error type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The commands that install a PTX compiler.
+/// Shell commands that install a PTX compiler, for error messages.
 pub(crate) const TOOLCHAIN_REMEDY: [&str; 2] =
     ["rustup toolchain install nightly --component rust-src", "apt-get install rustc-web rust-web-src"];
 
@@ -15,62 +15,62 @@ pub(crate) const TOOLCHAIN_REMEDY: [&str; 2] =
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An environment variable is missing that Cargo sets for build scripts only.
+    /// An environment variable is missing that Cargo sets for build scripts only. Contains its name.
     #[error("{0} is not set: call rushmem_ptx from a build script (build.rs)")]
     NotABuildScript(&'static str),
 
-    /// A variable has an invalid value.
+    /// An environment variable has an invalid value.
     #[error("{name}={value}: expected {expected}")]
     Variable {
-        /// The variable.
+        /// Name of the environment variable.
         name: &'static str,
-        /// Its value.
+        /// The invalid value.
         value: String,
-        /// Accepted values.
+        /// Description of the accepted values.
         expected: &'static str,
     },
 
-    /// A variable with this crate's prefix is unknown.
+    /// An environment variable starts with this crate's prefix but is unknown.
     #[error("unknown variable {name}; known are {known}")]
     UnknownVariable {
-        /// The variable.
+        /// Name of the environment variable.
         name: String,
-        /// The known names.
+        /// The known names, separated by commas.
         known: String,
     },
 
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What failed, such as `read`.
+        /// The operation that failed, as a verb such as `read`.
         action: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
     /// A manifest or lock file has invalid contents.
     #[error("{}: {problem}", path.display())]
     Manifest {
-        /// The file.
+        /// Path of the manifest or lock file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the invalid contents.
         problem: String,
     },
 
-    /// The compiler chosen by the user is unusable.
+    /// The compiler that an environment variable selects is unusable.
     #[error("{name}={}: {problem}", path.display())]
     Override {
-        /// The variable that names the compiler.
+        /// Name of the environment variable.
         name: &'static str,
-        /// Its value.
+        /// Path of the compiler.
         path: PathBuf,
         /// Why the compiler is unusable.
         problem: String,
     },
 
-    /// There is neither a compiler nor usable committed PTX.
+    /// PTX must be compiled, but no PTX compiler was found.
     #[error(
         "no PTX for the kernels `{krate}`: {committed}, and no PTX compiler was found\n\
          {looked}install one of these and build again:\n  {}\n  {}    (Debian 12)",
@@ -78,48 +78,48 @@ pub enum Error {
         TOOLCHAIN_REMEDY[1]
     )]
     NoToolchain {
-        /// The kernel crate.
+        /// Name of the kernel crate.
         krate: String,
-        /// Why its committed PTX is unusable.
+        /// Why committed PTX is not used.
         committed: String,
-        /// Rejected compilers, one per line.
+        /// Compilers that were found but rejected, one per line, with the reasons.
         looked: String,
     },
 
     /// The committed PTX is unusable, but `RUSHMEM_PTX=committed` forbids compiling.
     #[error("no PTX for the kernels `{krate}`: {committed}, and RUSHMEM_PTX=committed forbids compiling it")]
     NotCommitted {
-        /// The kernel crate.
+        /// Name of the kernel crate.
         krate: String,
-        /// Why its committed PTX is unusable.
+        /// Why the committed PTX is unusable.
         committed: String,
     },
 
     /// A compiler or `cargo` could not be started.
     #[error("cannot run {}: {source}", program.display())]
     Spawn {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
-    /// Compilation failed.
+    /// A compiler or `cargo` reported errors.
     #[error("{step} failed for the GPU\n{output}")]
     Compile {
-        /// The failed step.
+        /// What was being compiled, for the message.
         step: String,
-        /// Output of the compiler.
+        /// Error messages of the compiler.
         output: String,
     },
 
-    /// A kernel crate is not `no_std` on GPUs.
+    /// A kernel crate uses the standard library: it is not `no_std` for the GPU target.
     #[error(
         "the kernels `{krate}` use the standard library, which GPUs do not have: begin the src/lib.rs of their crate with\n\
          #![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx))]"
     )]
     NeedsStd {
-        /// The kernel crate.
+        /// Name of the kernel crate.
         krate: String,
     },
 
@@ -130,30 +130,30 @@ pub enum Error {
          [target.'cfg(not(target_arch = \"nvptx64\"))'.dependencies]"
     )]
     DependencyNeedsStd {
-        /// The kernel crate.
+        /// Name of the kernel crate.
         krate: String,
-        /// The package that uses the standard library.
+        /// Name of the package that uses the standard library.
         dependency: String,
     },
 
     /// The PTX violates rules of [`inspect`](crate::inspect).
     #[error("the PTX of the kernels `{krate}` cannot be used:{}\n  the PTX is {}", listed(violations), ptx.display())]
     Refused {
-        /// The kernel crate.
+        /// Name of the kernel crate.
         krate: String,
-        /// The file with the PTX.
+        /// Path of the rejected PTX.
         ptx: PathBuf,
-        /// All violations.
+        /// All violations, each with its line and function.
         violations: Vec<Violation>,
     },
 
-    /// `ptxas` is missing or reported an error.
+    /// `ptxas` is missing or reported an error. Contains the message.
     #[error("{0}")]
     Ptxas(String),
 }
 
 impl Error {
-    /// Returns a function for `map_err` that adds the file and what failed.
+    /// Returns a closure for `map_err` that adds the file's path and the failed operation to an I/O error.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { action, path: path.into(), source }
     }

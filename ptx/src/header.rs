@@ -1,17 +1,18 @@
-//! The header of PTX files written by this crate: crate, compiler, target and source hash.
+//! The comment at the start of PTX files written by this crate: it names the kernel crate, compiler, target and source
+//! hash, which is how stale PTX is recognised.
 
 use std::fmt;
 
-/// Header of a PTX file.
+/// Header of a PTX file: what it was compiled from and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Name of the kernel crate.
     pub krate: String,
-    /// Versions of the compiler and of LLVM.
+    /// Versions of rustc and of its LLVM.
     pub compiler: String,
-    /// The [`Target`](crate::Target), as displayed.
+    /// GPU architecture and PTX version, as formatted by [`Target`](crate::Target).
     pub target: String,
-    /// The [hash of the source](crate::Source).
+    /// SHA-256 of the source in hexadecimal; see [`Source::hash`](crate::Source::hash).
     pub source: String,
 }
 

@@ -1,4 +1,4 @@
-//! The index of kernel modules and crates that a build script has built, for the macro `rushmem::ptx!`.
+//! The list of all kernel modules and crates that a build script has built, which the macro `rushmem::ptx!` reads.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 use crate::error::Result;
 use crate::files;
 
-/// Variable with the path of the index, which the macro reads at compile time.
+/// Environment variable with the path of the index, which the macro `rushmem::ptx!` reads at compile time.
 ///
-/// Cargo also sets it for programs that it runs. Jobs reject unknown variables with the prefix `RUSHMEM_`, so the
-/// name has another prefix.
+/// Cargo also sets the variable for programs that it runs. Jobs reject unknown variables with the prefix `RUSHMEM_`, so
+/// the name has another prefix.
 const INDEX_VARIABLE: &str = "KERNEL_PTX_INDEX";
 
-/// Names of everything that this build script has built.
+/// Names of all kernel modules and crates that this build script has built so far.
 static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Adds a module or crate to the index in the folder `out`, where its PTX is.
+/// Adds a kernel module or crate to the index. The index and the PTX are in the folder `out`.
 pub(crate) fn add(out: &Path, crate_name: &str) -> Result<()> {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     built.insert(crate_name.to_owned());
@@ -26,7 +26,7 @@ pub(crate) fn add(out: &Path, crate_name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Formats an array of tuples: name, PTX, machine code, and why the PTX is missing.
+/// Formats the index as a Rust array of tuples: name, PTX, machine code, and why the PTX is missing.
 fn text(crates: &BTreeSet<String>) -> String {
     let entry = |name: &String| {
         format!(

@@ -1,7 +1,7 @@
-//! Checks of PTX modules.
+//! Checks of PTX modules, and a report on what they contain.
 //!
-//! Some mistakes are visible only in PTX: an atomic that lost its ordering or scope in the compiler, a panic path,
-//! a call to a function that no GPU has, a call that ptxas wrongly assumes to be converged. [`check`] rejects them. The
+//! Some mistakes are visible only in PTX: an atomic that lost its ordering or scope in the compiler, a panic path, a
+//! call to a function that no GPU has, a call that ptxas wrongly assumes to be converged. [`check`] rejects them. The
 //! [`Report`] lists local memory and barriers, which are merely suspicious.
 
 use std::collections::BTreeMap;
@@ -17,70 +17,70 @@ mod symbol;
 use reader::statements;
 use reading::Reading;
 
-/// Contents of a module.
+/// Contents of a PTX module: its target, kernels and functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// `.version`.
+    /// PTX version, major and minor, from the directive `.version`.
     pub isa: (u32, u32),
-    /// `.target`.
+    /// GPU architecture from the directive `.target`, such as `sm_75`.
     pub arch: String,
-    /// Kernels, by name.
+    /// The kernels, by name.
     pub entries: BTreeMap<String, Function>,
-    /// Functions that were not inlined, by mangled name.
+    /// Functions that were not inlined into a kernel, by mangled name.
     pub functions: BTreeMap<String, Function>,
 }
 
-/// A kernel, or a function that was not inlined.
+/// What a kernel, or a function that was not inlined, uses and calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// Line of its head in the PTX, counting from 1.
+    /// Line in the PTX where the function starts, counting from 1.
     pub line: usize,
-    /// Block-wide barriers in the text. More than in the source if the compiler has duplicated some.
+    /// Number of block-wide barriers in the PTX. It exceeds that in the source if the compiler has duplicated some.
     pub barriers: usize,
-    /// Bytes of local memory: arrays with a computed index, and values with their address taken.
+    /// Bytes of local memory per thread: arrays with a computed index, and values with their address taken.
     pub local_bytes: u64,
-    /// Functions that it calls.
+    /// Names of the functions called directly.
     pub calls: Vec<String>,
 }
 
-/// A violation of a rule.
+/// A place in a PTX module that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Line in the PTX, counting from 1. 0 stands for the whole module.
+    /// Line in the PTX, counting from 1, or 0 if the violation concerns the whole module.
     pub line: usize,
-    /// File, line and column in the source, if the PTX has `.loc` and `.file`.
+    /// File, line and column in the Rust source, if the PTX has `.loc` and `.file`.
     pub source: Option<String>,
-    /// Name of the kernel, or Rust path of the function.
+    /// Name of the kernel, or Rust path of the function, that contains the line.
     pub function: Option<String>,
-    /// The kernels that call the function, if it is not a kernel itself.
+    /// Kernels that call the function, directly or indirectly. Empty if it is a kernel itself.
     pub kernels: Vec<String>,
-    /// The rule.
+    /// The violated rule.
     pub rule: Rule,
 }
 
-/// A rule that a module violates, with the offending text.
+/// A rule that a PTX module violates, with the offending text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A `.target` that differs from the requested one.
+    /// The `.target` differs from the requested one. Contains the one found.
     Arch(String),
-    /// A `.version` older than requested, or too old for doorbells.
+    /// The `.version` is older than requested, or too old for ringing doorbells. Contains the version found.
     Isa(u32, u32),
     /// The module has no kernel.
     NoEntry,
-    /// An atomic without `.sem` or `.scope`.
+    /// An atomic without `.sem` or `.scope`. Contains the instruction.
     UnscopedAtomic(String),
-    /// A fence that only Hopper and newer GPUs have, in PTX for older ones.
+    /// A fence that only Hopper and newer GPUs have, in PTX for older ones. Contains the instruction.
     OneWayFence(String),
     /// A call that panics. Contains the Rust path of the callee.
     Panic(String),
-    /// A function that neither the module nor the driver provides.
+    /// A call to a function that neither the module nor the driver provides. Contains its name.
     UndefinedFunction(String),
     /// A call between two block-wide barriers in the same basic block. Contains the Rust path of the callee.
     ///
     /// ptxas knows that the lanes of a warp are converged at the first barrier. It assumes that they are converged at
-    /// the second one too, and omits the code for diverged lanes. If the function returns to them at different times,
-    /// the second barrier is an illegal instruction. Observed with ptxas 13.0 on an H100.
+    /// the second one too, and omits the code for diverged lanes. If the called function returns to them at different
+    /// times, the second barrier is an illegal instruction. Observed with ptxas 13.0 on an H100.
     CallBetweenBarriers(String),
 }
 

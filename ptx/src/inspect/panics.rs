@@ -1,8 +1,8 @@
-//! Identifies calls that panic.
+//! Finds calls in PTX that always panic.
 //!
 //! All panics of Rust end in the module `core::panicking`. Code rarely calls it directly: `unwrap` calls
 //! `core::option::unwrap_failed`, and a range calls a function of `core::slice::index`. Such functions of `core` never
-//! return. They count as panic machinery, too, which makes a report name the function that contains the `unwrap`.
+//! return. They count as panic machinery, too, so that a report names the function that contains the `unwrap`.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use super::symbol::rust_path;
 
 /// A call in the body of a function.
 pub(super) struct Call<'a> {
-    /// The calling function. A kernel has no Rust path.
+    /// Symbol of the calling function. Kernels are not mangled, so they have no Rust path.
     pub(super) caller: &'a str,
     pub(super) callee: &'a str,
 }
 
-/// Returns the functions that always panic.
+/// Returns the symbols of all functions that always panic.
 ///
 /// `returns` says whether a function has a return instruction.
 pub(super) fn machinery<'a>(calls: &[Call<'a>], returns: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
@@ -45,7 +45,8 @@ fn is_in_core(symbol: &str) -> bool {
     rust_path(symbol).is_some_and(|path| path.starts_with("core::"))
 }
 
-/// Explains what causes a panic in the source, with the remedy. `callee` is the Rust path of the called function.
+/// Explains which construct in the source causes a panic, with the remedy. `callee` is the Rust path of the called
+/// function.
 pub(super) fn cause(callee: &str) -> &'static str {
     const CAUSES: [(&str, &str); 11] = [
         ("bounds_check", "an index that may be out of bounds: use `get`"),

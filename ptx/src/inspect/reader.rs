@@ -1,7 +1,7 @@
 //! Splits PTX text into the statements that the checks need.
 //!
-//! It handles the output of LLVM, including inline assembly, where several instructions may share a line. It is not a
-//! complete PTX parser.
+//! The reader handles the output of LLVM, including inline assembly, where several instructions may share a line. It is
+//! not a complete PTX parser.
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Statement<'a> {
@@ -11,9 +11,9 @@ pub(super) enum Statement<'a> {
     Target(&'a str),
     /// `.extern .func`
     ExternFunction { line: usize, name: &'a str },
-    /// The head of a kernel or function with a body.
+    /// The start of a kernel (`entry`) or function with a body.
     Function { line: usize, name: &'a str, entry: bool },
-    /// The end of a body.
+    /// The closing brace of a kernel or function.
     End,
     /// `.file`, a source file.
     File { number: u32, path: &'a str },
@@ -21,7 +21,7 @@ pub(super) enum Statement<'a> {
     Location { file: u32, line: u32, column: u32 },
     /// A `.local` variable.
     Local { bytes: u64 },
-    /// A label, which starts a basic block.
+    /// A label, which starts a new basic block.
     Label,
     /// An instruction, without its predicate.
     Instruction { line: usize, opcode: &'a str, text: &'a str },
@@ -60,7 +60,7 @@ pub(super) fn statements(ptx: &str) -> Vec<Statement<'_>> {
     out
 }
 
-/// Parses a line outside of bodies. A function's head may span several lines; its name is on the first.
+/// Parses a line outside of function bodies. A function's signature may span several lines; its name is on the first.
 fn outer<'a>(line: usize, code: &'a str, head: &mut Option<(usize, &'a str)>, out: &mut Vec<Statement<'a>>) {
     let mut words = code.split_whitespace();
     match words.next() {
@@ -113,7 +113,7 @@ fn function_name(head: &str) -> Option<&str> {
     (end > 0).then(|| &after[..end])
 }
 
-/// Parses one statement of a body.
+/// Parses one statement of a function body.
 fn inner(line: usize, part: &str) -> Option<Statement<'_>> {
     let text = part.trim().trim_start_matches(['{', '}']).trim_start();
     let text = match text.strip_prefix('@') {
@@ -145,7 +145,7 @@ fn declared_bytes(declaration: &str) -> u64 {
     count.map_or(1, |n| n.trim().parse().unwrap_or(0)) * bits / 8
 }
 
-/// Returns the function called by `call.uni (retval0), name, (param0)`. `None` for a call through a register.
+/// Returns the function called by `call.uni (retval0), name, (param0)`, or `None` for a call through a register.
 pub(super) fn callee(text: &str) -> Option<&str> {
     let after = text.split_once(char::is_whitespace)?.1.trim_start();
     let after = match after.strip_prefix('(') {

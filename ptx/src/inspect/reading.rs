@@ -1,4 +1,4 @@
-//! A single pass over the statements of a module.
+//! Collects functions, calls and violations in a single pass over the statements of a PTX module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,43 +8,42 @@ use super::symbol::readable;
 use super::{Function, Report, Rule, Violation};
 use crate::target::Target;
 
-/// Functions that the driver provides.
+/// Device functions that the CUDA driver provides to every module.
 const DRIVER_FUNCTIONS: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
 
 const SEMANTICS: [&str; 4] = ["relaxed", "acquire", "release", "acq_rel"];
 const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 
-/// A source position: index of the file, line and column.
+/// A position in the Rust source: index of the file, line and column.
 type Position = (u32, u32, u32);
 
-/// State of the pass.
+/// What has been collected so far from the statements of a PTX module.
 #[derive(Default)]
 pub(super) struct Reading {
     pub(super) report: Report,
-    /// Whether only Hopper and newer GPUs can run the module.
+    /// Whether the target is Hopper or newer, so one-way fences are allowed.
     is_hopper: bool,
     bodies: Vec<Body>,
-    /// Whether the pass is inside the last body.
+    /// Whether the current statement is inside the last function in `bodies`.
     is_inside: bool,
-    /// Most recent source position in that body.
+    /// Source position of the current instruction.
     at: Option<Position>,
     calls: Vec<CallSite>,
-    /// Lines and names of declared functions that neither the module nor the driver provides.
+    /// Declared functions that neither the module nor the driver provides: line and name.
     undefined: Vec<(usize, String)>,
     /// Paths of source files, by index.
     files: BTreeMap<u32, String>,
     found: Vec<Found>,
-    /// The last barrier in the current basic block, or the last call after a barrier.
     in_block: InBlock,
 }
 
-/// What the current basic block contains so far, as far as it matters for [`Rule::CallBetweenBarriers`].
+/// What the current basic block contains so far, reduced to what [`Rule::CallBetweenBarriers`] needs.
 #[derive(Default)]
 enum InBlock {
     #[default]
     NoBarrier,
     Barrier,
-    /// A barrier and a call after it.
+    /// A barrier, followed by a call of this function.
     Call(String),
 }
 
@@ -53,7 +52,7 @@ struct Body {
     name: String,
     is_entry: bool,
     returns: bool,
-    /// Source position of its head.
+    /// First source position in the function.
     head: Option<Position>,
 }
 
@@ -65,7 +64,7 @@ struct CallSite {
     callee: String,
 }
 
-/// A violation, recorded before all names and files are known. Without a body, it concerns a declaration.
+/// A violation, recorded before all function and file names are known. Without a `body`, it concerns a declaration.
 struct Found {
     line: usize,
     body: Option<usize>,
@@ -74,12 +73,11 @@ struct Found {
 }
 
 impl Reading {
-    /// Returns the initial state for a module for `target`.
     pub(super) fn new(target: &Target) -> Self {
         Self { is_hopper: target.is_hopper(), ..Self::default() }
     }
 
-    /// Processes the next statement.
+    /// Updates the state with the next statement of the module.
     pub(super) fn take(&mut self, statement: &Statement<'_>) {
         match statement {
             Statement::Version(major, minor) => self.report.isa = (*major, *minor),
@@ -156,7 +154,7 @@ impl Reading {
         });
     }
 
-    /// Returns the index of the current body.
+    /// Returns the index of the function that contains the current statement.
     fn current(&self) -> Option<usize> {
         self.bodies.len().checked_sub(1).filter(|_| self.is_inside)
     }
@@ -195,7 +193,7 @@ impl Reading {
         }
     }
 
-    /// Reports calls to the panic machinery, except those from inside it.
+    /// Reports calls to functions that always panic, except for calls from such functions.
     pub(super) fn refuse_panics(&mut self) {
         let calls: Vec<Call<'_>> = self
             .calls
@@ -238,7 +236,8 @@ impl Reading {
         violations
     }
 
-    /// Formats a source position, or that of the function's head if the position is in inlined code of `core`.
+    /// Formats a source position. A position in inlined code of `core` is replaced by that of the function's first
+    /// line.
     fn source(&self, at: Option<Position>, head: Option<Position>) -> Option<String> {
         let file = |position: Position| Some((self.files.get(&position.0)?, position));
         let own = |position| file(position).filter(|(path, _)| !path.contains("/library/core/"));

@@ -1,7 +1,7 @@
-//! Readable names of functions in PTX.
+//! Readable names for the mangled symbols in PTX.
 
-/// Returns the Rust path of a mangled name without hashes, such as `core::option::unwrap_failed`. Other names have
-/// none, for example names of kernels.
+/// Demangles a symbol to its Rust path without hashes, such as `core::option::unwrap_failed`. Returns `None` if it is
+/// not mangled, as for kernels.
 ///
 /// PTX names cannot contain dots, so LLVM writes `_$_` instead.
 pub(super) fn rust_path(symbol: &str) -> Option<String> {
@@ -9,7 +9,6 @@ pub(super) fn rust_path(symbol: &str) -> Option<String> {
     rustc_demangle::try_demangle(&name).ok().map(|path| format!("{path:#}"))
 }
 
-/// Returns the Rust path of a function, or its name if it is not mangled.
 pub(super) fn readable(symbol: &str) -> String {
     rust_path(symbol).unwrap_or_else(|| symbol.to_owned())
 }

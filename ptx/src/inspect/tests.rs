@@ -1,8 +1,8 @@
-//! Checks modules with and without violations.
+//! Tests of the rules, on modules that keep or violate them.
 
 use super::*;
 
-/// Returns a module with a single kernel `k` with this body.
+/// Returns a PTX module with a single kernel `k` with this body.
 fn module(body: &str) -> String {
     format!(
         ".version 8.6\n.target sm_75\n.address_size 64\n.visible .entry k(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n"
@@ -13,7 +13,6 @@ fn rules(ptx: &str) -> Vec<Rule> {
     check(ptx, &Target::default()).unwrap_err().into_iter().map(|v| v.rule).collect()
 }
 
-/// Returns the message of the only violation.
 fn message(ptx: &str) -> String {
     let violations = check(ptx, &Target::default()).unwrap_err();
     assert_eq!(violations.len(), 1, "{violations:?}");
@@ -84,7 +83,6 @@ fn atomics_need_ordering_and_scope() {
     );
 }
 
-/// Returns a function with this body, which returns only if the body does.
 fn function(name: &str, body: &str) -> String {
     format!(".func {name}()\n{{\n{body}\n}}\n")
 }
