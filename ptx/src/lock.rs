@@ -1,4 +1,4 @@
-//! `Cargo.lock`: versions of the registry packages in a kernel crate.
+//! Reads `Cargo.lock`: which versions of registry and Git packages a kernel crate is built with.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use crate::error::{Error, Result};
 use crate::files;
 
-/// The packages of a lock file.
+/// The packages of a `Cargo.lock`.
 #[derive(Default)]
 pub(crate) struct Lock {
     packages: Vec<Locked>,
@@ -17,15 +17,16 @@ pub(crate) struct Lock {
 struct Locked {
     name: String,
     version: String,
-    /// The registry or repository. `None` for path packages.
+    /// URL of the registry or Git repository. `None` for path packages.
     source: Option<String>,
     checksum: Option<String>,
-    /// Entries of the file: `name`, or `name version` or `name version (source)` if the name is ambiguous.
+    /// Dependencies as spelled in the file: `name`, or `name version` or `name version (source)` if the name is
+    /// ambiguous.
     dependencies: Vec<String>,
 }
 
 impl Lock {
-    /// Reads the lock file at `path`. A missing file has no packages.
+    /// Reads the lock file at `path`. A missing file yields a lock without packages.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         if !path.exists() {
             return Ok(Self::default());
@@ -43,8 +44,8 @@ impl Lock {
         Ok(Self { packages })
     }
 
-    /// Returns the registry and Git packages that the path package `name` needs through its direct dependencies
-    /// `direct`, each as a line with name, version, and checksum or source.
+    /// Returns the registry and Git packages that the path package `name` needs, directly or indirectly, through its
+    /// dependencies `direct`. Each is a line with name, version, and checksum or source.
     pub(crate) fn closure(&self, name: &str, direct: &[String]) -> Vec<String> {
         let Some(from) = self.packages.iter().find(|p| p.name == name && p.source.is_none()) else {
             return Vec::new();

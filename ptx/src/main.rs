@@ -1,4 +1,5 @@
-//! Compiles the project's own kernels: updates and checks their committed PTX, and reports their register usage.
+//! Command-line tool that compiles the project's own kernels: updates and checks their committed PTX, and reports their
+//! register usage.
 
 use std::cmp::Reverse;
 use std::env;
@@ -12,19 +13,19 @@ use std::thread;
 use rushmem_ptx::ptxas::{self, Usage};
 use rushmem_ptx::{Error, Extras, Header, Search, Source, Target, Toolchain, compile, inspect};
 
-/// A kernel crate of the project.
+/// A kernel crate of this project, as opposed to one of a user.
 struct KernelCrate {
-    /// Folder, relative to the root of the project.
+    /// Path of the crate, relative to the project's root.
     dir: &'static str,
-    /// Folder of its committed PTX, inside the package that embeds it. Tests and benchmarks build theirs on
-    /// demand.
+    /// Folder of committed PTX, inside the package that embeds it. `None` for kernels of tests and benchmarks, whose
+    /// PTX is built on demand.
     committed: Option<&'static str>,
-    /// Whether its kernels may spill registers.
+    /// Whether kernels may spill registers without failing the report.
     may_spill: bool,
 }
 
 impl KernelCrate {
-    /// Returns the path of the crate's committed PTX. `name` is the crate's name in Rust.
+    /// Returns the path of the crate's committed PTX, if there should be any. `name` is the crate's name in Rust.
     fn committed_path(&self, name: &str) -> Option<PathBuf> {
         self.committed.map(|dir| root().join(dir).join(format!("{name}.ptx")))
     }
@@ -76,7 +77,7 @@ fn root() -> PathBuf {
 }
 
 /// Compiles `kernel_crates` with `extras`. For each, calls `with` with the crate, its name in Rust, the compiler and
-/// the PTX.
+/// the PTX text.
 fn compile_each<'a>(
     kernel_crates: impl Iterator<Item = &'a KernelCrate>,
     extras: Extras,
@@ -140,7 +141,7 @@ fn check() -> Result<(), Failure> {
     })
 }
 
-/// Explains why committed and compiled PTX differ.
+/// Explains why committed PTX (`old`) differs from compiled PTX (`new`), or returns `None` if they are equal.
 fn difference(old: &str, new: &str) -> Option<String> {
     if old == new {
         return None;
@@ -182,17 +183,17 @@ fn report(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// PTX to report on.
+/// PTX whose register usage is reported.
 struct Text {
-    /// File or crate that it comes from.
+    /// File or crate that the PTX comes from.
     title: PathBuf,
     ptx: String,
     may_spill: bool,
-    /// Whether it must assemble for all architectures.
+    /// Whether the PTX must assemble for all of [`ptxas::ARCHES`], as committed PTX must.
     for_all: bool,
 }
 
-/// Compiles the kernels of all crates.
+/// Compiles the kernels of all crates of the project.
 fn compiled() -> Result<Vec<Text>, Failure> {
     let mut texts = Vec::new();
     compile_each(KERNEL_CRATES.iter(), Extras::default(), |kernels, name, _, ptx| {
@@ -210,7 +211,6 @@ fn compiled() -> Result<Vec<Text>, Failure> {
     Ok(texts)
 }
 
-/// Reads PTX files.
 fn read(files: &[&str]) -> Result<Vec<Text>, Failure> {
     let read = |file: &&str| {
         let ptx = fs::read_to_string(file).map_err(|e| format!("cannot read {file}: {e}"))?;
@@ -219,20 +219,20 @@ fn read(files: &[&str]) -> Result<Vec<Text>, Failure> {
     files.iter().map(read).collect()
 }
 
-/// Returns the name of the crate that the PTX in `file` belongs to.
+/// Returns the name of the kernel crate that the PTX in `file` was compiled from.
 fn crate_name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Architecture for which registers and spills are reported.
+/// GPU architecture whose registers and spills are reported.
 const REPORTED: &str = "sm_90";
 
-/// Returns how many bytes a thread of a kernel spills: stores plus loads.
+/// Returns the number of bytes that a thread of a kernel spills: stores plus loads.
 fn spilled_bytes(usage: &Usage) -> u32 {
     usage.spill_stores + usage.spill_loads
 }
 
-/// Checks PTX, and prints a line per kernel.
+/// Checks PTX against the rules of [`inspect`], and prints a line of resource usage per kernel.
 fn print_kernels(text: &Text, usages: &[Usage]) -> Result<(), Failure> {
     let Text { title, ptx, for_all, .. } = text;
     let contents = inspect::check(ptx, &Target::default()).map_err(|violations| Error::Refused {
@@ -261,7 +261,7 @@ fn print_kernels(text: &Text, usages: &[Usage]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Assembles all texts, on all cores. Returns the kernels of each as assembled for [`REPORTED`].
+/// Assembles all `texts`, in parallel on all cores. Returns the resource usage of each text's kernels on [`REPORTED`].
 fn assemble(ptxas: &Path, texts: &[Text]) -> Result<Vec<Vec<Usage>>, Failure> {
     let arches = |text: &Text| {
         let for_all = text.for_all;

@@ -1,4 +1,4 @@
-//! `Cargo.toml`: the name of a package and its dependencies.
+//! Reads `Cargo.toml` files: the name of a package, its dependencies, and what determines the compiled code.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,11 @@ use crate::canonical::canonical_table;
 use crate::error::{Error, Result};
 use crate::files;
 
-/// The manifest of a package, including the values inherited from its workspace.
+/// A package's manifest, including the values inherited from its workspace.
 #[derive(Debug)]
 pub(crate) struct Manifest {
-    /// The package's name.
     pub(crate) name: String,
-    /// The library's name in Rust, which is also the name of the PTX file.
+    /// Name of the library in Rust, which is also the name of the PTX file.
     pub(crate) crate_name: String,
     pub(crate) version: String,
     pub(crate) edition: String,
@@ -21,21 +20,21 @@ pub(crate) struct Manifest {
     pub(crate) lib: Option<PathBuf>,
     /// Folder of the workspace, which contains `Cargo.lock`.
     pub(crate) root: PathBuf,
-    /// Folders of its path dependencies.
+    /// Folders of the package's path dependencies.
     pub(crate) paths: Vec<PathBuf>,
-    /// Names of its other dependencies.
+    /// Names of the package's registry and Git dependencies.
     pub(crate) registry: Vec<String>,
-    /// Its dependencies in a form that is valid in any manifest: without inheritance, and with absolute paths.
+    /// Dependencies in a form that is valid in any manifest: without inheritance, and with absolute paths.
     pub(crate) dependencies: Table,
-    /// The `[patch]` of its workspace, with absolute paths.
+    /// The workspace's `[patch]` section, with absolute paths.
     pub(crate) patch: Table,
-    /// Canonical spelling of all values that affect the build.
+    /// Canonical spelling of all values that affect the build, for hashing.
     pub(crate) canonical: String,
-    /// The manifests that it was read from.
+    /// Paths of the files that were read: the manifest, and that of the workspace.
     pub(crate) read: Vec<PathBuf>,
 }
 
-/// Condition of dependencies that never apply to GPU code.
+/// The `cfg` of dependencies that never apply to GPU code.
 const HOST_ONLY: &str = r#"cfg(not(target_arch="nvptx64"))"#;
 
 /// Tables of a manifest that do not affect what is compiled for the GPU.
@@ -52,16 +51,16 @@ const IRRELEVANT: [&str; 10] = [
     "patch",
 ];
 
-/// Keys of `[package]` that affect the build.
+/// Keys of `[package]` that affect what is compiled.
 const PACKAGE_KEYS: [&str; 5] = ["name", "version", "edition", "build", "links"];
 
 impl Manifest {
-    /// Reads the manifest of the package in `dir`, an absolute path.
+    /// Reads the manifest of the package in `dir`, which is an absolute path.
     pub(crate) fn read(dir: &Path) -> Result<Self> {
         Self::read_part(dir, |table| Ok(table.clone()))
     }
 
-    /// Reads those parts of the manifest in `dir` that concern a kernel module, which has only the dependencies `used`.
+    /// Reads the part of the manifest in `dir` that concerns a kernel module, whose only dependencies are `used`.
     pub(crate) fn of_module(dir: &Path, used: &[String]) -> Result<Self> {
         Self::read_part(dir, |table| for_module(table, used))
     }
@@ -126,7 +125,7 @@ impl Manifest {
     }
 }
 
-/// Returns the part of a package's manifest that concerns a kernel module with the dependencies `used`.
+/// Reduces a package's manifest to what concerns a kernel module with the dependencies `used`.
 fn for_module(table: &Table, used: &[String]) -> Result<Table, String> {
     let package = table.get("package").ok_or("it has no [package]")?;
     let all = table.get("dependencies").and_then(Value::as_table);
@@ -142,7 +141,7 @@ fn for_module(table: &Table, used: &[String]) -> Result<Table, String> {
     ]))
 }
 
-/// Dependencies of a package, collected while walking through its manifest.
+/// A package's dependencies, collected while walking through its manifest.
 struct Dependencies<'a> {
     dir: &'a Path,
     workspace: &'a Workspace,
@@ -152,8 +151,8 @@ struct Dependencies<'a> {
 }
 
 impl Dependencies<'_> {
-    /// Collects the dependencies in `table` and resolves what they inherit. Removes their paths, because the location
-    /// of a package does not affect the build.
+    /// Collects the dependencies in `table` and replaces inherited ones. Removes their paths from `table`, because the
+    /// location of a package does not affect the build.
     fn resolve_in(&mut self, table: &mut Table) -> Result<(), String> {
         for kind in ["dependencies", "build-dependencies"] {
             let Some(Value::Table(dependencies)) = table.get_mut(kind) else { continue };
@@ -203,7 +202,7 @@ impl Dependencies<'_> {
     }
 }
 
-/// Makes the path of a dependency in the manifest in `dir` absolute.
+/// Makes the path of a dependency, which is relative to the manifest in `dir`, absolute.
 fn placed(spec: &Table, dir: &Path) -> Value {
     let mut spec = spec.clone();
     if let Some(Value::String(path)) = spec.get_mut("path") {
@@ -225,7 +224,7 @@ fn patch(manifest: &Table, dir: &Path) -> Table {
     registries.iter().map(|(registry, patches)| (registry.clone(), placed_all(patches))).collect()
 }
 
-/// The workspace of a package. A package without one is its own workspace.
+/// The workspace that a package belongs to. A package without one is its own workspace.
 struct Workspace {
     dir: PathBuf,
     path: Option<PathBuf>,
@@ -258,7 +257,7 @@ impl Workspace {
         Ok(Self { dir: dir.into(), path: None, table: Table::new(), patch: patch(package, dir) })
     }
 
-    /// Returns `value`, or for `key.workspace = true`, the value from the workspace.
+    /// Returns `value`, unless it is `key.workspace = true`, which inherits the value from the workspace.
     fn inherited(&self, section: &str, key: &str, value: &Value) -> Result<Value, String> {
         if value.get("workspace").is_none() {
             return Ok(value.clone());

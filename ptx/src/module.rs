@@ -1,4 +1,4 @@
-//! A kernel module: a file of the application's own crate that is compiled for GPUs as a separate crate.
+//! Kernel modules: files of the application's own crate that are compiled for GPUs as a separate, generated crate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::manifest::Manifest;
 
-/// The dependency of all kernels.
+/// Name of the package that every kernel module depends on.
 pub(crate) const DEVICE: &str = "rushmem-device";
 
-/// The crate that consists of a kernel module.
+/// The crate that is generated to compile a kernel module.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its `Cargo.toml`.
+    /// Contents of the generated `Cargo.toml`.
     manifest: String,
-    /// Its `lib.rs`.
+    /// Contents of the generated `lib.rs`.
     root: String,
-    /// The lock file of the application, to get the same versions of dependencies.
+    /// Path of the application's lock file, which is copied to get the same versions of dependencies.
     lock: PathBuf,
 }
 
 impl Module {
-    /// Creates the crate of the module `name` in `folder`, for a package with this manifest.
+    /// Generates a crate for the module `name` in `folder`, which belongs to the package described by `manifest`.
     pub(crate) fn new(name: &str, folder: &Path, manifest: &Manifest) -> Self {
         Self {
             manifest: manifest_of(name, manifest),
@@ -33,7 +33,7 @@ impl Module {
         }
     }
 
-    /// Writes the crate to `dir`. Concurrent builds may do the same.
+    /// Writes the generated crate to `dir`. Concurrent builds may write the same files.
     pub(crate) fn write(&self, dir: &Path) -> Result<()> {
         files::create_dir(dir)?;
         files::write_if_changed(&dir.join("Cargo.toml"), &self.manifest)?;
@@ -79,8 +79,8 @@ fn manifest_of(name: &str, of_package: &Manifest) -> String {
     manifest.to_string()
 }
 
-/// Returns a crate root with the module `name`, whose file is in `folder`. A `path` attribute on the module itself
-/// would change the folder of its submodules.
+/// Returns the source of a crate root that contains the module `name`, whose file is in `folder`. A `path` attribute on
+/// the module itself would change where its submodules are looked up, so an outer module has it.
 fn root_of(name: &str, folder: &Path) -> String {
     format!(
         "#![no_std]\n#![feature(abi_ptx)]\n\n#[path = {:?}]\nmod folder {{\n    pub mod {name};\n}}\npub use folder::{name};\n",

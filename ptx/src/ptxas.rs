@@ -1,4 +1,4 @@
-//! Runs `ptxas`, and parses the registers, stack and spills of each kernel from its output.
+//! Runs `ptxas`, the PTX assembler, and parses each kernel's registers, stack and spills from its output.
 
 use std::env;
 use std::io::Write;
@@ -9,28 +9,28 @@ use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::target::for_arch;
 
-/// Path of `ptxas`.
+/// Environment variable with the path of `ptxas`.
 pub(crate) const PTXAS: &str = "RUSHMEM_PTXAS";
 
-/// Architectures for which committed PTX must assemble: Turing, Ampere, Ada, Hopper and Blackwell.
+/// GPU architectures for which committed PTX must assemble: Turing, Ampere, Ada, Hopper and Blackwell.
 pub const ARCHES: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"];
 
-/// Resources used by a kernel.
+/// Resources used by a kernel, as reported by ptxas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The kernel.
+    /// Name of the kernel.
     pub entry: String,
-    /// Registers per thread.
+    /// Number of registers per thread.
     pub registers: u32,
-    /// Barriers per block.
+    /// Number of hardware barriers per block.
     pub barriers: u32,
-    /// Stack per thread in bytes, including called functions.
+    /// Bytes of stack per thread, including called functions.
     pub stack: u32,
     /// Bytes that a thread stores to spill registers, including called functions.
     pub spill_stores: u32,
-    /// Bytes that a thread loads to restore spilled registers.
+    /// Bytes that a thread loads to restore spilled registers, including called functions.
     pub spill_loads: u32,
-    /// Static shared memory per block, in bytes.
+    /// Bytes of static shared memory per block.
     pub shared: u32,
 }
 
@@ -57,15 +57,15 @@ pub fn find() -> Result<PathBuf> {
     })
 }
 
-/// Returns the folder of `python3`'s packages.
+/// Returns the folder in which `python3` installs packages.
 fn python_packages() -> Option<PathBuf> {
     let print = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
     let output = Command::new("python3").args(["-c", print]).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Assembles `ptx`, as GPUs of `text_arch` load it, to machine code for `arch`, in the file at `to`. Returns the output
-/// of ptxas.
+/// Assembles `ptx` to machine code for `arch`, in the file at `to`. The PTX is first adapted as for GPUs of
+/// `text_arch`. Returns the messages of ptxas.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
@@ -95,7 +95,7 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to:
     Ok(text)
 }
 
-/// Assembles `ptx` for `arch`. Returns the resources of each kernel, sorted by name.
+/// Assembles `ptx` for `arch` to determine the resources of each kernel, sorted by name.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.

@@ -1,4 +1,4 @@
-//! The source of kernels: all files that determine their PTX, and a hash of them.
+//! Collects and hashes all source files that determine the PTX of a kernel crate or module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,30 +11,31 @@ use crate::lock::Lock;
 use crate::manifest::Manifest;
 use crate::module::{DEVICE, Module};
 
-/// Version of the compilation process. Incrementing it makes all committed PTX stale.
+/// Version of the compilation process, which is part of the source hash. Incrementing it makes all committed PTX stale.
 const RECIPE: u32 = 2;
 
 /// Folders of a package that are not part of its library.
 const NOT_LIBRARY: [&str; 5] = ["target", "tests", "benches", "examples", "fuzz"];
 
-/// A kernel crate or a kernel module, with its path dependencies.
+/// The source of a kernel crate or kernel module, including its path dependencies.
 #[derive(Debug)]
 pub struct Source {
-    /// The folder of the package.
+    /// Folder of the package that contains the kernels.
     pub dir: PathBuf,
-    /// The name of the crate or module in Rust. The PTX file is `<crate_name>.ptx`.
+    /// Name of the crate or module in Rust. The PTX file is `<crate_name>.ptx`.
     pub crate_name: String,
-    /// The folder of its workspace.
+    /// Folder of the workspace that the package belongs to.
     pub workspace: PathBuf,
-    /// SHA-256 of everything that determines the PTX, except for compiler and target. It covers names, versions,
-    /// manifests and sources of path packages, and versions and checksums of other packages. It does not depend on the
-    /// location of files or on the kind of line breaks.
+    /// SHA-256, in hexadecimal, of everything that determines the PTX, except for compiler and target.
+    ///
+    /// The hash covers names, versions, manifests and sources of path packages, and versions and checksums of other
+    /// packages. It does not depend on the location of files or on the kind of line breaks.
     pub hash: String,
-    /// All files covered by the hash.
+    /// All files covered by the hash, which must trigger a rebuild when they change.
     pub files: Vec<PathBuf>,
-    /// Folder and `name-version` of every path package.
+    /// Folder and `name-version` of every path package, to remap paths in the PTX.
     pub(crate) packages: Vec<(PathBuf, String)>,
-    /// The generated crate, for a kernel module.
+    /// The generated crate, if the source is a kernel module.
     pub(crate) module: Option<Module>,
 }
 
@@ -52,8 +53,10 @@ impl Source {
         Self::gather(dir, kernels, files, crate_name, None)
     }
 
-    /// Reads the module in `file` of the package in `dir`. Its submodules are in the folder of the same name. It has
-    /// the dependencies `used` of the package, and `rushmem-device`.
+    /// Reads the kernel module in `file` of the package in `dir`.
+    ///
+    /// Its submodules are in the folder of the same name. It can use `rushmem-device` and those of the package's
+    /// dependencies that are listed in `used`.
     ///
     /// # Errors
     /// - [`Error::Io`] if a file cannot be read.
@@ -76,7 +79,7 @@ impl Source {
         Self::gather(dir, manifest, files, name, Some(krate))
     }
 
-    /// Adds the path dependencies to a package whose own source is in `own`.
+    /// Adds the path dependencies to the package `kernels`, whose own source files are `own`, and hashes everything.
     fn gather(
         dir: PathBuf,
         kernels: Manifest,
@@ -136,7 +139,7 @@ fn package_files(dir: &Path, manifest: &Manifest) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the line that is hashed for a package with these files.
+/// Formats a package's name, manifest hash and file hashes as a line of the source hash's input.
 fn package_line(dir: &Path, manifest: &Manifest, files: &[PathBuf]) -> Result<String> {
     let mut named = BTreeMap::new();
     for path in files {
@@ -149,8 +152,8 @@ fn package_line(dir: &Path, manifest: &Manifest, files: &[PathBuf]) -> Result<St
     Ok(format!("package {} {}{files}", manifest.name, hex(&Sha256::digest(&manifest.canonical))))
 }
 
-/// Adds the files below `dir`, in the package at `root`, to `found`: everything in `src`, and other Rust files such as
-/// `build.rs`.
+/// Adds the files below `dir` to `found`: everything in the package's `src`, and other Rust files such as `build.rs`.
+/// `root` is the package's folder.
 fn collect(root: &Path, dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let path = entry.map_err(Error::io("list", dir))?.path();

@@ -1,4 +1,4 @@
-//! Compiles `core` for the GPU from a toolchain's library source.
+//! Compiles `core` for the GPU from the library source of an installed toolchain.
 //!
 //! Of the standard library, device code needs only `core`, which has no dependencies. So a single call of the compiler
 //! builds it, without network access or a lock file. `compiler_builtins` is left empty: GPUs have instructions for most
@@ -17,7 +17,6 @@ use crate::source::hex;
 use crate::target::Target;
 use crate::toolchain::Toolchain;
 
-/// Target triple.
 pub(crate) const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
 const COMPILER_BUILTINS: &str = "\
@@ -27,10 +26,10 @@ const COMPILER_BUILTINS: &str = "\
 #![compiler_builtins]
 ";
 
-/// A compiler wrapper that makes symbol names reproducible.
+/// Shell script that wraps rustc to make symbol names reproducible.
 ///
-/// The compiler derives symbol names from `-C metadata`, which Cargo derives from absolute paths and its own
-/// version. The wrapper replaces that by the package's name and version.
+/// The compiler derives symbol names from `-C metadata`, which Cargo derives from absolute paths and its own version.
+/// The wrapper replaces this value by the package's name and version.
 const WRAPPER: &str = r#"#!/bin/sh
 # Written by rushmem-ptx. Gives the crates of a GPU build names that do not depend on where they lie.
 rustc=$1
@@ -51,13 +50,13 @@ exec "$rustc" "$@"
 
 pub(crate) struct Sysroot {
     pub(crate) path: PathBuf,
-    /// Folder for everything that is built with it.
+    /// Folder for this sysroot and for everything that is built with it.
     pub(crate) cache: PathBuf,
 }
 
 impl Sysroot {
-    /// Returns the sysroot for this compiler and target. The first process builds it in `caches`, while others wait for
-    /// that.
+    /// Returns the sysroot for this compiler and target. The first process to need it builds it in `caches`, while
+    /// others wait.
     pub(crate) fn open(toolchain: &Toolchain, target: &Target, caches: &Path) -> Result<Self> {
         let cache = caches.join(key(toolchain, target));
         let sysroot = Self { path: cache.join("sysroot"), cache };
@@ -74,12 +73,13 @@ impl Sysroot {
         Ok(sysroot)
     }
 
-    /// Returns the path of the compiler's wrapper.
+    /// Returns the path of the script that Cargo calls instead of rustc.
     pub(crate) fn wrapper(&self) -> PathBuf {
         self.path.join("rustc-wrapper")
     }
 
-    /// Builds the sysroot under a temporary name and renames it: whatever has the final name is complete.
+    /// Builds the sysroot under a temporary name and renames it, so that an interrupted build leaves no incomplete
+    /// sysroot.
     fn make(&self, toolchain: &Toolchain, target: &Target) -> Result<()> {
         let unfinished = self.cache.join("sysroot.unfinished");
         if unfinished.exists() {
@@ -108,7 +108,7 @@ impl Sysroot {
     }
 }
 
-/// Returns a folder name derived from compiler, target and the constants in this file.
+/// Returns a folder name that changes with the compiler, the target and the constants in this file.
 fn key(toolchain: &Toolchain, target: &Target) -> String {
     let Toolchain { rustc, library, version } = toolchain;
     let places = format!("{} {}", rustc.display(), library.display());
@@ -132,11 +132,11 @@ fn rustc(toolchain: &Toolchain, target: &Target, name: &str, edition: &str, lib:
     rustc
 }
 
-/// Flags for all GPU builds. Jump threading on MIR would duplicate barriers, because it ignores that they are
+/// Compiler flags for all GPU builds. Jump threading on MIR would duplicate barriers, because it ignores that they are
 /// convergent.
 pub(crate) const COMMON_FLAGS: [&str; 1] = ["-Zmir-enable-passes=-JumpThreading"];
 
-/// Returns the edition in the manifest of `core`.
+/// Returns the Rust edition in the manifest of `core`.
 fn edition(core: &Path) -> Result<String> {
     let path = core.join("Cargo.toml");
     let text = files::read(&path)?;
@@ -147,7 +147,7 @@ fn edition(core: &Path) -> Result<String> {
     edition.map(str::to_owned).ok_or(Error::Manifest { path, problem: "no edition".into() })
 }
 
-/// Runs a compiler and waits for it.
+/// Runs a compiler command to completion. `step` describes it in the error message.
 pub(crate) fn run(mut command: Command, step: &str) -> Result<()> {
     let output =
         command.output().map_err(|source| Error::Spawn { program: command.get_program().into(), source })?;

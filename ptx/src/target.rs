@@ -1,25 +1,25 @@
-//! The GPUs for which PTX is compiled.
+//! The GPU architecture and PTX version to compile for.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A GPU architecture and a PTX version.
+/// A GPU architecture and a PTX version to compile for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The operand of `.target`, such as `sm_75`. The driver translates the PTX for newer GPUs.
+    /// Architecture in the `.target` directive, such as `sm_75`. Drivers also translate the PTX for newer GPUs.
     pub arch: String,
-    /// The operand of `.version`, major and minor. Older drivers cannot load the PTX.
+    /// PTX version, major and minor, in the `.version` directive. Drivers older than that cannot load the PTX.
     pub isa: (u32, u32),
 }
 
-/// Turing, with the PTX version of CUDA 12.7, which drivers from release 565 on can load.
+/// Turing, with the PTX version of CUDA 12.7, which drivers of release 565 or newer can load.
 pub const DEFAULT_TARGET: (&str, (u32, u32)) = ("sm_75", (8, 6));
 
 /// The first PTX version with `fence.release`, which precedes doorbells on Hopper and newer GPUs.
 pub(crate) const OLDEST_ISA: (u32, u32) = (8, 6);
 
-/// Separates an instruction for all GPUs from its replacement for Hopper and newer. To PTX, it starts a comment.
-/// `rushmem-cuda` uses the same mark when it loads a module.
+/// Separates an instruction for all GPUs from its replacement for Hopper and newer. To PTX, the separator starts a
+/// comment. `rushmem-cuda` splits lines at the same separator when it loads a module.
 const HOPPER: &str = " // sm_90: ";
 
 impl Default for Target {
@@ -30,19 +30,19 @@ impl Default for Target {
 }
 
 impl Target {
-    /// Returns the compiler options for this target.
+    /// Returns the rustc options that select the architecture and the PTX version.
     pub(crate) fn flags(&self) -> [String; 2] {
         let (major, minor) = self.isa;
         [format!("-Ctarget-cpu={}", self.arch), format!("-Ctarget-feature=+ptx{major}{minor}")]
     }
 
-    /// Returns whether only Hopper and newer GPUs can run the PTX.
+    /// Returns whether the architecture is Hopper or newer.
     pub(crate) fn is_hopper(&self) -> bool {
         is_hopper(&self.arch)
     }
 
-    /// Replaces fences in `ptx` that require Hopper by stronger ones that all GPUs have. After a mark, it keeps the
-    /// fence for Hopper. PTX for Hopper is not changed.
+    /// Replaces one-way fences, which require Hopper, by stronger ones that all GPUs have. The original fence is kept
+    /// in a comment after [`HOPPER`]. PTX for Hopper is not changed.
     pub(crate) fn apply<'a>(&self, ptx: &'a str) -> Cow<'a, str> {
         if self.is_hopper() {
             return Cow::Borrowed(ptx);
@@ -63,7 +63,7 @@ impl Target {
     }
 }
 
-/// Returns `gpu;` of `fence.release.gpu;` or `fence.acquire.gpu;`.
+/// Returns the scope of a one-way fence: `gpu;` for `fence.release.gpu;` or `fence.acquire.gpu;`.
 fn one_way_fence(code: &str) -> Option<&str> {
     code.strip_prefix("fence.release.").or_else(|| code.strip_prefix("fence.acquire."))
 }
@@ -73,7 +73,7 @@ fn is_hopper(arch: &str) -> bool {
     digits.parse::<u32>().is_ok_and(|number| number >= 90)
 }
 
-/// Returns `ptx` as it is loaded on GPUs of architecture `arch`, such as `sm_90`.
+/// Returns `ptx` with the fences that the runtime would choose for GPUs of architecture `arch`, such as `sm_90`.
 pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
     if !is_hopper(arch) || !ptx.contains(HOPPER) {
         return Cow::Borrowed(ptx);
@@ -82,7 +82,7 @@ pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
     Cow::Owned(lines.flat_map(|line| [line, "\n"]).collect())
 }
 
-/// Formats the target as in a [`Header`](crate::Header).
+/// Formats the target as in the [`Header`](crate::Header) of a PTX file.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, PTX {}.{}", self.arch, self.isa.0, self.isa.1)

@@ -1,4 +1,4 @@
-//! Finds a compiler with the standard library's source.
+//! Finds a Rust compiler whose standard-library source is installed, so that it can build `core` for GPUs.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,59 +8,59 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 
-/// Path of the compiler for GPU code.
+/// Environment variable with the path of the `rustc` for GPU code.
 pub(crate) const RUSTC: &str = "RUSHMEM_PTX_RUSTC";
-/// Path of the `cargo` that drives it.
+/// Environment variable with the path of the `cargo` that drives the GPU compiler.
 pub(crate) const CARGO: &str = "RUSHMEM_PTX_CARGO";
 
 /// The oldest compiler that generates correct PTX. It marks every GPU function convergent, so no pass duplicates a call
 /// that contains a barrier.
 const OLDEST: (u32, u32) = (1, 96);
 
-/// A compiler with the library's source.
+/// A Rust compiler with the source of its standard library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
-    /// The compiler.
+    /// Path of `rustc`.
     pub rustc: PathBuf,
-    /// The folder `library` of its source, which contains `core`.
+    /// Folder of the standard library's source, which contains `core`.
     pub library: PathBuf,
-    /// The version that it reports.
+    /// Version that the compiler reports.
     pub version: Version,
 }
 
-/// The version of a compiler, from `rustc -vV`.
+/// The version of a Rust compiler, from `rustc -vV`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The first line, such as `rustc 1.96.0 (ac68faa20 2026-05-25)`.
+    /// The first line of the output, such as `rustc 1.96.0 (ac68faa20 2026-05-25)`.
     pub line: String,
-    /// The version of its LLVM.
+    /// The version of the compiler's LLVM.
     pub llvm: String,
     release: (u32, u32),
 }
 
-/// Formats the version as in a [`Header`](crate::Header).
+/// Formats the version as in the [`Header`](crate::Header) of a PTX file.
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, LLVM {}", self.line, self.llvm)
     }
 }
 
-/// Result of a search.
+/// Result of a search for compilers that can generate PTX.
 #[derive(Debug, Default)]
 pub struct Search {
     /// The first usable compiler.
     pub found: Option<Toolchain>,
-    /// Rejected compilers, each with the reason.
+    /// Compilers that were found but are unusable, each with the reason.
     pub rejected: Vec<(PathBuf, String)>,
 }
 
-/// Paths of compilers, in search order.
+/// Where to search for compilers.
 pub(crate) struct Candidates {
-    /// The user's choice. If it is unusable, the search fails.
+    /// Compiler named by `RUSHMEM_PTX_RUSTC`. If it is unusable, the search fails.
     pub(crate) chosen: Option<PathBuf>,
-    /// rustup's folder of toolchains.
+    /// The folder in which rustup keeps its toolchains.
     pub(crate) rustup: Option<PathBuf>,
-    /// The distribution's compiler.
+    /// Path of the distribution's `rustc`.
     pub(crate) system: PathBuf,
 }
 
@@ -76,8 +76,10 @@ impl Candidates {
 }
 
 impl Search {
-    /// Searches this machine: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler, then other
-    /// toolchains of rustup. `RUSTC_BOOTSTRAP` makes those that are not nightlies accept unstable features.
+    /// Searches this machine for a compiler: `RUSHMEM_PTX_RUSTC`, then nightlies of rustup, then Debian's compiler,
+    /// then other toolchains of rustup.
+    ///
+    /// Compilers that are not nightlies are run with `RUSTC_BOOTSTRAP` to accept unstable features.
     ///
     /// # Errors
     /// - [`Error::Override`] if `RUSHMEM_PTX_RUSTC` names an unusable compiler.
@@ -109,14 +111,14 @@ impl Search {
         Ok(search)
     }
 
-    /// Formats the rejected compilers, one per line.
+    /// Formats the rejected compilers and the reasons, one per line.
     pub(crate) fn looked(&self) -> String {
         self.rejected.iter().map(|(path, why)| format!("{}: {why}\n", path.display())).collect()
     }
 }
 
-/// Returns the compilers of rustup: nightlies, and others. In both lists, undated or unnumbered toolchains come first,
-/// followed by the others, newest first.
+/// Returns the compilers in rustup's folder: nightlies, and others. In both lists, toolchains without a date or number
+/// come first, followed by the others, newest first.
 fn of_rustup(toolchains: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let mut names: Vec<OsString> = fs::read_dir(toolchains)
         .into_iter()
@@ -136,7 +138,7 @@ fn of_rustup(toolchains: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
 }
 
 impl Toolchain {
-    /// Returns the toolchain of the compiler at `rustc`, or why it cannot build for GPUs.
+    /// Returns the toolchain of the compiler at `rustc`, or the reason why it cannot build for GPUs.
     pub(crate) fn at(rustc: &Path) -> Result<Self, String> {
         if !rustc.exists() {
             return Err("does not exist".into());
@@ -189,7 +191,7 @@ impl Version {
 pub(crate) mod tests {
     use super::*;
 
-    /// Writes a script to `dir/bin/rustc` that answers `-vV` and `--print` only, and adds library source if
+    /// Writes a fake `dir/bin/rustc`, a script that answers `-vV` and `--print` only, and adds library source if
     /// `with_source`.
     pub(crate) fn fake(dir: &Path, release: &str, with_source: bool) -> PathBuf {
         let rustc = dir.join("bin/rustc");

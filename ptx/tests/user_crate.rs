@@ -1,4 +1,4 @@
-//! An application outside this repository builds its own kernels with one line in `build.rs`.
+//! Tests of an application outside this repository that builds its own kernels with one line in `build.rs`.
 //!
 //! The tests compile for GPUs. Without a PTX compiler, they report that they were skipped, or fail if `CI_REQUIRE_ALL`
 //! is set.
@@ -50,15 +50,15 @@ const MAIN: &str = r#"fn main() {
 }
 "#;
 
-/// An application in a separate folder.
+/// An application with kernels, in a temporary folder.
 struct App {
     dir: TempDir,
     name: &'static str,
 }
 
 impl App {
-    /// Writes the application, with `build` in the `main` of its `build.rs`. All tests share a target folder, so each
-    /// must choose a unique name.
+    /// Writes an application with `build` as the body of `main` in its `build.rs`. All tests share a target folder, so
+    /// each must choose a unique name.
     fn new(name: &'static str, build: &str) -> Self {
         let app = Self { dir: TempDir::new().unwrap(), name };
         let project = project();
@@ -115,7 +115,7 @@ impl App {
         fs::write(path, text).unwrap();
     }
 
-    /// Runs `cargo run` with these variables.
+    /// Runs `cargo run` on the application with these environment variables.
     fn run(&self, env: &[(&str, &str)]) -> Output {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["run", "--quiet", "--offline", "--target-dir"]);
@@ -135,7 +135,7 @@ impl App {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the messages of a build that must fail.
+    /// Returns the error output of a build that must fail.
     fn failure(&self, env: &[(&str, &str)]) -> String {
         let output = self.run(env);
         assert!(!output.status.success(), "{} built", self.name);
@@ -143,7 +143,7 @@ impl App {
     }
 }
 
-/// Returns the target folder of all applications.
+/// Returns Cargo's target folder, which all applications share.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_crate")
 }
@@ -152,7 +152,7 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
 }
 
-/// Reports why a test is skipped, or fails if `CI_REQUIRE_ALL` is set.
+/// Reports that a test is skipped and why, or fails if `CI_REQUIRE_ALL` is set.
 fn skip(test: &str, reason: &str) {
     assert!(std::env::var_os("CI_REQUIRE_ALL").is_none(), "{test} cannot run: {reason}");
     println!("SKIPPED {test}: {reason}");
@@ -342,8 +342,8 @@ fn asks_for_no_std(app: &App) {
     }
 }
 
-/// Checks that the PTX does not depend on the folder. A function that is not inlined has the crate's hash in its
-/// symbol, and a `Location` contains the path of a source file.
+/// Checks that the PTX does not depend on the application's folder. The symbol of a function that is not inlined
+/// contains the crate's hash, and a `Location` contains the path of a source file.
 fn gets_the_same_ptx_in_every_folder(app: &App, other: &str) {
     assert!(other.contains("5place"), "a function that is not inlined:\n{other}");
     assert_eq!(app.ptx(&[]), other);
