@@ -1,24 +1,25 @@
-//! Arrows from an operation to the wait that it satisfied, and from the last member of a collective call to the others.
+//! Computes the arrows of a timeline: from an operation to the wait that it satisfied, and from the last member of a
+//! collective call to the others.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::span::{Category, Span, Track, Word};
 use crate::trace::Trace;
 
-/// Tolerance for the clocks of two PEs on one machine, in nanoseconds. A wait may appear to end this much before the
-/// operation that satisfied it starts.
+/// Tolerance for the clocks of two PEs on one machine, in nanoseconds. By this much, a wait may appear to finish before
+/// the operation that satisfied it has started.
 const CLOCK_ERROR_NS: u64 = 5_000;
 
-/// An arrow through several spans.
+/// An arrow of the timeline, which may pass through several spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrow {
     /// Kind of arrow: `put`, `signal` or `last member`.
     pub name: &'static str,
-    /// Index of each span it passes, and the time at which it does.
+    /// Indices in [`Trace::spans`] of the spans that the arrow passes, each with the time at which it does.
     pub points: Vec<(usize, u64)>,
 }
 
-/// Finds all arrows of a trace.
+/// Finds all arrows between the spans of a trace.
 pub fn arrows(trace: &Trace) -> Vec<Arrow> {
     let spans = &trace.spans;
     let error_ns = CLOCK_ERROR_NS.max(2 * trace.clock_error_ns.min(u64::MAX / 4));
@@ -27,18 +28,17 @@ pub fn arrows(trace: &Trace) -> Vec<Arrow> {
     all
 }
 
-/// Spans of operations, by the word that they change or by the PE that posted them. All index lists are sorted by start
-/// time.
+/// Indices of the spans that may start an arrow or be passed by one, sorted by start time.
 struct Operations {
-    /// Spans that change a word.
+    /// Operations that change a word of symmetric memory, by word.
     changes: HashMap<Word, Vec<usize>>,
-    /// WQEs by PE, peer, and remote offset.
+    /// Executed work-queue entries, by PE, peer, and offset in the peer's memory.
     wqes: HashMap<(u32, u32, u64), Vec<usize>>,
-    /// Arrivals by PE and offset.
+    /// Arrivals of data at a NIC, by PE and offset in its memory.
     arrivals: HashMap<(u32, u64), Vec<usize>>,
-    /// Doorbells by PE and QPN.
+    /// Doorbells of send queues, by PE and QPN.
     doorbells: HashMap<(u32, u32), Vec<usize>>,
-    /// Puts without a signal, by PE, lane and peer.
+    /// Puts without a signal, by PE, track of the caller, and peer.
     puts: HashMap<(u32, Track, u32), Vec<usize>>,
 }
 
@@ -87,19 +87,20 @@ impl Operations {
     }
 }
 
-/// Returns the last of `indices`, which are sorted by start time, that starts at or before `time`.
+/// Returns the last span in `indices`, which are sorted by start time, that starts at or before `time`.
 fn last_before(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
     let after = indices.partition_point(|&i| spans[i].begin <= time);
     indices[..after].last().copied()
 }
 
-/// Returns the first of `indices` that starts at or after `time`.
+/// Returns the first span in `indices`, which are sorted by start time, that starts at or after `time`.
 fn first_after(spans: &[Span], indices: &[usize], time: u64) -> Option<usize> {
     let before = indices.partition_point(|&i| spans[i].begin < time);
     indices.get(before).copied()
 }
 
-/// Returns the arrows to waits for words. `error_ns` bounds the difference between the clocks of two PEs.
+/// Returns the arrows from operations that change a word to the waits for that word. `error_ns` bounds the difference
+/// between the clocks of two PEs.
 fn of_words(spans: &[Span], error_ns: u64) -> Vec<Arrow> {
     let operations = Operations::new(spans);
     let mut all = Vec::new();
@@ -122,7 +123,7 @@ fn of_words(spans: &[Span], error_ns: u64) -> Vec<Arrow> {
     all
 }
 
-/// Returns the path of an operation: its call, its doorbell, its WQEs, their arrivals, and the wait.
+/// Returns the points of an operation's arrow: its call, its doorbell, its WQEs, their arrivals, and the wait `to`.
 fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) -> Vec<(usize, u64)> {
     let detail = &spans[call].detail;
     let mut points = vec![call];
@@ -139,7 +140,8 @@ fn path(spans: &[Span], operations: &Operations, call: usize, to: (usize, u64)) 
     points.into_iter().map(|i| (i, spans[i].begin)).chain([to]).collect()
 }
 
-/// Returns doorbell, WQE and arrival of a call that writes to an offset of a peer, as far as they are known.
+/// Returns the doorbell, WQE and arrival that belong to a call which accesses offset `remote` of `peer`, as far as they
+/// were recorded.
 fn way_through_nics(
     spans: &[Span],
     operations: &Operations,
@@ -157,14 +159,14 @@ fn way_through_nics(
     doorbell.filter(|&i| spans[i].begin >= begin).into_iter().chain([wqe]).chain(arrival).collect()
 }
 
-/// A collective call, with the indices of its members' spans.
+/// A collective call of all members of a team, as indices of the members' spans.
 pub(crate) struct Meeting {
-    /// The member that arrived last.
+    /// Span of the member that arrived last.
     pub(crate) last: usize,
     pub(crate) members: Vec<usize>,
 }
 
-/// Finds the collective calls of a trace.
+/// Groups the spans of collective calls: the n-th calls of all members of a team belong together.
 pub(crate) fn collectives(spans: &[Span]) -> Vec<Meeting> {
     let mut of_pe: BTreeMap<((u32, u32), u32), Vec<usize>> = BTreeMap::new();
     for (i, span) in spans.iter().enumerate() {

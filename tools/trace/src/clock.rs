@@ -1,4 +1,4 @@
-//! The clock of all spans.
+//! The clock by which all spans of a process are recorded.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ pub fn now_ns() -> u64 {
     ns_at(Instant::now())
 }
 
-/// Converts a time to nanoseconds since 1970, by the clock of [`now_ns`].
+/// Converts an [`Instant`] to nanoseconds since 1970, by the clock of [`now_ns`].
 pub fn ns_at(time: Instant) -> u64 {
     static ORIGIN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (instant, unix_ns) = ORIGIN.get_or_init(|| {
@@ -24,7 +24,7 @@ pub fn ns_at(time: Instant) -> u64 {
     unix_ns + time.saturating_duration_since(*instant).as_nanos() as u64 - before
 }
 
-/// Reads both clocks. Also returns how long that took, which bounds the error.
+/// Reads the monotonic clock and the wall clock. The first value is how long that took, which bounds the error.
 fn read_both() -> (Duration, Instant, Duration) {
     let before = Instant::now();
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The timeline of a job.
+//! Timelines of jobs: records what PEs, kernels and NICs do and when, and writes it in Perfetto's format.
 //!
 //! A [`Recorder`] collects [`Span`]s: calls of kernels and hosts, waits, launches, and the work of NICs. A [`Trace`]
-//! holds the spans of some PEs. It is written in Perfetto's JSON format and can be read back, which allows to merge the
+//! holds the spans of some PEs. It is written in Perfetto's JSON format and can be read back, which allows merging the
 //! files of several processes.
 //!
 //! Times are in nanoseconds since 1970, by the clock of the machine. The host converts the times of a GPU before it

@@ -1,4 +1,4 @@
-//! Files in which running PEs publish their state to their user.
+//! Files in which running PEs publish their state, for tools of the same user such as `rushmem top`.
 //!
 //! Each PE replaces its file about once a second, and removes it when it finishes. Readers do not trust the contents.
 
@@ -13,41 +13,41 @@ use serde::{Deserialize, Serialize};
 use crate::totals::Totals;
 use crate::waits::PeWaits;
 
-/// Version of the file format.
+/// Version of the format of the published files. Readers ignore files of other versions.
 const VERSION: u32 = 1;
-/// Most bytes that are read of a file.
+/// Maximum size of a file that is read, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
-/// Most files that are read.
+/// Maximum number of directory entries that are examined.
 const MAX_FILES: usize = 4096;
-/// File name extension.
+/// File name extension of published files.
 const EXTENSION: &str = ".live";
 
-/// Published state of a running PE.
+/// The state that a running PE publishes to its user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Live {
     version: u32,
-    /// PID of the process.
+    /// Process ID of the PE.
     pub pid: u32,
-    /// Start time of the process, in the kernel's unit. Distinguishes it from a later process with the same PID.
+    /// Start time of the process, as in `/proc/PID/stat`. Distinguishes it from a later process with the same PID.
     start: u64,
-    /// Name of the program.
+    /// Name of the program, as in its first argument.
     pub program: String,
     /// A random number that identifies the job.
     pub job: u32,
-    /// The PE.
+    /// Rank of the PE in the job.
     pub pe: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
     /// When this state was published, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// Totals since the job started.
+    /// Traffic and wait times since the job started.
     pub totals: Totals,
-    /// Current waits.
+    /// Calls that are waiting at the time of publication, and what they wait for.
     pub waits: PeWaits,
 }
 
 impl Live {
-    /// Creates the state of PE `pe` of `n_pes`, which runs in this process.
+    /// Creates the state of PE `pe` of `n_pes`, which must run in this process.
     pub fn new(job: u32, (pe, n_pes): (u32, u32), time_ns: u64, totals: Totals, waits: PeWaits) -> Self {
         let pid = std::process::id();
         let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
@@ -55,20 +55,20 @@ impl Live {
         Self { version: VERSION, pid, start, program, job, pe, n_pes, time_ns, totals, waits }
     }
 
-    /// Returns whether the process that wrote the file is still running.
+    /// Returns whether the process that published this state is still running.
     fn is_alive(&self) -> bool {
         start_of(self.pid) == Some(self.start)
     }
 }
 
-/// Returns the start time of a process, or `None` if it is not running.
+/// Returns the start time of a process from `/proc`, or `None` if it is not running.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let is_dead = matches!(stat_field(&stat, 0)?, "Z" | "X");
     stat_field(&stat, 19)?.parse().ok().filter(|_| !is_dead)
 }
 
-/// The file of a PE, which is removed on drop.
+/// The published file of a running PE. It is removed on drop.
 #[derive(Debug)]
 pub struct LiveFile {
     file: PathBuf,
@@ -76,7 +76,7 @@ pub struct LiveFile {
 }
 
 impl LiveFile {
-    /// Returns the file of PE `pe` in this process. It is created by the first [`LiveFile::write`].
+    /// Chooses the path for PE `pe` in this process. The file is created by the first [`LiveFile::write`].
     ///
     /// # Errors
     /// - The errors of [`live_folder`].
@@ -89,7 +89,7 @@ impl LiveFile {
         Self { file: folder.join(format!("{name}{EXTENSION}")), draft: folder.join(format!("{name}.draft")) }
     }
 
-    /// Replaces the contents of the file atomically. Only the user may read it.
+    /// Replaces the published state atomically. Only the user may read the file.
     ///
     /// # Errors
     /// - The error of the file system.
@@ -110,8 +110,8 @@ impl Drop for LiveFile {
     }
 }
 
-/// Returns the folder of this user's files, and creates it if necessary: `rushmem` in `XDG_RUNTIME_DIR`, or else
-/// `rushmem-UID` in the folder for temporary files.
+/// Returns the folder for published files of this user, and creates it if necessary: `rushmem` in `XDG_RUNTIME_DIR`, or
+/// else `rushmem-UID` in the folder for temporary files.
 ///
 /// # Errors
 /// - An error if the folder cannot be created, or if other users can write to it.
@@ -138,7 +138,7 @@ fn checked(folder: PathBuf, user: u32) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns the states of all running PEs of this user. Removes the files of processes that have exited.
+/// Returns the published states of all running PEs of this user. Removes the files of processes that have exited.
 ///
 /// # Errors
 /// - The errors of [`live_folder`], or the error of reading it.
@@ -166,14 +166,14 @@ fn all_in(folder: &Path) -> io::Result<Vec<Live>> {
     Ok(all)
 }
 
-/// Parses PID, job and PE from a file name.
+/// Parses PID, job and PE from the name of a published file, without its extension.
 fn numbers(name: &str) -> Option<(u32, u32, u32)> {
     let (pid, rest) = name.split_once('.')?;
     let (job, pe) = rest.split_once('.')?;
     Some((pid.parse().ok()?, job.parse().ok()?, pe.parse().ok()?))
 }
 
-/// Reads a file. Returns `None` if it is not valid or has another version.
+/// Reads a published file. Returns `None` if it is not valid or has another version.
 fn read(path: &Path) -> Option<Live> {
     // Check before opening: a FIFO would block, and a link may lead to anything.
     if !fs::symlink_metadata(path).ok()?.is_file() {

@@ -1,13 +1,13 @@
-//! Offset between the clock of a machine and the clock of PE 0.
+//! Estimates the offset between the clock of a PE's machine and the clock of PE 0.
 //!
-//! The PEs meet several times. Nobody leaves a meeting before all have arrived, so each meeting bounds the offset: this
-//! PE leaves after PE 0 has arrived, and PE 0 leaves after this PE has arrived. The tightest bounds of all meetings are
-//! used.
+//! All PEs take part in several exchanges of messages. Nobody leaves an exchange before all have arrived, so each one
+//! bounds the offset: this PE leaves after PE 0 has arrived, and PE 0 leaves after this PE has arrived. The tightest
+//! bounds of all exchanges are used.
 
-/// Size of a message.
+/// Size of the message that a PE contributes to each exchange, in bytes.
 const BYTES: usize = 16;
 
-/// Offset between two clocks.
+/// Offset of a PE's clock from the clock of PE 0, with its uncertainty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
     /// Nanoseconds to add to this PE's time to get PE 0's time.
@@ -16,19 +16,19 @@ pub struct ClockOffset {
     pub error_ns: u64,
 }
 
-/// When a PE arrived at and left a meeting, by its clock.
+/// Times at which a PE arrived at a collective exchange and left it, by its own clock.
 #[derive(Clone, Copy, Debug)]
 struct Meeting {
     come: u64,
     leave: u64,
 }
 
-/// The meetings of this PE with PE 0.
+/// Estimates the offset of a PE's clock from the times of collective exchanges that include PE 0.
 #[derive(Clone, Debug, Default)]
 pub struct ClockMeetings {
-    /// This PE's last meeting. When PE 0 left it is known only from the next message.
+    /// This PE's times of the last exchange. When PE 0 left it is known only from the next message.
     mine: Option<Meeting>,
-    /// When PE 0 arrived at that meeting.
+    /// When PE 0 arrived at the last exchange, by its own clock.
     reference_come: u64,
     come: u64,
     lower: Option<i64>,
@@ -36,7 +36,7 @@ pub struct ClockMeetings {
 }
 
 impl ClockMeetings {
-    /// Starts a meeting at time `now`. Returns the message that this PE sends.
+    /// Records that this PE starts an exchange at time `now`. Returns the message to contribute.
     pub fn arrive(&mut self, now: u64) -> [u8; BYTES] {
         self.come = now;
         let leave = self.mine.map_or(0, |meeting| meeting.leave);
@@ -46,7 +46,8 @@ impl ClockMeetings {
         message
     }
 
-    /// Concludes a meeting at time `now`, given the message of PE 0. Returns whether the message is well-formed.
+    /// Records that this PE leaves an exchange at time `now`, having received PE 0's message `reference`. Returns
+    /// whether the message is well-formed.
     pub fn leave(&mut self, reference: &[u8], now: u64) -> bool {
         let Ok(message) = <[u8; BYTES]>::try_from(reference) else { return false };
         let word =
@@ -69,7 +70,7 @@ impl ClockMeetings {
         self.upper = Some(self.upper.map_or(upper, |before| before.min(upper)));
     }
 
-    /// Returns the offset, once there have been two meetings.
+    /// Returns the estimated offset, once there have been two exchanges.
     pub fn offset(&self) -> Option<ClockOffset> {
         let (lower, upper) = (self.lower?, self.upper?);
         // The bounds cross if a clock was set in between. The error then covers both.
@@ -85,7 +86,6 @@ impl ClockMeetings {
 mod tests {
     use super::*;
 
-    /// A linear congruential generator.
     struct Random(u64);
 
     impl Random {

@@ -1,4 +1,4 @@
-//! The file format: JSON with trace events, as read by Perfetto and Chromium.
+//! Writes and reads traces as JSON with trace events, the format of Perfetto and Chromium.
 //!
 //! A PE is a process of the format, and a track is a thread. Spans are complete events (`X`), and arrows are flow
 //! events. The properties of a span are stored as arguments, so a file can be read back. Times in the file are
@@ -15,16 +15,16 @@ use crate::arrows::{Arrow, arrows};
 use crate::span::{Category, Detail, Site, Span, Track};
 use crate::trace::Trace;
 
-/// Version of the arguments.
+/// Version of the event arguments in which spans are stored.
 const VERSION: u32 = 1;
 
-/// Errors of trace files.
+/// Why a trace file could not be written or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The file cannot be read or written.
     Io(io::Error),
-    /// The file is not a trace of Rushmem.
+    /// The file was not written by this version of Rushmem. Contains the reason.
     Format(String),
 }
 
@@ -48,13 +48,13 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// Properties of the whole file.
+/// Properties of the whole trace, stored next to the events.
 #[derive(Serialize, Deserialize)]
 struct About {
     version: u32,
     base_ns: u64,
     dropped: u64,
-    /// Upper bound on the difference between the clocks of machines.
+    /// Upper bound on the difference between the clocks of machines, in nanoseconds.
     #[serde(default)]
     clock_error_ns: u64,
 }
@@ -67,7 +67,7 @@ struct File<'a> {
     trace_events: Vec<Event<'a>>,
 }
 
-/// An event of the file. Reading ignores unknown fields, which other kinds of events have.
+/// A trace event of the JSON format. Reading ignores fields that only other kinds of events have.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 struct Event<'a> {
@@ -92,11 +92,11 @@ struct Event<'a> {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Arguments<'a> {
-    /// A span.
+    /// Properties of a span for which the format has no field.
     Span(Box<SpanArguments>),
-    /// Name of a PE or a track.
+    /// Name of a PE or of a row.
     Name { name: Cow<'a, str> },
-    /// Position of a PE or a track among the others.
+    /// Position of a PE or row in the display order.
     Position { sort_index: u32 },
 }
 
@@ -114,7 +114,7 @@ struct SpanArguments {
 }
 
 impl Trace {
-    /// Writes the trace as a file.
+    /// Writes the trace in Perfetto's JSON format.
     ///
     /// # Errors
     /// - [`Error::Io`]
@@ -196,7 +196,7 @@ impl Trace {
     }
 }
 
-/// Converts an event back to a span, if it is one.
+/// Converts an event back to a span. Returns `None` for other kinds of events.
 fn span_of(event: Event<'_>, base_ns: u64) -> Option<Span> {
     let Arguments::Span(arguments) = event.args? else { return None };
     let SpanArguments { kind, track, line, has_not_ended, detail } = *arguments;
@@ -215,22 +215,22 @@ fn span_of(event: Event<'_>, base_ns: u64) -> Option<Span> {
     })
 }
 
-/// Longest span that marks the end of a wait, in nanoseconds.
+/// Maximum length, in nanoseconds, of the short span that is drawn at the end of a wait to receive its arrow.
 const MAX_SEEN_NS: u64 = 500;
 
-/// Returns the length of a span in nanoseconds, at least 1: Perfetto attaches no arrow to an empty span.
+/// Returns the length of a span in nanoseconds, at least 1, because Perfetto attaches no arrow to an empty span.
 fn length(span: &Span, last_ns: u64) -> u64 {
     span.ns(last_ns).max(1)
 }
 
-/// The rows of the picture. Spans in a row must nest, so a track whose spans overlap gets several rows.
+/// The rows in which spans are displayed. Spans in a row must nest, so a track whose spans overlap gets several rows.
 struct Rows<'a> {
-    /// PE, track, and index within the track, for each row.
+    /// For each row, the PE, the track, and the index of the row within the track.
     rows: Vec<(u32, &'a Track, usize)>,
-    /// Row of each span.
+    /// For each span of the trace, the index of its row.
     of_span: Vec<usize>,
-    /// Thread ID of the first row. It is above all PEs: Perfetto takes a thread whose ID equals that of its process for
-    /// the main thread.
+    /// Thread ID of the first row. It is above all PEs, because Perfetto takes a thread whose ID equals that of its
+    /// process for the main thread.
     first: u32,
 }
 
@@ -250,7 +250,7 @@ impl<'a> Rows<'a> {
         all
     }
 
-    /// Assigns the spans of a track to rows.
+    /// Distributes the spans of one track over as many rows as needed.
     fn add(&mut self, trace: &Trace, (pe, track): (u32, &'a Track), mut spans: Vec<usize>, last_ns: u64) {
         let end = |i: usize| trace.spans[i].begin + length(&trace.spans[i], last_ns);
         spans.sort_by_key(|&i| (trace.spans[i].begin, std::cmp::Reverse(end(i))));
@@ -275,7 +275,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Creates an event in the row of span `i`, which belongs to `pe`.
+    /// Creates an event in the row of span `i`, which belongs to PE `pe`.
     fn at<'e>(&self, i: usize, pe: u32) -> Event<'e> {
         Event { pid: pe, tid: self.first.saturating_add(self.of_span[i] as u32), ..Event::default() }
     }

@@ -1,4 +1,4 @@
-//! Collects spans while a job runs.
+//! Collects the spans of a process while a job runs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ use crate::span::{Category, Detail, Site, Span, Track, Word};
 use crate::totals::Totals;
 use crate::trace::Trace;
 
-/// Identifies an open span.
+/// Identifies a span that a [`Recorder`] has opened and not yet closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
-/// The spans of the PEs of a process.
+/// Collects the spans of all PEs in a process. It can be shared by threads.
 #[derive(Debug)]
 pub struct Recorder {
     state: Mutex<State>,
     next: AtomicU64,
-    /// Most spans that are kept.
+    /// Maximum number of closed spans that are kept.
     limit: usize,
 }
 
@@ -47,7 +47,7 @@ impl State {
 }
 
 impl Recorder {
-    /// Creates a recorder that keeps the first `limit` spans and counts the others.
+    /// Creates a recorder that keeps the first `limit` closed spans, and only counts later ones.
     pub fn new(limit: usize) -> Self {
         Self { state: Mutex::default(), next: AtomicU64::new(0), limit }
     }
@@ -56,7 +56,7 @@ impl Recorder {
         lock(&self.state)
     }
 
-    /// Opens a span. Its `end` is ignored and set later.
+    /// Opens a span at its `begin` time. Its `end` is set when the span is closed.
     pub fn begin(&self, span: Span) -> SpanId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut state = self.lock();
@@ -65,12 +65,12 @@ impl Recorder {
         SpanId(id)
     }
 
-    /// Closes a span now.
+    /// Closes a span at the present time.
     pub fn end(&self, id: SpanId) {
         self.end_at(id, now_ns(), None);
     }
 
-    /// Closes a span at time `ns`, in nanoseconds. A `note` replaces the one that the span was opened with.
+    /// Closes a span at time `ns`, in nanoseconds since 1970. A `note` replaces the one that the span was opened with.
     pub fn end_at(&self, SpanId(id): SpanId, ns: u64, note: Option<Cow<'static, str>>) {
         let mut state = self.lock();
         if let Some(mut span) = state.open.remove(&id) {
@@ -92,14 +92,14 @@ impl Recorder {
         self.lock().dropped += count;
     }
 
-    /// Opens a span for a call of the host of `pe`. It is closed when the result is dropped.
+    /// Opens a span for a call by the host program of `pe`. It is closed when the returned guard is dropped.
     pub fn host_call(&self, pe: u32, name: &'static str, site: Option<Site>, detail: Detail) -> OpenSpan<'_> {
         let (track, category, begin) = (Track::Host, Category::Host, now_ns());
         let span = Span { pe, track, name: name.into(), category, site, begin, end: None, detail };
         OpenSpan { recorder: self, id: self.begin(span) }
     }
 
-    /// Returns the open spans, in the order in which they were opened.
+    /// Returns the spans that are still open, in the order in which they were opened.
     pub fn open(&self) -> Vec<Span> {
         self.lock().open.values().cloned().collect()
     }
@@ -109,7 +109,7 @@ impl Recorder {
         self.lock().ended.iter().rev().find(|span| is_wanted(span)).cloned()
     }
 
-    /// Returns the `limit` words that `pe` changed last, without repetition, newest first.
+    /// Returns up to `limit` words of symmetric memory that `pe` changed last, without repetition, newest first.
     pub fn changed(&self, pe: u32, limit: usize) -> Vec<Word> {
         let state = self.lock();
         let spans = state.open.values().rev().chain(state.ended.iter().rev());
@@ -125,7 +125,7 @@ impl Recorder {
         words
     }
 
-    /// Returns the totals of a PE so far. They include spans that were discarded, and waits that are still open.
+    /// Returns the running totals of a PE. They include spans that were discarded, and waits that are still open.
     pub fn totals(&self, pe: u32) -> Totals {
         let now = now_ns();
         let state = self.lock();
@@ -135,7 +135,7 @@ impl Recorder {
         totals
     }
 
-    /// Sets the offset to the clock of PE 0, which [`Recorder::trace`] applies.
+    /// Sets the offset between this machine's clock and the clock of PE 0, which [`Recorder::trace`] applies.
     pub fn set_clock(&self, offset: ClockOffset) {
         self.lock().clock = offset;
     }
@@ -150,7 +150,7 @@ impl Recorder {
     }
 }
 
-/// Closes its span when dropped.
+/// Guard that closes its span when dropped.
 #[derive(Debug)]
 pub struct OpenSpan<'a> {
     recorder: &'a Recorder,

@@ -1,38 +1,38 @@
-//! Spans, and the tracks on which they are drawn.
+//! Spans of a timeline, and the tracks on which they are drawn.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A row of the timeline.
+/// A row of the timeline, which shows the activity of one actor of a PE.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Track {
-    /// Calls of the host.
+    /// Calls of the host program.
     Host,
-    /// Kernels with which the host performs operations, outside of all streams.
+    /// Kernels that the host launches to perform single operations, outside of all streams.
     Operations,
-    /// Launches in a stream. Stream 0 is the PE's own.
+    /// Kernel launches in a stream. Stream 0 is the PE's default stream.
     Stream {
-        /// Index of the stream.
+        /// Index of the stream, starting at 0.
         number: u32,
     },
-    /// A thread of a kernel.
+    /// Calls of one thread of a kernel.
     Lane {
-        /// Index of the block in its grid.
+        /// Index of the thread's block in the grid.
         block: u32,
         /// Index of the thread in its block.
         thread: u32,
     },
     /// A send queue: its doorbells, and its WQEs from execution to completion.
     Queue {
-        /// QPN of the queue.
+        /// QPN of the send queue.
         qpn: u32,
     },
-    /// Data that arrives at a NIC.
+    /// Data that arrives at the PE's NIC.
     Arrivals,
-    /// Packets that a NIC sends and receives.
+    /// Packets that the PE's NIC sends and receives.
     Packets,
 }
 
@@ -51,30 +51,30 @@ impl fmt::Display for Track {
     }
 }
 
-/// Kind of a span.
+/// Kind of a span, which determines how it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// A call of the host.
+    /// A call of the host program.
     Host,
-    /// A launch of a kernel.
+    /// A launch of a kernel, from the host's point of view.
     Launch,
     /// A kernel, as executed by one of its threads.
     Kernel,
-    /// A call made by a kernel.
+    /// A call to the device library made by a kernel.
     Call,
-    /// A call that waits for a word or for completions.
+    /// A call that waits for a word of memory or for completions.
     Wait,
-    /// A collective call.
+    /// A collective call, which waits for the other members of its team.
     Collective,
-    /// Work of a NIC.
+    /// Work of a NIC, such as executing a WQE.
     Nic,
-    /// A packet.
+    /// A packet that a NIC sends or receives.
     Packet,
 }
 
 impl Category {
-    /// Returns the name used in files.
+    /// Returns the name of the category in trace files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -89,17 +89,17 @@ impl Category {
     }
 }
 
-/// A source line of the program.
+/// A source line of the program, from which a call was made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Site {
-    /// File name.
+    /// Path of the source file.
     pub file: Cow<'static, str>,
-    /// Line number.
+    /// Line number, starting at 1.
     pub line: u32,
 }
 
 impl Site {
-    /// Formats ` at FILE:LINE`, or nothing if there is no line.
+    /// Formats ` at FILE:LINE`, or nothing for `None`.
     pub fn at(site: Option<&Self>) -> String {
         site.map_or_else(String::new, |site| format!(" at {site}"))
     }
@@ -117,79 +117,79 @@ impl From<&'static std::panic::Location<'static>> for Site {
     }
 }
 
-/// A word in the symmetric memory of a PE.
+/// A word in the symmetric memory of a PE, on which waits and signals operate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Word {
     /// PE that owns the memory.
     pub pe: u32,
-    /// Offset in the symmetric memory, in bytes.
+    /// Offset of the word in the symmetric memory, in bytes.
     pub offset: u64,
 }
 
-/// Properties of a span. Which of them are set depends on the kind of span.
+/// Optional properties of a span. Which of them are set depends on the kind of span.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Detail {
     /// The other PE of a transfer, or the PE that is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<u32>,
-    /// Bytes moved.
+    /// Number of bytes transferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Offset that is read or written on the peer.
+    /// Offset in the peer's symmetric memory that is read or written, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<u64>,
-    /// Word that the call changes.
+    /// Word that the call changes, such as a signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<Word>,
     /// Word that the call waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<Word>,
-    /// Object that contains this memory and the position in it, as text.
+    /// Name of the object in symmetric memory that is accessed, and the position in it, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// Slot and generation of the team that makes a collective call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<(u32, u32)>,
-    /// QPN of the queue.
+    /// QPN of the send queue that executes the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qpn: Option<u32>,
-    /// Index of a WQE, or sequence number of a packet.
+    /// Index of a WQE in its queue, or sequence number of a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<u64>,
-    /// Additional text.
+    /// Additional text, such as the condition of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<Cow<'static, str>>,
 }
 
-/// Something that took time, or happened at a point in time.
+/// An activity of a PE that took some time, or happened at a point in time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// PE that it belongs to.
+    /// Rank of the PE.
     pub pe: u32,
-    /// Track on which it is drawn.
+    /// Track on which the span is drawn.
     pub track: Track,
-    /// Name, such as that of the call.
+    /// Name of the activity, such as that of the call.
     pub name: Cow<'static, str>,
-    /// Its kind.
+    /// Kind of the activity.
     pub category: Category,
-    /// Source line, if any.
+    /// Source line that made the call, if known.
     pub site: Option<Site>,
-    /// Start time, in nanoseconds.
+    /// Start time, in nanoseconds since 1970.
     pub begin: u64,
-    /// End time, in nanoseconds. `None` while the span is open.
+    /// End time, in nanoseconds since 1970. `None` while the span is open.
     pub end: Option<u64>,
-    /// Its properties.
+    /// Further properties, such as peer and size.
     pub detail: Detail,
 }
 
 impl Span {
-    /// Returns whether this is a call that waits.
+    /// Returns whether the activity is a call that waits, which includes collective calls.
     pub fn is_wait(&self) -> bool {
         matches!(self.category, Category::Wait | Category::Collective)
     }
 
-    /// Returns whether this is a doorbell of a send queue.
+    /// Returns whether the activity is ringing a send queue's doorbell.
     pub(crate) fn is_doorbell(&self) -> bool {
         self.category == Category::Nic && self.name == "doorbell"
     }

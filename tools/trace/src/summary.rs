@@ -1,4 +1,5 @@
-//! Summary tables of a trace: waits by line, traffic by peer, and the PEs that arrived last.
+//! Summarizes a trace in tables: waits by source line, traffic by peer, and the PEs that arrived last at collective
+//! calls.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,68 +11,68 @@ use crate::span::{Category, Site, Span};
 use crate::time::Time;
 use crate::trace::Trace;
 
-/// Most rows in the table of waits.
+/// Maximum number of rows in the table of waits.
 const MAX_WAIT_ROWS: usize = 12;
 
-/// Summary tables of a trace.
+/// Summary tables of a trace, for display as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Time from the first start to the last end, in nanoseconds.
+    /// Time from the start of the first span to the end of the last, in nanoseconds.
     pub ns: u64,
-    /// Number of spans.
+    /// Number of spans in the trace.
     pub spans: usize,
-    /// How many spans were discarded.
+    /// Number of spans that were discarded while recording.
     pub dropped: u64,
     /// Upper bound on the difference between the clocks of machines, in nanoseconds.
     pub clock_error_ns: u64,
-    /// Waits by line, the longest total first.
+    /// Waits by source line, the longest total time first. Only the first few lines are kept.
     pub waits: Vec<WaitLine>,
     /// Traffic from each PE to each peer.
     pub traffic: Vec<Traffic>,
-    /// PEs that were the last to arrive at collective calls, the worst first.
+    /// PEs that were the last to arrive at collective calls, those that delayed others the longest first.
     pub last: Vec<Last>,
-    /// Descriptions of the calls that had not returned.
+    /// Descriptions of the spans that were still open at the end of the trace.
     pub open: Vec<String>,
 }
 
-/// All waits at one line.
+/// All waits of one kind of call at one source line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitLine {
-    /// Name of the call.
+    /// Name of the call that waits.
     pub call: String,
-    /// Source line.
+    /// Source line as `FILE:LINE`, or empty if it is unknown.
     pub line: String,
-    /// Number of waits.
+    /// Number of waits, over all PEs.
     pub count: u64,
-    /// Total time, in nanoseconds.
+    /// Total time of these waits, in nanoseconds.
     pub total_ns: u64,
-    /// Longest wait, in nanoseconds.
+    /// Time of the longest wait, in nanoseconds.
     pub longest_ns: u64,
-    /// PE with the longest total time.
+    /// PE that spent the most time in these waits.
     pub pe: u32,
 }
 
-/// Traffic from a PE to one peer.
+/// Traffic that a PE causes with one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The PE.
+    /// Rank of the PE that issues the operations.
     pub pe: u32,
-    /// The peer.
+    /// Rank of the peer.
     pub peer: u32,
-    /// Number of calls.
+    /// Number of calls by the host and by kernels that access the peer.
     pub calls: u64,
     /// Bytes moved by these calls.
     pub bytes: u64,
-    /// Number of WQEs.
+    /// Number of work-queue entries (WQEs) that the NIC executed.
     pub wqes: u64,
-    /// Number of doorbells.
+    /// Number of doorbells that announced these entries.
     pub doorbells: u64,
-    /// Number of retransmitted packets.
+    /// Number of packets that were retransmitted to the peer.
     pub retransmissions: u64,
 }
 
 impl Traffic {
-    /// Adds a span. Arrivals and received packets are not counted, since they belong to the peer's traffic.
+    /// Counts a span. Arrivals and received packets are ignored, since they belong to the peer's own traffic.
     pub(crate) fn add(&mut self, span: &Span) {
         match span.category {
             Category::Nic if span.is_doorbell() => self.doorbells += 1,
@@ -85,25 +86,25 @@ impl Traffic {
         }
     }
 
-    /// Returns whether there is any traffic.
+    /// Returns whether any calls, WQEs, doorbells or retransmissions have been counted.
     pub(crate) fn is_any(&self) -> bool {
         [self.calls, self.wqes, self.doorbells, self.retransmissions] != [0; 4]
     }
 }
 
-/// Collective calls at which a PE was the last to arrive.
+/// How often, and for how long, a PE made others wait in collective calls by arriving last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Last {
-    /// The PE.
+    /// Rank of the PE.
     pub pe: u32,
-    /// Number of such calls.
+    /// Number of collective calls at which the PE was the last to arrive.
     pub calls: u64,
-    /// Total time that the other members waited for it, in nanoseconds.
+    /// Total time that the other members waited for this PE, in nanoseconds.
     pub held_up_ns: u64,
 }
 
 impl Summary {
-    /// Summarizes a trace.
+    /// Computes the tables from the spans of a trace.
     pub fn new(trace: &Trace) -> Self {
         let now = trace.last_ns();
         Self {
@@ -119,7 +120,7 @@ impl Summary {
     }
 }
 
-/// Describes a call that has not returned.
+/// Describes a span that is still open at time `now`, such as a call that has not returned.
 fn open(span: &Span, now: u64) -> String {
     let Span { pe, track, name, .. } = span;
     let (at, time) = (Site::at(span.site.as_ref()), Time(span.ns(now)));

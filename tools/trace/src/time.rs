@@ -1,8 +1,8 @@
-//! Formatting of times.
+//! Formatting of durations with a suitable unit.
 
 use std::fmt;
 
-/// A time in nanoseconds, displayed with a suitable unit.
+/// A duration in nanoseconds, displayed in ns, us, ms or s.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(pub u64);
 

@@ -1,4 +1,4 @@
-//! Running totals of a PE, over all its spans.
+//! Running totals of a PE over all its spans, including those that are not kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use crate::span::{Category, Span};
 use crate::summary::Traffic;
 
-/// How many recent collective calls of a team are kept.
+/// Maximum number of recent collective calls that are remembered per team.
 const MAX_KEPT_CALLS: usize = 64;
 
-/// Running totals of a PE.
+/// Traffic, wait time and collective calls of a PE since the job started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Traffic to each peer.
+    /// Traffic with each peer, by the peer's rank.
     pub traffic: BTreeMap<u32, Traffic>,
     /// Total time of all completed waits, in nanoseconds. Waits of concurrent threads add up.
     pub wait_ns: u64,
-    /// Recent collective calls of each team, by slot and generation.
+    /// Recent collective calls of each team, by the team's slot and generation.
     #[serde(with = "as_list")]
     pub teams: BTreeMap<(u32, u32), TeamCalls>,
 }
 
-/// The most recent collective calls of a team.
+/// Start times of a team's most recent collective calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TeamCalls {
-    /// How many calls came before these.
+    /// Number of earlier collective calls, whose start times have been discarded.
     pub before: u64,
-    /// When they started, in nanoseconds since 1970.
+    /// Start times of the most recent calls, oldest first, in nanoseconds since 1970.
     pub begins: VecDeque<u64>,
 }
 
 impl Totals {
-    /// Counts a span that starts.
+    /// Updates the totals when a span is opened.
     pub(crate) fn begin(&mut self, span: &Span) {
         if let (Category::Collective, Some(team)) = (span.category, span.detail.team) {
             let calls = self.teams.entry(team).or_default();
@@ -44,7 +44,7 @@ impl Totals {
         }
     }
 
-    /// Counts a span that is closed.
+    /// Updates the totals when a span is closed.
     pub(crate) fn end(&mut self, span: &Span) {
         if let Some(peer) = span.detail.peer {
             let pe = span.pe;
@@ -56,7 +56,7 @@ impl Totals {
     }
 }
 
-/// Teams as a list, because JSON keys must be strings.
+/// Serializes the map of teams as a list, because JSON keys must be strings.
 mod as_list {
     use std::collections::BTreeMap;
 

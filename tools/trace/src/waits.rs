@@ -1,4 +1,4 @@
-//! Which PE of a job waits for which.
+//! Combines the waits of a job's PEs to find out which PE is waiting for which, and whether some wait in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,82 +9,82 @@ use serde::{Deserialize, Serialize};
 use crate::span::{Category, Site, Span, Track, Word};
 use crate::time::Time;
 
-/// Most different waits in the message of a PE, to bound its size.
+/// Maximum number of different waits that a PE reports, to bound the size of the message.
 const MAX_WAITS: usize = 32;
-/// Most cycles that are shown.
+/// Maximum number of cycles of waiting PEs that are searched for.
 const MAX_CYCLES: usize = 4;
-/// Most lines about other things that a PE is running.
+/// Maximum number of lines about activities of a PE that are not waits.
 const MAX_OTHER_LINES: usize = 8;
 
-/// What a wait is waiting for.
+/// The event that a waiting call needs before it can return.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Until {
-    /// A change of a word.
+    /// Another value in a word of symmetric memory.
     Word {
         /// PE that owns the word.
         pe: u32,
         /// Offset of the word in the symmetric memory, in bytes.
         offset: u64,
-        /// Object that the word belongs to and the position in it, as text, if known.
+        /// Name of the object that contains the word, and the position in it, as text, if known.
         #[serde(default)]
         object: Option<String>,
-        /// The condition or the values, as text.
+        /// The awaited condition or values, as text.
         note: String,
     },
-    /// Some progress of a PE.
+    /// Progress of the PE with this rank, for which no word is known.
     Peer(u32),
-    /// The other members in a collective call of kernels.
+    /// The arrival of the other team members at a collective call made by kernels.
     Team {
         /// Slot and generation of the team.
         team: (u32, u32),
-        /// Members, if the team is not the whole job. Empty if they are unknown.
+        /// Ranks of the members, or `None` if the team is the whole job. Empty if they are unknown.
         members: Option<Vec<u32>>,
     },
-    /// The hosts of all other PEs.
+    /// The arrival of all other PEs' hosts at a collective call.
     Hosts,
-    /// Anything else, as text.
+    /// Anything else, described by this text.
     Other(String),
 }
 
-/// A call that waits, in one or more threads.
+/// A call that is waiting, in one or more threads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The first of the threads, as text.
+    /// Description of the first thread that waits, such as its track.
     pub place: String,
-    /// Number of further threads.
+    /// Number of further threads that wait in the same call.
     pub others: u64,
-    /// Name of the call.
+    /// Name of the call that waits.
     pub call: String,
     /// Source line of the call.
     pub site: Option<Site>,
-    /// Longest time that a thread has waited, in nanoseconds, if known.
+    /// Longest time that any of the threads has waited, in nanoseconds, if known.
     pub ns: Option<u64>,
-    /// What it is waiting for.
+    /// What the call is waiting for.
     pub until: Until,
-    /// Whether the wait is over because its deadline has passed.
+    /// Whether the call has already given up because its deadline passed.
     pub has_ended: bool,
 }
 
-/// The waits of a PE, according to itself.
+/// The waits of a PE, as the PE itself reports them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeWaits {
-    /// The PE.
+    /// Rank of the PE.
     pub pe: u32,
-    /// Its waits.
+    /// Calls of the PE that are waiting.
     pub waits: Vec<Waiting>,
-    /// How many waits are left out.
+    /// Number of waiting threads that are not listed, to bound the size of the report.
     pub left_out: u64,
-    /// What else it is running, one line each, such as `runs kernel a`.
+    /// Other activities of the PE, one line each, such as `runs kernel a`.
     pub runs: Vec<String>,
-    /// The words that it changed most recently.
+    /// Words of symmetric memory that the PE changed most recently.
     pub changed: Vec<Word>,
-    /// Whether it knows the calls that its kernels make.
+    /// Whether the PE records a timeline, so the calls of its kernels are known.
     pub has_timeline: bool,
 }
 
 impl PeWaits {
-    /// Adds a wait. Waits of several threads at the same line are merged.
+    /// Adds a wait. Threads that wait in the same call at the same line are merged into one entry.
     pub fn add(&mut self, wait: Waiting) {
         let is_same = |other: &Waiting| {
             (&other.call, &other.site, &other.until, other.has_ended)
@@ -101,7 +101,7 @@ impl PeWaits {
         }
     }
 
-    /// Adds the open spans of this PE. `members` returns the members of a team.
+    /// Adds the spans of this PE that are open at time `now`. `members` returns the members of a team.
     pub fn add_open(&mut self, spans: &[Span], now: u64, members: impl Fn((u32, u32)) -> Option<Vec<u32>>) {
         let (mut runs, pe) = (Vec::new(), self.pe);
         for span in spans.iter().filter(|span| span.pe == pe) {
@@ -136,7 +136,7 @@ impl PeWaits {
     }
 }
 
-/// Describes an open span that is not a wait.
+/// Describes an open span that is not a wait, such as a running kernel.
 fn running(span: &Span, ns: u64) -> String {
     let at = Site::at(span.site.as_ref());
     let time = Time(ns);
@@ -149,7 +149,7 @@ fn running(span: &Span, ns: u64) -> String {
     }
 }
 
-/// The waits of those PEs of a job that have reported them.
+/// The waits of all PEs of a job that have reported theirs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobWaits {
     n_pes: u32,
@@ -157,13 +157,13 @@ pub struct JobWaits {
 }
 
 impl JobWaits {
-    /// Combines the waits of the PEs of a job. `n_pes` is the size of the job.
+    /// Combines the reports of a job's PEs. `n_pes` is the size of the job.
     pub fn new(n_pes: u32, all: impl IntoIterator<Item = PeWaits>) -> Self {
         let of_pe = all.into_iter().filter(|waits| waits.pe < n_pes).map(|waits| (waits.pe, waits));
         Self { n_pes, of_pe: of_pe.collect() }
     }
 
-    /// Returns the PEs that have not entered the collective call that `until` waits for.
+    /// Returns the PEs that have not arrived at the collective call that `until` waits for.
     fn missing(&self, until: &Until) -> Vec<u32> {
         let all = || (0..self.n_pes).collect::<Vec<_>>();
         let members = match until {
@@ -182,13 +182,13 @@ impl JobWaits {
         members.into_iter().filter(is_missing).collect()
     }
 
-    /// Returns the PEs that have recently changed this word, and so may be expected to do it again.
+    /// Returns the PEs that have recently changed `word`, and so may be expected to change it again.
     fn writers(&self, word: Word) -> Vec<u32> {
         let has_changed = |of: &&PeWaits| of.changed.contains(&word);
         self.of_pe.values().filter(has_changed).map(|of| of.pe).collect()
     }
 
-    /// Returns the PEs that a wait is waiting for.
+    /// Returns the PEs that could satisfy a wait for `until`.
     fn awaited(&self, until: &Until) -> Vec<u32> {
         match until {
             Until::Word { pe, offset, .. } => self.writers(Word { pe: *pe, offset: *offset }),
@@ -198,7 +198,7 @@ impl JobWaits {
         }
     }
 
-    /// Returns the PE that most calls are waiting for, and how many those are.
+    /// Returns the PE for which most calls are waiting, and the number of these calls.
     pub fn most_awaited(&self) -> Option<(u32, u64)> {
         let mut calls: BTreeMap<u32, u64> = BTreeMap::new();
         for (pe, of) in &self.of_pe {
@@ -212,7 +212,7 @@ impl JobWaits {
         calls.into_iter().max_by_key(|&(pe, calls)| (calls, std::cmp::Reverse(pe)))
     }
 
-    /// Returns cycles of PEs that wait for each other, without repeating the first PE at the end.
+    /// Returns cycles of PEs that wait for each other, each as a list of ranks that does not repeat the first.
     pub fn cycles(&self) -> Vec<Vec<u32>> {
         let edges = |pe: u32| -> BTreeSet<u32> {
             let waits = self.of_pe.get(&pe).map_or(&[][..], |of| &of.waits);
@@ -241,7 +241,7 @@ impl JobWaits {
         cycles
     }
 
-    /// Describes what a wait is waiting for.
+    /// Describes in words what a wait is waiting for, and which PEs are missing.
     pub fn describe(&self, until: &Until) -> String {
         let missing = || match &*self.missing(until) {
             [] => "all members have come".into(),
