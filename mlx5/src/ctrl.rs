@@ -28,17 +28,17 @@ impl Opcode {
     pub const WAIT: Self = Self(0x0f);
     /// RDMA READ: fetches remote memory into local buffers.
     pub const RDMA_READ: Self = Self(0x10);
-    /// 64-bit compare and swap.
+    /// 64-bit compare and swap on remote memory.
     pub const ATOMIC_CS: Self = Self(0x11);
-    /// 64-bit fetch and add.
+    /// 64-bit fetch and add on remote memory.
     pub const ATOMIC_FA: Self = Self(0x12);
-    /// Masked compare and swap. The opmod holds the operand size.
+    /// Masked compare and swap on remote memory. The opmod holds the operand size.
     pub const ATOMIC_MASKED_CS: Self = Self(0x14);
     /// Fetch and add on independent bit fields. The opmod holds the operand size.
     pub const ATOMIC_MASKED_FA: Self = Self(0x15);
-    /// Memory-window bind.
+    /// Binds a memory window to a part of a memory region.
     pub const BIND_MW: Self = Self(0x18);
-    /// Fast memory registration (legacy).
+    /// Fast memory registration through the send queue (legacy).
     pub const FMR: Self = Self(0x19);
     /// Invalidates a local memory key.
     pub const LOCAL_INVAL: Self = Self(0x1b);
@@ -215,9 +215,9 @@ pub struct CtrlSeg {
 }
 
 impl CtrlSeg {
-    /// Creates the segment. `index` is the free-running 16-bit WQEBB index of the entry's first block, `qpn` has 24
-    /// bits, `ds` is the total number of 16-byte segments including this one, at most 63, and `imm` is in host order.
-    /// Excess upper bits are dropped.
+    /// Creates a control segment. `index` is the free-running 16-bit WQEBB index of the entry's first block, `qpn` has
+    /// 24 bits, `ds` is the total number of 16-byte segments including this one, at most 63, and `imm` is in host
+    /// order. Excess upper bits are dropped.
     #[inline(always)]
     pub const fn new(
         opmod: u8,

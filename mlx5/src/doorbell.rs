@@ -55,7 +55,7 @@ pub mod uar {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct Record {
-    /// Producer counter of the receive queue.
+    /// Producer counter of the receive queue: the number of receive entries posted, modulo 2^16.
     pub rcv: Be32,
     /// Producer counter of the send queue: the index of the next free WQEBB.
     pub snd: Be32,

@@ -20,7 +20,7 @@ use core::{
     mem::{offset_of, size_of},
 };
 
-/// Size of an entry, in bytes.
+/// Size of a completion-queue entry, in bytes.
 pub const CQE_BYTES: usize = 64;
 
 /// The last eight bytes of a completion-queue entry.
@@ -115,7 +115,7 @@ pub struct Cqe {
     pub ml_path: u8,
     /// Reserved, zero.
     pub reserved2: [u8; 4],
-    /// Sender's LID, receive only.
+    /// LID of the sender. Only set in received messages.
     pub slid: Be16,
     /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only. On Ethernet, 27:24 are the packet
     /// type instead ([`Reception::sl`]).
@@ -126,9 +126,9 @@ pub struct Cqe {
     pub l4_hdr_type: u8,
     /// VLAN tag stripped by Ethernet receive queues; not used by RDMA.
     pub vlan_info: Be16,
-    /// The QP's user index (CQE version 1), or the SRQN.
+    /// User index of the QP (CQE version 1), or the number of its shared receive queue (SRQN).
     pub srqn_uidx: Be32,
-    /// Immediate data, or the invalidated rkey; receive only.
+    /// Immediate data, or the rkey that a SEND with invalidate named. Only set in received messages.
     pub imm_inval_pkey: Be32,
     /// Application that produced the entry (signature or tag matching only).
     pub app: u8,
@@ -199,7 +199,7 @@ impl Reception {
 /// The decoded contents of an error completion: a send or receive entry that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// [`CqeOpcode::REQ_ERR`] or [`CqeOpcode::RESP_ERR`].
+    /// Which side failed: [`CqeOpcode::REQ_ERR`] for a send entry, [`CqeOpcode::RESP_ERR`] for a receive entry.
     pub kind: CqeOpcode,
     /// Opcode of the work-queue entry that failed.
     pub opcode: Opcode,

@@ -15,7 +15,7 @@ impl Syndrome {
     pub const LOCAL_QP_OP_ERR: Self = Self(0x02);
     /// A local buffer has a bad lkey, lies out of range or lacks permission.
     pub const LOCAL_PROT_ERR: Self = Self(0x04);
-    /// Flushed: an earlier entry failed.
+    /// The entry was flushed without being executed, because an earlier one failed.
     pub const WR_FLUSH_ERR: Self = Self(0x05);
     /// A memory window could not be bound.
     pub const MW_BIND_ERR: Self = Self(0x06);

@@ -10,121 +10,125 @@ use core::fmt;
 numbers! {
     /// The opcode of a PRM command.
     pub struct CmdOpcode(u16) {
-        /// Queries a page of NIC capabilities.
+        /// Queries a page of NIC capabilities; see [`QueryHcaCap`](super::caps::QueryHcaCap).
         QUERY_HCA_CAP = 0x100;
-        /// Queries the supported versions of the command interface (ISSI).
+        /// Queries the supported versions of the command interface (ISSI). This crate has no struct for it.
         QUERY_ISSI = 0x10a;
-        /// Creates a memory key.
+        /// Creates a memory key; see [`CreateMkey`](super::mkey::CreateMkey).
         CREATE_MKEY = 0x200;
-        /// Destroys a memory key.
+        /// Destroys a memory key; see [`DestroyMkey`](super::mkey::DestroyMkey).
         DESTROY_MKEY = 0x202;
-        /// Creates an event queue.
+        /// Creates an event queue. This crate has no struct for it.
         CREATE_EQ = 0x301;
-        /// Creates a completion queue.
+        /// Creates a completion queue; see [`CreateCq`](super::cq::CreateCq).
         CREATE_CQ = 0x400;
-        /// Destroys a completion queue.
+        /// Destroys a completion queue; see [`DestroyCq`](super::cq::DestroyCq).
         DESTROY_CQ = 0x401;
-        /// Queries the context of a completion queue.
+        /// Queries the context of a completion queue; see [`QueryCq`](super::cq::QueryCq).
         QUERY_CQ = 0x402;
-        /// Modifies a completion queue.
+        /// Modifies a completion queue; see [`ModifyCq`](super::cq::ModifyCq).
         MODIFY_CQ = 0x403;
-        /// Creates a queue pair.
+        /// Creates a queue pair; see [`CreateQp`](super::qp::CreateQp).
         CREATE_QP = 0x500;
-        /// Destroys a queue pair.
+        /// Destroys a queue pair; see [`DestroyQp`](super::qp::DestroyQp).
         DESTROY_QP = 0x501;
-        /// Moves a queue pair from reset to INIT.
+        /// Moves a queue pair from reset to INIT; see [`Rst2Init`](super::qp::Rst2Init).
         RST2INIT_QP = 0x502;
-        /// Moves a queue pair from INIT to ready-to-receive.
+        /// Moves a queue pair from INIT to ready-to-receive; see [`Init2Rtr`](super::qp::Init2Rtr).
         INIT2RTR_QP = 0x503;
-        /// Moves a queue pair from ready-to-receive to ready-to-send.
+        /// Moves a queue pair from ready-to-receive to ready-to-send; see [`Rtr2Rts`](super::qp::Rtr2Rts).
         RTR2RTS_QP = 0x504;
-        /// Modifies a queue pair that is ready to send, without changing its state.
+        /// Modifies a queue pair that is ready to send, without changing its state; see
+        /// [`Rts2Rts`](super::qp::Rts2Rts).
         RTS2RTS_QP = 0x505;
-        /// Moves a queue pair from send-queue error to ready-to-send.
+        /// Moves a queue pair from send-queue error to ready-to-send; see [`Sqerr2Rts`](super::qp::Sqerr2Rts).
         SQERR2RTS_QP = 0x506;
-        /// Moves a queue pair from any state to error.
+        /// Moves a queue pair from any state to error; see [`ToErr`](super::qp::ToErr).
         MODIFY_2ERR_QP = 0x507;
-        /// Moves a queue pair from any state to reset.
+        /// Moves a queue pair from any state to reset; see [`ToRst`](super::qp::ToRst).
         MODIFY_2RST_QP = 0x50a;
-        /// Queries the context of a queue pair.
+        /// Queries the context of a queue pair; see [`QueryQp`](super::qp::QueryQp).
         QUERY_QP = 0x50b;
-        /// Moves a queue pair from send-queue drained to ready-to-send.
+        /// Moves a queue pair from send-queue drained to ready-to-send; see [`Sqd2Rts`](super::qp::Sqd2Rts).
         SQD_RTS_QP = 0x50c;
-        /// Modifies a queue pair in INIT, without changing its state.
+        /// Modifies a queue pair in INIT, without changing its state; see [`Init2Init`](super::qp::Init2Init).
         INIT2INIT_QP = 0x50e;
-        /// Creates a shared receive queue.
+        /// Creates a shared receive queue. This crate has no struct for it.
         CREATE_SRQ = 0x700;
-        /// Destroys a shared receive queue.
+        /// Destroys a shared receive queue. This crate has no struct for it.
         DESTROY_SRQ = 0x701;
-        /// Creates a shared receive queue in an XRC domain.
+        /// Creates a shared receive queue in an XRC domain; see [`CreateXrcSrq`](super::xrc::CreateXrcSrq).
         CREATE_XRC_SRQ = 0x705;
-        /// Destroys a shared receive queue in an XRC domain.
+        /// Destroys a shared receive queue in an XRC domain; see [`DestroyXrcSrq`](super::xrc::DestroyXrcSrq).
         DESTROY_XRC_SRQ = 0x706;
-        /// Queries the context of a shared receive queue in an XRC domain.
+        /// Queries the context of a shared receive queue in an XRC domain; see
+        /// [`QueryXrcSrq`](super::xrc::QueryXrcSrq).
         QUERY_XRC_SRQ = 0x707;
-        /// Arms the low-watermark event of a shared receive queue in an XRC domain.
+        /// Arms the low-watermark event of a shared receive queue in an XRC domain; see
+        /// [`ArmXrcSrq`](super::xrc::ArmXrcSrq).
         ARM_XRC_SRQ = 0x708;
-        /// Creates a dynamically connected target.
+        /// Creates a dynamically connected target; see [`CreateDct`](super::dct::CreateDct).
         CREATE_DCT = 0x710;
-        /// Destroys a dynamically connected target.
+        /// Destroys a dynamically connected target; see [`DestroyDct`](super::dct::DestroyDct).
         DESTROY_DCT = 0x711;
-        /// Stops a dynamically connected target from accepting connections.
+        /// Stops a dynamically connected target from accepting connections; see [`DrainDct`](super::dct::DrainDct).
         DRAIN_DCT = 0x712;
-        /// Queries the context of a dynamically connected target.
+        /// Queries the context of a dynamically connected target; see [`QueryDct`](super::dct::QueryDct).
         QUERY_DCT = 0x713;
-        /// Queries an entry of the RoCE address table.
+        /// Queries an entry of the RoCE address table; see [`QueryRoceAddress`](super::caps::QueryRoceAddress).
         QUERY_ROCE_ADDRESS = 0x760;
-        /// Allocates a set of queue counters.
+        /// Allocates a set of queue counters; see [`AllocQCounter`](super::counter::AllocQCounter).
         ALLOC_Q_COUNTER = 0x771;
-        /// Deallocates a set of queue counters.
+        /// Deallocates a set of queue counters; see [`DeallocQCounter`](super::counter::DeallocQCounter).
         DEALLOC_Q_COUNTER = 0x772;
-        /// Reads a set of queue counters.
+        /// Reads a set of queue counters; see [`QueryQCounter`](super::counter::QueryQCounter).
         QUERY_Q_COUNTER = 0x773;
-        /// Allocates a protection domain.
+        /// Allocates a protection domain; see [`AllocPd`](super::pd::AllocPd).
         ALLOC_PD = 0x800;
-        /// Deallocates a protection domain.
+        /// Deallocates a protection domain; see [`DeallocPd`](super::pd::DeallocPd).
         DEALLOC_PD = 0x801;
-        /// Allocates a doorbell (UAR) page.
+        /// Allocates a doorbell (UAR) page; see [`AllocUar`](super::uar::AllocUar).
         ALLOC_UAR = 0x802;
-        /// Deallocates a doorbell (UAR) page.
+        /// Deallocates a doorbell (UAR) page; see [`DeallocUar`](super::uar::DeallocUar).
         DEALLOC_UAR = 0x803;
-        /// Allocates an XRC domain.
+        /// Allocates an XRC domain; see [`AllocXrcd`](super::xrc::AllocXrcd).
         ALLOC_XRCD = 0x80e;
-        /// Deallocates an XRC domain.
+        /// Deallocates an XRC domain; see [`DeallocXrcd`](super::xrc::DeallocXrcd).
         DEALLOC_XRCD = 0x80f;
-        /// Allocates a transport domain.
+        /// Allocates a transport domain. This crate has no struct for it.
         ALLOC_TRANSPORT_DOMAIN = 0x816;
-        /// Queries whether the NIC's ports are bonded.
+        /// Queries whether the NIC's ports are bonded; see [`QueryLag`](super::lag::QueryLag).
         QUERY_LAG = 0x842;
-        /// Creates a receive memory pool.
+        /// Creates a receive memory pool; see [`CreateRmp`](super::rmp::CreateRmp).
         CREATE_RMP = 0x90c;
-        /// Modifies a receive memory pool.
+        /// Modifies a receive memory pool; see [`ModifyRmp`](super::rmp::ModifyRmp).
         MODIFY_RMP = 0x90d;
-        /// Destroys a receive memory pool.
+        /// Destroys a receive memory pool; see [`DestroyRmp`](super::rmp::DestroyRmp).
         DESTROY_RMP = 0x90e;
-        /// Queries the context of a receive memory pool.
+        /// Queries the context of a receive memory pool; see [`QueryRmp`](super::rmp::QueryRmp).
         QUERY_RMP = 0x90f;
         /// Creates a general object, whose type is in the mailbox.
         CREATE_GENERAL_OBJECT = 0xa00;
-        /// Registers user memory (a umem) to hold queues, doorbell records or memory regions.
+        /// Registers user memory (a umem) to hold queues, doorbell records or memory regions; see
+        /// [`CreateUmem`](super::umem::CreateUmem).
         CREATE_UMEM = 0xa08;
-        /// Deregisters a umem.
+        /// Deregisters a umem; see [`DestroyUmem`](super::umem::DestroyUmem).
         DESTROY_UMEM = 0xa0a;
     }
 }
 
 numbers! {
-    /// The status of a completed command.
+    /// The status byte of a command's output mailbox.
     pub struct CmdStatus(u8) {
         /// Success.
         OK = 0x00;
-        /// Internal error.
+        /// Internal error of the firmware.
         INT_ERR = 0x01;
         /// Unknown or unsupported command.
         BAD_OP = 0x02;
         /// A parameter is out of range, or inconsistent with others.
         BAD_PARAM = 0x03;
-        /// The system is in the wrong state.
+        /// The NIC is in a state in which it rejects the command.
         BAD_SYS_STATE = 0x04;
         /// The object that the command names does not exist.
         BAD_RES = 0x05;
@@ -132,11 +136,11 @@ numbers! {
         RES_BUSY = 0x06;
         /// The request exceeds a limit of the NIC.
         LIM = 0x08;
-        /// The object is in the wrong state.
+        /// The object that the command names is in the wrong state.
         BAD_RES_STATE = 0x09;
         /// An index is out of range.
         IX = 0x0a;
-        /// Out of resources.
+        /// The NIC is out of resources, such as memory or object IDs.
         NO_RES = 0x0f;
         /// The QP is in the wrong state.
         BAD_QP_STATE = 0x10;

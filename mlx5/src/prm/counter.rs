@@ -8,7 +8,7 @@ command! { ALLOC_Q_COUNTER -> AllocQCounterOut;
 }
 
 response! {
-    /// Output of [`AllocQCounter`].
+    /// The NIC's reply to [`AllocQCounter`], with the ID of the new counter set.
     pub struct AllocQCounterOut[16] {
         /// ID of the new set of queue counters.
         counter_set_id: u8 = 0x58, 8;
@@ -24,7 +24,7 @@ command! { DEALLOC_Q_COUNTER -> DeallocQCounterOut;
 }
 
 response! {
-    /// Output of [`DeallocQCounter`].
+    /// The NIC's reply to [`DeallocQCounter`]. It carries no data beyond its status.
     pub struct DeallocQCounterOut[16] {}
 }
 

@@ -5,7 +5,7 @@ use super::layout::{command, layout, numbers, response};
 numbers! {
     /// Whether a completion queue works, and otherwise why not.
     pub struct CqStatus(u8) {
-        /// Operational.
+        /// The queue is operational.
         OK = 0x0;
         /// The consumer was too slow, and entries were lost.
         OVERFLOW = 0x9;
@@ -87,9 +87,9 @@ command! { CREATE_CQ -> CreateCqOut;
 }
 
 response! {
-    /// Output of [`CreateCq`].
+    /// The NIC's reply to [`CreateCq`], with the new queue's number (CQN).
     pub struct CreateCqOut[16] {
-        /// CQN of the new queue.
+        /// Number of the new completion queue (CQN).
         cqn: u32 = 0x48, 24;
     }
 }
@@ -103,7 +103,7 @@ command! { MODIFY_CQ -> ModifyCqOut;
     pub struct ModifyCq[272] {
         /// 0 modifies the fields in `field_select`, [`ModifyCq::RESIZE`] the size.
         op_mod: u16 = 0x30, 16;
-        /// CQN of the queue.
+        /// Number of the completion queue (CQN).
         cqn: u32 = 0x48, 24;
         /// Bit mask of the fields to modify. For the size, see [`ModifyCq::LOG_SIZE`].
         field_select: u32 = 0x60, 32;
@@ -126,22 +126,22 @@ impl ModifyCq {
 }
 
 response! {
-    /// Output of [`ModifyCq`].
+    /// The NIC's reply to [`ModifyCq`]. It carries no data beyond its status.
     pub struct ModifyCqOut[16] {}
 }
 
 command! { QUERY_CQ -> QueryCqOut;
     /// QUERY_CQ: queries the context of a completion queue.
     pub struct QueryCq[16] {
-        /// CQN of the queue.
+        /// Number of the completion queue (CQN).
         cqn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Output of [`QueryCq`].
+    /// The NIC's reply to [`QueryCq`], with the queue's settings and state.
     pub struct QueryCqOut[272] {
-        /// Context of the queue.
+        /// Settings and state of the queue.
         context: CqContext = 0x80, 512;
     }
 }
@@ -149,12 +149,12 @@ response! {
 command! { DESTROY_CQ -> DestroyCqOut;
     /// DESTROY_CQ: destroys a completion queue. No queue pair may still use it.
     pub struct DestroyCq[16] {
-        /// CQN of the queue.
+        /// Number of the completion queue (CQN).
         cqn: u32 = 0x48, 24;
     }
 }
 
 response! {
-    /// Output of [`DestroyCq`].
+    /// The NIC's reply to [`DestroyCq`]. It carries no data beyond its status.
     pub struct DestroyCqOut[16] {}
 }

@@ -7,7 +7,7 @@ use super::qp::{AtomicMode, Mtu};
 numbers! {
     /// Whether a DC target accepts connections.
     pub struct DctState(u8) {
-        /// Accepts connections.
+        /// The target accepts connections.
         ACTIVE = 0;
         /// Draining: accepts no new connections, but some are still open.
         DRAINING = 1;
@@ -29,7 +29,7 @@ layout! {
         cqn: u32 = 0x048, 24;
         /// ID of the set of queue counters to update.
         counter_set_id: u8 = 0x060, 8;
-        /// Which atomics the target executes.
+        /// Which remote atomics the target executes.
         atomic_mode: AtomicMode = 0x068, 4;
         /// Allows initiators to read the target's memory.
         rre: bool = 0x06c, 1;
@@ -39,9 +39,9 @@ layout! {
         rae: bool = 0x06e, 1;
         /// Atomics are ordered like WRITEs.
         atomic_like_write_en: bool = 0x06f, 1;
-        /// Latency matters more than throughput.
+        /// Optimises the target for latency rather than throughput.
         latency_sensitive: bool = 0x070, 1;
-        /// The reserved lkey may be used.
+        /// Receive entries may use the reserved lkey.
         rlky: bool = 0x071, 1;
         /// Enables adaptive routing of packets.
         free_ar: bool = 0x072, 1;
@@ -95,7 +95,7 @@ command! { CREATE_DCT -> CreateDctOut;
 }
 
 response! {
-    /// Output of [`CreateDct`].
+    /// The NIC's reply to [`CreateDct`], with the new target's number (DCTN).
     pub struct CreateDctOut[16] {
         /// Number of the new target (DCTN), which initiators put into [`AvSeg::dqpn`](crate::av::AvSeg::dqpn).
         dctn: u32 = 0x48, 24;
@@ -113,7 +113,7 @@ command! { DRAIN_DCT -> DrainDctOut;
 }
 
 response! {
-    /// Output of [`DrainDct`].
+    /// The NIC's reply to [`DrainDct`]. It carries no data beyond its status.
     pub struct DrainDctOut[16] {}
 }
 
@@ -126,7 +126,7 @@ command! { QUERY_DCT -> QueryDctOut;
 }
 
 response! {
-    /// Output of [`QueryDct`].
+    /// The NIC's reply to [`QueryDct`], with the target's settings and state.
     pub struct QueryDctOut[128] {
         /// Settings and state of the target.
         context: DctContext = 0x80, 512;
@@ -142,6 +142,6 @@ command! { DESTROY_DCT -> DestroyDctOut;
 }
 
 response! {
-    /// Output of [`DestroyDct`].
+    /// The NIC's reply to [`DestroyDct`]. It carries no data beyond its status.
     pub struct DestroyDctOut[16] {}
 }

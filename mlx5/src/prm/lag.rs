@@ -8,7 +8,7 @@ command! { QUERY_LAG -> QueryLagOut;
 }
 
 response! {
-    /// Output of [`QueryLag`].
+    /// The NIC's reply to [`QueryLag`], with the state of the bond.
     pub struct QueryLagOut[16] {
         /// State of the bond; 0 if the ports are not bonded.
         lag_state: u8 = 0x5d, 3;

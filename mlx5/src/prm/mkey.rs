@@ -131,7 +131,7 @@ command! { CREATE_MKEY -> CreateMkeyOut;
 }
 
 response! {
-    /// Output of [`CreateMkey`].
+    /// The NIC's reply to [`CreateMkey`], with the upper 24 bits of the new key.
     pub struct CreateMkeyOut[16] {
         /// Upper 24 bits of the new memory key; see [`key`].
         mkey_index: u32 = 0x48, 24;
@@ -147,6 +147,6 @@ command! { DESTROY_MKEY -> DestroyMkeyOut;
 }
 
 response! {
-    /// Output of [`DestroyMkey`].
+    /// The NIC's reply to [`DestroyMkey`]. It carries no data beyond its status.
     pub struct DestroyMkeyOut[16] {}
 }

@@ -3,12 +3,12 @@
 use super::layout::{command, response};
 
 command! { ALLOC_PD -> AllocPdOut;
-    /// ALLOC_PD: allocates a protection domain.
+    /// ALLOC_PD: allocates a protection domain, within which queue pairs may use memory keys.
     pub struct AllocPd[16] {}
 }
 
 response! {
-    /// Output of [`AllocPd`].
+    /// The NIC's reply to [`AllocPd`], with the ID of the new protection domain.
     pub struct AllocPdOut[16] {
         /// ID of the new protection domain.
         pd: u32 = 0x48, 24;
@@ -24,6 +24,6 @@ command! { DEALLOC_PD -> DeallocPdOut;
 }
 
 response! {
-    /// Output of [`DeallocPd`].
+    /// The NIC's reply to [`DeallocPd`]. It carries no data beyond its status.
     pub struct DeallocPdOut[16] {}
 }

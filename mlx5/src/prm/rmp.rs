@@ -13,7 +13,7 @@ numbers! {
 }
 
 numbers! {
-    /// State of a receive memory pool.
+    /// Whether a receive memory pool is operational.
     pub struct RmpState(u8) {
         /// Operational: the pool serves receives.
         RDY = 1;
@@ -59,7 +59,7 @@ layout! {
 layout! {
     /// The context of a receive memory pool: its state and its work queue.
     pub struct RmpContext[240] {
-        /// State of the pool.
+        /// Whether the pool is operational.
         state: RmpState = 0x008, 4;
         /// Entries of a cyclic queue omit the leading segment that links to the next entry.
         basic_cyclic_rcv_wqe: bool = 0x020, 1;
@@ -77,7 +77,7 @@ command! { CREATE_RMP -> CreateRmpOut;
 }
 
 response! {
-    /// Output of [`CreateRmp`].
+    /// The NIC's reply to [`CreateRmp`], with the new pool's number (RMPN).
     pub struct CreateRmpOut[16] {
         /// Number of the new pool (RMPN).
         rmpn: u32 = 0x48, 24;
@@ -99,7 +99,7 @@ command! { MODIFY_RMP -> ModifyRmpOut;
 }
 
 response! {
-    /// Output of [`ModifyRmp`].
+    /// The NIC's reply to [`ModifyRmp`]. It carries no data beyond its status.
     pub struct ModifyRmpOut[16] {}
 }
 
@@ -112,7 +112,7 @@ command! { QUERY_RMP -> QueryRmpOut;
 }
 
 response! {
-    /// Output of [`QueryRmp`].
+    /// The NIC's reply to [`QueryRmp`], with the pool's settings and state.
     pub struct QueryRmpOut[272] {
         /// Settings and state of the pool.
         context: RmpContext = 0x100, 1920;
@@ -128,6 +128,6 @@ command! { DESTROY_RMP -> DestroyRmpOut;
 }
 
 response! {
-    /// Output of [`DestroyRmp`].
+    /// The NIC's reply to [`DestroyRmp`]. It carries no data beyond its status.
     pub struct DestroyRmpOut[16] {}
 }

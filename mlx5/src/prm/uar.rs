@@ -8,7 +8,7 @@ command! { ALLOC_UAR -> AllocUarOut;
 }
 
 response! {
-    /// Output of [`AllocUar`].
+    /// The NIC's reply to [`AllocUar`], with the index of the new page.
     pub struct AllocUarOut[16] {
         /// Index of the new UAR page, for QP and CQ contexts.
         uar: u32 = 0x48, 24;
@@ -24,6 +24,6 @@ command! { DEALLOC_UAR -> DeallocUarOut;
 }
 
 response! {
-    /// Output of [`DeallocUar`].
+    /// The NIC's reply to [`DeallocUar`]. It carries no data beyond its status.
     pub struct DeallocUarOut[16] {}
 }

@@ -24,7 +24,7 @@ command! { CREATE_UMEM -> CreateUmemOut;
 }
 
 response! {
-    /// Output of [`CreateUmem`].
+    /// The NIC's reply to [`CreateUmem`], with the ID of the new umem.
     pub struct CreateUmemOut[16] {
         /// ID of the new umem, for queue contexts and memory keys.
         umem_id: u32 = 0x48, 24;
@@ -40,7 +40,7 @@ command! { DESTROY_UMEM -> DestroyUmemOut;
 }
 
 response! {
-    /// Output of [`DestroyUmem`].
+    /// The NIC's reply to [`DestroyUmem`]. It carries no data beyond its status.
     pub struct DestroyUmemOut[16] {}
 }
 

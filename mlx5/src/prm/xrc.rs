@@ -6,12 +6,13 @@
 use super::layout::{command, layout, response};
 
 command! { ALLOC_XRCD -> AllocXrcdOut;
-    /// ALLOC_XRCD: allocates an XRC domain.
+    /// ALLOC_XRCD: allocates an XRC domain, which groups connections with the shared receive queues that they can
+    /// reach.
     pub struct AllocXrcd[16] {}
 }
 
 response! {
-    /// Output of [`AllocXrcd`].
+    /// The NIC's reply to [`AllocXrcd`], with the ID of the new XRC domain.
     pub struct AllocXrcdOut[16] {
         /// ID of the new XRC domain.
         xrcd: u32 = 0x48, 24;
@@ -27,7 +28,7 @@ command! { DEALLOC_XRCD -> DeallocXrcdOut;
 }
 
 response! {
-    /// Output of [`DeallocXrcd`].
+    /// The NIC's reply to [`DeallocXrcd`]. It carries no data beyond its status.
     pub struct DeallocXrcdOut[16] {}
 }
 
@@ -76,7 +77,7 @@ command! { CREATE_XRC_SRQ -> CreateXrcSrqOut;
 }
 
 response! {
-    /// Output of [`CreateXrcSrq`].
+    /// The NIC's reply to [`CreateXrcSrq`], with the new queue's number (SRQN).
     pub struct CreateXrcSrqOut[16] {
         /// Number of the new shared receive queue (SRQN).
         xrc_srqn: u32 = 0x48, 24;
@@ -101,7 +102,7 @@ impl ArmXrcSrq {
 }
 
 response! {
-    /// Output of [`ArmXrcSrq`].
+    /// The NIC's reply to [`ArmXrcSrq`]. It carries no data beyond its status.
     pub struct ArmXrcSrqOut[16] {}
 }
 
@@ -114,7 +115,7 @@ command! { QUERY_XRC_SRQ -> QueryXrcSrqOut;
 }
 
 response! {
-    /// Output of [`QueryXrcSrq`].
+    /// The NIC's reply to [`QueryXrcSrq`], with the queue's settings and state.
     pub struct QueryXrcSrqOut[272] {
         /// Settings and state of the queue.
         context: XrcSrqContext = 0x080, 512;
@@ -130,6 +131,6 @@ command! { DESTROY_XRC_SRQ -> DestroyXrcSrqOut;
 }
 
 response! {
-    /// Output of [`DestroyXrcSrq`].
+    /// The NIC's reply to [`DestroyXrcSrq`]. It carries no data beyond its status.
     pub struct DestroyXrcSrqOut[16] {}
 }

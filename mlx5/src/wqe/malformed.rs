@@ -14,7 +14,7 @@ pub enum Malformed {
         /// Number of segments in the slice.
         have: usize,
     },
-    /// `ds` is not valid for the opcode.
+    /// The entry's size (`ds`) is not valid for its opcode.
     Ds {
         /// Opcode of the entry.
         opcode: Opcode,
@@ -38,20 +38,20 @@ pub enum Malformed {
         /// Value of the entry's opmod field.
         opmod: u8,
     },
-    /// Bits that must be zero are set.
+    /// Bits of the entry that must be zero are set.
     Reserved {
         /// Name of the field that contains the bits.
         field: &'static str,
-        /// The bits that are set.
+        /// The set bits that must be zero.
         bits: u32,
     },
     /// The fence mode is not one of the five defined modes.
     FenceMode(u8),
-    /// Inline data exceeds the entry.
+    /// The inline payload is longer than the rest of the entry.
     InlineLength {
         /// Payload length in the inline header, in bytes.
         len: u32,
-        /// Number of bytes left in the entry.
+        /// Number of bytes between the inline header and the end of the entry.
         room: u32,
     },
     /// The opcode does not allow inline data.

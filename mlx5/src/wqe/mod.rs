@@ -59,11 +59,11 @@ pub enum Wqe {
     SendInline { data: Inline },
     /// SEND that delivers the immediate `imm` along with the data.
     SendImm { laddr: u64, lkey: u32, len: u32, imm: u32 },
-    /// SEND that invalidates `inv_rkey` at the receiver.
+    /// SEND of `len` bytes that also invalidates `inv_rkey` at the receiver.
     SendInval { laddr: u64, lkey: u32, len: u32, inv_rkey: u32 },
-    /// 64-bit fetch and add.
+    /// 64-bit fetch and add at `raddr`. The old value is written to `laddr`.
     FetchAdd { raddr: u64, rkey: u32, laddr: u64, lkey: u32, add: u64 },
-    /// 64-bit compare and swap.
+    /// 64-bit compare and swap at `raddr`. The old value is written to `laddr`.
     CompareSwap { raddr: u64, rkey: u32, laddr: u64, lkey: u32, compare: u64, swap: u64 },
     /// 32-bit fetch and add on independent bit fields; a set bit in `boundary` is the top bit of a field. With
     /// `boundary` 0 there is a single field; all ones is XOR.

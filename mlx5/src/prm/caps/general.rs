@@ -5,7 +5,7 @@ use crate::prm::layout::{layout, numbers};
 numbers! {
     /// Link layer of the NIC's ports: InfiniBand or Ethernet.
     pub struct PortType(u8) {
-        /// InfiniBand.
+        /// Native InfiniBand, where nodes are addressed by LIDs.
         IB = 0;
         /// Ethernet, where RDMA runs as RoCE.
         ETHERNET = 1;
@@ -17,7 +17,7 @@ layout! {
     pub struct HcaCap[256] {
         /// The second page of general capabilities, [`GeneralCap2`], can be queried.
         hca_cap_2: bool = 0x020, 1;
-        /// ID of the virtual HCA.
+        /// ID of the virtual HCA (PCIe function) that is queried.
         vhca_id: u16 = 0x030, 16;
         /// QPs can be created so that data arrives in memory in the order it was sent.
         qp_data_in_order: bool = 0x062, 1;
@@ -109,7 +109,7 @@ layout! {
         umem_uid_0: bool = 0x252, 1;
         /// log2 of the minimum page size.
         log_pg_sz: u8 = 0x258, 8;
-        /// BlueFlame is supported.
+        /// BlueFlame is supported: software may write small work-queue entries directly to the doorbell page.
         bf: bool = 0x260, 1;
         /// log2 of the size of a BlueFlame register, both halves together.
         log_bf_reg_size: u8 = 0x26b, 5;
@@ -123,7 +123,7 @@ layout! {
         max_wqe_sz_sq_dc: u16 = 0x2d0, 16;
         /// log2 of the maximum number of XRC domains.
         log_max_xrcd: u8 = 0x33b, 5;
-        /// Connections may place data out of order.
+        /// Connections may place the data of all operations out of order.
         dp_ordering_ooo_all_rc: bool = 0x334, 1;
         /// Bit mask of the types that CREATE_GENERAL_OBJECT accepts.
         general_obj_types: u64 = 0x400, 64;

@@ -57,7 +57,7 @@ impl QueryHcaCap {
 }
 
 response! {
-    /// Output of [`QueryHcaCap`].
+    /// The NIC's reply to [`QueryHcaCap`], with the capability page.
     pub struct QueryHcaCapOut[4112] {
         /// The 4096-byte capability page, to be parsed by [`CapPage::get`].
         page: CapPage = 0x80, 32768;

@@ -65,7 +65,7 @@ command! { QUERY_ROCE_ADDRESS -> QueryRoceAddressOut;
 }
 
 response! {
-    /// Output of [`QueryRoceAddress`].
+    /// The NIC's reply to [`QueryRoceAddress`], with the queried RoCE address.
     pub struct QueryRoceAddressOut[48] {
         /// The RoCE address in the queried entry.
         address: RoceAddr = 0x80, 256;

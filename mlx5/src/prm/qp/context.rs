@@ -6,11 +6,11 @@ use crate::prm::layout::{layout, numbers};
 numbers! {
     /// State of a queue pair, as defined by the InfiniBand specification.
     pub struct QpState(u8) {
-        /// Reset.
+        /// Reset: the initial state, in which nothing is sent or received.
         RST = 0;
         /// Initialised: receives may be posted.
         INIT = 1;
-        /// Ready to receive.
+        /// Ready to receive, but not to send.
         RTR = 2;
         /// Ready to send, and to receive.
         RTS = 3;
@@ -56,15 +56,15 @@ numbers! {
 numbers! {
     /// Largest payload of a packet, encoded as in the InfiniBand specification.
     pub struct Mtu(u8) {
-        /// 256 bytes.
+        /// Payloads of up to 256 bytes.
         B256 = 1;
-        /// 512 bytes.
+        /// Payloads of up to 512 bytes.
         B512 = 2;
-        /// 1024 bytes.
+        /// Payloads of up to 1024 bytes.
         B1024 = 3;
-        /// 2048 bytes.
+        /// Payloads of up to 2048 bytes.
         B2048 = 4;
-        /// 4096 bytes.
+        /// Payloads of up to 4096 bytes.
         B4096 = 5;
     }
 }
@@ -95,7 +95,7 @@ numbers! {
     pub struct AtomicMode(u8) {
         /// Remote atomics are rejected.
         NONE = 0;
-        /// Atomics of the InfiniBand specification.
+        /// The atomics of the InfiniBand specification, whose operands have 8 bytes.
         IB_SPEC = 1;
         /// Atomics with 8-byte operands only.
         ONLY_8B = 2;
@@ -117,9 +117,9 @@ numbers! {
 numbers! {
     /// Where a queue pair takes its receive entries from.
     pub struct RqType(u8) {
-        /// The queue pair's own receive queue.
+        /// The QP has its own receive queue.
         REGULAR = 0;
-        /// A shared receive queue.
+        /// The QP takes entries from a shared receive queue.
         SRQ = 1;
         /// No receives: the QP serves only remote reads, writes and atomics.
         ZERO_SIZE = 3;
@@ -145,7 +145,7 @@ layout! {
         wq_signature: bool = 0x020, 1;
         /// Multicast is not looped back.
         block_lb_mc: bool = 0x021, 1;
-        /// Latency matters more than throughput.
+        /// Optimises the QP for latency rather than throughput.
         latency_sensitive: bool = 0x023, 1;
         /// Packets of READs and WRITEs may take any path, so WRITEs may be delivered out of order.
         dp_ordering_0: bool = 0x026, 1;
@@ -169,7 +169,7 @@ layout! {
         ts_format: u8 = 0x058, 2;
         /// Data arrives in memory in the order it was sent.
         data_in_order: bool = 0x05a, 1;
-        /// The reserved lkey may be used.
+        /// Work-queue entries may use the reserved lkey.
         rlky: bool = 0x05b, 1;
         /// ID of the set of queue counters to update.
         counter_set_id: u8 = 0x060, 8;

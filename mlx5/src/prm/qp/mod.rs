@@ -20,43 +20,43 @@ use super::layout::{command, response};
 /// Bits of `opt_param_mask`, which select the *optional* context fields of a QP transition to apply. Required fields
 /// always apply.
 pub mod opt_param {
-    /// Applies `rre`: whether the peer may read memory.
+    /// Selects `rre`: whether the peer may read memory.
     pub const RRE: u32 = 1 << 1;
-    /// Applies `rae`: whether the peer may execute atomics.
+    /// Selects `rae`: whether the peer may execute atomics.
     pub const RAE: u32 = 1 << 2;
-    /// Applies `rwe`: whether the peer may write memory.
+    /// Selects `rwe`: whether the peer may write memory.
     pub const RWE: u32 = 1 << 3;
-    /// Applies the index of the partition key.
+    /// Selects the index of the partition key.
     pub const PKEY_INDEX: u32 = 1 << 4;
-    /// Applies the queue key of a datagram QP.
+    /// Selects the queue key of a datagram QP.
     pub const Q_KEY: u32 = 1 << 5;
-    /// Applies `min_rnr_nak`, the wait after a receiver-not-ready NAK.
+    /// Selects `min_rnr_nak`, the wait after a receiver-not-ready NAK.
     pub const RNR_TIMEOUT: u32 = 1 << 6;
-    /// Applies the primary path to the peer.
+    /// Selects the primary path to the peer.
     pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
-    /// Applies `log_sra_max`, the limit of outstanding reads and atomics that the QP issues.
+    /// Selects `log_sra_max`, the limit of outstanding reads and atomics that the QP issues.
     pub const SRA_MAX: u32 = 1 << 8;
-    /// Applies `log_rra_max`, the limit of outstanding reads and atomics that the QP serves.
+    /// Selects `log_rra_max`, the limit of outstanding reads and atomics that the QP serves.
     pub const RRA_MAX: u32 = 1 << 9;
-    /// Applies the path migration state.
+    /// Selects the path migration state.
     pub const PM_STATE: u32 = 1 << 10;
-    /// Applies the number of retries after a missing acknowledgement.
+    /// Selects the number of retries after a missing acknowledgement.
     pub const RETRY_COUNT: u32 = 1 << 12;
-    /// Applies the number of retries while the receiver is not ready.
+    /// Selects the number of retries while the receiver is not ready.
     pub const RNR_RETRY: u32 = 1 << 13;
-    /// Applies the acknowledgement timeout.
+    /// Selects the acknowledgement timeout.
     pub const ACK_TIMEOUT: u32 = 1 << 14;
-    /// Applies `lag_tx_port_affinity`, the port of a bond that sends.
+    /// Selects `lag_tx_port_affinity`, the port of a bond that sends.
     pub const LAG_TX_AFF: u32 = 1 << 15;
-    /// Applies the port of the primary path.
+    /// Selects the port of the primary path.
     pub const PRI_PORT: u32 = 1 << 16;
-    /// Applies the DSCP bits of the IP header.
+    /// Selects the DSCP bits of the IP header.
     pub const DSCP: u32 = 1 << 17;
-    /// Applies the number of the shared receive queue.
+    /// Selects the number of the shared receive queue.
     pub const SRQN: u32 = 1 << 18;
-    /// Applies the index of the local address (GID).
+    /// Selects the index of the local address (GID).
     pub const SGID_INDEX: u32 = 1 << 23;
-    /// Applies the ID of the queue-counter set.
+    /// Selects the ID of the queue-counter set.
     pub const COUNTER_SET: u32 = 1 << 25;
 }
 
@@ -79,7 +79,7 @@ command! { CREATE_QP -> CreateQpOut;
 }
 
 response! {
-    /// Output of [`CreateQp`].
+    /// The NIC's reply to [`CreateQp`], with the new queue pair's number (QPN).
     pub struct CreateQpOut[16] {
         /// QPN of the new queue pair.
         qpn: u32 = 0x48, 24;
@@ -94,7 +94,7 @@ macro_rules! transition {
         command! { $opcode -> ModifyQpOut;
             $(#[$doc])*
             pub struct $name[272] {
-                /// QPN of the queue pair.
+                /// QPN of the queue pair to move to another state.
                 qpn: u32 = 0x48, 24;
                 /// Which optional context fields apply; see [`opt_param`].
                 opt_param_mask: u32 = 0x80, 32;
@@ -121,11 +121,11 @@ transition! { RTR2RTS_QP,
     Rtr2Rts
 }
 transition! { SQERR2RTS_QP,
-    /// SQERR2RTS_QP: resumes after an error of the send queue.
+    /// SQERR2RTS_QP: makes a QP ready to send again after its send queue failed.
     Sqerr2Rts
 }
 transition! { SQD_RTS_QP,
-    /// SQD_RTS_QP: resumes after draining the send queue.
+    /// SQD_RTS_QP: makes a QP ready to send again after its send queue was drained.
     Sqd2Rts
 }
 
@@ -138,7 +138,7 @@ macro_rules! change {
             pub struct $name[464] {
                 /// The mailbox contains an extension of the QP context.
                 qpc_ext: bool = 0x40, 1;
-                /// QPN of the queue pair.
+                /// QPN of the queue pair to modify.
                 qpn: u32 = 0x48, 24;
                 /// Which optional context fields apply; see [`opt_param`].
                 opt_param_mask: u32 = 0x80, 32;
@@ -154,11 +154,11 @@ macro_rules! change {
 }
 
 change! { INIT2INIT_QP,
-    /// INIT2INIT_QP: modifies a queue pair in INIT.
+    /// INIT2INIT_QP: modifies a queue pair that is in the INIT state.
     Init2Init
 }
 change! { RTS2RTS_QP,
-    /// RTS2RTS_QP: modifies a queue pair in RTS.
+    /// RTS2RTS_QP: modifies a queue pair that is ready to send, for example its path.
     Rts2Rts
 }
 
@@ -195,7 +195,7 @@ command! { QUERY_QP -> QueryQpOut;
 }
 
 response! {
-    /// Output of [`QueryQp`].
+    /// The NIC's reply to [`QueryQp`], with the queue pair's settings and state.
     pub struct QueryQpOut[272] {
         /// Options of enhanced connection establishment (ECE) in effect.
         ece: u32 = 0x60, 32;
@@ -215,6 +215,6 @@ command! { DESTROY_QP -> DestroyQpOut;
 }
 
 response! {
-    /// Output of [`DestroyQp`].
+    /// The NIC's reply to [`DestroyQp`]. It carries no data beyond its status.
     pub struct DestroyQpOut[16] {}
 }
