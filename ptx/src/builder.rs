@@ -173,11 +173,11 @@ impl Builder {
         }
     }
 
-    /// Builds the PTX, and prints cargo's directives.
+    /// Builds the PTX and prints Cargo's directives, but leaves the handling of errors to the caller.
     ///
     /// # Errors
     /// - [`Error::NotABuildScript`] outside of a build script.
-    /// - [`Error::Variable`] or [`Error::UnknownVariable`] for an invalid variable of the environment.
+    /// - [`Error::Variable`] or [`Error::UnknownVariable`] for an invalid environment variable.
     /// - [`Error::NoToolchain`], [`Error::NotCommitted`] or [`Error::Override`] if nothing provides the PTX.
     /// - [`Error::Compile`] or [`Error::Refused`] for an error in the kernels.
     /// - [`Error::Io`], [`Error::Manifest`], [`Error::Spawn`] or [`Error::Ptxas`] for files and programs.

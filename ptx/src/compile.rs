@@ -30,7 +30,7 @@ pub struct Artifact {
 pub struct Extras {
     /// Kernels record their calls in a timeline if the job requests it.
     pub timeline: bool,
-    /// Kernels can post to DC initiators.
+    /// Kernels can post to DC initiators, queue pairs of the dynamically connected transport.
     pub dc: bool,
 }
 
@@ -83,7 +83,7 @@ pub fn compile(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lines {
     None,
-    /// PTX has `.loc` and `.file`, with paths that depend on the machine.
+    /// Emit `.loc` and `.file` directives, whose paths depend on the machine.
     All,
 }
 
@@ -218,7 +218,7 @@ fn cargo_home() -> Option<PathBuf> {
     env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
 }
 
-/// Returns the `cargo` to use: the user's choice, or the one that runs this build script.
+/// Returns the `cargo` to use: that in `RUSHMEM_PTX_CARGO`, or else the one that runs this build script.
 fn cargo() -> PathBuf {
     env::var_os(CARGO).or_else(|| env::var_os("CARGO")).unwrap_or_else(|| "cargo".into()).into()
 }

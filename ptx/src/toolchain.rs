@@ -48,7 +48,7 @@ impl std::fmt::Display for Version {
 /// Result of a search for compilers that can generate PTX.
 #[derive(Debug, Default)]
 pub struct Search {
-    /// The first usable compiler.
+    /// The first usable compiler, if there is one.
     pub found: Option<Toolchain>,
     /// Compilers that were found but are unusable, each with the reason.
     pub rejected: Vec<(PathBuf, String)>,

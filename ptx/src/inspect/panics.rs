@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::symbol::rust_path;
 
-/// A call in the body of a function.
+/// A call from one function to another, both given by their symbols.
 pub(super) struct Call<'a> {
     /// Symbol of the calling function. Kernels are not mangled, so they have no Rust path.
     pub(super) caller: &'a str,

@@ -5,21 +5,21 @@
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Statement<'a> {
-    /// `.version`
+    /// The directive `.version`, with the major and minor PTX version.
     Version(u32, u32),
-    /// `.target`
+    /// The directive `.target`, with the GPU architecture.
     Target(&'a str),
-    /// `.extern .func`
+    /// A function that is only declared, by `.extern .func`.
     ExternFunction { line: usize, name: &'a str },
     /// The start of a kernel (`entry`) or function with a body.
     Function { line: usize, name: &'a str, entry: bool },
     /// The closing brace of a kernel or function.
     End,
-    /// `.file`, a source file.
+    /// The directive `.file`, which assigns a number to a source file.
     File { number: u32, path: &'a str },
-    /// `.loc`, the position of the following instructions in the source.
+    /// The directive `.loc`, which gives the source position of the following instructions.
     Location { file: u32, line: u32, column: u32 },
-    /// A `.local` variable.
+    /// A variable in local memory, declared by `.local`.
     Local { bytes: u64 },
     /// A label, which starts a new basic block.
     Label,

@@ -216,7 +216,7 @@ impl Reading {
         }));
     }
 
-    /// Returns the violations, sorted by line.
+    /// Returns all violations found, sorted by line.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let violation = |found: &Found| {
             let body = found.body.map(|index| &self.bodies[index]);
