@@ -44,11 +44,11 @@ pub struct WaitLine {
     pub line: String,
     /// Number of waits, over all PEs.
     pub count: u64,
-    /// Total time of these waits, in nanoseconds.
+    /// Total time of the waits, in nanoseconds.
     pub total_ns: u64,
     /// Time of the longest wait, in nanoseconds.
     pub longest_ns: u64,
-    /// PE that spent the most time in these waits.
+    /// PE that spent the most time waiting at this line.
     pub pe: u32,
 }
 
@@ -61,11 +61,11 @@ pub struct Traffic {
     pub peer: u32,
     /// Number of calls by the host and by kernels that access the peer.
     pub calls: u64,
-    /// Bytes moved by these calls.
+    /// Total payload of the calls that access the peer, in bytes.
     pub bytes: u64,
     /// Number of work-queue entries (WQEs) that the NIC executed.
     pub wqes: u64,
-    /// Number of doorbells that announced these entries.
+    /// Number of doorbells rung for work-queue entries that access the peer.
     pub doorbells: u64,
     /// Number of packets that were retransmitted to the peer.
     pub retransmissions: u64,

@@ -36,7 +36,7 @@ pub enum Until {
     Peer(u32),
     /// The arrival of the other team members at a collective call made by kernels.
     Team {
-        /// Slot and generation of the team.
+        /// Slot and generation, which identify the team.
         team: (u32, u32),
         /// Ranks of the members, or `None` if the team is the whole job. Empty if they are unknown.
         members: Option<Vec<u32>>,
