@@ -83,7 +83,7 @@ impl CqeWord {
         OpOwn((self.0 >> 56) as u8)
     }
 
-    /// Returns the same eight bytes as a struct of big-endian fields.
+    /// Returns the word's eight bytes as a struct of big-endian fields.
     pub const fn tail(self) -> CqeTail {
         must_cast(self.0.to_le_bytes())
     }

@@ -132,7 +132,7 @@ numbers! {
         BAD_SYS_STATE = 0x04;
         /// The object that the command names does not exist.
         BAD_RES = 0x05;
-        /// The object is still used by others.
+        /// The object is still in use by other objects.
         RES_BUSY = 0x06;
         /// The request exceeds a limit of the NIC.
         LIM = 0x08;

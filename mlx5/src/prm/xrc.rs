@@ -1,6 +1,6 @@
 //! Commands for extended reliable connections (XRC): XRC domains and their shared receive queues.
 //!
-//! A SEND on such a connection names a shared receive queue of the connection's domain. Every connection of a domain
+//! A request on such a connection names a shared receive queue of the connection's domain. Every connection of a domain
 //! can reach all of the domain's queues.
 
 use super::layout::{command, layout, response};

@@ -18,7 +18,7 @@ use std::{
     process::Command,
 };
 
-/// Runs the C program. Returns its output by name of the structure, or the reason why it could not run.
+/// Runs the C program. Returns the values that it printed, by name, or the reason why it could not run.
 fn run_program() -> Result<BTreeMap<String, String>, String> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/header.c");

@@ -64,7 +64,7 @@ response! {
     }
 }
 
-/// The raw bytes of a capability page. Its type is known only to the one who queried it.
+/// The raw bytes of a capability page. They do not say which type of page they are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CapPage(pub [u8; 4096]);
 

@@ -127,7 +127,7 @@ numbers! {
 }
 
 layout! {
-    /// The context of a queue pair. Each command reads the fields that it sets; the others stay zero.
+    /// The context of a queue pair. Each command reads only the fields that concern it; the others stay zero.
     pub struct QpContext[232] {
         /// State of the queue pair. Only set in query results.
         state: QpState = 0x000, 4;
@@ -226,9 +226,9 @@ layout! {
         page_offset: u8 = 0x494, 6;
         /// Packets of all messages may take any path.
         dp_ordering_1: bool = 0x49c, 1;
-        /// The receive queue only advances when another queue enables it (cross-channel).
+        /// Receives are only executed when another queue enables them (cross-channel).
         cd_slave_receive: bool = 0x49d, 1;
-        /// The send queue only advances when another queue enables it (cross-channel).
+        /// Sends are only executed when another queue enables them (cross-channel).
         cd_slave_send: bool = 0x49e, 1;
         /// The send queue may contain WAIT entries (cross-channel).
         cd_master: bool = 0x49f, 1;
