@@ -74,7 +74,7 @@ pub enum Rule {
     OneWayFence(String),
     /// A call that panics. Contains the Rust path of the callee.
     Panic(String),
-    /// A call to a function that neither the module nor the driver provides. Contains its name.
+    /// A function that is called or declared, but that neither the module nor the driver provides. Contains its name.
     UndefinedFunction(String),
     /// A call between two block-wide barriers in the same basic block. Contains the Rust path of the callee.
     ///
