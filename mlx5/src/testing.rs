@@ -1,4 +1,4 @@
-//! Helpers for the unit tests of this crate.
+//! Code shared by the unit tests of this crate.
 
 pub(crate) fn bytes<const N: usize>(text: &str) -> [u8; N] {
     let mut digits =

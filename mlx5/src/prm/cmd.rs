@@ -190,11 +190,11 @@ impl CmdStatus {
 }
 
 layout! {
-    /// The header of every input mailbox: what a command does and who issues it.
+    /// The header of every input mailbox: what a command does and who sends it.
     pub struct Header[8] {
         /// Selects the command and thereby the layout of the mailbox.
         opcode: CmdOpcode = 0x00, 16;
-        /// ID of the DevX user context that issues the command.
+        /// ID of the DevX user context that sends the command.
         uid: u16 = 0x10, 16;
         /// Opmod: selects a variant of the command.
         op_mod: u16 = 0x30, 16;

@@ -84,7 +84,7 @@ macro_rules! command {
         $crate::prm::layout::layout! {
             $(#[$doc])*
             pub struct $name[$len] {
-                /// ID of the DevX user context that issues the command. Filled in by the kernel.
+                /// ID of the DevX user context that sends the command. Filled in by the kernel.
                 uid: u16 = 0x10, 16;
                 $($fields)*
             }

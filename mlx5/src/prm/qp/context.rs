@@ -190,7 +190,7 @@ layout! {
         secondary_address_path: AddressPath = 0x220, 352;
         /// log2 of the number of packets between acknowledgement requests.
         log_ack_req_freq: u8 = 0x380, 4;
-        /// log2 of the maximum number of outstanding reads and atomics that the QP issues.
+        /// log2 of the maximum number of outstanding reads and atomics that the QP sends.
         log_sra_max: u8 = 0x388, 3;
         /// Number of retries after a missing acknowledgement, 0 to 7.
         retry_count: u8 = 0x38d, 3;

@@ -34,7 +34,7 @@ pub mod opt_param {
     pub const RNR_TIMEOUT: u32 = 1 << 6;
     /// Selects the primary path to the peer.
     pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
-    /// Selects `log_sra_max`, the limit of outstanding reads and atomics that the QP issues.
+    /// Selects `log_sra_max`, the limit of outstanding reads and atomics that the QP sends.
     pub const SRA_MAX: u32 = 1 << 8;
     /// Selects `log_rra_max`, the limit of outstanding reads and atomics that the QP serves.
     pub const RRA_MAX: u32 = 1 << 9;
