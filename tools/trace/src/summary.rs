@@ -55,7 +55,7 @@ pub struct WaitLine {
 /// Traffic that a PE causes with one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Rank of the PE that issues the operations.
+    /// Rank of the PE that posts the operations.
     pub pe: u32,
     /// Rank of the peer.
     pub peer: u32,
