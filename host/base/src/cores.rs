@@ -1,4 +1,4 @@
-//! The cores of this machine, and how many PEs share each.
+//! Counts the CPU cores available to this process and scales deadlines when several PEs share a core.
 
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
@@ -12,20 +12,21 @@ pub fn cores() -> u32 {
     *CORES.get_or_init(|| available_parallelism().map_or(1, |cores| cores.get() as u32))
 }
 
-/// Returns how many PEs share each core, at least 1, if there are `pes` PEs.
+/// Returns how many of `pes` PEs share each CPU core, rounded up and at least 1.
 pub fn pes_per_core(pes: u32) -> u32 {
     pes.div_ceil(cores()).max(1)
 }
 
-/// Scales `alone`, the deadline of some computation on an idle machine, to `pes` PEs that share the cores.
+/// Returns the deadline `alone` of a computation, multiplied by the number of PEs that share a CPU core.
 pub fn shared_deadline(alone: Duration, pes: u32) -> Duration {
     alone * pes_per_core(pes)
 }
 
-/// Up to this many PEs per core, the built-in deadlines suffice.
+/// Number of PEs per CPU core up to which the default deadlines suffice.
 const UNCROWDED_PES_PER_CORE: u32 = 8;
 
-/// Returns the deadline of work that waits for other PEs: `usual`, or more if a core is shared by more than eight PEs.
+/// Returns the deadline for work that waits for other PEs: `usual`, scaled up on machines with more than about eight
+/// PEs per core.
 pub fn crowd_deadline(usual: Duration, pes: u32) -> Duration {
     shared_deadline(usual, pes / UNCROWDED_PES_PER_CORE)
 }

@@ -1,4 +1,4 @@
-/// Variables in which launchers pass the number of processes on this node. `rushmem run` takes precedence.
+/// Environment variables in which launchers pass the number of processes on this node, in order of precedence.
 const LOCAL_SIZES: [&str; 6] = [
     "RUSHMEM_LOCAL_PES",
     "LOCAL_WORLD_SIZE",
@@ -8,7 +8,7 @@ const LOCAL_SIZES: [&str; 6] = [
     "SLURM_NTASKS_PER_NODE",
 ];
 
-/// Returns how many processes a launcher started on this node, or 1 without a launcher.
+/// Returns the number of processes that the launcher started on this node, or 1 without a launcher.
 pub fn local_processes() -> u32 {
     first_size(|name| std::env::var(name).ok())
 }
@@ -23,7 +23,7 @@ pub fn boot_id() -> Option<String> {
     Some(id.trim().into())
 }
 
-/// Returns the host name.
+/// Returns the host name, or `an-unnamed-host` if it cannot be read.
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "an-unnamed-host".into() } else { name.trim().into() }

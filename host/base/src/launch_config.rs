@@ -1,4 +1,4 @@
-/// Most blocks in a launch, on every CUDA GPU and in the native GPU emulator.
+/// Maximum number of blocks per launch, on CUDA GPUs and in the native GPU emulator.
 pub const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// Most threads in a block, on every CUDA GPU and in the native GPU emulator.
@@ -92,7 +92,7 @@ impl LaunchConfig {
     }
 }
 
-/// Multiplies with saturation. Launches of `u32::MAX` blocks or threads are rejected anyway.
+/// Multiplies three dimensions, saturating at `u32::MAX`, which the launch rejects.
 const fn volume([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }

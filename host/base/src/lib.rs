@@ -23,7 +23,7 @@ pub use pes::Pes;
 pub use ports::{free_port, loopback};
 pub use process::{has_signal, stat_field, status_bytes};
 pub use ptx::Ptx;
-/// Advice for error messages when the system refuses to start a thread.
+/// Advice appended to error messages when the operating system refuses to start a thread.
 pub const THREAD_ADVICE: &str =
     "raise the limits on processes and threads (`ulimit -u`) and on memory (`ulimit -v`), or run fewer PEs";
 

@@ -1,13 +1,13 @@
-//! Early checks of files that are written only when a job finishes.
+//! Checks at startup that an output file, written only when the job finishes, will be writable.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Checks that a file can be written, without changing anything.
+/// Checks that a file can be written, without changing its contents or leaving a new file.
 ///
 /// # Errors
-/// The reason why a later write would fail.
+/// Fails with the error that a later attempt to write the file would return.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     match File::create_new(path) {
         Ok(_) => std::fs::remove_file(path),

@@ -18,14 +18,14 @@ pub fn loopback() -> IpAddr {
     }
 }
 
-/// Returns an address at `ip` with a random TCP port on which nobody listens at the moment.
+/// Returns an address at `ip` with a random TCP port on which nobody is listening.
 ///
-/// The system assigns ports of its ephemeral range to outgoing connections, so such a port may be taken before the
-/// caller gets to use it. The returned port lies outside that range.
+/// The port lies outside the ephemeral range, from which the operating system assigns ports to outgoing connections, so
+/// it is unlikely to be taken before the caller uses it.
 ///
 /// # Errors
 ///
-/// Fails if every port that was tried is in use, or if the system refuses to listen at `ip`.
+/// Fails if every port that was tried is in use, or if the operating system refuses to listen at `ip`.
 pub fn free_port(ip: IpAddr) -> Result<SocketAddr> {
     let ports = outside(&ephemeral_ports());
     let mut last = Error::from(ErrorKind::AddrInUse);
@@ -40,7 +40,7 @@ pub fn free_port(ip: IpAddr) -> Result<SocketAddr> {
     Err(last)
 }
 
-/// Returns the range from which the system assigns ports to outgoing connections.
+/// Returns the port range from which the operating system assigns ports to outgoing connections.
 fn ephemeral_ports() -> RangeInclusive<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ports = text.split_whitespace().map_while(|port| port.parse().ok());
@@ -50,7 +50,7 @@ fn ephemeral_ports() -> RangeInclusive<u16> {
     }
 }
 
-/// Returns the ports from [`FIRST_PORT`] that are not in `ephemeral`, or all of them if none is left.
+/// Returns the ports from [`FIRST_PORT`] upward that are not in the `ephemeral` range, or all of them if none is left.
 fn outside(ephemeral: &RangeInclusive<u16>) -> Vec<u16> {
     let all = FIRST_PORT..=u16::MAX;
     let outside: Vec<u16> = all.clone().filter(|port| !ephemeral.contains(port)).collect();

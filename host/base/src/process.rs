@@ -1,25 +1,26 @@
-//! Parsers of files in `/proc` about a process.
+//! Parsers for `/proc/<pid>/stat` and `/proc/<pid>/status`.
 
-/// Returns field `i` of a process's `stat`, counting from 0 after the PID and the name. The name may contain spaces and
-/// parentheses.
+/// Returns field `i` of a `/proc/<pid>/stat` line, counting from 0 after the PID and the process name.
+///
+/// The name may contain spaces and parentheses.
 pub fn stat_field(stat: &str, i: usize) -> Option<&str> {
     stat.rsplit_once(") ")?.1.split(' ').nth(i)
 }
 
-/// Returns whether a signal set of a process's `status`, such as `SigCgt`, contains a signal. `None` if the set is
-/// missing.
+/// Returns whether a signal set in `/proc/<pid>/status`, such as `SigCgt`, contains `signal`, or `None` if the file has
+/// no such set.
 pub fn has_signal(status: &str, set: &str, signal: i32) -> Option<bool> {
     let mask = u64::from_str_radix(status_entry(status, set)?, 16).ok()?;
     Some(mask >> (signal - 1) & 1 != 0)
 }
 
-/// Returns an amount of memory in a process's `status`, such as `VmRSS`, in bytes. `None` if it is missing.
+/// Returns an amount of memory from `/proc/<pid>/status`, such as `VmRSS`, in bytes, or `None` if the file has no such
+/// entry.
 pub fn status_bytes(status: &str, name: &str) -> Option<u64> {
     let kib: u64 = status_entry(status, name)?.strip_suffix(" kB")?.parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// Returns the value of an entry in a process's `status`.
 fn status_entry<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

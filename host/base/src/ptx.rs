@@ -1,28 +1,28 @@
-//! Kernels of an application, as compiled by its build script.
+//! The type of an application's GPU kernels, as compiled to PTX by its build script.
 
-/// The PTX of a kernel module or kernel crate, built by `rushmem-ptx`. The macro `rushmem::ptx!` creates it.
+/// The PTX of a kernel module or kernel crate, built by `rushmem-ptx` and embedded by the macro `rushmem::ptx!`.
 #[derive(Clone, Copy, Debug)]
 pub struct Ptx {
-    /// Name of the module or crate.
+    /// Name of the kernel module or kernel crate.
     pub name: &'static str,
-    /// PTX text for the oldest supported GPUs, with replacement instructions for Hopper and newer in comments. Empty if
-    /// the build left it out.
+    /// PTX text for the oldest supported GPU architecture, with replacement instructions for Hopper and newer in
+    /// comments. Empty if the build omitted the PTX.
     pub image: &'static str,
-    /// Why the build left the PTX out, and the remedy. Empty if there is PTX.
+    /// The reason why the build omitted the PTX, and what to do about it. Empty if there is PTX.
     pub omitted: &'static str,
-    /// Machine code of the same kernels. Empty unless built with `RUSHMEM_PTX_CUBIN`. GPUs of other architectures use
-    /// the PTX.
+    /// Machine code (a cubin) of the same kernels. Empty unless the application was built with `RUSHMEM_PTX_CUBIN`.
+    /// GPUs of other architectures use the PTX.
     pub code: &'static [u8],
 }
 
-/// An entry of the index that `rushmem-ptx` writes: name, PTX, machine code, and why the PTX is missing.
+/// Entry of the index that `rushmem-ptx` generates: name, PTX, machine code, and why the PTX is missing.
 type Entry = (&'static str, &'static str, &'static [u8], &'static str);
 
 impl Ptx {
-    /// Returns the PTX of the module or crate `name`. Called by the macro `rushmem::ptx!` at compile time.
+    /// Finds the PTX of the kernel module or crate `name`. Called by the macro `rushmem::ptx!` at compile time.
     ///
     /// # Panics
-    /// If the index has no such name. At compile time, this is a compiler error.
+    /// Panics if the index has no such name, which is a compiler error at compile time.
     #[doc(hidden)]
     pub const fn find(index: &[Entry], name: &'static str) -> Self {
         let mut rest = index;
