@@ -1,4 +1,4 @@
-//! Passing file descriptors between processes over Unix sockets.
+//! Passes file descriptors between processes over Unix sockets (`SCM_RIGHTS`).
 #![allow(unsafe_code, reason = "receives a file descriptor in a control message")]
 
 use std::io::{self, IoSlice};
@@ -10,11 +10,11 @@ use socket2::{MaybeUninitSlice, MsgHdr, MsgHdrMut, SockRef};
 
 /// A `cmsghdr` with one descriptor, as words: the length, the level and type, the descriptor with padding.
 type Control = [u64; 3];
-/// Length of [`Control`] in bytes, without padding.
+/// Value of `cmsg_len` in a [`Control`] message: its length in bytes, without padding.
 const CONTROL_LEN: u64 = 20;
 const RIGHTS: u64 = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
 
-/// Sends bytes together with a descriptor.
+/// Sends `bytes` together with a duplicate of the file descriptor of `file`.
 ///
 /// # Errors
 /// Errors of the operating system.
@@ -28,7 +28,7 @@ pub fn send(stream: &UnixStream, bytes: &[u8], file: &impl AsFd) -> io::Result<(
     }
 }
 
-/// Receives `N` bytes, and the descriptor sent with them, if any.
+/// Receives `N` bytes, and the file descriptor sent with them, if any.
 ///
 /// # Errors
 /// - [`io::ErrorKind::UnexpectedEof`] if fewer bytes arrive.

@@ -1,7 +1,7 @@
-//! Observers of the PEs of a job: the [timeline](trace) and the [communication sanitizer](sanitize).
+//! Feeds the events of hosts, streams, kernels and NICs to the [timeline](trace) and the
+//! [communication sanitizer](sanitize) of a job.
 //!
-//! `rushmem-trace` holds the spans of a timeline, and `rushmem-sanitizer` has the engine that finds races. This crate
-//! feeds both with events of hosts, streams, kernels and NICs.
+//! `rushmem-trace` stores the spans of the timeline, and `rushmem-sanitizer` contains the engine that detects races.
 //!
 //! The crate is internal to `rushmem`: its items may change at any time.
 #![deny(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The memory that kernels of a PE can access, by address and by offset.
+//! Maps the addresses and symmetric offsets that a PE's kernels use to memory as the sanitizer knows it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use rushmem_device::abi::{CtxParts, DevAddr, LOCAL_OFFSETS};
 use rushmem_device::watch::PeRange;
 use rushmem_sanitizer::{Bytes, Memory, Region, Regions, Space, Span};
 
-/// A range of offsets beyond the first heap.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     begin: u64,
@@ -15,19 +14,21 @@ struct Segment {
     space: Space,
 }
 
-/// The memory that kernels of a PE can access.
+/// Memory that the kernels of one PE can access, used to translate an address or symmetric offset to a [`Span`].
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     pe: u32,
     n_pes: u32,
-    /// The offsets of the heap that hold objects.
+    /// First offset of the heap that holds user objects, and the end of the heap.
     objects: (u64, u64),
     regions: Arc<Regions>,
     segments: Vec<Segment>,
 }
 
 impl Addresses {
-    /// Creates the heaps of a context. The runtime uses the first `reserved` bytes of each heap itself.
+    /// Creates the address map of a PE from its own heap and the heaps of all peers that it can access directly.
+    ///
+    /// The first `reserved` bytes of each heap belong to the runtime, and are excluded.
     pub fn new(parts: &CtxParts, reserved: u64) -> Self {
         let window = |pe: u32| parts.p2p_base.0.wrapping_add(u64::from(pe) * parts.p2p_stride);
         let peers = (0..parts.n_pes).filter(|&pe| pe != parts.pe && parts.is_p2p(pe));
@@ -47,8 +48,10 @@ impl Addresses {
         }
     }
 
-    /// Adds a segment at these offsets, with its address on each PE that maps it. `is_window` says that it is user
-    /// memory of all PEs.
+    /// Adds a memory segment beyond the first heap, given as the range of symmetric offsets `(begin, bytes)`.
+    ///
+    /// `addresses` yields its address on each PE that maps it. `is_window` is set for user memory registered by all
+    /// PEs.
     pub fn add(
         &mut self,
         (begin, bytes): (u64, u64),
@@ -68,7 +71,8 @@ impl Addresses {
         }
     }
 
-    /// Returns the memory of a range, provided that it lies within an object.
+    /// Translates a range of symmetric offsets, or returns `None` if it is not within the memory that holds user
+    /// objects.
     pub(super) fn span(&self, PeRange { pe, offset, bytes }: PeRange) -> Option<Span> {
         let end = offset.checked_add(bytes)?;
         let (first, last) = self.objects;
@@ -83,7 +87,6 @@ impl Addresses {
         (pe < self.n_pes && bytes.start < bytes.end).then_some(Span { memory: Memory { pe, space }, bytes })
     }
 
-    /// Returns this PE's memory of a handle.
     pub(super) fn own(&self, Handle { offset, bytes, .. }: Handle) -> Option<Span> {
         self.span(PeRange { pe: self.pe, offset, bytes })
     }
@@ -93,7 +96,7 @@ impl Addresses {
     }
 }
 
-/// Returns the first offset of a kind of memory.
+/// Returns the first symmetric offset at which memory of this kind starts.
 fn base_of(space: Space) -> u64 {
     if space == Space::Local { LOCAL_OFFSETS } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! The connection of a PE to the engine in the process of PE 0.
+//! The client through which a PE sends requests to the sanitizer engine, which runs in the process of PE 0.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -10,22 +10,22 @@ use rushmem_sanitizer::{Finding, Reply, Request, Wire};
 
 use super::queue::{Kind, Sender};
 
-/// Maximum number of request bytes that a process holds back.
+/// Maximum number of bytes of unsent requests that a process buffers.
 const MAX_HELD_BYTES: usize = 64 << 10;
 
-/// A connection to the engine.
+/// Connection of a PE's process to the sanitizer engine.
 ///
-/// Requests that others cannot see are held back, and sent with the next one that they can see.
+/// Requests whose order does not matter to other processes are buffered, and sent with the next one whose order does.
 #[derive(Debug)]
 pub(super) struct Client(Mutex<Connection>);
 
 #[derive(Debug)]
 struct Connection {
-    /// `None` once the engine is lost, or the last request was sent.
+    /// `None` after the connection to the engine has failed, or the last request has been sent.
     sender: Option<Sender>,
-    /// The socket on which replies arrive.
+    /// The socket on which the engine's replies arrive.
     replies: BufReader<UnixStream>,
-    /// The requests held back.
+    /// Encoded requests that have not been sent yet.
     message: Vec<u8>,
     wire: Wire,
 }
@@ -36,8 +36,10 @@ impl Client {
         Self(Mutex::new(Connection { sender: Some(sender), replies, message, wire: Wire::default() }))
     }
 
-    /// Sends requests that have no reply. On return, their position in the order of all processes is fixed, unless
-    /// others can see none of them.
+    /// Sends requests that have no reply.
+    ///
+    /// On return, their position among the requests of all processes is fixed, unless all of them are private to this
+    /// process. Those are only buffered.
     pub(super) fn tell(&self, requests: impl IntoIterator<Item = Request>) {
         let mut connection = lock(&self.0);
         let mut are_private = true;
@@ -50,7 +52,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns its reply, or `None` if the engine is lost.
+    /// Sends a request and returns the engine's reply, or `None` if the connection has failed.
     pub(super) fn ask(&self, request: &Request) -> Option<Reply> {
         let mut connection = lock(&self.0);
         connection.add(request);
@@ -59,7 +61,7 @@ impl Client {
         connection.receive()
     }
 
-    /// Sends the requests held back.
+    /// Sends the buffered requests.
     pub(super) fn flush(&self) {
         let mut connection = lock(&self.0);
         if !connection.message.is_empty() {
@@ -67,7 +69,7 @@ impl Client {
         }
     }
 
-    /// Sends the requests held back, and announces that no more will follow.
+    /// Sends the buffered requests, and announces that this process will send no more.
     pub(super) fn end(&self) {
         self.flush();
         let mut connection = lock(&self.0);
@@ -75,7 +77,7 @@ impl Client {
         connection.sender = None;
     }
 
-    /// Waits until all PEs have finished, and returns the findings of the job.
+    /// Waits until all PEs have finished, and returns the findings of the job, or none if the connection has failed.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match lock(&self.0).receive() {
             Some(Reply::Findings(findings)) => findings,
@@ -115,7 +117,7 @@ impl Connection {
     }
 }
 
-/// Writes a reply.
+/// Writes a reply of the engine to the socket of a PE.
 ///
 /// # Errors
 /// Errors of the operating system.

@@ -1,14 +1,14 @@
-//! Detection of waits that can never be satisfied.
+//! Detects deadlocks: waits of a job's PEs that can never be satisfied.
 //!
-//! In the process of the engine, a thread checks the waits periodically. A wait may be out of date for a moment, if its
-//! word has changed and the lane has not read it again. So the same waits must persist for a while before they are
-//! reported.
+//! A thread in the process of the sanitizer engine checks the waits periodically. A wait may be stale for a moment, if
+//! its word has changed and the waiting thread has not read it again. So the same waits must persist for a while before
+//! they are reported.
 //!
 //! A short deadline may abort the waits earlier. In that case they are reported if they have persisted for half of the
 //! deadline and the job fails because of it.
 //!
-//! If PEs are processes, a thread in each of them sends the requests that the process holds back, so the engine knows
-//! its waits.
+//! If PEs are processes, a thread in each of them sends the buffered requests periodically, so the engine knows its
+//! waits.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -20,18 +20,19 @@ use rushmem_sanitizer::{Deadlock, JobState};
 
 use super::Sanitizer;
 
-/// Maximum time between two checks.
+/// Maximum time between two checks for deadlocks.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Minimum number of checks in the shorter of the two times.
+/// Minimum number of checks during the time for which the same waits must persist.
 const MIN_CHECKS: u32 = 20;
 
-/// How long the same waits must persist.
+/// How long the same waits must persist before they are reported as a deadlock.
 const MIN_DURATION: Duration = Duration::from_secs(2);
 
 impl Sanitizer {
-    /// Checks for deadlocks until `job` closes, and aborts the waits of the job if it finds one. `deadline` is the time
-    /// after which waits fail by themselves.
+    /// Checks for deadlocks until the sender of `job` is dropped, and aborts the waits of the job if it finds one.
+    ///
+    /// `deadline` is the time after which a wait fails by itself.
     pub fn look_for_deadlocks(&self, job: &Receiver<()>, deadline: Duration) {
         if let Some(engine) = &self.engine {
             return self.look(engine, job, deadline);
@@ -62,7 +63,8 @@ impl Sanitizer {
         }
     }
 
-    /// Aborts the waits of the PEs in this process. Other processes then lose a PE, which aborts theirs.
+    /// Records a deadlock and aborts the waits of all PEs in this process. Other processes then lose a PE, which aborts
+    /// their waits.
     fn end_by(&self, state: &Mutex<JobState>, mut deadlock: Deadlock) {
         let mut state = lock(state);
         if state.has_failed {
@@ -77,7 +79,7 @@ impl Sanitizer {
     }
 }
 
-/// Stores a deadlock, to be reported if a wait runs into its deadline.
+/// Records a deadlock that is reported only if a wait later exceeds its deadline.
 fn suspect(state: &Mutex<JobState>, mut deadlock: Deadlock) {
     let mut state = lock(state);
     if !state.has_failed {

@@ -1,4 +1,4 @@
-//! Translates the steps of a lane into requests to the engine.
+//! Translates the device calls and memory accesses of a GPU thread (a lane) into requests to the sanitizer engine.
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
@@ -19,49 +19,48 @@ use super::launch::LaunchWatch;
 use super::link::Link;
 use super::polls::{MIN_READS, Polls};
 
-/// What remains to be reported when a call returns.
+/// A request to the engine that is deferred until the current device call returns.
 #[derive(Debug)]
 enum AtEnd {
-    /// The result of an atomic has arrived.
+    /// The result of a fetching atomic has arrived.
     Fetched { operation: ActorId, word: Span, call: Call },
-    /// A member leaves a meeting, which also fences if it is a barrier.
+    /// A member leaves a barrier or another collective call. A barrier also fences, with scope `fence`.
     Leave { meeting: MeetingId, member: u32, buffers: Buffers, fence: Option<Scope>, call: Call },
-    /// The call has released and acquired.
+    /// The call was a fence with release and acquire semantics.
     Fence(Scope),
-    /// The call has released.
+    /// The call was a fence with release semantics.
     Release(Scope),
 }
 
-/// The watcher of a lane.
+/// Observes one GPU thread of a launch and reports its steps to the sanitizer engine.
 pub(super) struct LaneWatch {
     launch: Arc<LaunchWatch>,
     actor: ActorId,
     block: u32,
     thread: u32,
-    /// The plain accesses of the block that the engine has not taken yet.
+    /// Plain accesses of all threads in the block that have not been passed to the engine yet.
     accesses: Arc<Accesses>,
-    /// How many plain accesses the lane may make before it yields to the others.
+    /// Number of plain accesses that the thread may make before it yields to the others of its block.
     turn_left: Cell<usize>,
-    /// Nesting depth of the current calls.
+    /// Nesting depth of the device calls in progress.
     depth: Cell<u32>,
     at_end: RefCell<Option<AtEnd>>,
-    /// The last operation that it has posted.
+    /// The last operation posted by this thread.
     last: Cell<Option<ActorId>>,
-    /// Whether it has stored to peers since its stores were last completed.
+    /// Whether this thread has stored to memory of other PEs since its last `quiet` or fence.
     has_stored: Cell<bool>,
     /// What the current call waits for.
     awaited: RefCell<Option<Awaited>>,
-    /// The last value of the word that it waits for.
+    /// Last value read from the word for which this thread is waiting.
     value: Cell<Option<u64>>,
     polls: Polls,
 }
 
-/// What a call waits for.
 #[derive(Clone, Debug)]
 struct Awaited {
     call: Call,
     until: AwaitedEvent,
-    /// When the call started, or the wait was last reported.
+    /// When the call started, or when its wait was last reported to the engine.
     told: Instant,
 }
 
@@ -71,17 +70,17 @@ impl Awaited {
     }
 }
 
-/// Minimum time between two reports of the same wait. Deadlock detection is far slower.
+/// Minimum time between two reports of the same wait to the engine. Deadlock detection is far slower.
 const TELL_AFTER: Duration = Duration::from_millis(10);
 
-/// What a wait is for.
+/// The event that ends a wait.
 #[derive(Clone, Debug)]
 enum AwaitedEvent {
-    /// A value of a word.
+    /// A word in memory reaches the value described by `wanted`.
     Word { word: Span, wanted: String },
-    /// The arrival of the other members of a collective call.
+    /// The other members arrive at a collective call.
     Members(MeetingId),
-    /// The arrival of the other blocks at the grid barrier.
+    /// The other blocks arrive at the grid barrier.
     Blocks,
 }
 
@@ -196,7 +195,6 @@ impl Drop for LaneWatch {
 }
 
 impl LaneWatch {
-    /// Creates the watcher of a lane, given by the indices of its block and thread.
     pub(super) fn new(
         launch: Arc<LaunchWatch>,
         accesses: Arc<Accesses>,
@@ -223,8 +221,8 @@ impl LaneWatch {
         self.launch.watched.pe
     }
 
-    /// Returns the link to the engine, after the engine has taken the block's plain accesses. They precede the next
-    /// step.
+    /// Returns the link to the engine, after passing on the block's pending plain accesses, which precede the next
+    /// request.
     fn link(&self) -> &Link {
         let link = self.launch.watched.link();
         link.take_accesses(&self.accesses);
@@ -247,12 +245,12 @@ impl LaneWatch {
         self.launch.addresses.span(range)
     }
 
-    /// Returns the word at an address of the lane, if it is in a symmetric heap.
+    /// Translates an address used by this thread, or returns `None` if it is not in symmetric memory.
     fn word(&self, address: u64, bytes: u64) -> Option<Span> {
         self.launch.addresses.regions().at(address, bytes)
     }
 
-    /// Records whether an event reads a word, which may continue a polling loop, or does something else.
+    /// Records whether an event reads a word, which may continue a polling loop, or does something else, which ends it.
     fn note_poll(&self, event: &Event, call: Call) {
         let word = match *event {
             Event::StrongLoad { address, bytes } => self.word(address, bytes),
@@ -268,7 +266,7 @@ impl LaneWatch {
         }
     }
 
-    /// Records a plain load of an address that the lane has loaded many times in a row.
+    /// Records that the thread is polling `address` with plain loads.
     fn poll_plainly(&self, address: u64, bytes: u64, call: Call) {
         if let Some(word) = self.word(address, bytes) {
             // Each plain load is too fast to report, so they count as the reads that make a wait.
@@ -284,13 +282,14 @@ impl LaneWatch {
         }
     }
 
-    /// Reports a read of a word, together with a wait if the lane does nothing else. No step of others comes in
-    /// between.
+    /// Reports a read of a word and, if the thread only polls this word, that it is waiting. The two requests are sent
+    /// atomically.
     fn tell_read(&self, read: Request) {
         self.tell_all([read].into_iter().chain(self.poll()));
     }
 
-    /// Returns the wait of a lane that only reads a word. Unwinds the kernel if the job's waits have been aborted.
+    /// Returns a request that reports this thread as waiting, if it only polls one word. Unwinds the kernel if the
+    /// waits of the job have been aborted.
     fn poll(&self) -> Option<Request> {
         let (word, call) = self.polls.waits_for()?;
         if self.launch.watched.is_over() {
@@ -347,7 +346,7 @@ impl LaneWatch {
         }
     }
 
-    /// Records the event for which the current call waits, if it is one that the engine follows.
+    /// Records the event for which the current call waits, or `None` if the engine does not track this kind of wait.
     fn wait_for(&self, until: Option<AwaitedEvent>, call: Call) {
         self.awaited.replace(until.map(|until| Awaited::new(call, until)));
     }
@@ -369,7 +368,6 @@ impl LaneWatch {
         });
     }
 
-    /// Arrives at the barrier of the grid.
     fn arrive_at_grid(&self, call: Call) {
         let (meeting, member) = (self.launch.grid, self.block);
         self.tell(Request::Arrive { actor: self.actor, meeting, member });
@@ -407,7 +405,8 @@ impl LaneWatch {
         }
     }
 
-    /// Reports a store of a word. A store to a peer is in flight like a put.
+    /// Reports a relaxed store of a word. A store to another PE's memory is in flight, like a put, until a fence or
+    /// `quiet` completes it.
     fn store_strongly(&self, address: u64, bytes: u64, call: Call) {
         let Some(word) = self.word(address, bytes) else { return };
         let actor = self.actor;
@@ -419,7 +418,7 @@ impl LaneWatch {
         self.has_stored.set(self.has_stored.get() || is_remote);
     }
 
-    /// Completes the stores to peers of this lane, and those of lanes that have returned.
+    /// Completes the stores to peers made by this thread and by threads that have returned.
     fn complete_stores(&self) {
         let earlier = self.launch.watched.ended_with_stores();
         if !self.has_stored.take() && earlier.is_empty() {
@@ -505,7 +504,8 @@ impl LaneWatch {
         }
     }
 
-    /// Posts and delivers an operation: a lane delivers its own operations.
+    /// Reports an operation as posted and delivered, since the native emulator delivers it in the thread that posts it.
+    /// Returns its ID.
     fn issue(&self, post: Post, Posting { completion, after_all, .. }: Posting) -> ActorId {
         let post = if after_all { post.after_all() } else { post };
         let completion = match completion {
@@ -537,7 +537,7 @@ impl LaneWatch {
         self.tell_all(operations.map(|operation| Request::Complete { actor: self.actor, operation }));
     }
 
-    /// Adds memory to the buffers of the collective call that this lane reports.
+    /// Adds a range of memory to the source or destination buffers of the collective call in progress.
     fn add_part(&self, Part { is_written, offset, bytes }: Part) {
         let span = self.span(PeRange { pe: self.pe(), offset, bytes });
         if let (Some(AtEnd::Leave { buffers, .. }), Some(span)) = (&mut *self.at_end.borrow_mut(), span) {
@@ -591,7 +591,6 @@ fn scope_of(scope: FenceScope) -> Scope {
     }
 }
 
-/// Returns the requests for a fence that releases and acquires.
 fn fences(actor: ActorId, scope: Scope) -> [Request; 2] {
     [Request::FenceRelease(actor, scope), Request::FenceAcquire(actor, scope)]
 }

@@ -1,4 +1,4 @@
-//! The lanes of a launch, and their barriers.
+//! Tracks the threads of a kernel launch and their barriers for the sanitizer.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -12,27 +12,27 @@ use rushmem_sanitizer::{Accesses, Actor, ActorId, Call as Named, MeetingId, Requ
 use super::Addresses;
 use super::pe::{PeWatch, Watched};
 
-/// A launch that the sanitizer watches.
+/// A kernel launch that the sanitizer observes.
 #[derive(Debug)]
 pub struct LaunchWatch {
     pub(super) watched: Arc<Watched>,
-    /// The host or stream that launches it.
+    /// The host or stream that launched the kernel.
     parent: ActorId,
     pub(super) number: u32,
     pub(super) addresses: Arc<Addresses>,
-    /// The meeting of all blocks.
+    /// ID of the grid barrier, at which all blocks meet.
     pub(super) grid: MeetingId,
     blocks: u32,
-    /// The name and line of the host operation that the kernel implements, if any.
+    /// Name and source line of the host operation that this kernel implements, if it is a kernel of the runtime.
     operation: Option<(&'static str, &'static Location<'static>)>,
-    /// The lanes of each block that has started, with their accesses.
+    /// The threads and pending plain accesses of each block that has started, by block index.
     blocks_begun: Mutex<HashMap<u32, Arc<Accesses>>>,
-    /// The operations of each ticket.
+    /// The operations covered by each completion ticket handed out to the kernel; ticket 1 is the first element.
     tickets: Mutex<Vec<Vec<ActorId>>>,
 }
 
 impl PeWatch {
-    /// Starts to watch a launch that the host makes itself.
+    /// Starts observing a launch outside any stream. Returns `None` if the job runs without the sanitizer.
     pub fn launch(&self, grid: LaunchConfig, call: &Call) -> Option<Arc<LaunchWatch>> {
         let watched = self.0.as_ref()?;
         let (name, site) = call.operation().unwrap_or((call.name(), Location::caller()));
@@ -62,7 +62,7 @@ impl LaunchWatch {
         lock(&self.blocks_begun)
     }
 
-    /// Returns the lanes of a block, with their accesses, if the block has started.
+    /// Returns the threads and pending plain accesses of a block, or `None` if it has not started.
     pub(super) fn block(&self, block: u32) -> Option<Arc<Accesses>> {
         self.blocks_begun().get(&block).cloned()
     }
@@ -71,32 +71,33 @@ impl LaunchWatch {
         self.block(block)?.lanes().get(thread as usize).copied()
     }
 
-    /// Returns the leaders of the blocks that have not arrived at the grid barrier that `block` is in.
+    /// Returns the first thread of each block that has not arrived at the grid barrier at which `block` waits.
     pub(super) fn missing_blocks(&self, block: u32) -> Vec<ActorId> {
         let missing = self.watched.link().missing(self.grid, block);
         missing.into_iter().filter_map(|block| self.lane(block, 0)).collect()
     }
 
-    /// Returns a call as reports name it: a call of the kernel, or the host operation that the kernel implements.
+    /// Returns the name and source line that a report shows for a device call: its own, or those of the host operation
+    /// that the kernel implements.
     pub(super) fn name(&self, name: &'static str, site: &'static Location<'static>) -> Named {
         let (name, site) = self.operation.unwrap_or((name, site));
         Named { name, site: site.into() }
     }
 
-    /// Adds a ticket for operations. Tickets start at 1, and 0 means none.
+    /// Returns a new ticket with which the kernel can complete `operations`. Tickets start at 1, and 0 means none.
     pub(super) fn add_ticket(&self, operations: Vec<ActorId>) -> u64 {
         let mut tickets = lock(&self.tickets);
         tickets.push(operations);
         tickets.len() as u64
     }
 
-    /// Returns the operations of a ticket.
+    /// Returns the operations covered by a ticket, or none if the ticket is 0.
     pub(super) fn ticket(&self, number: u64) -> Vec<ActorId> {
         let at = (number as usize).wrapping_sub(1);
         lock(&self.tickets).get(at).cloned().unwrap_or_default()
     }
 
-    /// Adds the lanes of a block.
+    /// Registers the threads of a block that is starting.
     pub(super) fn begin(&self, block: u32, threads: u32) {
         let mut blocks = self.blocks_begun();
         let (pe, launch) = (self.watched.pe, self.number);
@@ -118,7 +119,7 @@ impl LaunchWatch {
         }
     }
 
-    /// Synchronizes lanes of a block.
+    /// Records that threads of a block have synchronized at a barrier.
     pub(super) fn sync(&self, block: u32, threads: &mut dyn Iterator<Item = u32>) {
         let Some(of_block) = self.block(block) else { return };
         let met = threads.filter_map(|thread| of_block.lanes().get(thread as usize).copied()).collect();
@@ -126,7 +127,7 @@ impl LaunchWatch {
         self.watched.tell(Request::Sync(met));
     }
 
-    /// Records that a lane waits for others of its block.
+    /// Records that a thread waits at a block barrier for the threads in `missing`.
     pub(super) fn wait(&self, block: u32, thread: u32, site: &'static Location<'static>, missing: &[u32]) {
         let Some(of_block) = self.block(block) else { return };
         let lane = |thread: u32| of_block.lanes().get(thread as usize).copied();
@@ -137,7 +138,8 @@ impl LaunchWatch {
         self.watched.tell(Request::Wait { actor: waiting, wait });
     }
 
-    /// Orders the host or the stream after the launch.
+    /// Records that the launch has finished, so everything its threads did happens before the next step of the host or
+    /// stream.
     pub fn end(&self) {
         let blocks = std::mem::take(&mut *self.blocks_begun());
         blocks.values().for_each(|block| self.watched.link().remove_accesses(block));

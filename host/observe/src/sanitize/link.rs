@@ -1,4 +1,4 @@
-//! The link from a PE to the engine of its job.
+//! The interface through which a PE sends requests to the sanitizer engine, in its own or another process.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,11 +10,11 @@ use rushmem_sanitizer::{
 
 use super::client::Client;
 
-/// The link to the engine.
+/// The connection of a process to the sanitizer engine.
 ///
 /// The requests of a process are ordered. When a call returns, a request that other processes can see has its position
-/// among the requests of all. If the engine is lost, its process is too, and with it the job, so calls return harmless
-/// replies from then on.
+/// among the requests of all. If the engine is lost, the process of PE 0 has exited and the job is failing, so calls
+/// return harmless replies from then on.
 #[derive(Debug)]
 pub(super) struct Link {
     transport: Transport,
@@ -23,24 +23,23 @@ pub(super) struct Link {
 
 #[derive(Debug)]
 enum Transport {
-    /// All PEs are in this process, and lock the engine.
+    /// All PEs are threads of this process and share the engine.
     Local(Arc<Mutex<JobState>>),
-    /// PEs are processes, and the engine is in that of PE 0.
+    /// PEs are processes, and the engine runs in the process of PE 0.
     Queue(Client),
 }
 
 impl Link {
-    /// Creates the link of all PEs to an engine in their process.
+    /// Creates the link used by all PEs of a job when they run as threads of this process.
     pub(super) fn here(state: Arc<Mutex<JobState>>) -> Self {
         Self { transport: Transport::Local(state), ids: Ids::of_process(0, 1) }
     }
 
-    /// Creates the link of a PE that is a process.
+    /// Creates the link of a PE that runs as its own process.
     pub(super) fn there(client: Client, pe: u32, n_pes: u32) -> Self {
         Self { transport: Transport::Queue(client), ids: Ids::of_process(pe, n_pes) }
     }
 
-    /// Sends a request that has no reply.
     pub(super) fn tell(&self, request: Request) {
         match &self.transport {
             Transport::Local(state) => drop(lock(state).apply(request)),
@@ -48,21 +47,22 @@ impl Link {
         }
     }
 
-    /// Sends the requests held back.
+    /// Sends the buffered requests.
     pub(super) fn flush(&self) {
         if let Transport::Queue(client) = &self.transport {
             client.flush();
         }
     }
 
-    /// Sends the last requests of this process.
+    /// Sends the buffered requests, and announces that this process will send no more.
     pub(super) fn end(&self) {
         if let Transport::Queue(client) = &self.transport {
             client.end();
         }
     }
 
-    /// Waits until all PEs have finished, and returns the findings of the job if the process of PE 0 has them.
+    /// Waits until all PEs have finished, and returns the findings of the job as received from PE 0. Returns none if
+    /// the PEs are threads.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match &self.transport {
             Transport::Local(_) => Vec::new(),
@@ -70,14 +70,14 @@ impl Link {
         }
     }
 
-    /// Starts to watch the plain accesses of a block.
+    /// Registers the list of a block's plain accesses, so a local engine can take them when it needs them.
     pub(super) fn add_accesses(&self, accesses: &Arc<Accesses>) {
         if let Transport::Local(state) = &self.transport {
             lock(state).engine.add_accesses(Arc::clone(accesses));
         }
     }
 
-    /// Passes on the remaining plain accesses of a block that has finished.
+    /// Passes on the remaining plain accesses of a block that has finished, and unregisters its list.
     pub(super) fn remove_accesses(&self, accesses: &Arc<Accesses>) {
         match &self.transport {
             Transport::Local(state) => lock(state).engine.remove_accesses(accesses),
@@ -85,7 +85,7 @@ impl Link {
         }
     }
 
-    /// Passes on the plain accesses that a block has made so far.
+    /// Passes the plain accesses that a block has made so far to the engine.
     pub(super) fn take_accesses(&self, accesses: &Accesses) {
         if accesses.is_empty() {
             return;
@@ -99,14 +99,15 @@ impl Link {
         }
     }
 
-    /// Passes on the plain accesses of a block, if the engine cannot see by itself that they include stores to peers.
+    /// Passes on the plain accesses of a block if the engine runs in another process, where it cannot look for stores
+    /// to peers in the block's list.
     pub(super) fn take_stores(&self, accesses: &Accesses) {
         if let Transport::Queue(_) = self.transport {
             self.take_accesses(accesses);
         }
     }
 
-    /// Sends requests that have no reply, in order and without any other in between.
+    /// Sends requests that have no reply, in order and with no request of another PE in between.
     pub(super) fn tell_all(&self, requests: impl IntoIterator<Item = Request>) {
         match &self.transport {
             Transport::Local(state) => {
@@ -127,7 +128,7 @@ impl Link {
         }
     }
 
-    /// Returns the host of a PE, or `None` if the engine is lost.
+    /// Returns the ID of the host of `pe`, or `None` if the connection to the engine has failed.
     pub(super) fn host(&self, pe: u32) -> Option<ActorId> {
         match self.ask(Request::Host(pe)) {
             Some(Reply::Actor(host)) => Some(host),
@@ -135,14 +136,14 @@ impl Link {
         }
     }
 
-    /// Posts and delivers an operation. Returns its ID.
+    /// Reports an operation as posted, and returns its ID.
     pub(super) fn post(&self, actor: ActorId, post: Post, completion: Done) -> ActorId {
         let operation = self.ids.operation();
         self.tell(Request::Post { operation, actor, post, completion });
         operation
     }
 
-    /// Adds actors that follow `parent`. Returns their IDs.
+    /// Registers threads or streams whose steps happen after what `parent` has done so far. Returns their IDs.
     pub(super) fn fork(&self, parent: ActorId, actors: Vec<Actor>) -> Vec<ActorId> {
         let ids = self.ids.actors(actors.len());
         let actors = ids.iter().copied().zip(actors).collect();
@@ -158,7 +159,7 @@ impl Link {
         }
     }
 
-    /// Returns those of `lanes` that have stores to peers in flight.
+    /// Returns those of `lanes` whose stores to other PEs are still in flight.
     pub(super) fn with_stores(&self, lanes: Vec<ActorId>) -> Vec<ActorId> {
         if lanes.is_empty() {
             return lanes;
@@ -169,14 +170,14 @@ impl Link {
         }
     }
 
-    /// Adds the meeting of the blocks of a grid.
+    /// Registers the grid barrier of a launch with `blocks` blocks.
     pub(super) fn add_grid(&self, blocks: u32) -> MeetingId {
         let meeting = self.ids.meeting();
         self.tell(Request::AddGrid { meeting, blocks });
         meeting
     }
 
-    /// Adds a team and returns its meetings.
+    /// Registers a team, and returns the IDs under which the engine tracks its collective calls and its split barrier.
     pub(super) fn add_team(&self, key: TeamKey, members: &[u32]) -> TeamMeetings {
         match self.ask(Request::AddTeam(key, members.to_vec())) {
             Some(Reply::Team(meetings)) => meetings,
@@ -184,7 +185,7 @@ impl Link {
         }
     }
 
-    /// Returns the members that the current call of `member` still waits for.
+    /// Returns the members that have not arrived at the collective call in which `member` waits.
     pub(super) fn missing(&self, meeting: MeetingId, member: u32) -> Vec<u32> {
         match self.ask(Request::Missing { meeting, member }) {
             Some(Reply::Members(members)) => members,
@@ -192,7 +193,7 @@ impl Link {
         }
     }
 
-    /// Stores what an actor knows until the token is forgotten.
+    /// Stores the current vector clock of `actor` in the engine, until the returned token is forgotten.
     pub(super) fn release(&self, actor: ActorId) -> TokenId {
         let token = self.ids.token();
         self.tell(Request::Release { actor, token });

@@ -1,5 +1,5 @@
-//! The communication sanitizer of a job, which translates the steps of PEs, streams and lanes into requests to the
-//! engine.
+//! The communication sanitizer of a job, which translates the steps of PEs, streams and GPU threads into requests to
+//! the engine of `rushmem-sanitizer`.
 //!
 //! One engine watches all PEs of a job. If PEs are threads, they share it, and its lock orders their steps. If they are
 //! processes of one machine, the engine is in the process of PE 0, and all of them write their requests to one queue,
@@ -14,7 +14,7 @@
 //! | `pe` | the steps of the host of a PE |
 //! | `stream` | the order of launches on a stream |
 //! | `launch`, `observer` | the lanes of a launch, and their barriers |
-//! | `lane` | the steps of a lane |
+//! | `lane` | the steps of a lane, which is one GPU thread |
 //! | `polls` | loops that read a word until it changes |
 //! | `deadlock` | detection of waits that can never be satisfied |
 //! | `report` | the findings of a job, at its end |
@@ -52,21 +52,21 @@ pub use self::pe::{Knowledge, PeWatch, Seen};
 pub use self::report::{check_report, check_supported};
 pub use self::stream::StreamWatch;
 
-/// The sanitizer of a job, as one process sees it.
+/// One process's part of a job's communication sanitizer.
 #[derive(Debug)]
 pub struct Sanitizer {
     link: Link,
-    /// The engine, if it is in this process.
+    /// The race detection engine, if it runs in this process.
     engine: Option<Arc<Mutex<JobState>>>,
-    /// The server of the engine, if PEs are processes.
+    /// Serves the engine to the other processes of the job. `None` if PEs are threads, or the engine runs elsewhere.
     server: Mutex<Option<Server>>,
-    /// Functions that abort the waits of this process's PEs.
+    /// Callbacks that abort the waits of the PEs in this process when a deadlock is found.
     ends: Mutex<Vec<JobEnd>>,
-    /// Whether these waits have been aborted.
+    /// Whether the waits of this process's PEs have been aborted.
     is_over: AtomicBool,
 }
 
-/// A function that aborts the waits of a PE.
+/// Callback that aborts the waits of a PE. Its argument is the reason.
 struct JobEnd(Box<dyn Fn(&str) + Send>);
 
 impl fmt::Debug for JobEnd {
@@ -76,13 +76,13 @@ impl fmt::Debug for JobEnd {
 }
 
 impl Sanitizer {
-    /// Creates the sanitizer of a job whose PEs are threads.
+    /// Creates the sanitizer of a job whose PEs are threads of this process.
     pub fn of_threads(n_pes: u32) -> Arc<Self> {
         let engine = Arc::new(Mutex::new(JobState::new(n_pes)));
         Self::new(Link::here(Arc::clone(&engine)), Some(engine), None)
     }
 
-    /// Creates the sanitizer of a job whose PEs are processes. Collective.
+    /// Creates this process's part of the sanitizer of a job whose PEs are processes. Collective.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the PEs are on several machines, or cannot reach PE 0.
@@ -124,7 +124,6 @@ impl Sanitizer {
         })
     }
 
-    /// Adds a function that aborts the waits of a PE.
     fn on_deadlock(&self, end: JobEnd) {
         lock(&self.ends).push(end);
     }

@@ -1,4 +1,4 @@
-//! Forwards the events of a native launch to the sanitizer.
+//! Forwards the events of a kernel launch on the native GPU emulator to the sanitizer.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rushmem_sanitizer::Noted;
 use super::LaunchWatch;
 use super::lane::LaneWatch;
 
-/// The observer of a launch.
+/// Forwards the emulator's events of one kernel launch to the sanitizer.
 #[derive(Debug)]
 pub struct LaunchObserver(pub Arc<LaunchWatch>);
 

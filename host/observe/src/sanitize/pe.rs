@@ -1,4 +1,5 @@
-//! The steps of the host of a PE.
+//! Translates the steps of a PE's host, such as memory accesses, launches and collective calls, into sanitizer
+//! requests.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
@@ -15,10 +16,11 @@ use rushmem_sanitizer::{
 use super::link::Link;
 use super::{Addresses, JobEnd, Sanitizer};
 
-/// What an actor knew at one time, for another actor, or `None` if nobody watches.
+/// Snapshot of the sanitizer's view of a host or stream, to be acquired by another one. `None` if the job runs without
+/// the sanitizer.
 pub type Seen = Option<Knowledge>;
 
-/// What an actor knew at one time. The engine holds it until this is dropped.
+/// Snapshot of which steps happened before a host or stream's current step. The engine stores it until this is dropped.
 #[derive(Debug)]
 pub struct Knowledge {
     sanitizer: Arc<Sanitizer>,
@@ -26,7 +28,7 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// Returns the request that makes an actor know it.
+    /// Returns the request that orders later steps of `actor` after the steps in this snapshot.
     pub(super) fn acquired_by(&self, actor: ActorId) -> Request {
         Request::Acquire { actor, token: self.token }
     }
@@ -38,20 +40,20 @@ impl Drop for Knowledge {
     }
 }
 
-/// The sanitizer as a PE sees it. Does nothing if the job has none.
+/// The communication sanitizer's hooks for the host of a PE. They do nothing if the job runs without the sanitizer.
 #[derive(Clone, Debug, Default)]
 pub struct PeWatch(pub(super) Option<Arc<Watched>>);
 
-/// The launches that a host waits for.
+/// The kernel launches for which a host is waiting or may wait.
 #[derive(Debug, Default)]
 struct HostWaits {
     /// The last call that has announced a wait.
     announced: Option<Call>,
-    /// The threads that have made calls.
+    /// The host threads that have made waiting calls.
     threads: HashSet<ThreadId>,
-    /// The host or stream that launches, for each wait.
+    /// For each wait in progress, the host or stream whose launch is awaited, and the waiting call.
     waits: Vec<(ActorId, Call)>,
-    /// The lanes of each running launch, by the host or stream that has launched it.
+    /// The GPU threads of each running launch, by the host or stream that launched it.
     running: HashMap<ActorId, Vec<ActorId>>,
 }
 
@@ -59,12 +61,12 @@ struct HostWaits {
 pub(super) struct TeamWatch {
     generation: u32,
     pub(super) whole: MeetingId,
-    /// The meeting of the split barrier.
+    /// Tracks arrivals at the team's split barrier.
     pub(super) split: MeetingId,
     pub(super) members: Vec<u32>,
 }
 
-/// A PE that the sanitizer watches. Its host threads count as one.
+/// A PE observed by the sanitizer. All its host threads count as one.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) pe: u32,
@@ -76,7 +78,8 @@ pub(super) struct Watched {
     host_waits: Mutex<HostWaits>,
     /// The teams of this PE, by slot.
     teams: Mutex<HashMap<u32, TeamWatch>>,
-    /// Lanes that have returned with stores to peers in flight, each with its launch unless that has finished.
+    /// GPU threads that have returned while their stores to peers were in flight. Each has the index of its launch, or
+    /// `None` once the launch has finished.
     with_stores: Mutex<Vec<(Option<u32>, ActorId)>>,
 }
 
@@ -85,40 +88,37 @@ impl Watched {
         &self.sanitizer.link
     }
 
-    /// Whether the waits of the job have been aborted.
     pub(super) fn is_over(&self) -> bool {
         self.sanitizer.is_over.load(Ordering::Relaxed)
     }
 
-    /// Sends a request that has no reply.
     pub(super) fn tell(&self, request: Request) {
         self.link().tell(request);
     }
 
-    /// Sends requests that have no reply, in order and without any other in between.
+    /// Sends requests that have no reply, in order and with no request of another PE in between.
     pub(super) fn tell_all(&self, requests: impl IntoIterator<Item = Request>) {
         self.link().tell_all(requests);
     }
 
-    /// Returns what an actor knows, for others.
+    /// Returns a snapshot of which steps happened before the current step of `actor`.
     pub(super) fn release(&self, actor: ActorId) -> Seen {
         let token = self.link().release(actor);
         Some(Knowledge { sanitizer: Arc::clone(&self.sanitizer), token })
     }
 
-    /// Returns a team of this PE, if it exists.
+    /// Returns the team in `slot`, or `None` if the slot is empty or holds a team of another generation.
     pub(super) fn team(&self, (slot, generation): (u32, u32)) -> Option<TeamWatch> {
         lock(&self.teams).get(&slot).filter(|known| known.generation == generation).cloned()
     }
 
-    /// Returns the memory that kernels can access now.
     pub(super) fn addresses(&self) -> Arc<Addresses> {
         Arc::clone(&lock(&self.addresses))
     }
 }
 
 impl PeWatch {
-    /// Creates the sanitizer of `pe`.
+    /// Registers `pe` with the sanitizer. Without a sanitizer, the result ignores all events.
     pub fn new(sanitizer: Option<&Arc<Sanitizer>>, pe: u32) -> Self {
         let watched = |sanitizer: &Arc<Sanitizer>| {
             Some(Arc::new(Watched {
@@ -136,28 +136,29 @@ impl PeWatch {
         Self(sanitizer.and_then(watched))
     }
 
-    /// Sets the memory that kernels can access from now on.
+    /// Sets the memory that launches may access from now on. Running launches keep their view.
     pub fn set_addresses(&self, addresses: impl FnOnce() -> Addresses) {
         if let Some(watched) = &self.0 {
             *lock(&watched.addresses) = Arc::new(addresses());
         }
     }
 
-    /// Records that the host reads memory.
+    /// Records that the host reads the memory of `handle` in a call of this `name`.
     #[track_caller]
     pub fn read(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Load { actor, span, call });
     }
 
-    /// Records that the host writes memory.
+    /// Records that the host writes the memory of `handle` in a call of this `name`.
     #[track_caller]
     pub fn write(&self, name: &'static str, handle: Handle) {
         let call = Call { name, site: Location::caller().into() };
         self.access(handle, |actor, span| Request::Store { actor, span, call });
     }
 
-    /// Records the start of an object's lifetime. Reports name it by `name`, unless that is empty, and by its line.
+    /// Records the start of an object's lifetime. Reports show `name`, unless it is empty, and `site`, where it was
+    /// allocated.
     pub fn alloc(&self, handle: Handle, name: &str, site: &'static Location<'static>) {
         let label = || Call { name: interned(name), site: site.into() };
         self.access(handle, |_, span| Request::Alloc { span, label: label() });
@@ -170,7 +171,7 @@ impl PeWatch {
         self.access(handle, |actor, span| Request::Free { actor, span, call });
     }
 
-    /// Records that all operations of a context are complete.
+    /// Records that all operations of a context have completed, as after `quiet`.
     pub fn complete(&self, context: u32) {
         if let Some(watched) = &self.0 {
             let context = Context::Queues { pe: watched.pe, context };
@@ -185,7 +186,7 @@ impl PeWatch {
         }
     }
 
-    /// Performs an exchange of all hosts.
+    /// Runs `exchange`, a collective operation of the hosts of all PEs, and records that it synchronizes them.
     #[track_caller]
     pub fn meet<R>(&self, exchange: impl FnOnce() -> R) -> R {
         let Some(watched) = &self.0 else { return exchange() };
@@ -220,7 +221,7 @@ impl PeWatch {
         }
     }
 
-    /// Records that the host waits next, at this line of the program.
+    /// Sets the call name and source line shown for the host's next wait: `name`, and the line of the caller.
     #[track_caller]
     pub fn announce_wait(&self, name: &'static str) {
         if let Some(watched) = &self.0 {
@@ -229,41 +230,43 @@ impl PeWatch {
         }
     }
 
-    /// Registers `end`, which is called if the waits of the job cannot end.
+    /// Registers a callback that is called with a reason when the sanitizer finds a deadlock. It must abort the PE's
+    /// waits.
     pub fn on_deadlock(&self, end: impl Fn(&str) + Send + 'static) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.on_deadlock(JobEnd(Box::new(end)));
         }
     }
 
-    /// Aborts loops of kernels that only poll a word: after the loss of a PE, nobody may ever write it.
+    /// Aborts kernels of this process that poll a word in a loop. Called after the loss of a PE, when the word may
+    /// never be written.
     pub fn end_loops(&self) {
         if let Some(watched) = &self.0 {
             watched.sanitizer.is_over.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Records that the job has failed, so its waits may not end, but not because of a deadlock.
+    /// Records that the job has failed. From then on, waits that never finish are not reported as a deadlock.
     pub fn job_failed(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::JobFailed);
         }
     }
 
-    /// Records that the host's last step has completed.
+    /// Records that the host of this PE takes no more steps.
     pub fn end(&self) {
         if let Some(watched) = &self.0 {
             watched.tell(Request::End(watched.host));
         }
     }
 
-    /// Returns what the host knows, for a stream.
+    /// Returns a snapshot of the steps that happened before the host's current step, to be acquired by a stream.
     pub fn release(&self) -> Seen {
         let watched = self.0.as_ref()?;
         watched.release(watched.host)
     }
 
-    /// Passes what a stream knew to the host.
+    /// Records that the host's next steps happen after the steps in `seen`, which a stream has released.
     pub fn acquire(&self, seen: Option<&Knowledge>) {
         if let (Some(watched), Some(seen)) = (&self.0, seen) {
             watched.tell(seen.acquired_by(watched.host));
@@ -272,12 +275,13 @@ impl PeWatch {
 }
 
 impl Watched {
-    /// Records that a lane has returned with stores to peers in flight. A later fence of another lane covers them.
+    /// Records that a GPU thread has returned with stores to peers in flight. A later fence of another thread covers
+    /// them.
     pub(super) fn ends_with_stores(&self, launch: u32, lane: ActorId) {
         lock(&self.with_stores).push((Some(launch), lane));
     }
 
-    /// Drops the lanes of finished launches that have no stores to peers in flight. `launch` has just finished.
+    /// Drops the GPU threads of finished launches whose stores to peers have completed. `launch` has just finished.
     pub(super) fn forget_complete_stores(&self, launch: u32) {
         let mut lanes = lock(&self.with_stores);
         let (ended, running): (Vec<_>, Vec<_>) =
@@ -286,19 +290,20 @@ impl Watched {
         lanes.extend(left.into_iter().map(|lane| (None, lane)).chain(running));
     }
 
-    /// Returns the lanes that have returned with stores to peers in flight.
+    /// Returns the GPU threads that returned while their stores to peers were in flight.
     pub(super) fn ended_with_stores(&self) -> Vec<ActorId> {
         lock(&self.with_stores).iter().map(|(_, lane)| *lane).collect()
     }
 
-    /// Whether a single host thread has made all calls so far. The waits of a host with several threads are not known.
+    /// Whether all waiting calls so far came from one host thread. Waits are reported only then, since the engine has
+    /// one actor for the whole host.
     fn has_one_thread(&self) -> bool {
         let mut waits = lock(&self.host_waits);
         waits.threads.insert(thread::current().id());
         waits.threads.len() == 1
     }
 
-    /// Records that the host waits for the launches of a stream, or for its own.
+    /// Records that the host waits for the launches of `parent`, which is a stream or the host itself.
     pub(super) fn host_waits(&self, parent: ActorId, call: Call) {
         if !self.has_one_thread() {
             return;
@@ -311,14 +316,14 @@ impl Watched {
         }
     }
 
-    /// Records that a wait of the host is over.
+    /// Records that the host no longer waits for the launches of `parent`.
     pub(super) fn host_goes_on(&self, parent: ActorId) {
         let mut waits = lock(&self.host_waits);
         waits.waits.retain(|(awaited, _)| *awaited != parent);
         self.tell(Request::Wake(self.host));
     }
 
-    /// Records that all lanes of a launch have started.
+    /// Records that all threads of a launch have started.
     pub(super) fn launch_runs(&self, parent: ActorId, lanes: Vec<ActorId>) {
         let mut waits = lock(&self.host_waits);
         if let Some((_, call)) = waits.waits.iter().find(|(awaited, _)| *awaited == parent) {
@@ -327,7 +332,7 @@ impl Watched {
         waits.running.insert(parent, lanes);
     }
 
-    /// Records that a launch has finished.
+    /// Records that a launch of `parent` has finished.
     pub(super) fn launch_ends(&self, parent: ActorId) {
         let mut waits = lock(&self.host_waits);
         waits.running.remove(&parent);
@@ -342,7 +347,6 @@ impl Watched {
         self.tell(Request::Wait { actor: self.host, wait: Wait { call, until } });
     }
 
-    /// Allocates the index of the next launch.
     pub(super) fn next_launch(&self) -> u32 {
         self.launches.fetch_add(1, Ordering::Relaxed)
     }

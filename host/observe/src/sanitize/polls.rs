@@ -1,4 +1,4 @@
-//! Loops that read a word until it changes.
+//! Detects polling loops: repeated reads of one word by a GPU thread that waits for it to change.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -14,13 +14,14 @@ const MIN_TIME: Duration = Duration::from_millis(100);
 /// Minimum number of plain loads, each of which takes only nanoseconds, before a loop counts as a wait.
 const MIN_LOADS: u32 = 1 << 12;
 
-/// The consecutive reads of a word by a lane, without any step in between that others can see.
+/// Counts a GPU thread's consecutive reads of one word, to detect polling loops.
 ///
-/// An atomic that updates the word is such a step, since it may end the wait of another lane.
+/// Any step that other threads can observe resets the count. An atomic that updates the word is such a step, since it
+/// may satisfy the wait of another thread.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
     last: Cell<Option<Poll>>,
-    /// The address of the last plain load, and the number of consecutive loads of it.
+    /// Address of the last plain load, and how often it has been loaded in a row.
     loads: Cell<(u64, u32)>,
 }
 
@@ -33,7 +34,7 @@ struct Poll {
 }
 
 impl Polls {
-    /// Adds a read of a word.
+    /// Counts a read of `word` by `call`.
     pub(super) fn read(&self, word: Span, call: Call) {
         let poll = match self.last.get().filter(|last| last.word == word) {
             Some(last) => Poll { reads: last.reads.saturating_add(1), call, ..last },
@@ -42,7 +43,8 @@ impl Polls {
         self.last.set(Some(poll));
     }
 
-    /// Adds a plain load. Returns whether there were so many of the same address that the caller should report a read.
+    /// Counts a plain load. Returns whether the same address has been loaded often enough for the caller to report a
+    /// read.
     pub(super) fn load(&self, address: u64) -> bool {
         let (last, count) = self.loads.get();
         let count = if last == address { count + 1 } else { 0 };
@@ -50,14 +52,15 @@ impl Polls {
         count == MIN_LOADS
     }
 
-    /// Records a step that does not read the same word. Returns whether the lane counted as waiting.
+    /// Resets the count after a step that does not read the word. Returns whether the thread counted as waiting.
     pub(super) fn stop(&self) -> bool {
         let was_waiting = self.waits_for().is_some();
         self.last.set(None);
         was_waiting
     }
 
-    /// Returns the word that the lane waits for, and the call that reads it, if it has read nothing else for some time.
+    /// Returns the word that the thread is polling and the call that reads it, or `None` if its reads do not count as a
+    /// wait yet.
     pub(super) fn waits_for(&self) -> Option<(Span, Call)> {
         let poll = self.last.get()?;
         (poll.reads >= MIN_READS && poll.since.elapsed() >= MIN_TIME).then_some((poll.word, poll.call))

@@ -1,4 +1,4 @@
-//! The queue of the requests of all processes: a pipe that all of them write and the engine reads.
+//! The queue through which all processes of a job send requests to the sanitizer engine: a pipe that they share.
 //!
 //! The pipe orders the requests. The position of a message is fixed once it is written, so its sender need not wait for
 //! the engine. Senders block while the pipe is full.
@@ -8,34 +8,34 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 
-/// Maximum length of a part, including its header.
+/// Maximum length of a message part, including its header, in bytes: the largest write to a pipe that is atomic.
 const PART: usize = libc::PIPE_BUF;
 
-/// Length of a header in bytes: the sender, the length of the part, and the kind.
+/// Length of a part's header in bytes: the sender's index, the length of the content, and the kind.
 const HEADER: usize = 4 + 2 + 1;
 
-/// Maximum number of bytes per read: the whole content of the pipe, unless somebody has enlarged it.
+/// Number of bytes per read from the pipe. Equal to the default capacity of a pipe.
 const READ: usize = 64 << 10;
 
-/// What a part of a message is.
+/// The type of a message part, as encoded in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// More parts of the message follow.
+    /// A part of a message, with more parts to follow.
     Part,
-    /// The last part of a message with requests.
+    /// The last part of a message whose requests need no reply.
     Tell,
-    /// The last part of a message with requests. The sender waits for a reply to the last one.
+    /// The last part of a message whose last request needs a reply. The sender waits for it.
     Ask,
-    /// The sender has no more requests.
+    /// The sender will send no more requests.
     End,
-    /// The sender's process is lost, as reported by another process.
+    /// The sender's process has exited or failed. Sent on its behalf by the process of PE 0.
     Lost,
-    /// The engine must stop.
+    /// The engine must stop. Sent by its own process.
     Stop,
 }
 
-/// All kinds, indexed by their encoding.
+/// All part kinds, indexed by their encoding.
 const KINDS: [Kind; 6] = [Kind::Part, Kind::Tell, Kind::Ask, Kind::End, Kind::Lost, Kind::Stop];
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Sender {
         Self { number, pipe, part: Vec::with_capacity(PART) }
     }
 
-    /// Sends a message of this kind.
+    /// Sends a message, split into parts of at most [`PART`] bytes. The last part is of this kind.
     ///
     /// # Errors
     /// Errors of the operating system.
@@ -80,7 +80,8 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Splits off the first part in `bytes`, unless it is incomplete. An unknown kind counts as the loss of the sender.
+    /// Splits off the first message part in `bytes`, or returns `None` if it is incomplete. An unknown kind is treated
+    /// as [`Kind::Lost`].
     fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
         let [a, b, c, d, low, high, kind] = *header;
@@ -90,7 +91,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The receiver of all senders' messages.
+/// Receives the messages of all processes from the pipe.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pipe: PipeReader,
@@ -103,7 +104,7 @@ impl Receiver {
         Self { pipe, bytes: vec![0; READ + PART], filled: 0 }
     }
 
-    /// Waits for parts of messages. Returns whether there may be more.
+    /// Reads from the pipe, blocking until there are bytes. Returns `false` at the end of the stream.
     ///
     /// # Errors
     /// Errors of the operating system.
@@ -139,7 +140,6 @@ mod tests {
 
     use super::*;
 
-    /// Reads all parts until the pipe is closed.
     fn received(reader: PipeReader) -> Vec<(u32, Kind, Vec<u8>)> {
         let (mut receiver, mut all) = (Receiver::new(reader), Vec::new());
         while receiver.wait().unwrap() {

@@ -1,4 +1,4 @@
-//! Reports the findings of a job when it is over.
+//! Reports the sanitizer's findings when a job has finished: as text, and as JSON in a file.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,10 +12,10 @@ use rushmem_sanitizer::{Finding, Request};
 use super::Sanitizer;
 use super::server::Server;
 
-/// The findings of all jobs of this process.
+/// Findings of all jobs that have finished in this process.
 static FINDINGS: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
 
-/// Checks that the sanitizer can watch the kernels of this process.
+/// Checks that the sanitizer can observe kernels: the build has hooks, and kernels run on the native GPU emulator.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if it cannot, with the remedy.
@@ -31,8 +31,10 @@ pub fn check_supported(what: &str, is_native: bool) -> Result<()> {
 }
 
 impl Sanitizer {
-    /// Returns the findings of the job, after all its PEs have finished. The process with the engine reports them.
-    /// `has_timed_out` says that a wait of this process has run into its deadline.
+    /// Waits until all PEs have finished, and returns the findings of the job. The process with the engine also reports
+    /// them.
+    ///
+    /// `has_timed_out` is set if a wait of this process has exceeded its deadline.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the report cannot be written to `file`.
@@ -52,7 +54,7 @@ impl Sanitizer {
     }
 }
 
-/// Checks in advance that the report can be written when the job is over.
+/// Checks at startup that the report file will be writable when the job has finished.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the file cannot be written.

@@ -1,4 +1,4 @@
-//! The server of the engine, in the process of PE 0, which applies the requests of all PEs.
+//! The server in the process of PE 0 that applies the requests of all PEs to the sanitizer engine.
 
 use std::io::{self, PipeWriter, Read};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use super::client::{Client, write};
 use super::queue::{Kind, Part, Receiver, Sender};
 use crate::descriptor;
 
-/// The engine's thread and its socket.
+/// Owns the engine's thread and the listening socket for other processes of the job.
 #[derive(Debug)]
 pub(super) struct Server {
     members: Arc<Members>,
@@ -26,10 +26,10 @@ pub(super) struct Server {
     engine: Option<JoinHandle<()>>,
 }
 
-/// The PEs in the order of their connections, starting with PE 0.
+/// The connected PEs, in the order of their connections and starting with PE 0.
 #[derive(Debug)]
 struct Members {
-    /// The socket for replies to each PE.
+    /// For each PE, the socket on which the engine replies to it.
     replies: Mutex<Vec<Arc<UnixStream>>>,
     /// Number of PEs that may still send requests.
     left: Mutex<u32>,
@@ -37,7 +37,7 @@ struct Members {
 }
 
 impl Server {
-    /// Starts the server for `n_pes` PEs. Returns it with the name of its socket and the connection of PE 0.
+    /// Starts the server for `n_pes` PEs. Returns it together with the name of its socket and a client for PE 0.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if no socket or pipe can be created.
@@ -67,7 +67,7 @@ impl Server {
         Ok((server, name, client))
     }
 
-    /// Waits until all PEs have finished.
+    /// Waits until no PE will send requests, and joins the engine's thread. Resumes a panic of that thread.
     pub(super) fn wait_for_all(&mut self) {
         let mut left = lock(&self.members.left);
         while *left > 0 {
@@ -81,7 +81,7 @@ impl Server {
         }
     }
 
-    /// Sends the findings to all other PEs, once all have finished.
+    /// Sends the findings of the job to all PEs except PE 0.
     pub(super) fn send_findings(&self, findings: Vec<Finding>) {
         let reply = Reply::Findings(findings);
         for replies in lock(&self.members.replies).iter().skip(1) {
@@ -116,7 +116,7 @@ impl Members {
     }
 }
 
-/// Returns the address of the socket with this name, which is an abstract one in this network namespace.
+/// Returns the address of the server's socket, in the abstract namespace of Unix sockets.
 fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("rushmem-sanitizer-{name}"))
 }
@@ -125,10 +125,10 @@ fn no_socket(error: io::Error) -> Error {
     Error::Unavailable { what: "the sanitizer's socket".into(), why: error.to_string() }
 }
 
-/// Connects to the server of PE 0.
+/// Connects a PE to the sanitizer server in the process of PE 0.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if it cannot be reached, or belongs to another user.
+/// - [`Error::Unavailable`] if the server cannot be reached, or belongs to another user.
 pub(super) fn connect(name: &str) -> Result<Client> {
     let connect = || {
         let stream = UnixStream::connect_addr(&address(name)?)?;
@@ -140,7 +140,7 @@ pub(super) fn connect(name: &str) -> Result<Client> {
     connect().map_err(no_socket)
 }
 
-/// Accepts the other PEs, and watches their connections until they are closed.
+/// Accepts connections of all PEs except PE 0, and watches each of them until it is closed.
 fn accept(listener: &UnixListener, n_pes: u32, members: &Members, pipe: &PipeWriter) {
     thread::scope(|scope| {
         let mut number = 1;
@@ -158,7 +158,7 @@ fn accept(listener: &UnixListener, n_pes: u32, members: &Members, pipe: &PipeWri
     });
 }
 
-/// Adds a PE, and sends it its index and the pipe.
+/// Admits a connected process as the next PE, and sends it its index and the writing end of the pipe.
 fn admit(
     stream: UnixStream,
     number: u32,
@@ -173,23 +173,22 @@ fn admit(
     Ok((stream, queue))
 }
 
-/// Waits until a connection is closed, and reports the loss in the queue, after all requests of the PE.
+/// Waits until the connection of a PE is closed, and sends [`Kind::Lost`] on its behalf.
 fn watch(mut stream: &UnixStream, mut queue: Sender) {
     let _ = stream.read(&mut [0]);
     // The engine stops reading once all PEs have finished.
     let _ = queue.send(Kind::Lost, &[]);
 }
 
-/// The state of one PE's requests.
 #[derive(Debug, Default)]
 struct Member {
-    /// The parts of the current message.
+    /// The parts received so far of an incomplete message.
     message: Vec<u8>,
     wire: Wire,
     has_ended: bool,
 }
 
-/// The state of the engine's thread.
+/// State of the thread that applies requests to the engine.
 struct Serving {
     state: Arc<Mutex<JobState>>,
     shared: Arc<Members>,
@@ -203,7 +202,7 @@ impl Serving {
         Self { state, shared, members, is_stopped: false }
     }
 
-    /// Applies requests until all PEs have finished.
+    /// Applies requests until all PEs have finished, the engine is stopped, or the pipe is closed.
     fn run(mut self, mut queue: Receiver) {
         let state = Arc::clone(&self.state);
         while !self.is_stopped && *lock(&self.shared.left) > 0 {
@@ -273,7 +272,7 @@ impl Drop for Serving {
 }
 
 impl Member {
-    /// Applies the requests of a message. Returns the reply to the last of them.
+    /// Applies all requests of a complete message, and returns the reply to the last of them.
     fn apply(&mut self, state: &mut JobState) -> io::Result<Reply> {
         let reply = state.apply_message(&mut self.wire, &self.message).map_err(io::Error::other);
         self.message.clear();
@@ -294,7 +293,6 @@ mod tests {
         links: [Link; 2],
     }
 
-    /// Creates a job of two PEs.
     fn job() -> TestJob {
         let state = Arc::new(Mutex::new(JobState::new(2)));
         let (server, name, first) = Server::start(Arc::clone(&state), 2).unwrap();

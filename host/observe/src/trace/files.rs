@@ -1,4 +1,4 @@
-//! The timeline files of this process.
+//! Manages the timeline files that the jobs of this process write.
 //!
 //! Jobs of a process may run one after the other, and a file holds all jobs that name it. Concurrent jobs need separate
 //! files, because the indices of their PEs overlap.
@@ -13,24 +13,24 @@ use rushmem_config::Config;
 use rushmem_error::{Error, Result};
 use rushmem_trace::{Trace, part_of};
 
-/// The files of running jobs.
+/// Paths of the timeline files that running jobs will write.
 static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-/// The content of each file that this process has written.
+/// The contents of each timeline file written so far, by path.
 static WRITTEN: Mutex<BTreeMap<PathBuf, Trace>> = Mutex::new(BTreeMap::new());
 
 /// The timeline file of a running job. No other job of this process can write it until this is dropped.
 #[derive(Debug)]
 pub struct TraceFile {
-    /// The name as given, for messages.
+    /// The file name as the user specified it, for messages.
     name: PathBuf,
     path: PathBuf,
 }
 
 impl TraceFile {
-    /// Claims the file that the settings name, if they name one.
+    /// Claims the timeline file named in `config`. Returns `None` if it names none.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if a running job of this process has claimed it, or it cannot be written.
+    /// - [`Error::Unavailable`] if another running job of this process has claimed the file, or it cannot be written.
     pub fn of(config: &Config) -> Result<Option<Self>> {
         let whole = Path::new(&config.trace);
         if config.trace.is_empty() {
@@ -52,7 +52,7 @@ impl TraceFile {
         Ok(claimed)
     }
 
-    /// Writes the spans of the job after those of earlier jobs.
+    /// Writes a job's timeline to the file, which keeps the timelines of earlier jobs of this process.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.

@@ -1,9 +1,9 @@
-//! The calls of kernels on a GPU.
+//! Collects the device calls that kernels on a GPU have recorded for the timeline.
 //!
 //! Kernels built with a timeline write their calls to rings in GPU memory, which the host reads when the PE finishes.
-//! The clock of the GPU has a different origin. The host runs short kernels that read it, each of which bounds the
-//! difference between the clocks. So do the launches of the program: a kernel starts after its launch and finishes
-//! before a wait for it returns.
+//! The GPU's clock has a different origin than the host's. The host runs short kernels that read it, each of which
+//! bounds the difference between the clocks. So do the launches of the program: a kernel starts after its launch and
+//! finishes before a wait for it returns.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,21 +17,21 @@ use rushmem_device::abi::{CacheLine, DevAddr, TRACE_RINGS, TraceArea, TracedCall
 use rushmem_error::Result;
 use rushmem_trace::{Category, Detail, Site, Span, Track, Word};
 
-/// GPU memory that holds rings.
+/// GPU memory for the rings to which kernels write their device calls.
 pub trait RingMemory: Send + Sync {
-    /// Returns the index of the GPU.
+    /// Returns the index of the GPU that holds the memory.
     fn gpu(&self) -> u32;
-    /// Returns the address of the rings, for kernels.
+    /// Returns the GPU address of the rings, for kernels.
     fn addr(&self) -> DevAddr;
-    /// Copies bytes to the rings.
+    /// Copies `bytes` to GPU memory, `offset` bytes after the start of the rings.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Copies bytes from the rings. Kernels may be running.
+    /// Copies GPU memory at `offset` bytes after the start of the rings to `bytes`. Kernels may be running.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
-    /// Returns a string constant of a kernel.
+    /// Reads a string constant of a kernel, such as the name of a call, at a GPU address. `None` if it cannot be read.
     fn text(&self, address: u64, len: u8) -> Option<String>;
 }
 
-/// The size of a PE's rings.
+/// Capacity of the rings to which a PE's kernels write their device calls.
 #[derive(Clone, Copy, Debug)]
 pub struct RingSize {
     calls: u64,
@@ -40,7 +40,7 @@ pub struct RingSize {
 }
 
 impl RingSize {
-    /// Returns the largest size of at most `bytes` bytes for all rings together.
+    /// Returns the largest capacity for which all rings together take at most `bytes` bytes.
     pub fn within(bytes: u64) -> Self {
         let room = bytes.saturating_sub(size_of::<TraceArea>() as u64);
         let room = room / size_of::<TracedCall>() as u64 / TRACE_RINGS as u64;
@@ -63,14 +63,14 @@ impl fmt::Debug for Rings {
     }
 }
 
-/// Host times around a launch.
+/// When a kernel launch was made and when it was known to have finished, in host time.
 #[derive(Clone, Copy, Debug)]
 struct HostTimes {
     before: u64,
     after: Option<u64>,
 }
 
-/// Maximum number of launches that bound the difference of the clocks.
+/// Maximum number of launches used to bound the difference between the clocks of GPU and host.
 const BOUNDS: usize = 4096;
 
 impl Rings {
@@ -88,12 +88,12 @@ impl Rings {
         self.memory.addr()
     }
 
-    /// Records that a kernel has read `device_ns` between `before` and `after`.
+    /// Records that a kernel read `device_ns` from the GPU's clock between the host times `before` and `after`.
     pub(super) fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
         lock(&self.clock).bound(before, (device_ns, device_ns), Some(after));
     }
 
-    /// Records a launch on the PE's own stream that was made at `before`.
+    /// Records the host time `before` a launch on the PE's own stream. `mark` is the ID of the launch.
     pub(super) fn launched(&self, mark: u64, before: u64) {
         let mut launches = lock(&self.launches);
         if launches.len() < BOUNDS {
@@ -101,16 +101,16 @@ impl Rings {
         }
     }
 
-    /// Records that a launch on the PE's own stream had finished by `after`.
+    /// Records that the launch with ID `mark`, on the PE's own stream, had finished by the host time `after`.
     pub(super) fn ended(&self, mark: u64, after: u64) {
         if let Some(times) = lock(&self.launches).get_mut(&mark) {
             times.after = Some(after);
         }
     }
 
-    /// Returns the calls that have not returned, in host time. Kernels may be running.
+    /// Returns the device calls in progress, in host time. Kernels may be running.
     ///
-    /// Considers only the last calls of each ring.
+    /// Considers only the last [`LAST_CALLS`] calls of each ring.
     ///
     /// # Errors
     /// - Errors of the memory.
@@ -121,7 +121,7 @@ impl Rings {
         Ok(spans(&[calls]).into_iter().filter(is_open).collect())
     }
 
-    /// Reads all calls. `name` returns the kernel name of a launch.
+    /// Reads all recorded device calls. `name` maps the ID of a launch to the name of its kernel.
     ///
     /// # Errors
     /// - Errors of the memory.
@@ -129,7 +129,7 @@ impl Rings {
         self.read(pe, self.calls, name)
     }
 
-    /// Reads the last `most` calls of each ring.
+    /// Reads the last `most` device calls of each ring.
     fn read(&self, pe: u32, most: u64, name: impl Fn(u64) -> &'static str) -> Result<GpuCalls> {
         let mut counts = vec![CacheLine::zeroed(); TRACE_RINGS];
         let at = std::mem::offset_of!(TraceArea, counts) as u64;
@@ -153,7 +153,7 @@ impl Rings {
         Ok(all)
     }
 
-    /// Reads the last `most` calls of a ring that has taken `count` entries.
+    /// Reads the last `most` calls of a ring to which `count` calls have been written so far.
     fn last_of(&self, ring: u64, count: u64, most: u64) -> Result<Vec<TracedCall>> {
         let kept = count.min(self.calls).min(most);
         let begin = (count - kept) % self.calls;
@@ -174,15 +174,15 @@ impl Rings {
 /// Number of calls per ring that are read while kernels are running.
 const LAST_CALLS: u64 = 128;
 
-/// Returns the launch ID in [`TracedCall::launch`], without the index of the queue.
+/// Returns the launch ID contained in [`TracedCall::launch`], without the queue index.
 fn mark_of(launch: u64) -> u64 {
     launch & !QUEUE_BITS
 }
 
-/// The bits of the queue index in [`TracedCall::launch`].
+/// Mask of the queue index in [`TracedCall::launch`].
 const QUEUE_BITS: u64 = rushmem_device::abi::TRACED_QUEUE;
 
-/// The string constants of kernels, by address.
+/// Cache of the kernels' string constants, by GPU address and length.
 struct Strings<'a> {
     memory: &'a dyn RingMemory,
     known: HashMap<(u64, u8), String>,
@@ -195,7 +195,7 @@ impl Strings<'_> {
     }
 }
 
-/// The calls of a PE's kernels on a GPU, in GPU time.
+/// Device calls recorded by a PE's kernels on a GPU, in GPU time.
 #[derive(Debug, Default)]
 pub(super) struct GpuCalls {
     clock: Difference,
@@ -213,7 +213,7 @@ struct NamedCall {
     call: TracedCall,
 }
 
-/// Bounds of the difference between the clocks of the host and a GPU.
+/// Lower and upper bound of the host's clock minus the GPU's clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Difference {
     low: i64,
@@ -223,7 +223,8 @@ struct Difference {
 impl Difference {
     const UNKNOWN: Self = Self { low: i64::MIN / 4, high: i64::MAX / 4 };
 
-    /// Records that the host's clock was past `before` at the first device time, and not past `after` at the second.
+    /// Narrows the bounds: the host's clock was past `before` at device time `first`, and not past `after` at device
+    /// time `second`.
     fn bound(&mut self, before: u64, (first, second): (u64, u64), after: Option<u64>) {
         self.low = self.low.max(before as i64 - first as i64);
         if let Some(after) = after {
@@ -246,7 +247,7 @@ impl Default for Difference {
     }
 }
 
-/// Returns the spans of the calls, in host time.
+/// Converts the recorded device calls of all PEs to timeline spans, in host time.
 pub(super) fn spans(all: &[GpuCalls]) -> Vec<Span> {
     let mut clocks: BTreeMap<u32, Difference> = BTreeMap::new();
     for calls in all {
@@ -274,7 +275,7 @@ impl GpuCalls {
         self.calls.iter().filter(|named| named.call.kind == traced::KERNEL)
     }
 
-    /// Returns the spans of threads.
+    /// Returns the spans of device calls, on one track per GPU thread. `shift` converts GPU time to host time.
     fn lanes(&self, shift: i64) -> Vec<Span> {
         let mut by_lane: BTreeMap<(u32, u16), Vec<&NamedCall>> = BTreeMap::new();
         for named in &self.calls {
@@ -298,7 +299,8 @@ impl GpuCalls {
         }
     }
 
-    /// Returns the spans of launches, each from the start of its first block to the end of its last one.
+    /// Returns the spans of kernel launches, each from the start of its first block to the end of its last one. `shift`
+    /// converts GPU time to host time.
     fn streams(&self, shift: i64) -> Vec<Span> {
         let mut kernels: Vec<&NamedCall> = self.kernels().collect();
         kernels.sort_by_key(|named| named.call.begin_ns);
@@ -325,8 +327,7 @@ impl GpuCalls {
     }
 }
 
-/// Returns the calls of a thread, except those made by another call of the same kind: operations of an operation, and
-/// waits of a wait.
+/// Returns the calls of a thread without nested ones: operations within an operation, and waits within a wait.
 fn outer(mut calls: Vec<&NamedCall>) -> Vec<&NamedCall> {
     // A call that has not returned has the end 0, and contains all calls that start later in its launch.
     let end = |call: &TracedCall| if call.end_ns == 0 { u64::MAX } else { call.end_ns };
@@ -356,7 +357,7 @@ fn host_time(gpu_ns: u64, shift: i64) -> u64 {
     gpu_ns.saturating_add_signed(shift)
 }
 
-/// Returns the category and the details of a call.
+/// Returns the timeline category and the details of a device call by `pe`.
 fn describe(pe: u32, call: &TracedCall) -> (Category, Detail) {
     let peer = (call.peer != u32::MAX).then_some(call.peer);
     let bytes = Some(call.bytes);

@@ -1,4 +1,4 @@
-//! The calls of a lane.
+//! Records the device calls of one GPU thread (a lane) on the timeline.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -11,17 +11,17 @@ use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, Word, now_ns};
 
 use super::LaunchTrace;
 
-/// The watcher of a lane.
+/// Observes one GPU thread of a launch and records its device calls.
 pub(super) struct LaneTrace {
     launch: Arc<LaunchTrace>,
     block: u32,
     thread: u32,
-    /// The spans of the current calls, innermost last. `None` for a call without a span.
+    /// Timeline spans of the device calls in progress, innermost last. `None` for a call without a span.
     open: RefCell<Vec<Option<(SpanId, Category)>>>,
 }
 
 impl LaneTrace {
-    /// Starts a lane. The first one of each block shows the kernel.
+    /// Starts recording a GPU thread. For thread 0 of each block, this also starts a span for the kernel.
     pub(super) fn new(launch: Arc<LaunchTrace>, block: u32, thread: u32) -> Self {
         let lane = Self { launch, block, thread, open: RefCell::default() };
         if thread == 0 {
@@ -96,7 +96,7 @@ impl Drop for LaneTrace {
     }
 }
 
-/// Returns the category and the details of an event's span, or `None` if it has no span.
+/// Returns the timeline category and the details of a device call, or `None` if it is not shown.
 fn describe(event: &Event) -> Option<(Category, Detail)> {
     Some(match event {
         Event::Post(Posting { operation, .. }) => (Category::Call, of_operation(operation)),

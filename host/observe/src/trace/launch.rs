@@ -1,4 +1,4 @@
-//! The launches of a stream, and their lanes.
+//! Records the kernel launches of a PE's streams on the timeline.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use rushmem_trace::{Category, Detail, Site, Span, SpanId, Track, now_ns};
 
 use super::pe::{PeTrace, Traced};
 
-/// A stream on the timeline.
+/// Timeline track for the kernel launches of one stream.
 #[derive(Clone, Debug)]
 pub struct StreamTrace {
     traced: Option<Arc<Traced>>,
@@ -17,20 +17,21 @@ pub struct StreamTrace {
 }
 
 impl PeTrace {
-    /// Adds a stream. The first one is the PE's own.
+    /// Adds a timeline track for a stream. The first one is for the PE's own stream.
     pub fn stream(&self) -> StreamTrace {
         let number = self.0.as_ref().map_or(0, |traced| traced.streams.fetch_add(1, Ordering::Relaxed));
         StreamTrace { traced: self.0.clone(), track: Track::Stream { number } }
     }
 
-    /// Returns the track of launches that belong to no stream.
+    /// Returns the timeline track for launches outside any stream.
     pub fn operations(&self) -> StreamTrace {
         StreamTrace { traced: self.0.clone(), track: Track::Operations }
     }
 }
 
 impl StreamTrace {
-    /// Starts the span of a launch, which lasts until the result is dropped.
+    /// Starts the timeline span of a kernel launch, which lasts until the result is dropped. `None` if the job has no
+    /// timeline.
     pub fn launch(&self, grid: LaunchConfig, call: &kernel::Call) -> Option<Arc<LaunchTrace>> {
         let traced = Arc::clone(self.traced.as_ref()?);
         let (name, site) = call.operation().map_or((call.name(), None), |(name, site)| (name, Some(site)));
@@ -52,13 +53,14 @@ impl StreamTrace {
     }
 }
 
-/// A launch on the timeline.
+/// The open timeline span of a kernel launch, which is closed when this is dropped.
 #[derive(Debug)]
 pub struct LaunchTrace {
     pub(super) traced: Arc<Traced>,
     /// The name of the kernel, or of the host operation that it implements.
     pub(super) name: &'static str,
-    /// The line of that operation. The calls of its kernel are in the runtime, and mean nothing to the user.
+    /// The line of the host operation that the kernel implements, if any. It replaces the lines of the kernel's own
+    /// calls, which are in the runtime.
     pub(super) site: Option<Site>,
     span: SpanId,
 }

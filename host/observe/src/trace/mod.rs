@@ -1,10 +1,10 @@
-//! The timeline of a job, which turns what PEs, streams, lanes and NICs do into spans.
+//! The timeline of a job, which records what PEs, streams, GPU threads and NICs do as spans.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `pe` | the calls of the host of a PE |
 //! | `launch` | the launches of a stream |
-//! | `lane`, `observer` | the calls of a lane; the lanes of a launch |
+//! | `lane`, `observer` | the calls of a lane, which is one GPU thread; the lanes of a launch |
 //! | `gpu` | the calls of kernels on a GPU |
 //! | `nic` | the work of a software ConnectX |
 //! | `offsets` | translates addresses on the wire to symmetric offsets |

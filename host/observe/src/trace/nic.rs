@@ -1,7 +1,7 @@
-//! The work of a software ConnectX: doorbells, WQEs, arrivals and packets.
+//! Records the work of a software ConnectX on the timeline: doorbells, WQEs, arrivals and packets.
 //!
-//! The PEs of a process share the NIC. Each QP between two PEs belongs to one of them, and its peer is known. Other
-//! QPs, by which the runtime tests and flushes the NIC, are left out.
+//! The PEs of a process share the NIC. Each QP that connects two PEs belongs to one of them, and its peer is known.
+//! Other QPs, by which the runtime tests and flushes the NIC, are left out.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ use rushmem_trace::{Category, Detail, Recorder, Span, SpanId, Track, ns_at};
 
 use super::offsets::WireOffsets;
 
-/// A NIC on the timeline.
+/// Records the events of a software ConnectX as timeline spans.
 #[derive(Debug)]
 pub struct NicTrace {
     recorder: Arc<Recorder>,
@@ -22,24 +22,24 @@ pub struct NicTrace {
     qps: Mutex<HashMap<u32, Qp>>,
 }
 
-/// A QP between two PEs.
+/// A QP that connects two PEs, with its pending doorbells and WQEs.
 #[derive(Debug)]
 struct Qp {
     qpn: u32,
     pe: u32,
     peer: u32,
-    /// The doorbells whose blocks have not all been executed, oldest first.
+    /// Doorbells with WQE basic blocks that have not been executed yet, oldest first.
     doorbells: VecDeque<Doorbell>,
-    /// The WQEs being executed, by index.
+    /// Open timeline spans of the WQEs being executed, by WQE index.
     open: HashMap<u16, SpanId>,
 }
 
-/// Basic blocks announced by one doorbell.
+/// The range of WQE basic blocks announced by one doorbell.
 #[derive(Clone, Copy, Debug)]
 struct Doorbell {
     index: u16,
     blocks: u16,
-    /// When it was rung, in nanoseconds.
+    /// When the doorbell was rung, in nanoseconds.
     ns: u64,
 }
 
@@ -60,7 +60,7 @@ impl NicTrace {
 }
 
 impl Qp {
-    /// Returns the time of the doorbell that announced block `index`, and drops earlier doorbells.
+    /// Returns the time, in nanoseconds, of the doorbell that announced WQE block `index`, and drops earlier doorbells.
     fn posted(&mut self, index: u16) -> Option<u64> {
         while let Some(doorbell) = self.doorbells.front() {
             if index.wrapping_sub(doorbell.index) < doorbell.blocks {
@@ -71,14 +71,14 @@ impl Qp {
         None
     }
 
-    /// Returns an instantaneous span of this QP.
+    /// Returns an instantaneous timeline span on this QP's track.
     fn span(&self, name: impl Into<Cow<'static, str>>, ns: u64) -> Span {
         let detail = Detail { peer: Some(self.peer), qpn: Some(self.qpn), ..Detail::default() };
         let (track, category) = (Track::Queue { qpn: self.qpn }, Category::Nic);
         Span { pe: self.pe, track, name: name.into(), category, site: None, begin: ns, end: Some(ns), detail }
     }
 
-    /// Returns a span for a packet.
+    /// Returns an instantaneous timeline span for a packet with this PSN.
     fn packet(&self, name: &'static str, psn: u32, note: impl Into<Cow<'static, str>>, ns: u64) -> Span {
         let span = self.span(name, ns);
         let detail = Detail { index: Some(psn.into()), note: Some(note.into()), ..span.detail };
@@ -86,7 +86,7 @@ impl Qp {
     }
 }
 
-/// Returns the QP that an observation concerns.
+/// Returns the number of the QP that an observation concerns, if any.
 fn qp_of(observation: &Observation) -> Option<u32> {
     match *observation {
         Observation::Doorbell { qpn, .. }
@@ -176,7 +176,6 @@ mod tests {
 
     const QPN: u32 = 7;
 
-    /// Returns the spans of PE 2 with a QP to PE 3, with one microsecond between observations.
     fn spans(observations: &[Observation]) -> Vec<Span> {
         let (recorder, offsets) = (Arc::new(Recorder::new(100)), Arc::new(WireOffsets::default()));
         offsets.add([

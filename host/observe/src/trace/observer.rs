@@ -1,4 +1,4 @@
-//! Forwards the events of a native launch to the timeline.
+//! Forwards the events of a kernel launch on the native GPU emulator to the timeline.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rushmem_native::Observer;
 use super::LaunchTrace;
 use super::lane::LaneTrace;
 
-/// The observer of a launch.
+/// Forwards the emulator's events of one kernel launch to the timeline.
 #[derive(Debug)]
 pub struct TraceObserver(pub Arc<LaunchTrace>);
 

@@ -5,30 +5,31 @@ use std::sync::Mutex;
 
 use rushmem_base::lock;
 
-/// Symmetric memory beyond the first heap on one PE, as named by one key of a NIC.
+/// Memory on one PE that is registered under one rkey, with its wire address and symmetric offset. Not used for the
+/// first heap, whose wire addresses equal its offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct WireRange {
-    /// The PE that owns the memory.
+    /// The PE that owns the registered memory.
     pub pe: u32,
-    /// Its rkey.
+    /// The rkey of the registered memory.
     pub key: u32,
-    /// The wire address of its first byte.
+    /// Wire address at which the memory starts.
     pub base: u64,
-    /// The symmetric offset of its first byte.
+    /// Symmetric offset at which the memory starts.
     pub offset: u64,
 }
 
-/// The offsets of the memory that the PEs of this process know. In the first heap, wire addresses equal offsets.
+/// Maps PE and rkey to registered memory beyond the first heap. In the first heap, wire addresses equal offsets.
 #[derive(Debug, Default)]
 pub(crate) struct WireOffsets(Mutex<HashMap<(u32, u32), WireRange>>);
 
 impl WireOffsets {
-    /// Adds ranges. If a key is reused, it names the new memory from now on.
+    /// Adds registered memory. A range with an rkey that is already known replaces the old one.
     pub(super) fn add(&self, ranges: impl IntoIterator<Item = WireRange>) {
         lock(&self.0).extend(ranges.into_iter().map(|range| ((range.pe, range.key), range)));
     }
 
-    /// Returns the symmetric offset of an address and rkey of `pe`.
+    /// Translates a wire address in memory of `pe` under rkey `key` to a symmetric offset.
     pub(super) fn offset(&self, pe: u32, addr: u64, key: u32) -> u64 {
         let found = lock(&self.0).get(&(pe, key)).copied();
         found.map_or(addr, |range| range.offset + addr.wrapping_sub(range.base))

@@ -1,4 +1,4 @@
-//! The calls of the host of a PE.
+//! Records the calls that a PE's host makes on the timeline.
 
 use std::panic::Location;
 use std::sync::atomic::AtomicU32;
@@ -14,7 +14,7 @@ use super::JobTrace;
 use super::gpu::{RingMemory, RingSize, Rings};
 use super::offsets::WireRange;
 
-/// The timeline as a PE sees it. Does nothing if the job has none.
+/// The timeline's hooks for a PE. They do nothing if the job has no timeline.
 #[derive(Clone, Debug, Default)]
 pub struct PeTrace(pub(super) Option<Arc<Traced>>);
 
@@ -27,7 +27,7 @@ pub(super) struct Traced {
 }
 
 impl PeTrace {
-    /// Creates the timeline of `pe`.
+    /// Creates the timeline hooks for `pe`. Without a job timeline, the result ignores all events.
     pub fn new(job: Option<&JobTrace>, pe: u32) -> Self {
         let traced = |job: &JobTrace| {
             Arc::new(Traced { pe, streams: AtomicU32::new(0), job: job.clone(), rings: OnceLock::new() })
@@ -35,11 +35,12 @@ impl PeTrace {
         Self(job.map(traced))
     }
 
-    /// Prepares the timeline of kernels on a GPU, if they write their calls. Returns the address of its memory, or 0 if
-    /// there is none.
+    /// Allocates GPU memory in which kernels record their device calls, if they were built with a timeline.
+    ///
+    /// `allocate` takes the size in bytes. Returns the GPU address, or 0 if no memory is needed.
     ///
     /// # Errors
-    /// - The error of `allocate`, which allocates the memory.
+    /// - The error of `allocate`.
     pub fn prepare_gpu(
         &self,
         size: RingSize,
@@ -54,7 +55,8 @@ impl PeTrace {
         }
     }
 
-    /// Performs a launch on the PE's own stream. `launch` also returns the mark of the launch.
+    /// Runs `launch`, which launches a kernel on the PE's own stream and also returns the launch ID, and records its
+    /// time.
     ///
     /// # Errors
     /// - The error of `launch`.
@@ -67,19 +69,19 @@ impl PeTrace {
         Ok(launched)
     }
 
-    /// Records that a launch on the PE's own stream has finished.
+    /// Records that the launch with ID `mark`, on the PE's own stream, has finished.
     pub fn has_ended(&self, mark: u64) {
         if let Some(rings) = self.rings() {
             rings.ended(mark, now_ns());
         }
     }
 
-    /// Returns whether the clocks of the GPU and the host must be compared.
+    /// Whether kernels record device calls in GPU time, so the GPU's clock must be compared with the host's.
     pub fn needs_clock(&self) -> bool {
         self.rings().is_some()
     }
 
-    /// Records that a kernel has read `device_ns` from the GPU's clock between `before` and `after`.
+    /// Records that a kernel read `device_ns` from the GPU's clock between the host times `before` and `after`.
     pub fn bound_clock(&self, before: u64, device_ns: u64, after: u64) {
         if let Some(rings) = self.rings() {
             rings.bound_clock(before, device_ns, after);
@@ -90,7 +92,8 @@ impl PeTrace {
         self.0.as_ref()?.rings.get()
     }
 
-    /// Returns the calls that have not returned, if the timeline sees the calls of kernels.
+    /// Returns the calls in progress on the host and in kernels, or `None` without a timeline that sees the calls of
+    /// kernels.
     pub fn open(&self) -> Option<Vec<Span>> {
         let traced = self.0.as_ref()?;
         let mut open = traced.job.recorder.open();
@@ -103,7 +106,8 @@ impl PeTrace {
         Some(open)
     }
 
-    /// Reads the calls of kernels on a GPU, at the end of the PE. `name` returns the kernel name of a launch.
+    /// Reads the device calls that kernels on a GPU have recorded, when the PE finishes. `name` maps the ID of a launch
+    /// to the name of its kernel.
     pub fn read_gpu(&self, name: impl Fn(u64) -> &'static str) {
         let (Some(traced), Some(rings)) = (&self.0, self.rings()) else { return };
         match rings.read_all(traced.pe, name) {
@@ -112,32 +116,34 @@ impl PeTrace {
         }
     }
 
-    /// Saves the names of the symmetric objects, since the timeline is written after the PE has been dropped.
+    /// Saves the names of the symmetric objects for the timeline, which is written after the PE has been dropped.
     pub fn keep_names(&self, names: &ObjectNames) {
         if let Some(traced) = &self.0 {
             traced.job.names.get_or_init(|| names.clone());
         }
     }
 
-    /// Adds symmetric memory beyond the first heap.
+    /// Adds the wire addresses of symmetric memory beyond the first heap, to show its symmetric offsets on the
+    /// timeline.
     pub fn add_ranges<I: IntoIterator<Item = WireRange>>(&self, ranges: impl FnOnce() -> I) {
         if let Some(traced) = &self.0 {
             traced.job.offsets.add(ranges());
         }
     }
 
-    /// Returns the recorder, if the job has a timeline.
+    /// Returns the recorder of this process's spans, or `None` if the job has no timeline.
     pub fn recorder(&self) -> Option<&Recorder> {
         self.0.as_ref().map(|traced| &*traced.job.recorder)
     }
 
-    /// Starts the span of a host call, which lasts until the result is dropped.
+    /// Starts the timeline span of a host call, which lasts until the result is dropped.
     #[track_caller]
     pub fn call(&self, name: &'static str) -> Option<OpenSpan<'_>> {
         self.call_with(name, Detail::default)
     }
 
-    /// Starts a span like [`PeTrace::call`], with details.
+    /// Starts the timeline span of a host call, like [`PeTrace::call`], with details such as the peer or the bytes
+    /// transferred.
     #[track_caller]
     pub fn call_with(&self, name: &'static str, detail: impl FnOnce() -> Detail) -> Option<OpenSpan<'_>> {
         let traced = self.0.as_ref()?;

@@ -1,4 +1,4 @@
-//! Writes the file and prints the tables of a job when it is over.
+//! Writes the timeline file and prints the tables of statistics when a job has finished.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,17 +14,17 @@ use super::gpu::{self, GpuCalls};
 use super::offsets::WireOffsets;
 use super::{NicTrace, TraceFile};
 
-/// The timeline of a job in this process.
+/// This process's part of a job's timeline.
 #[derive(Clone, Debug)]
 pub struct JobTrace {
     /// The spans of this process.
     pub recorder: Arc<Recorder>,
     pub(super) offsets: Arc<WireOffsets>,
-    /// The calls of the PEs that have finished.
+    /// Device calls recorded on GPUs by the PEs that have finished.
     pub(super) gpu_calls: Arc<Mutex<Vec<GpuCalls>>>,
-    /// The names of the symmetric objects, from the first PE that finishes. All PEs have the same objects.
+    /// Names of the symmetric objects, saved by the first PE that finishes. All PEs have the same objects.
     pub(super) names: Arc<OnceLock<ObjectNames>>,
-    /// Whether kernels for GPUs write their calls.
+    /// Whether any of the job's PTX records device calls for the timeline.
     pub(super) has_traced_kernels: bool,
     pub(super) is_native: bool,
     has_tables: bool,
@@ -34,10 +34,10 @@ pub struct JobTrace {
 const IN_PTX: &str = " rushmem_trace[";
 
 impl JobTrace {
-    /// Creates the timeline, if the settings ask for one.
+    /// Creates the timeline if `config` enables the timeline file or the tables. Returns `None` otherwise.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] under the sanitizer.
+    /// - [`Error::Unavailable`] if the sanitizer is enabled, too.
     pub fn new(config: &Config, is_native: bool, ptx: &[Ptx]) -> Result<Option<Self>> {
         let has_tables = config.stats == Switch::On;
         if config.trace.is_empty() && !has_tables {
@@ -70,12 +70,13 @@ impl JobTrace {
         }))
     }
 
-    /// Creates the timeline of a software ConnectX.
+    /// Creates a recorder for the events of a software ConnectX.
     pub fn nic(&self) -> Arc<NicTrace> {
         Arc::new(NicTrace::new(Arc::clone(&self.recorder), Arc::clone(&self.offsets)))
     }
 
-    /// Writes `file` and prints the tables. `pe` is this process's PE, if there are other processes.
+    /// Writes the job's timeline to `file` and prints the tables. `pe` is the PE of this process, or `None` if all PEs
+    /// are in this process.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the file cannot be written.
