@@ -1,4 +1,4 @@
-//! Accesses to memory, and when they conflict.
+//! Memory accesses as the sanitizer sees them, and the rules by which two of them conflict.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,21 +9,21 @@ use crate::epoch::Epoch;
 use crate::intervals::Bytes;
 use crate::text::{self, Text};
 
-/// Step of an operation after which its source has been read.
+/// Step of an operation at which its source has been read. An operation, such as a put, has two steps.
 pub(crate) const SOURCE_READ: u32 = 1;
 
-/// Step of an operation after which it is delivered, including its signal.
+/// Step of an operation at which its data and its signal have been delivered.
 pub(crate) const DELIVERED: u32 = 2;
 
-/// A kind of memory.
+/// A kind of memory on each PE: symmetric heap, local buffers or windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Space {
-    /// The symmetric heap.
+    /// The symmetric heap of a PE.
     Heap,
-    /// Registered local buffers.
+    /// Local buffers that a PE has registered with the runtime.
     Local,
-    /// Windows.
+    /// User memory that all PEs have registered as windows.
     Window,
 }
 
@@ -37,21 +37,21 @@ impl fmt::Display for Space {
     }
 }
 
-/// One memory of a PE.
+/// A PE's memory of one kind, in which accesses are located by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Memory {
-    /// The PE that owns it.
+    /// The PE that owns the memory.
     pub pe: u32,
-    /// Which of the PE's memories it is.
+    /// Kind of the memory: heap, local buffers or windows.
     pub space: Space,
 }
 
-/// A range of bytes in a memory.
+/// A range of bytes in the memory of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Span {
     /// The memory that contains the range.
     pub memory: Memory,
-    /// The range, in offsets from the start of the memory.
+    /// The range of bytes, as offsets from the start of the memory.
     pub bytes: Bytes,
 }
 
@@ -68,7 +68,7 @@ impl Span {
     }
 }
 
-/// A line of the program.
+/// A source line of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct Site {
     /// Path of the source file.
@@ -90,12 +90,12 @@ impl fmt::Display for Site {
     }
 }
 
-/// A call in the program. `wire` serializes it.
+/// A function call in the program: the name of the function and the source line. Serialized by the module `wire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     /// Name of the called function.
     pub name: Text,
-    /// The line that contains the call.
+    /// The source line that contains the call.
     pub site: Site,
 }
 
@@ -103,7 +103,7 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallId(pub(crate) u32);
 
-/// What an access does.
+/// How an access uses memory, which decides what it conflicts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -111,37 +111,35 @@ pub enum Kind {
     Read,
     /// A plain store, or the write of a destination by anything except a put.
     Write,
-    /// The write of a put. A wait for a word inside it sees whole values.
+    /// The write of a put or a store to a peer. A wait for a word that lies within the put never sees a torn value.
     Put,
-    /// A wait, a test, or a strong load.
+    /// A read by a wait, a test or a relaxed load.
     Wait,
-    /// A signal that sets, or a strong store.
+    /// A write by a signal that sets its word, or by a relaxed store.
     Set,
     /// An atomic update, or a signal that adds.
     Atomic,
     /// An atomic read.
     Fetch,
-    /// The release of an object.
+    /// The end of an object's lifetime. Conflicts with every other access.
     Free,
 }
 
 impl Kind {
-    /// Whether the kind only reads.
     fn reads(self) -> bool {
         matches!(self, Self::Read | Self::Wait | Self::Fetch)
     }
 
-    /// Whether the kind changes or frees memory.
     pub(crate) fn changes(self) -> bool {
         !self.reads()
     }
 
-    /// Whether the kind is for words. It never conflicts with its own kind on the same word.
+    /// Whether accesses of this kind are to single words, on which they never conflict with accesses of the same kind.
     pub(crate) fn is_word(self) -> bool {
         matches!(self, Self::Wait | Self::Set | Self::Atomic | Self::Fetch)
     }
 
-    /// Whether conflicts of the kind depend on the complete range of an access.
+    /// Whether conflicts depend on the complete range of an access, rather than on the common bytes.
     pub(crate) fn has_extent(self) -> bool {
         self.is_word() || self == Self::Put
     }
@@ -166,7 +164,7 @@ impl fmt::Display for Kind {
 pub(crate) struct Access {
     pub(crate) epoch: Epoch,
     pub(crate) kind: Kind,
-    /// The complete range, if conflicts of this kind depend on it.
+    /// The complete range of the access, if conflicts of its kind depend on it.
     pub(crate) extent: Option<Bytes>,
     pub(crate) call: CallId,
 }
@@ -177,7 +175,7 @@ impl Access {
         Self { epoch, kind, extent, call }
     }
 
-    /// Whether the two accesses race unless they are ordered.
+    /// Whether two accesses to common bytes are a race unless one happens before the other.
     pub(crate) fn conflicts(&self, other: &Self) -> bool {
         use Kind::{Atomic, Fetch, Put, Set, Wait};
         let same = self.extent == other.extent;
@@ -202,7 +200,8 @@ impl Access {
         }
     }
 
-    /// Whether the access is a store to a peer, which is one of several deliveries of its operation.
+    /// Whether this is one of the stores to a peer that together form an operation. Each store is a separate step of
+    /// it.
     pub(crate) fn is_store(&self) -> bool {
         self.kind == Kind::Put && self.epoch.count > DELIVERED
     }

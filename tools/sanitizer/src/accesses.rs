@@ -1,8 +1,8 @@
-//! Plain accesses of a block that the engine has not processed yet.
+//! The plain loads and stores of a block that the engine has not processed yet.
 //!
-//! A plain access orders nothing, so nobody learns of it before its block takes another step. Until then, it waits in a
-//! list, which the engine takes page by page. Neighboring threads mostly access neighboring words, whose records are
-//! therefore in the CPU's caches.
+//! A plain access orders nothing, so no other thread can learn of it before its block takes another step. Until then,
+//! it waits in a list, which the engine takes page by page. Neighboring threads mostly access neighboring words, whose
+//! records are therefore in the CPU's caches.
 //!
 //! A wait can see a store to a peer immediately, so the engine takes all lists with such stores before it reads a word.
 
@@ -19,72 +19,72 @@ use crate::intervals::Bytes;
 use crate::pages::PAGE;
 use crate::regions::Regions;
 
-/// Maximum number of accesses in a list.
+/// Maximum number of accesses in a block's list before the engine must process them.
 const MAX_ACCESSES: usize = 4096;
 
-/// Minimum number of accesses of another process for which a list pays off.
+/// Minimum number of accesses in a batch from another process for which sorting them into a list pays off.
 const MIN_LIST: usize = 16;
 
-/// Number of bits of an index into the list, in a key.
+/// Number of bits of a sort key that hold the index of an access in its list.
 const NUMBER_BITS: u32 = MAX_ACCESSES.ilog2();
 
-/// Number of bits of an offset in a page, in a key.
+/// Number of bits of a sort key that hold the offset in a page.
 const PLACE_BITS: u32 = PAGE.ilog2();
 
-/// Number of bits of a space and of a PE, in a key.
+/// Number of bits of a sort key that hold the kind of memory, and number of bits that hold the PE.
 const MEMORY_BITS: (u32, u32) = (2, 8);
 
-/// The accesses of the threads of a block that the engine has not taken.
+/// The list of plain accesses by a block's threads that the engine has not processed yet.
 #[derive(Debug)]
 pub struct Accesses {
     pe: u32,
-    /// The threads of the block.
+    /// The actor IDs of the block's threads.
     lanes: Vec<ActorId>,
     regions: Arc<Regions>,
-    /// The host call that the kernel implements, if any. Reports name it instead of the kernel's own accesses.
+    /// The host call that the kernel implements, if any. Reports name it instead of calls in the kernel.
     operation: Option<Call>,
     list: Mutex<List>,
-    /// The larger of [`LOADS`] and [`STORES`] for which the list has entries, or 0 if it is empty. Read without the
-    /// lock.
+    /// [`STORES`] if the list has stores to peers, [`LOADS`] if it has only other entries, and 0 if it is empty. Read
+    /// without the lock.
     content: AtomicU8,
 }
 
-/// The list has accesses that no other block can know of.
+/// Value of `content` for a list with only local accesses, which no other block can observe yet.
 const LOADS: u8 = 1;
 
-/// The list has stores to peers, which other PEs may see at any time.
+/// Value of `content` for a list with stores to peers, which other PEs may observe at any time.
 const STORES: u8 = 2;
 
-/// What to do after adding an access or the end of a thread.
+/// What the caller must do after adding an access, or the return of a thread, to a block's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// Nothing: the engine may take it later.
+    /// Nothing. The engine may process the list later.
     Waits,
-    /// The engine must take the list now.
+    /// The caller must pass the list to the engine now.
     Full,
-    /// The access is a store to a peer.
+    /// The access is a store to a peer. A list for an engine in another process must be sent now.
     ToPeer,
 }
 
-/// The accesses of a block, for an engine in another process.
+/// Plain accesses of a block, as sent to an engine in another process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Batch {
-    /// The first thread of the block. The others have consecutive IDs.
+    /// Actor ID of the block's first thread. Those of the other threads follow.
     first: ActorId,
-    /// Plain accesses and the threads that made them: [`Kind::Read`], [`Kind::Write`], or [`Kind::Put`] for a store to
-    /// a peer.
+    /// Thread index, memory, kind and call of each access. The kind is [`Kind::Read`], [`Kind::Write`], or
+    /// [`Kind::Put`] for a store to a peer.
     accesses: Vec<(u32, Span, Kind, Call)>,
-    /// The threads that have returned, after their last access.
+    /// Threads that have returned since the last batch.
     ended: Vec<ActorId>,
 }
 
 impl Batch {
-    /// Returns whether there are stores to peers.
+    /// Returns whether the batch contains stores to peers.
     pub fn has_stores(&self) -> bool {
         self.accesses.iter().any(|(_, _, kind, _)| *kind == Kind::Put)
     }
 
-    /// Whether a list would cost more than it saves. Most batches are single stores to peers.
+    /// Whether the batch is too short for sorting to pay off. Most batches are single stores to peers.
     pub(crate) fn is_short(&self) -> bool {
         self.accesses.len() < MIN_LIST
     }
@@ -105,18 +105,17 @@ impl Batch {
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) entries: Vec<Entry>,
-    /// The threads that have returned since the list was last taken.
+    /// Threads that have returned since the engine last processed the list.
     ended: Vec<ActorId>,
-    /// Number of threads that have returned so far.
+    /// Number of the block's threads that have returned so far.
     ends: usize,
-    /// The key of each access: its page, its offset in the page, and its index in the list.
+    /// The sort key of each access: memory and page, offset in the page, and index in the list.
     keys: Vec<u64>,
     /// Whether an access spans two pages, in which case the pages cannot be processed one after the other.
     crosses_pages: bool,
     calls: Calls,
 }
 
-/// An access of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) actor: ActorId,
@@ -132,18 +131,19 @@ impl Accesses {
         Self { pe, lanes, regions, operation, list, content }
     }
 
-    /// Returns the threads of the block.
+    /// Returns the actor IDs of the block's threads.
     pub fn lanes(&self) -> &[ActorId] {
         &self.lanes
     }
 
-    /// Returns the number of accesses after which a thread should yield to the others. The list then holds accesses of
-    /// all threads to neighboring words, which form rows.
+    /// Returns the number of accesses after which a thread should yield to the others of its block.
+    ///
+    /// The list then has accesses of all threads to neighboring words, which the engine processes together.
     pub fn turn(&self) -> usize {
         (MAX_ACCESSES / self.lanes.len().max(1)).max(1)
     }
 
-    /// Adds a load of a thread. Loads outside the watched memory are ignored.
+    /// Adds a load by a thread. Loads outside symmetric and registered memory are ignored.
     pub fn load(
         &self,
         thread: u32,
@@ -156,7 +156,7 @@ impl Accesses {
             .map_or(Noted::Waits, |span| self.add(thread, span, Kind::Read, name, site))
     }
 
-    /// Adds a store of a thread. A store to a peer is in flight like a put.
+    /// Adds a store by a thread. A store to another PE's memory is in flight, like a put, until a fence or `quiet`.
     pub fn store(
         &self,
         thread: u32,
@@ -193,7 +193,7 @@ impl Accesses {
         if list.entries.len() >= MAX_ACCESSES { Noted::Full } else { Noted::Waits }
     }
 
-    /// Adds the end of a thread. The last thread of a block must have its list taken.
+    /// Records that a thread has returned. Returns [`Noted::Full`] for the last thread of the block.
     pub fn end(&self, thread: u32) -> Noted {
         let list = &mut *self.list();
         list.ended.extend(self.lanes.get(thread as usize));
@@ -208,17 +208,16 @@ impl Accesses {
         self.content.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the list has stores to peers.
     pub(crate) fn has_stores(&self) -> bool {
         self.content.load(Ordering::SeqCst) == STORES
     }
 
-    /// Sorts the accesses in advance, to shorten the time under the engine's lock.
+    /// Sorts the list by page, to shorten the time for which the engine's lock is held afterwards.
     pub fn sort(&self) {
         self.list().keys.sort_unstable();
     }
 
-    /// Removes the accesses so far, for an engine in another process.
+    /// Removes all accesses from the list, to be sent to an engine in another process.
     pub fn take(&self) -> Batch {
         let mut list = self.list();
         let first = self.lanes.first().copied().unwrap_or(ActorId(0));
@@ -234,7 +233,8 @@ impl Accesses {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties a list obtained from [`Accesses::list`]. Returns the threads that have exited.
+    /// Empties a list obtained from [`Accesses::list`]. Returns the threads that have returned since it was last
+    /// emptied.
     pub(crate) fn clear(&self, list: &mut List) -> Vec<ActorId> {
         list.entries.clear();
         list.keys.clear();
@@ -245,7 +245,7 @@ impl Accesses {
 }
 
 impl List {
-    /// Splits these accesses into lists.
+    /// Splits a batch of accesses into lists of at most [`MAX_ACCESSES`].
     pub(crate) fn of(
         accesses: impl Iterator<Item = (ActorId, Span, Kind, Call)>,
     ) -> impl Iterator<Item = Self> {
@@ -271,8 +271,10 @@ impl List {
         self.calls.call(entry.call)
     }
 
-    /// Groups the accesses into rows, page by page, and returns their indices. `steps` has the step of each access.
-    /// Accesses with common bytes stay in order.
+    /// Groups the accesses into rows, page by page, and returns their list indices. A row is a set of equal accesses by
+    /// consecutive threads to consecutive elements.
+    ///
+    /// `steps` has the step of each access. Accesses with common bytes stay in order.
     pub(crate) fn rows(&mut self, steps: &[Epoch]) -> Rows {
         let most = self.entries.len();
         let mut rows = Rows { numbers: Vec::with_capacity(most), ends: Vec::with_capacity(most) };
@@ -297,7 +299,7 @@ impl List {
     }
 }
 
-/// Returns the key of an access without its index. Memory that is far apart may have the same page number here.
+/// Returns the sort key of an access without its list index. Pages that are far apart may have the same page number.
 fn key_of(Span { memory: Memory { pe, space }, bytes: Bytes { start, .. } }: Span) -> u64 {
     let (space_bits, pe_bits) = MEMORY_BITS;
     let memory = ((u64::from(pe) % (1 << pe_bits)) << space_bits) | space as u64;
@@ -309,12 +311,11 @@ fn page_of(key: u64) -> u64 {
     key >> (NUMBER_BITS + PLACE_BITS)
 }
 
-/// Returns the list index in a key.
 fn number_of(key: u64) -> usize {
     (key % (1 << NUMBER_BITS)) as usize
 }
 
-/// Whether any two accesses of these keys have either the same bytes or no byte in common.
+/// Whether any two accesses with these sort keys have either the same bytes or no byte in common.
 fn is_regular(entries: &[Entry], keys: &[u64]) -> bool {
     keys.windows(2).all(|pair| {
         let (a, b) = (entries[number_of(pair[0])].span, entries[number_of(pair[1])].span);
@@ -323,11 +324,11 @@ fn is_regular(entries: &[Entry], keys: &[u64]) -> bool {
     })
 }
 
-/// Accesses in the order in which to take them, divided into rows.
+/// List indices of accesses in processing order, divided into rows.
 #[derive(Debug)]
 pub(crate) struct Rows {
     numbers: Vec<usize>,
-    /// End of each row in `numbers`.
+    /// For each row, the index in `numbers` past its last access.
     ends: Vec<usize>,
 }
 
@@ -341,7 +342,7 @@ impl Rows {
         }
     }
 
-    /// Adds the accesses of a page: the first of each word, then the second of each word, and so on.
+    /// Adds the accesses of a page: first the earliest of each word, then the second of each word, and so on.
     fn add_page(&mut self, entries: &[Entry], steps: &[Epoch], page: &[u64]) {
         let words = || page.chunk_by(|a, b| a >> NUMBER_BITS == b >> NUMBER_BITS);
         let most = words().map(<[u64]>::len).max().unwrap_or(0);
@@ -358,14 +359,13 @@ impl Rows {
         }
     }
 
-    /// Returns the access indices of each row.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[usize]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, &end)| &self.numbers[begin..end])
     }
 }
 
-/// Whether `b` continues a row whose last access is `a`.
+/// Whether `b` is the same access as `a` by the next thread to the next element, so it continues the row.
 fn entries_are_alike(a: &Entry, b: &Entry) -> bool {
     (a.kind, a.call) == (b.kind, b.call)
         && a.kind != Kind::Put

@@ -1,4 +1,4 @@
-//! What actors are.
+//! The things whose steps the engine orders: hosts, streams, GPU threads and operations in flight.
 
 use std::fmt;
 
@@ -18,54 +18,55 @@ pub enum Transfer {
     Word,
     /// The part of one PE in a collective call.
     Collective,
-    /// A fence, toward one PE.
+    /// A fence that orders the operations of a PE to one other PE.
     Fence,
 }
 
-/// What an actor is.
+/// Something with its own program order: a host thread, a stream, a GPU thread, or an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Actor {
-    /// A host thread.
+    /// A host thread of a PE.
     Host {
-        /// The PE of the host.
+        /// The PE that the host thread belongs to.
         pe: u32,
-        /// Index of the thread in the PE. Thread 0 has started the PE.
+        /// Index of the host thread in the PE. Thread 0 has started the PE.
         thread: u32,
     },
-    /// A stream.
+    /// A stream of a PE.
     Stream {
         /// The PE that owns the stream.
         pe: u32,
         /// Index of the stream in the PE.
         stream: u32,
     },
-    /// A GPU thread.
+    /// A GPU thread of a kernel launch.
     Thread {
-        /// The PE that launched it.
+        /// The PE that launched the kernel.
         pe: u32,
-        /// Index of its launch in the PE.
+        /// Index of the launch, counted per PE.
         launch: u32,
-        /// Index of its block in the launch.
+        /// Index of the thread's block in the launch.
         block: u32,
         /// Index of the thread in its block.
         thread: u32,
     },
-    /// An operation in flight.
+    /// An operation in flight, such as a put.
     Operation {
-        /// The PE that posted it.
+        /// The PE that posted the operation.
         pe: u32,
-        /// The PE whose memory it accesses.
+        /// The PE whose memory the operation accesses.
         target: u32,
-        /// What kind of operation it is.
+        /// The kind of the operation.
         transfer: Transfer,
-        /// The call that posted it.
+        /// The call that posted the operation.
         call: Call,
     },
 }
 
 impl Actor {
-    /// Returns the actor as it takes part in `call`. An operation that consists of several stores has several calls.
+    /// Returns a description of the actor in which an operation was posted by `call`. An operation that consists of
+    /// several stores has several calls.
     pub(crate) fn in_call(self, call: Call) -> Self {
         match self {
             Self::Operation { pe, target, transfer, .. } => Self::Operation { pe, target, transfer, call },

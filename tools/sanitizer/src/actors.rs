@@ -1,4 +1,4 @@
-//! Actors: everything that has its own program order.
+//! The table of actors: everything that has its own program order, such as GPU threads and operations in flight.
 //!
 //! An actor is *settled* once all live actors know its last step. Nothing can race with it any more, so it is removed
 //! from the table and from all clocks. An actor that is not in the table is therefore known to everybody.
@@ -12,97 +12,95 @@ use crate::context::{Context, Heard};
 use crate::epoch::{ActorId, ActorMap, ActorSet, Epoch};
 use crate::scopes::{Carried, Filter, Found, Place, Scope, Shared};
 
-/// All parts of an operation, including those added later.
+/// Step count that covers all steps of an operation, including those of stores added later.
 pub(crate) const ALL: u32 = u32::MAX;
 
-/// Longest chain of actors that wait for each other, in hops: for example, a host waits for a stream, and the stream
-/// for a thread.
+/// Maximum number of nested waits to follow when checking what an actor will know. For example, a host waits for a
+/// stream, and the stream for a thread.
 const HOPS: u32 = 2;
 
-/// Returns the step at which an operation is delivered.
 pub(crate) fn delivery_of(operation: ActorId) -> Epoch {
     Epoch { actor: operation, count: DELIVERED }
 }
 
-/// How an actor last learned of other PEs.
+/// The kind of synchronization by which an actor last learned of steps of others, used to explain a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Learned {
     #[default]
     Nothing,
-    /// Through a message of the host, an event, or the end of a launch.
+    /// By a message between hosts, an event, or the end of a launch.
     Message,
-    /// Through a barrier or another collective call.
+    /// By a barrier or another collective call.
     Meeting,
-    /// Through a word of the same PE.
+    /// By an acquire fence after reading a word.
     Word,
 }
 
-/// An actor and what it knows.
+/// State of an actor: its vector clock, and what is needed to complete and order operations.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) actor: Actor,
-    /// Everything that happened before its next step. Its own entry is the count of that step.
+    /// Vector clock of everything that happened before the next step. The actor's own entry is the count of that step.
     pub(crate) clock: Clock,
-    /// Whether it may take further steps.
+    /// Whether the actor may take further steps.
     pub(crate) is_live: bool,
-    /// Whether no other actor will join it any more.
+    /// Whether no other actor will join this one any more.
     pub(crate) is_joined: bool,
-    /// For an operation, the step at which it was posted.
+    /// For an operation, the step of the poster at which it was posted.
     pub(crate) post: Option<Epoch>,
-    /// Steps of other actors at which parts of this one are complete. To know one of them is to know all parts up to
-    /// the count.
+    /// Steps of other actors at which this operation was complete up to a given count. An actor that knows such a step
+    /// knows all parts of the operation up to the count.
     ends: Vec<(u32, Epoch)>,
     pub(crate) learned: Learned,
-    /// For an actor, what relaxed loads have found, until its next acquire fence. For an operation, what its atomic has
-    /// found, until it completes.
+    /// For an actor, what its relaxed loads have read until its next acquire fence. For an operation, what its atomic
+    /// has read until it completes.
     pub(crate) found: Option<Box<Found>>,
-    /// What its relaxed stores carry, which is what it knew at its last release fences.
+    /// What the actor's relaxed stores publish: its knowledge at its last release fences.
     pub(crate) carried: Option<Shared>,
-    /// The deliveries that fences order before an operation. Whoever knows its delivery knows them too.
+    /// The deliveries that fences order before this operation. Knowing this operation's delivery implies knowing them.
     pub(crate) behind: Clock,
-    /// The context of an operation.
+    /// The context of an operation, for `fence` and `quiet`.
     pub(crate) context: Option<Context>,
-    /// The last part of an operation.
+    /// The last step of an operation, which grows with each store that becomes part of it.
     last: u32,
-    /// Whether further stores of the poster may become part of the operation.
+    /// Whether further stores of the poster may become part of this operation.
     is_open: bool,
-    /// The PE that the actor last stored to, and the operation that further stores to that PE become part of.
+    /// The PE to which the actor stored last, and the operation that collects its stores to that PE.
     stores: Option<(u32, ActorId)>,
     /// Allocated only for an actor that waits or fences.
     rest: Option<Box<Rest>>,
 }
 
-/// The part of the state that operations, and most threads, do not need.
+/// The part of an actor's state that operations, and most threads, do not need.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// The children that the actor waits for. At its next step it knows all that they know.
+    /// Actors that this one is about to join, at which point it will know everything they know.
     pub(crate) awaits: Vec<ActorId>,
-    /// The writes that strong loads have found, until the next acquire fence.
+    /// Words read by relaxed loads since the last acquire fence, with the writes that the loads observed.
     pub(crate) found_writes: Vec<(Span, Epoch)>,
-    /// The last word that it has read.
+    /// What the last read of a word has revealed, used to explain races.
     pub(crate) heard: Heard,
 }
 
 impl State {
-    /// Returns the rest of the state, allocating it if necessary.
+    /// Returns the rarely needed part of the state, allocating it if necessary.
     pub(crate) fn rest(&mut self) -> &mut Rest {
         self.rest.get_or_insert_default()
     }
 
-    /// Returns the last word that the actor has read.
     pub(crate) fn heard(&self) -> Option<&Heard> {
         self.rest.as_ref().map(|rest| &rest.heard)
     }
 
-    /// Returns the step at which a part of an operation was posted. Each store to a peer has its own step, while all
-    /// parts of another operation share one.
+    /// Returns the poster's step at which part `part` of an operation was posted. Each store to a peer has its own
+    /// step, while the parts of other operations share one.
     pub(crate) fn posted_at(&self, part: u32) -> Option<Epoch> {
         let first = self.post?;
         Some(Epoch { count: first.count + part.saturating_sub(DELIVERED + 1), ..first })
     }
 }
 
-/// The table of actors.
+/// The state of all actors that have not settled.
 #[derive(Debug, Default)]
 pub(crate) struct Actors {
     /// The states are large, so they are boxed to keep the table small.
@@ -117,14 +115,13 @@ impl Actors {
         ActorId(self.next - 1)
     }
 
-    /// Adds an actor that starts with `clock`. An operation takes no further steps.
+    /// Adds an actor whose vector clock starts as `clock`. `post` is the poster's step if the actor is an operation.
     pub(crate) fn add(&mut self, actor: Actor, clock: Clock, post: Option<Epoch>) -> ActorId {
         let id = self.next_id();
         self.add_as(id, actor, clock, post);
         id
     }
 
-    /// Adds an actor with a given ID, like [`Actors::add`].
     pub(crate) fn add_as(&mut self, id: ActorId, actor: Actor, mut clock: Clock, post: Option<Epoch>) {
         let is_live = !matches!(actor, Actor::Operation { .. });
         // The entry of an operation covers both of its steps.
@@ -149,12 +146,11 @@ impl Actors {
         self.states.insert(id, Box::new(state));
     }
 
-    /// Returns the states of all actors that have not settled.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &State> {
         self.states.values().map(Box::as_ref)
     }
 
-    /// Returns the state of an actor, unless it has settled.
+    /// Returns the state of an actor, or `None` if it has settled.
     pub(crate) fn get(&self, id: ActorId) -> Option<&State> {
         self.states.get(&id).map(Box::as_ref)
     }
@@ -162,13 +158,13 @@ impl Actors {
     /// Returns the state of an actor.
     ///
     /// # Panics
-    /// If the actor has settled, which means that a hook has used an actor after its end.
+    /// Panics if the actor has settled, which means that a hook has used an actor after its end.
     #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
     pub(crate) fn state(&mut self, id: ActorId) -> &mut State {
         self.states.get_mut(&id).expect("the actor has not ended")
     }
 
-    /// Returns the state of an actor, like [`Actors::state`].
+    /// Returns the state of an actor, like [`Actors::state`], for reading.
     #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
     pub(crate) fn known(&self, id: ActorId) -> &State {
         self.states.get(&id).expect("the actor has not ended")
@@ -183,7 +179,7 @@ impl Actors {
         Epoch { actor: id, count: self.state(id).clock.get(id) }
     }
 
-    /// Starts the next step. Whoever knows the current one does not know what follows.
+    /// Starts the actor's next step. Actors that know the current step do not know anything that follows.
     pub(crate) fn tick(&mut self, id: ActorId) {
         let Epoch { actor, count } = self.now(id);
         let state = self.state(id);
@@ -192,7 +188,7 @@ impl Actors {
         state.stores = None;
     }
 
-    /// Returns the actor's clock, to be passed to others, and starts the next step.
+    /// Returns the actor's vector clock, to be joined into those of others, and starts its next step.
     pub(crate) fn release(&mut self, id: ActorId) -> Clock {
         self.state(id).clock.flatten();
         let clock = self.clock(id);
@@ -200,7 +196,7 @@ impl Actors {
         clock
     }
 
-    /// Records a release fence: later relaxed stores of the actor carry what it knows now.
+    /// Records a release fence: later relaxed stores of the actor publish what it knows now, to observers in `scope`.
     pub(crate) fn fence_release(&mut self, id: ActorId, scope: Scope) {
         let clock = self.release(id);
         let state = self.state(id);
@@ -208,7 +204,7 @@ impl Actors {
         state.carried = Some(Arc::new(released(state.carried.as_deref().unwrap_or(&Carried::default()))));
     }
 
-    /// Returns what a relaxed store of an actor carries if it follows the deliveries in `behind`.
+    /// Returns what a relaxed store of an actor publishes if fences order it after the deliveries in `behind`.
     pub(crate) fn carried(&self, id: ActorId, behind: &Clock) -> Shared {
         let carried = self.known(id).carried.clone().unwrap_or_default();
         if behind.is_empty() {
@@ -219,7 +215,7 @@ impl Actors {
         Arc::new(all)
     }
 
-    /// Adds `clock` to what an actor knows.
+    /// Joins `clock` into the actor's vector clock, so its next step happens after everything in `clock`.
     pub(crate) fn acquire(&mut self, id: ActorId, clock: &Clock, learned: Learned) {
         self.learn(id, clock);
         let state = self.state(id);
@@ -227,15 +223,16 @@ impl Actors {
         state.rest.iter_mut().for_each(|rest| rest.awaits.clear());
     }
 
-    /// Adds what completed operations tell to what an actor knows. Its next store to a peer starts a new operation.
+    /// Joins `clock` into the actor's vector clock. The actor's next store to a peer starts a new operation.
     pub(crate) fn learn(&mut self, id: ActorId, clock: &Clock) {
         let state = self.state(id);
         state.clock.join(clock);
         state.stores = None;
     }
 
-    /// Adds an operation for stores to a PE, which follows `start`. Further stores of the poster become part of it
-    /// until the poster learns something or releases what it knows.
+    /// Adds an operation that collects an actor's stores to one PE. It happens after everything in `start`.
+    ///
+    /// Further stores become part of it until the actor learns something or releases what it knows.
     pub(crate) fn add_stores(
         &mut self,
         actor: Actor,
@@ -251,20 +248,20 @@ impl Actors {
         stores
     }
 
-    /// Returns the operation that the next store of an actor to `target` becomes part of, if there is one.
+    /// Returns the operation that collects an actor's stores to `target`, or `None` if the next store needs a new one.
     pub(crate) fn open_stores(&self, poster: ActorId, target: u32) -> Option<ActorId> {
         let (_, stores) = self.known(poster).stores.filter(|(pe, _)| *pe == target)?;
         self.get(stores).is_some_and(|state| state.is_open).then_some(stores)
     }
 
-    /// Starts a new operation at the next store of an actor.
+    /// Makes the next store of an actor to a peer start a new operation.
     pub(crate) fn close_stores(&mut self, poster: ActorId) {
         if let Some(state) = self.states.get_mut(&poster) {
             state.stores = None;
         }
     }
 
-    /// Adds a store to an operation of stores, and starts the poster's next step.
+    /// Adds a store to the operation `stores`, and starts the poster's next step. Returns the step of the operation.
     pub(crate) fn add_store(&mut self, poster: ActorId, stores: ActorId) -> Epoch {
         let Epoch { actor, count } = self.now(poster);
         self.state(poster).clock.raise(Epoch { actor, count: count + 1 });
@@ -273,8 +270,8 @@ impl Actors {
         Epoch { actor: stores, count: state.last }
     }
 
-    /// Whether `clock` knows `epoch`, by its own entry or by a step at which `epoch` was complete. Everybody knows a
-    /// settled actor.
+    /// Whether `epoch` happens before the step with this `clock`: it has an entry for it, or for a step at which
+    /// `epoch` was complete. Settled actors are always known.
     pub(crate) fn knows(&self, clock: &Clock, epoch: Epoch) -> bool {
         let has_end =
             |state: &State| state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end));
@@ -294,7 +291,7 @@ impl Actors {
         post.is_none_or(|post| self.knows(clock, post))
     }
 
-    /// Returns everything that happened before a part of an operation of stores.
+    /// Returns the vector clock of one store in an operation that collects stores.
     pub(crate) fn clock_of_part(&self, part: Epoch) -> Clock {
         let state = self.known(part.actor);
         let mut clock = state.clock.clone();
@@ -310,7 +307,8 @@ impl Actors {
         }
     }
 
-    /// Records that whoever knows `end` also knows the parts of `id` up to `count`.
+    /// Records that the parts of operation `id` up to `count` are complete at `end`, so knowing `end` implies knowing
+    /// them.
     pub(crate) fn end_at(&mut self, id: ActorId, count: u32, end: Epoch) {
         if let Some(state) = self.states.get_mut(&id) {
             // Most operations are completed once.
@@ -321,7 +319,7 @@ impl Actors {
         }
     }
 
-    /// Returns the actor other than an operation that has completed this part of an operation, if any.
+    /// Returns the actor, other than an operation, at whose step this part of an operation was complete, if any.
     pub(crate) fn completer(&self, epoch: Epoch) -> Option<Actor> {
         let ends = self.states.get(&epoch.actor)?.ends.iter().filter(|(count, _)| *count >= epoch.count);
         let mut completers = ends.filter_map(|(_, end)| Some(self.states.get(&end.actor)?.actor));
@@ -336,7 +334,7 @@ impl Actors {
         !self.states.contains_key(&id)
     }
 
-    /// Removes the actors that have settled from the table and from all clocks.
+    /// Removes actors that all live actors know completely from the table and from all clocks.
     pub(crate) fn settle(&mut self, filter: &mut Filter) {
         let left = self.unsettled();
         self.states.retain(|id, _| left.contains(id));
@@ -355,7 +353,8 @@ impl Actors {
         }
     }
 
-    /// Whether an actor will know `epoch` at its next step, by itself or from the children that it waits for.
+    /// Whether an actor will know `epoch` at its next step, by itself or by joining the actors that it awaits. `hops`
+    /// limits the nesting.
     fn will_know(&self, state: &State, epoch: Epoch, hops: u32) -> bool {
         let awaits = state.rest.iter().flat_map(|rest| &rest.awaits);
         let mut children = awaits.filter_map(|child| self.states.get(child));
@@ -363,7 +362,7 @@ impl Actors {
             || hops > 0 && children.any(|child| self.will_know(child, epoch, hops - 1))
     }
 
-    /// Groups the live actors by the shared part of their clocks. Returns that part with each group.
+    /// Groups the live actors by the entries that their clocks share. Returns these entries with each group.
     fn live_groups(&self) -> Vec<(Clock, Vec<&State>)> {
         let mut live: Vec<&State> =
             self.states.values().map(Box::as_ref).filter(|state| state.is_live).collect();
@@ -372,8 +371,8 @@ impl Actors {
         groups.map(|group| (group[0].clock.base(), group.to_vec())).collect()
     }
 
-    /// Returns the actors that some live actor does not know completely, and those by whose steps they may become
-    /// known. A fence makes no accesses, so it stays only as such a step.
+    /// Returns the IDs of actors that must be kept: those that some live actor does not know completely, and those by
+    /// whose steps others may become known.
     fn unsettled(&self) -> ActorSet {
         let groups = self.live_groups();
         let all_will_know = |epoch| {

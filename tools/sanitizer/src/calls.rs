@@ -1,18 +1,18 @@
-//! Interned calls of the program.
+//! Interns function calls of the program, so accesses can store a small ID instead of name and source line.
 
 use std::collections::HashMap;
 
 use crate::access::{Call, CallId};
 
-/// Number of calls that are found without a search.
+/// Number of recent calls whose IDs are cached.
 const RECENT: usize = 64;
 
-/// The calls seen so far. There are at most as many as lines in the program.
+/// Table of the distinct function calls seen so far, of which a program has few.
 #[derive(Debug)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
     ids: HashMap<Call, CallId>,
-    /// A cache of recent calls, indexed by a hash of the line.
+    /// Cache of recently used calls, indexed by line number modulo [`RECENT`].
     recent: [Option<(Call, CallId)>; RECENT],
 }
 
@@ -40,7 +40,7 @@ impl Calls {
         id
     }
 
-    /// Returns the index of a call, and whether it is new.
+    /// Returns the index of a call, and whether it has just been added.
     pub(crate) fn number(&mut self, call: Call) -> (u32, bool) {
         let before = self.calls.len();
         let CallId(number) = self.id(call);
@@ -56,8 +56,7 @@ impl Calls {
     }
 }
 
-/// Whether two calls are the same, judging by the addresses of their names. Equal names at different addresses need a
-/// search.
+/// Whether two calls are the same, comparing names by address. A false negative only costs a search.
 fn is_same(a: &Call, b: &Call) -> bool {
     a.site.line == b.site.line && std::ptr::eq(a.name, b.name) && std::ptr::eq(a.site.file, b.site.file)
 }

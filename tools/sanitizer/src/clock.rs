@@ -1,4 +1,4 @@
-//! Sparse vector clocks.
+//! Sparse vector clocks whose copies share most of their memory.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use crate::epoch::{ActorId, Epoch};
 /// A list of entries that several clocks share.
 type Shared = Arc<Entries>;
 
-/// Maximum number of entries that a clock holds in addition to its shared ones.
+/// Maximum number of entries that a clock stores outside its shared list.
 const RECENT: usize = 16;
 
 /// A vector clock: the last known step of each actor. Actors without an entry are at 0.
@@ -19,13 +19,13 @@ const RECENT: usize = 16;
 /// thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// Entries in actor order, if there are any.
+    /// List of entries shared with other clocks, if there is one.
     shared: Option<Shared>,
-    /// Entries in actor order, which take precedence over the shared ones.
+    /// Entries in the order of actor IDs, which take precedence over the shared ones.
     recent: Vec<Epoch>,
 }
 
-/// Shared lists, each with its filtered copy.
+/// Cache of filtered lists, which preserves sharing when many clocks are filtered.
 #[derive(Debug, Default)]
 pub(crate) struct Filtered {
     lists: HashMap<*const Entries, (Shared, Shared)>,
@@ -64,7 +64,7 @@ impl Clock {
         }
     }
 
-    /// Returns the maximum of all `clocks`. All entries of the result are in its shared list.
+    /// Returns the component-wise maximum of all `clocks`, with all entries in its shared list.
     pub(crate) fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Self {
         let (mut lists, mut recent): (Vec<&Shared>, Vec<Epoch>) = (Vec::new(), Vec::new());
         for clock in clocks {
@@ -93,12 +93,12 @@ impl Clock {
         Self { shared: self.shared.clone(), recent: Vec::new() }
     }
 
-    /// Returns the address of the shared list, which is equal for clocks that share it.
+    /// Returns the address of the shared list, to detect clocks that share it.
     pub(crate) fn base_address(&self) -> *const Entries {
         self.shared.as_ref().map_or(std::ptr::null(), Arc::as_ptr)
     }
 
-    /// Raises each entry to that of `other`.
+    /// Sets each entry to the maximum of both clocks.
     pub(crate) fn join(&mut self, other: &Self) {
         if self.is_empty() {
             self.clone_from(other);
@@ -116,7 +116,7 @@ impl Clock {
         other.recent.iter().for_each(|&epoch| self.raise(epoch));
     }
 
-    /// Moves all entries to the shared list, before the clock is cloned.
+    /// Moves all entries to the shared list, so clones of the clock share them.
     pub(crate) fn flatten(&mut self) {
         if !self.recent.is_empty() {
             self.shared = Some(Arc::new(self.shared().raised(self.recent.iter().copied())));
@@ -124,8 +124,8 @@ impl Clock {
         }
     }
 
-    /// Drops the entries of actors for which `keep` returns `false`. Clocks that share entries still do afterwards if
-    /// all of them use the same `filtered`.
+    /// Drops the entries of actors for which `keep` returns `false`. Clocks that share entries still share them
+    /// afterwards if all calls use the same `filtered`.
     pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filtered: &mut Filtered) {
         self.recent.retain(|epoch| keep(epoch.actor));
         let Some(shared) = &self.shared else { return };

@@ -1,4 +1,4 @@
-//! Contexts of operations, and operations that may announce others.
+//! Contexts of operations, and the operations whose written words may announce others.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use crate::actor::Actor;
 use crate::clock::Clock;
 use crate::epoch::{ActorId, Epoch};
 
-/// The operations that a thread's `fence` and `quiet` cover.
+/// The set of operations that a `fence` or `quiet` covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub enum Context {
-    /// A context of a PE.
+    /// The operations posted through a communication context.
     Queues {
         /// The PE that owns the context.
         pe: u32,
         /// Index of the context in the PE.
         context: u32,
     },
-    /// The stores of one thread to the mapped memory of peers, which every `fence` and `quiet` of the thread covers.
+    /// One thread's stores to the mapped memory of other PEs, which every `fence` and `quiet` of the thread covers.
     Stores(ActorId),
 }
 
-/// An operation that has written a word, which may announce other operations.
+/// The operation that wrote a word, which may announce earlier operations to readers of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Announcer {
-    /// Its delivery.
+    /// The step at which the operation was delivered.
     pub(crate) write: Epoch,
-    /// The PE that posted it.
+    /// The PE that posted the operation.
     pub(crate) pe: u32,
     pub(crate) context: Context,
 }
 
-/// The last writer of a word.
+/// The last actor that wrote a word, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Writer {
     pub(crate) actor: Actor,
@@ -41,21 +41,21 @@ pub(crate) struct Writer {
     pub(crate) call: CallId,
 }
 
-/// What an actor has learned from the last word that it has read.
+/// What an actor's last read of a word has revealed about its writer, used to explain a race.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) announcer: Option<Announcer>,
-    /// Everything that the word's writer knew.
+    /// Vector clock of the word's writer at the time of the write.
     pub(crate) knew: Option<Arc<Clock>>,
     pub(crate) writer: Option<Writer>,
     pub(crate) look: Option<Look>,
 }
 
-/// A read of a word.
+/// A read of a word, as shown in a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) word: Span,
-    /// The value, if the hook knows it.
+    /// The value read, if the hook has reported it.
     pub(crate) value: Option<u64>,
     pub(crate) call: Call,
 }

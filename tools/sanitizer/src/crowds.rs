@@ -1,23 +1,23 @@
-//! Reads of the same bytes by many actors, such as all threads of a grid.
+//! Compact records for reads of the same bytes by many actors, such as all threads of a grid.
 
 use crate::access::{Access, CallId, Kind};
 use crate::epoch::{ActorId, Epoch};
 use crate::intervals::Bytes;
 use crate::met::{Conflict, Met};
 
-/// Maximum number of runs per page. The threads of a block mostly read one after the other, so most blocks are one run.
+/// Maximum number of runs per page. The threads of a block mostly read in order, so most blocks need one run.
 const MAX_RUNS: usize = 4096;
 
-/// What all reads of a run have in common.
+/// What all reads of a run have in common: kind, byte range and call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Member {
     pub(crate) kind: Kind,
-    /// Offsets of the first byte and past the last byte in the page.
+    /// Offsets in the page of the first byte and past the last byte.
     pub(crate) range: (u8, u8),
     pub(crate) call: CallId,
 }
 
-/// Reads of consecutive actors at steps with the same count.
+/// The same read by actors with consecutive IDs, at steps with the same count.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     member: Member,
@@ -33,7 +33,7 @@ impl Run {
     }
 }
 
-/// The reads of a page that have no individual record.
+/// The reads of a page that have no individual record, because too many actors read the same bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds(Vec<Run>);
 
@@ -57,7 +57,8 @@ impl Crowds {
         self.0.push(Run { member, first: actor, actors: 1, count });
     }
 
-    /// Reports the reads that a new access races with. An access that follows all reads of a run replaces the run.
+    /// Reports to `met` the reads that race with a new access. A run is dropped if the access is ordered after all its
+    /// reads.
     pub(crate) fn meet(
         &mut self,
         base: u64,
@@ -94,7 +95,7 @@ impl Crowds {
         self.0.retain(|run| run.member.range.0 < start || run.member.range.1 > end);
     }
 
-    /// Drops the runs whose reads everybody knows.
+    /// Drops the runs whose reads all live actors know.
     pub(crate) fn settle(&mut self, has_settled: &impl Fn(Epoch) -> bool) {
         self.0.retain(|run| run.epochs().any(|epoch| !has_settled(epoch)));
     }

@@ -1,4 +1,4 @@
-//! Waits that can never be satisfied.
+//! The graph of waiting actors, in which the sanitizer detects deadlocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,75 +11,76 @@ use crate::epoch::ActorId;
 use crate::locks::Holder;
 use crate::report::{Named, Party};
 
-/// What a wait is for.
+/// The condition that ends a wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Until {
-    /// A value of a word, which every other actor, or an operation in flight, may write.
+    /// A word has a wanted value. Every other actor, and every operation in flight to this word, may write it.
     Word {
         /// The word that is polled.
         word: Span,
-        /// The wanted value, for example `>= 3`.
+        /// The wanted value as text, for example `>= 3`.
         wanted: String,
         /// The value that the last poll has read, if known.
         value: Option<u64>,
     },
-    /// The arrival of each of these actors, at a barrier of a warp, block or grid.
+    /// All listed actors arrive at a barrier of a warp, block or grid.
     Arrivals {
-        /// The meeting, for example "the barrier of block 3".
+        /// Name of the barrier in reports, for example "the barrier of block 3".
         at: String,
         /// The actors that have not arrived.
         actors: Vec<ActorId>,
     },
-    /// The arrival of some actor of each of these PEs, at a collective call.
+    /// On each listed PE, some actor arrives at a collective call.
     Members {
-        /// The meeting, for example "`barrier_all` of team 0".
+        /// Name of the call in reports, for example "`barrier_all` of team 0".
         at: String,
         /// The PEs that have not arrived.
         pes: Vec<u32>,
     },
-    /// The end of each of these actors.
+    /// All listed actors finish.
     Ends {
-        /// The live actors.
+        /// The actors that have not finished.
         actors: Vec<ActorId>,
     },
 }
 
-/// What an actor waits for.
+/// A wait of an actor: the waiting call, and the condition that ends it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Wait {
-    /// The waiting call.
+    /// The call in which the actor waits.
     pub call: Call,
-    /// What the wait is for.
+    /// The condition that ends the wait.
     pub until: Until,
 }
 
-/// One line of a deadlock report.
+/// One line of a deadlock report: an actor that waits forever, and for what.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Stuck {
-    /// An actor that is stuck.
+    /// The actor that waits.
     pub actor: Actor,
-    /// The call in which it waits.
+    /// The call in which the actor waits.
     pub call: Call,
-    /// What it waits for.
+    /// What the actor waits for, as text.
     pub waits_for: String,
-    /// Number of other actors that are stuck in the same way.
+    /// Number of other actors of this PE that wait in the same call for the same thing.
     pub others: usize,
-    /// The word that it waits for, if it waits for one.
+    /// The word for which the actor waits, if it waits for one.
     pub word: Option<Awaited>,
 }
 
-/// A word that somebody waits for, with those who have written it or may have meant to.
+/// A word for which an actor waits in a deadlock, and what may help to explain why it never has the wanted value.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Awaited {
-    /// The word that is awaited.
+    /// The word, with the object that contains it.
     pub word: Named,
-    /// Its value, if known.
+    /// The value of the word, if known.
     pub value: Option<u64>,
-    /// The holder of the lock that the word belongs to.
+    /// The holder of the lock, if the word belongs to one that is held.
     pub holder: Option<Holder>,
-    /// The last actor that wrote it.
+    /// The last actor that wrote the word, if any.
     pub writer: Option<Party>,
-    /// Writers of the same word on other PEs, and of other words of the same object.
+    /// Writes that may have been meant for this word: to the same word on other PEs, or to other words of the same
+    /// object.
     pub elsewhere: Vec<(Named, Party)>,
 }
 
@@ -112,10 +113,10 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// A set of waits that can never be satisfied.
+/// A deadlock: a set of waits that can never be satisfied.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Deadlock {
-    /// The stuck actors, each before the one that it waits for.
+    /// The waiting actors, each before the one that it waits for.
     pub stuck: Vec<Stuck>,
 }
 
@@ -141,27 +142,27 @@ struct Entry {
     wait: Option<Wait>,
 }
 
-/// The actors of a job, and what they wait for.
+/// All actors that may still act, with the waits of those that are blocked.
 #[derive(Debug, Default)]
 pub(crate) struct WaitGraph {
     entries: BTreeMap<ActorId, Entry>,
-    /// The actors that wait for a word.
+    /// The actors that are waiting for a value of a word.
     for_words: BTreeSet<ActorId>,
 }
 
 impl WaitGraph {
-    /// Adds an actor that can act.
+    /// Adds an actor that is not waiting.
     pub(crate) fn add(&mut self, id: ActorId, actor: Actor) {
         self.entries.insert(id, Entry { actor, wait: None });
     }
 
-    /// Removes an actor that does not act any more.
+    /// Removes an actor that has finished.
     pub(crate) fn remove(&mut self, id: ActorId) {
         self.entries.remove(&id);
         self.for_words.remove(&id);
     }
 
-    /// Sets or clears what an actor waits for.
+    /// Sets the wait of an actor, or clears it.
     pub(crate) fn set(&mut self, id: ActorId, wait: Option<Wait>) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         if matches!(wait, Some(Wait { until: Until::Word { .. }, .. })) {
@@ -172,7 +173,7 @@ impl WaitGraph {
         entry.wait = wait;
     }
 
-    /// Clears the waits for words in `span`, whose actors must check again.
+    /// Clears the waits for words that overlap `span`, because their values may have changed.
     pub(crate) fn wake(&mut self, span: Span) {
         let entries = &mut self.entries;
         self.for_words.retain(|id| {
@@ -187,7 +188,8 @@ impl WaitGraph {
         });
     }
 
-    /// Returns the actors whose waits can never be satisfied. `may_arrive` returns whether an operation in flight may write a word.
+    /// Returns the actors whose waits can never be satisfied. `may_arrive` returns whether an operation in flight may
+    /// write a word.
     fn stuck(&self, may_arrive: impl Fn(Span) -> bool) -> BTreeSet<ActorId> {
         let waits = self.entries.iter().filter(|(_, entry)| entry.wait.is_some());
         let mut stuck: BTreeSet<ActorId> = waits.map(|(id, _)| *id).collect();
@@ -217,7 +219,8 @@ impl WaitGraph {
         }
     }
 
-    /// Returns the waits that can never be satisfied, if any.
+    /// Returns the waits that can never be satisfied, or `None` if there are none. `may_arrive` returns whether an
+    /// operation in flight may write a word.
     pub(crate) fn deadlock(&self, may_arrive: impl Fn(Span) -> bool) -> Option<Deadlock> {
         let stuck = self.stuck(may_arrive);
         let mut lines: Vec<Stuck> = Vec::new();
@@ -245,7 +248,7 @@ impl WaitGraph {
         self.entries.get(&id).and_then(|entry| entry.wait.as_ref()).map(|wait| &wait.until)
     }
 
-    /// Returns the first actor that keeps `until` from happening, because it is stuck or has ended.
+    /// Returns the first actor because of which `until` can never happen: it waits forever, or has finished.
     fn blocker(&self, until: &Until, stuck: &BTreeSet<ActorId>) -> Option<ActorId> {
         let has_ended = |id: &ActorId| !self.entries.contains_key(id);
         match until {
@@ -264,7 +267,7 @@ impl WaitGraph {
         }
     }
 
-    /// Sorts the actors of `stuck`, each before the first one that it waits for.
+    /// Sorts the actors in `stuck` such that each precedes the first one that it waits for.
     fn in_order(&self, stuck: &BTreeSet<ActorId>) -> Vec<ActorId> {
         let (mut order, mut known) = (Vec::new(), BTreeSet::new());
         for &first in stuck {
@@ -313,7 +316,6 @@ mod tests {
         Actor::Thread { pe, launch: 0, block: 0, thread }
     }
 
-    /// Creates two threads of PE 0 and one of PE 1, with IDs 0 to 2.
     fn graph() -> WaitGraph {
         let mut graph = WaitGraph::default();
         for (id, actor) in [thread(0, 0), thread(0, 1), thread(1, 0)].into_iter().enumerate() {

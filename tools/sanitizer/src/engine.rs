@@ -1,4 +1,4 @@
-//! The engine, with one method for each relation of the memory model.
+//! The race detection engine, with one method for each way in which the memory model orders steps.
 
 use std::sync::Arc;
 
@@ -27,11 +27,12 @@ use crate::scopes::{Carried, Filter, Found, Place, Scope, Shared};
 use crate::shadow::Shadow;
 use crate::values::{Values, Written};
 
-/// What an actor knew at one time, to be passed to another actor: an event of a stream, or a message between hosts.
+/// Snapshot of an actor's vector clock, to be acquired by another actor. Used for events of a stream and messages
+/// between hosts.
 #[derive(Clone, Debug)]
 pub struct Token(Clock);
 
-/// The buffers that a collective call uses on one PE.
+/// The memory that a collective call reads and writes on one PE.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Buffers {
     /// The memory that the call reads on this PE.
@@ -40,33 +41,33 @@ pub struct Buffers {
     pub writes: Vec<Span>,
     /// The member whose data is written, or `None` if every member contributes.
     pub root: Option<u32>,
-    /// Whether the call only moves data. Otherwise it is also a barrier, after which all members know what each of them
-    /// knew.
+    /// Whether the call only moves data. Other collective calls are barriers, after which all members know what each of
+    /// them knew.
     pub moves: bool,
 }
 
-/// When a load acquires what the word carries.
+/// When a load acquires what the writer of the word has released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Acquire {
-    /// The load itself acquires.
+    /// By the load itself, like a load-acquire.
     Now,
-    /// A later acquire fence of the same actor acquires.
+    /// By a later acquire fence of the same actor.
     AtFence,
 }
 
-/// Size of the longest word, in bytes.
+/// Size of the largest word that can be accessed atomically, in bytes.
 const WORD: u64 = 8;
 
 /// Maximum number of writes of other words that a deadlock report shows for each word.
 const ELSEWHERE: usize = 3;
 
-/// Number of new actors after which the engine drops settled ones.
+/// Number of new actors after which the engine drops actors that all others know.
 const SETTLE_AFTER: usize = 1024;
 
-/// The happens-before engine. Its methods must be called in the order of the execution that it watches.
+/// Happens-before engine: records the accesses and synchronization of a job, and detects races and deadlocks.
 ///
-/// A hook calls a method that releases *before* others can see the step, and a method that acquires *after* the step
-/// has seen what it acquires.
+/// Its methods must be called in the order of the execution. A hook calls a method that releases *before* others can
+/// see the step, and a method that acquires *after* the step has seen what it acquires.
 #[derive(Debug, Default)]
 pub struct Engine {
     pub(crate) actors: Actors,
@@ -81,34 +82,37 @@ pub struct Engine {
     objects: Objects,
     locks: Locks,
     pub(crate) undelivered: ActorMap<Undelivered>,
-    /// The access lists of the running blocks.
+    /// Lists of plain accesses of the running blocks, which are processed lazily.
     accesses: Vec<Arc<Accesses>>,
-    /// Number of actors at which the engine next drops settled ones.
+    /// Number of actors at which the engine next drops those that all others know.
     settle_at: usize,
 }
 
 /// # Actors
+///
+/// Methods that create, order and retire hosts, streams and GPU threads.
 impl Engine {
     /// Creates an engine without actors.
     pub fn new() -> Self {
         Self { settle_at: SETTLE_AFTER, ..Self::default() }
     }
 
-    /// Adds an actor that follows no other: the first host thread of a PE.
+    /// Adds an actor that happens after no other: the first host thread of a PE.
     pub fn start(&mut self, actor: Actor) -> ActorId {
         let id = self.actors.next_id();
         self.begin(id, actor, Clock::default());
         id
     }
 
-    /// Adds an actor that follows `parent`: a GPU thread of a launch, a stream, or a host thread.
+    /// Adds an actor whose steps happen after the current step of `parent`: a GPU thread, a stream, or a host thread.
     pub fn fork(&mut self, parent: ActorId, actor: Actor) -> ActorId {
         let id = self.actors.next_id();
         self.fork_as(parent, [(id, actor)]);
         id
     }
 
-    /// Adds actors that follow `parent`, with IDs from [`Ids`](crate::Ids): the GPU threads of a block.
+    /// Adds actors whose steps happen after the current step of `parent`, with IDs from [`Ids`](crate::Ids). Used for
+    /// the GPU threads of a block.
     ///
     /// Earlier writes of the hosts are already published. Stores of earlier launches are not: the new threads know
     /// them, but publish them only by a fence.
@@ -141,12 +145,12 @@ impl Engine {
         self.waits.remove(actor);
     }
 
-    /// Orders `parent` after all of `child`. No other actor joins `child` afterwards.
+    /// Orders the next step of `parent` after all steps of `child`, which no other actor will join.
     pub fn join(&mut self, parent: ActorId, child: ActorId) {
         self.join_all(parent, &[child]);
     }
 
-    /// Orders `parent` after all of `children`, like [`Engine::join`].
+    /// Orders the next step of `parent` after all steps of `children`, like [`Engine::join`].
     pub fn join_all(&mut self, parent: ActorId, children: &[ActorId]) {
         let clock = self.union(children);
         self.actors.acquire(parent, &clock, Learned::Message);
@@ -154,27 +158,28 @@ impl Engine {
         self.settle_if_many();
     }
 
-    /// Returns what at least one of the actors knows.
+    /// Returns the component-wise maximum of the actors' vector clocks.
     fn union(&self, actors: &[ActorId]) -> Clock {
         Clock::union(actors.iter().filter_map(|&actor| Some(&self.actors.get(actor)?.clock)))
     }
 
-    /// Records that `parent` will next join one of `children`, so it does not keep actors from settling.
+    /// Records that the next step of `parent` will join one of `children`, so an idle `parent` does not keep memory
+    /// from being reclaimed.
     pub fn awaits(&mut self, parent: ActorId, children: &[ActorId]) {
         self.actors.state(parent).rest().awaits = children.to_vec();
     }
 
-    /// Returns what `actor` knows, to be passed to another actor.
+    /// Returns a snapshot of the actor's vector clock, to be acquired by another actor.
     pub fn release(&mut self, actor: ActorId) -> Token {
         Token(self.actors.release(actor))
     }
 
-    /// Orders `actor` after the step that created the token.
+    /// Orders the next step of `actor` after the step at which the token was created.
     pub fn acquire(&mut self, actor: ActorId, token: &Token) {
         self.actors.acquire(actor, &token.0, Learned::Message);
     }
 
-    /// Drops everything that all live actors know. The engine does this by itself periodically.
+    /// Frees the records of steps that all live actors know. The engine also does this periodically.
     pub fn settle(&mut self) {
         let mut filter = Filter::default();
         self.actors.settle(&mut filter);
@@ -192,15 +197,17 @@ impl Engine {
         }
     }
 
-    /// Returns the number of actors and of intervals that the engine holds.
+    /// Returns the number of actors and of recorded byte ranges, as a measure of memory use.
     pub fn size(&self) -> (usize, usize) {
         (self.actors.len(), self.shadow.len())
     }
 }
 
 /// # Memory
+///
+/// Methods that record the lifetimes of objects and the accesses of threads.
 impl Engine {
-    /// Starts the lifetime of an object, or of part of one.
+    /// Records the start of the lifetime of an object, or of part of one. Earlier accesses to its memory are forgotten.
     pub fn alloc(&mut self, span: Span) {
         // Accesses to the previous object that are still in a list must not be taken for accesses to this one.
         self.take_all(|accesses| !accesses.is_empty());
@@ -208,12 +215,12 @@ impl Engine {
         self.values.clear(span);
     }
 
-    /// Names an object for reports. The name in `label` may be empty.
+    /// Sets the name and the allocating call that reports show for an object. The name in `label` may be empty.
     pub fn name_object(&mut self, span: Span, label: Call) {
         self.objects.add(span, label);
     }
 
-    /// Records the destruction of an object. Every access that is not ordered before this one races with it.
+    /// Records the end of an object's lifetime. Every access that does not happen before it races with it.
     pub fn free(&mut self, actor: ActorId, span: Span, call: Call) {
         self.take_all(|accesses| !accesses.is_empty());
         self.note_stores(span);
@@ -242,7 +249,7 @@ impl Engine {
         self.waits.wake(span);
     }
 
-    /// Records a relaxed store of a word. It carries what the actor knew at its last release fences.
+    /// Records a relaxed store of a word. It publishes what the actor knew at its last release fences.
     pub fn store_relaxed(&mut self, actor: ActorId, word: Span, call: Call) {
         // A separate step: a waiter that learns of the store learns of nothing around it.
         self.actors.tick(actor);
@@ -258,12 +265,12 @@ impl Engine {
         self.actors.tick(actor);
     }
 
-    /// Records a release fence: later relaxed writes of the actor carry what it knows now, to observers in `scope`.
+    /// Records a release fence: later relaxed writes of the actor publish what it knows now, to observers in `scope`.
     pub fn fence_release(&mut self, actor: ActorId, scope: Scope) {
         self.actors.fence_release(actor, scope);
     }
 
-    /// Records an acquire fence, which acquires what earlier relaxed reads of the actor have found.
+    /// Records an acquire fence: the actor learns what the writers of words that it has read have released.
     pub fn fence_acquire(&mut self, actor: ActorId, scope: Scope) {
         let now = self.actors.now(actor);
         let state = self.actors.state(actor);
@@ -274,13 +281,13 @@ impl Engine {
         self.actors.acquire(actor, &found, Learned::Word);
     }
 
-    /// Records a read of a word that did not find the wanted value.
+    /// Records that a wait or test has read a word without finding the wanted value.
     pub fn look(&mut self, actor: ActorId, word: Span, call: Call) {
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Records a load that has read a value: a wait that returns, a test that succeeds, or any strong load. Reports
-    /// quote `value` if the caller knows it.
+    /// Records a load that has read a value: a wait that returns, a test that succeeds, or any relaxed load. Reports
+    /// quote `value` if it is known.
     pub fn observe(
         &mut self,
         actor: ActorId,
@@ -329,18 +336,18 @@ impl Engine {
         self.step(actor, word, Kind::Wait, call);
     }
 
-    /// Starts to watch the plain accesses of a block.
+    /// Registers the list of a block's plain accesses, which the engine processes when it needs them.
     pub fn add_accesses(&mut self, accesses: Arc<Accesses>) {
         self.accesses.push(accesses);
     }
 
-    /// Stops watching the accesses of a block that has finished, after taking the rest.
+    /// Processes the remaining plain accesses of a block that has finished, and unregisters its list.
     pub fn remove_accesses(&mut self, accesses: &Arc<Accesses>) {
         self.take_accesses(accesses);
         self.accesses.retain(|other| !Arc::ptr_eq(other, accesses));
     }
 
-    /// Takes the accesses of all lists for which `is_due` returns `true`.
+    /// Processes the plain accesses in all lists for which `is_due` returns `true`.
     pub(crate) fn take_all(&mut self, is_due: impl Fn(&Accesses) -> bool) {
         if self.accesses.iter().any(|accesses| is_due(accesses)) {
             // Taken out, because taking a list needs the whole engine.
@@ -350,14 +357,14 @@ impl Engine {
         }
     }
 
-    /// Removes the plain accesses of a block. Must be called before any other step of the block.
+    /// Processes and removes the plain accesses in a block's list. Must be called before any other step of the block.
     pub fn take_accesses(&mut self, accesses: &Accesses) {
         let mut list = accesses.list();
         self.take_list(&mut list);
         accesses.clear(&mut list).into_iter().for_each(|actor| self.end(actor));
     }
 
-    /// Removes the plain accesses of a block of another process, like [`Engine::take_accesses`].
+    /// Processes plain accesses that a block in another process has sent, like [`Engine::take_accesses`].
     pub fn take_batch(&mut self, batch: &Batch) {
         if batch.is_short() {
             for (actor, span, kind, call) in batch.accesses() {
@@ -399,8 +406,8 @@ impl Engine {
         }
     }
 
-    /// Tries to take a row of accesses in one step, where `first` is the step of the first. Returns `false` if they must be
-    /// taken one by one.
+    /// Tries to record a row of equal accesses together. `first` is the step of its first access. Returns `false` if
+    /// they must be recorded one by one.
     fn take_row(&mut self, list: &List, row: &[usize], first: Epoch) -> bool {
         let (entry, last) = (list.entries[row[0]], list.entries[row[row.len() - 1]]);
         let (kind, width) = (entry.kind, entry.span.bytes.len() as u8);
@@ -421,14 +428,14 @@ impl Engine {
         is_taken
     }
 
-    /// Records an access at the actor's current step. Returns whether it is part of a race.
+    /// Records an access at the actor's current step. Returns whether it races with an earlier one.
     fn step(&mut self, actor: ActorId, span: Span, kind: Kind, call: Call) -> bool {
         let epoch = self.actors.now(actor);
         self.step_at(actor, epoch, span, kind, call)
     }
 
-    /// Records an access at one of the actor's steps, since which it has learned nothing. Returns whether it is part of
-    /// a race.
+    /// Records an access at the given step of an actor, which has learned nothing since. Returns whether it races with
+    /// an earlier one.
     fn step_at(&mut self, actor: ActorId, epoch: Epoch, span: Span, kind: Kind, call: Call) -> bool {
         let (actors, call) = (&self.actors, self.calls.id(call));
         let clock = &actors.known(actor).clock;
@@ -443,7 +450,7 @@ impl Engine {
         is_racy
     }
 
-    /// Records an access of an operation that follows `clock`. Everybody who learns of the access also knows `told`.
+    /// Records an access of an operation whose vector clock is `clock`. Learning of the access implies learning `told`.
     /// `informed` is the actor that made the call.
     pub(crate) fn record(
         &mut self,
@@ -461,7 +468,8 @@ impl Engine {
         self.report(conflicts, span, access, clock, informed);
     }
 
-    /// Reports the races of an access by an actor that knows `clock`.
+    /// Reports the races between an access and the earlier accesses in `conflicts`. `clock` is the vector clock of the
+    /// access.
     pub(crate) fn report(
         &mut self,
         conflicts: Vec<Conflict>,
@@ -542,8 +550,10 @@ impl Engine {
 }
 
 /// # Meetings
+///
+/// Methods that record barriers and collective calls.
 impl Engine {
-    /// Synchronizes the threads of a warp or block, all of which have arrived.
+    /// Records a barrier of a warp or block at which all listed threads have arrived.
     pub fn sync(&mut self, actors: &[ActorId]) {
         let all = self.union(actors);
         let learned = actors.iter().map(|&actor| self.actors.state(actor).learned);
@@ -556,17 +566,18 @@ impl Engine {
         }
     }
 
-    /// Adds a meeting of `members`: the PEs of a team, or the blocks of a grid.
+    /// Registers the members of a meeting, which is a barrier or the collective calls of a team. Members are PEs, or
+    /// the blocks of a grid.
     pub fn define_meeting(&mut self, id: MeetingId, members: Vec<u32>) {
         self.meetings.define(id, members);
     }
 
-    /// Removes a meeting.
+    /// Unregisters a meeting, such as the grid barrier of a launch that has finished.
     pub fn remove_meeting(&mut self, id: MeetingId) {
         self.meetings.remove(id);
     }
 
-    /// Records the arrival of a member.
+    /// Records that a member has arrived at a barrier or collective call.
     pub fn arrive(&mut self, actor: ActorId, id: MeetingId, member: u32) {
         let clock = self.actors.release(actor);
         // The last arrival satisfies the waits of all.
@@ -575,14 +586,16 @@ impl Engine {
         }
     }
 
-    /// Returns the members that the current call of `member` still waits for.
+    /// Returns the members that have not arrived at the collective call in which `member` waits.
     pub fn missing(&self, id: MeetingId, member: u32) -> Vec<u32> {
         self.meetings.missing(id, member)
     }
 
-    /// Records that a member leaves, after all have arrived. The call has read its buffers after the member's own
-    /// arrival, and written them after the arrivals of the members that had the data. A barrier also gives the member
-    /// what all others knew, while a call that only moves data vouches for nothing but its own buffers.
+    /// Records that a member leaves a barrier or collective call, at which all members have arrived.
+    ///
+    /// The call has read its buffers after the member's own arrival, and written them after the arrivals of the members
+    /// that had the data. A barrier also gives the member what all others knew, while a call that only moves data
+    /// vouches for nothing but its own buffers.
     pub fn leave(&mut self, actor: ActorId, id: MeetingId, member: u32, buffers: &Buffers, call: Call) {
         let Departure { own, data, all } = self.meetings.leave(id, member, buffers.root);
         if !(buffers.reads.is_empty() && buffers.writes.is_empty()) {
@@ -610,8 +623,10 @@ impl Engine {
 }
 
 /// # Causes
+///
+/// Methods that report races and find out their causes.
 impl Engine {
-    /// Reports a race if the parts of a result overlap, because several members then write the same bytes.
+    /// Reports a race if output ranges of a collective call overlap, because several members then write the same bytes.
     fn report_overlaps(&mut self, actor: ActorId, buffers: &Buffers, call: Call) {
         let mut writes = buffers.writes.clone();
         // Sorted by address, so an overlap shows between neighbors.
@@ -625,7 +640,7 @@ impl Engine {
         self.races.add(Race { first: party, second: party, memory, bytes, object, seen: None, missing });
     }
 
-    /// Returns a thread, stream or host on the PE of `maker` that knows a step that `maker` does not know.
+    /// Returns a thread, stream or host on the PE of `maker` that knows `step`, which `maker` itself does not know.
     fn informed_in_pe(&self, maker: Actor, step: Epoch) -> Option<Actor> {
         let knows = |state: &&State| {
             let is_operation = state.post.is_some();
@@ -642,6 +657,8 @@ impl Engine {
 }
 
 /// # Findings
+///
+/// Methods that return races and deadlocks, and record waits and locks.
 impl Engine {
     /// Returns the races found since the last call.
     pub fn take_races(&mut self) -> Vec<Race> {
@@ -653,12 +670,12 @@ impl Engine {
         self.races.count()
     }
 
-    /// Sets what an actor waits for. A wait for a word calls this after each read that does not end it.
+    /// Records that an actor is waiting. For a word, this is called again after each read that does not end the wait.
     pub fn wait(&mut self, actor: ActorId, wait: Wait) {
         self.waits.set(actor, Some(wait));
     }
 
-    /// Clears what an actor waits for.
+    /// Records that an actor is no longer waiting.
     pub fn wake(&mut self, actor: ActorId) {
         self.waits.set(actor, None);
     }
@@ -674,7 +691,8 @@ impl Engine {
         self.locks.let_go(lock);
     }
 
-    /// Returns the waits that can never be satisfied, if any. [`Engine::explain`] adds what helps to fix them.
+    /// Returns the waits that can never be satisfied, or `None` if there are none. [`Engine::explain`] adds their
+    /// causes.
     pub fn deadlock(&self) -> Option<Deadlock> {
         let writes = |post: &Post, word: Span| {
             post.destination.into_iter().chain(post.signal).any(|(span, _)| span.overlaps(word))
@@ -684,8 +702,9 @@ impl Engine {
         self.waits.deadlock(may_arrive)
     }
 
-    /// Adds the names of the words of a deadlock, their writers, and the holders of their locks. Takes time
-    /// proportional to the stores to each word's object.
+    /// Adds to a deadlock the objects that contain the awaited words, their last writers, and the holders of locks.
+    ///
+    /// Takes time proportional to the number of recorded stores to these objects.
     pub fn explain(&mut self, deadlock: &mut Deadlock) {
         deadlock
             .stuck

@@ -1,20 +1,20 @@
-//! Lists of the last known steps of many actors.
+//! Compact lists of vector clock entries, grouped into runs of actors with consecutive IDs.
 
 use crate::epoch::{ActorId, Epoch};
 
-/// Actors with consecutive IDs, such as the threads of a block.
+/// A run of actors with consecutive IDs, such as the threads of a block.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: u64,
-    /// Index of the first actor's count.
+    /// Index in `counts` of the first actor's entry.
     at: usize,
 }
 
-/// Last known steps, in actor order.
+/// A list of vector clock entries in the order of actor IDs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     runs: Vec<Run>,
-    /// The count of each actor.
+    /// Last known step count of each actor.
     counts: Vec<u32>,
 }
 
@@ -25,7 +25,7 @@ impl Entries {
         self.counts.len()
     }
 
-    /// Returns the count of an actor, or 0 if it has no entry.
+    /// Returns the step count of an actor, or 0 if it has no entry.
     pub(crate) fn get(&self, actor: ActorId) -> u32 {
         self.place(actor, &mut 0).map_or(0, |place| self.counts[place])
     }
@@ -37,8 +37,8 @@ impl Entries {
         })
     }
 
-    /// Returns the union with another list, with the maximum of both counts. Usually each run of the shorter list is
-    /// part of a run of the longer one.
+    /// Returns the component-wise maximum of two lists. Fast if each run of the shorter list is part of a run of the
+    /// longer one, which is the usual case.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         let (short, long) = if self.len() < other.len() { (self, other) } else { (other, self) };
         let (mut all, mut hint) = (long.clone(), 0);
@@ -55,7 +55,7 @@ impl Entries {
         all
     }
 
-    /// Returns the union with `entries`, which are in actor order, with the maximum of both counts.
+    /// Returns the component-wise maximum of this list and `entries`, which must be in the order of actor IDs.
     ///
     /// Most actors already have an entry, so this copies the list and raises counts.
     pub(crate) fn raised(&self, entries: impl Iterator<Item = Epoch>) -> Self {
@@ -78,8 +78,8 @@ impl Entries {
         std::iter::from_fn(next).collect()
     }
 
-    /// Returns the index of an actor's count. `hint` is the index of a run to try first, and is set to the run that
-    /// contains the actor.
+    /// Returns the index of an actor's entry in `counts`. `hint` is the index of a run to try first, and is set to the
+    /// run that contains the actor.
     fn place(&self, ActorId(actor): ActorId, hint: &mut usize) -> Option<usize> {
         let begins_at = |number: usize| self.runs.get(number).map_or(u64::MAX, |run| run.first);
         if !(begins_at(*hint)..begins_at(*hint + 1)).contains(&actor) {
@@ -90,7 +90,6 @@ impl Entries {
         (place < self.end(*hint)).then_some(place)
     }
 
-    /// Returns the index past the last count of a run.
     fn end(&self, number: usize) -> usize {
         self.runs.get(number + 1).map_or(self.counts.len(), |next| next.at)
     }

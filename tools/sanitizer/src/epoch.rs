@@ -1,18 +1,18 @@
-//! IDs and steps of actors.
+//! Actor IDs, and the numbered steps of actors.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-/// The ID of an actor, which is never reused.
+/// ID of a host, stream, GPU thread or operation. IDs are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct ActorId(pub(crate) u64);
 
-/// Upper bound of actor IDs, which have 40 bits in the record of an access.
+/// Exclusive upper bound of actor IDs, which are stored in 40 bits.
 pub(crate) const ACTORS: u64 = 1 << 40;
 
-/// A hasher for actor IDs.
+/// Fast hasher for actor IDs and other integers.
 #[derive(Debug, Default)]
 pub(crate) struct ActorHasher(u64);
 
@@ -31,15 +31,14 @@ impl Hasher for ActorHasher {
     }
 }
 
-/// A map whose keys are actors.
 pub(crate) type ActorMap<V> = HashMap<ActorId, V, BuildHasherDefault<ActorHasher>>;
 
 pub(crate) type ActorSet = HashSet<ActorId, BuildHasherDefault<ActorHasher>>;
 
-/// A step in the program order of one actor.
+/// One step in the program order of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) actor: ActorId,
-    /// Step count, starting at 1.
+    /// Number of the step, starting at 1.
     pub(crate) count: u32,
 }

@@ -1,4 +1,4 @@
-//! Findings: everything that the sanitizer reports.
+//! The races and deadlocks that the sanitizer reports.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use crate::deadlock::Deadlock;
 use crate::report::Race;
 
-/// Something that the sanitizer reports.
+/// A race or a deadlock, as reported by the sanitizer.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
     /// Two conflicting accesses that are not ordered.
     Race(Box<Race>),
-    /// Waits that cannot end.
+    /// Waits that can never be satisfied.
     Deadlock(Deadlock),
 }
 

@@ -1,4 +1,4 @@
-//! IDs of actors, meetings and tokens.
+//! Allocates IDs for actors, meetings and tokens without asking the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,8 @@ use crate::epoch::{ACTORS, ActorId};
 use crate::meetings::MeetingId;
 use crate::request::TokenId;
 
-/// Allocates the IDs of a process's actors, meetings and tokens.
+/// Allocates the IDs that a process uses in requests to the engine: of actors, meetings (barriers and teams) and tokens
+/// (snapshots of vector clocks).
 ///
 /// Each process has its own range, so it need not ask the engine. The first range belongs to the engine, which
 /// allocates IDs for hosts, teams, fences and stores.
@@ -14,7 +15,7 @@ use crate::request::TokenId;
 pub struct Ids(AtomicU64);
 
 impl Ids {
-    /// Returns the range of one of `processes` processes.
+    /// Returns the allocator for the ID range of process `process` out of `processes`.
     pub fn of_process(process: u32, processes: u32) -> Self {
         let range = ACTORS / (u64::from(processes) + 1);
         Self(AtomicU64::new((u64::from(process) + 1) * range))
@@ -29,18 +30,18 @@ impl Ids {
         ActorId(self.next(1))
     }
 
-    /// Allocates the IDs of `count` actors, which are consecutive.
+    /// Allocates `count` consecutive actor IDs, such as those of a block's threads.
     pub fn actors(&self, count: usize) -> Vec<ActorId> {
         let first = self.next(count as u64);
         (first..).take(count).map(ActorId).collect()
     }
 
-    /// Allocates the ID of a meeting.
+    /// Allocates the ID of a meeting, such as a grid barrier.
     pub fn meeting(&self) -> MeetingId {
         MeetingId(self.next(1))
     }
 
-    /// Allocates the ID of a token.
+    /// Allocates the ID of a vector clock snapshot ([`Token`](crate::Token)).
     pub fn token(&self) -> TokenId {
         TokenId(self.next(1))
     }

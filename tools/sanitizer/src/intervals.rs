@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A half-open range of offsets.
+/// A half-open range of byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub struct Bytes {
     /// Offset of the first byte.
@@ -44,7 +44,8 @@ impl<V> Default for IntervalMap<V> {
 }
 
 impl<V: Clone + Default + PartialEq> IntervalMap<V> {
-    /// Replaces each value in `bytes`, and each gap between values, with the result of `change`.
+    /// Calls `change` for each value in `bytes` and for each gap between values, and stores the result. `None` stands
+    /// for a gap.
     pub(crate) fn update(&mut self, bytes: Bytes, mut change: impl FnMut(Bytes, Option<V>) -> Option<V>) {
         if bytes.is_empty() || self.update_one(bytes, &mut change) {
             return;
@@ -63,7 +64,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         self.merge_before(bytes.end);
     }
 
-    /// Updates `bytes` if they are exactly one entry, or lie in a gap. Returns whether that is the case.
+    /// Updates `bytes` if they are exactly one entry or lie within a gap. Returns `false` if neither is the case.
     fn update_one(&mut self, bytes: Bytes, change: &mut impl FnMut(Bytes, Option<V>) -> Option<V>) -> bool {
         match self.map.range_mut(..bytes.end).next_back() {
             Some((&start, (end, value))) if *end > bytes.start => {
@@ -106,7 +107,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         }
     }
 
-    /// Changes all values, and drops those for which `keep` returns `false`.
+    /// Lets `keep` change all values, and drops those for which it returns `false`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut V) -> bool) {
         self.map.retain(|_, (_, value)| keep(value));
     }
@@ -126,7 +127,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         }
     }
 
-    /// Splits an entry at `at`.
+    /// Splits the entry that contains offset `at`, if any, into two with the same value.
     fn split(&mut self, at: u64) {
         let Some((_, (end, value))) = self.map.range_mut(..at).next_back() else { return };
         if *end > at {

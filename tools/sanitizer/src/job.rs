@@ -1,4 +1,4 @@
-//! The engine of a job and the other state that all PEs share, which requests are applied to.
+//! The state of a job: the engine, and what requests from all PEs refer to by ID.
 
 use std::collections::HashMap;
 
@@ -12,26 +12,26 @@ use crate::meetings::MeetingId;
 use crate::request::{Done, Reply, Request, TeamKey, TeamMeetings, TokenId};
 use crate::wire::{Malformed, Wire};
 
-/// The meeting of all hosts.
+/// ID of the collective calls in which the hosts of all PEs take part.
 pub const HOSTS: MeetingId = MeetingId(0);
 
-/// The engine, with the hosts, meetings and tokens that requests refer to.
+/// State of a job: the engine, with the hosts, teams and vector clock snapshots that requests refer to.
 #[derive(Debug, Default)]
 pub struct JobState {
-    /// The happens-before engine.
+    /// The happens-before engine that watches all PEs of the job.
     pub engine: Engine,
-    /// The host of each PE.
+    /// Actor ID of each PE's host.
     hosts: Vec<ActorId>,
-    /// The meetings of each team.
+    /// IDs under which the collective calls and the split barrier of each team are tracked.
     teams: HashMap<TeamKey, TeamMeetings>,
-    /// Number of team meetings created so far.
+    /// Number of meeting IDs allocated for teams so far.
     meetings: u64,
     tokens: HashMap<TokenId, Token>,
-    /// Whether the job has failed for another reason.
+    /// Whether the job has failed for a reason other than a deadlock.
     pub has_failed: bool,
-    /// The deadlock because of which the job was aborted.
+    /// The deadlock that caused the job to be aborted, if any.
     pub deadlock: Option<Deadlock>,
-    /// A deadlock that is reported only if a wait runs into its deadline.
+    /// A deadlock that is reported only if a wait later exceeds its deadline.
     pub suspected: Option<Deadlock>,
     has_timed_out: bool,
 }
@@ -45,7 +45,7 @@ impl JobState {
         Self { engine, hosts, ..Self::default() }
     }
 
-    /// Applies a request.
+    /// Applies a request to the engine, and returns the reply, which is [`Reply::Applied`] for most requests.
     // One arm per request, each a call of the engine: dividing the match would hide which requests are missing.
     pub fn apply(&mut self, request: Request) -> Reply {
         let engine = &mut self.engine;
@@ -140,7 +140,7 @@ impl JobState {
         Ok(reply)
     }
 
-    /// Returns the findings since the last call.
+    /// Removes and returns the races found so far, and the deadlock that caused the job to fail, if any.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         let suspected = self.suspected.take().filter(|_| self.has_timed_out);
         let races = self.engine.take_races().into_iter().map(|race| Finding::Race(Box::new(race)));

@@ -1,4 +1,4 @@
-//! Locks and their holders, for deadlock reports.
+//! Tracks which actor holds each distributed lock, for deadlock reports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Call, Space, Span};
 use crate::actor::Actor;
 
-/// The holder of a lock.
+/// The holder of a lock, as shown in a deadlock report.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Holder {
-    /// The actor that holds it.
+    /// The actor that holds the lock.
     pub actor: Actor,
-    /// The call that acquired it.
+    /// The call that acquired the lock.
     pub call: Call,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The locks that are held. A lock has the same offsets on every PE.
+/// Locks that are currently held, by kind of memory and start offset, which are equal on every PE.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(BTreeMap<(Space, u64), (u64, Holder)>);
 
@@ -36,7 +36,7 @@ impl Locks {
         self.0.remove(&(memory.space, bytes.start));
     }
 
-    /// Returns the holder of the lock that a word belongs to.
+    /// Returns the holder of the lock that contains a word, or `None` if there is no lock or it is free.
     pub(crate) fn holder(&self, Span { memory, bytes }: Span) -> Option<Holder> {
         let (&(space, _), &(end, holder)) = self.0.range(..=(memory.space, bytes.start)).next_back()?;
         (space == memory.space && bytes.end <= end).then_some(holder)

@@ -1,4 +1,4 @@
-//! Meetings: barriers and collective calls, where all members learn what the others knew on arrival.
+//! Tracks meetings, which are barriers and collective calls, where members learn what others knew on arrival.
 
 use std::collections::HashMap;
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::epoch::ActorId;
 
-/// The ID of a meeting: a team, a grid, or the hosts of a job.
+/// ID of a meeting: the collective calls of a team, the barrier of a grid, or the collective calls of all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct MeetingId(pub u64);
 
-/// One call of all members.
+/// One collective call, in which each member arrives and leaves once.
 #[derive(Debug, Default)]
 struct Round {
     arrived: HashMap<u32, (ActorId, Clock)>,
     left: usize,
 }
 
-/// What a member knows when it leaves a call.
+/// The vector clocks that a member needs when it leaves a collective call.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// What it knew at its own arrival.
+    /// Vector clock of the member at its own arrival.
     pub(crate) own: Clock,
-    /// What was known at its own arrival, and at those of the members that send it data.
+    /// Maximum of the vector clocks of the member and of those that send it data, at their arrivals.
     pub(crate) data: Clock,
-    /// What was known at all arrivals.
+    /// Maximum of the vector clocks of all members at their arrivals.
     pub(crate) all: Clock,
 }
 
 #[derive(Debug, Default)]
 struct Meeting {
     members: Vec<u32>,
-    /// For each member, how many times it has arrived and departed.
+    /// For each member, the number of calls at which it has arrived, and the number that it has left.
     calls: HashMap<u32, (u64, u64)>,
     rounds: HashMap<u64, Round>,
 }
@@ -43,7 +43,6 @@ pub(crate) struct Meetings {
 }
 
 impl Meetings {
-    /// Adds a meeting of `members`.
     pub(crate) fn define(&mut self, id: MeetingId, members: Vec<u32>) {
         self.meetings.insert(id, Meeting { members, ..Meeting::default() });
     }
@@ -52,8 +51,8 @@ impl Meetings {
         self.meetings.remove(&id);
     }
 
-    /// Records the arrival of a member that knows `clock`. Returns the actors of all members if this was the last
-    /// arrival.
+    /// Records that a member arrives with vector clock `clock`. Returns the actors of all members if this is the last
+    /// arrival, and none otherwise.
     pub(crate) fn arrive(
         &mut self,
         id: MeetingId,
@@ -69,7 +68,7 @@ impl Meetings {
         if is_complete { round.arrived.values().map(|(actor, _)| *actor).collect() } else { Vec::new() }
     }
 
-    /// Returns the members that have not arrived in the current call of `member`.
+    /// Returns the members that have not arrived at the call in which `member` waits.
     pub(crate) fn missing(&self, id: MeetingId, member: u32) -> Vec<u32> {
         let Some(meeting) = self.meetings.get(&id) else { return Vec::new() };
         let (_, round) = meeting.calls.get(&member).copied().unwrap_or_default();
@@ -77,8 +76,8 @@ impl Meetings {
         meeting.members.iter().copied().filter(|&other| !has_arrived(other)).collect()
     }
 
-    /// Records that a member leaves a call, which gives it the data of `root` or of all. Returns what was known at the
-    /// arrivals.
+    /// Records that a member leaves a call and takes the data of `root`, or of all members. Returns their vector clocks
+    /// on arrival.
     pub(crate) fn leave(&mut self, id: MeetingId, member: u32, root: Option<u32>) -> Departure {
         let Some(meeting) = self.meetings.get_mut(&id) else { return Departure::default() };
         let calls = meeting.calls.entry(member).or_default();

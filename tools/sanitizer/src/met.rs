@@ -1,26 +1,26 @@
-//! What a new access does to earlier ones.
+//! The effect of a new access on the earlier accesses in shadow memory.
 
 use crate::access::Access;
 use crate::intervals::Bytes;
 
-/// An earlier access that a new one races with, and the common bytes.
+/// An earlier access that races with a new one, and the bytes that both access.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Conflict {
     pub(crate) earlier: Access,
     pub(crate) bytes: Bytes,
 }
 
-/// What a new access does to earlier ones.
+/// The effect of a new access on the earlier accesses in shadow memory: races, and stores that it replaces.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
-    /// The accesses that it races with.
+    /// Earlier accesses that race with the new one.
     pub(crate) conflicts: Vec<Conflict>,
-    /// The stores to peers that it replaces, with their bytes.
+    /// Stores to peers that the new access removes from shadow memory, with their bytes.
     pub(crate) lost: Vec<(Access, Bytes)>,
 }
 
 impl Met {
-    /// Adds a conflict, merging it with an earlier one with the same access.
+    /// Adds a race, or extends the known one if its earlier access is the same.
     pub(crate) fn add_conflict(&mut self, new: Conflict) {
         match self.conflicts.iter_mut().find(|known| known.earlier == new.earlier) {
             Some(known) => known.bytes.end = new.bytes.end,

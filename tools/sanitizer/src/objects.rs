@@ -1,4 +1,4 @@
-//! Objects by offset, for reports.
+//! Finds the symmetric object at an offset, for reports.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::access::{Call, Memory, Span};
 use crate::intervals::Bytes;
 use crate::report::Object;
 
-/// The objects of all memories. A freed object keeps its name until another one takes its place.
+/// The named objects, by memory and start offset. A freed object keeps its name until its memory is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Objects(BTreeMap<(Memory, u64), (u64, Call)>);
 
@@ -25,7 +25,7 @@ impl Objects {
         Some(Object { label, start: span.bytes.start })
     }
 
-    /// Returns the range of the object that contains some bytes.
+    /// Returns the range of the object that contains `bytes`, if any.
     pub(crate) fn around(&self, Span { memory, bytes }: Span) -> Option<Span> {
         self.entry(memory, bytes).map(|(span, _)| span)
     }

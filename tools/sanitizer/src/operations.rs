@@ -1,4 +1,4 @@
-//! Operations and stores to peers: the part of the engine for everything in flight.
+//! The engine's methods for operations in flight, such as puts, and for stores to the memory of peers.
 
 use std::sync::Arc;
 
@@ -17,9 +17,11 @@ use crate::scopes::{Carried, Place, Shared};
 use crate::values::Written;
 
 /// # Operations
+///
+/// Methods that post, deliver, order and complete operations such as puts, gets and atomics.
 impl Engine {
-    /// Posts an operation, which follows everything that the poster knows. Its delivery also follows the fences toward
-    /// its PE.
+    /// Posts an operation, which happens after the current step of the poster. Its delivery also happens after those
+    /// that fences order before it. Returns its ID.
     pub fn post(&mut self, poster: ActorId, post: Post) -> ActorId {
         let operation = self.actors.next_id();
         self.post_as(operation, poster, post);
@@ -68,7 +70,7 @@ impl Engine {
         self.actors.tick(poster);
     }
 
-    /// Returns the deliveries that fences order before an operation to `target`.
+    /// Returns the deliveries that earlier fences order before an operation to `target`.
     fn behind(&self, context: Context, target: u32, known: &Clock) -> Clock {
         let mut behind = Clock::default();
         for fence in self.queues.fences(context, target, known, &self.actors) {
@@ -90,7 +92,7 @@ impl Engine {
         self.record(span, access, clocks, poster);
     }
 
-    /// Delivers an operation: waits on its PE can now see its data, and then its signal.
+    /// Records that an operation is delivered: waits on the target PE can now see its data and its signal.
     pub fn deliver(&mut self, operation: ActorId) {
         // A value that an earlier store left is replaced now, or read by this atomic.
         self.take_all(Accesses::has_stores);
@@ -132,7 +134,8 @@ impl Engine {
         }
     }
 
-    /// Adds what a word carries to the result of an atomic.
+    /// Records what an atomic learns from the value that it fetches. The poster acquires it when the operation
+    /// completes.
     fn fetch(&mut self, operation: ActorId, word: Span, kind: Kind, place: Place, call: Call) {
         if !kind.is_word() || self.actors.has_settled(operation) {
             return;
@@ -149,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Orders the delivery of later operations after that of earlier ones, for one PE or for each.
+    /// Orders the delivery of later operations after that of earlier ones to the same PE. `target` limits it to one PE.
     pub fn fence(&mut self, actor: ActorId, context: Context, target: Option<u32>, call: Call) {
         let mut covered = self.unfenced(actor, context, target);
         covered.sort_unstable();
@@ -171,7 +174,7 @@ impl Engine {
         self.queues.unfenced(&[context, Context::Stores(actor)], target, &state.clock, &self.actors)
     }
 
-    /// Adds the actor that stands for the delivery of `operations` to `target`, unless there are none.
+    /// Adds an actor that represents the delivery of all `operations` to `target`. Returns `None` if there are none.
     fn fence_of(
         &mut self,
         actor: ActorId,
@@ -197,12 +200,12 @@ impl Engine {
         Some(fence)
     }
 
-    /// Completes earlier operations, to one PE or to all.
+    /// Completes earlier operations of the context, to PE `target` or to all PEs.
     pub fn quiet(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
         self.complete_earlier(actor, context, target, DELIVERED);
     }
 
-    /// Frees the sources of earlier puts, to one PE or to all.
+    /// Records that earlier puts of the context to PE `target`, or to all PEs, have read their sources.
     pub fn flush(&mut self, actor: ActorId, context: Context, target: Option<u32>) {
         self.complete_earlier(actor, context, target, SOURCE_READ);
     }
@@ -213,8 +216,8 @@ impl Engine {
         }
     }
 
-    /// Returns the operations that `quiet` would complete now, to one PE or to all. Later stores do not become part of
-    /// them.
+    /// Returns the operations that a `quiet` would complete now. `target` limits them to one PE. Later stores start a
+    /// new operation.
     pub fn earlier(&mut self, actor: ActorId, context: Context, target: Option<u32>) -> Vec<ActorId> {
         self.actors.close_stores(actor);
         let Some(state) = self.actors.get(actor) else { return Vec::new() };
@@ -222,17 +225,17 @@ impl Engine {
         [context, Context::Stores(actor)].into_iter().flat_map(earlier).collect()
     }
 
-    /// Whether any operation of a context has not settled.
+    /// Whether the engine still tracks operations or fences of a context.
     pub fn is_in_flight(&self, context: Context) -> bool {
         self.queues.has(context)
     }
 
-    /// Completes one operation.
+    /// Records that `actor` knows that an operation is complete.
     pub fn complete(&mut self, actor: ActorId, operation: ActorId) {
         self.complete_part(actor, operation, DELIVERED);
     }
 
-    /// Frees the source of one put.
+    /// Records that `actor` knows that a put has read its source.
     pub fn free_source(&mut self, actor: ActorId, operation: ActorId) {
         self.complete_part(actor, operation, SOURCE_READ);
     }
@@ -263,9 +266,10 @@ impl Engine {
 
 /// # Stores to peers
 ///
-/// A store is posted and delivered in one step. Stores of one thread to one PE form one operation until the thread
-/// learns something or releases what it knows. The shadow memory holds the last store of each word, so the value of a
-/// store is recorded only when somebody reads it, or when the shadow memory drops the store.
+/// A store to the memory of another PE is posted and delivered in one step. Stores of one thread to one PE form one
+/// operation until the thread learns something or releases what it knows. The shadow memory holds the last store of
+/// each word, so the value of a store is recorded only when an actor reads it, or when the shadow memory drops the
+/// store.
 impl Engine {
     /// Records a plain store to memory of another PE.
     pub fn store_to_peer(&mut self, actor: ActorId, span: Span, call: Call) {
@@ -273,7 +277,8 @@ impl Engine {
         self.end_store(actor, epoch, span, call);
     }
 
-    /// Adds a store to the operation that holds the actor's stores to a PE. Returns its step of that operation.
+    /// Adds a store to the operation that collects an actor's stores to PE `target`. Returns its step in that
+    /// operation.
     pub(crate) fn begin_store(&mut self, actor: ActorId, target: u32, call: Call) -> Epoch {
         let stores = match self.actors.open_stores(actor, target) {
             Some(stores) => stores,
@@ -282,7 +287,7 @@ impl Engine {
         self.actors.add_store(actor, stores)
     }
 
-    /// Records the access of a store that [`Engine::begin_store`] has added.
+    /// Records the memory access of a store that [`Engine::begin_store`] has added.
     pub(crate) fn end_store(&mut self, actor: ActorId, epoch: Epoch, span: Span, call: Call) {
         let access = Access::new(epoch, Kind::Put, span.bytes, self.calls.id(call));
         let actors = &self.actors;
@@ -302,7 +307,7 @@ impl Engine {
         self.waits.wake(span);
     }
 
-    /// Adds an operation that will hold the stores of an actor to a PE.
+    /// Adds an operation that collects an actor's stores to PE `target`.
     fn open_stores(&mut self, actor: ActorId, target: u32, call: Call) -> ActorId {
         self.settle_if_many();
         let (context, known) = (Context::Stores(actor), self.actors.clock(actor));
@@ -318,7 +323,7 @@ impl Engine {
         stores
     }
 
-    /// Records the values that stores to peers have given to a word, before somebody reads it.
+    /// Records the values that stores to peers have given to a word. Called before an actor reads it.
     pub(crate) fn note_stores(&mut self, word: Span) {
         let undelivered = &self.undelivered;
         let is_write =
@@ -327,7 +332,7 @@ impl Engine {
         self.keep_values(word.memory, stores);
     }
 
-    /// Records the values of stores to peers, where nothing has replaced them since.
+    /// Records what the given stores to peers publish, for bytes that have no newer value.
     pub(crate) fn keep_values(&mut self, memory: Memory, stores: Vec<(Access, Bytes)>) {
         for (store, bytes) in stores {
             let Some(state) = self.actors.get(store.epoch.actor) else { continue };

@@ -1,4 +1,4 @@
-//! The order that two accesses lack, and the call that establishes it.
+//! Finds out which synchronization is missing between two racing accesses, and suggests how to add it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::actors::Learned;
 use crate::context::{Announcer, Context};
 use crate::epoch::Epoch;
 
-/// An order that two accesses lack.
+/// The synchronization that is missing between two racing accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingOrder {
@@ -23,25 +23,25 @@ pub enum MissingOrder {
         /// The PE that both operations access.
         pe: u32,
     },
-    /// A relaxed write announces something that its thread has not released.
+    /// A relaxed write announces an access that its thread has not released.
     Release,
-    /// A relaxed read has seen the announcement, but no fence has acquired it.
+    /// A relaxed read has seen the announcement of an access, but no acquire fence followed.
     Acquire,
     /// The words of a put arrive in any order, so none of them announces the others.
     WordOrder,
-    /// An operation is not known to be complete at its PE.
+    /// An operation may not be complete at its target PE when another PE accesses the memory.
     Completion {
-        /// The PE that the operation accesses.
+        /// The PE whose memory the operation accesses.
         pe: u32,
     },
-    /// The owner of the memory does not wait for the arrival of an operation, or the operation does not wait for the
-    /// owner.
+    /// The owner of the memory does not wait for the arrival of an operation, or the operation is not ordered after the
+    /// owner's access.
     Arrival,
-    /// PEs read and then write a word, so one may overwrite the value of another.
+    /// Two PEs read and then write the same word, so one may overwrite the value of the other.
     LostUpdate,
     /// The parts of a collective call's result overlap.
     PartsOverlap,
-    /// Operations of different PEs access the same bytes.
+    /// Operations of different PEs access the same bytes without synchronization.
     Barrier,
     /// A word is accessed by an atomic and a plain access, or by atomics of different kinds or widths.
     Atomicity,
@@ -85,7 +85,7 @@ impl fmt::Display for MissingOrder {
 }
 
 impl MissingOrder {
-    /// Returns the change that establishes the order.
+    /// Returns advice on how to add the missing synchronization, as text for the user.
     pub fn remedy(self) -> String {
         match self {
             Self::SourceInUse => "call `ctx.quiet` or `ctx.flush` before the source changes".into(),
@@ -140,34 +140,33 @@ impl MissingOrder {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
-    /// The step of the actor. For an operation, the count is the part.
+    /// The step of the access. For an operation, the count identifies its part.
     pub(crate) epoch: Epoch,
     pub(crate) actor: Actor,
-    /// The actor that posted the operation, or the actor itself.
+    /// The actor that posted the operation, or the actor itself if it is not an operation.
     pub(crate) maker: Actor,
     pub(crate) kind: Kind,
-    /// The context of an operation.
     pub(crate) context: Option<Context>,
-    /// The other actor that has completed this step of an operation, if any.
+    /// The actor, other than an operation, at whose step this part of the operation was complete, if any.
     pub(crate) completer: Option<Actor>,
 }
 
-/// What the second actor of a race knows.
+/// What the actor of a race's second access knows about the first one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Knowledge {
-    /// Whether it knows that the operation was posted.
+    /// Whether the actor knows that the first operation was posted.
     pub(crate) knows_post: bool,
-    /// Whether a word that it has read carries the first access, without being acquired.
+    /// Whether the actor has read a word that publishes the first access, without acquiring it.
     pub(crate) is_found: bool,
-    /// Whether the writer of the last word that it has seen knew the first access.
+    /// Whether the writer of the word that the actor read last knew the first access.
     pub(crate) writer_knew: bool,
-    /// Another actor on the second's PE that knows the first access.
+    /// Another actor on the same PE that knows the first access.
     pub(crate) informed: Option<Actor>,
-    /// Whether the common bytes fit into a word.
+    /// Whether the bytes that both accesses use fit into a word.
     pub(crate) is_word: bool,
-    /// How it last learned of other actors.
+    /// By which kind of synchronization the actor last learned of others.
     pub(crate) learned: Learned,
-    /// The operation that wrote the word that it last waited for.
+    /// The operation that wrote the word for which the actor last waited.
     pub(crate) heard: Option<Announcer>,
 }
 
@@ -179,14 +178,14 @@ impl Side {
         }
     }
 
-    /// Whether a fence can order an operation that `pe` posts in `context` after this one.
+    /// Whether a fence can order this operation before one that `pe` posts in `context`.
     fn precedes(&self, pe: u32, context: Option<Context>) -> bool {
         let is_store = |context| matches!(context, Some(Context::Stores(_)));
         self.actor.pe() == pe && (self.context == context || is_store(self.context) || is_store(context))
     }
 }
 
-/// Returns the order that `second` lacks after `first`. The checks go from the most specific cause to the most general.
+/// Returns the synchronization that is missing between two accesses. Specific causes are checked before general ones.
 pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> MissingOrder {
     let transfers = [first.transfer(), second.transfer()];
     if first.kind == Kind::Free || second.kind == Kind::Free {
@@ -234,7 +233,8 @@ pub(crate) fn missing(first: Side, second: Side, knowledge: Knowledge) -> Missin
     }
 }
 
-/// Returns the order that an access lacks after an operation whose posting it knows.
+/// Returns the synchronization missing after an operation that the second actor knows was posted, but not that it is
+/// complete.
 fn unfinished(
     first: Side,
     transfer: Transfer,
@@ -267,7 +267,7 @@ fn unfinished(
     }
 }
 
-/// Returns the order that two actors of the same PE lack.
+/// Returns the synchronization missing between two actors of the same PE.
 fn in_pe(first: Actor, second: Actor) -> MissingOrder {
     let place = |actor| match actor {
         Actor::Thread { launch, block, .. } => Some((launch, block)),

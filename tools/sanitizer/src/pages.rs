@@ -1,4 +1,4 @@
-//! Records of accesses, in pages of memory.
+//! Pages of shadow memory: packed records of the accesses to 64 bytes.
 
 use crate::access::{Access, CallId, Kind};
 use crate::crowds::{Crowds, Member};
@@ -9,8 +9,8 @@ use crate::met::{Conflict, Met};
 /// Size of a page in bytes.
 pub(crate) const PAGE: u64 = 64;
 
-/// Maximum number of individual records for the same bytes. Beyond that, reads are kept as [`Crowds`], and only the
-/// latest updates are kept.
+/// Maximum number of individual records for the same bytes. Older reads are moved to [`Crowds`], and older updates are
+/// dropped.
 const MAX_RECORDS: usize = 64;
 
 /// The part of an access that lies in one page, or a *row*: equal plain accesses of consecutive actors to consecutive
@@ -19,28 +19,28 @@ const MAX_RECORDS: usize = 64;
 pub(crate) struct Part {
     /// The access. In a row, that of the first actor.
     pub(crate) access: Access,
-    /// Offsets of the first byte and past the last byte in the page.
+    /// Offset of the first byte in the page; `end` is the offset past the last byte.
     pub(crate) start: u8,
     pub(crate) end: u8,
-    /// Length of the elements of a row, or 0 for a single access.
+    /// Length of each element in a row, or 0 for a single access.
     pub(crate) width: u8,
 }
 
-/// An access to some bytes of a page, or a row. Most words have several, so a record is packed into 16 bytes.
+/// An access to some bytes of a page, or a row of accesses. Packed into 16 bytes, because most words have several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Record {
-    /// The low 32 bits of the actor's ID; `upper` has the others.
+    /// The low 32 bits of the actor ID. The field `upper` has the others.
     actor: u32,
     upper: u8,
-    /// Offsets of the first byte and past the last byte in the page.
+    /// Offset of the first byte in the page; `end` is the offset past the last byte.
     start: u8,
     end: u8,
     kind: Kind,
     count: u32,
-    /// The low 16 bits of the call's ID; `call_upper` has the others.
+    /// The low 16 bits of the call ID. The field `call_upper` has the others.
     call: u16,
     call_upper: u8,
-    /// Length of the elements of a row, or 0 for a single access.
+    /// Length of each element in a row, or 0 for a single access.
     width: u8,
 }
 
@@ -72,7 +72,7 @@ impl Record {
         CallId(u32::from(self.call) | u32::from(self.call_upper) << 16)
     }
 
-    /// Returns the part from `start` to `end`, which must be element boundaries in a row.
+    /// Returns the part of the record from offset `start` to `end`. In a row, both must be element boundaries.
     fn cut(&self, start: u8, end: u8) -> Self {
         if self.width == 0 {
             return Self { start, end, ..*self };
@@ -90,7 +90,7 @@ impl Record {
             .map(move |i| (self.start + i * width, Epoch { actor: ActorId(first + u64::from(i)), count }))
     }
 
-    /// Whether `at` is an element boundary. Always true for a single access.
+    /// Whether the record can be split at offset `at`: in a row, it must be an element boundary.
     fn may_be_cut(&self, at: u8) -> bool {
         self.width == 0 || (at - self.start).is_multiple_of(self.width)
     }
@@ -100,28 +100,29 @@ impl Record {
     }
 }
 
-/// The accesses to a page. Records are in the order of bytes, and those of the same bytes form a group in the order of
-/// execution.
+/// The recorded accesses to a page of 64 bytes.
+///
+/// Records are sorted by offset. Those of the same bytes form a group in the order of execution.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     records: Vec<Record>,
     notes: Option<Box<Notes>>,
 }
 
-/// What is known about only some of the records.
+/// Additional information about a few records of a page.
 #[derive(Debug, Default)]
 struct Notes {
-    /// The complete ranges of accesses of which only a part lies in the page.
+    /// Complete ranges of accesses that are only partly recorded in this page.
     extents: Vec<(Epoch, Kind, Bytes)>,
-    /// Writes with the steps of actors that have waited for the value of these bytes, and therefore know the write
+    /// Writes observed by waits: the write, its byte range, and the step of the waiting actor, which knows the write
     /// there.
     seen: Vec<(Epoch, (u8, u8), Epoch)>,
-    /// Reads beyond the maximum of individual records.
+    /// Reads in excess of [`MAX_RECORDS`].
     crowds: Crowds,
 }
 
 impl Notes {
-    /// Drops the notes about accesses that have no record any more.
+    /// Drops information about accesses that have no record any more.
     fn retain(&mut self, records: &[Record]) {
         let is_there = |epoch: Epoch| records.iter().any(|record| record.epoch() == epoch);
         self.extents.retain(|(epoch, ..)| is_there(*epoch));
@@ -271,7 +272,7 @@ impl Page {
         places.into_iter().for_each(|at| self.split(base, at));
     }
 
-    /// Whether no later access to the same bytes has written them.
+    /// Whether no later record of the same bytes is a write.
     fn is_last_write(&self, at: usize) -> bool {
         let mut later = self.records[at + 1..].iter().take_while(|r| r.start == self.records[at].start);
         !later.any(|record| record.kind.changes())
@@ -295,7 +296,7 @@ impl Page {
         Access::new(record.epoch(), record.kind, self.extent(record, base), record.call())
     }
 
-    /// Returns the complete range of an access if conflicts depend on it, and the range of the record otherwise.
+    /// Returns the complete range of an access if it is known, and the range of the record otherwise.
     fn extent(&self, record: &Record, base: u64) -> Bytes {
         let (part, epoch) = (record.bytes(base), record.epoch());
         let mut extents = self.notes.iter().flat_map(|notes| &notes.extents);
@@ -305,7 +306,7 @@ impl Page {
         extents.find(is_of).map_or(part, |&(.., whole)| whole)
     }
 
-    /// Whether `knows` holds for an actor that has waited for the value of this record.
+    /// Whether `knows` holds for the step of an actor that has waited for the value written by this record.
     fn has_seen(&self, record: &Record, knows: &impl Fn(Epoch) -> bool) -> bool {
         let Some(notes) = &self.notes else { return false };
         let is_of = |write: Epoch, (start, end): (u8, u8)| {
@@ -314,7 +315,7 @@ impl Page {
         notes.seen.iter().any(|&(write, range, waiter)| is_of(write, range) && knows(waiter))
     }
 
-    /// Whether the last record of these bytes is this access already.
+    /// Whether the last record of the range already represents this access.
     fn is_held(&self, first: usize, last: usize, part: &Part, base: u64) -> bool {
         let Some(record) = self.records[first..last].last() else { return false };
         let Part { access, start, end, .. } = *part;
@@ -356,7 +357,7 @@ impl Page {
         self.merge_before(base, first);
     }
 
-    /// Moves a read to the crowds. Updates are dropped: see the limits in the crate documentation.
+    /// Moves the record of a read to the crowds of the page. Records of updates are dropped.
     fn crowd(&mut self, base: u64, record: &Record) {
         if record.kind.changes() {
             return;
@@ -370,7 +371,7 @@ impl Page {
         }
     }
 
-    /// Inserts the records for a part of an access after each group, and into the gaps between groups.
+    /// Inserts the records for a part of an access after each group of records, and into the gaps between groups.
     fn insert_in_groups(&mut self, base: u64, (first, kept, last): (usize, usize, usize), part: &Part) {
         let (new, Part { start, end, .. }) = (Record::new(part), *part);
         self.records.drain(kept..last);
@@ -404,7 +405,7 @@ impl Page {
         }
     }
 
-    /// Splits a record at `at`.
+    /// Splits the records that contain offset `at` in two.
     fn split(&mut self, base: u64, at: u8) {
         let (first, last) = self.inside(at, at + 1);
         let Some(&Record { start, end, .. }) = self.records[first..last].first() else { return };
@@ -429,7 +430,8 @@ impl Page {
         self.records.splice(last..last, right);
     }
 
-    /// Merges the group that starts at index `at` with the preceding one if both consist of the same accesses.
+    /// Merges the group of records that starts at index `at` with the preceding group if both are parts of the same
+    /// accesses.
     fn merge_before(&mut self, base: u64, at: usize) {
         let (left, right) = self.records.split_at(at);
         let group = |records: &[Record]| records.iter().take_while(|r| r.start == records[0].start).count();
@@ -468,8 +470,8 @@ impl Page {
         }
     }
 
-    /// Calls `f` for each group that overlaps a range, with the common bytes and the accesses in the order of
-    /// execution.
+    /// Calls `f` for each group of records that overlaps a range, with the common bytes and the accesses in the order
+    /// of execution.
     pub(crate) fn each_group(&self, base: u64, (start, end): (u8, u8), mut f: impl FnMut(Bytes, &[Access])) {
         let (first, last) = self.inside(start, end);
         for group in self.records[first..last].chunk_by(|a, b| a.start == b.start) {
@@ -479,7 +481,7 @@ impl Page {
         }
     }
 
-    /// Drops the accesses to a range.
+    /// Drops the records of accesses to a range of bytes.
     pub(crate) fn clear(&mut self, base: u64, (start, end): (u8, u8)) {
         self.split(base, start);
         self.split(base, end);
@@ -489,7 +491,7 @@ impl Page {
         self.tidy();
     }
 
-    /// Drops the accesses that everybody knows.
+    /// Drops the records of accesses for which `has_settled` holds, because all live actors know them.
     pub(crate) fn settle(&mut self, has_settled: &impl Fn(Epoch) -> bool) {
         let mut records = std::mem::take(&mut self.records);
         records.retain(|record| !has_settled(record.epoch()) && !self.has_seen(record, has_settled));
@@ -502,7 +504,7 @@ impl Page {
         self.records.is_empty() && self.notes.is_none()
     }
 
-    /// Drops the notes about accesses that have no record any more.
+    /// Drops information about accesses that have no record any more.
     fn tidy(&mut self) {
         if let Some(notes) = &mut self.notes {
             notes.retain(&self.records);

@@ -1,4 +1,4 @@
-//! Operations in flight by context, and the fences between them.
+//! Tracks the operations in flight of each context, and the fences between them.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,11 @@ use crate::epoch::{ActorId, Epoch};
 #[derive(Debug)]
 struct Posted {
     operation: ActorId,
-    /// The step that posted it, or `None` for stores, each of which has its own step.
+    /// The poster's step at which the operation was posted, or `None` for stores to a peer, each of which has its own
+    /// step.
     made: Option<Epoch>,
     target: u32,
-    /// Whether fences order it.
+    /// Whether fences order the operation.
     is_ordered: bool,
 }
 
@@ -27,11 +28,11 @@ impl Posted {
     }
 }
 
-/// A fence toward one PE. Its actor stands for the delivery of all operations before it.
+/// A fence for operations to one PE. Its actor represents the delivery of all operations before it.
 #[derive(Debug)]
 struct Fence {
     actor: ActorId,
-    /// The step at which the thread called it.
+    /// The step at which the thread called the fence.
     made: Epoch,
     target: u32,
 }
@@ -42,7 +43,7 @@ struct Queue {
     fences: Vec<Fence>,
 }
 
-/// The unsettled operations and fences of all contexts.
+/// The operations and fences of all contexts that some live actor does not know completely.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     queues: HashMap<Context, Queue>,
@@ -54,7 +55,7 @@ impl Queues {
         self.queues.contains_key(&context)
     }
 
-    /// Adds an operation that was posted at one step, or one that consists of stores.
+    /// Adds an operation. `made` is the poster's step, or `None` if the operation collects stores.
     pub(crate) fn add(
         &mut self,
         context: Context,
@@ -67,7 +68,8 @@ impl Queues {
         self.queues.entry(context).or_default().posted.push(posted);
     }
 
-    /// Returns the operations whose posting `clock` knows, to one PE or to all.
+    /// Returns the operations of a context that were posted before the step with this `clock`, to PE `target` or to all
+    /// PEs.
     pub(crate) fn earlier(
         &self,
         context: Context,
@@ -81,8 +83,8 @@ impl Queues {
         posted.iter().filter(is_earlier).map(|posted| posted.operation).collect()
     }
 
-    /// Returns the ordered operations of `contexts` whose posting `clock` knows, each with its target. Excludes
-    /// operations that earlier fences already order before later ones of all `contexts`.
+    /// Returns the operations that a new fence of `contexts` has to cover, each with its target PE. Excludes those that
+    /// earlier fences already order before later operations of all `contexts`.
     pub(crate) fn unfenced(
         &self,
         contexts: &[Context],
@@ -109,12 +111,11 @@ impl Queues {
         chosen.filter(|p| is_unfenced(p)).map(|p| (p.target, p.operation)).collect()
     }
 
-    /// Adds a fence toward `target`.
     pub(crate) fn add_fence(&mut self, context: Context, fence: ActorId, made: Epoch, target: u32) {
         self.queues.entry(context).or_default().fences.push(Fence { actor: fence, made, target });
     }
 
-    /// Returns the fences toward `target` that precede a post by an actor with `clock`.
+    /// Returns the fences for operations to `target` that were called before the step with this `clock`.
     pub(crate) fn fences(
         &self,
         context: Context,
@@ -127,7 +128,6 @@ impl Queues {
         fences.iter().filter(precedes).map(|fence| fence.actor).collect()
     }
 
-    /// Drops the operations and fences that have settled.
     pub(crate) fn settle(&mut self, actors: &Actors) {
         self.queues.retain(|_, queue| {
             queue.posted.retain(|posted| !actors.has_settled(posted.operation));

@@ -1,32 +1,32 @@
-//! Symmetric and registered memory by address.
+//! Translates addresses to symmetric and registered memory.
 
 use crate::access::{Memory, Span};
 use crate::intervals::Bytes;
 
-/// A range of mapped memory of one PE.
+/// A range of a PE's memory that is mapped into this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// Its address in this process.
+    /// Address of the range in this process.
     pub address: u64,
-    /// Its length, in bytes.
+    /// Length of the range, in bytes.
     pub bytes: u64,
-    /// The memory that it is part of.
+    /// The memory that contains the range.
     pub memory: Memory,
-    /// The offset of its first byte in that memory.
+    /// Offset of the range's first byte in that memory.
     pub start: u64,
 }
 
-/// The memory that kernels of a PE can access by address.
+/// The mapped memory that kernels of a PE can access, searchable by address.
 #[derive(Clone, Debug, Default)]
 pub struct Regions(Vec<Region>);
 
 impl Regions {
-    /// Adds a region.
+    /// Adds a range of mapped memory.
     pub fn add(&mut self, region: Region) {
         self.0.push(region);
     }
 
-    /// Returns the memory at an address, if it lies within one region.
+    /// Translates `bytes` bytes at an address, or returns `None` if they are not within one mapped range.
     pub fn at(&self, address: u64, bytes: u64) -> Option<Span> {
         let inside = |region: &&Region| address.wrapping_sub(region.address) < region.bytes;
         let Region { address: first, bytes: len, memory, start } = *self.0.iter().find(inside)?;

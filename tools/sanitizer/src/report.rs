@@ -1,4 +1,4 @@
-//! Races, as shown to the user.
+//! Races in the form in which they are reported to the user.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,14 +10,14 @@ use crate::actor::Actor;
 use crate::intervals::Bytes;
 use crate::order::MissingOrder;
 
-/// One of the two accesses of a race.
+/// An access in a report: who made it, in which call, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Party {
-    /// The actor that made it.
+    /// The actor that made the access.
     pub actor: Actor,
-    /// What the access does.
+    /// How the access uses the memory.
     pub kind: Kind,
-    /// The call that made it.
+    /// The call that made the access.
     pub call: Call,
 }
 
@@ -27,12 +27,12 @@ impl fmt::Display for Party {
     }
 }
 
-/// An object of the program.
+/// A symmetric object of the program, as shown in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Object {
-    /// Its name, which may be empty, and the call that allocated it.
+    /// The name of the object, which may be empty, and the call that allocated it.
     pub label: Call,
-    /// Offset of its first byte.
+    /// Offset of the object's first byte.
     pub start: u64,
 }
 
@@ -47,12 +47,12 @@ impl fmt::Display for Object {
     }
 }
 
-/// A range of memory, with the object that contains it if known.
+/// A range of memory, with the object that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Named {
-    /// The range.
+    /// The range of memory.
     pub span: Span,
-    /// The object, if known.
+    /// The object that contains the range, if known.
     pub object: Option<Object>,
 }
 
@@ -70,16 +70,16 @@ impl fmt::Display for Named {
     }
 }
 
-/// The word through which the second side of a race last learned of other actors.
+/// The word from which the actor of a race's second access last learned of other actors.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Seen {
     /// The word that was read.
     pub word: Named,
-    /// The value that it had, if known.
+    /// The value that was read, if known.
     pub value: Option<u64>,
-    /// The call that read it.
+    /// The call that read the word.
     pub call: Call,
-    /// The last write to it.
+    /// The last write to the word.
     pub writer: Party,
 }
 
@@ -99,17 +99,17 @@ impl fmt::Display for Seen {
 pub struct Race {
     /// The access that the sanitizer saw first.
     pub first: Party,
-    /// The other access.
+    /// The access that the sanitizer saw later.
     pub second: Party,
-    /// The memory that both access.
+    /// The memory that both accesses use.
     pub memory: Memory,
-    /// The common bytes.
+    /// The bytes that both accesses use.
     pub bytes: Bytes,
-    /// The object that contains them, if known.
+    /// The object that contains the bytes, if known.
     pub object: Option<Object>,
-    /// The word through which the second access's actor last learned of others, if it was a word.
+    /// The word from which the second access's actor last learned of others, unless it learned by other means.
     pub seen: Option<Seen>,
-    /// The order that is missing.
+    /// The synchronization that is missing between the two accesses.
     pub missing: MissingOrder,
 }
 
@@ -138,7 +138,7 @@ impl fmt::Display for Race {
     }
 }
 
-/// The races found so far. Each pair of lines is reported once.
+/// The races found so far, one for each pair of source lines.
 #[derive(Debug, Default)]
 pub(crate) struct Races {
     sites: HashSet<(Site, Site)>,

@@ -1,4 +1,4 @@
-//! Requests to the engine of a job, as plain data that may come from another process.
+//! Requests to the sanitizer engine, as plain data that may come from another process.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ use crate::meetings::MeetingId;
 use crate::post::Post;
 use crate::scopes::Scope;
 
-/// A request. Most of them are one relation of the memory model, like the methods of [`Engine`](crate::Engine).
+/// A request to the sanitizer engine. Most requests correspond to one method of [`Engine`](crate::Engine).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[allow(missing_docs, reason = "the fields are the arguments of these methods")]
 pub enum Request {
-    /// Asks for the host of a PE.
+    /// Asks for the actor ID of a PE's host.
     Host(u32),
     Load {
         actor: ActorId,
@@ -42,7 +42,8 @@ pub enum Request {
         word: Span,
         call: Call,
     },
-    /// Starts the lifetime of an object. The label has its name, which may be empty, and the call that allocated it.
+    /// Records the start of an object's lifetime. The label has its name, which may be empty, and the call that
+    /// allocated it.
     Alloc {
         span: Span,
         label: Call,
@@ -62,7 +63,7 @@ pub enum Request {
     Observe {
         actor: ActorId,
         word: Span,
-        /// The value that was read, for reports.
+        /// The value that was read, if known, for reports.
         value: Option<u64>,
         acquire: Acquire,
         call: Call,
@@ -75,7 +76,7 @@ pub enum Request {
     },
     /// Records that a lock is about to be released.
     LetGo(Span),
-    /// Posts and delivers an operation, because a lane delivers its own operations.
+    /// Records that an operation is posted and delivered. Under the sanitizer, the posting thread also delivers it.
     Post {
         operation: ActorId,
         actor: ActorId,
@@ -108,9 +109,9 @@ pub enum Request {
         context: Context,
         pe: Option<u32>,
     },
-    /// Asks for the lanes with stores to peers in flight.
+    /// Asks which of these GPU threads have stores to peers in flight.
     WithStores(Vec<ActorId>),
-    /// Adds actors that follow `parent`.
+    /// Adds actors whose steps happen after the current step of `parent`.
     Fork {
         parent: ActorId,
         actors: Vec<(ActorId, Actor)>,
@@ -125,13 +126,13 @@ pub enum Request {
         children: Vec<ActorId>,
     },
     Sync(Vec<ActorId>),
-    /// Adds the meeting of the blocks of a grid.
+    /// Registers the grid barrier of a launch with `blocks` blocks.
     AddGrid {
         meeting: MeetingId,
         blocks: u32,
     },
     RemoveGrid(MeetingId),
-    /// Adds a team. Each member sends this, and the first one creates it.
+    /// Registers a team and asks for its meeting IDs. Each member sends this, and the first one creates the team.
     AddTeam(TeamKey, Vec<u32>),
     Arrive {
         actor: ActorId,
@@ -145,12 +146,12 @@ pub enum Request {
         buffers: Buffers,
         call: Call,
     },
-    /// Asks for the members that have not arrived.
+    /// Asks for the members that have not arrived at the collective call in which `member` waits.
     Missing {
         meeting: MeetingId,
         member: u32,
     },
-    /// Stores what an actor knows, for another actor.
+    /// Stores a snapshot of the actor's vector clock under `token`.
     Release {
         actor: ActorId,
         token: TokenId,
@@ -164,7 +165,7 @@ pub enum Request {
         actor: ActorId,
         wait: Wait,
     },
-    /// Records a wait for the members that have not arrived. `at` names the meeting in reports.
+    /// Records that an actor waits for the members that have not arrived at a collective call, which reports call `at`.
     WaitForMembers {
         actor: ActorId,
         call: Call,
@@ -173,57 +174,57 @@ pub enum Request {
         at: String,
     },
     Wake(ActorId),
-    /// Records that the job has failed, so its waits may not end, but not because of a deadlock.
+    /// Records that the job has failed. From then on, waits that never finish are not reported as a deadlock.
     JobFailed,
     /// Records that the deadline of a wait has failed the job.
     DeadlinePassed,
 }
 
-/// The ID of what an actor knew at one time.
+/// ID of a snapshot of a vector clock, stored in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct TokenId(pub(crate) u64);
 
-/// A team of the job: its generation, its slot, and its first member.
+/// Identifies a team of the job: its generation, its slot, and the PE that is its first member.
 pub type TeamKey = (u32, u32, Option<u32>);
 
-/// The meetings of a team: one for calls of the whole team, and one for the split barrier.
+/// Meeting IDs of a team: one for its collective calls, and one for its split barrier.
 pub type TeamMeetings = (MeetingId, MeetingId);
 
-/// How far an operation has progressed when its call returns.
+/// How far an operation has progressed when the call that posted it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Done {
-    /// It may still be in flight.
+    /// The operation may still be in flight.
     Nothing,
-    /// It has read its source.
+    /// The operation has read its source.
     Source,
-    /// It is complete.
+    /// The operation is complete.
     All,
 }
 
-/// The reply to a request.
+/// The engine's reply to a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Reply {
     /// The request was applied. It has no other reply.
     Applied,
-    /// The host of a PE.
+    /// The actor ID of a PE's host.
     Actor(ActorId),
-    /// Operations or lanes.
+    /// The actor IDs of operations or GPU threads.
     Actors(Vec<ActorId>),
-    /// Members of a meeting.
+    /// Members that have not arrived at a collective call.
     Members(Vec<u32>),
-    /// The meetings of a team.
+    /// The meeting IDs of a team.
     Team(TeamMeetings),
-    /// The findings of the job, after its end.
+    /// All findings of the job, sent after all PEs have finished.
     Findings(Vec<Finding>),
 }
 
 impl Request {
-    /// Whether other processes cannot tell when the engine gets the request, provided that it gets all requests of a
-    /// process in order.
+    /// Whether it makes no difference to other processes when the engine receives this request, as long as it receives
+    /// all requests of a process in order.
     ///
-    /// Others see what a process announces by words, operations, meetings and the lifetimes of objects. Until then,
-    /// they see nothing that it keeps to itself: accesses, completed operations, and the order of its actors. A
-    /// wait and its end may be reported a little late, because deadlock detection is far slower.
+    /// Other processes can see what a process announces by words, operations, collective calls and the lifetimes of
+    /// objects. Until then, they see nothing of its accesses, completed operations, and the order of its actors. A wait
+    /// and its end may be reported a little late, because deadlock detection is far slower.
     pub fn is_private(&self) -> bool {
         match self {
             Self::Load { .. }

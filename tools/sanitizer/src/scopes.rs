@@ -12,18 +12,18 @@ use crate::actor::Actor;
 use crate::clock::{Clock, Filtered};
 use crate::epoch::{ActorId, Epoch};
 
-/// The observers that a fence covers.
+/// The set of observers that a fence covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Scope {
     /// The threads of the same block.
     Block,
     /// All threads of the same PE.
     Gpu,
-    /// All actors.
+    /// All threads, streams and hosts of the job.
     System,
 }
 
-/// A block: its PE, its launch, and its index in the launch.
+/// Identifies a block by PE, launch and index in the launch.
 type Block = (u32, u32, u32);
 
 /// Where a thread runs, which decides the scopes that it shares with other threads.
@@ -43,7 +43,7 @@ impl From<Actor> for Place {
     }
 }
 
-/// What has been released, by scope.
+/// What a value in memory publishes to its readers: one vector clock for each scope to which its writers have released.
 ///
 /// The clock of a PE includes what its threads have released to the system, and the clock of a block what its threads
 /// have released to the PE. A block whose clock would equal that of its PE has none.
@@ -57,12 +57,13 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// Returns what a thread at `place` carries after it has released `clock` to all observers.
+    /// Returns what a thread at `place` publishes after it has released `clock` at system scope.
     pub(crate) fn to_all(place: Place, clock: Clock) -> Self {
         Self { pes: vec![(place.pe, clock.clone())], system: clock, blocks: Vec::new(), last: Some(place) }
     }
 
-    /// Returns what a thread carries after it has also released `clock` to `scope`.
+    /// Returns what a thread at `place` publishes after it has released `clock` at `scope`, in addition to earlier
+    /// releases.
     pub(crate) fn released(&self, place: Place, clock: Clock, scope: Scope) -> Self {
         let mut new = match scope {
             Scope::System => return Self::to_all(place, clock),
@@ -76,22 +77,22 @@ impl Carried {
         new
     }
 
-    /// Returns what all observers learn.
+    /// Returns the vector clock published at system scope.
     pub(crate) fn to_system(&self) -> &Clock {
         &self.system
     }
 
-    /// Adds `clock` for all observers.
+    /// Joins `clock` into the vector clocks of all scopes.
     pub(crate) fn raise_all(&mut self, clock: &Clock) {
         self.clocks().for_each(|known| known.join(clock));
     }
 
-    /// Adds a step for all observers.
+    /// Adds a step to the vector clocks of all scopes.
     pub(crate) fn raise(&mut self, epoch: Epoch) {
         self.clocks().for_each(|known| known.raise(epoch));
     }
 
-    /// Adds what another update of the same word carries.
+    /// Joins what another atomic update of the same word publishes.
     pub(crate) fn join(&mut self, other: &Self) {
         self.system.join(&other.system);
         join_by_key(&mut self.pes, &other.pes);
@@ -114,14 +115,14 @@ fn join_by_key<K: Copy + PartialEq>(mine: &mut Vec<(K, Clock)>, theirs: &[(K, Cl
     }
 }
 
-/// What stores carry. Many of them share one copy.
+/// Shared copy of what stores publish, since many stores publish the same.
 pub(crate) type Shared = Arc<Carried>;
 
-/// A filter for clocks that keeps shared ones shared.
+/// Drops settled actors from many vector clocks, and keeps clocks that share memory shared.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) clocks: Filtered,
-    /// Each shared value and what is left of it. The old one is kept alive to keep its address from being reused.
+    /// Each shared value with its filtered copy. The original is kept alive, so its address cannot be reused.
     carried: HashMap<*const Carried, (Shared, Shared)>,
 }
 
@@ -138,7 +139,7 @@ impl Filter {
     }
 }
 
-/// What a thread has read from words and not acquired yet. A fence acquires the parts up to its scope.
+/// What a thread has read from words but not acquired yet, by the scope of the fence that acquires it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
     block: Clock,
@@ -147,7 +148,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Adds what a word carries for a thread at `place`.
+    /// Adds what a word publishes to a thread at `place`.
     ///
     /// A fence of block scope acquires only from the last writer, since a word does not record the block of each of its
     /// writers.
@@ -174,7 +175,7 @@ impl Found {
         self.system.join(&other.system);
     }
 
-    /// Removes and returns what a fence of `scope` acquires.
+    /// Removes and returns what an acquire fence of `scope` acquires.
     pub(crate) fn take(&mut self, scope: Scope) -> Clock {
         let mut taken = std::mem::take(&mut self.block);
         if scope >= Scope::Gpu {
@@ -186,7 +187,7 @@ impl Found {
         taken
     }
 
-    /// Whether `knows` holds for anything that a fence of system scope would acquire.
+    /// Whether `knows` holds for any of the clocks that an acquire fence of system scope would acquire.
     pub(crate) fn any(&self, knows: impl Fn(&Clock) -> bool) -> bool {
         [&self.block, &self.pe, &self.system].into_iter().any(knows)
     }
@@ -213,7 +214,6 @@ mod tests {
         (epoch, clock)
     }
 
-    /// Returns the widest release and the narrowest acquire that make a step of `writer` known to `reader`.
     fn passes(writer: Place, released: Scope, reader: Place, acquired: Scope) -> bool {
         let (epoch, clock) = step(3);
         let carried = Carried::default().released(writer, clock, released);

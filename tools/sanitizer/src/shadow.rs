@@ -1,4 +1,4 @@
-//! Shadow memory: for each byte, the accesses that later ones may race with.
+//! Shadow memory: for each byte of symmetric and registered memory, the accesses with which later ones may race.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -9,51 +9,52 @@ use crate::intervals::Bytes;
 use crate::met::Met;
 use crate::pages::{PAGE, Page, Part};
 
-/// Number of pages per chunk, which one lookup finds.
+/// Number of pages per chunk of shadow memory. A chunk is found by one hash lookup.
 const PAGES: u64 = 64;
 
-/// Consecutive pages.
+/// Shadow pages with consecutive indices.
 type Chunk = Box<[Page; PAGES as usize]>;
 
-/// The accesses to one memory, by chunk index.
+/// Shadow memory of one PE and kind of memory, by chunk index.
 #[derive(Debug, Default)]
 struct Chunks(HashMap<u64, Chunk, BuildHasherDefault<ActorHasher>>);
 
 impl Chunks {
-    /// Returns a page if its chunk exists.
     fn page(&mut self, number: u64) -> Option<&mut Page> {
         self.0.get_mut(&(number / PAGES)).map(|chunk| &mut chunk[(number % PAGES) as usize])
     }
 
-    /// Returns a page, creating its chunk if necessary.
     fn page_or_new(&mut self, number: u64) -> &mut Page {
         let new = || Box::new(std::array::from_fn(|_| Page::default()));
         &mut self.0.entry(number / PAGES).or_insert_with(new)[(number % PAGES) as usize]
     }
 
-    /// Returns all existing pages with their indices.
     fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
         self.0.iter_mut().flat_map(|(chunk, pages)| (chunk * PAGES..).zip(pages.iter_mut()))
     }
 }
 
-/// The accesses to all memories.
+/// Shadow memory of all PEs.
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
-    /// Three memories for each PE, in the order of `index_of`.
+    /// Three entries for each PE, one per kind of memory, in the order of `index_of`.
     memories: Vec<Chunks>,
 }
 
 impl Shadow {
-    /// Adds an access of a thread or host. `knows` returns whether it knows an earlier step. Everybody who learns of
-    /// the access also learns of that step.
+    /// Records an access by a thread or host. Returns the races it is part of, and the stores it replaces.
+    ///
+    /// `knows` returns whether an earlier step happens before the access. Learning of the access implies learning of
+    /// that step.
     pub(crate) fn record(&mut self, span: Span, access: Access, knows: impl Fn(Epoch) -> bool) -> Met {
         self.record_operation(span, access, &knows, &knows)
     }
 
-    /// Adds an access of an operation. `knows` returns whether it follows an earlier step, and `tells` whether
-    /// everybody who learns of the operation also learns of that step. The two differ because a word carries the write
-    /// that made it, but not all that its writer knew.
+    /// Records an access by an operation. Returns the races it is part of, and the stores it replaces.
+    ///
+    /// `knows` returns whether an earlier step happens before the access, and `tells` whether learning of the operation
+    /// implies learning of that step. The two differ because a word carries the write that made it, but not all that
+    /// its writer knew.
     pub(crate) fn record_operation(
         &mut self,
         span: Span,
@@ -70,11 +71,11 @@ impl Shadow {
         met
     }
 
-    /// Adds a row to a page: plain accesses of consecutive actors, one for each `width` bytes of `span`. `access` is
+    /// Records a row in a page: equal accesses by consecutive actors, one for each `width` bytes of `span`. `access` is
     /// the first of them. `knows` returns whether the actor of an element knows an earlier step.
     ///
-    /// Returns `false`, and adds nothing, if the accesses must be added one by one, because one of them has a race or
-    /// they replace different accesses.
+    /// Returns `false`, and records nothing, if the accesses must be recorded one by one, because one of them has a
+    /// race or they replace different accesses.
     pub(crate) fn record_row(
         &mut self,
         span: Span,
@@ -96,9 +97,9 @@ impl Shadow {
         &mut self.memories[index]
     }
 
-    /// Returns the stores to peers that these bytes have their values from, where no later write has replaced them.
+    /// Returns the stores to peers that wrote the current values of these bytes.
     ///
-    /// `is_write` returns whether a later access has written.
+    /// `is_write` returns whether an access that is not such a store has written the bytes.
     pub(crate) fn last_stores(
         &mut self,
         span: Span,
@@ -116,7 +117,8 @@ impl Shadow {
         found
     }
 
-    /// Records that an actor has waited for the value that `write` gave to these bytes.
+    /// Records that `waiter` has waited for the value that `write` gave to these bytes, and therefore knows the write
+    /// there.
     pub(crate) fn see(&mut self, span: Span, write: Epoch, waiter: Epoch) {
         let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
         for (number, range) in parts(span.bytes) {
@@ -126,7 +128,7 @@ impl Shadow {
         }
     }
 
-    /// Drops the accesses to memory that is allocated anew.
+    /// Forgets all accesses to a range, because it has been allocated for a new object.
     pub(crate) fn clear(&mut self, span: Span) {
         let Some(pages) = self.memories.get_mut(index_of(span.memory)) else { return };
         // A range with more pages than there are chunks for is cleared by walking over the chunks.
@@ -144,7 +146,7 @@ impl Shadow {
         }
     }
 
-    /// Drops the accesses that everybody knows.
+    /// Forgets accesses for which `has_settled` holds, because all live actors know them.
     pub(crate) fn settle(&mut self, has_settled: impl Fn(Epoch) -> bool) {
         for Chunks(chunks) in &mut self.memories {
             chunks.retain(|_, pages| {
@@ -165,7 +167,7 @@ impl Shadow {
     }
 }
 
-/// Returns the index of a memory among those of all PEs.
+/// Returns the index of a memory in the shadow memory of all PEs.
 fn index_of(Memory { pe, space }: Memory) -> usize {
     let space = match space {
         Space::Heap => 0,
@@ -175,14 +177,14 @@ fn index_of(Memory { pe, space }: Memory) -> usize {
     3 * pe as usize + space
 }
 
-/// Returns the part of a range within a page, as offsets in that page.
+/// Returns the part of a byte range that lies in page `number`, as offsets in that page, or `None` if there is none.
 fn part(Bytes { start, end }: Bytes, number: u64) -> Option<(u8, u8)> {
     let base = number * PAGE;
     let (from, to) = (start.max(base), end.min(base + PAGE));
     (from < to).then(|| ((from - base) as u8, (to - base) as u8))
 }
 
-/// Splits a range into pages. Returns each page index with the part of the range in it.
+/// Splits a byte range into pages. Returns each page index with the offsets of the part in that page.
 fn parts(bytes: Bytes) -> impl Iterator<Item = (u64, (u8, u8))> {
     let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
     pages.filter_map(move |number| Some((number, part(bytes, number)?)))
@@ -201,7 +203,6 @@ mod tests {
         Epoch { actor: ActorId(actor), count: 1 }
     }
 
-    /// Records an access of an actor that knows the actors in `known`.
     fn record(shadow: &mut Shadow, actor: u64, known: &[u64], kind: Kind, span: Span) -> Vec<(u64, Bytes)> {
         let mut clock = Clock::default();
         known.iter().for_each(|&k| clock.raise(epoch(k)));
@@ -329,7 +330,6 @@ mod tests {
 
     const KINDS: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Put, Kind::Wait, Kind::Atomic];
 
-    /// Returns the accesses of a row, given by the offset of the first element, their number and their length.
     fn elements(first: u64, (at, count, width): (u64, u64, u8), kind: Kind) -> Vec<(Access, Bytes)> {
         let element = |i: u64| {
             let start = at + i * u64::from(width);

@@ -1,4 +1,5 @@
-//! Names of calls and files. Those of this process are in its program, and those of other processes are copied.
+//! Names and file paths in calls: string constants of this process, or interned copies of those sent by other
+//! processes.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// A text that lives for the rest of the process.
+/// A string that lives for the rest of the process.
 pub(crate) type Text = &'static str;
 
 /// Deserializes a text of another process. Equal texts share one copy, which is never freed: a program has few names

@@ -1,4 +1,4 @@
-//! Values in memory that waits may see, with what each of them carries.
+//! The values last written to memory, with what each of them publishes to a waiting reader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::epoch::{ActorId, Epoch};
 use crate::intervals::{Bytes, IntervalMap};
 use crate::scopes::{Filter, Shared};
 
-/// The value of some bytes.
+/// The last write to a range of bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Release {
     pub(crate) written: Written,
@@ -23,22 +23,22 @@ impl PartialEq for Release {
     }
 }
 
-/// A write of a word.
+/// A write to memory, with what a reader of the value learns from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
-    /// What the value carries.
+    /// What the value publishes to its readers.
     pub(crate) carried: Shared,
-    /// The write itself, if a waiter knows it only for the bytes of its word. That is so for a put of several words,
-    /// and for a strong store.
+    /// The write itself and its range, if a reader knows it only for the bytes of the word that it reads. That is so
+    /// for a put of several words, and for a relaxed store.
     pub(crate) write: Option<(Epoch, Bytes)>,
-    /// The operation that wrote it, if one did.
+    /// The operation that wrote the value, if one did.
     pub(crate) announcer: Option<Announcer>,
     pub(crate) writer: Option<Writer>,
-    /// Everything that the writer knew, to find the cause of a race.
+    /// Vector clock of the writer, used to explain a race.
     pub(crate) knew: Option<Arc<Clock>>,
 }
 
-/// The last values of all memories.
+/// The last writes to all memories.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
     memories: BTreeMap<Memory, IntervalMap<Release>>,
@@ -46,7 +46,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Replaces the values of `span`.
+    /// Records a write to `span`, which replaces earlier values.
     pub(crate) fn set(&mut self, span: Span, written: Written) {
         let release = self.release(written);
         self.memory(span).update(span.bytes, |_, _| Some(release.clone()));
@@ -57,13 +57,13 @@ impl Values {
         self.set(span, Written::default());
     }
 
-    /// Sets the value of those parts of `span` that have none.
+    /// Records a write to those parts of `span` that have no recorded value.
     pub(crate) fn set_if_new(&mut self, span: Span, written: Written) {
         let release = self.release(written);
         self.memory(span).update(span.bytes, |_, old| old.or_else(|| Some(release.clone())));
     }
 
-    /// Updates a word atomically: the new value also carries what the old one did.
+    /// Records an atomic update of a word. The new value also publishes what the old one did.
     pub(crate) fn update(&mut self, span: Span, written: Written) {
         let new = self.release(written);
         self.memory(span).update(span.bytes, |_, old| {
@@ -91,7 +91,7 @@ impl Values {
         }
     }
 
-    /// Returns the values that a wait for `span` may see.
+    /// Returns the writes whose values a read of `span` sees.
     pub(crate) fn seen(&self, span: Span) -> Vec<Written> {
         let memory = self.memories.get(&span.memory);
         let written = |(_, release): (Bytes, &Release)| release.written.clone();
@@ -105,7 +105,7 @@ impl Values {
         known.filter_map(move |(bytes, release)| Some((Span { bytes, ..span }, release.written.writer?)))
     }
 
-    /// Drops the actors for which `keep` returns `false` from all clocks.
+    /// Drops actors for which `keep` returns `false` from all vector clocks.
     pub(crate) fn retain(&mut self, keep: impl Fn(ActorId) -> bool, filter: &mut Filter) {
         for memory in self.memories.values_mut() {
             memory.retain(|release| {

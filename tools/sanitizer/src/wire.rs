@@ -16,11 +16,12 @@ use crate::request::{Reply, Request};
 use crate::text::{self, Text};
 
 thread_local! {
-    /// The calls of the connection whose message this thread is encoding or decoding.
+    /// The call table of the connection whose message this thread is encoding or decoding.
     static CALLS: RefCell<Box<Calls>> = RefCell::default();
 }
 
-/// One side of a connection, which encodes all requests of a process, or decodes them in the same order.
+/// Encoder or decoder for the requests of one process. Requests must be decoded in the order in which they were
+/// encoded.
 #[derive(Debug, Default)]
 pub struct Wire(Box<Calls>);
 
@@ -54,7 +55,7 @@ impl Wire {
         self.with_calls(|| postcard::take_from_bytes(from).map_err(Malformed))
     }
 
-    /// Runs `code` while [`CALLS`] has the calls of this connection.
+    /// Runs `code` while [`CALLS`] contains the call table of this connection.
     fn with_calls<R>(&mut self, code: impl FnOnce() -> R) -> R {
         let swap = |calls: &mut _| CALLS.with_borrow_mut(|current| std::mem::swap(current, calls));
         swap(&mut self.0);
@@ -82,7 +83,7 @@ impl Reply {
     }
 }
 
-/// A call with its texts, as in a report or when it is first sent.
+/// A call with its name and file as text, as in a report or when the call is first sent.
 #[derive(Deserialize, Serialize)]
 #[serde(rename = "Call")]
 struct Spelled {
@@ -139,7 +140,6 @@ mod tests {
         Request::Load { actor: ActorId(1 << 39), span: crate::Span::heap(1, 64, 8), call }
     }
 
-    /// Decodes all requests of a message.
     fn decode(wire: &mut Wire, mut from: &[u8]) -> Result<Vec<Request>, Malformed> {
         let mut requests = Vec::new();
         while !from.is_empty() {

@@ -1,4 +1,4 @@
-//! Plain accesses that wait in the list of their block.
+//! Tests for plain accesses that wait in the list of their block.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ const LANES: u32 = 32;
 /// Addresses of the heaps of PE 0 and PE 1.
 const HEAPS: [u64; 2] = [0x10_0000, 0x20_0000];
 
-/// Two PEs with one block each.
 struct Job {
     engine: Engine,
     blocks: [Arc<Accesses>; 2],
@@ -47,7 +46,6 @@ impl Job {
         self.blocks[pe].lanes()[thread as usize]
     }
 
-    /// Has each thread of a PE load the 4-byte element with its index.
     fn load_elements(&self, pe: usize) {
         for thread in 0..LANES {
             let at = (HEAPS[pe] + 4 * u64::from(thread), 4);

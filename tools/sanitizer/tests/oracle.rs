@@ -105,7 +105,6 @@ struct Posting {
 }
 
 impl Posting {
-    /// Creates an operation in the first context that fences order.
     fn ordered(target: u32, ends: impl Into<Vec<(Span, Kind)>>) -> Self {
         Self {
             context: 0,
@@ -120,13 +119,13 @@ impl Posting {
     }
 }
 
-/// Executes a random program. Actors 0 to 2 are hosts, followed by two threads for each PE.
+/// Executes a random program on the engine and the model. Actors 0 to 2 are hosts, followed by two threads per PE.
 struct Runner {
     engine: Engine,
     model: Model,
     actors: Vec<ActorId>,
     last: Vec<Node>,
-    /// What each actor has released.
+    /// What each actor has released by its fences.
     released: Vec<Carry>,
     found: Vec<Found>,
     /// The events of the hosts.
@@ -171,7 +170,7 @@ impl Runner {
         runner
     }
 
-    /// Starts a thread that follows an event of its host. It has released what the hosts did before.
+    /// Starts a GPU thread after the event `host`. It publishes what the hosts did before.
     fn begin(&mut self, index: usize, host: Node) {
         let published: Vec<Node> =
             self.of_hosts.iter().copied().filter(|&node| self.model.precedes(node, host)).collect();
@@ -198,7 +197,6 @@ impl Runner {
         Call { name: "call", site: Site { file: "random.rs", line: self.line } }
     }
 
-    /// Adds the next event of an actor.
     fn next(&mut self, actor: usize, others: &[Node]) -> Node {
         let mut earlier = vec![self.last[actor]];
         earlier.extend(others);
@@ -421,7 +419,6 @@ impl Runner {
         self.engine.observe(self.actors[actor], (word, None), acquire, call);
     }
 
-    /// Lets an actor acquire what it has found.
     fn acquire(&mut self, actor: usize, scope: Scope) -> Node {
         let mut found = std::mem::take(&mut self.found[actor].near);
         if scope == Scope::System {
@@ -708,7 +705,7 @@ proptest! {
         compare(&program)?;
     }
 
-    /// With few threads, chains of order are long and races are rare.
+    /// Random programs with few threads, in which chains of order are long and races are rare.
     #[test]
     fn programs_of_few_threads_agree(
         program in prop::collection::vec((3..5usize, step()), 1..80),

@@ -563,7 +563,7 @@ fn each_pair_of_lines_is_reported_once() {
     assert_eq!(job.engine.race_count(), 1);
 }
 
-/// A waiter for the data of a put knows that its source was read, but nothing that its poster did before.
+/// A wait for the data of a put proves that the put has read its source, but nothing that the poster did before.
 #[test]
 fn a_put_publishes_only_its_own_read() {
     for loads in [false, true] {

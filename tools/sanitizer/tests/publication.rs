@@ -1,4 +1,4 @@
-//! What relaxed words announce, and what fences release and acquire.
+//! Tests what relaxed words publish, and what fences release and acquire.
 #![allow(dead_code, reason = "the harness serves other tests, too")]
 
 mod job;
@@ -6,7 +6,7 @@ mod job;
 use job::{Job, array, call, flag, source};
 use rushmem_sanitizer::{Actor, Buffers, Kind, MissingOrder, Post, Scope};
 
-/// Stores a word of PE 0 and announces it to PE 1, which gets it. `between` runs before the announcement.
+/// Stores a word on PE 0, runs `between`, and announces the word to PE 1, which gets it.
 fn announced(between: fn(&mut Job), announce: fn(&mut Job)) -> Job {
     let mut job = Job::new();
     job.store(0, source(0));

@@ -1,4 +1,4 @@
-//! A job of three PEs for the tests of the engine.
+//! A simulated job of three PEs for tests of the engine.
 
 use std::panic::Location;
 
@@ -15,17 +15,17 @@ pub(crate) fn call(name: &'static str) -> Call {
     Call { name, site: Location::caller().into() }
 }
 
-/// Returns 64 bytes at `pe`.
+/// Returns a 64-byte destination array at `pe`.
 pub(crate) fn array(pe: u32) -> Span {
     Span::heap(pe, 0x100, 64)
 }
 
-/// Returns 64 other bytes at `pe`.
+/// Returns a 64-byte source array at `pe`.
 pub(crate) fn source(pe: u32) -> Span {
     Span::heap(pe, 0x200, 64)
 }
 
-/// Returns an 8-byte word at `pe`.
+/// Returns the 8-byte flag word at `pe`.
 pub(crate) fn flag(pe: u32) -> Span {
     Span::heap(pe, 0x300, 8)
 }
@@ -34,9 +34,9 @@ pub(crate) fn flag(pe: u32) -> Span {
 pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) hosts: Vec<ActorId>,
-    /// Thread 0 of block 0 of each PE.
+    /// Actor ID of thread 0 in block 0 of each PE.
     pub(crate) threads: Vec<ActorId>,
-    /// Thread 0 of block 1 of each PE.
+    /// Actor ID of thread 0 in block 1 of each PE.
     pub(crate) others: Vec<ActorId>,
 }
 
@@ -71,7 +71,7 @@ impl Job {
         self.engine.deliver(id);
     }
 
-    /// Puts a value, which needs no source, and delivers it.
+    /// Puts a single value to `to`, and delivers it immediately.
     #[track_caller]
     pub(crate) fn p(&mut self, pe: usize, to: Span) {
         let put = Post::put(Self::context(pe), None, to, call("p"));
@@ -114,7 +114,6 @@ impl Job {
         self.engine.flush(self.threads[pe], Self::context(pe), None);
     }
 
-    /// Executes a collective call on all PEs, with the same buffers everywhere.
     #[track_caller]
     pub(crate) fn collective(&mut self, buffers: impl Fn(u32) -> Buffers) {
         let call = call("collective");
@@ -135,7 +134,7 @@ impl Job {
         self.sync_all();
     }
 
-    /// Checks that exactly these orders are missing.
+    /// Checks that the reported races lack exactly these kinds of synchronization.
     #[track_caller]
     pub(crate) fn lacks(mut self, wanted: &[MissingOrder]) {
         let races = self.engine.take_races();

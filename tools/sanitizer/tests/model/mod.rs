@@ -1,4 +1,4 @@
-//! The memory model as a graph of events.
+//! Reference implementation of the memory model: a graph of events, in which races are found by searching for paths.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,33 +8,34 @@ pub(crate) type Node = usize;
 
 #[derive(Clone)]
 pub(crate) struct Operation {
-    /// Its ID, unless it is a store, which is delivered immediately.
+    /// Actor ID of the operation, or `None` for a store to a peer, which is delivered immediately.
     pub(crate) id: Option<ActorId>,
     pub(crate) context: (u32, u32),
-    /// The thread, if it is a store to a peer.
+    /// The thread that made the store, if this is a store to a peer.
     pub(crate) stores_of: Option<ActorId>,
     pub(crate) target: u32,
     pub(crate) is_ordered: bool,
     pub(crate) post: Node,
     pub(crate) read: Node,
     pub(crate) done: Node,
-    /// Its read and its delivery, without anything that precedes them.
+    /// Event that stands for the operation's read and delivery, without anything that precedes them.
     pub(crate) alone: Node,
-    /// What its data, its relaxed words, and its releasing signal carry.
+    /// What the data, the relaxed words and the releasing signal of the operation publish.
     pub(crate) carry: Carry,
     pub(crate) signal: Option<Carry>,
-    /// The deliveries that must precede this one.
+    /// Deliveries that must precede the delivery of this operation.
     pub(crate) before: Vec<Node>,
-    /// Those deliveries and the ones before them, each without anything that precedes it.
+    /// Events that stand for the deliveries in `before` and the ones before them, without anything else that precedes
+    /// them.
     pub(crate) follows: Vec<Node>,
     pub(crate) ends: Vec<(Span, Kind)>,
     pub(crate) fetches: bool,
     pub(crate) is_delivered: bool,
-    /// What the values that it returns have carried.
+    /// What the values that the operation returns have published.
     pub(crate) found: Found,
 }
 
-/// Events that a value carries: to all observers, and to those of one PE.
+/// Events that a value publishes: to all observers, and to those of one PE.
 #[derive(Clone, Default)]
 pub(crate) struct Carry {
     pub(crate) system: Vec<Node>,
@@ -49,7 +50,7 @@ impl Carry {
     }
 }
 
-/// Events that an actor has found. An acquire fence of GPU scope acquires the near ones.
+/// Events that an actor has read but not acquired. An acquire fence of GPU scope acquires those of the same PE.
 #[derive(Clone, Default)]
 pub(crate) struct Found {
     pub(crate) near: Vec<Node>,
@@ -101,12 +102,12 @@ pub(crate) struct Model {
     pub(crate) operations: Vec<Operation>,
     pub(crate) fences: Vec<FenceMade>,
     pub(crate) values: HashMap<(u32, u64), Vec<Value>>,
-    /// Events that have waited for the value that a write has given to a byte.
+    /// For a byte and the write that gave it its value, the events that have waited for it.
     pub(crate) seen: HashMap<(Node, u32, u64), Vec<Node>>,
 }
 
 impl Model {
-    /// Adds an event that follows others.
+    /// Adds an event that happens after `earlier`.
     pub(crate) fn event(&mut self, earlier: Vec<Node>) -> Node {
         let node = self.before.len();
         let mut before = vec![0; node / 64 + 1];
@@ -118,14 +119,14 @@ impl Model {
         node
     }
 
-    /// Adds an event that stands for others, without anything that precedes them.
+    /// Adds an event that represents `others` without anything that precedes them.
     pub(crate) fn alone(&mut self, others: &[Node]) -> Node {
         let node = self.event(Vec::new());
         others.iter().for_each(|other| self.before[node][other / 64] |= 1 << (other % 64));
         node
     }
 
-    /// Whether a path leads from `second` back to `first`.
+    /// Whether `first` happens before `second`.
     pub(crate) fn precedes(&self, first: Node, second: Node) -> bool {
         self.before[second].get(first / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
     }
@@ -170,8 +171,8 @@ impl Model {
         races
     }
 
-    /// Whether `first` precedes `second` at a byte. Another write may lie between them if it follows `first` and
-    /// `second` knows it.
+    /// Whether the accesses `first` and `second` are ordered at a byte, directly or by a write between them that
+    /// follows `first` and that `second` knows.
     fn is_ordered_at(&self, byte: (u32, u64), first: &Access, second: &Access) -> bool {
         let (mut reached, mut queue) = (HashSet::from([first.node]), vec![first]);
         while let Some(access) = queue.pop() {
@@ -191,8 +192,8 @@ impl Model {
         false
     }
 
-    /// Whether an actor before `second` has waited for the value that `first` has given to the byte. Whoever sees the
-    /// value of a put knows that its source was read.
+    /// Whether an event before `second` has waited for the value that `first` gave to the byte. Seeing the value of a
+    /// put also proves that its source was read.
     fn is_seen(&self, first: &Access, second: &Access, (pe, byte): (u32, u64)) -> bool {
         let put = self.operations.iter().find(|operation| operation.read == first.node);
         let write = put.map_or(first.node, |put| put.done);
