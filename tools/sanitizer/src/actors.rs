@@ -28,11 +28,11 @@ pub(crate) fn delivery_of(operation: ActorId) -> Epoch {
 pub(crate) enum Learned {
     #[default]
     Nothing,
-    /// By a message between hosts, an event, or the end of a launch.
+    /// The actor learned by a message between hosts, an event, or the end of a launch.
     Message,
-    /// By a barrier or another collective call.
+    /// The actor learned by a barrier or another collective call.
     Meeting,
-    /// By an acquire fence after reading a word.
+    /// The actor learned by an acquire fence after reading a word.
     Word,
 }
 

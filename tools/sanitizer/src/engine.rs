@@ -49,9 +49,9 @@ pub struct Buffers {
 /// When a load acquires what the writer of the word has released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Acquire {
-    /// By the load itself, like a load-acquire.
+    /// The load itself acquires, like a load-acquire.
     Now,
-    /// By a later acquire fence of the same actor.
+    /// A later acquire fence of the same actor acquires.
     AtFence,
 }
 
