@@ -1,4 +1,4 @@
-//! The type of a program, and the symmetric memory that each program gets.
+//! Types that describe a program of the sanitizer suite and the symmetric memory it runs with.
 
 use rushmem::bootstrap::is_launched;
 use rushmem::config::Config;
@@ -10,19 +10,19 @@ pub(crate) const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 
 const WORDS: usize = 8;
 
-/// The symmetric memory of a program. Initially all of it is zero, except for the outbox.
+/// Symmetric memory allocated for one test program. All of it is initially zero, except for the outbox.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Memory {
-    /// Eight words that receive data from other PEs.
+    /// Eight words to which other PEs put data.
     pub inbox: SymSlice<u64>,
-    /// Eight words of data to send: 10 to 17 on PE 0, 20 to 27 on PE 1, and so on.
+    /// Eight words from which a PE sends data, initially 10 to 17 on PE 0, 20 to 27 on PE 1, and so on.
     pub outbox: SymSlice<u64>,
-    /// Eight words for other purposes.
+    /// Eight words of scratch memory, initially zero.
     pub words: SymSlice<u64>,
-    /// A word that announces data.
+    /// Signal by which a sender announces data.
     pub flag: Sym<Signal>,
-    /// A word that acknowledges data.
+    /// Signal by which a receiver acknowledges data.
     pub answer: Sym<Signal>,
     /// A lock, initially free.
     pub lock: Sym<Lock>,
@@ -48,11 +48,11 @@ impl Memory {
 /// The verdict that the sanitizer must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Neither a race nor a deadlock.
+    /// The program has neither a race nor a deadlock.
     Clean,
-    /// A single race, between the lines marked `// first` and `// second`.
+    /// The program has a single race, between the lines marked `// first` and `// second`.
     Race,
-    /// A single deadlock, of the calls marked `// waits`.
+    /// The program has a single deadlock, of the calls marked `// waits`.
     Deadlock,
 }
 
@@ -61,25 +61,25 @@ pub enum Verdict {
 pub enum Code {
     /// A kernel that every PE launches.
     Kernel {
-        /// Creates the call of the kernel.
+        /// Binds the kernel's arguments to the program's memory.
         kernel: fn(Memory) -> Call,
-        /// Number of blocks, and of threads per block.
+        /// Number of blocks, and number of threads per block.
         grid: (u32, u32),
     },
     /// A function that every PE calls on its host.
     Host(fn(&Pe, Memory) -> rushmem::Result<()>),
 }
 
-/// A small program with a known verdict.
+/// A test program for the sanitizer, with its correct verdict.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
     /// Name of its function.
     pub name: &'static str,
-    /// The correct verdict.
+    /// The verdict that the sanitizer must reach.
     pub verdict: Verdict,
     /// Number of PEs.
     pub pes: u32,
-    /// What to run.
+    /// The kernel or host function to run.
     pub code: Code,
 }
 
@@ -88,11 +88,11 @@ pub struct Program {
 pub struct Topic {
     /// Name of the module.
     pub name: &'static str,
-    /// The aspect of the memory model.
+    /// The aspect of the memory model that the programs cover, as a heading.
     pub title: &'static str,
     /// Path of the file, as the compiler reports it.
     pub file: &'static str,
-    /// Contents of the file.
+    /// Contents of the source file, in which the marked lines are found.
     pub text: &'static str,
     /// The programs, in file order.
     pub programs: &'static [Program],

@@ -1,27 +1,28 @@
-//! The source of a program: its doc and its marked lines. A program extends to the next one in its file, which allows
-//! kernels to follow the function that launches them.
+//! Parses a program's source file for its doc comment and its marked lines.
+//!
+//! A program extends to the next one in its file, which allows kernels to follow the function that launches them.
 
 use crate::program::Topic;
 
-/// The marked lines of a program, as line numbers of the file.
+/// Lines of a program that are marked by a comment, as line numbers in the source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Lines marked `// first`.
+    /// Line numbers marked `// first`, with the first access of a race.
     pub first: Vec<u32>,
-    /// Lines marked `// second`.
+    /// Line numbers marked `// second`, with the second access of a race.
     pub second: Vec<u32>,
-    /// Lines marked `// waits`.
+    /// Line numbers marked `// waits`, with the waits of a deadlock.
     pub waits: Vec<u32>,
 }
 
 /// A program as found in its source file.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Doc of the function, on one line.
+    /// Doc comment of the program's function, joined into one line.
     pub doc: String,
-    /// Line number of the function.
+    /// Line number of the function, starting from 1.
     pub line: u32,
-    /// The marked lines.
+    /// Lines of the function that are marked by a comment.
     pub marks: Marks,
 }
 

@@ -1,11 +1,11 @@
-//! The table of all programs.
+//! Formats a Markdown table of all test programs.
 
 use std::fmt::Write;
 
 use crate::program::{Topic, Verdict};
 use crate::source::Listing;
 
-/// Formats the table of all programs as Markdown.
+/// Formats a Markdown table of the programs of `topics`, with their descriptions and verdicts.
 pub fn markdown(topics: &[Topic]) -> String {
     let mut text = String::from("# Programs of the sanitizer suite\n");
     for topic in topics {

@@ -1,4 +1,4 @@
-//! The destination of a put. Its owner may use it once something has announced the data.
+//! Programs about the destination of a put, which its owner may use once something has announced the data.
 
 use rushmem_device::prelude::*;
 
@@ -35,7 +35,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Loads the data before it waits for the signal.
+/// Loads the destination of a put before waiting for its signal.
 #[kernel]
 fn data_loaded_before_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -47,7 +47,7 @@ fn data_loaded_before_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for the signal before it loads the data.
+/// Waits for the signal of a put before loading the data.
 #[kernel]
 fn data_loaded_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -58,7 +58,7 @@ fn data_loaded_after_signal(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a word that is set after the signal, but is not ordered after it.
+/// Loads the data of a put after waiting for a word that is set after the put's signal, but not ordered after it.
 #[kernel]
 fn data_loaded_after_another_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -80,7 +80,7 @@ fn other_word_loaded_beside_put(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the data before the barrier that completes the put.
+/// Loads the destination of a put before the barrier that completes the put.
 #[kernel]
 fn data_loaded_before_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -91,7 +91,7 @@ fn data_loaded_before_barrier(ctx: &Ctx, m: Memory) -> Result {
     ctx.barrier_all(Thread)
 }
 
-/// Loads the data after the barrier that completes the put.
+/// Loads the destination of a put after the barrier that completes the put.
 #[kernel]
 fn data_loaded_after_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -102,7 +102,7 @@ fn data_loaded_after_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the data after `sync_all`, which, unlike a barrier, completes nothing.
+/// Loads the destination of a put after `sync_all`, which, unlike a barrier, completes no puts.
 #[kernel]
 fn data_loaded_after_sync(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -115,7 +115,7 @@ fn data_loaded_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the data after `quiet` of the sender and `sync_all`.
+/// Loads the destination of a put after the sender's `quiet` and `sync_all`.
 #[kernel]
 fn data_loaded_after_quiet_and_sync(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -127,7 +127,7 @@ fn data_loaded_after_quiet_and_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the data between arriving at a split barrier and waiting for the others.
+/// Loads the destination of a put between arriving at a split barrier and waiting for the other PEs.
 #[kernel]
 fn data_loaded_before_split_barrier_ends(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -141,7 +141,7 @@ fn data_loaded_before_split_barrier_ends(ctx: &Ctx, m: Memory) -> Result {
     ctx.sync_wait(Thread, Team::WORLD)
 }
 
-/// Loads the data after it has waited at a split barrier.
+/// Loads the destination of a put after waiting at a split barrier.
 #[kernel]
 fn data_loaded_after_split_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -171,7 +171,7 @@ fn own_put_loaded_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets back the data that it has just put. The get may overtake the put.
+/// Gets back the data of its own put without completing the put. The get may overtake the put.
 #[kernel]
 fn put_read_back(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -181,7 +181,7 @@ fn put_read_back(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the data back after a fence, which does not order gets.
+/// Gets back the data of its own put after a fence, which does not order gets.
 #[kernel]
 fn put_read_back_after_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -192,7 +192,7 @@ fn put_read_back_after_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the data back after `quiet`.
+/// Gets back the data of its own put after `quiet`.
 #[kernel]
 fn put_read_back_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -245,7 +245,7 @@ fn store_before_invited_put(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to the memory after the signal of the put.
+/// Stores to the destination of a put after waiting for the put's signal.
 #[kernel]
 fn store_after_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -270,7 +270,8 @@ fn second_put_without_answer(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts again to the same memory after the receiver has answered. The answer does not order the receiver's read.
+/// Puts again to the same memory after the receiver has answered without a fence. The answer does not order the
+/// receiver's read.
 #[kernel]
 fn second_put_after_unfenced_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

@@ -1,4 +1,5 @@
-//! Atomics. They are atomic with waits and with other atomics on words of the same width, but with nothing else.
+//! Programs about atomics, which are atomic with waits and with other atomics on words of the same width, but with
+//! nothing else.
 
 use rushmem_device::prelude::*;
 
@@ -39,7 +40,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Adds to one counter from two PEs.
+/// Adds atomically to one counter from two PEs.
 #[kernel]
 fn adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_add(m.words.at(0), 1, 0)?;
@@ -48,7 +49,7 @@ fn adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to one floating-point number from two PEs.
+/// Adds atomically to one floating-point number from two PEs.
 #[kernel]
 fn float_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     let sum = m.words.cast::<f32>().at(0);
@@ -58,7 +59,7 @@ fn float_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Draws tickets from one counter on two PEs.
+/// Draws tickets from one counter on two PEs by atomic fetch-and-add.
 #[kernel]
 fn fetching_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     let ticket = ctx.atomic_fetch_add(m.words.at(0), 1, 0)?;
@@ -77,7 +78,7 @@ fn compare_swaps_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to the bit fields of one word from two PEs.
+/// Adds to the bit fields of one word from two PEs by masked atomics.
 #[kernel]
 fn masked_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_masked_fetch_add(m.words.at(0), 1 << (32 * ctx.my_pe()), 1 << 31, 0)?;
@@ -86,7 +87,7 @@ fn masked_adds_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner loads by a plain load.
+/// Adds atomically to a counter that its owner loads by a plain load.
 #[kernel]
 fn add_beside_load(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -97,7 +98,7 @@ fn add_beside_load(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner reads by an atomic.
+/// Adds atomically to a counter that its owner reads by an atomic.
 #[kernel]
 fn add_beside_atomic_fetch(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -108,7 +109,7 @@ fn add_beside_atomic_fetch(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner loads by a strong load.
+/// Adds atomically to a counter that its owner loads by a relaxed load.
 #[kernel]
 fn add_beside_relaxed_load(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -119,7 +120,7 @@ fn add_beside_relaxed_load(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner sets by a plain store.
+/// Adds atomically to a counter that its owner sets by a plain store.
 #[kernel]
 fn add_beside_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -130,7 +131,7 @@ fn add_beside_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner sets by an atomic.
+/// Adds atomically to a counter that its owner sets by an atomic.
 #[kernel]
 fn add_beside_atomic_set(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -143,7 +144,8 @@ fn add_beside_atomic_set(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that its owner sets by a strong store. The NIC may add between that store's read and write.
+/// Adds atomically to a counter that its owner sets by a relaxed store. The NIC may add between that store's read and
+/// write.
 #[kernel]
 fn add_beside_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -154,7 +156,7 @@ fn add_beside_relaxed_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter to which another PE puts.
+/// Adds atomically to a counter to which another PE puts a value by `p`.
 #[kernel]
 fn add_beside_p(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -165,7 +167,7 @@ fn add_beside_p(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter after the put of its first value and a barrier.
+/// Adds atomically to a counter after another PE has put its initial value, and after a barrier.
 #[kernel]
 fn add_after_p_and_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 1 {
@@ -176,7 +178,7 @@ fn add_after_p_and_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter in an array, while another PE puts the whole array.
+/// Adds atomically to a counter in an array while another PE puts the whole array.
 #[kernel]
 fn add_beside_put_of_array(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -187,7 +189,7 @@ fn add_beside_put_of_array(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter next to the words that another PE puts.
+/// Adds atomically to a counter next to words that another PE puts.
 #[kernel]
 fn add_beside_put_of_other_words(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -200,7 +202,7 @@ fn add_beside_put_of_other_words(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a counter that another PE reads by a get.
+/// Adds atomically to a counter that another PE reads by a get.
 #[kernel]
 fn add_beside_get(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -211,7 +213,7 @@ fn add_beside_get(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a word of 8 bytes, and to its lower half.
+/// Adds atomically to an 8-byte word and to its lower half. Atomics of two widths are not atomic with each other.
 #[kernel]
 fn adds_of_two_widths(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -221,7 +223,7 @@ fn adds_of_two_widths(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Adds to the lower half of a word on one PE, and to the upper half on the other.
+/// Adds atomically to the lower half of a word on one PE, and to its upper half on the other.
 #[kernel]
 fn adds_to_two_halves_of_a_word(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_add(m.words.cast::<u32>().at(ctx.my_pe() as usize), 1, 0)?;
@@ -230,7 +232,7 @@ fn adds_to_two_halves_of_a_word(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Swaps a word that its owner polls by a plain load.
+/// Compares and swaps a word that its owner polls by a plain load.
 #[kernel]
 fn compare_swap_beside_load(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -241,7 +243,7 @@ fn compare_swap_beside_load(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Uses the result of an atomic that has not completed.
+/// Uses the result of an atomic before the atomic has completed.
 #[kernel]
 fn fetched_value_used_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     let result = m.inbox.slice(0..2).cast::<Fetched<u64>>().at(0);

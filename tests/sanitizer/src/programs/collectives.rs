@@ -1,4 +1,4 @@
-//! Collective calls. The buffers of a PE belong to the call until it has returned on that PE.
+//! Programs about collective calls. The buffers of a PE belong to the call until it has returned on that PE.
 
 use rushmem_device::prelude::*;
 
@@ -116,7 +116,7 @@ fn put_to_source_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to the destination of a collective call. The put may arrive after the result.
+/// Puts to the destination of a later collective call without completing the put. It may arrive after the result.
 #[kernel]
 fn put_to_result_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -137,7 +137,8 @@ fn put_to_result_and_barrier_before_call(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to PE 1's result, and completes the put before the call. PE 1 may have its result before the put starts.
+/// Puts to PE 1's result buffer, and completes the put before the collective call. PE 1 may have its result before the
+/// put starts.
 #[kernel]
 fn late_put_to_result_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 2 {
@@ -147,7 +148,8 @@ fn late_put_to_result_and_quiet_before_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.broadcast(Thread, Team::WORLD, m.inbox, m.outbox, 0) // second
 }
 
-/// Puts to another PE's result after this PE has returned. The other PE may still be in the call.
+/// Puts to another PE's result buffer after a collective call has returned on this PE. The other PE may still be in the
+/// call.
 #[kernel]
 fn put_to_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     ctx.fcollect(Thread, Team::WORLD, m.inbox, m.outbox.slice(0..4))?; // first
@@ -157,7 +159,7 @@ fn put_to_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to another PE's result after all PEs have returned.
+/// Puts to another PE's result buffer after a collective call has returned on all PEs.
 #[kernel]
 fn put_to_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.fcollect(Thread, Team::WORLD, m.inbox, m.outbox.slice(0..4))?;
@@ -170,7 +172,7 @@ fn put_to_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets another PE's result after this PE has returned.
+/// Gets the result of a collective call from another PE after the call has returned on this PE only.
 #[kernel]
 fn get_of_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
@@ -178,7 +180,7 @@ fn get_of_result_after_return(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets another PE's result after all PEs have returned.
+/// Gets the result of a collective call from another PE after the call has returned on all PEs.
 #[kernel]
 fn get_of_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
@@ -187,7 +189,7 @@ fn get_of_result_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets another PE's result after the next collective call, which only protects its own buffers.
+/// Gets the result of a collective call from another PE after the next such call, which only protects its own buffers.
 #[kernel]
 fn get_of_result_after_next_call_without_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
@@ -196,7 +198,7 @@ fn get_of_result_after_next_call_without_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets another PE's result after the next collective call and a sync of all PEs.
+/// Gets the result of a collective call from another PE after the next such call and a sync of all PEs.
 #[kernel]
 fn get_of_result_after_next_call(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
@@ -206,14 +208,15 @@ fn get_of_result_after_next_call(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to another PE's source after this PE has returned. The other PE may still be sending from it.
+/// Puts to the source of a collective call on another PE after the call has returned on this PE. The other PE may still
+/// be sending from it.
 #[kernel]
 fn put_to_source_of_another_after_return(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?; // first
     ctx.p(m.outbox.at(0), 1, ctx.pe_after(1)) // second
 }
 
-/// Puts to another PE's source after all PEs have returned.
+/// Puts to the source of a collective call on another PE after the call has returned on all PEs.
 #[kernel]
 fn put_to_source_of_another_after_sync(ctx: &Ctx, m: Memory) -> Result {
     ctx.alltoall(Thread, Team::WORLD, m.inbox, m.outbox)?;
@@ -224,7 +227,7 @@ fn put_to_source_of_another_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the result in a block that does not take part in the call.
+/// Loads the result of a collective call in a block that does not take part in the call.
 #[kernel]
 fn result_loaded_by_another_block(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -234,7 +237,7 @@ fn result_loaded_by_another_block(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the result in another block after a barrier of the grid.
+/// Loads the result of a collective call in another block after a barrier of the grid.
 #[kernel]
 fn result_loaded_after_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -246,7 +249,7 @@ fn result_loaded_after_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to the source in a block that does not take part in the call.
+/// Stores to the source of a collective call in a block that does not take part in the call.
 #[kernel]
 fn source_stored_by_another_block(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -256,7 +259,7 @@ fn source_stored_by_another_block(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to the source in another block, before a barrier of the grid and the call.
+/// Stores to the source of a collective call in another block, before a barrier of the grid that precedes the call.
 #[kernel]
 fn source_stored_before_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -290,7 +293,7 @@ fn result_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Makes a collective call that writes to the source of a get, before `quiet` of the get.
+/// Makes a collective call that writes to the source of a get, before the get has been completed by `quiet`.
 #[kernel]
 fn source_of_get_before_call_completes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -313,7 +316,7 @@ fn call_as_a_barrier_for_puts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts, completes the put, and calls a broadcast. A call that moves data is not a barrier.
+/// Puts, completes the put, and uses a broadcast as a barrier. A call that moves data is not a barrier.
 #[kernel]
 fn broadcast_as_a_barrier(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

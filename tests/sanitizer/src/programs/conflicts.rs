@@ -1,4 +1,5 @@
-//! Pairs of unordered operations on the same words. Two reads do not conflict, and neither do two atomics.
+//! Programs with pairs of unordered operations on the same words. Two reads do not conflict, and neither do two
+//! atomics.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -126,7 +127,7 @@ fn store_beside_atomic_set(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Adds to a word as a float on one PE, and swaps it as an integer of the same width on the other.
+/// Adds to a word as a float on one PE, and swaps it as an integer of the same width on the other PE.
 #[kernel]
 fn atomics_of_two_types(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -271,13 +272,12 @@ fn put_behind_get_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Returns where the result of an atomic goes.
 #[inline(always)]
 fn place(m: Memory) -> Sym<Fetched<u64>> {
     m.inbox.slice(0..2).cast::<Fetched<u64>>().at(0)
 }
 
-/// Stores to the location of a result that has not arrived yet.
+/// Stores to the destination of a nonblocking swap whose result has not arrived yet.
 #[kernel]
 fn result_of_swap_overwritten(ctx: &Ctx, m: Memory) -> Result {
     ctx.atomic_swap_nbi(place(m), m.words.at(0), 1, 1)?; // first
@@ -302,7 +302,7 @@ fn result_of_compare_swap_used_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a word while an atomic fetch of it is in flight.
+/// Loads a word while another PE's atomic fetch of it is in flight. Both only read.
 #[kernel]
 fn load_beside_fetch_in_flight(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -315,7 +315,7 @@ fn load_beside_fetch_in_flight(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores to a word while an atomic fetch of it is in flight.
+/// Stores to a word while another PE's atomic fetch of it is in flight.
 #[kernel]
 fn store_beside_fetch_in_flight(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -326,7 +326,7 @@ fn store_beside_fetch_in_flight(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Starts atomics on one word on both PEs.
+/// Starts nonblocking atomics on the same word on two PEs.
 #[kernel]
 fn atomics_in_flight(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -347,7 +347,6 @@ fn store_in_a_helper(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Clears the first word.
 #[inline(never)]
 fn clear(words: View<u64>) {
     words.store(0, 0); // second
@@ -362,7 +361,7 @@ fn load_through_another_type(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Gets a word on one PE, as if to increment it, while another PE puts it.
+/// Gets a word on one PE, as if to increment it, while another PE puts to it.
 #[kernel]
 fn word_put_beside_get(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {

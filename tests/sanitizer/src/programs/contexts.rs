@@ -1,4 +1,4 @@
-//! Contexts. Fence and quiet of one context do not cover the operations of another.
+//! Programs about contexts. Fence and `quiet` of one context do not cover the operations of another.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::prelude::*;
@@ -152,7 +152,7 @@ fn strong_signal_in_other(ctx: &Ctx, m: Memory, context: Context) -> Result {
     Ok(())
 }
 
-/// Puts through exclusive queues, and calls `quiet` of the default context.
+/// Puts through exclusive queues, and calls `quiet` of the default context, which does not cover them.
 #[kernel]
 fn quiet_beside_exclusive_queues(ctx: &Ctx, m: Memory) -> Result {
     let own = ctx.exclusive(0)?;
@@ -164,7 +164,7 @@ fn quiet_beside_exclusive_queues(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts through exclusive queues, and completes them.
+/// Puts through exclusive queues, and completes the puts by their own `quiet`.
 #[kernel]
 fn quiet_of_exclusive_queues(ctx: &Ctx, m: Memory) -> Result {
     let own = ctx.exclusive(0)?;
@@ -198,7 +198,7 @@ fn quiet_beside_queues_of_the_block(ctx: &Ctx, m: Memory) -> Result {
     own.quiet(Thread)
 }
 
-/// Puts through the queues of its block, and completes them.
+/// Puts through the queues of its block, and completes the puts by their own `quiet`.
 #[kernel(per_block)]
 fn quiet_of_queues_of_the_block(ctx: &Ctx, m: Memory) -> Result {
     let own = ctx.per_block()?;

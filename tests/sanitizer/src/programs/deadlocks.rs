@@ -1,4 +1,5 @@
-//! Waits that can never be satisfied. Without the sanitizer, they fail at the deadline of the job.
+//! Programs that test deadlock detection: waits that can never be satisfied. Without the sanitizer, they fail at the
+//! deadline of the job.
 
 use rushmem::{Operations, Pe, TeamConfig};
 use rushmem_device::prelude::*;
@@ -129,7 +130,7 @@ fn as_many_signals_as_are_sent(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a value that has been overwritten before the wait.
+/// Waits for a value that the other PE has overwritten before the wait.
 #[kernel]
 fn value_that_was_overwritten(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -144,7 +145,7 @@ fn value_that_was_overwritten(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for a value before it asks for the next one.
+/// Waits for a value before asking the other PE for the next one.
 #[kernel]
 fn value_that_was_awaited_in_time(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -158,7 +159,7 @@ fn value_that_was_awaited_in_time(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits for two words. The other PE sets only one of them.
+/// Waits for two words, although the other PE sets only one of them.
 #[kernel]
 fn one_word_of_all_is_missing(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

@@ -1,4 +1,5 @@
-//! A put, then a flag. Deliveries to one PE are unordered unless there is a fence between them.
+//! Programs in which a PE puts data and then a flag. Deliveries to one PE are unordered unless there is a fence between
+//! them.
 
 use rushmem_device::prelude::*;
 
@@ -47,7 +48,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Puts data and then a flag. The flag may arrive first.
+/// Puts data and then a flag without a fence. The flag may arrive first.
 #[kernel]
 fn flag_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -103,7 +104,7 @@ fn flag_behind_fence_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Completes the put before it puts the flag.
+/// Puts data, completes the put by `quiet`, and puts a flag.
 #[kernel]
 fn flag_behind_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -117,7 +118,7 @@ fn flag_behind_quiet(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Flushes the put before it puts the flag. This frees the source but does not deliver the data.
+/// Puts data, calls `flush`, and puts a flag. This frees the source but does not deliver the data.
 #[kernel]
 fn flag_behind_flush(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -131,7 +132,7 @@ fn flag_behind_flush(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts data and flag in a batch. A batch orders nothing.
+/// Puts data and a flag in one batch. A batch orders nothing.
 #[kernel]
 fn flag_in_a_batch_without_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -146,7 +147,7 @@ fn flag_in_a_batch_without_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts data and flag in a batch, with a fence of the batch in between.
+/// Puts data and a flag in one batch, with a fence of the batch in between.
 #[kernel]
 fn flag_in_a_batch_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -162,7 +163,7 @@ fn flag_in_a_batch_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fences too early, before the put.
+/// Fences before putting data rather than between the data and the flag.
 #[kernel]
 fn fence_before_the_put(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -203,7 +204,7 @@ fn signal_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Sends a strong signal, which is ordered after all earlier puts to the same PE.
+/// Puts data and sends a strong signal, which is ordered after all earlier puts to the same PE.
 #[kernel]
 fn strong_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -216,7 +217,7 @@ fn strong_signal_after_puts(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts in each thread. The strong signal of the block is ordered after all of these puts.
+/// Puts data in each thread of a block. The block's strong signal is ordered after all of these puts.
 #[kernel]
 fn strong_signal_after_puts_of_a_block(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -257,7 +258,7 @@ fn atomic_flag_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Puts to two arrays, the second time with a signal. The signal says nothing about the first array.
+/// Puts to two arrays, the second time with a signal, which does not announce the data of the first array.
 #[kernel]
 fn put_signal_announces_its_own_data(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -421,7 +422,8 @@ fn store_to_peer_behind_fence(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Stores to the memory of a P2P peer. A put with signal also announces earlier stores of its threads.
+/// Stores to the memory of a P2P peer, and announces the stores by a put with signal, which covers earlier stores of
+/// its threads.
 #[kernel]
 fn store_to_peer_then_put_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

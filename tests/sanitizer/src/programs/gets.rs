@@ -1,4 +1,4 @@
-//! Gets. The destination belongs to the get until `quiet`, and so does the source on the other PE.
+//! Programs about gets. The destination belongs to the get until `quiet`, and so does the source on the other PE.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -83,7 +83,7 @@ fn result_stored_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Puts the result of a get to a third place before `quiet`.
+/// Puts from the destination of a get to other memory before `quiet`.
 #[kernel]
 fn result_put_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -91,7 +91,7 @@ fn result_put_before_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Puts the result of a get to a third place after `quiet`.
+/// Puts from the destination of a get to other memory after `quiet`.
 #[kernel]
 fn result_put_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
@@ -110,7 +110,7 @@ fn two_gets_with_one_result(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Starts two gets to the halves of an array.
+/// Starts two gets whose destinations are the two halves of an array.
 #[kernel]
 fn two_gets_with_halves_of_a_result(ctx: &Ctx, m: Memory) -> Result {
     ctx.get_nbi(Thread, m.inbox.slice(0..4), m.outbox.slice(0..4), 1)?;
@@ -216,7 +216,7 @@ fn get_beside_load(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets a single value while its owner stores to it.
+/// Gets a single value by `g` while its owner stores to it.
 #[kernel]
 fn value_got_beside_store(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -227,7 +227,7 @@ fn value_got_beside_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Reads a single value after the store of its owner and a barrier.
+/// Gets a single value by `g` after its owner has stored it and reached a barrier.
 #[kernel]
 fn value_got_after_barrier(ctx: &Ctx, m: Memory) -> Result {
     ctx.local(m.words).store(0, 1);
@@ -270,7 +270,7 @@ fn gets_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Tells the owner before `quiet` that its memory has been read.
+/// Tells the owner that its memory has been read, although the get has not been completed by `quiet`.
 #[kernel]
 fn source_of_get_stored_after_early_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -283,7 +283,7 @@ fn source_of_get_stored_after_early_answer(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Tells the owner after `quiet` that its memory has been read.
+/// Tells the owner that its memory has been read after completing the get by `quiet`.
 #[kernel]
 fn source_of_get_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

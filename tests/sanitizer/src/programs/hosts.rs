@@ -1,4 +1,4 @@
-//! Operations of hosts and streams. They follow the same rules as those of kernels.
+//! Programs about operations of hosts and streams, which follow the same rules as those of kernels.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::prelude::*;
@@ -43,39 +43,38 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Returns the other one of two PEs.
 fn other(pe: &Pe) -> u32 {
     1 - pe.my_pe()
 }
 
-/// Writes to the source of a put before `quiet`.
+/// Writes to the source of a host's put before `quiet`.
 fn host_writes_source_before_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put_nbi(m.inbox, m.outbox, other(pe))?; // first
     pe.write(m.outbox, &[1; 8])?; // second
     pe.quiet()
 }
 
-/// Writes to the source of a put after `quiet`.
+/// Writes to the source of a host's put after `quiet`.
 fn host_writes_source_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put_nbi(m.inbox, m.outbox, other(pe))?;
     pe.quiet()?;
     pe.write(m.outbox, &[1; 8])
 }
 
-/// Writes to the source of a blocking put, which returns once the source is free.
+/// Writes to the source of a host's blocking put, which returns once the source is free.
 fn host_writes_source_of_blocking_put(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put(m.inbox, m.outbox, other(pe))?;
     pe.write(m.outbox, &[1; 8])
 }
 
-/// Reads the result of a get before `quiet`.
+/// Reads the destination of a host's get before `quiet`.
 fn host_reads_result_before_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.get_nbi(m.inbox, m.outbox, other(pe))?; // first
     let _ = pe.read(m.inbox)?; // second
     pe.quiet()
 }
 
-/// Reads the result of a get after `quiet`.
+/// Reads the destination of a host's get after `quiet`.
 fn host_reads_result_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.get_nbi(m.inbox, m.outbox, 1)?;
     pe.quiet()?;
@@ -106,7 +105,7 @@ fn host_signal_behind_fence(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts data with a signal.
+/// Puts data with a signal from the host, and reads the data on the other host after waiting for the signal.
 fn host_put_with_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         return pe.put_signal(m.inbox, m.outbox, m.flag.set(1), 1);
@@ -116,7 +115,7 @@ fn host_put_with_signal(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts, and reads after `sync_all`, which completes no put.
+/// Puts from each of two hosts to the other, and reads what has arrived after `sync_all`, which completes no put.
 fn host_reads_after_sync_all(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put(m.inbox, m.outbox, other(pe))?; // first
     pe.sync_all()?;
@@ -124,7 +123,7 @@ fn host_reads_after_sync_all(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts, and reads after `barrier_all`.
+/// Puts from each of two hosts to the other, and reads what has arrived after `barrier_all`, which completes the puts.
 fn host_reads_after_barrier_all(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put(m.inbox, m.outbox, other(pe))?;
     pe.barrier_all()?;
@@ -132,7 +131,7 @@ fn host_reads_after_barrier_all(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts, and reads after `host_sync`, which completes no put.
+/// Puts from each of two hosts to the other, and reads what has arrived after `host_sync`, which completes no put.
 fn host_reads_after_host_sync(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put(m.inbox, m.outbox, other(pe))?; // first
     pe.host_sync()?;
@@ -140,7 +139,7 @@ fn host_reads_after_host_sync(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     Ok(())
 }
 
-/// Puts, completes the put, and reads after `host_sync`.
+/// Puts from each of two hosts to the other, and reads what has arrived after `quiet` and `host_sync`.
 fn host_reads_after_quiet_and_host_sync(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.put(m.inbox, m.outbox, other(pe))?;
     pe.quiet()?;

@@ -1,4 +1,4 @@
-//! Launches, streams, and a PE's own memory. A host is ordered after a launch once it has waited for it.
+//! Programs about launches, streams, and a PE's own memory. A host is ordered after a launch once it has waited for it.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::prelude::*;
@@ -41,19 +41,17 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Stores 7 to the first word.
 #[kernel]
 fn store_seven(ctx: &Ctx, m: Memory) {
     ctx.local(m.words).store(0, 7);
 }
 
-/// Asserts that the first word is 7.
 #[kernel]
 fn expect_seven(ctx: &Ctx, m: Memory) {
     assert_eq!(ctx.local(m.words).load(0), 7);
 }
 
-/// Reads a kernel's stores before it waits for the launch.
+/// Reads the memory to which a kernel stores before waiting for the launch.
 fn host_reads_before_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let launch = pe.launch(ONE, store_beside_host(m))?;
     let _ = pe.read(m.words)?; // second
@@ -65,21 +63,21 @@ fn store_beside_host(ctx: &Ctx, m: Memory) {
     ctx.local(m.words).store(0, 7); // first
 }
 
-/// Reads a kernel's stores after it has waited for the launch.
+/// Reads the memory to which a kernel has stored after waiting for the launch.
 fn host_reads_after_wait(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.launch(ONE, store_seven(m))?.wait()?;
     assert_eq!(pe.read(m.words)?[0], 7);
     Ok(())
 }
 
-/// Reads a kernel's stores. The read itself waits for the launch, which has been dropped.
+/// Drops a launch, and reads the memory to which its kernel stores. The read itself waits for the launch.
 fn host_reads_after_drop(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     drop(pe.launch(ONE, store_seven(m))?);
     assert_eq!(pe.read(m.words)?[0], 7);
     Ok(())
 }
 
-/// Writes what a kernel loads, while the kernel runs.
+/// Writes from the host to memory that a running kernel loads.
 fn host_writes_after_launch(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let launch = pe.launch(ONE, load_beside_host(m))?;
     pe.write(m.words, &[7; 8])?; // second
@@ -91,7 +89,7 @@ fn load_beside_host(ctx: &Ctx, m: Memory) {
     let _ = ctx.local(m.words).load(0); // first
 }
 
-/// Writes what a kernel loads, before the launch.
+/// Writes from the host to memory that a kernel loads, before launching the kernel.
 fn host_writes_before_launch(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     pe.write(m.words, &[7; 8])?;
     pe.launch(ONE, expect_seven(m))?.wait()
@@ -104,7 +102,7 @@ fn host_reads_other_half(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     launch.wait()
 }
 
-/// Writes a local buffer from which a kernel loads.
+/// Writes from the host to a local buffer while a kernel loads from it.
 fn local_buffer_written_after_launch(pe: &Pe, _: Memory) -> rushmem::Result<()> {
     let buffer = pe.register(vec![0_u64; 8])?;
     let launch = pe.launch(ONE, load_local(buffer.handle()))?;

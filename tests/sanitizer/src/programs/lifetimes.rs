@@ -1,4 +1,4 @@
-//! Lifetimes of memory. Nobody may use an object after its `free`.
+//! Programs about the lifetimes of memory. Nobody may use an object after its `free`.
 
 use rushmem::{Operations, Pages, Pe};
 use rushmem_device::prelude::*;
@@ -43,7 +43,7 @@ fn put_to_object(ctx: &Ctx, m: Memory, object: SymSlice<u64>) -> Result {
     ctx.put_nbi(Thread, object, m.outbox, ctx.pe_after(1)) // first
 }
 
-/// Frees the destination of a put after `quiet` of the kernel.
+/// Frees the destination of a put after the kernel that made the put has called `quiet`.
 fn destination_freed_after_quiet(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let object = pe.alloc::<u64>(8)?;
     pe.run(ONE, put_to_object_and_quiet(m, object))?;
@@ -56,7 +56,7 @@ fn put_to_object_and_quiet(ctx: &Ctx, m: Memory, object: SymSlice<u64>) -> Resul
     ctx.quiet(Thread)
 }
 
-/// Frees the destination of a put after `quiet` of the host.
+/// Frees the destination of a put after the host has called `quiet`.
 fn destination_freed_after_quiet_of_the_host(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     let object = pe.alloc::<u64>(8)?;
     pe.run(ONE, only_put_to_object(m, object))?;
@@ -146,7 +146,7 @@ fn load_object(ctx: &Ctx, object: SymSlice<u64>) {
     let _ = ctx.local(object).load(0); // first
 }
 
-/// Frees an object after the wait for its kernel.
+/// Frees an object after waiting for the kernel that loads it.
 fn object_freed_after_its_kernel(pe: &Pe, _: Memory) -> rushmem::Result<()> {
     let object = pe.alloc::<u64>(8)?;
     pe.launch(ONE, load_zero(object))?.wait()?;

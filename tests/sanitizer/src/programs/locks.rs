@@ -1,4 +1,5 @@
-//! Locks. Acquiring a lock orders a PE after everything that earlier holders did before they released it.
+//! Programs about locks. Acquiring a lock orders a PE after everything that earlier holders did before they released
+//! it.
 
 use rushmem::Pe;
 use rushmem_device::arch;

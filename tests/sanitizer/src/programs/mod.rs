@@ -1,4 +1,4 @@
-//! The programs, by topic.
+//! The test programs, with one module per topic.
 
 mod arrivals;
 mod atomics;
@@ -28,7 +28,7 @@ mod threads;
 
 use crate::program::Topic;
 
-/// Returns all topics, in the order of a tutorial.
+/// Returns the programs of all topics, from introductory to advanced ones.
 pub fn all() -> Vec<Topic> {
     vec![
         flags::TOPIC,

@@ -1,4 +1,4 @@
-//! Several puts to the same bytes, which must be ordered.
+//! Programs with several puts to the same bytes, which must be ordered.
 
 use rushmem_device::prelude::*;
 
@@ -87,7 +87,7 @@ fn puts_to_adjacent_bytes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts a single byte into words that another PE puts.
+/// Puts a single byte into a word that another PE puts as part of an array.
 #[kernel]
 fn byte_put_into_words(ctx: &Ctx, m: Memory) -> Result {
     match ctx.my_pe() {
@@ -127,7 +127,7 @@ fn puts_in_turn_without_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to PE 2, completes the put, and lets another PE put there.
+/// Puts to PE 2, completes the put, and then tells another PE that it may put to the same memory.
 #[kernel]
 fn puts_in_turn_with_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

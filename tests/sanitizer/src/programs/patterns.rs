@@ -1,4 +1,4 @@
-//! Patterns of complete applications, in a few lines each.
+//! Programs that show the communication patterns of complete applications, in a few lines each.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -29,7 +29,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Sends data back and forth, three times.
+/// Sends data back and forth between two PEs, three times.
 #[kernel]
 fn ping_pong(ctx: &Ctx, m: Memory) -> Result {
     let (me, other) = (u64::from(ctx.my_pe()), ctx.pe_after(1));
@@ -44,7 +44,8 @@ fn ping_pong(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Exchanges edges in rounds with one buffer and one barrier. The next edge may arrive before the last one is read.
+/// Exchanges halo edges in rounds with one buffer and one barrier. The next edge may arrive before the last one is
+/// read.
 #[kernel]
 fn edges_with_one_buffer(ctx: &Ctx, m: Memory) -> Result {
     for round in 0..3 {
@@ -55,7 +56,7 @@ fn edges_with_one_buffer(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Exchanges edges in rounds that alternate between two buffers, for which one barrier per round suffices.
+/// Exchanges halo edges in rounds that alternate between two buffers, for which one barrier per round suffices.
 #[kernel]
 fn edges_with_two_buffers(ctx: &Ctx, m: Memory) -> Result {
     for round in 0..4 {
@@ -67,7 +68,7 @@ fn edges_with_two_buffers(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Exchanges edges in rounds with one buffer. A second barrier frees it.
+/// Exchanges halo edges in rounds with one buffer, which a second barrier per round makes safe to reuse.
 #[kernel]
 fn edges_with_two_barriers(ctx: &Ctx, m: Memory) -> Result {
     for round in 0..3 {
@@ -97,7 +98,7 @@ fn ring_buffer_with_credits(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Draws a slot of PE 0 by an atomic, fills it, fences, and counts it.
+/// Draws a slot on PE 0 by an atomic, puts data into it, fences, and increments the count of filled slots.
 #[kernel]
 fn slots_by_ticket(ctx: &Ctx, m: Memory) -> Result {
     let ticket = ctx.atomic_fetch_inc(m.words.at(0), 0)? as usize;
@@ -113,7 +114,7 @@ fn slots_by_ticket(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Draws a slot of PE 0 by an atomic, fills it, and counts it without a fence.
+/// Draws a slot on PE 0 by an atomic, puts data into it, and increments the count of filled slots without a fence.
 #[kernel]
 fn slots_counted_without_fence(ctx: &Ctx, m: Memory) -> Result {
     let ticket = ctx.atomic_fetch_inc(m.words.at(0), 0)? as usize;
@@ -128,7 +129,7 @@ fn slots_counted_without_fence(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fills a slot for each sender, with a signal for each slot. The receiver takes them as they arrive.
+/// Puts data into one slot per sender, with one signal per slot. The receiver takes the slots as they arrive.
 #[kernel]
 fn slots_of_their_own_counter(ctx: &Ctx, m: Memory) -> Result {
     let me = ctx.my_pe() as usize;
@@ -169,7 +170,7 @@ fn all_to_all_by_puts_and_barrier(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Elects one PE by compare-and-swap. It alone writes to PE 0.
+/// Elects one PE by compare-and-swap. Only this PE writes to PE 0.
 #[kernel]
 fn elected_leader(ctx: &Ctx, m: Memory) -> Result {
     let me = u64::from(ctx.my_pe()) + 1;
@@ -181,7 +182,7 @@ fn elected_leader(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes and sends one half in each block, with a signal that counts blocks.
+/// Writes and sends one half of an array in each block, with a signal that counts blocks.
 #[kernel]
 fn blocks_send_their_parts(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -195,7 +196,7 @@ fn blocks_send_their_parts(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes a source in both threads of a block. The leader alone sends it, without a barrier.
+/// Writes a source in both threads of a block, and puts it in the leader alone without a barrier.
 #[kernel]
 fn blocks_send_without_their_threads(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

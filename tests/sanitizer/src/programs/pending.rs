@@ -1,4 +1,4 @@
-//! Transfers with a handle. Waiting for a handle completes that transfer only.
+//! Programs about transfers with a handle. Waiting for a handle completes that transfer only.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -97,7 +97,7 @@ fn result_loaded_after_wait(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts a flag after the wait for the handle of the data.
+/// Puts data, waits for the handle of the put, and puts a flag.
 #[kernel]
 fn flag_after_wait(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -109,7 +109,7 @@ fn flag_after_wait(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts a flag before the wait for the handle of the data.
+/// Puts data, and puts a flag before waiting for the handle of the data.
 #[kernel]
 fn flag_before_wait(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -133,7 +133,7 @@ fn quiet_instead_of_wait(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts, and waits for a handle that covers all earlier operations to the PE.
+/// Puts data, and waits for a handle by `flush_async`, which covers all earlier operations to the PE.
 #[kernel]
 fn put_before_flush_async(ctx: &Ctx, m: Memory) -> Result {
     ctx.put_nbi(Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
@@ -142,7 +142,7 @@ fn put_before_flush_async(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts after it has created the handle, which does not cover the put.
+/// Puts data after creating a handle by `flush_async`, which covers only earlier operations.
 #[kernel]
 fn put_after_flush_async(ctx: &Ctx, m: Memory) -> Result {
     let earlier = ctx.flush_async(ctx.pe_after(1))?;

@@ -1,4 +1,4 @@
-//! Phases of an application: each uses what an earlier one has written, through a team, a stream, a context or a block.
+//! Programs with phases: each uses what an earlier one has written, through a team, a stream, a context or a block.
 
 use rushmem::{Operations, Pe, TeamConfig};
 use rushmem_device::prelude::*;

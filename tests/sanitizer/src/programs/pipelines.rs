@@ -1,4 +1,4 @@
-//! Pipelines: buffers that senders and receivers reuse from round to round.
+//! Programs about pipelines: buffers that senders and receivers reuse from round to round.
 
 use rushmem_device::prelude::*;
 
@@ -152,7 +152,7 @@ fn ring_sum_with_all_waits(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the row that was current when it asked, although the owner has since swapped rows and is refilling that one.
+/// Gets the row that a flag named as current, although the owner has since swapped rows and is refilling that one.
 #[kernel]
 fn row_got_while_its_owner_swaps(ctx: &Ctx, m: Memory) -> Result {
     let row = |i: usize| m.inbox.slice(4 * i..4 * i + 4);
@@ -171,7 +171,7 @@ fn row_got_while_its_owner_swaps(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Gets the current row, and tells the owner that it may swap back and refill this row.
+/// Gets the row that a flag names as current, and then tells the owner that it may refill this row.
 #[kernel]
 fn row_got_before_its_owner_swaps_back(ctx: &Ctx, m: Memory) -> Result {
     let row = |i: usize| m.inbox.slice(4 * i..4 * i + 4);

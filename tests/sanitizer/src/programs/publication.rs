@@ -1,5 +1,6 @@
-//! Publication: which earlier stores of a thread a word announces. Signals, `p` and atomics are relaxed, so they
-//! announce only what an earlier fence has released. A put with signal and a strong signal release by themselves.
+//! Programs about publication: which earlier stores of a thread a word announces. Signals, `p` and atomics are relaxed,
+//! so they announce only what an earlier fence has released. A put with signal and a strong signal release by
+//! themselves.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::arch;
@@ -76,7 +77,7 @@ fn expect_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads a word until it is not zero, with relaxed loads.
+/// Polls a word with relaxed loads until it is not zero.
 #[inline(always)]
 fn await_relaxed(ctx: &Ctx, word: Sym<Signal>) {
     while ctx.local_one(word).load_relaxed(0) == 0 {
@@ -107,7 +108,7 @@ fn store_announced_by_atomic_after_fence(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m)
 }
 
-/// Stores a word and puts a flag to the other PE, which gets the word.
+/// Stores a word and puts a flag to the other PE, which gets the word. The flag publishes nothing.
 #[kernel]
 fn store_announced_by_p(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -130,7 +131,7 @@ fn store_announced_by_p_after_fence(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m)
 }
 
-/// Stores a word after the fence, which publishes earlier stores only.
+/// Stores a word after the fence rather than before it. A fence publishes earlier stores only.
 #[kernel]
 fn store_after_the_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -191,7 +192,7 @@ fn stores_of_a_block_and_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores a word in each thread. After the fence of the group, any thread may announce all of them.
+/// Stores a word in each thread. After a fence of the whole group, any thread may announce all of the words.
 #[kernel]
 fn stores_of_a_block_and_fence_of_its_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -205,7 +206,7 @@ fn stores_of_a_block_and_fence_of_its_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fences in the thread that stores. Another thread sends the signal without a fence.
+/// Stores a word and fences in one thread. Another thread sends the signal without a fence of its own.
 #[kernel]
 fn stores_of_a_block_and_fence_of_one_thread(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -252,7 +253,7 @@ fn store_passed_on_after_fence(ctx: &Ctx, m: Memory) -> Result {
     expect_stored(ctx, m)
 }
 
-/// Counts two increments. The second one publishes nothing, but preserves what the first one published.
+/// Increments a counter on two PEs. The second increment publishes nothing, but preserves what the first one published.
 #[kernel]
 fn update_keeps_what_an_earlier_one_announces(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -386,7 +387,7 @@ fn fence_of_block_scope_between_blocks(ctx: &Ctx, m: Memory) {
     let _ = ctx.local(m.words).load(0); // second
 }
 
-/// Waits for a signal in one thread, and loads the data in another one after a barrier of the block.
+/// Waits for a signal in one thread, and loads the data in another thread after a barrier of the block.
 #[kernel]
 fn wait_in_one_thread_load_in_another(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -517,7 +518,7 @@ fn fetched_count_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fetches a counter until it has the wanted value, and acquires.
+/// Fetches a counter until it has the wanted value, and performs an acquire fence.
 #[kernel]
 fn fetched_count_with_acquire(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -531,7 +532,7 @@ fn fetched_count_with_acquire(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Sets a word of the other PE, then fetches its own, on both PEs. At least one of them sees the other's value.
+/// Sets a word on the other PE and then fetches its own word, on both PEs. At least one PE sees the other's value.
 #[kernel]
 fn store_buffering_between_quiets(ctx: &Ctx, m: Memory) -> Result {
     let other = ctx.pe_after(1);
@@ -617,7 +618,7 @@ fn write_of_the_host_announced_by_a_kernel(pe: &Pe, m: Memory) -> rushmem::Resul
     pe.run(ONE, wait_and_get(m))
 }
 
-/// Stores to the memory of a P2P peer, whose host waits for the flag after a fence.
+/// Stores to the memory of a P2P peer, fences, and sets a flag for which the peer's host waits.
 fn host_waits_for_a_store_to_its_pe(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         return pe.run(ONE, store_to_peer_and_fence(m));
@@ -636,7 +637,7 @@ fn store_to_peer_and_fence(ctx: &Ctx, m: Memory) -> Result {
     ctx.p(m.flag, 1, 1)
 }
 
-/// Stores to the memory of a P2P peer, whose host waits for the flag. No fence orders the two.
+/// Stores to the memory of a P2P peer without a fence, and sets a flag for which the peer's host waits.
 fn host_waits_for_an_unfenced_store_to_its_pe(pe: &Pe, m: Memory) -> rushmem::Result<()> {
     if pe.my_pe() == 0 {
         return pe.run(ONE, store_to_peer(m));

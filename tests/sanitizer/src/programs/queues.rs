@@ -1,4 +1,5 @@
-//! Queues, counters and locks that an application builds from atomics. An atomic neither releases nor acquires.
+//! Programs about queues, counters and locks that an application builds from atomics, which neither release nor
+//! acquire.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -126,7 +127,8 @@ fn slot_read_once_it_is_full(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Checks whether its task queue is empty by a plain load of the head, which a thief advances by an atomic.
+/// Loads the head of its task queue by a plain load to check for emptiness, while a thief advances the head by an
+/// atomic.
 #[kernel]
 fn owner_checks_a_stolen_head_plainly(ctx: &Ctx, m: Memory) -> Result {
     loop {
@@ -142,7 +144,8 @@ fn owner_checks_a_stolen_head_plainly(ctx: &Ctx, m: Memory) -> Result {
     }
 }
 
-/// Checks whether its task queue is empty by an atomic fetch of the head, which a thief advances by an atomic.
+/// Fetches the head of its task queue by an atomic to check for emptiness, while a thief advances the head by an
+/// atomic.
 #[kernel]
 fn owner_checks_a_stolen_head_by_an_atomic(ctx: &Ctx, m: Memory) -> Result {
     loop {

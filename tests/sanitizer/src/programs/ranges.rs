@@ -1,4 +1,4 @@
-//! The exact bytes that a call accesses. Adjacent memory may be used by others.
+//! Programs about the exact bytes that a call accesses. Adjacent memory may be used by others.
 
 use rushmem::Pe;
 use rushmem_device::prelude::*;
@@ -193,7 +193,7 @@ fn empty_put_beside_store(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts zero elements with a signal, which alone is a message.
+/// Puts zero elements with a signal. Only the signal is sent.
 #[kernel]
 fn empty_put_with_signal(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

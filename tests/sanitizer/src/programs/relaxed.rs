@@ -1,4 +1,4 @@
-//! Views and fences: blocks of one PE that hand over data through relaxed words.
+//! Programs in which blocks of one PE hand over data through relaxed words and fences.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -35,7 +35,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Loads a word until it is not zero, with relaxed loads.
+/// Polls a word with relaxed loads until it is not zero.
 #[inline(always)]
 #[track_caller]
 fn await_relaxed(ctx: &Ctx, word: Sym<u64>) {
@@ -59,7 +59,7 @@ fn handed_over(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Hands over data without the release fence.
+/// Hands over data to another block through a relaxed word, without the release fence.
 #[kernel]
 fn handed_over_without_release(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -72,7 +72,7 @@ fn handed_over_without_release(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Hands over data without the acquire fence.
+/// Hands over data to another block through a relaxed word, without the acquire fence.
 #[kernel]
 fn handed_over_without_acquire(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -85,7 +85,7 @@ fn handed_over_without_acquire(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Performs the release fence too early, before the store of the data.
+/// Hands over data to another block, with a release fence that precedes the store of the data.
 #[kernel]
 fn release_before_the_store(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -99,7 +99,7 @@ fn release_before_the_store(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Performs the acquire fence too early, before the loop that sees the word.
+/// Hands over data to another block, which performs the acquire fence before the loop that polls the word.
 #[kernel]
 fn acquire_before_the_loop(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -113,7 +113,7 @@ fn acquire_before_the_loop(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Hands over data with fences that release and acquire at system scope.
+/// Hands over data to another block with release and acquire fences of system scope.
 #[kernel]
 fn handed_over_with_system_fences(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -127,7 +127,7 @@ fn handed_over_with_system_fences(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Stores and loads one relaxed word, and nothing else.
+/// Stores and loads one relaxed word in two blocks, without other data.
 #[kernel]
 fn relaxed_words_alone(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -147,7 +147,7 @@ fn relaxed_stores_to_one_word(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores the flag by a plain store.
+/// Hands over data to another block through a flag that is set by a plain store.
 #[kernel]
 fn flag_stored_plainly(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -157,7 +157,7 @@ fn flag_stored_plainly(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Loads the flag by a plain load.
+/// Hands over data to another block, which polls the flag by plain loads.
 #[kernel]
 fn flag_loaded_plainly(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -167,7 +167,7 @@ fn flag_loaded_plainly(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Loads the flag by a plain load, after a relaxed loop and an acquire fence.
+/// Loads the flag by a plain load, after polling it with relaxed loads and an acquire fence.
 #[kernel]
 fn flag_loaded_plainly_after_acquire(ctx: &Ctx, m: Memory) {
     if Block::current().id() == 0 {
@@ -179,7 +179,7 @@ fn flag_loaded_plainly_after_acquire(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Passes news from block 0 through block 1 to block 2, with both fences at each hop.
+/// Passes data from block 0 through block 1 to block 2, with a release and an acquire fence at each hop.
 #[kernel]
 fn chain_of_three_blocks(ctx: &Ctx, m: Memory) {
     match Block::current().id() {
@@ -202,7 +202,7 @@ fn chain_of_three_blocks(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Passes news through block 1, which performs no acquire fence.
+/// Passes data from block 0 through block 1 to block 2, without an acquire fence in block 1.
 #[kernel]
 fn chain_without_acquire_in_the_middle(ctx: &Ctx, m: Memory) {
     match Block::current().id() {
@@ -224,7 +224,7 @@ fn chain_without_acquire_in_the_middle(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Writes a source in block 0, and puts it in block 1.
+/// Writes the source of a put in block 0, and puts it in block 1 after release and acquire fences.
 #[kernel]
 fn source_handed_over(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -241,7 +241,7 @@ fn source_handed_over(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes a source in block 0 and puts it in block 1, without a release fence in between.
+/// Writes the source of a put in block 0, and puts it in block 1 without a release fence in between.
 #[kernel]
 fn source_handed_over_without_release(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().id() == 0 {
@@ -286,7 +286,7 @@ fn quiet_before_the_hand_over_only(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the flag of a put in a relaxed loop, and performs an acquire fence.
+/// Polls the flag of a put with relaxed loads, and performs an acquire fence before loading the data.
 #[kernel]
 fn relaxed_loop_on_a_put_flag(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -300,7 +300,7 @@ fn relaxed_loop_on_a_put_flag(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Loads the flag of a put in a relaxed loop, and performs no acquire fence.
+/// Polls the flag of a put with relaxed loads, and loads the data without an acquire fence.
 #[kernel]
 fn relaxed_loop_on_a_put_flag_without_acquire(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

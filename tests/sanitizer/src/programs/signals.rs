@@ -1,4 +1,5 @@
-//! Signals, waits and tests. A wait is ordered after what the words that satisfied it announce, and nothing else.
+//! Programs about signals, waits and tests. A wait is ordered after what the words that satisfied it announce, and
+//! nothing else.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -38,7 +39,7 @@ pub(crate) const TOPIC: Topic = Topic {
     ],
 };
 
-/// Puts from two PEs, with signals that count. The receiver waits for both.
+/// Puts from two PEs that add to one signal. The receiver waits for the sum.
 #[kernel]
 fn signals_that_count(ctx: &Ctx, m: Memory) -> Result {
     let i = ctx.my_pe() as usize;
@@ -202,7 +203,7 @@ fn send_to_last(ctx: &Ctx, m: Memory) -> Result {
     ctx.put_signal(Thread, m.inbox.slice(i..i + 1), m.outbox.slice(0..1), m.words.at(i).set(1), 2)
 }
 
-/// Waits for the signals of both senders.
+/// Waits for the signals of both senders before using their data.
 #[kernel]
 fn wait_for_all_words(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() < 2 {
@@ -283,7 +284,7 @@ fn test_all_words_in_a_loop(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Resets a signal before it asks for the next one.
+/// Resets a signal before asking the sender for the next one.
 #[kernel]
 fn signal_reset_between_rounds(ctx: &Ctx, m: Memory) -> Result {
     for round in 1..=2 {
@@ -301,7 +302,7 @@ fn signal_reset_between_rounds(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Resets a signal that may be arriving.
+/// Resets a signal while the sender may be setting it.
 #[kernel]
 fn signal_reset_beside_set(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -312,7 +313,7 @@ fn signal_reset_beside_set(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Waits until a monotonically increasing signal has reached its shadow.
+/// Waits until a monotonically increasing signal has reached the expected count, which is kept in a shadow variable.
 #[kernel]
 fn shadowed_signal(ctx: &Ctx, m: Memory) -> Result {
     let word = m.words.cast::<Shadowed>().at(0);

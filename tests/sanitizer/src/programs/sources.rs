@@ -1,4 +1,4 @@
-//! The source of a put. It belongs to the put until `quiet`.
+//! Programs about the source of a put, which belongs to the put until `quiet`.
 
 use rushmem::{Pages, Pe};
 use rushmem_device::prelude::*;
@@ -70,7 +70,7 @@ fn source_stored_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Fences before it stores to the source. A fence completes nothing.
+/// Stores to the source of a put after a fence, which completes nothing.
 #[kernel]
 fn source_stored_after_fence(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -81,7 +81,7 @@ fn source_stored_after_fence(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Frees the source with `flush`, which does not wait for delivery.
+/// Stores to the source of a put after `flush`, which does not wait for delivery.
 #[kernel]
 fn source_stored_after_flush(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -94,7 +94,7 @@ fn source_stored_after_flush(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Completes the puts to the receiver only, and stores to the source.
+/// Completes only the puts to the receiver, and stores to the source of such a put.
 #[kernel]
 fn source_stored_after_quiet_of_its_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -107,7 +107,7 @@ fn source_stored_after_quiet_of_its_pe(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts to PE 1, and completes the puts to PE 2.
+/// Puts to PE 1, completes only the puts to PE 2, and stores to the source.
 #[kernel]
 fn source_stored_after_quiet_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -118,7 +118,7 @@ fn source_stored_after_quiet_of_another_pe(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Completes the puts to the PEs of a list, and stores to the source.
+/// Completes the puts to a list of PEs, and stores to the source.
 #[kernel]
 fn source_stored_after_quiet_of_listed_pes(ctx: &Ctx, m: Memory) -> Result {
     let list = ctx.local(m.words.slice(0..1).cast::<u32>());
@@ -177,7 +177,7 @@ fn source_stored_at_the_end_of_a_batch(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Stores to the source of a put made by its OpenSHMEM name.
+/// Stores to the source of a put called by its OpenSHMEM name, before `quiet`.
 #[kernel]
 fn source_stored_by_openshmem_names(ctx: &Ctx, m: Memory) -> Result {
     shmem::shmem_put_nbi(ctx, Thread, m.inbox, m.outbox, ctx.pe_after(1))?; // first
@@ -185,7 +185,7 @@ fn source_stored_by_openshmem_names(ctx: &Ctx, m: Memory) -> Result {
     shmem::shmem_quiet(ctx, Thread)
 }
 
-/// Calls put and quiet by their OpenSHMEM names, and stores to the source.
+/// Calls put and `quiet` by their OpenSHMEM names, and stores to the source.
 #[kernel]
 fn source_stored_after_openshmem_quiet(ctx: &Ctx, m: Memory) -> Result {
     shmem::shmem_put_nbi(ctx, Thread, m.inbox, m.outbox, ctx.pe_after(1))?;
@@ -279,7 +279,7 @@ fn gap_of_strided_source_stored(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Puts from a source while PE 1 puts to it.
+/// Puts from a source to which PE 1 is putting at the same time.
 #[kernel]
 fn source_put_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -290,7 +290,7 @@ fn source_put_by_another_pe(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Allows PE 1 to put to the source after `quiet` and a flag.
+/// Puts from a source, and allows PE 1 to put to that source after `quiet` and a flag.
 #[kernel]
 fn source_put_by_another_pe_after_quiet(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

@@ -1,4 +1,4 @@
-//! Teams. A barrier of a team synchronises its members only.
+//! Programs about teams. A barrier of a team synchronizes its members only.
 
 use rushmem::{Pe, TeamConfig};
 use rushmem_device::prelude::*;

@@ -1,4 +1,4 @@
-//! Threads, warps, blocks and grids of one PE.
+//! Programs about threads, warps, blocks and grids of one PE.
 
 use rushmem_device::prelude::*;
 
@@ -118,7 +118,8 @@ fn tiles_with_tile_sync(ctx: &Ctx, m: Memory) {
     }
 }
 
-/// Agrees on an outcome between store and load, which is also a barrier.
+/// Stores in one thread and loads in another after `agree`, by which a block agrees on an outcome and which is also a
+/// barrier.
 #[kernel]
 fn lanes_that_agree(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -130,7 +131,7 @@ fn lanes_that_agree(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores in the leader, and shares its result with the other threads.
+/// Stores in the block's leader, whose result is shared with the other threads by a call that is also a barrier.
 #[kernel]
 fn result_of_the_leader(ctx: &Ctx, m: Memory) -> Result {
     let at = Block::current().leader_result(|| {
@@ -141,7 +142,7 @@ fn result_of_the_leader(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores in one block and loads in another. A barrier of a block does not synchronise them.
+/// Stores in one block and loads in another, with a barrier of each block, which does not synchronize the two.
 #[kernel]
 fn blocks_with_block_sync(ctx: &Ctx, m: Memory) {
     let block = Block::current();
@@ -166,7 +167,7 @@ fn blocks_with_grid_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes one word of the source in each thread. The put of the group starts with a barrier.
+/// Writes one word of the source in each thread, and puts with the whole group. The put starts with a barrier.
 #[kernel]
 fn put_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -177,7 +178,7 @@ fn put_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes one word of the source in each thread. The put of a group `without_barrier` has none.
+/// Writes one word of the source in each thread, and puts with a group `without_barrier`, which does not synchronize.
 #[kernel]
 fn put_of_a_ready_group(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -186,7 +187,7 @@ fn put_of_a_ready_group(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(block)
 }
 
-/// Writes one word of the source in each thread. An explicit barrier precedes the put of a group `without_barrier`.
+/// Writes one word of the source in each thread, and puts with a group `without_barrier` after an explicit barrier.
 #[kernel]
 fn put_of_a_ready_group_after_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();
@@ -198,7 +199,7 @@ fn put_of_a_ready_group_after_sync(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Writes a source in one thread and puts it in another.
+/// Writes the source of a put in one thread, and puts it in another without a barrier.
 #[kernel]
 fn put_of_stores_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
     if Block::current().rank() == 0 {
@@ -208,7 +209,7 @@ fn put_of_stores_of_another_thread(ctx: &Ctx, m: Memory) -> Result {
     ctx.put(Thread, m.inbox, m.outbox, ctx.pe_after(1)) // second
 }
 
-/// Writes a source in one thread, and puts it in another after a barrier.
+/// Writes the source of a put in one thread, and puts it in another after a barrier.
 #[kernel]
 fn put_of_stores_behind_sync(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

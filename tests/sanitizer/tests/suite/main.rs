@@ -1,4 +1,4 @@
-//! Runs all programs, and checks that their sources match the table.
+//! Runs all programs of the sanitizer suite, and checks the marks and docs in their source files.
 //!
 //! `SANITIZER_SUITE_PROGRAM` selects a single program to run.
 
@@ -12,7 +12,6 @@ use rushmem::Error;
 use rushmem::sanitizer::{Call, Finding, Site};
 use rushmem_sanitizer_suite::{Listing, Program, Topic, Verdict, all};
 
-/// Returns the programs of a topic that this run includes.
 fn chosen(topic: &str) -> Vec<(Topic, Program)> {
     let only = std::env::var("SANITIZER_SUITE_PROGRAM").ok();
     let topic = all().into_iter().find(|found| found.name == topic).expect("a topic");
@@ -38,7 +37,7 @@ fn assert_all(topic: &str, check: impl Fn(&Topic, &Program) -> Option<String> + 
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Programs with an infinite loop that the deadline does not bound.
+/// Programs with a loop that never terminates without the sanitizer, because no deadline applies to it.
 const ENDLESS: &[&str] = &[
     "test_loop_that_nobody_ends",
     "relaxed_loop_that_nobody_ends",
@@ -46,8 +45,8 @@ const ENDLESS: &[&str] = &[
     "plain_loop_that_nobody_ends",
 ];
 
-/// Checks a program without the sanitizer: a deadlock must fail at the deadline, and all others must terminate
-/// correctly.
+/// Runs a program without the sanitizer: a deadlock must fail at the deadline, and all others must finish without an
+/// error.
 fn ends(program: &Program) -> Option<String> {
     if ENDLESS.contains(&program.name) {
         return None;

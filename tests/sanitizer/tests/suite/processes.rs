@@ -1,4 +1,4 @@
-//! Programs with PEs as processes. The sanitizer must reach the same verdicts as for threads.
+//! Runs programs with PEs as processes. The sanitizer must reach the same verdicts as for threads.
 //!
 //! `SANITIZER_SUITE_PROCESSES=1` runs all programs this way. By default only some topics run.
 
@@ -11,10 +11,10 @@ use rushmem::bootstrap::{Server, ServerOptions, Token};
 use rushmem::sanitizer::Finding;
 use rushmem_sanitizer_suite::{Program, Topic, all};
 
-/// Topics that always run.
+/// Topics whose programs always run as processes.
 const TOPICS: &[&str] = &["flags", "gets", "atomics", "collectives", "hosts"];
 
-/// Further programs that always run. A deadlock takes seconds.
+/// Programs of other topics that always run as processes. Only a few, because a deadlock takes seconds.
 const PROGRAMS: &[&str] = &[
     "barrier_that_one_pe_skips",
     "cycle_of_three_pes",
@@ -30,10 +30,11 @@ const WINDOWS: &[&str] = &[
     "window_unregistered_after_quiet",
 ];
 
-/// Exit code of a program with findings.
+/// Exit code of `sanitizer-suite` if the sanitizer has findings.
 const FOUND: i32 = 5;
 
-/// Checks the verdict on a program, if this run includes it.
+/// Checks the sanitizer's verdict on a program run as processes, unless this run excludes it. Returns the problem, if
+/// any.
 pub(super) fn misjudged(topic: &Topic, program: &Program) -> Option<String> {
     let runs_all = std::env::var_os("SANITIZER_SUITE_PROCESSES").is_some();
     let is_chosen = runs_all || TOPICS.contains(&topic.name) || PROGRAMS.contains(&program.name);
@@ -57,7 +58,8 @@ fn processes_run_consecutive_jobs() {
     assert_eq!(findings(2, &programs).unwrap().len(), 2);
 }
 
-/// Runs programs as processes and returns the findings that PE 0 reports. All PEs must have been told of them.
+/// Runs programs with PEs as processes, and returns the findings reported by PE 0. Checks that all other PEs received
+/// them.
 fn findings(pes: u32, programs: &[&Program]) -> Result<Vec<Finding>, Box<dyn Error>> {
     let token = Token::generate()?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));

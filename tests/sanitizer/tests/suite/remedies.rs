@@ -1,4 +1,4 @@
-//! The missing order that the races of some programs must report, because another remedy would not help.
+//! Checks which missing order the races of some programs report, because the remedy for another one would not help.
 
 use rushmem::sanitizer::MissingOrder;
 

@@ -1,4 +1,4 @@
-//! Details in the reports on some programs.
+//! Tests for details in the reports on some programs.
 
 use rushmem::Error;
 use rushmem::sanitizer::{Awaited, Deadlock, Finding, Race};
