@@ -1,10 +1,10 @@
 /// Maximum number of blocks per launch, on CUDA GPUs and in the native GPU emulator.
 pub const MAX_BLOCKS: u32 = i32::MAX as u32;
 
-/// Most threads in a block, on every CUDA GPU and in the native GPU emulator.
+/// Maximum number of threads per block, on CUDA GPUs and in the native GPU emulator.
 pub const MAX_THREADS: u32 = 1024;
 
-/// Most shared memory of a block in the native GPU emulator, in bytes. The same as on Hopper GPUs.
+/// Maximum shared memory per block in the native GPU emulator, in bytes. The same as on Hopper GPUs.
 pub const MAX_SHARED_BYTES: u32 = 227 * 1024;
 
 /// The shape of a launch: blocks, threads, and dynamic shared memory.
@@ -32,7 +32,8 @@ pub struct LaunchConfig {
 impl LaunchConfig {
     /// Creates a one-dimensional launch of `blocks` blocks with `threads` threads each, without dynamic shared memory.
     ///
-    /// Valid are 1 to [`MAX_BLOCKS`] blocks and 1 to [`MAX_THREADS`] threads per block. The launch itself checks that.
+    /// The limits are [`MAX_BLOCKS`] blocks and [`MAX_THREADS`] threads per block. They are checked when the kernel is
+    /// launched.
     pub const fn new(blocks: u32, threads: u32) -> Self {
         Self::new_3d([blocks, 1, 1], [threads, 1, 1])
     }

@@ -1,4 +1,4 @@
-//! The type of an application's GPU kernels, as compiled to PTX by its build script.
+//! Defines [`Ptx`], an application's GPU kernels as its build script has compiled them.
 
 /// The PTX of a kernel module or kernel crate, built by `rushmem-ptx` and embedded by the macro `rushmem::ptx!`.
 #[derive(Clone, Copy, Debug)]
