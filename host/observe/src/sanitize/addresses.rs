@@ -96,7 +96,7 @@ impl Addresses {
     }
 }
 
-/// Returns the first symmetric offset at which memory of this kind starts.
+/// Returns the first symmetric offset of memory of this kind.
 fn base_of(space: Space) -> u64 {
     if space == Space::Local { LOCAL_OFFSETS } else { 0 }
 }

@@ -47,7 +47,7 @@ pub struct PeWatch(pub(super) Option<Arc<Watched>>);
 /// The kernel launches for which a host is waiting or may wait.
 #[derive(Debug, Default)]
 struct HostWaits {
-    /// The last call that has announced a wait.
+    /// Name and source line that the host has announced for its next wait.
     announced: Option<Call>,
     /// The host threads that have made waiting calls.
     threads: HashSet<ThreadId>,
@@ -61,7 +61,7 @@ struct HostWaits {
 pub(super) struct TeamWatch {
     generation: u32,
     pub(super) whole: MeetingId,
-    /// Tracks arrivals at the team's split barrier.
+    /// ID under which the engine tracks the team's split barrier.
     pub(super) split: MeetingId,
     pub(super) members: Vec<u32>,
 }
@@ -76,7 +76,7 @@ pub(super) struct Watched {
     pub(super) streams: AtomicU32,
     addresses: Mutex<Arc<Addresses>>,
     host_waits: Mutex<HostWaits>,
-    /// The teams of this PE, by slot.
+    /// Teams with this PE as a member, by team slot.
     teams: Mutex<HashMap<u32, TeamWatch>>,
     /// GPU threads that have returned while their stores to peers were in flight. Each has the index of its launch, or
     /// `None` once the launch has finished.
@@ -203,7 +203,7 @@ impl PeWatch {
         result
     }
 
-    /// Records a new team of this PE.
+    /// Records that a team with this PE as a member has been created.
     pub fn add_team(&self, team: Team, members: &[u32]) {
         if let Some(watched) = &self.0 {
             let (slot, generation) = (team.slot(), team.generation());
