@@ -101,7 +101,7 @@ impl Batch {
     }
 }
 
-/// A list of accesses in the order of execution.
+/// Plain accesses of a block in the order of execution, with keys that sort them by page.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     pub(crate) entries: Vec<Entry>,
@@ -333,7 +333,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Appends an access to the last row, or as a new row.
+    /// Appends an access to the last row, or starts a new row with it.
     fn add(&mut self, number: usize, continues_row: bool) {
         self.numbers.push(number);
         match self.ends.last_mut() {

@@ -270,22 +270,22 @@ impl Actors {
         Epoch { actor: stores, count: state.last }
     }
 
-    /// Whether `epoch` happens before the step with this `clock`: it has an entry for it, or for a step at which
-    /// `epoch` was complete. Settled actors are always known.
+    /// Whether `epoch` happens before the step whose clock is `clock`, directly or by way of a step at which `epoch`
+    /// was complete. True for all settled actors.
     pub(crate) fn knows(&self, clock: &Clock, epoch: Epoch) -> bool {
         let has_end =
             |state: &State| state.ends.iter().any(|&(count, end)| count >= epoch.count && clock.has(end));
         clock.has(epoch) || self.get(epoch.actor).is_none_or(has_end)
     }
 
-    /// Whether `clock` knows that all parts of an operation have been posted.
+    /// Whether all parts of an operation were posted before the step whose clock is `clock`.
     pub(crate) fn knows_post(&self, clock: &Clock, operation: ActorId) -> bool {
         self.states
             .get(&operation)
             .is_none_or(|state| state.posted_at(state.last).is_none_or(|post| self.knows(clock, post)))
     }
 
-    /// Whether `clock` knows that a part of an operation has been posted.
+    /// Whether a part of an operation was posted before the step whose clock is `clock`.
     pub(crate) fn knows_part(&self, clock: &Clock, part: Epoch) -> bool {
         let post = self.states.get(&part.actor).and_then(|state| state.posted_at(part.count));
         post.is_none_or(|post| self.knows(clock, post))

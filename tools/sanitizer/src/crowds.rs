@@ -42,7 +42,7 @@ impl Crowds {
         self.0.is_empty()
     }
 
-    /// Adds a read, to an existing run if it continues one.
+    /// Adds a read, which extends a run if the actor with the previous ID has made the same read.
     pub(crate) fn add(&mut self, member: Member, Epoch { actor: ActorId(actor), count }: Epoch) {
         let continues = |run: &&mut Run| {
             run.member == member && run.count == count && run.first + u64::from(run.actors) == actor

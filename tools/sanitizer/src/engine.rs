@@ -39,7 +39,7 @@ pub struct Buffers {
     pub reads: Vec<Span>,
     /// The memory that the call writes on this PE.
     pub writes: Vec<Span>,
-    /// The member whose data is written, or `None` if every member contributes.
+    /// PE whose data the call distributes, as in a broadcast, or `None` if every member contributes.
     pub root: Option<u32>,
     /// Whether the call only moves data. Other collective calls are barriers, after which all members know what each of
     /// them knew.

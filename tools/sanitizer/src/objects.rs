@@ -19,7 +19,7 @@ impl Objects {
         self.0.insert((memory, start), (end, label));
     }
 
-    /// Returns the object that contains some bytes.
+    /// Returns the object that contains a range of bytes, if any.
     pub(crate) fn at(&self, memory: Memory, bytes: Bytes) -> Option<Object> {
         let (span, label) = self.entry(memory, bytes)?;
         Some(Object { label, start: span.bytes.start })

@@ -160,7 +160,7 @@ pub(crate) struct Knowledge {
     pub(crate) is_found: bool,
     /// Whether the writer of the word that the actor read last knew the first access.
     pub(crate) writer_knew: bool,
-    /// Another actor on the same PE that knows the first access.
+    /// Another actor on the PE of the second access that knows the first access.
     pub(crate) informed: Option<Actor>,
     /// Whether the bytes that both accesses use fit into a word.
     pub(crate) is_word: bool,

@@ -19,7 +19,7 @@ const MAX_RECORDS: usize = 64;
 pub(crate) struct Part {
     /// The access. In a row, that of the first actor.
     pub(crate) access: Access,
-    /// Offset of the first byte in the page; `end` is the offset past the last byte.
+    /// Offset of the part's first byte in the page; `end` is the offset past its last byte.
     pub(crate) start: u8,
     pub(crate) end: u8,
     /// Length of each element in a row, or 0 for a single access.

@@ -19,7 +19,7 @@ struct Posted {
 }
 
 impl Posted {
-    /// Whether `clock` knows that the operation was posted.
+    /// Whether the operation was posted before the step whose clock is `clock`.
     fn is_known(&self, clock: &Clock, actors: &Actors) -> bool {
         match self.made {
             Some(made) => actors.knows(clock, made),
@@ -55,7 +55,7 @@ impl Queues {
         self.queues.contains_key(&context)
     }
 
-    /// Adds an operation. `made` is the poster's step, or `None` if the operation collects stores.
+    /// Adds an operation to its context. `made` is the step of the poster, or `None` if the operation collects stores.
     pub(crate) fn add(
         &mut self,
         context: Context,

@@ -52,7 +52,7 @@ pub(crate) struct Carried {
     system: Clock,
     pes: Vec<(u32, Clock)>,
     blocks: Vec<(Block, Clock)>,
-    /// The thread that has released last.
+    /// Where the thread that released last is running.
     last: Option<Place>,
 }
 

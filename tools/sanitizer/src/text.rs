@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// A string that lives for the rest of the process.
+/// String that lives for the rest of the process, such as a file name.
 pub(crate) type Text = &'static str;
 
-/// Deserializes a text of another process. Equal texts share one copy, which is never freed: a program has few names
-/// and files.
+/// Deserializes a string sent by another process and interns it. The copy is never freed: a program has few names and
+/// files.
 ///
 /// # Errors
 /// - The error of the deserializer.
@@ -34,7 +34,7 @@ impl Visitor<'_> for Copied {
     }
 }
 
-/// Returns a copy of a text that lives for the rest of the process. Equal texts share one copy.
+/// Interns a string: returns a copy that lives for the rest of the process and is shared by equal strings.
 pub fn interned(text: &str) -> &'static str {
     static KNOWN: Mutex<Option<HashSet<Text>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

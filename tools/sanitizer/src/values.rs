@@ -84,7 +84,7 @@ impl Values {
         self.memories.entry(span.memory).or_default()
     }
 
-    /// Drops the values of `span`.
+    /// Forgets the values of `span`.
     pub(crate) fn clear(&mut self, span: Span) {
         if let Some(memory) = self.memories.get_mut(&span.memory) {
             memory.clear(span.bytes);

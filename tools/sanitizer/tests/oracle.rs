@@ -128,7 +128,7 @@ struct Runner {
     /// What each actor has released by its fences.
     released: Vec<Carry>,
     found: Vec<Found>,
-    /// The events of the hosts.
+    /// Events of all hosts. A GPU thread publishes those that it knows when it starts.
     of_hosts: Vec<Node>,
     found_writes: Vec<Vec<(Node, u32, u64)>>,
     token: Option<(Token, Node)>,
@@ -223,7 +223,7 @@ impl Runner {
         is_of && target.is_none_or(|pe| pe == operation.target)
     }
 
-    /// Returns the deliveries that must precede that of an operation.
+    /// Returns the deliveries that fences order before the delivery of `operation`.
     fn fenced(&self, operation: &Operation) -> Vec<Node> {
         let mut found = Vec::new();
         for fence in self.model.fences.iter().filter(|f| f.target.is_none_or(|pe| pe == operation.target)) {
@@ -323,7 +323,7 @@ impl Runner {
         self.model.operations.len() - 1
     }
 
-    /// Delivers an operation, after those that must precede it.
+    /// Delivers an operation in the engine and the model, after the deliveries that must precede it.
     fn deliver(&mut self, index: usize) {
         let operation = self.model.operations[index].clone();
         if operation.is_delivered {

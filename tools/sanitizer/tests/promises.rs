@@ -1,5 +1,5 @@
-//! The promises of the sanitizer: each racy program is reported with the order that it lacks, and its correct twin is
-//! clean.
+//! Tests the promises of the sanitizer: each racy program is reported with the synchronization that is missing, and its
+//! correct twin is clean.
 
 mod job;
 

@@ -102,7 +102,7 @@ pub(crate) struct Model {
     pub(crate) operations: Vec<Operation>,
     pub(crate) fences: Vec<FenceMade>,
     pub(crate) values: HashMap<(u32, u64), Vec<Value>>,
-    /// For a byte and the write that gave it its value, the events that have waited for it.
+    /// For a byte and the write that gave it its value, the events that have waited for this value.
     pub(crate) seen: HashMap<(Node, u32, u64), Vec<Node>>,
 }
 
