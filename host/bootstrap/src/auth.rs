@@ -20,11 +20,11 @@ pub struct Token([u8; PROOF_BYTES]);
 /// Role of the side that sends a proof. A proof for one role is invalid for the others, so it cannot be reflected.
 #[derive(Clone, Copy)]
 pub enum Role {
-    /// The job's server.
+    /// The job's server, whether it runs in the launcher or in the process of a PE.
     Launcher,
     /// A PE or observer that connects to the server.
     Pe,
-    /// A PE that exports its heap. In this handshake, it acts as the launcher does.
+    /// A PE that exports its heap. It takes the launcher's part in the handshake with a PE that imports the heap.
     HeapOwner,
     /// A PE that imports the heap of another PE.
     HeapUser,
@@ -71,7 +71,7 @@ impl Token {
         Token(bytes)
     }
 
-    /// Returns the proof that `role` sends, given the challenges of the launcher's side and of the PE's side.
+    /// Returns the HMAC over both challenges and `role`, with which that side proves that it knows the token.
     pub fn proof(
         &self,
         role: Role,
@@ -81,7 +81,7 @@ impl Token {
         self.mac(role, launcher, pe).finalize().into_bytes().into()
     }
 
-    /// Checks in constant time whether `proof` is what `role` must send for these challenges.
+    /// Checks in constant time whether `proof` is the one that [`Token::proof`] returns for these arguments.
     pub fn verify(
         &self,
         role: Role,

@@ -23,13 +23,13 @@ use rushmem_base::{crowd_deadline, lock, wait_timeout};
 /// Extra time, after a PE's deadline, for the launcher to report which PEs are missing.
 const REPLY_GRACE: Duration = Duration::from_secs(5);
 
-/// After a failure, how long the process with the job's server keeps serving the other PEs.
+/// How long the process that hosts the job's server keeps serving the other PEs after the job has failed.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 /// Identity of this process in its job, and how to reach the job's server.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The server's `host:port`.
+    /// Address of the job's server, as `host:port`.
     pub server: String,
     /// The job's secret.
     pub token: Token,
@@ -39,7 +39,7 @@ pub struct Member {
     pub n_pes: u32,
     /// Build ID of this process. All PEs must have the same.
     pub build_id: String,
-    /// Default deadline of calls.
+    /// Time limit for joining the job, and the default time limit of each collective call.
     pub timeout: Duration,
     /// Whether to retry while the server is not listening yet. A server on another node may start later.
     pub retry: bool,
@@ -49,8 +49,8 @@ pub struct Member {
 ///
 /// Dropping the connection without [`Bootstrap::finish`] counts as the loss of the PE.
 pub struct Tcp {
-    /// PID of the process that joined the job. A forked child inherits this value and the connection, but must not use
-    /// them.
+    /// PID of the process that joined the job. A forked child inherits the connection but must not use it, and compares
+    /// PIDs to find that out.
     process: u32,
     pe: u32,
     n_pes: u32,
@@ -59,7 +59,7 @@ pub struct Tcp {
     token: Token,
     stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
-    /// Held during a collective call, so a PE makes one at a time.
+    /// Locked during each collective call, so concurrent callers take turns and the PE is in one call at a time.
     calls: Mutex<()>,
     meter: Meter,
     /// The job's server, if it runs in this process, and the index of this job. The server must outlive all other PEs'
@@ -74,7 +74,7 @@ struct Shared {
     inbox: Inbox,
 }
 
-/// Messages of the launcher that no caller has consumed yet.
+/// Messages received from the job's server that no caller has consumed yet.
 #[derive(Default)]
 struct Replies {
     gathered: Option<Vec<Vec<u8>>>,
@@ -167,7 +167,7 @@ impl Tcp {
         }
     }
 
-    /// Leaves the job as a lost PE, for `reason`. With an exit code, the other PEs exit with it.
+    /// Leaves the job as a lost PE: `reason` is what the other PEs report. With an exit code, they exit with that code.
     fn give_up(&self, reason: &str, exit: Option<u8>) {
         if self.is_copy() {
             return;
@@ -240,7 +240,8 @@ impl Tcp {
         std::process::id() != self.process
     }
 
-    /// Sends the last message of this PE and waits for the confirmation. Repeated calls do nothing.
+    /// Sends this PE's last message, `Abort` or `Finish`, and waits until the server confirms it. Repeated calls do
+    /// nothing.
     fn leave(&self, message: &Message, call: &str, within: Duration) -> Result<(), Error> {
         if self.is_copy() {
             return Err(Error::Left { call: call.into() });
@@ -271,7 +272,7 @@ impl Tcp {
 }
 
 impl Shared {
-    /// Waits until `look` returns a value, for at most `within`.
+    /// Calls `look` now and after each message of the server until it returns a value, for at most `within`.
     fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Replies) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
         let mut replies = lock(&self.replies);
@@ -329,7 +330,8 @@ impl Shared {
         self.arrived.notify_all();
     }
 
-    /// Handles the loss of a PE or of the launcher. With `is_server`, the job's server is gone as well.
+    /// Records that a PE or the launcher was lost, which fails the job. `is_server` says whether the job's server was
+    /// lost with it.
     fn lost(&self, lost: PeerLost, is_server: bool) {
         let failure = Failure::Lost(lost.clone());
         let mut leaving = false;
@@ -439,7 +441,7 @@ impl Drop for Tcp {
     }
 }
 
-/// Returns the reason for which other PEs see a PE lost that exits the whole job.
+/// Returns the reason that other PEs see for the loss of a PE that exits the whole job with `code`.
 pub(crate) fn exit_reason(code: u8) -> String {
     format!("ended the job with code {code}")
 }
@@ -449,10 +451,10 @@ fn origin() -> String {
     format!("{ORIGIN}{}{}", std::process::id(), origin_host())
 }
 
-/// Prefix of [`origin`], before the PID.
+/// Text that [`origin`] puts before the PID.
 const ORIGIN: &str = "process ";
 
-/// Suffix of [`origin`], after the PID.
+/// Returns the text that [`origin`] puts after the PID.
 fn origin_host() -> String {
     format!(" on {}", rushmem_base::host_name())
 }

@@ -18,7 +18,7 @@ use rushmem_config::Config;
 pub enum LocalPes {
     /// This process is a single PE.
     Process(Tcp),
-    /// This process is the whole job, with one connection for each thread.
+    /// All PEs of the job are threads of this process, with one connection each.
     Threads(Vec<Threads>),
 }
 
@@ -35,12 +35,12 @@ pub struct JoinedJob {
     pub local: Option<(u32, u32)>,
 }
 
-/// The outcome of the exchange with a launcher. It is cached, since a process can exchange only once but may run
-/// several jobs.
+/// This process's rank and job ID, as obtained from its launcher. Cached, since a process can exchange data with its
+/// launcher only once but may run several jobs.
 struct Session {
     position: PePosition,
     id: UniqueId,
-    /// The server of all these jobs, if it runs in this process.
+    /// The server of all jobs that use this ID, if it runs in this process.
     server: Option<Arc<Server>>,
 }
 

@@ -1,10 +1,10 @@
-//! A socket with a single deadline for a whole handshake, which slowly arriving bytes do not extend.
+//! A TCP stream with one deadline for a whole handshake, so a peer that sends byte by byte cannot prolong it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A socket with a single deadline for all reads and writes.
+/// A TCP stream whose reads and writes fail with `TimedOut` after a fixed point in time.
 pub(crate) struct UntilDeadline<'a> {
     stream: &'a TcpStream,
     end: Instant,

@@ -25,7 +25,7 @@ pub(crate) fn write_timeout(n_pes: u32) -> Duration {
 
 /// Parameters of a connection to a job's server.
 pub(crate) struct Dial<'a> {
-    /// `host:port`.
+    /// Address of the job's server, as `host:port`.
     pub(crate) server: &'a str,
     pub(crate) token: &'a Token,
     pub(crate) n_pes: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Dial<'a> {
 }
 
 impl Dial<'_> {
-    /// Connects, and returns once both sides have proved that they know the token.
+    /// Connects to the job's server, and returns once both sides have proved that they know the token.
     pub(crate) fn open(&self) -> Result<TcpStream, Error> {
         let begin = Instant::now();
         loop {
@@ -51,7 +51,7 @@ impl Dial<'_> {
         }
     }
 
-    /// Performs mutual authentication.
+    /// Exchanges challenges and proofs with the server. Both must know the job's token.
     fn handshake(&self, stream: &TcpStream, begin: Instant) -> Result<(), Error> {
         tune(stream, self.n_pes).map_err(|source| self.unreachable(begin, source))?;
         let mut socket = UntilDeadline::new(stream, begin + self.within);
@@ -100,7 +100,8 @@ impl Dial<'_> {
         }
     }
 
-    /// Converts the error of a failed read or write.
+    /// Converts an I/O error of the handshake: the server closed the connection, did not answer, or speaks another
+    /// protocol.
     fn failed(&self, error: io::Error) -> Error {
         let server = self.server.into();
         match error.kind() {
@@ -124,7 +125,7 @@ impl Dial<'_> {
     }
 }
 
-/// Tries all addresses of the name, since a host may listen on IPv4 or IPv6 only.
+/// Connects to the first address of `server` that accepts. A host may listen on IPv4 or IPv6 only.
 fn connect_to_any_address(server: &str, within: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for addr in server.to_socket_addrs()? {

@@ -23,11 +23,11 @@ pub(crate) enum LaunchMethod {
     Pmi(Pmi),
     /// A launcher that speaks PMIx.
     Pmix,
-    /// `torchrun`.
+    /// PyTorch's `torchrun` started the processes.
     Torchrun(Torchrun),
 }
 
-/// The launch method, and why it was chosen.
+/// How this process joins its job, and why: the result of [`decide`].
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) method: LaunchMethod,
@@ -39,8 +39,8 @@ pub(crate) struct Decision {
 /// Looks up an environment variable by name.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Launchers that provide no means of exchange: name, variable with the rank, variable with the number of ranks,
-/// remedy.
+/// Launchers that offer their processes no way to exchange data: name, variable with the rank, variable with the number
+/// of ranks, and advice for the user.
 const UNSUPPORTED: &[(&str, &str, &str, &str)] = &[
     ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "use `mpiexec` of its Hydra"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "use `srun --mpi=pmi2` or `srun --mpi=pmix`"),
@@ -71,7 +71,7 @@ pub(crate) fn is_first_on_node(config: &Config, variables: Variables) -> bool {
 /// Variables with the number of processes under a launcher that speaks PMIx: Open MPI and Slurm.
 const PMIX_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"];
 
-/// Returns the number of PEs of the job, or `None` if no variable tells.
+/// Returns the number of PEs of the job, or `None` if neither a setting nor a launcher's variable contains it.
 ///
 /// # Errors
 ///
@@ -259,7 +259,8 @@ fn torchrun(variables: Variables) -> Result<Option<(LaunchMethod, String)>, Erro
     Ok(Some((method, "RANK is set: torchrun started this process".into())))
 }
 
-/// If any of `signs` is set, returns the values of all `names`; it is then an error if one is missing.
+/// Returns the values of all variables in `names`, or `None` if no variable in `signs` is set. Fails if a launcher left
+/// its mark (one of `signs`) but one of `names` is missing.
 fn all_values(variables: Variables, signs: &[&str], names: &[&str]) -> Result<Option<Vec<String>>, Error> {
     let Some(sign) = signs.iter().find(|name| variables(name).is_some()) else { return Ok(None) };
     let missing: Vec<_> = names.iter().filter(|name| variables(name).is_none()).copied().collect();

@@ -1,4 +1,4 @@
-//! Errors of bring-up and of the calls between the PEs of a job.
+//! Errors of starting a job, and of the calls between its PEs.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -13,9 +13,10 @@ use rushmem_config::BootstrapKind;
 /// A PE, or the launcher, that left the job without finishing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerLost {
-    /// The PE, or `None` for the launcher. Once the launcher is lost, PEs no longer learn about the losses of others.
+    /// PE that was lost, or `None` if the launcher was. Once the launcher is lost, PEs no longer learn about the losses
+    /// of other PEs.
     pub pe: Option<u32>,
-    /// Reason, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
+    /// Why the PE or the launcher was lost, as part of a sentence: `killed by SIGKILL`, `aborted: out of memory`.
     pub reason: String,
     /// Exit code, if the PE exited the whole job with [`Bootstrap::exit`](super::Bootstrap::exit).
     pub exit: Option<u8>,
@@ -33,7 +34,7 @@ impl fmt::Display for PeerLost {
 /// Name of the last collective call of a job. Error messages describe a PE in this call as finished.
 pub const END: &str = "the end of the job";
 
-/// Suffix of the reason for losing a PE that exited before it joined the job. Launchers use the same text.
+/// End of the reason in [`PeerLost`] for a PE that exited before it joined the job. Launchers use the same text.
 pub const BEFORE_JOINING: &str = " before it joined the job";
 
 /// Formats the time spent on attempts to connect, as part of a sentence.
@@ -53,7 +54,7 @@ fn reach_advice(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Strips the kind of a call, which precedes the name in backticks: users know the name only.
+/// Returns the name of a call as users know it: the text in backticks, without the kind of call before it.
 fn shown(call: &str) -> &str {
     call.split('`').nth(1).unwrap_or(call)
 }
@@ -90,11 +91,11 @@ pub enum Failure {
         shown(call)
     )]
     Missing {
-        /// Kind and tag of the call.
+        /// Kind and tag of the call that some PEs did not enter.
         call: String,
         /// How long the other PEs waited.
         waited: Duration,
-        /// PEs that did not arrive.
+        /// PEs that did not enter the call before the deadline.
         missing: Pes,
         /// Number of PEs in the job.
         n_pes: u32,
@@ -102,9 +103,9 @@ pub enum Failure {
     /// A PE called `finish` while another PE is still making collective calls.
     #[error("{pes} called finish() before {}; every PE must take part in this call", shown(call))]
     Left {
-        /// Kind and tag of the call.
+        /// Kind and tag of the collective call that can no longer complete.
         call: String,
-        /// PEs that have finished.
+        /// PEs that have left the job by calling `finish`.
         pes: Pes,
     },
     /// The processes of one job run different builds.
@@ -115,16 +116,16 @@ pub enum Failure {
     Builds {
         /// PE that joined first.
         first_pe: u32,
-        /// Build of that PE.
+        /// Build ID of the PE that joined first.
         first_build: String,
         /// First PE with a different build.
         pe: u32,
-        /// Build of this PE.
+        /// Build ID of the first PE that differs.
         build: String,
     },
 }
 
-/// Errors of this crate.
+/// Why a process could not join a job, or why a call between its PEs failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The collective calls of the job have failed.
@@ -133,7 +134,7 @@ pub enum Error {
     /// A call by a PE that has already left the job.
     #[error("{call}: this PE has already left the job")]
     Left {
-        /// Kind and tag of the call.
+        /// Kind and tag of the rejected call.
         call: String,
     },
     /// The callback for lost PEs, or for messages, is already set.
@@ -156,7 +157,7 @@ pub enum Error {
     /// More bytes than one call may carry.
     #[error("{call}: {bytes} bytes exceed the limit of {limit} bytes per PE; exchange a handle instead")]
     TooLarge {
-        /// Kind and tag of the call.
+        /// Name of the call that was given too many bytes.
         call: String,
         /// Size of the contribution or message, in bytes.
         bytes: usize,
@@ -168,9 +169,9 @@ pub enum Error {
     Connect {
         /// Address of the launcher.
         server: String,
-        /// Time spent on attempts.
+        /// How long this process has tried to connect.
         waited: Duration,
-        /// Last error of the system.
+        /// Error of the last attempt to connect.
         source: std::io::Error,
     },
     /// The launcher refused this process.
@@ -178,21 +179,21 @@ pub enum Error {
     Refused {
         /// Address of the launcher.
         server: String,
-        /// Reason and remedy.
+        /// Why the launcher refused this process, and what to do about it.
         reason: String,
     },
     /// The process at the launcher's address is another program, or speaks another version of the protocol.
     #[error("the process at {server} is not this job's launcher: {why}")]
     NotLauncher {
-        /// Address of the process.
+        /// Address at which the other program answered.
         server: String,
-        /// How it differs from the launcher.
+        /// What shows that the program is not the launcher.
         why: String,
     },
     /// The other side closed the connection during the handshake.
     #[error("the process at {server} closed the connection before it proved to be this job's launcher")]
     Closed {
-        /// Address of the process.
+        /// Address of the process that closed the connection.
         server: String,
     },
     /// The launcher did not answer before the deadline.
@@ -200,7 +201,7 @@ pub enum Error {
     NoAnswer {
         /// Address of the launcher.
         server: String,
-        /// Kind and tag of the call.
+        /// What this process waited for: the name of a call, or the launcher's greeting.
         call: String,
         /// How long this process has waited.
         waited: Duration,
@@ -210,7 +211,7 @@ pub enum Error {
     Listen {
         /// Address that cannot be used.
         addr: String,
-        /// Error of the system.
+        /// Error of the system call that failed.
         source: std::io::Error,
     },
     /// The environment variables of launchers are incomplete or contradict each other.
@@ -222,7 +223,7 @@ pub enum Error {
     /// The setting `bootstrap` names a launcher that did not start this process.
     #[error("RUSHMEM_BOOTSTRAP={kind}, but {why}")]
     NotStarted {
-        /// Value of the setting.
+        /// Launcher that the setting `bootstrap` names.
         kind: BootstrapKind,
         /// Missing variable, and the remedy.
         why: String,
@@ -230,7 +231,7 @@ pub enum Error {
     /// Bytes or text that are not a valid unique id.
     #[error("not a valid unique id: {why}")]
     Id {
-        /// What is wrong with it.
+        /// What is wrong with the bytes or the text.
         why: String,
     },
     /// The address in an ID is a loopback address of another machine.
@@ -245,22 +246,22 @@ pub enum Error {
     /// The requested network interface does not exist.
     #[error("RUSHMEM_BOOTSTRAP_INTERFACE: there is no `{wanted}`{family}; there are {there}")]
     Interface {
-        /// Requested name or address.
+        /// Name or address of the interface that the settings ask for.
         wanted: String,
         /// Requested address family, as part of a sentence. Empty for any family.
         family: &'static str,
         /// Existing interfaces with their addresses.
         there: String,
     },
-    /// The system does not list its network interfaces.
+    /// The system call that lists the network interfaces failed.
     #[error("cannot list the network interfaces: {0}")]
     Interfaces(std::io::Error),
     /// The exchange of the unique id through the launcher or the application failed.
     #[error("{by}: {why}")]
     Exchange {
-        /// Means of exchange.
+        /// Launcher or application that should have carried the ID, as part of a sentence.
         by: String,
-        /// Reason and remedy.
+        /// Why the exchange failed, and what to do about it.
         why: String,
     },
     /// A setting in the file or the environment is invalid.
@@ -277,7 +278,7 @@ pub enum Error {
     Thread {
         /// Name of the thread.
         name: &'static str,
-        /// Error of the system.
+        /// Error of the attempt to start the thread.
         source: std::io::Error,
     },
 }

@@ -27,11 +27,11 @@ pub struct UniqueId(EncodedId);
 /// Listening sockets of the IDs that this process has created, until their jobs start.
 static LISTENERS: Mutex<BTreeMap<UniqueId, TcpListener>> = Mutex::new(BTreeMap::new());
 
-/// What a process does to connect the job of an ID.
+/// Whether a process runs the server of a job or connects to it.
 pub(crate) enum Side {
-    /// It runs the job's server on this socket.
+    /// The process runs the job's server, and accepts connections on this socket.
     Serves(TcpListener),
-    /// It connects to the server.
+    /// The process connects to the server that another process runs.
     Joins,
 }
 
@@ -128,12 +128,13 @@ impl UniqueId {
         Token::from_bytes(self.0.fields().token)
     }
 
-    /// Returns whether PEs must expect that the server starts to listen only after they try to connect.
+    /// Returns whether PE 0 is the process that listens. The other PEs may then try to connect before it does.
     pub(crate) fn may_listen_later(&self) -> bool {
         self.0.fields().listener == Listener::Pe0
     }
 
-    /// Returns what this process does as PE `pe`. Only the first call for an ID returns its listening socket.
+    /// Returns whether this process, as PE `pe`, runs the job's server or connects to it. Only the first call for an ID
+    /// returns the socket on which its creator listens.
     pub(crate) fn side(&self, pe: u32) -> Result<Side, Error> {
         let addr = self.addr();
         if let Some(listener) = lock(&LISTENERS).remove(self) {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::error::Error;
 use rushmem_config::{AddressFamily, Config};
 
-/// The name of an interface and one of its addresses.
+/// Name of a network interface, and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
@@ -83,7 +83,7 @@ fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// Returns the IP address of an entry, if it has one.
+/// Returns the IPv4 or IPv6 address in an entry of `getifaddrs`, if it has one.
 ///
 /// # Safety
 ///

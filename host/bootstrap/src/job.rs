@@ -17,7 +17,7 @@ enum MemberState {
     Lost,
 }
 
-/// What one PE has contributed to its current collective call.
+/// Bytes that a PE passed to the collective call it is waiting in, and the name of that call.
 struct Contribution {
     call: String,
     bytes: Vec<u8>,
@@ -30,16 +30,16 @@ pub(crate) enum Progress {
     Waiting,
     /// The call is complete. Contributions are in PE order.
     Done(Vec<Vec<u8>>),
-    /// The job has failed, now or earlier.
+    /// The job has failed, through this contribution or earlier.
     Failed(Failure),
 }
 
 /// The reason why a process may not join.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The process is at fault, and the job is not affected.
+    /// The process that joins is at fault. The job continues without it.
     Reason(String),
-    /// The job has failed, now or earlier.
+    /// The job has failed, through this attempt to join or earlier.
     Failed(Failure),
 }
 
@@ -124,7 +124,7 @@ impl JobState {
         self.members[pe as usize] == MemberState::Absent
     }
 
-    /// Returns whether this PE has finished while others have not. It must wait until it may join the next job.
+    /// Returns whether this PE has finished the job while others have not. To join the next job, it must wait for them.
     pub(crate) fn is_early(&self, pe: u32) -> bool {
         let finished = self.members.get(pe as usize) == Some(&MemberState::Finished);
         finished && self.failure.is_none() && !self.is_over()
@@ -146,7 +146,7 @@ impl JobState {
         })
     }
 
-    /// Returns the PEs that have joined and not left, each with the origin of its process.
+    /// Returns the PEs that have joined and not left, each with the description of its process that it gave to `join`.
     pub(crate) fn origins(&self) -> Vec<(u32, String)> {
         let origin = |(pe, member): (u32, &MemberState)| match member {
             MemberState::Joined { origin, .. } => Some((pe, origin.clone())),
@@ -155,7 +155,7 @@ impl JobState {
         (0..).zip(&self.members).filter_map(origin).collect()
     }
 
-    /// Enters a PE, which must not be in a call already, into a collective call.
+    /// Records that a PE has entered a collective call. The PE must not be waiting in another call.
     pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Progress {
         if let Some(failure) = &self.failure {
             return Progress::Failed(failure.clone());

@@ -5,16 +5,17 @@ use std::sync::Mutex;
 use crate::error::Error;
 use rushmem_base::lock;
 
-/// A message from another PE.
+/// A message that another PE of the job has sent with [`Bootstrap::send`](crate::Bootstrap::send).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMessage {
-    /// The PE that sent it.
+    /// PE number of the sender.
     pub from: u32,
-    /// The content.
+    /// Content of the message, as passed to `send`.
     pub bytes: Vec<u8>,
 }
 
-/// A callback for messages. It runs on the receiving thread, so it must not block.
+/// A callback for messages from other PEs. It must not block: it runs on the thread that receives all messages of this
+/// PE or, in a job of threads, on the sender's thread.
 pub type OnMessage = Box<dyn FnMut(PeerMessage) + Send>;
 
 /// The inbox of a PE. Buffers messages until a callback is set.

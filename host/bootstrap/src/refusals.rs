@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Minimum time between two log lines.
+/// Minimum time between two log lines about refused connections.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Refused connections that are not in the log yet.
+/// Counts the refused connections that have not been logged yet.
 #[derive(Default)]
 pub(crate) struct Refusals {
     unlogged: u64,
@@ -22,14 +22,15 @@ impl Refusals {
         }
     }
 
-    /// Logs how many refusals are not in the log yet.
+    /// Logs the number of refused connections that [`Refusals::add`] has not logged.
     pub(crate) fn log_rest(&mut self) {
         if self.unlogged > 0 {
             tracing::warn!("refused {} more connections", std::mem::take(&mut self.unlogged));
         }
     }
 
-    /// Counts a refusal at time `now`. If a log line is due, returns the number of earlier refusals without one.
+    /// Counts a connection refused at `now`. Returns `None` if it must not be logged yet, or else how many earlier ones
+    /// were not logged.
     fn due(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.duration_since(last) < MIN_LOG_INTERVAL) {
             self.unlogged += 1;

@@ -29,16 +29,16 @@ use rushmem_base::{Pes, crowd_deadline, lock, wait_timeout};
 /// Time limit for the handshake of a new connection, unless many PEs share the cores.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a PE that waits for its next job is checked for a closed connection.
+/// Interval at which the server checks whether a PE that waits for the next job has closed its connection.
 const REJOIN_POLL: Duration = Duration::from_millis(100);
 
-/// Most connections that may be in the handshake at the same time, in addition to one per PE.
+/// Maximum number of connections in the handshake at the same time, in addition to one per PE.
 const MAX_UNAUTHENTICATED: usize = 64;
 
 /// Stack size of a connection's threads, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Options of a server.
+/// Size, secret and address of the job that a [`Server`] serves.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Number of PEs in the job.
@@ -49,8 +49,8 @@ pub struct ServerOptions {
     pub token: Token,
     /// Address to listen on. Jobs on a single node use `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// How long to wait, after a PE's connection was closed, for the launcher's report on its process. That report has
-    /// the better reason.
+    /// How long to wait, after a PE's connection was closed, until its launcher reports how the process exited. The
+    /// report makes a better error message than the closed connection.
     pub exit_wait: Duration,
 }
 
@@ -72,19 +72,19 @@ type Outbox = Sender<Arc<Vec<u8>>>;
 
 struct State {
     job: JobState,
-    /// How many earlier jobs these processes have had.
+    /// Number of jobs that the same processes have finished on this server before the current one.
     jobs_before: u64,
     /// Whether any PE has ever joined. Until then, no loss is reported.
     any_joined: bool,
     pes: Vec<Option<Outbox>>,
     exits: Vec<Option<String>>,
     observers: BTreeMap<u32, Option<Outbox>>,
-    /// Running writer threads of PEs.
+    /// Number of running threads that write to PEs.
     writers: usize,
     /// All open connections, to close them when the server is dropped.
     streams: BTreeMap<u64, TcpStream>,
     next_stream: u64,
-    /// Connections in the handshake. IDs count up, so the first one is the oldest.
+    /// IDs of the connections that are in the handshake. IDs count up, so the first one is the oldest.
     unauthenticated: BTreeSet<u64>,
     refusals: Refusals,
 }
@@ -141,7 +141,7 @@ impl Server {
         self.addr
     }
 
-    /// Index of the current job of these processes.
+    /// Index of the current job among the consecutive jobs of this server, from 0.
     pub(crate) fn job(&self) -> u64 {
         lock(&self.shared.state).jobs_before
     }
@@ -164,7 +164,8 @@ impl Server {
         }
     }
 
-    /// Returns the PEs of this job that have joined and not left, each with the origin of its process.
+    /// Returns the PEs that are in job `job`, each with a description of its process (PID and host). Empty once that
+    /// job is over.
     pub(crate) fn origins(&self, job: u64) -> Vec<(u32, String)> {
         let state = lock(&self.shared.state);
         if state.jobs_before == job { state.job.origins() } else { Vec::new() }
@@ -473,7 +474,7 @@ impl Shared {
     }
 }
 
-/// Counts one running writer thread of a PE.
+/// Includes a writer thread of a PE in `State::writers` until the guard is dropped.
 struct WriterGuard(Arc<Shared>);
 
 impl WriterGuard {

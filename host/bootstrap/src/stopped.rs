@@ -1,5 +1,5 @@
-//! Processes that are stopped by a signal. They handle no signal but SIGKILL, so they keep the launcher of a failed job
-//! waiting.
+//! Kills processes of a failed job that are stopped by a signal. They react to no signal but SIGKILL, so their launcher
+//! would wait for them forever.
 #![allow(unsafe_code, reason = "sends a signal")]
 
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ mod tests {
 
     use super::*;
 
-    /// Set for the child process that sleeps.
+    /// Environment variable with which the parent test makes the test `sleeps` sleep in a child process.
     const SLEEPS: &str = "STOPPED_TEST_SLEEPS";
 
     fn stop(pid: u32) {

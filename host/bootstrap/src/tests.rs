@@ -1,4 +1,4 @@
-//! Jobs of threads and over TCP, and cases that only TCP has.
+//! Tests of jobs whose PEs are threads or connect over TCP, and of cases that occur only over TCP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

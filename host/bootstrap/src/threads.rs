@@ -1,4 +1,4 @@
-//! PEs as threads of one process.
+//! The bootstrap of a job whose PEs are threads of one process. It needs no sockets.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,7 +24,7 @@ pub struct Threads {
     timeout: Duration,
     shared: Arc<Shared>,
     watch: Watch,
-    /// Held during a collective call, so a PE makes one at a time.
+    /// Locked during each collective call, so concurrent callers take turns and the PE is in one call at a time.
     calls: Mutex<()>,
     meter: Meter,
 }
@@ -37,11 +37,11 @@ struct Shared {
 
 struct State {
     job: JobState,
-    /// Completed collective calls. A PE lags behind by at most one, since the next call needs all PEs.
+    /// Number of completed collective calls. A PE lags behind by at most one, since the next call needs all PEs.
     completed: u64,
-    /// Contributions to the last completed call.
+    /// Contributions of all PEs to the last completed call.
     gathered: Gathered,
-    /// Reports losses to each PE. `None` for a PE that has left.
+    /// For each PE, the channel that reports lost PEs to it. `None` once the PE has left.
     watchers: Vec<Option<Sender<PeerLost>>>,
 }
 
@@ -120,7 +120,7 @@ impl Threads {
         }
     }
 
-    /// Leaves the job. If there is a reason, the PE counts as lost.
+    /// Leaves the job. With a `reason`, the other PEs see this PE as lost; without one, it has finished.
     fn leave(&self, reason: Option<&str>, exit: Option<u8>) {
         self.watch.close();
         self.shared.inboxes[self.pe as usize].close();

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a PE has exchanged through the bootstrap so far.
+/// Number of calls and bytes that a PE has exchanged through the bootstrap so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages sent to other PEs.
+    /// Number of messages sent to other PEs.
     pub messages: u64,
-    /// Bytes of these messages.
+    /// Total size of the messages sent to other PEs, in bytes.
     pub message_bytes: u64,
-    /// Collective calls made.
+    /// Number of collective calls made.
     pub calls: u64,
     /// Bytes received in collective calls: the contributions of all PEs, including its own.
     pub call_bytes: u64,

@@ -12,14 +12,14 @@ use rushmem_base::{crowd_deadline, lock};
 /// How long a failed call waits for the callback to exit the process, before scaling by the number of PEs.
 const CALLBACK_WAIT: Duration = Duration::from_secs(10);
 
-/// Queue of lost PEs for one callback.
+/// Queue of lost PEs that one PE's callback has yet to handle.
 pub(crate) struct Watch {
     sender: Sender<PeerLost>,
     receiver: Mutex<Option<Receiver<PeerLost>>>,
     closed: Arc<AtomicBool>,
-    /// Whether the callback has returned from the report of an exit of the whole job.
+    /// Whether the callback was told that a PE exits the whole job, and has returned.
     exit_reported: Arc<(Mutex<bool>, Condvar)>,
-    /// How long a failed call waits for that.
+    /// How long a failed call waits for the callback to exit the process: `CALLBACK_WAIT`, scaled by the number of PEs.
     wait: Duration,
 }
 
@@ -37,7 +37,8 @@ impl Watch {
         }
     }
 
-    /// Returns another sender. The thread of [`Watch::on_peer_lost`] runs until all senders are dropped.
+    /// Returns another sender for reports of lost PEs. The thread of [`Watch::on_peer_lost`] runs until all senders are
+    /// dropped.
     pub(crate) fn sender(&self) -> Sender<PeerLost> {
         self.sender.clone()
     }
@@ -47,7 +48,7 @@ impl Watch {
         let _ = self.sender.send(lost);
     }
 
-    /// Stops the callbacks: none starts after this. One may still be running.
+    /// Stops reports of lost PEs. No callback starts after this, but one may still be running.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }

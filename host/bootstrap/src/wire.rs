@@ -53,14 +53,14 @@ pub const fn client_limit(n_pes: u32) -> usize {
 pub enum Message {
     /// Launcher: opens the conversation with its protocol version and a challenge.
     Hello {
-        /// [`PROTOCOL`].
+        /// Protocol version of the launcher: [`PROTOCOL`].
         protocol: u32,
         /// Challenge: fresh random bytes.
         nonce: [u8; PROOF_BYTES],
     },
     /// PE or observer: answers the challenge, and sends another.
     Auth {
-        /// [`PROTOCOL`].
+        /// Protocol version of the PE or observer: [`PROTOCOL`].
         protocol: u32,
         /// Challenge: fresh random bytes.
         nonce: [u8; PROOF_BYTES],
@@ -74,12 +74,12 @@ pub enum Message {
     },
     /// Launcher: refuses the other side and closes the connection.
     Refused {
-        /// Reason and remedy.
+        /// Why the connection is refused, and what to do about it.
         reason: String,
     },
     /// PE: joins the job. The reply is `Gathered` once all PEs have joined.
     Join {
-        /// PE number.
+        /// PE number that the process joins as.
         pe: u32,
         /// Number of PEs that this process expects.
         n_pes: u32,
@@ -90,14 +90,14 @@ pub enum Message {
     },
     /// Observer: requests reports of lost PEs. In return, it reports how the processes of its node exit.
     Observe {
-        /// Rank of the node.
+        /// Rank of the observer's node.
         node: u32,
     },
     /// PE: enters a collective call. The reply is `Gathered` or `Failed`.
     Gather {
         /// Kind and tag of the call, which must be equal on all PEs.
         call: String,
-        /// The PE's contribution.
+        /// The PE's contribution to the call.
         bytes: Vec<u8>,
     },
     /// PE: its deadline has passed. The reply is `Failed`, unless the call has just completed.
@@ -107,7 +107,7 @@ pub enum Message {
     },
     /// PE: leaves the job with an error. The reply is `Left`.
     Abort {
-        /// The reason.
+        /// Why the PE leaves, for the error messages of the other PEs.
         reason: String,
         /// Exit code for all other PEs, if the PE exits the whole job.
         exit: Option<u8>,
@@ -116,23 +116,23 @@ pub enum Message {
     Finish,
     /// Observer: the process of a PE has exited. The reply is `Noted`, which follows the reports of all earlier losses.
     Exited {
-        /// The PE.
+        /// PE whose process has exited.
         pe: u32,
-        /// How it exited, as part of a sentence: `exited with code 3`.
+        /// How the process exited, as part of a sentence: `exited with code 3`.
         how: String,
     },
     /// PE: sends a message to another PE. There is no reply.
     Send {
         /// PE number of the receiver.
         to: u32,
-        /// At most [`MESSAGE_LIMIT`] bytes.
+        /// Content of the message: at most [`MESSAGE_LIMIT`] bytes.
         bytes: Vec<u8>,
     },
     /// Launcher: relays a message from another PE.
     FromPeer(PeerMessage),
     /// Launcher: the collective call has completed.
     Gathered {
-        /// Contributions, in PE order.
+        /// Contributions of all PEs, in PE order.
         parts: Vec<Vec<u8>>,
     },
     /// Launcher: the job's collective calls have failed, permanently.
@@ -141,9 +141,9 @@ pub enum Message {
     Lost(PeerLost),
     /// Launcher: confirms that the other side has left.
     Left,
-    /// Launcher: confirms `Exited`.
+    /// Launcher: confirms an observer's `Exited`.
     Noted {
-        /// The PE.
+        /// PE that the observer reported as exited.
         pe: u32,
     },
 }
@@ -151,13 +151,13 @@ pub enum Message {
 /// The reason why bytes do not decode to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A field extends past the end.
+    /// A field extends past the end of the message.
     #[error("the message is truncated")]
     Short,
-    /// Bytes are left after the last field.
+    /// Bytes are left after the last field of the message.
     #[error("the message is too long for its kind")]
     Long,
-    /// An unknown kind.
+    /// The first byte does not match any kind of message.
     #[error("unknown kind {0} of message")]
     Kind(u8),
     /// Text is not valid UTF-8, or too long.

@@ -1,5 +1,5 @@
-//! Launchers other than `rushmem run`. Each gives a process its PE number, and carries the unique ID from PE 0 to the
-//! others.
+//! Support for launchers other than `rushmem run`: each gives a process its PE number, and carries the job's unique ID
+//! from PE 0 to the other PEs.
 //!
 //! With this ID, `connect` then joins the job.
 
@@ -16,5 +16,5 @@ pub(super) struct PePosition {
     pub(super) local: Option<(u32, u32)>,
 }
 
-/// Key under which PE 0 publishes the ID.
+/// Key under which PE 0 publishes the job's unique ID in the launcher's key-value space.
 const ID_KEY: &str = "rushmem-id";

@@ -27,7 +27,7 @@ pub(crate) enum Version {
     Two,
 }
 
-/// What the launcher passes in environment variables.
+/// Position of this process and connection to its launcher, from the environment variables that PMI defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pmi {
     pub(crate) version: Version,
@@ -86,7 +86,7 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "the launcher's process-management interface (PMI)".into(), why }
 }
 
-/// A session with the launcher.
+/// A PMI session between this process and its launcher.
 struct Conversation<S> {
     stream: S,
     version: Version,
@@ -94,8 +94,8 @@ struct Conversation<S> {
 }
 
 impl<S: Read + Write> Conversation<S> {
-    /// Agrees on the version and checks the position. Returns the name of the key-value space, which PMI-2 does not
-    /// need.
+    /// Agrees with the launcher on the PMI version and, in PMI-2, on rank and size. Returns the name of the key-value
+    /// space, which only PMI-1 needs.
     fn begin(&mut self, pmi: &Pmi) -> Result<String, Error> {
         let (version, subversion) = match self.version {
             Version::One => (1, 1),
@@ -193,7 +193,8 @@ impl<S: Read + Write> Conversation<S> {
         self.stream.write_all(bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Reads a line byte by byte, or it would consume bytes of the next message. Lines are short and few.
+    /// Reads a line byte by byte, since a buffered read could consume bytes of the next message. Lines are short and
+    /// few.
     fn read_line(&mut self) -> Result<String, Error> {
         let mut line = Vec::new();
         loop {

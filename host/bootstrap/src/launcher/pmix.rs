@@ -88,7 +88,7 @@ fn exchange_with_library(
     pmix.end().and(outcome)
 }
 
-/// The initialized library.
+/// `libpmix`, loaded and initialized for this process.
 struct Pmix {
     library: &'static Library,
     me: Proc,

@@ -19,14 +19,14 @@ use crate::id::UniqueId;
 use crate::user::{check_same_user, uid};
 use rushmem_config::Config;
 
-/// Pause between two attempts.
+/// Pause between two attempts to send the ID to a process, or to receive it from PE 0.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Timeout for reading or writing the ID on a connection. It need not grow with the load of the machine: a process that
 /// gets no ID in time connects again, and the ID fits into the send buffer of the new connection.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What torchrun passes in environment variables.
+/// Position of this process and address of the job's master, from the environment variables that torchrun sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torchrun {
     pub(crate) pe: u32,
@@ -71,7 +71,7 @@ impl Torchrun {
         Ok(UniqueId::with_token(addr, &Token::from_hex(token.reveal())?))
     }
 
-    /// Sends or receives the ID over a Unix socket.
+    /// As PE 0, creates the ID and serves it to the other PEs on a Unix socket. As another PE, receives it.
     fn exchange_on_node(&self, config: &Config) -> Result<UniqueId, Error> {
         let (name, within) = (self.socket_name(), config.bootstrap_timeout);
         if self.pe != 0 {
