@@ -1,20 +1,20 @@
-//! Errors of a configuration.
+//! Errors of reading and checking the settings.
 
 use std::path::PathBuf;
 
-/// Suggests a name, as part of a sentence.
+/// Formats a suggestion for a misspelt name, as part of a sentence. Empty without one.
 fn meant(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
 }
 
-/// Errors in a configuration. Messages name the place, the value and what is accepted.
+/// Why the settings were rejected. Messages name the place, the value and what is accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An environment variable with the prefix `RUSHMEM_` that nothing reads, most likely misspelt.
     #[error("unknown environment variable {name}{} (`rushmem info --all` lists all)", meant(*.nearest))]
     UnknownVariable {
-        /// The variable as found.
+        /// Name of the unknown variable.
         name: String,
         /// The known name that was most likely meant.
         nearest: Option<&'static str>,
@@ -24,7 +24,7 @@ pub enum Error {
     UnknownKey {
         /// Where the key was found: a file's path, an option, the program.
         place: String,
-        /// The key as found.
+        /// The unknown key, as the user wrote it.
         key: String,
         /// The known key that was most likely meant.
         nearest: Option<&'static str>,
@@ -32,9 +32,9 @@ pub enum Error {
     /// A setting that only the launcher may set, found in a file, an option or the program.
     #[error("{place}: `{key}` is set by the launcher for each PE and cannot be set here; remove it")]
     LaunchOnly {
-        /// Where the key was found.
+        /// Where the key was found: a file's path, an option, the program.
         place: String,
-        /// The key as found.
+        /// Key of the setting that only the launcher may set.
         key: String,
     },
     /// A value that its setting does not accept.
@@ -42,25 +42,25 @@ pub enum Error {
     Invalid {
         /// The variable, option or key that holds the value.
         place: String,
-        /// The value as found.
+        /// The rejected value.
         value: String,
-        /// The cause.
+        /// Why the setting does not accept the value.
         why: String,
-        /// The accepted values.
+        /// Description of the values that the setting accepts.
         accepts: String,
     },
     /// A variable with the prefix `RUSHMEM_` whose value is not UTF-8.
     #[error("environment variable {name} is not valid UTF-8 (found {value:?}); set it to plain text")]
     NotUnicode {
-        /// The variable.
+        /// Name of the variable.
         name: String,
-        /// Its value, escaped.
+        /// Value of the variable as a quoted string, with invalid bytes escaped.
         value: String,
     },
     /// The configuration file could not be read.
     #[error("cannot read the configuration file {path} named by RUSHMEM_CONFIG: {source}")]
     Read {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
@@ -68,9 +68,9 @@ pub enum Error {
     /// The configuration file is not TOML, or contains a value that its setting does not accept.
     #[error("configuration file {path}: {message}")]
     File {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// Line, column and cause.
+        /// Line and column of the error in the file, and its cause.
         message: String,
     },
     /// Two settings contradict each other.

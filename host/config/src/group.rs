@@ -1,9 +1,9 @@
-//! Groups of settings.
+//! The groups into which settings are sorted in the documentation and by `rushmem info`.
 
 /// A group of related settings, for the documentation and `rushmem info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// PEs of a job, and their bootstrap.
+    /// Number of PEs of a job, and how they find each other.
     Job,
     /// The symmetric heap and scratch memory.
     Memory,
@@ -15,7 +15,7 @@ pub enum Group {
     Deadlines,
     /// Launches of native kernels.
     Launch,
-    /// Logs and progress.
+    /// Logs, traces, statistics and the communication sanitizer.
     Diagnosis,
     /// The software ConnectX.
     SoftNic,
@@ -37,7 +37,7 @@ impl Group {
         Group::PerPe,
     ];
 
-    /// Returns the title of the group.
+    /// Returns the heading of the group in the documentation and in `rushmem info`.
     pub fn title(self) -> &'static str {
         match self {
             Group::Job => "Job and bootstrap",

@@ -22,16 +22,16 @@ pub struct EncodedId([u8; EncodedId::BYTES]);
 pub enum Listener {
     /// The process that created the ID.
     Maker,
-    /// PE 0.
+    /// PE 0 of the job.
     Pe0,
 }
 
 /// The decoded contents of an [`EncodedId`].
 #[derive(Clone, Copy)]
 pub struct IdFields {
-    /// Address where the PEs meet.
+    /// Address at which the job's server listens.
     pub addr: SocketAddr,
-    /// The process that listens there.
+    /// The process that listens at `addr`.
     pub listener: Listener,
     /// Fingerprint of the machine on which the ID was created. It detects loopback addresses of another machine.
     pub machine: [u8; 4],
@@ -43,7 +43,7 @@ impl EncodedId {
     /// Size of an ID, in bytes.
     pub const BYTES: usize = 64;
 
-    /// Encodes an ID.
+    /// Encodes `fields`, with the version of the encoding and a checksum.
     pub fn new(fields: &IdFields) -> Self {
         let ip = match fields.addr.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -61,7 +61,7 @@ impl EncodedId {
         Self(id)
     }
 
-    /// Decodes the ID.
+    /// Decodes the address, the listener, the machine and the token from the ID.
     pub fn fields(&self) -> IdFields {
         let mut ip = [0; 16];
         ip.copy_from_slice(&self.0[12..28]);

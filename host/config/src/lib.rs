@@ -53,13 +53,13 @@ pub const PREFIX: &str = "RUSHMEM_";
 pub struct Setting {
     /// Key in a file and on the command line.
     pub key: &'static str,
-    /// Environment variable.
+    /// Name of the environment variable that sets it.
     pub env: &'static str,
     /// Default value as text. Empty if there is none.
     pub default: &'static str,
     /// Unit of the value. Empty if it has none.
     pub unit: &'static str,
-    /// Description.
+    /// Description of the setting, for the documentation and `rushmem info`.
     pub doc: &'static str,
     /// Group of related settings.
     pub group: Group,
@@ -107,7 +107,7 @@ impl Setting {
 /// Where the value of a setting comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Built in.
+    /// The built-in default, since no layer sets the value.
     Default,
     /// The configuration file at this path.
     File(PathBuf),
@@ -135,7 +135,7 @@ pub struct Row {
     pub key: &'static str,
     /// Value as text.
     pub value: String,
-    /// Source of the value.
+    /// Layer that the value comes from.
     pub origin: Origin,
 }
 
@@ -319,7 +319,7 @@ fn find_for_user(key: &str, place: &str) -> Result<&'static Setting, Error> {
     }
 }
 
-/// Returns the variables with the prefix `RUSHMEM_`. It is an error if one of them is unknown.
+/// Returns the variables with the prefix `RUSHMEM_` and their values. Fails if one of them is unknown or not UTF-8.
 fn ours(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<BTreeMap<String, String>, Error> {
@@ -365,7 +365,6 @@ fn read_file(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Parses the text of a configuration file.
 fn parse_file(path: &Path, text: &str) -> Result<Config, Error> {
     let in_file = |error: toml::de::Error| Error::File { path: path.into(), message: error.to_string() };
     // Check names first, since that error suggests the nearest name. Errors in values come with line and column.

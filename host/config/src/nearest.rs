@@ -1,4 +1,4 @@
-//! Suggestions for misspelt names.
+//! Finds the known name that a misspelt name was most likely meant to be.
 
 use strsim::osa_distance;
 

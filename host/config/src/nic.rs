@@ -1,4 +1,4 @@
-//! The setting `nic`.
+//! The type of the setting `nic`: which NICs a job uses.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum Nic {
     Auto,
     /// The software ConnectX.
     Soft,
-    /// These RDMA devices. Each PE uses the nearest ones.
+    /// The RDMA devices with these names. Each PE uses the nearest of them.
     Named(Vec<NicPort>),
 }
 

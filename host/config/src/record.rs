@@ -1,15 +1,15 @@
-//! Whether send queues use doorbell records.
+//! The type of the setting for doorbell records, which kernels may have to update when they post to a send queue.
 
 use crate::value::Choice;
 
 /// Whether the send queues that kernels post to use doorbell records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellRecord {
-    /// Unless an RDMA device works without them.
+    /// Send queues use doorbell records, unless the RDMA device works without them.
     Auto,
-    /// Always.
+    /// Send queues always use doorbell records.
     On,
-    /// Never.
+    /// Send queues never use doorbell records.
     Off,
 }
 

@@ -11,7 +11,7 @@ pub enum BootstrapKind {
     Auto,
     /// The PEs are threads of this process. Variables of launchers are ignored.
     Threads,
-    /// `rushmem run`.
+    /// The processes were started by `rushmem run`.
     Rushmem,
     /// A unique ID: `RUSHMEM_ID`, with `RUSHMEM_PE` and `RUSHMEM_N_PES`.
     Id,
@@ -21,7 +21,7 @@ pub enum BootstrapKind {
     Pmi2,
     /// A launcher that speaks PMIx, such as Open MPI's `mpirun` or `srun --mpi=pmix`.
     Pmix,
-    /// `torchrun`.
+    /// PyTorch's `torchrun`.
     Torchrun,
 }
 

@@ -1,13 +1,13 @@
-//! Features that are off or on.
+//! The type of settings that switch a feature off or on.
 
 use crate::value::Choice;
 
-/// A feature that is off or on.
+/// Value of a setting that switches a feature off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// Off.
+    /// The feature is off.
     Off,
-    /// On.
+    /// The feature is on.
     On,
 }
 

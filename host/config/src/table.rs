@@ -19,7 +19,7 @@ use crate::value::{
 };
 use crate::{Group, Origin, Setting};
 
-/// Converts the audience of a row to [`Setting::expert`].
+/// Converts the audience in a row of the table, `common` or `expert`, to the value of [`Setting::expert`].
 macro_rules! audience {
     (common) => {
         false
