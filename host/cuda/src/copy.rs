@@ -1,4 +1,4 @@
-//! Work in a stream on GPU memory: zeroed allocations, and copies between GPU and host.
+//! Zeroed allocations of GPU memory, and copies between GPU and host, as work in a stream.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl DeviceBuffer {
     }
 }
 
-/// Waits even if queueing the copy failed: the caller may reuse the data as soon as this returns.
+/// Waits for the copy in `stream`, even if queueing it failed: the caller may reuse the data as soon as this returns.
 fn finish_copy(stream: &Stream, queued: Result<(), Error>) -> Result<(), Error> {
     let done = stream.synchronize();
     queued.and(done)

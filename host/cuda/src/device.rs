@@ -103,7 +103,6 @@ impl Device {
         self.cuda
     }
 
-    /// Returns the driver's handle.
     pub(crate) fn raw(&self) -> CUdevice {
         self.raw
     }

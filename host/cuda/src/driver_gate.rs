@@ -35,10 +35,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Longest time that a blocking call waits for kernels.
+/// Longest time that a blocking driver call waits for running kernels. It then proceeds anyway.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Interval at which a waiting call polls the queues.
+/// Interval at which a blocking driver call polls the kernel queues while it waits.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// The driver gate of this process.
@@ -68,7 +68,9 @@ pub trait Service: KernelQueue {
     fn retire(&self);
 }
 
-/// A driver gate. The process has one: [`DRIVER_GATE`].
+/// Admits blocking driver calls while no kernel is running, and kernel launches while no such call is in progress.
+///
+/// A process has one gate: [`DRIVER_GATE`].
 pub struct DriverGate {
     state: Mutex<State>,
     changed: Condvar,
@@ -78,20 +80,20 @@ pub struct DriverGate {
 struct State {
     /// Jobs with launches in progress, one entry per launch.
     launching: Vec<JobId>,
-    /// Blocking calls in progress. Launches and services start only while this is 0.
+    /// Number of blocking calls in progress. Launches and services start only while this is 0.
     calls: usize,
-    /// Waiting threads, in arrival order.
+    /// Threads that wait at the gate, in arrival order.
     waiters: Vec<Waiter>,
     /// Queues that may still run kernels, each with its job. Idle ones are removed lazily, in `poll_idle`.
     queues: Vec<(JobId, Arc<dyn KernelQueue>)>,
-    /// Services whose launch is in progress.
+    /// Number of services whose launch is in progress.
     starting: usize,
     /// Services that may still run.
     services: Vec<Arc<dyn Service>>,
 }
 
 struct Waiter {
-    /// Strictly increasing along `waiters`.
+    /// Position in the line of waiting threads. Strictly increasing along `State::waiters`.
     arrival: u64,
     kind: WaiterKind,
 }
@@ -114,7 +116,7 @@ impl State {
         self.waiters.retain(|waiter| waiter.arrival != arrival);
     }
 
-    /// Returns whether a waiter of this kind is in line ahead of `arrival`.
+    /// Returns whether a waiter of this kind arrived before the waiter with number `arrival`.
     fn has_earlier(&self, kind: WaiterKind, arrival: u64) -> bool {
         self.waiters.iter().any(|waiter| waiter.arrival < arrival && waiter.kind == kind)
     }
@@ -131,7 +133,7 @@ impl State {
         self.launching.is_empty() && self.queues.is_empty()
     }
 
-    /// Asks the services to retire. Returns whether none is running or starting.
+    /// Asks all running services to exit. Returns whether none is running or starting.
     fn retire_services(&mut self) -> bool {
         self.services.retain(|service| service.is_busy());
         self.services.iter().for_each(|service| service.retire());
@@ -207,13 +209,13 @@ impl DriverGate {
         BlockingCallGuard { gate: self }
     }
 
-    /// Stops polling a queue. Nothing is running in it, and nothing more will be launched into it.
+    /// Stops polling a queue. The caller guarantees that nothing is running in it, and launches nothing more into it.
     pub fn forget<Q: KernelQueue + 'static>(&self, queue: &Arc<Q>) {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         self.lock().queues.retain(|(_, known)| !Arc::ptr_eq(known, &queue));
     }
 
-    /// Stops asking a service to retire. It is not running, and will not be launched again.
+    /// Stops asking a service to exit. The caller guarantees that it is not running, and does not launch it again.
     pub fn forget_service<S: Service + 'static>(&self, service: &Arc<S>) {
         let service: Arc<dyn Service> = Arc::clone(service) as _;
         self.lock().services.retain(|known| !Arc::ptr_eq(known, &service));
@@ -230,15 +232,15 @@ impl DriverGate {
     }
 }
 
-/// A launch in progress, until the guard is dropped.
+/// Guard of a kernel launch. No blocking driver call starts while it exists.
 pub struct LaunchGuard<'a> {
     gate: &'a DriverGate,
     job: JobId,
 }
 
 impl LaunchGuard<'_> {
-    /// Call this after the launch has returned: from now on, the gate polls `queue` to find out whether its kernel is
-    /// running.
+    /// Makes the gate poll `queue` to find out whether the launched kernel is running. Call this after the launch has
+    /// returned.
     pub fn watch<Q: KernelQueue + 'static>(self, queue: &Arc<Q>) {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         let mut state = self.gate.lock();
@@ -260,13 +262,13 @@ impl Drop for LaunchGuard<'_> {
     }
 }
 
-/// The launch of a service in progress, until the guard is dropped.
+/// Guard of a launch of a service. No blocking driver call starts while it exists.
 pub struct ServiceGuard<'a> {
     gate: &'a DriverGate,
 }
 
 impl ServiceGuard<'_> {
-    /// Call this after the launch has returned: from now on, blocking calls ask `service` to retire.
+    /// Makes blocking calls ask `service` to exit. Call this after the launch has returned.
     pub fn watch<S: Service + 'static>(self, service: &Arc<S>) {
         let service: Arc<dyn Service> = Arc::clone(service) as _;
         let mut state = self.gate.lock();
@@ -284,7 +286,7 @@ impl Drop for ServiceGuard<'_> {
     }
 }
 
-/// A blocking driver call in progress, until the guard is dropped.
+/// Guard of a blocking driver call. No kernel is launched while it exists.
 pub struct BlockingCallGuard<'a> {
     gate: &'a DriverGate,
 }

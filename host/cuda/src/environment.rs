@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-/// Sets the number of hardware queues that a process requests on each GPU.
+/// Name of the environment variable that sets how many hardware queues a process requests on each GPU.
 pub(crate) const MAX_CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-/// Hardware queues of a process that does not share its GPU through MPS.
+/// Number of hardware queues of a process that does not share its GPU through MPS.
 const MAX_QUEUES: u32 = 32;
 
-/// Hardware queues of a process that leaves [`MAX_CONNECTIONS`] unset.
+/// Number of hardware queues of a process that leaves [`MAX_CONNECTIONS`] unset.
 pub(crate) const DEFAULT_QUEUES: u32 = 8;
 
-/// Hardware queues that all processes on one GPU share under MPS.
+/// Number of hardware queues that all processes on one GPU share under MPS.
 ///
 /// Measured on an H100 with driver 580: the largest numbers of processes times queues were 3 x 32, 6 x 16, 12 x 8 and
 /// 48 x 2.
@@ -35,7 +35,7 @@ pub fn environment(processes: u32) -> [(&'static str, String); 2] {
     [("CUDA_MODULE_LOADING", "EAGER".into()), (MAX_CONNECTIONS, queues.to_string())]
 }
 
-/// Returns the share of one process in the hardware queues of MPS.
+/// Returns how many hardware queues a process may request under MPS if `processes` processes share `gpus` GPUs.
 fn mps_share(processes: u32, gpus: u32) -> u32 {
     let per_gpu = processes.div_ceil(gpus.max(1)).max(1);
     (MPS_QUEUES / per_gpu).clamp(1, MAX_QUEUES)

@@ -1,4 +1,4 @@
-//! Errors of this crate, and checks of driver results.
+//! Errors of the CUDA layer, and the conversion of driver results to errors.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, c_char};
@@ -41,7 +41,7 @@ pub enum Error {
          CUDA_VISIBLE_DEVICES, which selects the GPUs that the driver shows"
     )]
     NoDevice {
-        /// Requested index.
+        /// Requested ordinal.
         ordinal: u32,
         /// Number of GPUs that the driver shows.
         count: u32,
@@ -57,7 +57,7 @@ pub enum Error {
         ordinal: u32,
         /// Number of hardware queues that this process requests.
         queues: u32,
-        /// The failed driver call.
+        /// Driver call that MPS refused.
         cause: CallError,
     },
     /// A page of the host memory is already registered.
@@ -66,9 +66,9 @@ pub enum Error {
          Give each buffer pages of its own, as `rushmem::Pages` does"
     )]
     SharedPage {
-        /// Address of the first page.
+        /// Address of the first page to register.
         start: usize,
-        /// Length of the pages in bytes.
+        /// Total length of the pages to register, in bytes.
         len: usize,
     },
     /// A GPU cannot access the memory of another GPU.
@@ -91,19 +91,19 @@ pub enum Error {
          for older ones (rushmem_ptx::Builder::arch), or set RUSHMEM_DEVICE=native", arch(.wanted), arch(.found)
     )]
     OldGpu {
-        /// Name of the module.
+        /// Name of the module that needs a newer GPU.
         module: String,
-        /// The oldest compute capability of the PTX.
+        /// Oldest compute capability that the PTX supports.
         wanted: Capability,
-        /// The compute capability of the GPU.
+        /// Compute capability of the GPU in use.
         found: Capability,
     },
     /// The driver rejected PTX. The log is complete.
     #[error("the CUDA driver rejects the PTX of {module}: {cause}\n{log}")]
     Ptx {
-        /// Name of the module.
+        /// Name of the module with the rejected PTX.
         module: String,
-        /// The failed driver call.
+        /// Driver call that rejected the PTX.
         cause: CallError,
         /// Messages of the driver's compiler.
         log: String,
@@ -111,15 +111,15 @@ pub enum Error {
     /// A name or a PTX text contains a zero byte.
     #[error("{text} contains a zero byte")]
     ZeroByte {
-        /// Description of the text.
+        /// Description of the text that contains the zero byte.
         text: String,
     },
     /// The module has no such kernel.
     #[error("{module} has no kernel named {name}")]
     NoFunction {
-        /// Name of the module.
+        /// Name of the module that lacks the kernel.
         module: String,
-        /// Requested name.
+        /// Name of the requested kernel.
         name: String,
     },
     /// The arguments of a launch do not match the parameters of the kernel.
@@ -129,9 +129,9 @@ pub enum Error {
     WrongArguments {
         /// Name of the kernel.
         kernel: String,
-        /// Sizes of its parameters in bytes.
+        /// Sizes of the kernel's parameters, in bytes.
         expected: Vec<usize>,
-        /// Sizes of the arguments in bytes.
+        /// Sizes of the launch's arguments, in bytes.
         given: Vec<usize>,
     },
     /// The blocks of a launch cannot all be resident together.
@@ -144,9 +144,9 @@ pub enum Error {
         kernel: String,
         /// Number of blocks of the launch.
         blocks: u32,
-        /// Threads of each block.
+        /// Number of threads per block.
         threads: u32,
-        /// How many blocks can be resident together.
+        /// Number of blocks that can be resident on the GPU together.
         room: u32,
         /// Number of launches that share the GPU.
         sharers: u32,
@@ -165,7 +165,7 @@ pub enum Error {
     /// An address belongs to the memory of another GPU.
     #[error("the memory at {address:#x} belongs to GPU {gpu}, but must belong to GPU {wanted}")]
     WrongMemoryGpu {
-        /// Address of the memory.
+        /// Address in the memory of the other GPU.
         address: u64,
         /// Index of the GPU that owns the memory.
         gpu: i32,
@@ -182,12 +182,12 @@ pub enum Error {
         /// Length of the buffer in bytes.
         size: usize,
     },
-    /// Work did not complete before its deadline. It continues.
+    /// Work on the GPU did not complete before the deadline. It continues.
     #[error("{work} did not end within {limit:?}")]
     Deadline {
-        /// Description of the work.
+        /// Description of the work, as part of a sentence.
         work: &'static str,
-        /// Time that the caller waited.
+        /// How long the caller waited for the work.
         limit: Duration,
     },
 }
@@ -207,11 +207,11 @@ fn sharing(sharers: &u32) -> String {
 /// A failed call of the CUDA driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallError {
-    /// Function of the driver API.
+    /// Name of the driver function that failed.
     pub call: &'static str,
     /// Arguments or purpose of the call, in words. May be empty.
     pub detail: String,
-    /// Value of the `CUresult`.
+    /// The `CUresult` that the driver returned, as a number.
     pub code: u32,
     /// Name and description of the code, from the driver.
     pub text: String,
@@ -246,7 +246,7 @@ impl Error {
     }
 }
 
-/// Returns whether a call that returned `code` means that the context is lost.
+/// Returns whether `code` is a `CUresult` after which the context is lost, so only a new process can use the GPU.
 fn loses_context(code: u32) -> bool {
     use CUresult::*;
     let lost = [
@@ -266,12 +266,13 @@ fn loses_context(code: u32) -> bool {
     lost.iter().any(|known| *known as u32 == code)
 }
 
-/// Converts the result of a driver call.
+/// Converts the result of the driver function `call`.
 pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), Error> {
     check_with(call, result, String::new)
 }
 
-/// Converts the result of a driver call. `detail` describes its arguments or purpose.
+/// Converts the result of the driver function `call`. `detail` describes the arguments or the purpose of the call, for
+/// the error message.
 pub(crate) fn check_with(
     call: &'static str,
     result: CUresult,
@@ -287,7 +288,7 @@ pub(crate) fn call_error(call: &'static str, result: CUresult, detail: String) -
     CallError { call, detail, code: result as u32, text: text(result) }
 }
 
-/// Returns the driver's name and description of a code. The driver must be loaded.
+/// Returns the driver's name and description of a result code. The driver must be loaded.
 fn text(result: CUresult) -> String {
     let (mut name, mut text) = (ptr::null(), ptr::null());
     // SAFETY: each call only sets a live pointer variable, to a static string or to null.

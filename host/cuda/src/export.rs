@@ -1,4 +1,4 @@
-//! GPU memory that NICs access: export as a dma-buf, and the order of copies.
+//! Preparation of GPU memory for NICs: export as a dma-buf, and copies that return only after completion.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -9,7 +9,7 @@ use cudarc::driver::sys;
 use crate::error::{check, check_with};
 use crate::{DeviceBuffer, Error};
 
-/// Unit of the length of a dma-buf: a CPU page.
+/// Page size of the CPU, to which the length of a dma-buf is rounded up.
 const PAGE: u64 = 4096;
 
 impl DeviceBuffer {

@@ -23,17 +23,17 @@ unsafe impl Send for GraphExec {}
 // SAFETY: see above.
 unsafe impl Sync for GraphExec {}
 
-/// A kernel of a graph.
+/// A kernel launch in a [`GraphExec`].
 pub struct GraphNode<'a> {
     /// Kernel to launch.
     pub function: &'a Function,
-    /// Shape of the launch.
+    /// Grid, blocks and dynamic shared memory of the launch.
     pub grid: LaunchConfig,
     /// Bytes of each argument, in the order of the kernel's parameters.
     pub arguments: Vec<&'a [u8]>,
 }
 
-/// A graph under construction. An executable graph does not depend on it.
+/// A CUDA graph that is being built. The executable graph made from it does not depend on it.
 struct Graph(CUgraph);
 
 impl Drop for Graph {

@@ -14,7 +14,7 @@ use rushmem_base::local_processes;
 /// File names of the driver's library: its soname, and the name that linkers use.
 const LIBRARIES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
 
-/// Functions that every driver must have. Newer functions are checked by version where they are called.
+/// Driver functions without which loading fails. Newer functions are checked by version where they are called.
 const SYMBOLS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
@@ -187,7 +187,7 @@ fn threads() -> Option<usize> {
 struct Library(NonNull<c_void>);
 
 impl Library {
-    /// Loads the library.
+    /// Loads the driver's library.
     ///
     /// cudarc loads it by itself, or the program is linked to it. A separate handle is needed to check for functions.
     ///

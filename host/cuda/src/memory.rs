@@ -270,7 +270,7 @@ impl RegisteredHost {
         Ok(Self { device: Arc::clone(device), start, address: device_address(start)?, len, borrowed: true })
     }
 
-    /// Returns the GPU of the registration.
+    /// Returns the GPU through which the pages were registered.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }

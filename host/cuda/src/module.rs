@@ -107,7 +107,7 @@ impl Module {
         self.load_function(&self.device.exclusive()?, name)
     }
 
-    /// Loads a kernel. The caller has passed the driver gate.
+    /// Loads the kernel `name`. The guard `exclusive` proves that the caller has passed the driver gate.
     fn load_function(self: &Arc<Self>, exclusive: &ExclusiveContext, name: &str) -> Result<Function, Error> {
         let symbol = c_string(name, || format!("the kernel name {name:?}"))?;
         let mut raw: CUfunction = ptr::null_mut();
@@ -436,7 +436,7 @@ fn parameter_sizes(function: CUfunction, count: usize) -> Result<Vec<usize>, Err
     (0..count).map(size).collect()
 }
 
-/// Converts a text for the driver. `description` identifies it in the error.
+/// Converts `text` to a zero-terminated string for the driver. `description` names it in the error.
 fn c_string(text: &str, description: impl FnOnce() -> String) -> Result<CString, Error> {
     CString::new(text).map_err(|_| Error::ZeroByte { text: description() })
 }

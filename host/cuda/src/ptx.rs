@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::error::{Capability, Error};
 
-/// The kernels of a module, before they are loaded.
+/// PTX text and machine code of a module's kernels, to be loaded to a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
     /// Name of the module in errors.
@@ -14,11 +14,11 @@ pub struct Image<'a> {
     pub ptx: &'a str,
     /// Machine code of the same kernels, for a single architecture. May be empty.
     pub code: &'a [u8],
-    /// Overrides the GPU's architecture in the choice of PTX, and disables the machine code.
+    /// Architecture for which PTX is chosen instead of the GPU's own. If set, the machine code is not used.
     pub arch: Option<Capability>,
 }
 
-/// Separates an instruction for all GPUs from its replacement for Hopper and newer.
+/// Text in a line of PTX between an instruction for all GPUs and its replacement for Hopper and newer.
 const HOPPER_MARK: &str = " // sm_90: ";
 
 const HOPPER: Capability = (9, 0);

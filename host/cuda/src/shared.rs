@@ -20,7 +20,8 @@ const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
 
 /// GPU memory that is mapped for the GPU that owns it, and that other GPUs and processes can map.
 pub struct SharedMemory {
-    /// Declared first, so the mapping is dropped before the allocation.
+    /// Address range at which the allocation is mapped. Declared first, so the mapping is dropped before the
+    /// allocation.
     addresses: ReservedAddresses,
     handle: Arc<Handle>,
 }
@@ -29,7 +30,7 @@ pub struct SharedMemory {
 ///
 /// It consists of slots of equal length, one for each peer.
 pub struct PeerMappings {
-    /// Declared first, so the mappings are dropped before the allocations.
+    /// Slots of all peers. Declared first, so the mappings are dropped before the allocations.
     addresses: ReservedAddresses,
     /// Length of a slot in bytes.
     stride: usize,
@@ -146,7 +147,7 @@ impl SharedMemory {
         Ok(Self { addresses, handle: Arc::new(handle) })
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte, for kernels of the GPU that owns the memory.
     pub fn address(&self) -> u64 {
         self.addresses.address
     }
@@ -185,12 +186,12 @@ impl PeerMappings {
         Ok(Self { addresses, stride, memory: Vec::new() })
     }
 
-    /// Address of slot 0.
+    /// Returns the address of slot 0, for kernels of this GPU.
     pub fn address(&self) -> u64 {
         self.addresses.address
     }
 
-    /// Length of a slot in bytes.
+    /// Returns the distance between the starts of two adjacent slots, in bytes.
     pub fn stride(&self) -> u64 {
         self.stride as u64
     }
@@ -232,7 +233,8 @@ impl PeerMappings {
         Ok(atomics)
     }
 
-    /// Maps an allocation at slot `index`. Returns whether atomic operations on it are native.
+    /// Maps an allocation at slot `index`. Returns whether atomic operations of this GPU on it are atomic towards the
+    /// GPU that owns it.
     fn map(&mut self, index: usize, handle: &Handle) -> Result<bool, Error> {
         let mut properties = std::mem::MaybeUninit::<sys::CUmemAllocationProp>::zeroed();
         // SAFETY: a live handle. The properties are written to a live variable.

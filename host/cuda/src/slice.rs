@@ -1,4 +1,4 @@
-//! GPU memory owned by cudarc.
+//! Access to GPU memory that the application has allocated with cudarc.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub fn settled_address<T>(slice: &mut CudaSlice<T>) -> Result<u64, Error> {
     Ok(address)
 }
 
-/// Returns the driver's result code.
+/// Converts the result of a call of cudarc to the driver's result code.
 fn code(result: Result<(), DriverError>) -> CUresult {
     result.map_or_else(|error| error.0, |()| CUresult::CUDA_SUCCESS)
 }

@@ -21,11 +21,11 @@ use crate::error::{call_error, check, log_drop};
 use crate::{Device, DeviceBuffer, Error};
 use rushmem_base::lock;
 
-/// How many streams are created at a time.
+/// Number of streams that are created at a time, when the pool has no idle one.
 const BATCH: usize = 32;
 
-/// Launches into a stream after which it may be full. A stream has room for about 1000 launches, or for half as many if
-/// other work is between them.
+/// Number of launches into a stream after which it may be full. A stream has room for about 1000 launches, or for half
+/// as many if other work is between them.
 const FULL_AFTER: u32 = 256;
 
 /// Locks held during launches, indexed by the ordinal of the GPU.
@@ -38,16 +38,16 @@ pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
     owner: Owner,
-    /// Launches through this object since the stream was last known to be idle.
+    /// Number of launches through this object since the stream was last known to be idle.
     launches: AtomicU32,
 }
 
 enum Owner {
-    /// The device's pool, to which the stream returns.
+    /// The device's pool owns the stream, and gets it back when this object is dropped.
     Pool,
-    /// The user, who created it with cudarc.
+    /// The user owns the stream, and created it with cudarc.
     Cudarc(#[expect(dead_code, reason = "keeps the stream alive")] Arc<CudaStream>),
-    /// The user, who keeps it alive by other means.
+    /// The user owns the stream, and keeps it alive by other means than cudarc.
     User,
 }
 
@@ -343,7 +343,7 @@ impl Drop for Event {
     }
 }
 
-/// Returns the index of the GPU of a context.
+/// Returns the ordinal of the GPU that a context belongs to.
 fn gpu_of(context: CUcontext) -> Result<u32, Error> {
     let (mut gpu, mut popped) = (0, ptr::null_mut());
     // SAFETY: a context of the driver, popped again, and live variables.

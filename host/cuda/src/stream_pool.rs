@@ -40,7 +40,6 @@ impl StreamPool {
         self.idle().push(stream);
     }
 
-    /// Removes all streams from the pool.
     pub(crate) fn take_all(&self) -> Vec<CUstream> {
         std::mem::take(&mut *self.idle())
     }

@@ -1,4 +1,5 @@
-//! Accesses to the memory of one GPU, by the service kernel or the copy engines, in call order.
+//! The software ConnectX's accesses to the memory of one GPU, executed by the service kernel or by the copy engines in
+//! call order.
 #![allow(unsafe_code, reason = "accesses GPU memory by address")]
 
 use std::collections::HashMap;
@@ -12,10 +13,11 @@ use super::service::{Bar, Barrier, ServiceKernel};
 use super::transfer::{Copies, SCRATCH_BYTES, Staging};
 use crate::{Device, Error, Image};
 
-/// Largest copy between host and GPU for the service kernel. Beyond this, the copy engines are faster.
+/// Length of the longest copy between host and GPU that the service kernel executes, in bytes. For longer ones, the
+/// copy engines are faster.
 const SERVICE_COPY: u64 = 256 << 10;
 
-/// Which of the two ways an access may take.
+/// Which of the service kernel and the copy engines may execute an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// The service kernel if it is ready, otherwise the copy engines.
@@ -98,8 +100,8 @@ impl Drop for CopyEngine {
 
 /// Pending accesses to the memory of one GPU.
 ///
-/// Only one of the two ways has pending accesses at any time: each is drained before the other is used. That is what
-/// keeps accesses in call order.
+/// Either the service kernel or the copy engines have pending accesses, never both: each is drained before the other is
+/// used, which keeps accesses in call order.
 ///
 /// # Safety
 /// The unsafe methods take addresses of this GPU's memory or of page-locked memory. The ranges must stay valid until
@@ -128,7 +130,7 @@ impl Queue {
         self.execute(&left)
     }
 
-    /// Returns the service kernel if it accepts requests now. In that case, no copy is pending.
+    /// Waits for all pending copies and returns the service kernel, if it accepts requests now.
     fn served(&mut self) -> Result<Option<&mut ServiceKernel>, Error> {
         let Some(service) = &mut self.service else { return Ok(None) };
         if !service.is_ready()? {
@@ -147,7 +149,8 @@ impl Queue {
         Ok(Some(number))
     }
 
-    /// Reserves `len` bytes of the staging buffer, which must be at least that long. Drains it if it is full.
+    /// Reserves `len` bytes of the staging buffer and returns their offset. Waits for all pending accesses if the
+    /// buffer is full. `len` must not exceed the length of the buffer.
     fn reserve(&mut self, len: usize) -> Result<usize, Error> {
         if let Some(at) = self.staging.reserve(len) {
             return Ok(at);
@@ -263,7 +266,7 @@ impl Queue {
     }
 
     /// Starts an atomic operation on the aligned word at address `at`. The old value is written to address `result`.
-    /// Returns `false`, without doing anything, if the service kernel does not run.
+    /// Returns `false`, without doing anything, if the service kernel does not accept requests.
     ///
     /// # Safety
     /// See [`Queue`].
@@ -324,7 +327,7 @@ impl Queue {
         }
     }
 
-    /// Stores a few bytes by a copy, and waits for it.
+    /// Copies `data`, which fits into the scratch bytes of the staging buffer, to address `to`. Waits for completion.
     ///
     /// # Safety
     /// See [`Queue`].

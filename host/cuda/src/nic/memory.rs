@@ -124,7 +124,8 @@ unsafe impl Memory for CudaMemory {
 }
 
 impl CudaMemory {
-    /// Returns whether the GPU that owns this memory can access `place` on every machine.
+    /// Returns whether the GPU that owns this memory can access `place`. Pageable host memory does not count, since
+    /// only some GPUs can access it.
     fn reaches(&self, place: MemoryAddr) -> bool {
         match place.kind {
             MemoryKind::Host => false,

@@ -1,4 +1,4 @@
-//! GPU memory for the software ConnectX.
+//! Gives the software ConnectX access to GPU memory.
 //!
 //! The CPU cannot access GPU memory directly. Instead, there are two ways:
 //!

@@ -16,16 +16,16 @@ use crate::{Device, Error, Event, Function, Image, Module, PinnedBuffer, Stream}
 /// Name of the kernel in its PTX.
 const KERNEL: &str = "rushmem_service";
 
-/// The kernel exits when it has received no request for this long.
+/// Time without requests after which the service kernel exits.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// Once it is this old, the kernel exits as soon as the ring is empty. The next access launches a new one.
+/// Age at which the service kernel exits as soon as its request ring is empty. The next access launches a new one.
 const LIFE: Duration = Duration::from_millis(100);
 
-/// How long an access waits for a launched kernel to start, before it uses the copy engines.
+/// How long an access waits for the launched service kernel to start, before it uses the copy engines.
 const START_WAIT: Duration = Duration::from_micros(100);
 
-/// How often a waiting access checks whether the kernel has failed.
+/// Interval at which a waiting access checks whether the service kernel has failed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The service kernel of a GPU, running or not, and its request ring.
@@ -36,10 +36,10 @@ pub(super) struct ServiceKernel {
     client: Client,
 }
 
-/// The launched kernel, with what it uses. The driver gate holds a reference while the kernel may run.
+/// Stream and request ring of the service kernel. The driver gate holds a reference while the kernel may be running.
 struct Running {
     stream: Stream,
-    /// Asks the kernel to exit.
+    /// Asks the service kernel to exit.
     stop: Box<dyn Fn() + Send + Sync>,
     /// The request ring, which the kernel accesses.
     _ring: PinnedBuffer,
@@ -60,9 +60,9 @@ impl Service for Running {
 /// Launches that need the whole GPU. The service kernel must not start while there are any.
 #[derive(Default)]
 struct Bars {
-    /// Launches in progress, and launches whose completion could not be recorded.
+    /// Number of launches that are in progress, or whose completion could not be recorded.
     launching: usize,
-    /// Events that pass when such launches complete.
+    /// Events that pass when launches that need the whole GPU complete.
     ends: Vec<Event>,
 }
 
@@ -92,15 +92,16 @@ impl Bar {
     }
 }
 
-/// Creates bars. Independent of the service kernel's lifetime and of the queue's lock, which an access may hold for
-/// long.
+/// Creates [`Bar`]s, independently of the service kernel's lifetime and of the lock of [`Queue`](super::engine::Queue),
+/// which an access may hold for long.
 pub(super) struct Barrier {
     running: Weak<Running>,
     bars: Arc<Mutex<Bars>>,
 }
 
 impl Barrier {
-    /// Bars the service kernel from starting, and asks a running one to exit. Call this before the launch.
+    /// Keeps the service kernel from starting, and asks a running one to exit. Call this before a launch that needs the
+    /// whole GPU.
     pub(super) fn bar(&self) -> Bar {
         // Count first: a service kernel that is launched concurrently checks the count before it starts, or is asked to
         // exit below.
@@ -113,7 +114,7 @@ impl Barrier {
 }
 
 impl ServiceKernel {
-    /// Loads the kernel from `image`.
+    /// Loads the service kernel from `image`, and allocates its request ring.
     pub(super) fn new(device: &Arc<Device>, image: &Image) -> Result<Self, Error> {
         let mut functions = Module::load_kernels(device, image)?;
         let function = functions
@@ -131,8 +132,8 @@ impl ServiceKernel {
         Barrier { running: Arc::downgrade(&self.running), bars: Arc::clone(&self.bars) }
     }
 
-    /// Returns whether the kernel accepts requests now. If it does not run, tries to launch it and waits briefly for it
-    /// to start.
+    /// Returns whether the service kernel accepts requests now. If it is not running, tries to launch it and waits
+    /// briefly for it to start.
     pub(super) fn is_ready(&mut self) -> Result<bool, Error> {
         match self.client.state() {
             State::Alive | State::Leaving => return Ok(true),
@@ -149,7 +150,7 @@ impl ServiceKernel {
         Ok(matches!(self.client.state(), State::Alive | State::Leaving))
     }
 
-    /// Launches the kernel, unless the driver gate or a bar forbids that.
+    /// Launches the service kernel. Returns `false` if the driver gate or a [`Bar`] forbids that.
     fn start(&mut self) -> Result<bool, Error> {
         let Some(launch) = DRIVER_GATE.try_begin_service() else { return Ok(false) };
         {
@@ -175,8 +176,9 @@ impl ServiceKernel {
         Ok(true)
     }
 
-    /// Posts a request to the kernel, which was ready. `make` receives the address for a result in the ring. Returns
-    /// the request's sequence number and, if the kernel has exited, the requests that it left.
+    /// Posts a request to the service kernel. [`is_ready`](Self::is_ready) must have returned `true`. `make` receives
+    /// the address for a result in the ring. Returns the request's sequence number and, if the kernel has exited, the
+    /// requests that it left unexecuted.
     pub(super) fn post(&mut self, make: impl FnOnce(u64) -> Request) -> Result<(u64, Left), Error> {
         let mut check = watchdog(&self.running.stream);
         while self.client.is_full() && self.client.state() != State::Gone {
@@ -185,7 +187,8 @@ impl ServiceKernel {
         self.client.post(make, check)
     }
 
-    /// Waits until the kernel has executed all requests. If it has exited, returns those that it left.
+    /// Waits until the service kernel has executed all requests. If it has exited, returns the requests that it left
+    /// unexecuted.
     pub(super) fn settle(&mut self) -> Result<Left, Error> {
         let mut check = watchdog(&self.running.stream);
         while !self.client.is_settled() {

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
-/// Bytes of the staging buffer that are divided into pieces.
+/// Size of the part of the staging buffer from which copies reserve pieces, in bytes.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Bytes after the pieces, for short copies that wait for completion.
+/// Size of the scratch bytes at the end of the staging buffer, which serve short copies that wait for completion.
 pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
 /// Alignment of the pieces in the staging buffer, for the copy engines.
 const STAGING_ALIGN: usize = 64;
 
-/// Copies in a dedicated stream.
+/// Copies between the host and one GPU, which run in order in a dedicated stream.
 pub(super) struct Copies {
     stream: Stream,
     /// Whether copies may be pending.
@@ -25,7 +25,7 @@ pub(super) struct Copies {
 /// A page-locked buffer through which bytes pass between pageable host memory and GPU memory.
 pub(super) struct Staging {
     buffer: PinnedBuffer,
-    /// Bytes at the start that pending copies may use.
+    /// Number of bytes at the start of the buffer that are reserved for pending copies.
     used: usize,
 }
 
@@ -34,12 +34,12 @@ impl Staging {
         Ok(Self { buffer: PinnedBuffer::new(device, STAGING_BYTES + SCRATCH_BYTES)?, used: 0 })
     }
 
-    /// Length of the longest possible piece.
+    /// Returns the length of the longest piece that can be reserved, in bytes.
     pub(super) fn len(&self) -> usize {
         STAGING_BYTES
     }
 
-    /// Offset of the scratch bytes, which belong to no piece.
+    /// Returns the offset of the scratch bytes in the staging buffer. They belong to no piece.
     pub(super) fn scratch(&self) -> usize {
         STAGING_BYTES
     }
@@ -59,19 +59,19 @@ impl Staging {
         self.used = 0;
     }
 
-    /// Address of a piece for the GPU.
+    /// Returns the address for the GPU of the byte at offset `at`.
     pub(super) fn address(&self, at: usize) -> u64 {
         self.buffer.address() + at as u64
     }
 
-    /// Copies `data` into a reserved piece.
+    /// Copies `data` into the reserved piece at offset `at`.
     pub(super) fn put(&mut self, at: usize, data: &[u8]) {
         assert!(at + data.len() <= self.buffer.len());
         // SAFETY: inside of the buffer. No pending access uses the reserved bytes.
         unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.buffer.as_ptr().as_ptr().add(at), data.len()) }
     }
 
-    /// Copies a piece that a completed access has filled to `data`.
+    /// Copies the piece at offset `at` to `data`. The access that filled the piece must have completed.
     pub(super) fn get(&self, at: usize, data: &mut [u8]) {
         assert!(at + data.len() <= self.buffer.len());
         // SAFETY: as above; the access has completed.
@@ -82,8 +82,8 @@ impl Staging {
 }
 
 impl Copies {
-    /// Creates the stream, and performs each kind of copy once. This makes the driver load what it needs while no
-    /// kernel runs; later, that could wait for a kernel which in turn waits for the copy.
+    /// Creates the stream, and performs each kind of copy once. The driver then loads what it needs for them while no
+    /// kernel runs. Later, loading could wait for a kernel which in turn waits for the copy.
     pub(super) fn new(device: &Arc<Device>, staging: &Staging) -> Result<Self, Error> {
         let stream = Stream::new(device)?;
         let scratch = DeviceBuffer::new(device, STAGING_BYTES)?;
