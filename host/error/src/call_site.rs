@@ -18,12 +18,12 @@ thread_local! {
 pub struct CallSite(Option<&'static Location<'static>>);
 
 impl CallSite {
-    /// Returns the line, if known.
+    /// Returns the line of the application, or `None` if the runtime itself made the call.
     pub fn location(self) -> Option<&'static Location<'static>> {
         self.0
     }
 
-    /// Returns the line of the call that this thread is currently in.
+    /// Returns the line of the application's call that this thread is executing.
     #[doc(hidden)]
     pub fn current() -> Self {
         CURRENT.get()
@@ -36,11 +36,11 @@ impl fmt::Display for CallSite {
     }
 }
 
-/// Marks a call of the application, until it is dropped.
+/// Guard of an application's call. While it exists, errors of this thread contain the line of the call.
 #[must_use]
 pub struct Entered(CallSite);
 
-/// Enters a call, with the caller's line. A nested call keeps the line of the outermost one.
+/// Records the caller's line until the guard is dropped. A nested call keeps the line of the outermost one.
 #[track_caller]
 pub fn enter() -> Entered {
     let before = CURRENT.get();

@@ -9,7 +9,7 @@ use rushmem_bootstrap::{self as bootstrap, Failure, PeerLost};
 use crate::call_site::CallSite;
 use crate::report::DeviceError;
 
-/// The result of calls of this crate.
+/// The result of a call of the runtime.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The reason why a call of the runtime failed.
@@ -31,9 +31,9 @@ pub enum Error {
     /// A kernel recorded errors.
     #[error("{first}{}", more(*.others))]
     Device {
-        /// The first error that is a cause. An abort only if there is no other error.
+        /// The recorded error that is nearest to the root cause of the failure.
         first: Box<DeviceError>,
-        /// How many more errors were recorded.
+        /// Number of other errors that kernels of this PE recorded.
         others: u64,
     },
     /// An operation of the host, or a kernel on a stream, failed.
@@ -41,7 +41,7 @@ pub enum Error {
     Operation {
         /// Name of the operation or the kernel.
         what: &'static str,
-        /// The reason for the failure.
+        /// Why the operation or the kernel failed.
         cause: Box<Error>,
         /// Line of the application that made the call, for an operation.
         site: CallSite,
@@ -49,12 +49,13 @@ pub enum Error {
     /// A kernel was skipped because an earlier kernel in its queue failed.
     #[error("{kernel} did not run, because {failed}, launched before it, failed")]
     NotRun {
-        /// The name of the kernel.
+        /// Name of the skipped kernel.
         kernel: &'static str,
-        /// The name of the kernel that failed.
+        /// Name of the earlier kernel that failed.
         failed: &'static str,
     },
-    /// A kernel returned an error without a record.
+    /// A kernel returned an error for which there is no record: the kernel made the error itself, or another wait has
+    /// already reported the record.
     #[error(
         "the kernel returned an error without a record: the kernel made the error itself, or another wait of this PE \
          has reported the record"
@@ -67,9 +68,9 @@ pub enum Error {
          error, which was reported then; call Pe::reset_queues on all PEs to get new QPs"
     )]
     Poisoned {
-        /// PE of the remote QP.
+        /// PE that the poisoned QP was connected to.
         peer: u32,
-        /// QPN of the QP.
+        /// QPN of the poisoned QP.
         qpn: u32,
     },
     /// Not all blocks of a grid can be resident together.
@@ -78,13 +79,13 @@ pub enum Error {
          {room} such blocks, but its grid has {blocks}; Pe::max_grid returns the largest grid for all PEs"
     )]
     GridTooLarge {
-        /// The name of the kernel.
+        /// Name of the kernel whose grid is too large.
         kernel: &'static str,
         /// The PE with room for the fewest blocks.
         pe: u32,
         /// Number of blocks in the grid of that PE.
         blocks: u32,
-        /// How many blocks can be resident there.
+        /// Number of blocks that can be resident on that PE's GPU together.
         room: u32,
     },
     /// A kernel ran for longer than the setting `kernel_limit`.
@@ -97,18 +98,18 @@ pub enum Error {
         pe: u32,
         /// Name of the kernel, and where it was launched.
         kernel: String,
-        /// The limit.
+        /// Value of the setting `kernel_limit`.
         limit: std::time::Duration,
     },
-    /// A host loop that polls with `test` has failed for as long as the setting `timeout`.
+    /// A host loop polled with `test` for as long as the setting `timeout`, and the test failed each time.
     #[error(
         "{call}: the tests of this PE have failed for {deadline:?}; check that the PEs that update the words still run, or \
          raise RUSHMEM_TIMEOUT{site}"
     )]
     TestLoop {
-        /// The name of the call.
+        /// Name of the call that tests the words.
         call: &'static str,
-        /// The setting `timeout`.
+        /// Value of the setting `timeout`.
         deadline: std::time::Duration,
         /// Line of the application that made the call.
         site: CallSite,
@@ -126,7 +127,7 @@ pub enum Error {
         pe: u32,
         /// Name of the kernel, if the error was found by waiting for a single launch.
         kernel: Option<&'static str>,
-        /// The reason for the failure.
+        /// Why the kernel failed.
         cause: rushmem_native::Error,
     },
     /// A NIC refused a request or did not complete it.
@@ -144,15 +145,15 @@ pub enum Error {
          one piece; {}{site}", heap_advice(*.max)
     )]
     HeapFull {
-        /// Requested size, in bytes.
+        /// Requested size of the object, in bytes.
         wanted: u64,
-        /// Free bytes.
+        /// Number of free bytes in the heap, which may be in several pieces.
         free: u64,
         /// Size of the largest free piece, in bytes.
         largest: u64,
         /// Size of the heap's part for objects, in bytes.
         total: u64,
-        /// The setting `heap_max`, if it allows the heap to grow.
+        /// Value of the setting `heap_max`, if it allows the heap to grow.
         max: Option<u64>,
         /// Line of the application that made the call.
         site: CallSite,
@@ -163,13 +164,13 @@ pub enum Error {
          bytes available; lower RUSHMEM_HEAP_BYTES or RUSHMEM_SQ_DEPTH, or run fewer PEs"
     )]
     HeapTooLarge {
-        /// How much each PE needs, in bytes.
+        /// Memory that each PE needs for its heap and queues, in bytes.
         wanted: u64,
         /// How many PEs share the memory.
         pes: u32,
         /// Which memory, such as "this machine's memory".
         memory: String,
-        /// Available bytes.
+        /// Size of the memory that is still available, in bytes.
         available: u64,
     },
     /// The system refused to allocate more host memory to this process.
@@ -187,7 +188,7 @@ pub enum Error {
          the same order{site}"
     )]
     Mismatch {
-        /// The PE that differs.
+        /// PE whose call differs from the call of this PE.
         pe: u32,
         /// Name of this PE's call.
         call: String,
@@ -203,9 +204,9 @@ pub enum Error {
     Elsewhere {
         /// The PE on which the call failed.
         pe: u32,
-        /// The name of the call.
+        /// Name of the collective call.
         call: &'static str,
-        /// Message of that PE's error.
+        /// Message of the error on PE `pe`.
         why: String,
         /// Line of the application that made the call.
         site: CallSite,
@@ -213,9 +214,9 @@ pub enum Error {
     /// Some PEs did not make a call that all must make together.
     #[error("PEs {pes:?} did not call {call} within {waited:?}{site}")]
     Absent {
-        /// The call, with its arguments.
+        /// The collective call that PEs are missing from, with its arguments.
         call: String,
-        /// The missing PEs.
+        /// PEs that did not make the call.
         pes: Vec<u32>,
         /// How long the other PEs waited.
         waited: std::time::Duration,
@@ -228,49 +229,49 @@ pub enum Error {
          all nodes: soft everywhere, or RDMA devices everywhere"
     )]
     MixedNics {
-        /// The PE that differs.
+        /// PE whose NIC differs from the NIC of this PE.
         pe: u32,
-        /// The kind of NIC of that PE.
+        /// Kind of NIC that PE `pe` uses.
         theirs: String,
-        /// The kind of NIC of this PE.
+        /// Kind of NIC that this PE uses.
         mine: String,
     },
     /// A NIC failed the probe that the runtime runs before it uses a NIC.
     #[error("{nic} failed its loopback probe: {why}")]
     Probe {
-        /// The name of the NIC.
+        /// Name of the NIC that failed the probe.
         nic: String,
-        /// The reason for the failure.
+        /// What went wrong in the probe.
         why: String,
     },
     /// A QP to a peer could not be created or connected.
     #[error("PE {pe} cannot be connected to PE {peer}: {why}")]
     NoConnection {
-        /// This PE.
+        /// PE that could not connect, and reports the error.
         pe: u32,
-        /// The PE of the remote QP.
+        /// PE that the QP should have been connected to.
         peer: u32,
-        /// The reason for the failure.
+        /// Why the QP could not be created or connected.
         why: String,
     },
     /// A NIC failed during the job, and QPs of this PE used it. All waits in the PE's kernels fail.
     #[error("PE {pe}: {nic} failed: {why}")]
     NicFailed {
-        /// This PE.
+        /// PE whose QPs used the NIC.
         pe: u32,
         /// Name of the NIC, and its port.
         nic: String,
-        /// The reason for the failure.
+        /// How the NIC failed.
         why: String,
     },
     /// A connected QP lost its peer. All waits in the PE's kernels fail.
     #[error("PE {pe} lost its connection to PE {peer}: {why}")]
     ConnectionLost {
-        /// This PE.
+        /// PE whose QP lost its peer.
         pe: u32,
-        /// The PE of the remote QP.
+        /// PE that the QP was connected to.
         peer: u32,
-        /// The reason given by that PE.
+        /// Reason that the remote PE gave for closing the connection.
         why: String,
     },
     /// The queues of all QPs that kernels may use need more memory than the setting `queue_memory` allows.
@@ -279,11 +280,11 @@ pub enum Error {
          remove RUSHMEM_SQ_DEPTH, or use fewer QPs to each peer"
     )]
     QueueMemory {
-        /// How many QPs kernels may use, on all NICs of the PE.
+        /// Number of QPs that kernels may use, on all NICs of the PE.
         qps: u64,
         /// Depth of each send queue, in WQEs.
         depth: u64,
-        /// Memory that all of them need, in bytes.
+        /// Memory that the queues of all these QPs need, in bytes.
         needed: u64,
         /// Value of the setting `queue_memory`, in bytes.
         limit: u64,
@@ -291,9 +292,9 @@ pub enum Error {
     /// The program made an invalid call: a wrong argument, a stale handle, or a call at the wrong time.
     #[error("{call}: {what}{site}")]
     Misuse {
-        /// The name of the call.
+        /// Name of the call that was misused.
         call: &'static str,
-        /// What is wrong with the call.
+        /// What is wrong with the arguments or the time of the call.
         what: String,
         /// Line of the application that made the call.
         site: CallSite,
@@ -301,9 +302,9 @@ pub enum Error {
     /// A requested feature or resource is not available.
     #[error("{what} is not available: {why}")]
     Unavailable {
-        /// The feature or resource.
+        /// Feature or resource that is not available.
         what: String,
-        /// The reason, and the remedy.
+        /// Why it is not available, and what to do about it.
         why: String,
     },
     /// The communication sanitizer has found races or deadlocks.
@@ -320,7 +321,7 @@ pub enum Error {
     Panic(String),
 }
 
-/// Returns the line of an operation, unless the message of its cause contains a line.
+/// Returns the line of an operation, or nothing if the message of `cause` already contains a line.
 fn unless_in_text(cause: &Error, site: CallSite) -> CallSite {
     if matches!(cause, Error::Device { .. }) { CallSite::default() } else { site }
 }

@@ -17,12 +17,12 @@ pub struct ObjectNames(Arc<Mutex<BTreeMap<u64, Object>>>);
 #[derive(Clone, Copy, Debug)]
 struct Object {
     end: u64,
-    /// Empty if the program did not name the object.
+    /// Name that the program gave the object, or empty.
     name: &'static str,
     site: &'static Location<'static>,
 }
 
-/// A position inside an object.
+/// Position of a byte inside a named object, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InObject {
     name: &'static str,
@@ -55,14 +55,14 @@ impl ObjectNames {
         objects.insert(offset, Object { end, name: interned(name), site });
     }
 
-    /// Returns the object at an offset, and the position in it.
+    /// Returns the object that contains the byte at `offset` in the heap, and the byte's position in it.
     pub fn at(&self, offset: u64) -> Option<InObject> {
         let objects = lock(&self.0);
         let (start, Object { end, name, site }) = objects.range(..=offset).next_back()?;
         (offset < *end).then_some(InObject { name, site, byte: offset - start })
     }
 
-    /// Returns the name of the object that starts at an offset. Empty if it has none.
+    /// Returns the name of the object that starts at `offset` in the heap. Empty if it has no name.
     pub fn name_of(&self, offset: u64) -> &'static str {
         lock(&self.0).get(&offset).map_or("", |object| object.name)
     }

@@ -31,7 +31,7 @@ pub enum NicError {
         nic: String,
         /// Opcode of the command.
         command: CmdOpcode,
-        /// The first thing that is wrong with the mailbox.
+        /// The first error that the decoder found in the mailbox.
         error: DecodeError,
     },
     /// A call of the software ConnectX other than a PRM command failed.
@@ -41,7 +41,7 @@ pub enum NicError {
         nic: String,
         /// Name of the call.
         call: &'static str,
-        /// Cause of the failure.
+        /// Error that the call returned.
         source: rushmem_softnic::Error,
     },
     /// No path leads to the port of a peer.
