@@ -338,7 +338,7 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_LITMUS_ROUNDS", "Litmus tests: number of rounds of each test on each path."),
 ];
 
-/// Parses a default from the table. A test covers all of them.
+/// Parses the default value of a setting. Panics if the table has an invalid one; a test parses all of them.
 fn built_in<T: Value>(text: &str) -> T {
     match T::parse(text) {
         Ok(value) => value,

@@ -13,7 +13,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Returns a value for this setting other than the default.
+/// Returns a valid value of the setting `key` other than its default.
 fn another(key: &str) -> &'static str {
     match key {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"

@@ -32,7 +32,7 @@ pub struct OptionalBytes(pub Option<Bytes>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit(pub Option<Duration>);
 
-/// A value that the runtime chooses if this is `None`. Text: `auto`, or the value.
+/// The value of a setting, or `None` if the runtime chooses it. Text: `auto`, or the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Auto<T>(pub Option<T>);
 
@@ -44,7 +44,8 @@ pub struct Partition(pub u16);
 impl Partition {
     /// Default partition, with full membership.
     pub const DEFAULT: Partition = Partition(0xffff);
-    /// Set for full members. These may talk to all members, limited members only to full ones.
+    /// Bit of a P_Key that marks a full member of its partition. Full members may talk to all members, limited members
+    /// only to full ones.
     const FULL: u16 = 1 << 15;
 
     /// Returns the 15 bits that identify the partition. They are never 0.
@@ -71,7 +72,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// How often a packet is retransmitted: 0 to 7.
+/// How many times a NIC retransmits an unacknowledged packet before it reports an error: 0 to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries(u8);
 
@@ -89,11 +90,11 @@ pub struct PowerOfTwo<const MIN: u32, const MAX: u32>(u32);
 /// Depth of a send queue, in WQEs.
 pub type SqDepth = PowerOfTwo<2, { MAX_DEPTH as u32 }>;
 
-/// Number of DC initiators.
+/// Number of DC initiators that replace the QPs to the peers in a large job.
 pub type Dcis = PowerOfTwo<1, 256>;
 
 impl<const MIN: u32, const MAX: u32> PowerOfTwo<MIN, MAX> {
-    /// Returns the value.
+    /// Returns the power of two as an integer.
     pub fn get(self) -> u32 {
         self.0
     }
@@ -104,7 +105,7 @@ impl<const MIN: u32, const MAX: u32> PowerOfTwo<MIN, MAX> {
 pub struct Secret(String);
 
 impl Secret {
-    /// Returns the digits. Use them for authentication only.
+    /// Returns the secret as hexadecimal digits. Use them for authentication only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -121,9 +122,9 @@ impl fmt::Debug for Secret {
 pub enum HeapKind {
     /// GPU memory if kernels run on a GPU, otherwise host memory.
     Auto,
-    /// Host memory; page-locked where kernels run on a GPU.
+    /// The heap is in host memory, which is page-locked where kernels run on a GPU.
     Host,
-    /// GPU memory.
+    /// The heap is in GPU memory.
     Device,
 }
 
@@ -134,7 +135,7 @@ pub enum DeviceKind {
     Auto,
     /// Native GPU emulator on the cores of this machine.
     Native,
-    /// GPU. It is an error if none is found.
+    /// Kernels run on a GPU. It is an error if the machine has none.
     Gpu,
 }
 
@@ -150,16 +151,16 @@ pub enum CqKind {
 /// When QPs are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectKind {
-    /// When a kernel first posts to the peer.
+    /// The QPs to a peer are created when a kernel first posts to it.
     Lazy,
-    /// When the job starts, for all peers.
+    /// The QPs to all peers are created when the job starts.
     Eager,
 }
 
 /// Order in which the WRITEs of a QP take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
-    /// Whatever the firmware chooses.
+    /// The order that the NIC's firmware chooses.
     Auto,
     /// Posting order, as the InfiniBand specification requires.
     Ibta,
@@ -170,11 +171,11 @@ pub enum Ordering {
 /// Whether the data of puts and gets uses memory keys with relaxed ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelaxedOrdering {
-    /// Where that delays no `quiet`.
+    /// Relaxed ordering is used where it delays no `quiet`: on RDMA devices, if each PE uses several.
     Auto,
-    /// Always.
+    /// Relaxed ordering is always used. It delays each `quiet` by one READ.
     On,
-    /// Never.
+    /// Relaxed ordering is never used.
     Off,
 }
 
@@ -193,7 +194,7 @@ pub enum PeerPath {
 /// Which words processor atomics update in a job with both P2P peers and NIC peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum P2pAtomics {
-    /// Words for which a kernel promises that, with `Ctx::for_node_words`.
+    /// Only words that a kernel accesses through `Ctx::for_node_words`, which promises that only PEs of one node do so.
     Promised,
     /// All words of P2P peers. The program promises that NIC peers never update these words.
     Node,
@@ -202,11 +203,11 @@ pub enum P2pAtomics {
 /// When to show progress bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// If standard error is a terminal.
+    /// Progress bars appear if standard error is a terminal.
     Auto,
-    /// Always. The reader of standard error must support `\r`.
+    /// Progress bars always appear. The reader of standard error must support `\r`.
     Always,
-    /// Never.
+    /// Progress bars never appear.
     Never,
 }
 
@@ -215,7 +216,7 @@ pub enum Progress {
 pub enum Gpus {
     /// All GPUs of the machine.
     Auto,
-    /// These ordinals, in this order.
+    /// The GPUs with these ordinals, in this order.
     List(Vec<u32>),
 }
 
@@ -229,7 +230,8 @@ impl Gpus {
     }
 }
 
-/// A GPU architecture, as major and minor compute capability. `None` means that of the GPU.
+/// A GPU architecture, as major and minor compute capability. `None` is the architecture of the GPU that runs the
+/// kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuArch(pub Option<(u32, u32)>);
 
@@ -251,9 +253,9 @@ pub enum QueueMemory {
 pub enum DoorbellKind {
     /// The kernel if the GPU can write the register, otherwise a CPU thread.
     Auto,
-    /// The kernel. It is an error if the GPU cannot write the register.
+    /// The kernel writes the register. It is an error if the GPU cannot.
     Gpu,
-    /// A CPU thread, on behalf of the kernel.
+    /// A CPU thread writes the register on behalf of the kernel.
     Cpu,
 }
 
