@@ -51,7 +51,7 @@ pub enum NicError {
         nic: String,
         /// Address of the peer's port.
         peer: String,
-        /// Cause and remedy.
+        /// Why no path leads to the peer, and what to do about it.
         why: String,
     },
     /// The firmware chose an ordering of messages that kernels cannot work with, or that the settings exclude.
@@ -59,9 +59,9 @@ pub enum NicError {
     Order {
         /// Name of the NIC.
         nic: String,
-        /// Which messages it keeps in order.
+        /// Messages of a QP that the NIC keeps in order.
         kept: &'static str,
-        /// The setting that helps.
+        /// Value of the setting `ordering` with which kernels can work.
         remedy: &'static str,
     },
     /// The operating system provides no random numbers.

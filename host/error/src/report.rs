@@ -28,11 +28,11 @@ pub struct DeviceError {
     asked: CallSite,
 }
 
-/// Names of [`Reduce`] by code.
+/// Names of the reductions, indexed by the code of a [`Reduce`].
 const REDUCTIONS: [&str; 7] = ["Sum", "Prod", "Min", "Max", "And", "Or", "Xor"];
 const _: () = assert!(Reduce::Xor as usize == REDUCTIONS.len() - 1);
 
-/// Names of [`ElementKind`] by code.
+/// Names of the element types, indexed by the code of an [`ElementKind`].
 const ELEMENTS: [&str; 13] =
     ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "F16", "Bf16", "f32", "f64", "ValueIndex"];
 const _: () = assert!(ElementKind::ValueIndex as usize == ELEMENTS.len() - 1);
@@ -64,7 +64,7 @@ impl DeviceError {
         self.asked = asked;
     }
 
-    /// Resolves the offsets in the record to objects.
+    /// Looks up the objects that contain the heap offsets in the record, to name them in the message.
     #[doc(hidden)]
     pub fn set_objects(&mut self, names: &ObjectNames) {
         let r = &self.record;
@@ -133,7 +133,8 @@ impl DeviceError {
         self.code() == Some(Code::Aborted)
     }
 
-    /// Returns whether a kernel called `per_block` without the attribute, although the job has enough queues.
+    /// Returns whether a kernel used the queues of its block without the attribute `#[kernel(per_block)]`, although the
+    /// job has enough queues.
     fn lacks_per_block(&self) -> bool {
         self.code() == Some(Code::NoQp) && self.record.found >= self.record.wanted
     }
@@ -164,7 +165,7 @@ impl DeviceError {
         }
     }
 
-    /// Returns the wait whose deadline passed, if this is such an error.
+    /// Returns what the call waited for, if the error is that its deadline has passed.
     #[doc(hidden)]
     pub fn waiting(&self) -> Option<Waiting> {
         let r = &self.record;
@@ -191,7 +192,7 @@ impl DeviceError {
         })
     }
 
-    /// Returns the file name of the call, or the tail of a long one.
+    /// Returns the name of the source file that contains the failed call. Of a long name, only the tail is recorded.
     fn file(&self) -> Cow<'_, str> {
         let r = &self.record;
         String::from_utf8_lossy(r.file.get(..r.file_len as usize).unwrap_or_default())
@@ -204,7 +205,7 @@ impl DeviceError {
         format!("{file}:{} ({kernel}block {}, thread {})", r.line, r.block, r.thread)
     }
 
-    /// Returns the remedy, or an empty text.
+    /// Returns the advice at the end of the message, or an empty text if there is none.
     fn remedy(&self) -> &'static str {
         match self.code() {
             Some(Code::WaitTimeout) if self.names_peer() => {
@@ -261,12 +262,12 @@ impl DeviceError {
         self.record.peer != u32::MAX
     }
 
-    /// Returns whether a timeout was in a grid barrier. Otherwise the record names a QP.
+    /// Returns whether a timeout was in a barrier of a grid. Other timeouts have the QP in their records.
     fn is_grid_barrier(&self) -> bool {
         self.record.qpn == 0
     }
 
-    /// Returns the range that the call used, if it is not inside its object.
+    /// Returns the range that the failed call used, if it is not inside its object.
     fn invalid_range(&self) -> Option<InvalidRange> {
         InvalidRange::of_offset(self.record.offset)
     }

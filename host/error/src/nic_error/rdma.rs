@@ -1,4 +1,4 @@
-//! Errors of RDMA devices.
+//! Errors of RDMA devices that are used through libibverbs.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub enum RdmaError {
         call: String,
         /// `errno` after the call.
         errno: i32,
-        /// Remedy.
+        /// What to do about the failed call.
         remedy: String,
     },
     /// An action failed with each of the methods that the device and the system might support.
@@ -35,7 +35,7 @@ pub enum RdmaError {
         action: String,
         /// Each method that was tried, with its error.
         attempts: Vec<String>,
-        /// Remedy.
+        /// What to do if none of the methods works.
         remedy: String,
     },
     /// The device, or one of its ports, cannot be used.
@@ -43,7 +43,7 @@ pub enum RdmaError {
     Unusable {
         /// Name of the device.
         nic: String,
-        /// Cause and remedy.
+        /// Why the device or the port cannot be used, and what to do about it.
         why: String,
     },
 }
