@@ -1,4 +1,4 @@
-//! `rushmem completions`.
+//! The command `rushmem completions`, which prints completion scripts for shells.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the script for the command line `command`.
+/// Prints the script with which a shell completes the command line of `command`.
 pub(crate) fn execute(args: &Args, mut command: clap::Command) -> Result<ExitCode, Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "rushmem", &mut script);

@@ -1,4 +1,4 @@
-//! `rushmem doctor`.
+//! The command `rushmem doctor`, which checks whether this machine can run jobs at full speed.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ fn as_text(findings: &[Finding]) -> String {
     text + &summary(findings)
 }
 
-/// Returns an earlier check that failed for the same reason.
+/// Returns the earlier finding that failed for the same reason as finding `i`, if there is one.
 fn cause(findings: &[Finding], i: usize) -> Option<&Finding> {
     let is_same = |cause: &&Finding| cause.verdict == Verdict::Blocks && cause.found == findings[i].found;
     findings[..i].iter().find(is_same).filter(|_| findings[i].verdict == Verdict::Blocks)

@@ -1,4 +1,4 @@
-//! Errors of the command, with their exit codes.
+//! Errors of the command `rushmem`, with their exit codes.
 
 use rushmem::{bootstrap, config};
 

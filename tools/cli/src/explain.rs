@@ -1,4 +1,4 @@
-//! `rushmem explain`.
+//! The command `rushmem explain`, which explains settings and the codes in error messages.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `rushmem id`.
+//! The command `rushmem id`, which prints a new unique ID of a job.
 
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;

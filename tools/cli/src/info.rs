@@ -1,4 +1,4 @@
-//! `rushmem info`.
+//! The command `rushmem info`, which prints the devices of this machine and the settings.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The `rushmem` command.
+//! The command `rushmem`: creates projects, starts jobs, measures them and checks machines.
 
 mod completions;
 mod doctor;

@@ -1,4 +1,4 @@
-//! `rushmem new`.
+//! The command `rushmem new`, which creates a project from a template.
 
 use std::env;
 use std::fs;
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     path: Option<PathBuf>,
 }
 
-/// The template: a project named `my-app` next to a repository `rushmem`.
+/// Paths and contents of the project template. It describes a project `my-app` next to a repository `rushmem`.
 const FILES: [(&str, &str); 5] = [
     ("Cargo.toml", include_str!("../project/app.toml")),
     ("build.rs", include_str!("../project/build.rs")),

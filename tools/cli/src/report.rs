@@ -42,7 +42,7 @@ pub(crate) fn write(file: &Path, host: &Host, config: &Config, findings: &str) -
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
 }
 
-/// Returns the settings that differ from their defaults, without the private ones.
+/// Returns the settings that differ from their defaults, without those in [`PRIVATE`].
 fn settings(config: &Config) -> Value {
     let rows = config.describe().into_iter();
     let shown = rows.filter(|row| row.origin != Origin::Default && !PRIVATE.contains(&row.key));

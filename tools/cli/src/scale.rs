@@ -1,4 +1,4 @@
-//! `rushmem scale`.
+//! The command `rushmem scale`, which measures the cost of jobs with many PEs.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ struct Seen {
 struct Costs {
     pes: u32,
     peers: u32,
-    /// Indexed by PE.
+    /// Times and costs of each PE, in PE order.
     all: Vec<Seen>,
     teardown: Duration,
     /// Resident memory of the process before the job, in bytes.

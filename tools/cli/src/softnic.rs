@@ -1,4 +1,4 @@
-//! `rushmem softnic`.
+//! The command `rushmem softnic`, which runs a program with the software ConnectX as its RDMA device.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, Metadata};
@@ -65,7 +65,7 @@ fn faults() -> String {
 }
 
 impl Args {
-    /// Returns the environment variables that the library reads.
+    /// Returns the environment variables that configure the preloaded library.
     fn variables(&self) -> Vec<(&'static str, OsString)> {
         let ips: Vec<_> = self.ip.iter().map(ToString::to_string).collect();
         vec![
@@ -80,7 +80,7 @@ impl Args {
     }
 }
 
-/// Replaces this process by the program. Returns only if that fails.
+/// Replaces this process by the program, with the software ConnectX preloaded. Returns only if that fails.
 pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     let variables = args.variables();
     let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
@@ -107,13 +107,13 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     Err(Error::Usage(format!("cannot run `{}`: {error}", program.display())))
 }
 
-/// Sets the libraries that the dynamic linker preloads.
+/// Name of the environment variable that lists the libraries to preload.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// The library's file name.
+/// File name of the library that implements the software ConnectX for programs.
 const LIBRARY: &str = "rushmem-preload";
 
-/// Finds the library: at the path in its variable, or else in the folder of this command.
+/// Finds the library to preload: at the path in its environment variable, or else in the folder of this command.
 fn library() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os(variable::LIBRARY).filter(|path| !path.is_empty()) {
         return match PathBuf::from(&path).canonicalize() {

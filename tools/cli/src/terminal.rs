@@ -17,7 +17,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For other programs: unwrapped rows without colour.
+    /// Layout for output that other programs read: unwrapped rows without colour.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { width: None, has_colour: false };
 

@@ -1,4 +1,4 @@
-//! `rushmem doctor` and `rushmem explain`.
+//! Tests of the commands `rushmem doctor` and `rushmem explain`.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! `rushmem info`.
+//! Tests of the command `rushmem info`.
 
 use std::process::Command;
 

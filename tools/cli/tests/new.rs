@@ -1,4 +1,4 @@
-//! `rushmem new`: the created project builds, passes its test and runs.
+//! Tests of the command `rushmem new`: the created project builds, passes its test and runs.
 
 mod common;
 

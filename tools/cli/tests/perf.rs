@@ -1,4 +1,4 @@
-//! Output and files of `rushmem perf`, with native kernels and little work. No test checks performance.
+//! Tests of the output and files of `rushmem perf`, with native kernels and little work. They do not check performance.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! `rushmem run` with small real processes.
+//! Tests of the command `rushmem run`, with small real processes.
 
 mod common;
 

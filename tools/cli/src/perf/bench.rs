@@ -209,16 +209,16 @@ impl Bench {
     }
 }
 
-/// Kind of job, which determines settings.
+/// The kind of job that runs a benchmark, which determines the job's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
     /// A job with the user's settings.
     Main,
-    /// Posting to a deep queue that all threads share or one thread owns.
+    /// A job that measures posting to a deep queue, which all threads share or one thread owns.
     Shared,
-    /// Posting to a separate queue per block.
+    /// A job that measures posting to a separate queue per block.
     PerBlock,
-    /// Start-up and shutdown of a job that does nothing.
+    /// A job that does nothing, to measure its start.
     Init,
 }
 

@@ -1,4 +1,4 @@
-//! Cost of starting a job, by number of PEs.
+//! Measures the time and the memory that it costs to start a job, by number of PEs.
 
 use std::time::Instant;
 
@@ -41,11 +41,11 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Cost of one start.
+/// Time and memory that one start of a job costs.
 struct Start {
     /// Milliseconds until the last PE of this process started its work.
     ms: f64,
-    /// Growth of the process by then, in MiB per PE.
+    /// Growth of the process's resident memory until all its PEs have started, in MiB per PE.
     mib: f64,
     machine: String,
 }

@@ -12,13 +12,13 @@ use super::results::Row;
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Heap bytes in addition to the two data buffers.
+/// Heap space that the benchmarks need in addition to the two data buffers, in bytes.
 pub(super) const OTHER_BYTES: u64 = 8 << 20;
-/// Most blocks that are timed.
+/// Maximum number of blocks in a grid that is timed by its blocks.
 const MAX_BLOCKS: usize = 1 << 12;
-/// Most floats in a reduction.
+/// Maximum number of elements in a reduction by a kernel.
 const MAX_FLOATS: usize = 1 << 18;
-/// Rounds in the verification of barriers.
+/// Number of rounds in which a barrier is verified before it is timed.
 const CHECKED_ROUNDS: u32 = 10;
 
 /// Runs a job that measures `cases`, each `runs` times. PE 0 records the results.
@@ -68,9 +68,9 @@ struct TestBed<'a> {
     src: SymSlice<u64>,
     /// Destination of transfers.
     dst: SymSlice<u64>,
-    /// At each of [`WORD_LOCATIONS`] offsets, one word per thread of a peer.
+    /// One word per thread of a peer, at each of [`WORD_LOCATIONS`] offsets.
     words: SymSlice<u64>,
-    /// One word per thread: the result of its gets or fetches.
+    /// One word per thread, for the results of the thread's gets or fetches.
     sums: SymSlice<u64>,
     /// Start and end time of each block.
     spans: SymSlice<u64>,
@@ -78,17 +78,18 @@ struct TestBed<'a> {
     signals: SymSlice<Signal>,
     /// Destination and source of reductions.
     floats: [SymSlice<f32>; 2],
-    /// How many checks failed in a kernel.
+    /// Number of checks that have failed in a kernel.
     wrong: Sym<u64>,
 }
 
-/// Number of offsets of words and signals. The latency of a word depends on its cache line in GPU memory: the near
-/// lines of an H200 take 0.6 of the time of the far ones. So each run visits several lines.
+/// Number of offsets in the arrays of words and signals that runs use in turn. The latency of a word depends on its
+/// cache line in GPU memory: the near lines of an H200 take 0.6 of the time of the far ones. So each run visits several
+/// lines.
 const WORD_LOCATIONS: usize = 64;
-/// Distance between two offsets, in words: 37 lines of 128 bytes.
+/// Distance between two consecutive word offsets, in words: 37 lines of 128 bytes.
 const LOCATION_STRIDE: usize = 37 * 16;
 
-/// Index of the first word that a launch uses.
+/// Returns the index of the first word that launch number `run` uses.
 fn word_offset(run: u64) -> usize {
     run as usize % WORD_LOCATIONS * LOCATION_STRIDE
 }
@@ -232,7 +233,7 @@ impl<'a> TestBed<'a> {
         Ok(ns)
     }
 
-    /// Resets the signal of a run and returns it.
+    /// Returns the signal that launch number `run` uses, after setting it to 0.
     fn signal(&self, run: u64) -> Result<SymSlice<Signal>, AnyError> {
         let signal = self.signals.slice(word_offset(run)..word_offset(run) + 1);
         self.zero(signal, 1)?;
@@ -404,7 +405,7 @@ impl<'a> TestBed<'a> {
         }
     }
 
-    /// Verifies the first `n` words of this PE.
+    /// Verifies that word `i` of this PE is `wanted(i)`, for the first `n` words.
     fn expect(&self, words: SymSlice<u64>, n: usize, wanted: impl Fn(u64) -> u64) -> Result<(), AnyError> {
         let found = self.pe.read(words.slice(0..n))?;
         match (0..).zip(&found).find(|&(i, &word)| word != wanted(i)) {
@@ -413,7 +414,7 @@ impl<'a> TestBed<'a> {
         }
     }
 
-    /// Runs `f` on PE `pe` only. Other PEs must not change the checked data before the next barrier.
+    /// Runs the check `f` on PE `pe` only. Other PEs must not change the checked data before the next barrier.
     fn on(&self, pe: u32, f: impl FnOnce() -> Result<(), AnyError>) -> Result<(), AnyError> {
         if self.pe.my_pe() == pe { f() } else { Ok(()) }
     }
@@ -424,12 +425,12 @@ impl<'a> TestBed<'a> {
     }
 }
 
-/// Data differ from what is expected.
+/// The data that a benchmark has transferred differ from what is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Mismatch(String);
 
-/// Computes the result of a run that took `ns` nanoseconds.
+/// Returns the result of a run of `case` that took `ns` nanoseconds, in the unit of the benchmark.
 fn value(case: &Case, ns: f64) -> f64 {
     use super::bench::Unit;
     let rounds = f64::from(case.rounds);

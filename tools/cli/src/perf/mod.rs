@@ -1,4 +1,4 @@
-//! `rushmem perf`.
+//! The command `rushmem perf`, which measures bandwidth, latency, rates and start-up time.
 
 mod bench;
 mod init;
@@ -50,11 +50,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = message)]
     max_bytes: Option<u64>,
 
-    /// Blocks of each grid [default: 1,8,32,64 on GPUs, 1,2 natively]
+    /// Number of blocks in each grid [default: 1,8,32,64 on GPUs, 1,2 natively]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     blocks: Vec<u32>,
 
-    /// Threads of each block [default: 256 on GPUs, 32 natively]
+    /// Number of threads per block [default: 256 on GPUs, 32 natively]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
 
@@ -229,12 +229,12 @@ fn has_gpu(config: &Config, ptx: Ptx) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Sizes derived from the largest message.
+/// Sizes of messages, data and heap, derived from the largest message.
 struct Bounds {
     max_bytes: u64,
-    /// Bytes over which data is spread. Exceeds the caches on GPUs.
+    /// Number of bytes over which the data of a case is spread. Exceeds the caches on GPUs.
     window: u64,
-    /// Heap size: as set by the user, or else large enough.
+    /// Heap size in bytes: as set by the user, or else large enough for the benchmarks.
     heap_bytes: u64,
 }
 

@@ -11,9 +11,9 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pes {
     pub(super) n: u32,
-    /// Whether a launcher started them, which fixes their number.
+    /// Whether a launcher started the PEs, which fixes their number.
     pub(super) is_launched: bool,
-    /// Whether PE 0, which has the results, runs in this process.
+    /// Whether PE 0, which collects the results, runs in this process.
     pub(super) has_pe_0: bool,
 }
 

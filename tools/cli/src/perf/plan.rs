@@ -1,4 +1,4 @@
-//! The cases to measure: operation, bytes, grid and rounds.
+//! Selects the benchmark cases to measure: operation, message size, grid and number of rounds.
 
 use std::fmt::Write;
 
@@ -33,11 +33,11 @@ pub(super) struct Selection {
     pub(super) launched: bool,
 }
 
-/// Most threads in a grid. Each thread has a word.
+/// Maximum number of threads in a grid. Each thread has a word in the benchmarks' symmetric objects.
 pub(super) const MAX_THREADS: u32 = 1 << 18;
 
 impl Selection {
-    /// Returns the cases, in the order of the benchmarks.
+    /// Returns the selected cases, in the order of the benchmarks.
     pub(super) fn cases(&self) -> Result<Vec<Case>, String> {
         if let Some(name) =
             self.names.iter().find(|name| !Bench::ALL.iter().any(|b| b.name().starts_with(*name)))
@@ -145,7 +145,7 @@ impl Selection {
         }
     }
 
-    /// Adds the rows of collective calls on streams, for which the runtime chooses the grid.
+    /// Adds the cases of a collective call on a stream, for which the runtime chooses the grid.
     fn stream_rows(&self, bench: Bench, to: &mut Vec<Case>) {
         let parts = match bench {
             Bench::StreamBroadcast | Bench::StreamReduce => 1,
@@ -159,7 +159,7 @@ impl Selection {
         }
     }
 
-    /// Adds the rows of posting. The rounds fit into the send queue.
+    /// Adds the cases that measure posting. All WQEs of a run fit into the send queue.
     fn post_rows(&self, bench: Bench, to: &mut Vec<Case>) {
         let (shared, per_block) = (self.depth(JobKind::Shared), self.depth(JobKind::PerBlock));
         let mut row = |blocks, threads, rounds| to.push(self.case(bench, 8, blocks, threads, rounds));
@@ -185,7 +185,7 @@ impl Selection {
         }
     }
 
-    /// Returns the depth of send queues that has room for all postings of a run.
+    /// Returns the depth of send queues that has room for all WQEs of a run.
     pub(super) fn depth(&self, kind: JobKind) -> u32 {
         match (self.gpu, kind) {
             (true, JobKind::Shared) => 16384,

@@ -1,4 +1,4 @@
-//! Results so far. They are written after each row, so a later failure loses none of them.
+//! Collects benchmark results and writes them to a file after each row, so a later failure loses none of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(super) struct Recorder {
 
 struct State {
     results: Results,
-    /// The benchmark that the PEs of this process measure.
+    /// The benchmark that the PEs of this process are measuring.
     bench: Option<Bench>,
 }
 
@@ -34,7 +34,7 @@ impl Recorder {
         self.state().bench = Some(bench);
     }
 
-    /// Inserts a row in benchmark order, and writes the file. The first call sets the machine.
+    /// Inserts a row in benchmark order, and writes the file. The first call sets the description of the machine.
     pub(super) fn add(&self, machine: &str, row: Row) -> Result<(), Error> {
         let results = &mut self.state().results;
         if results.machine.is_empty() {

@@ -1,4 +1,4 @@
-//! Results and their files.
+//! Benchmark results, and the JSON files that contain them.
 
 use std::path::Path;
 use std::{fs, io};
@@ -16,19 +16,19 @@ pub(super) struct Results {
     pub(super) program: String,
     pub(super) machine: String,
     pub(super) rows: Vec<Row>,
-    /// The benchmark that failed. No further ones were measured.
+    /// Benchmarks that failed, at most one per run: a run measures nothing after a failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) failures: Vec<Failure>,
 }
 
-/// A failed benchmark. Those after it were not measured.
+/// A benchmark that failed. The run measured nothing after it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub(super) bench: String,
     pub(super) error: String,
 }
 
-/// One measurement. The first fields are the case.
+/// The result of one benchmark case. The fields before `unit` identify the case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) bench: String,
@@ -37,21 +37,21 @@ pub(super) struct Row {
     pub(super) threads: u32,
     pub(super) pes: u32,
     pub(super) rounds: u32,
-    /// Unit of the following values.
+    /// Unit of `value`, `low`, `high` and `quartiles`.
     pub(super) unit: Unit,
-    /// Median of the runs.
+    /// Median of the results of all runs.
     pub(super) value: f64,
-    /// Smallest value.
+    /// Smallest result of a run.
     pub(super) low: f64,
-    /// Largest value.
+    /// Largest result of a run.
     pub(super) high: f64,
-    /// Lower and upper quartile. Other programs may omit them.
+    /// Lower and upper quartile of the results. Other programs may omit them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) quartiles: Option<[f64; 2]>,
 }
 
 impl Row {
-    /// Creates a row from at least one measurement.
+    /// Creates the row of `case` from the results of its runs.
     pub(super) fn new(case: &Case, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
@@ -96,7 +96,7 @@ impl Results {
         Self::parse(path, &text)
     }
 
-    /// Reads the text of a file of results.
+    /// Parses the text of the results file at `path`.
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
         let read: Self = serde_json::from_str(text).map_err(|error| invalid(&error))?;
@@ -150,7 +150,7 @@ pub(super) fn is_replaceable(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
-/// Writes a temporary file next to `path`, and renames it.
+/// Writes a temporary file next to `path`, and renames it to `path`.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     // Replace the target of a link, not the link itself.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());

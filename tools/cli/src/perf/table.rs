@@ -1,4 +1,4 @@
-//! The table of results.
+//! Formats benchmark results as a table, next to the results of other programs.
 
 use std::fmt::Write;
 

@@ -10,7 +10,7 @@ use super::results::{Results, Row};
 use super::table::number;
 use crate::error::Error;
 
-/// A target selects rows, and compares the best selected row of each program.
+/// A performance target. It selects rows of results, and compares the best selected row of each program.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Target {
@@ -35,7 +35,7 @@ impl Targets {
         Self::parse(path, &text)
     }
 
-    /// Reads the text of a file of targets.
+    /// Parses the text of the targets file at `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
         let targets: Vec<Target> = serde_json::from_str(text).map_err(|error| invalid(&error))?;

@@ -1,4 +1,4 @@
-//! Events that a supervisor waits for.
+//! Events that the supervisor of a node's PEs waits for.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub(super) enum Event {
     Exited(u32, io::Result<Exit>),
     /// This launcher received a signal.
     Signal(i32),
-    /// The job's server reported something.
+    /// The job's server reported a loss, confirmed an exit, or refused this launcher.
     Server(bootstrap::ServerEvent),
     /// The reader of the launcher's output has closed it.
     OutputClosed,

@@ -1,4 +1,4 @@
-//! Finds the program to start.
+//! Searches for the program that `rushmem run` starts.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// The chosen program, and others of the same name.
+/// The program that a search has chosen, and others of the same name.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) program: PathBuf,
@@ -18,7 +18,7 @@ impl Choice {
         Self { program, others: Vec::new() }
     }
 
-    /// Returns a sentence for the user, if there are others.
+    /// Returns a sentence that warns the user if there are other programs of the same name.
     pub(super) fn ambiguity(&self) -> Option<String> {
         let other = self.others.first()?;
         let (program, other) = (self.program.display(), other.display());
@@ -26,7 +26,7 @@ impl Choice {
     }
 }
 
-/// Finds the program.
+/// Searches for the file of a program.
 ///
 /// A name with a slash is used as given. Other names are searched in `beside`, the directory of this command, then in
 /// its subdirectory `examples`, and finally in the directories of `path` (the variable PATH).

@@ -10,13 +10,13 @@ const WARNING: &str = "WARN rushmem::pe::start: ";
 /// Starts of log lines, which are not continuation lines of an error. The log pads its levels with spaces.
 const LOG: [&[u8]; 2] = [b" WARN ", b" INFO "];
 
-/// Most different errors that are remembered.
+/// Maximum number of different errors that are remembered.
 const MAX_ERRORS: usize = 64;
 
-/// Errors that were suppressed so far, and errors that were printed once.
+/// Errors of PEs that were suppressed so far, and errors that were printed once.
 #[derive(Default)]
 pub(super) struct FoldedErrors {
-    /// PEs that merely report the loss of another PE, by that PE and the text.
+    /// PEs that merely report the loss of another PE, by the number of the lost PE and the text of the report.
     losses: BTreeMap<(u32, String), Vec<u32>>,
     /// By error: the first PE that printed it, and the other PEs with the same error.
     same: BTreeMap<String, (u32, Vec<u32>)>,
@@ -24,7 +24,7 @@ pub(super) struct FoldedErrors {
     last: BTreeMap<u32, Folded>,
 }
 
-/// A suppressed line.
+/// A line of a PE's standard error that was not printed.
 enum Folded {
     /// The PE merely reports a lost PE, which prints the error itself.
     Loss,

@@ -21,7 +21,8 @@ use crate::error::Error;
 /// Time for the other PEs to report a failed PE, before they receive SIGTERM.
 const REPORT_TIME: Duration = Duration::from_secs(1);
 
-/// The same for a job with the sanitizer, which writes its report when all PEs exit.
+/// Time for the other PEs of a job with the sanitizer, before they receive SIGTERM. It is longer, since the sanitizer
+/// writes its report when all PEs exit.
 const SANITIZER_TIME: Duration = Duration::from_secs(10);
 
 /// Time for a failed PE to print its error.
@@ -30,18 +31,18 @@ const PRINT_TIME: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL.
 const TERM_TIME: Duration = Duration::from_secs(2);
 
-/// When a connection is closed, how long the server waits for the launcher's report.
+/// How long the job's server waits, after a PE's connection was closed, for this launcher to report how the PE exited.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
 
 /// Exit code of a job that exceeded `--timeout`. The same as that of the command `timeout`.
 const TIMED_OUT: u8 = 124;
 
-/// Exit code of a failed job if there is no better one.
+/// Exit code of a failed job for which no other exit code is known.
 const FAILED: u8 = 1;
 
 /// The first failure of a job. Later ones are ignored.
 struct Failure {
-    /// The PE that failed, unless it is a failure of the whole job.
+    /// PE that failed, or `None` if the job failed as a whole.
     pe: Option<u32>,
     /// Exit code of the job. If `None`, it is the exit code of the PE.
     code: Option<u8>,
@@ -50,9 +51,9 @@ struct Failure {
 /// How far the PEs have been shut down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// Not at all.
+    /// No shutdown is in progress.
     Running,
-    /// A PE failed. Until the given time, the others may report that.
+    /// A PE failed. Until the given time, the other PEs may report that.
     Reporting(Instant),
     /// The PEs received SIGTERM, and will receive SIGKILL at the given time.
     Terminating(Instant),
@@ -71,7 +72,7 @@ struct Supervisor<'a> {
     shutdown: Shutdown,
     /// Signals received so far, other than SIGUSR1.
     signals: Vec<i32>,
-    /// When `--timeout` expires.
+    /// Time at which `--timeout` expires.
     limit: Option<Instant>,
 }
 

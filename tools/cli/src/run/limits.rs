@@ -20,7 +20,7 @@ const TASKS: u64 = 4;
 /// Threads per PE of the whole job, in the launcher that runs the server.
 const SERVER_TASKS: u64 = 2;
 
-/// Least memory per process, including the threads that serve it, in bytes.
+/// Minimum memory per PE process, including the launcher's threads that serve it, in bytes.
 const MEMORY: u64 = 2 << 20;
 
 /// A limit of the machine, and how much of it the job needs.

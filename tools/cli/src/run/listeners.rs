@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rushmem_base::{has_signal, stat_field};
 
-/// Index of the process group among the fields of `stat`.
+/// Index of the process group among the fields of `/proc/PID/stat` that follow the name of the program.
 const GROUP: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `rushmem run`.
+//! The command `rushmem run`, which starts a program as the PEs of a job.
 
 mod event;
 mod find;

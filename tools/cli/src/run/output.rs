@@ -34,14 +34,14 @@ enum Piece {
     Raw(Vec<u8>),
 }
 
-/// Splits a byte stream into pieces.
+/// Splits the bytes of a PE's output stream into lines and other [`Piece`]s.
 #[derive(Default)]
 struct Splitter {
-    /// The incomplete last line.
+    /// Bytes since the last line break: the incomplete last line.
     rest: Vec<u8>,
-    /// Whether that line is being redrawn.
+    /// Whether the last line is being redrawn, such as a progress bar.
     live: bool,
-    /// Whether the pieces must contain every byte of the stream.
+    /// Whether the [`Piece`]s must contain every byte of the stream.
     is_raw: bool,
 }
 
@@ -112,7 +112,7 @@ pub(super) struct Printer {
     label: bool,
     /// Whether the bytes of the PEs go to standard output unchanged.
     is_raw: bool,
-    /// Whether live lines are shown.
+    /// Whether lines that are being redrawn are shown live, because standard error is a terminal.
     terminal: bool,
     state: Mutex<State>,
 }
@@ -120,9 +120,9 @@ pub(super) struct Printer {
 struct State {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
-    /// The live line on the terminal, with its stream.
+    /// The line on the terminal that is being redrawn, with the stream it came from.
     live: Option<(Stream, Vec<u8>)>,
-    /// Whether the reader of our output is gone.
+    /// Whether the reader of the launcher's own output is gone.
     closed: bool,
     folded: FoldedErrors,
 }
@@ -233,7 +233,7 @@ impl Printer {
 }
 
 impl State {
-    /// Prints a line above the live line, in a single write.
+    /// Prints a line above the line that is being redrawn.
     fn line(&mut self, stream: Stream, line: &[u8]) -> io::Result<()> {
         let live = self.live.take();
         if let Some((stream, _)) = &live {
@@ -252,7 +252,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes the live line of this stream. The caller replaces it by an ordinary line.
+    /// Removes the line of `stream` that is being redrawn. The caller replaces it by an ordinary line.
     fn drop_live(&mut self, stream: Stream) {
         if self.live.as_ref().is_some_and(|(live, _)| *live == stream) {
             self.live = None;

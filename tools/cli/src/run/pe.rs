@@ -1,4 +1,4 @@
-//! The process of one PE.
+//! Starts the process of one PE, copies its output, signals it and reaps it.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
@@ -111,7 +111,7 @@ impl Pe {
         sys::signal_group(self.pid, signal);
     }
 
-    /// Waits until all output has been read, or until `deadline`. Returns whether it has been read.
+    /// Waits until all output of the PE has been read, or until `deadline`. Returns whether it has been read.
     pub(super) fn drain(&self, deadline: Instant) -> bool {
         while self.open.iter().any(|open| open.load(Ordering::SeqCst)) {
             if Instant::now() >= deadline {
@@ -122,7 +122,7 @@ impl Pe {
         true
     }
 
-    /// Waits until the last line on standard error contains the last line of `text`, or until `deadline`. Returns
+    /// Waits until the PE's last line on standard error contains the last line of `text`, or until `deadline`. Returns
     /// whether it does.
     pub(super) fn prints(&self, text: &str, deadline: Instant) -> bool {
         let wanted: String =
@@ -136,7 +136,7 @@ impl Pe {
         true
     }
 
-    /// Returns the last line on standard error, or an empty string.
+    /// Returns the last line that the PE has written to standard error, or an empty string.
     pub(super) fn last_line(&self) -> String {
         self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

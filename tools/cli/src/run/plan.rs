@@ -16,17 +16,17 @@ pub(super) struct Plan {
     pub(super) args: Vec<OsString>,
     /// Settings for all PEs, as environment variables.
     pub(super) variables: BTreeMap<&'static str, String>,
-    /// Threads or processes.
+    /// Whether the PEs are threads or processes.
     pub(super) mode: LaunchMode,
     pub(super) label: bool,
-    /// Whether the sanitizer watches the PEs.
+    /// Whether the communication sanitizer watches the PEs.
     pub(super) is_sanitized: bool,
     /// Whether the user has set `progress` explicitly.
     pub(super) progress_is_set: bool,
     pub(super) timeout: Option<Duration>,
-    /// File for the timeline.
+    /// File for the timeline of the job, if the user wants one.
     pub(super) trace: Option<PathBuf>,
-    /// How long to wait for other nodes.
+    /// How long to wait for the launchers of other nodes.
     pub(super) bootstrap_timeout: Duration,
 }
 
@@ -38,11 +38,11 @@ pub(super) enum LaunchMode {
     Processes(NodeShare),
 }
 
-/// This node's share of a job.
+/// The PEs of a job that run on this node, and how they find the other nodes.
 #[derive(Clone)]
 pub(super) struct NodeShare {
     pub(super) n_pes: u32,
-    /// The first PE of this node.
+    /// PE number of the first PE on this node.
     pub(super) first: u32,
     /// Number of PEs on this node.
     pub(super) count: u32,

@@ -13,10 +13,11 @@ use super::plan::{LaunchMode, Plan};
 use crate::error::Error;
 use crate::print;
 
-/// Exit code if there are findings.
+/// Exit code of `rushmem run --sanitize` if the sanitizer has findings.
 const FOUND: u8 = 5;
 
-/// Runs the program. Returns [`FOUND`] if there are findings, otherwise the exit code of the program.
+/// Runs the program of `plan` under the sanitizer. Returns [`FOUND`] if there are findings, otherwise the exit code of
+/// the program.
 pub(super) fn run(mut plan: Plan, json: bool) -> Result<ExitCode, Error> {
     let report = Report::new(&plan)?;
     plan.variables.insert(report.variable, report.file.display().to_string());
@@ -66,11 +67,11 @@ fn cannot(command: &Command, error: &std::io::Error) -> Error {
     Error::Environment(format!("cannot start {}: {error}", command.get_program().display()))
 }
 
-/// The file to which the runtime writes the findings.
+/// The file to which the runtime writes the findings of the sanitizer.
 struct Report {
     variable: &'static str,
     file: PathBuf,
-    /// Whether the user asked for it, so it must be kept.
+    /// Whether the user asked for the file, so it must be kept.
     is_kept: bool,
 }
 

@@ -20,7 +20,7 @@ use super::sys;
 /// it.
 const STACK_BYTES: usize = 64 << 10;
 
-/// A started process, and the pipes from its output streams, to read from.
+/// PID of a started process, and the read ends of the pipes from its output streams.
 pub(super) struct Spawned {
     pub(super) pid: u32,
     pub(super) out: PipeReader,
@@ -127,7 +127,8 @@ extern "C" fn begin(start: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// Uses nothing but system calls: memory and locks belong to the launcher.
+/// Sets up the new process before it executes the program. Uses nothing but system calls, since memory and locks belong
+/// to the launcher.
 fn prepare(start: &Start) -> io::Result<()> {
     let check = |result: c_int| if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: the call touches no memory.

@@ -10,7 +10,7 @@ use super::plan::NodeShare;
 use crate::error::Error;
 use crate::trace::{Joined, all_parts, join};
 
-/// The timeline of this node's PEs.
+/// The timeline file of a job, and the PEs of this node that write parts of it.
 pub(super) struct Timeline {
     file: PathBuf,
     pes: Range<u32>,
@@ -19,7 +19,8 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Removes the parts of earlier jobs, or they would be joined with the new ones.
+    /// Prepares the timeline `file`. Removes the parts of earlier jobs, which would otherwise be joined with the new
+    /// ones.
     ///
     /// # Errors
     /// - [`Error::Environment`]: a part cannot be removed, or the file cannot be written.
@@ -44,7 +45,8 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// Joins the parts, and returns a sentence for the user. Nodes other than 0 keep theirs.
+    /// Joins the parts of this node's PEs on node 0, and leaves them in place on other nodes. Returns a sentence for
+    /// the user.
     ///
     /// # Errors
     /// The errors of [`join`].

@@ -8,7 +8,7 @@ use rushmem_trace::{JobWaits, Live, Site, TeamCalls, Time, Traffic, Waiting};
 
 use super::text::harmless;
 
-/// Most waits and peers that are shown for a PE.
+/// Maximum number of waits and of peers that are shown for a PE.
 const MAX_ROWS: usize = 4;
 
 /// States of all running PEs, by job and number of PEs, then by PE.
@@ -37,7 +37,7 @@ impl Look {
     }
 }
 
-/// Formats one job.
+/// Formats the state of one job's PEs, with the changes since `before`.
 fn job_text((job, n_pes): (u32, u32), pes: &BTreeMap<u32, Live>, before: &BTreeMap<u32, Live>) -> String {
     let program = pes.values().next().map_or_else(String::new, |live| harmless(&live.program));
     let mut text = format!("job {job:08x}: {program}, {} of {n_pes} PEs are here\n", pes.len());

@@ -1,4 +1,4 @@
-//! `rushmem top`.
+//! The command `rushmem top`, which shows the running jobs.
 
 mod look;
 mod text;

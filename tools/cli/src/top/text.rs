@@ -1,6 +1,6 @@
 //! Sanitizes texts of other processes for display on a terminal.
 
-/// Longest text, in characters.
+/// Maximum length of a text from another process, in characters. Longer ones are truncated.
 const MAX_CHARS: usize = 240;
 
 /// Replaces control characters in a text, and truncates it.

@@ -1,4 +1,4 @@
-//! `rushmem trace`.
+//! The command `rushmem trace`, which joins the timelines of PEs and summarizes them.
 
 mod parts;
 

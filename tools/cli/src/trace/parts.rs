@@ -11,7 +11,7 @@ use rushmem_trace::{PART, Trace, part_of};
 
 use crate::error::Error;
 
-/// Parses timeline and PE from the name of a part. `None` if it is not the name of a part.
+/// Parses the name of a part, and returns the path of the whole timeline and the PE. `None` for other names.
 fn whole_of(part: &Path) -> Option<(PathBuf, u32)> {
     let (name, pe) = part.file_name()?.to_str()?.rsplit_once(PART)?;
     let is_number = !pe.is_empty() && pe.bytes().all(|digit| digit.is_ascii_digit());
@@ -43,7 +43,7 @@ pub(crate) fn all_parts(file: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
     Ok(parts)
 }
 
-/// Reads a file.
+/// Reads a timeline, or a part of one, from a file.
 ///
 /// # Errors
 /// - [`Error::Environment`]: the file cannot be read.
@@ -60,7 +60,7 @@ pub(super) fn read(file: &Path) -> Result<Trace, Error> {
     }
 }
 
-/// Writes a file.
+/// Writes a timeline to a file.
 ///
 /// # Errors
 /// - [`Error::Environment`]: the file cannot be written.
@@ -130,11 +130,11 @@ fn modified(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|about| about.modified()).ok()
 }
 
-/// Outcome of joining the parts of some PEs.
+/// Which PEs a joined timeline contains, and which it lacks.
 pub(crate) struct Joined {
-    /// The PEs with a part.
+    /// PEs whose parts were joined.
     pub(crate) pes: Pes,
-    /// The PEs without a part.
+    /// PEs that have left no part.
     pub(crate) missing: Pes,
 }
 

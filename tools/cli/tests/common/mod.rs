@@ -1,8 +1,8 @@
-//! Helpers of the command's tests.
+//! Helpers for the tests of the command `rushmem`.
 
 use std::process::{Command, Stdio};
 
-/// Returns the command without the RUSHMEM_* variables of this process.
+/// Returns the command `rushmem`, without the RUSHMEM_* variables of this process.
 pub(crate) fn rushmem() -> Command {
     without_settings(Command::new(env!("CARGO_BIN_EXE_rushmem")))
 }

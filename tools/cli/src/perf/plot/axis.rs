@@ -1,13 +1,14 @@
 //! Logarithmic axes with round ticks.
 
-/// Most intervals between the ticks of sizes.
+/// Maximum number of intervals between the ticks of an axis of message sizes.
 const MAX_STEPS: u32 = 6;
-/// Most ticks at 1, 2 and 5. If there were more, there are ticks at powers of ten only.
+/// Maximum number of ticks at 1, 2 and 5 times powers of ten. An axis that would have more has ticks at powers of ten
+/// only.
 const MAX_TICKS: usize = 10;
 
 /// A logarithmic axis between two round values.
 pub(super) struct Axis {
-    /// Decimal logarithms of the smallest and the largest value.
+    /// Decimal logarithm of the smallest value on the axis.
     low: f64,
     high: f64,
     pub(super) ticks: Vec<Tick>,

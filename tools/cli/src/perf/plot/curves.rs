@@ -1,4 +1,4 @@
-//! The curves of a plot, from the rows of results.
+//! Groups the rows of benchmark results into the curves of a plot.
 
 use std::collections::BTreeMap;
 

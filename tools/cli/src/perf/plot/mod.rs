@@ -31,7 +31,7 @@ const COLOURS: [&str; 8] =
 /// Line styles of programs, as lengths of dashes and gaps.
 const DASHES: [&str; 4] = ["none", "6 4", "2 3", "9 3 2 3"];
 
-/// Plots the results, together with the results of other programs.
+/// Returns an SVG plot of the results `ours`, together with the results of other programs.
 pub(super) fn svg(ours: &Results, others: &[Results]) -> String {
     let programs: Vec<&Results> = std::iter::once(ours).chain(others).collect();
     let panels = panels(&programs);

@@ -5,11 +5,11 @@ use std::fmt::Write;
 /// A point in pixels, relative to the upper left corner.
 type Point = (f64, f64);
 
-/// The text of an SVG file.
+/// An SVG image under construction, as text.
 pub(super) struct Svg(String);
 
 impl Svg {
-    /// Creates a white image.
+    /// Creates a white image of this size in pixels.
     pub(super) fn new(width: f64, height: f64) -> Self {
         Self(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
