@@ -1,15 +1,15 @@
-//! Checks and their findings: state, reason and remedy.
+//! Definitions of the checks of `rushmem doctor`, and their findings.
 
 use serde::{Deserialize, Serialize};
 
-/// A check of a machine.
+/// A check of a machine or a job by `rushmem doctor`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
     /// Identifier, such as `N3`. Stable across versions.
     pub id: &'static str,
-    /// What is checked.
+    /// What the check is about, in a few words: `IOMMU`.
     pub about: &'static str,
-    /// Why it matters.
+    /// Why the checked state matters, for the user.
     pub why: &'static str,
 }
 
@@ -17,34 +17,34 @@ pub struct Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// No problem.
+    /// The check has found no problem.
     Good,
-    /// Information only.
+    /// The finding is information, not a problem.
     Note,
-    /// The state cannot be determined without further privileges or hardware.
+    /// The checked state cannot be determined without further privileges or hardware.
     Unknown,
-    /// It works, but slower than possible.
+    /// Jobs work, but slower than possible.
     Slow,
-    /// It works, but only through a fallback.
+    /// Jobs work, but only through a fallback.
     Lesser,
-    /// It may fail.
+    /// Jobs may fail.
     Risk,
-    /// It does not work.
+    /// Jobs that need the checked feature cannot run.
     Blocks,
 }
 
-/// What a check found.
+/// The result of a check for one device or for the whole machine.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The check.
+    /// Check that produced this finding.
     pub check: &'static Check,
     /// Name of the checked device. Empty if there is only one.
     pub of: String,
-    /// Result.
+    /// How bad the observed state is.
     pub verdict: Verdict,
-    /// The observed state.
+    /// The observed state or error, in words.
     pub found: String,
-    /// What to do about it, if anything.
+    /// What to do about a problem, if anything.
     pub remedy: Option<String>,
 }
 

@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use rushmem::cuda::{self, Attributes, Cuda, Device};
 use rushmem::inspect;
 
-/// A live host, or the saved record of one.
+/// The state of a machine for the checks: read from this machine, or from a saved record.
 pub struct Host {
     source: Source,
-    /// Questions so far, with their answers.
+    /// Files, folders and other state that were read so far, with their contents.
     seen: RefCell<Answers>,
-    /// Version and GPUs of the driver, or why there is none.
+    /// Version and GPUs of the CUDA driver, or why there is no driver.
     pub(super) cuda: Result<Driver, String>,
 }
 
 enum Source {
-    /// The machine with this root, and this root of sysfs for RDMA devices.
+    /// Files are read below `root`, and those of RDMA devices below `sysfs`.
     Live {
         root: PathBuf,
         sysfs: PathBuf,
@@ -31,10 +31,10 @@ enum Source {
     Saved(Answers),
 }
 
-/// The answer to each question: lines, or an `errno`.
+/// What was read from a host, by path and kind of access: lines of text, or an `errno`.
 type Answers = BTreeMap<String, Result<Vec<String>, i32>>;
 
-/// The saved record of a host.
+/// A record of everything that checks have read from a host, which allows to repeat them on another machine.
 #[derive(Serialize, Deserialize)]
 pub struct Saved {
     /// Version of Rushmem that wrote the record.
@@ -43,10 +43,10 @@ pub struct Saved {
     pub(super) answers: Answers,
 }
 
-/// The answers of the CUDA driver.
+/// What the CUDA driver reports about itself and its GPUs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Driver {
-    /// Newest CUDA version that it supports.
+    /// Newest CUDA version that the driver supports, as (major, minor).
     pub(super) version: (u32, u32),
     pub(super) gpus: Vec<Gpu>,
 }
@@ -60,12 +60,12 @@ pub(super) struct Gpu {
     pub(super) attributes: Attributes,
 }
 
-/// The `errno` of a question without an answer.
+/// The `errno` of a failed read from a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) i32);
 
 impl Refused {
-    /// Returns whether the file or device does not exist.
+    /// Returns whether the read failed because the file or device does not exist.
     pub(super) fn is_absent(self) -> bool {
         matches!(self.0, libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENXIO)
     }
@@ -99,7 +99,7 @@ impl Host {
         Host { source: Source::Saved(saved.answers), seen: RefCell::default(), cuda: saved.cuda }
     }
 
-    /// Returns a record of all questions and answers so far.
+    /// Returns a record of everything that was read so far.
     pub fn save(&self) -> Saved {
         let version = env!("CARGO_PKG_VERSION").into();
         Saved { version, cuda: self.cuda.clone(), answers: self.seen.borrow().clone() }
@@ -158,7 +158,7 @@ impl Host {
         Ok(lines.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Opens a device node for reading and writing, and closes it again.
+    /// Checks that this process can open a device node for reading and writing.
     pub(super) fn opens(&self, path: &str) -> Result<(), Refused> {
         let open = |path: &Path| std::fs::OpenOptions::new().read(true).write(true).open(path);
         self.ask("open", path, |path| open(path).map(|_| Vec::new())).map(drop)

@@ -27,7 +27,7 @@ pub(super) static PAIRS: Check = Check {
     why: "Each PE puts to each other PE (in a large job, to some) with a signal, and every byte is compared.",
 };
 
-/// Up to this many PEs, each PE puts to every other PE.
+/// Largest number of PEs for which each PE puts to every other PE. In larger jobs, each puts to some PEs only.
 const ALL_PAIRS: u32 = 64;
 
 /// What a PE reports about its node.
@@ -166,7 +166,7 @@ fn locations(all: &[NodeReport]) -> Finding {
     LOCATIONS.note("", list.join(", "))
 }
 
-/// Merges equal problems, and lists the nodes that have them.
+/// Merges equal problems of several nodes into one finding, which lists the nodes.
 fn of_nodes(all: &[NodeReport]) -> Vec<Finding> {
     let mut by_row: BTreeMap<&Row, Vec<&str>> = BTreeMap::new();
     for report in all {
@@ -190,7 +190,7 @@ fn of_nodes(all: &[NodeReport]) -> Vec<Finding> {
     by_row.into_iter().filter_map(check).collect()
 }
 
-/// Returns the distances, around the ring of PEs, over which each PE puts.
+/// Returns the distances between ranks over which each PE puts: all of them or, in a large job, the powers of two.
 fn distances(n_pes: u32) -> Vec<u32> {
     match n_pes <= ALL_PAIRS {
         true => (1..n_pes).collect(),
@@ -198,7 +198,8 @@ fn distances(n_pes: u32) -> Vec<u32> {
     }
 }
 
-/// Puts to each other PE in turn, while another PE puts to this one. Returns the duration of each put in nanoseconds.
+/// Puts to the PE at each of the [`distances`] in turn, while another PE puts to this one. Returns the duration of each
+/// put in nanoseconds.
 fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let (sent, there) = (pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(WORDS)?);
@@ -224,7 +225,7 @@ fn put_to_all(pe: &Pe) -> Result<Vec<u64>> {
     Ok(times)
 }
 
-/// Formats the times of all puts, on PE 0.
+/// Formats the median and the slowest time of the puts of all PEs.
 fn pairs(pe: &Pe, times: &[Vec<u8>]) -> String {
     let n = pe.n_pes();
     let far = distances(n);

@@ -24,7 +24,7 @@ pub use self::check::{Check, Finding, Verdict};
 pub use self::explain::{explain, suggest};
 pub use self::host::{Host, Saved};
 
-/// All checks.
+/// All checks of `rushmem doctor`, grouped by subject.
 pub static CHECKS: [&Check; 33] = [
     &gpu::DRIVER,
     &gpu::FIT,
@@ -65,7 +65,7 @@ pub static CHECKS: [&Check; 33] = [
 struct Needs {
     /// Whether kernels must run on GPUs.
     gpu: bool,
-    /// Whether there is a ConnectX and the settings allow it.
+    /// Whether the machine has a ConnectX and the settings allow its use.
     rdma: bool,
     /// The GPU of each PE on this node, if PEs are processes.
     gpus_of_processes: Vec<u32>,
@@ -144,8 +144,8 @@ pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
     }
 }
 
-/// Compares the nodes of the job of this process, and puts from each PE to each other PE. Collective among the
-/// processes of the job.
+/// Compares the nodes of the job of this process, and puts from each PE to each other PE or, in a large job, to some.
+/// Collective among the processes of the job.
 ///
 /// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
 pub fn job(host: &Host, config: &Config) -> Vec<Finding> {

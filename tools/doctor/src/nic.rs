@@ -46,7 +46,7 @@ pub(super) static COUNTERS: Check = Check {
 /// Folder of RDMA devices in sysfs.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Device IDs of vendor 15b3. From ConnectX-4 to -6, each is followed by that of its virtual function.
+/// PCI device IDs of ConnectX and BlueField NICs (vendor 15b3), with the names of the models.
 const MODELS: [(u64, &str); 23] = [
     (0x1013, "ConnectX-4"),
     (0x1014, "ConnectX-4, virtual function"),
@@ -73,7 +73,7 @@ const MODELS: [(u64, &str); 23] = [
     (0x2101, "ConnectX-10 (NVLink-C2C)"),
 ];
 
-/// ConnectX-4 models, which lack atomic operations that kernels use.
+/// Range of the device IDs of ConnectX-4 models, which lack atomic operations that kernels use.
 const TOO_OLD: std::ops::RangeInclusive<u64> = 0x1013..=0x1016;
 
 /// Error counters of a port, relative to `ports/N`.
@@ -89,7 +89,7 @@ const ERRORS: [&str; 7] = [
 
 #[derive(Debug)]
 pub(super) struct Device {
-    /// `mlx5_0`
+    /// Name of the device in sysfs, such as `mlx5_0`.
     pub(super) name: String,
     /// PCI address, if it is on PCIe.
     pub(super) address: Option<String>,
@@ -238,7 +238,7 @@ fn function(host: &Host, device: &Device) -> Option<Finding> {
 
 struct Port<'a> {
     host: &'a Host,
-    /// `mlx5_0 port 1`
+    /// Name of the port in findings, such as `mlx5_0 port 1`.
     of: String,
     path: String,
 }

@@ -7,19 +7,19 @@ use super::host::{Host, Refused};
 
 /// Folder of PCI functions in sysfs.
 const DEVICES: &str = "/sys/bus/pci/devices";
-/// Vendor IDs.
+/// PCI vendor ID of NVIDIA GPUs.
 pub(super) const NVIDIA: u64 = 0x10de;
 pub(super) const MELLANOX: u64 = 0x15b3;
-/// Class codes without the programming interface: VGA and 3D controllers, Ethernet and InfiniBand.
+/// PCI class codes of VGA and 3D controllers, without the programming interface.
 const DISPLAYS: [u64; 2] = [0x0300, 0x0302];
 const NETWORKS: [u64; 2] = [0x0200, 0x0207];
 
-/// The extended capability Access Control Services. Its control word has bits that redirect requests and completions
-/// between peers to the root complex.
+/// ID of the extended PCI capability Access Control Services. Its control word has bits that redirect requests and
+/// completions between peers to the root complex.
 const ACS: u16 = 0x000d;
 const ACS_CONTROL: usize = 6;
 const ACS_REDIRECTS: u16 = 0x4 | 0x8;
-/// Offset of the extended capabilities. From here on, only root can read the configuration space.
+/// Offset of the extended capabilities in the PCI configuration space, of which only root can read this part.
 const EXTENDED: usize = 0x100;
 
 /// A PCIe function, such as `0000:3b:00.0`.
@@ -81,7 +81,7 @@ fn is_address(text: &str) -> bool {
 pub(super) struct Link {
     address: String,
     is: Lanes,
-    /// The best that both sides support.
+    /// Highest transfer rate and width that both sides of the link support.
     could: Lanes,
 }
 
@@ -93,7 +93,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Reads the `current` or `max` values of a function. Returns `None` for a function without a link.
+    /// Reads the `current` or `max` speed and width of a function's link. Returns `None` for a function without a link.
     fn of(host: &Host, address: &str, which: &str) -> Option<Lanes> {
         let read = |name: &str| host.text(&format!("{}/{which}_link_{name}", folder(address))).ok();
         let speed = read("speed")?.split_whitespace().next()?.parse().ok()?;
@@ -102,7 +102,7 @@ impl Lanes {
     }
 }
 
-/// Returns the link between these functions: first the lower one and then, if present, the port above it.
+/// Returns the link of the PCIe function at `ends[0]`. Its other side is the port above it, `ends[1]`, if given.
 pub(super) fn link(host: &Host, ends: &[String]) -> Option<Link> {
     let (lower, upper) = (ends.first()?, ends.get(1));
     let mut could = Lanes::of(host, lower, "max")?;

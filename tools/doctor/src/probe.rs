@@ -39,7 +39,7 @@ pub(super) static P2P: Check = Check {
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Length of each put and get, in words.
 pub(super) const WORDS: usize = 512;
-/// How often each operation is repeated. The fastest repetition is reported.
+/// Number of repetitions of each operation. The fastest one is reported.
 const ROUNDS: usize = 16;
 
 /// Checks the NICs that a job would use, then runs two PEs as threads of this process: through the NIC and over P2P.

@@ -1,4 +1,4 @@
-//! Checks a healthy test machine, and the same machine with one defect at a time.
+//! Tests of the checks with a healthy machine, and with the same machine after one change at a time.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use rushmem::cuda::Attributes;
 
 const GPU: &str = "0000:18:00.0";
 const NIC: &str = "0000:19:00.0";
-/// A switch with two ports. The GPU is below the first, and the NIC below the second.
+/// Path of a PCIe switch with two ports. The GPU is below the first port, and the NIC below the second.
 const SWITCH: &str = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0";
 const PORTS: [&str; 2] = ["0000:17:00.0", "0000:17:01.0"];
 
@@ -199,12 +199,12 @@ fn crowded(mps: bool) -> TestMachine {
     machine
 }
 
-/// A machine with one defect.
+/// A test machine with one defect, and the problems that the checks must find.
 struct Case {
     defect: &'static str,
     machine: TestMachine,
     problems: &'static [(&'static str, Verdict)],
-    /// Must occur in the remedy.
+    /// Text that the remedy must contain.
     remedy: &'static str,
 }
 

@@ -30,9 +30,9 @@ pub(super) static ACS: Check = Check {
 struct End {
     name: String,
     location: DeviceLocation,
-    /// PCI address, followed by those of the bridges above it, up to the root.
+    /// PCI addresses of the device and of the bridges above it, up to the root.
     route: Vec<String>,
-    /// Whether its link slows down when idle.
+    /// Whether the PCIe link of the device slows down when idle.
     idles: bool,
 }
 
