@@ -1,4 +1,4 @@
-//! A PE that is a process, and its connection to the job's server.
+//! The bootstrap connection of a PE that is a separate process: a TCP connection to the job's server.
 //!
 //! The server is part of the launcher, or runs in the process of a PE. One thread receives all messages; callers wait
 //! for their reply under a lock.

@@ -22,7 +22,7 @@ pub enum LocalPes {
     Threads(Vec<Threads>),
 }
 
-/// A job that this process has joined.
+/// The PEs of a job that run in this process, and how the process has joined the job.
 pub struct JoinedJob {
     /// Connections of the PEs in this process.
     pub pes: LocalPes,

@@ -19,9 +19,9 @@ pub(crate) enum LaunchMethod {
     Rushmem(Box<Member>),
     /// The user gave each process a unique ID and a PE number.
     Id { id: UniqueId, pe: u32, n_pes: u32 },
-    /// A launcher that speaks PMI-1 or PMI-2.
+    /// A launcher that speaks PMI-1 or PMI-2 started the processes.
     Pmi(Pmi),
-    /// A launcher that speaks PMIx.
+    /// A launcher that speaks PMIx started the processes.
     Pmix,
     /// PyTorch's `torchrun` started the processes.
     Torchrun(Torchrun),
@@ -46,7 +46,7 @@ const UNSUPPORTED: &[(&str, &str, &str, &str)] = &[
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "use `srun --mpi=pmi2` or `srun --mpi=pmix`"),
 ];
 
-/// The environment variables that torchrun sets.
+/// The environment variables that torchrun sets for each process.
 const TORCHRUN: [&str; 6] =
     ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
 

@@ -154,7 +154,7 @@ pub enum Error {
         /// Number of PEs in the job.
         n_pes: u32,
     },
-    /// More bytes than one call may carry.
+    /// A contribution or a message has more bytes than one call may carry.
     #[error("{call}: {bytes} bytes exceed the limit of {limit} bytes per PE; exchange a handle instead")]
     TooLarge {
         /// Name of the call that was given too many bytes.
@@ -209,7 +209,7 @@ pub enum Error {
     /// A server cannot listen on its address.
     #[error("cannot listen on {addr}: {source}; give another address or port")]
     Listen {
-        /// Address that cannot be used.
+        /// Address on which the server cannot listen, with its port.
         addr: String,
         /// Error of the system call that failed.
         source: std::io::Error,
@@ -217,7 +217,7 @@ pub enum Error {
     /// The environment variables of launchers are incomplete or contradict each other.
     #[error("cannot tell how this process was started: {why}")]
     Launch {
-        /// Offending variables, and the remedy.
+        /// Which variables are missing or contradictory, and what to do about it.
         why: String,
     },
     /// The setting `bootstrap` names a launcher that did not start this process.
@@ -225,7 +225,7 @@ pub enum Error {
     NotStarted {
         /// Launcher that the setting `bootstrap` names.
         kind: BootstrapKind,
-        /// Missing variable, and the remedy.
+        /// Which variable of the launcher is missing, and what to do about it.
         why: String,
     },
     /// Bytes or text that are not a valid unique id.
@@ -240,7 +240,7 @@ pub enum Error {
          RUSHMEM_BOOTSTRAP_INTERFACE to an interface on a network that all machines share"
     )]
     Loopback {
-        /// Address in the ID.
+        /// Loopback address in the ID, with its port.
         addr: String,
     },
     /// The requested network interface does not exist.
@@ -250,7 +250,7 @@ pub enum Error {
         wanted: String,
         /// Requested address family, as part of a sentence. Empty for any family.
         family: &'static str,
-        /// Existing interfaces with their addresses.
+        /// List of the existing interfaces with their addresses.
         there: String,
     },
     /// The system call that lists the network interfaces failed.

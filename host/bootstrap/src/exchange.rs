@@ -1,10 +1,10 @@
-//! Agreement on a unique ID through the application's own means of communication.
+//! Creates a job's unique ID in PE 0 and passes it to the other PEs by the application's own means of communication.
 
 use crate::error::Error;
 use crate::id::UniqueId;
 use rushmem_config::Config;
 
-/// The error of an [`Exchange`].
+/// An error of the application's own means of communication.
 pub type ExchangeError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The application's own means of communication between its processes: an MPI communicator, shared files, a key-value
@@ -19,7 +19,7 @@ pub trait Exchange {
     /// Returns the rank of this process, from 0.
     fn pe(&self) -> u32;
 
-    /// Returns the number of processes.
+    /// Returns the number of processes that take part in the exchange.
     fn n_pes(&self) -> u32;
 
     /// Sends `mine` to every process, and returns the contributions of all processes in rank order.

@@ -1,4 +1,4 @@
-//! Network interfaces of this machine, and the choice of the address to listen on.
+//! Chooses the address that the job's server listens on, among the network interfaces of this machine.
 #![allow(unsafe_code, reason = "calls getifaddrs")]
 
 use std::ffi::CStr;

@@ -69,7 +69,7 @@ pub trait Bootstrap: Send + Sync {
     /// Returns the number of PEs in the job.
     fn n_pes(&self) -> u32;
 
-    /// Returns the default deadline of calls.
+    /// Returns the default time limit of collective calls.
     fn timeout(&self) -> Duration;
 
     /// Returns how many calls and bytes this PE has exchanged so far.

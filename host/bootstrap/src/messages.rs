@@ -1,4 +1,4 @@
-//! Messages from one PE to another, outside of collective calls.
+//! Delivers messages from one PE to another, outside of collective calls, to the receiver's callback.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! Rate-limited log lines about refused connections.
+//! Logs refused connections, but at most one line per interval.
 
 use std::time::{Duration, Instant};
 

@@ -246,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// Serves one connection until it is closed.
+    /// Authenticates a new connection, and serves the PE or the observer at its other end until it is closed.
     fn serve(self: &Arc<Self>, id: u64, mut stream: TcpStream) {
         let first_message = self.handshake(&stream);
         let evicted = !lock(&self.state).unauthenticated.remove(&id);

@@ -1,4 +1,4 @@
-//! Counts what a PE exchanges through the bootstrap.
+//! Counts the calls, messages and bytes that a PE exchanges through the bootstrap.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

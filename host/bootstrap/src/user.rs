@@ -1,4 +1,4 @@
-//! Checks which user a Unix socket is connected to.
+//! Checks that both ends of a Unix socket belong to the same user.
 #![allow(unsafe_code, reason = "asks the system for users")]
 
 use std::io::{self, ErrorKind};

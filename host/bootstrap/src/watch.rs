@@ -1,4 +1,4 @@
-//! Delivers lost PEs to the callback of a PE, on a dedicated thread.
+//! Reports lost PEs to the callback of a PE, on a dedicated thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -402,7 +402,6 @@ pub fn write_frame(to: &mut impl Write, message: &Message) -> io::Result<()> {
     to.write_all(&frame(message))
 }
 
-/// Encodes a message as a frame.
 pub(crate) fn frame(message: &Message) -> Vec<u8> {
     let body = message.encode();
     let mut frame = Vec::with_capacity(4 + body.len());

@@ -20,7 +20,6 @@ use crate::id::UniqueId;
 /// Longest accepted message, in bytes.
 const MESSAGE_LIMIT: usize = 64 << 10;
 
-/// Version of PMI that the launcher speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     One,

@@ -19,7 +19,7 @@ use crate::id::UniqueId;
 /// File names of the library, preferred first.
 const LIBRARIES: [&str; 2] = ["libpmix.so.2", "libpmix.so"];
 
-/// `pmix_proc_t`.
+/// `pmix_proc_t`: namespace and rank of a process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Proc {

@@ -1,4 +1,4 @@
-//! `torchrun`, which gives each process its position in environment variables, but no secret.
+//! Support for `torchrun`, which gives each process its position in environment variables, but no secret.
 //!
 //! On a single node, PE 0 sends the ID to the others over a Unix socket. The kernel reports the user at either end, so
 //! only processes of the same user can connect. On several nodes, all processes must be given the same token, and PE 0
