@@ -3,21 +3,21 @@
 /// A group of related settings, for the documentation and `rushmem info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Number of PEs of a job, and how they find each other.
+    /// Settings of the PEs of a job and of how they find each other.
     Job,
-    /// The symmetric heap and scratch memory.
+    /// Settings of the symmetric heap and of scratch memory.
     Memory,
-    /// NICs and QPs.
+    /// Settings of NICs and QPs.
     Network,
-    /// Paths to peers.
+    /// Settings of the paths to other PEs, such as P2P.
     Peers,
-    /// Deadlines of calls.
+    /// Settings of the deadlines of calls.
     Deadlines,
-    /// Launches of native kernels.
+    /// Settings of launches of native kernels.
     Launch,
-    /// Logs, traces, statistics and the communication sanitizer.
+    /// Settings of logs, traces, statistics and the communication sanitizer.
     Diagnosis,
-    /// The software ConnectX.
+    /// Settings of the software ConnectX.
     SoftNic,
     /// Settings of one PE. The launcher sets them.
     PerPe,

@@ -1,4 +1,4 @@
-//! The encoded form of a job's unique ID.
+//! The encoding of a job's unique ID in 64 bytes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -49,23 +49,23 @@ pub use self::value::{
 /// Prefix of all environment variables of Rushmem.
 pub const PREFIX: &str = "RUSHMEM_";
 
-/// A row of the table of settings.
+/// A setting that users and launchers can set: a row of the table [`SETTINGS`].
 pub struct Setting {
-    /// Key in a file and on the command line.
+    /// Key of the setting in the configuration file and on the command line.
     pub key: &'static str,
-    /// Name of the environment variable that sets it.
+    /// Name of the environment variable of the setting.
     pub env: &'static str,
     /// Default value as text. Empty if there is none.
     pub default: &'static str,
-    /// Unit of the value. Empty if it has none.
+    /// Unit of the setting's value. Empty if it has none.
     pub unit: &'static str,
     /// Description of the setting, for the documentation and `rushmem info`.
     pub doc: &'static str,
-    /// Group of related settings.
+    /// Group under which the documentation and `rushmem info` list the setting.
     pub group: Group,
-    /// Whether only experts need to change it.
+    /// Whether the setting is for experts. `rushmem info` lists it only if it is set, or with `--all`.
     pub expert: bool,
-    /// Whether only the launcher may set it, separately for each PE.
+    /// Whether only the launcher may set the setting, separately for each PE.
     pub launch: bool,
     accepts: fn() -> String,
     set: fn(&mut Config, &str) -> Result<(), String>,
@@ -133,14 +133,14 @@ impl fmt::Display for Origin {
 pub struct Row {
     /// Key of the setting.
     pub key: &'static str,
-    /// Value as text.
+    /// Current value of the setting, as text.
     pub value: String,
     /// Layer that the value comes from.
     pub origin: Origin,
 }
 
 impl Config {
-    /// Reads all layers, using the environment of this process.
+    /// Reads the configuration file and the environment of this process. Other settings keep their defaults.
     ///
     /// # Errors
     /// - [`Error::UnknownVariable`], [`Error::UnknownKey`]: a name is not that of a setting.
@@ -158,7 +158,7 @@ impl Config {
         self.local_pes.unwrap_or(self.pes).get()
     }
 
-    /// Reads all layers, using the given environment.
+    /// Like [`Config::load`], with the given environment variables instead of those of this process.
     ///
     /// # Errors
     /// - The errors of [`Config::load`].
@@ -348,7 +348,7 @@ fn from_file(path: &Path) -> Result<Config, Error> {
     parse_file(path, &text)
 }
 
-/// Largest configuration file, in bytes.
+/// Size of the largest accepted configuration file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads a regular file of moderate size. Reads of other files may block or never finish.

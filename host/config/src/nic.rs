@@ -9,7 +9,7 @@ use crate::value::Value;
 pub enum Nic {
     /// ConnectX NICs if the machine has any that this build can drive, otherwise the software ConnectX.
     Auto,
-    /// The software ConnectX.
+    /// The software ConnectX, even if the machine has NICs.
     Soft,
     /// The RDMA devices with these names. Each PE uses the nearest of them.
     Named(Vec<NicPort>),
@@ -18,7 +18,7 @@ pub enum Nic {
 /// An RDMA device, optionally with a port: `mlx5_0`, `mlx5_0:2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicPort {
-    /// Name of the device in the system.
+    /// Name of the RDMA device in the system, such as `mlx5_0`.
     pub device: String,
     /// Port, counting from 1. `None` selects the first active port.
     pub port: Option<u8>,

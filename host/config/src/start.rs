@@ -21,7 +21,7 @@ pub enum BootstrapKind {
     Pmi2,
     /// A launcher that speaks PMIx, such as Open MPI's `mpirun` or `srun --mpi=pmix`.
     Pmix,
-    /// PyTorch's `torchrun`.
+    /// PyTorch's launcher `torchrun`.
     Torchrun,
 }
 

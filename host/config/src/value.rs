@@ -42,7 +42,7 @@ pub struct Auto<T>(pub Option<T>);
 pub struct Partition(pub u16);
 
 impl Partition {
-    /// Default partition, with full membership.
+    /// The default partition, as a full member.
     pub const DEFAULT: Partition = Partition(0xffff);
     /// Bit of a P_Key that marks a full member of its partition. Full members may talk to all members, limited members
     /// only to full ones.
@@ -53,7 +53,7 @@ impl Partition {
         self.0 & !Self::FULL
     }
 
-    /// Returns whether this is the key of a full member.
+    /// Returns whether this P_Key is that of a full member of its partition.
     pub fn is_full(self) -> bool {
         self.0 & Self::FULL != 0
     }
@@ -242,7 +242,7 @@ pub enum QueueMemory {
     Auto,
     /// Host memory; page-locked where kernels run on a GPU.
     Host,
-    /// GPU memory. It is an error if the NIC cannot access it.
+    /// The queues are in GPU memory. It is an error if the NIC cannot access it.
     Device,
     /// GPU memory if the NIC can access it, otherwise host memory. Native kernels follow the code path of a GPU.
     PreferDevice,
