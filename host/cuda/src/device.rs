@@ -1,4 +1,4 @@
-//! GPUs: their primary contexts and attributes.
+//! GPUs in use: their primary contexts and attributes.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -16,7 +16,7 @@ use crate::error::{check, check_with, log_drop};
 use crate::stream_pool::StreamPool;
 use crate::{Cuda, Error};
 
-/// A GPU. Retains its primary context.
+/// A GPU of this machine. Keeps its primary context alive.
 pub struct Device {
     cuda: Cuda,
     ordinal: u32,

@@ -41,7 +41,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Interval at which a blocking driver call polls the kernel queues while it waits.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// The driver gate of this process.
+/// The process's only driver gate, which all its blocking driver calls and kernel launches pass.
 pub static DRIVER_GATE: DriverGate = DriverGate::new(MAX_WAIT);
 
 /// Identifies a job within this process. Kernels of one job may wait for each other.
@@ -88,7 +88,7 @@ struct State {
     queues: Vec<(JobId, Arc<dyn KernelQueue>)>,
     /// Number of services whose launch is in progress.
     starting: usize,
-    /// Services that may still run.
+    /// Services that may still be running.
     services: Vec<Arc<dyn Service>>,
 }
 
@@ -127,7 +127,7 @@ impl State {
             || self.queues.iter().any(|(owner, queue)| *owner == job && queue.is_busy())
     }
 
-    /// Removes idle queues. Returns whether no kernel is running and no launch is in progress.
+    /// Forgets queues that have become idle. Returns whether no kernel is running and no launch is in progress.
     fn poll_idle(&mut self) -> bool {
         self.queues.retain(|(_, queue)| queue.is_busy());
         self.launching.is_empty() && self.queues.is_empty()

@@ -22,9 +22,9 @@ pub enum Error {
          folder of libcuda.so.1 to LD_LIBRARY_PATH. To run without a GPU, set RUSHMEM_DEVICE=native"
     )]
     NoDriver {
-        /// Message of the dynamic loader.
+        /// Message of the dynamic loader about the driver's library.
         reason: String,
-        /// File names that were tried.
+        /// File names under which the driver's library was searched.
         tried: String,
     },
     /// The driver is too old: it lacks a function that this crate calls.
@@ -35,7 +35,7 @@ pub enum Error {
         /// Name of the missing function.
         symbol: &'static str,
     },
-    /// No GPU has this ordinal.
+    /// The driver shows no GPU with the requested ordinal.
     #[error(
         "there is no GPU {ordinal}: the CUDA driver shows {count}. Choose a smaller number, or check \
          CUDA_VISIBLE_DEVICES, which selects the GPUs that the driver shows"
@@ -53,7 +53,7 @@ pub enum Error {
          processes"
     )]
     MpsFull {
-        /// Index of the GPU.
+        /// Ordinal of the GPU that MPS refuses.
         ordinal: u32,
         /// Number of hardware queues that this process requests.
         queues: u32,
@@ -114,7 +114,7 @@ pub enum Error {
         /// Description of the text that contains the zero byte.
         text: String,
     },
-    /// The module has no such kernel.
+    /// The module has no kernel of the requested name.
     #[error("{module} has no kernel named {name}")]
     NoFunction {
         /// Name of the module that lacks the kernel.
@@ -127,7 +127,7 @@ pub enum Error {
         "kernel {kernel} has parameters of {expected:?} bytes, but the launch passes arguments of {given:?} bytes"
     )]
     WrongArguments {
-        /// Name of the kernel.
+        /// Name of the launched kernel.
         kernel: String,
         /// Sizes of the kernel's parameters, in bytes.
         expected: Vec<usize>,
@@ -140,7 +140,7 @@ pub enum Error {
          threads{}. Launch fewer or smaller blocks", sharing(.sharers)
     )]
     NotResident {
-        /// Name of the kernel.
+        /// Name of the kernel with too many blocks.
         kernel: String,
         /// Number of blocks of the launch.
         blocks: u32,
@@ -157,9 +157,9 @@ pub enum Error {
          {pe}. Create the stream from cudarc's CudaContext::new({pe})"
     )]
     WrongStreamGpu {
-        /// Index of the stream's GPU.
+        /// Ordinal of the GPU that the stream belongs to.
         stream: u32,
-        /// Index of the PE's GPU.
+        /// Ordinal of the GPU that the PE uses.
         pe: u32,
     },
     /// An address belongs to the memory of another GPU.
@@ -172,7 +172,7 @@ pub enum Error {
         /// Index of the GPU that must own it.
         wanted: u32,
     },
-    /// An access exceeds a buffer.
+    /// An access exceeds the bounds of a buffer.
     #[error("an access of {len} bytes at offset {offset} exceeds the buffer of {size} bytes")]
     OutOfRange {
         /// Offset of the access in bytes.

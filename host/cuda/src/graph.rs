@@ -23,9 +23,9 @@ unsafe impl Send for GraphExec {}
 // SAFETY: see above.
 unsafe impl Sync for GraphExec {}
 
-/// A kernel launch in a [`GraphExec`].
+/// A kernel and its arguments, as one step of a [`GraphExec`].
 pub struct GraphNode<'a> {
-    /// Kernel to launch.
+    /// Kernel that the step launches.
     pub function: &'a Function,
     /// Grid, blocks and dynamic shared memory of the launch.
     pub grid: LaunchConfig,

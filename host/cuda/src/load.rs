@@ -90,7 +90,7 @@ const SYMBOLS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// The CUDA driver, loaded and initialized.
+/// Handle of the CUDA driver, which is loaded and initialized.
 #[derive(Clone, Copy, Debug)]
 pub struct Cuda {
     version: u32,

@@ -90,7 +90,7 @@ impl DeviceBuffer {
         self.address
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the buffer, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -177,7 +177,7 @@ impl PinnedBuffer {
         self.address
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the buffer, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -199,7 +199,7 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// Kind of host pages to register.
+/// Kind of memory that host pages belong to, for their registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {
     /// Ordinary memory, private or shared. Registration page-locks it.
@@ -285,7 +285,7 @@ impl RegisteredHost {
         self.address
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the registered pages, in bytes.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -193,7 +193,7 @@ impl Drop for Module {
 /// Resources that a compiled kernel uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionAttributes {
-    /// Registers per thread.
+    /// Number of registers per thread.
     pub registers: u32,
     /// Local memory per thread in bytes, for spilled registers and arrays.
     pub local_bytes: u32,

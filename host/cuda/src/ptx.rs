@@ -8,7 +8,7 @@ use crate::error::{Capability, Error};
 /// PTX text and machine code of a module's kernels, to be loaded to a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// Name of the module in errors.
+    /// Name of the module, for error messages.
     pub name: &'a str,
     /// PTX text with Hopper replacements in comments, as `rushmem-ptx` writes it.
     pub ptx: &'a str,

@@ -32,7 +32,7 @@ pub struct SharedMemory {
 pub struct PeerMappings {
     /// Slots of all peers. Declared first, so the mappings are dropped before the allocations.
     addresses: ReservedAddresses,
-    /// Length of a slot in bytes.
+    /// Distance between the starts of two adjacent slots, in bytes.
     stride: usize,
     /// Keeps the mapped allocations alive.
     memory: Vec<Arc<Handle>>,

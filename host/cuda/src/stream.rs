@@ -152,7 +152,7 @@ impl Stream {
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// Returns the GPU of the stream.
+    /// Returns the GPU that executes the stream's work.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }

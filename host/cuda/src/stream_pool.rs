@@ -1,4 +1,4 @@
-//! The unused streams of a GPU.
+//! Keeps the unused streams of a GPU for later use.
 //!
 //! Creating or destroying a stream may make the driver wait for running kernels. On an H200 with driver 580, the first
 //! such call is about the 35th stream of a context. So [`Stream::new`](crate::Stream::new) passes the driver gate once
@@ -35,7 +35,7 @@ impl StreamPool {
         Some(idle.swap_remove(at))
     }
 
-    /// Returns a stream to the pool. It may still have work.
+    /// Returns a stream to the pool, even if it still has work.
     pub(crate) fn give_back(&self, stream: CUstream) {
         self.idle().push(stream);
     }

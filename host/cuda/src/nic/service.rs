@@ -1,4 +1,4 @@
-//! Launching and stopping the service kernel.
+//! Launches and stops the service kernel, which accesses GPU memory on behalf of the software ConnectX.
 //!
 //! The kernel is launched when an access needs it, and exits when it has nothing to do. Kernels of the application may
 //! fill the GPU and keep it from starting, so an access waits at most [`START_WAIT`] for it.
@@ -13,7 +13,7 @@ use rushmem_service::{Client, Left, Request, Ring, State, THREADS};
 use crate::driver_gate::{DRIVER_GATE, KernelQueue, Service};
 use crate::{Device, Error, Event, Function, Image, Module, PinnedBuffer, Stream};
 
-/// Name of the kernel in its PTX.
+/// Name of the service kernel in its PTX.
 const KERNEL: &str = "rushmem_service";
 
 /// Time without requests after which the service kernel exits.

@@ -18,7 +18,7 @@ const STAGING_ALIGN: usize = 64;
 /// Copies between the host and one GPU, which run in order in a dedicated stream.
 pub(super) struct Copies {
     stream: Stream,
-    /// Whether copies may be pending.
+    /// Whether copies may be pending in the stream.
     pending: bool,
 }
 
