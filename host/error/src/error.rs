@@ -1,4 +1,4 @@
-//! Errors of the host. Each message says what failed, with values, and then the remedy.
+//! The error type of the runtime. Each message says what failed, with values, and then the remedy.
 
 use std::error::Error as _;
 use std::fmt;
@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting is unknown or invalid.
+    /// A setting is unknown, has an invalid value or contradicts another one.
     #[error(transparent)]
     Config(#[from] rushmem_config::Error),
     /// The PEs of the job did not find each other, or a collective call between them failed.
@@ -94,7 +94,7 @@ pub enum Error {
          kernels that run on)"
     )]
     KernelLimit {
-        /// The PE that ran the kernel.
+        /// PE whose kernel ran for too long.
         pe: u32,
         /// Name of the kernel, and where it was launched.
         kernel: String,
@@ -114,16 +114,16 @@ pub enum Error {
         /// Line of the application that made the call.
         site: CallSite,
     },
-    /// A call of CUDA failed.
+    /// A call of the CUDA layer failed.
     #[error(transparent)]
     Cuda(#[from] rushmem_cuda::Error),
-    /// A kernel could not run natively.
+    /// The native GPU emulator could not run a kernel.
     #[error(transparent)]
     Native(#[from] rushmem_native::Error),
     /// A native kernel failed, for example because a lane panicked.
     #[error("PE {pe}: {}{cause}", kernel_prefix(*.kernel))]
     NativeKernel {
-        /// The PE that ran the kernel.
+        /// PE whose kernel failed.
         pe: u32,
         /// Name of the kernel, if the error was found by waiting for a single launch.
         kernel: Option<&'static str>,
@@ -151,7 +151,7 @@ pub enum Error {
         free: u64,
         /// Size of the largest free piece, in bytes.
         largest: u64,
-        /// Size of the heap's part for objects, in bytes.
+        /// Size of the part of the heap that is available for objects, in bytes.
         total: u64,
         /// Value of the setting `heap_max`, if it allows the heap to grow.
         max: Option<u64>,
@@ -166,9 +166,9 @@ pub enum Error {
     HeapTooLarge {
         /// Memory that each PE needs for its heap and queues, in bytes.
         wanted: u64,
-        /// How many PEs share the memory.
+        /// Number of PEs that share the memory.
         pes: u32,
-        /// Which memory, such as "this machine's memory".
+        /// Description of the memory, such as "this machine's memory".
         memory: String,
         /// Size of the memory that is still available, in bytes.
         available: u64,
@@ -179,7 +179,7 @@ pub enum Error {
          or raise the limit of this process (`ulimit -v`)"
     )]
     HostMemory {
-        /// Size of the allocation, in bytes.
+        /// Size of the refused allocation, in bytes.
         bytes: u64,
     },
     /// The PEs made different collective calls, or passed different arguments.
@@ -190,11 +190,11 @@ pub enum Error {
     Mismatch {
         /// PE whose call differs from the call of this PE.
         pe: u32,
-        /// Name of this PE's call.
+        /// Name of the collective call that this PE made.
         call: String,
-        /// The other PE's call, with its arguments.
+        /// The call that PE `pe` made, with its arguments.
         theirs: String,
-        /// This PE's call, with its arguments.
+        /// The call that this PE made, with its arguments.
         mine: String,
         /// Line of the application that made the call.
         site: CallSite,
@@ -202,11 +202,11 @@ pub enum Error {
     /// A collective call failed on another PE. This PE has undone its part.
     #[error("{call} failed on PE {pe}: {why}{site}")]
     Elsewhere {
-        /// The PE on which the call failed.
+        /// PE on which the call failed.
         pe: u32,
         /// Name of the collective call.
         call: &'static str,
-        /// Message of the error on PE `pe`.
+        /// Message of the error on that PE.
         why: String,
         /// Line of the application that made the call.
         site: CallSite,
@@ -241,7 +241,7 @@ pub enum Error {
     Probe {
         /// Name of the NIC that failed the probe.
         nic: String,
-        /// What went wrong in the probe.
+        /// What went wrong in the probe of the NIC.
         why: String,
     },
     /// A QP to a peer could not be created or connected.

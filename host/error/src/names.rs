@@ -1,4 +1,4 @@
-//! Names of objects in the symmetric heap, for messages.
+//! Finds the names of objects in the symmetric heap, for error messages.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -17,9 +17,9 @@ pub enum NicError {
     /// The NIC refused a PRM command.
     #[error("{nic} refused {command}: {error}{}", soft_reason(.error))]
     Refused {
-        /// Name of the NIC.
+        /// Name of the NIC that refused the command.
         nic: String,
-        /// Opcode of the command.
+        /// Opcode of the refused command.
         command: CmdOpcode,
         /// Status and syndrome of the output mailbox.
         error: CmdError,
@@ -27,9 +27,9 @@ pub enum NicError {
     /// The NIC completed a PRM command with an output mailbox that cannot be decoded.
     #[error("{nic} returned a malformed output mailbox for {command}: {error}")]
     Malformed {
-        /// Name of the NIC.
+        /// Name of the NIC that returned the mailbox.
         nic: String,
-        /// Opcode of the command.
+        /// Opcode of the command that the mailbox belongs to.
         command: CmdOpcode,
         /// The first error that the decoder found in the mailbox.
         error: DecodeError,
@@ -37,9 +37,9 @@ pub enum NicError {
     /// A call of the software ConnectX other than a PRM command failed.
     #[error("{nic}: {call} failed: {source}")]
     Call {
-        /// Name of the NIC.
+        /// Name of the software NIC whose call failed.
         nic: String,
-        /// Name of the call.
+        /// Name of the failed call.
         call: &'static str,
         /// Error that the call returned.
         source: rushmem_softnic::Error,
@@ -47,7 +47,7 @@ pub enum NicError {
     /// No path leads to the port of a peer.
     #[error("{nic} has no path to the port {peer} of a peer: {why}")]
     NoPath {
-        /// Name of the NIC.
+        /// Name of the NIC that the path starts at.
         nic: String,
         /// Address of the peer's port.
         peer: String,
@@ -57,7 +57,7 @@ pub enum NicError {
     /// The firmware chose an ordering of messages that kernels cannot work with, or that the settings exclude.
     #[error("{nic} keeps {kept} of a QP in order; set RUSHMEM_ORDERING={remedy}")]
     Order {
-        /// Name of the NIC.
+        /// Name of the NIC whose firmware chose the ordering.
         nic: String,
         /// Messages of a QP that the NIC keeps in order.
         kept: &'static str,

@@ -1,4 +1,4 @@
-//! Errors that kernels recorded, formatted for people.
+//! Formats the errors that kernels have recorded, for people.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -44,7 +44,7 @@ impl DeviceError {
         Code::from_code(self.record.code)
     }
 
-    /// Returns the record that the kernel wrote.
+    /// Returns the record of the error as the kernel wrote it.
     pub fn record(&self) -> &ErrorRecord {
         &self.record
     }
@@ -257,7 +257,7 @@ impl DeviceError {
         }
     }
 
-    /// Returns whether the record names a PE.
+    /// Returns whether the record contains the number of a PE.
     fn names_peer(&self) -> bool {
         self.record.peer != u32::MAX
     }
@@ -315,7 +315,6 @@ impl DeviceError {
         }
     }
 
-    /// Formats an error of a wait.
     fn fmt_wait(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
@@ -422,7 +421,6 @@ impl DeviceError {
         }
     }
 
-    /// Formats an error about a team.
     fn fmt_team(&self, code: Code, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.record;
         match code {
