@@ -14,7 +14,7 @@ use crate::error::Error;
 
 /// Settings that would allow others to join a job, or reveal where it runs.
 const PRIVATE: [&str; 4] = ["token", "id", "server", "log_file"];
-/// Replacement for the host name.
+/// Text that replaces the host name in a report.
 const HOST: &str = "HOST";
 /// Benchmarks of the NIC's latency, message rate and bandwidth.
 const BENCHMARKS: [&str; 4] = ["put_quiet", "fetch_add", "put_signal", "put_bw"];

@@ -60,7 +60,7 @@ MiB touched at start | MiB touched |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// Times and costs measured by one PE.
+/// Times and costs that one PE has measured.
 struct Seen {
     up: Duration,
     contact: Duration,
@@ -73,7 +73,7 @@ struct Seen {
     touched: [u64; 2],
 }
 
-/// Costs of a whole job.
+/// Times and costs of a whole job.
 struct Costs {
     pes: u32,
     peers: u32,

@@ -64,12 +64,11 @@ impl Unit {
         }
     }
 
-    /// Returns whether larger results are better.
     pub(super) fn more_is_better(self) -> bool {
         matches!(self, Unit::Bandwidth | Unit::Rate)
     }
 
-    /// Returns the better of two results.
+    /// Returns the larger or the smaller of two results, whichever is better in this unit.
     pub(super) fn better(self, a: f64, b: f64) -> f64 {
         if self.more_is_better() { a.max(b) } else { a.min(b) }
     }
@@ -212,7 +211,7 @@ impl Bench {
 /// The kind of job that runs a benchmark, which determines the job's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
-    /// A job with the user's settings.
+    /// A job with the user's settings, for all benchmarks that need no others.
     Main,
     /// A job that measures posting to a deep queue, which all threads share or one thread owns.
     Shared,

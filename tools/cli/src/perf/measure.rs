@@ -64,19 +64,19 @@ fn check_n_pes(pe: &Pe, cases: &[Case]) -> Result<(), AnyError> {
 /// A PE and its symmetric objects for the benchmarks.
 struct TestBed<'a> {
     pe: &'a Pe,
-    /// Source of transfers.
+    /// Source buffer of transfers.
     src: SymSlice<u64>,
-    /// Destination of transfers.
+    /// Destination buffer of transfers.
     dst: SymSlice<u64>,
     /// One word per thread of a peer, at each of [`WORD_LOCATIONS`] offsets.
     words: SymSlice<u64>,
     /// One word per thread, for the results of the thread's gets or fetches.
     sums: SymSlice<u64>,
-    /// Start and end time of each block.
+    /// Start and end time of each block, as recorded by the kernel.
     spans: SymSlice<u64>,
-    /// A signal at each of [`WORD_LOCATIONS`] offsets.
+    /// One signal at each of [`WORD_LOCATIONS`] offsets.
     signals: SymSlice<Signal>,
-    /// Destination and source of reductions.
+    /// Destination and source buffer of reductions.
     floats: [SymSlice<f32>; 2],
     /// Number of checks that have failed in a kernel.
     wrong: Sym<u64>,

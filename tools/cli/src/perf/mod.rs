@@ -199,7 +199,7 @@ fn run(args: &Args, mut config: Config) -> Result<Option<(Results, Option<Error>
     }
 }
 
-/// Returns the settings for a kind of job. Posting is always measured on queues, even if transfers use P2P.
+/// Returns the settings for a job of kind `kind`. Posting is always measured on queues, even if transfers use P2P.
 fn settings(selection: &Selection, kind: JobKind, config: &Config) -> Result<Config, Error> {
     let mut config = config.clone();
     if kind != JobKind::Main {

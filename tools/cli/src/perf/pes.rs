@@ -1,4 +1,4 @@
-//! The PEs to measure with: threads of this process, or processes of a launcher.
+//! Determines the PEs that run the benchmarks: threads of this process, or processes of a launcher.
 
 use std::num::NonZeroU32;
 

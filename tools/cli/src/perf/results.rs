@@ -89,7 +89,6 @@ impl Row {
 }
 
 impl Results {
-    /// Reads a file of results.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let invalid = |why: &dyn std::fmt::Display| Error::Usage(format!("{}: {why}", path.display()));
         let text = fs::read_to_string(path).map_err(|error| invalid(&error))?;

@@ -51,13 +51,13 @@ struct Failure {
 /// How far the PEs have been shut down.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// No shutdown is in progress.
+    /// The job is running, and no PE is to be shut down.
     Running,
     /// A PE failed. Until the given time, the other PEs may report that.
     Reporting(Instant),
     /// The PEs received SIGTERM, and will receive SIGKILL at the given time.
     Terminating(Instant),
-    /// The PEs received SIGKILL.
+    /// The PEs have received SIGKILL.
     Killed,
 }
 
@@ -370,7 +370,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Performs those steps of the shutdown that are due.
+    /// Performs the steps of the shutdown that are due by now, such as SIGTERM and SIGKILL. Starts it once `--timeout` has
+    /// expired.
     fn advance(&mut self) {
         let now = Instant::now();
         if self.limit.is_some_and(|limit| now >= limit) {

@@ -28,7 +28,7 @@ const MAX_LAST_LINE_BYTES: usize = 400;
 pub(super) struct Pe {
     pub(super) pe: u32,
     pid: u32,
-    /// Exit status, once the process has exited.
+    /// Exit status of the PE, once its process has exited.
     pub(super) exit: Option<Exit>,
     last_line: Arc<Mutex<String>>,
     /// For each output stream, whether it is still open.

@@ -21,7 +21,7 @@ pub(super) struct Plan {
     pub(super) label: bool,
     /// Whether the communication sanitizer watches the PEs.
     pub(super) is_sanitized: bool,
-    /// Whether the user has set `progress` explicitly.
+    /// Whether the user has set the setting `progress`.
     pub(super) progress_is_set: bool,
     pub(super) timeout: Option<Duration>,
     /// File for the timeline of the job, if the user wants one.
@@ -30,7 +30,6 @@ pub(super) struct Plan {
     pub(super) bootstrap_timeout: Duration,
 }
 
-/// Whether PEs are threads or processes.
 pub(super) enum LaunchMode {
     /// PEs are threads of one process.
     Threads,

@@ -1,4 +1,5 @@
-//! Starts a process that shares the memory of this one until it executes its program. Unsafe code, like `sys`.
+//! Starts the process of a PE, which shares the launcher's memory until it executes its program. Unsafe code, like
+//! `sys`.
 //!
 //! `fork` copies the page tables of the launcher, which grow with each PE. `posix_spawn` copies nothing, but it cannot
 //! set the limit of open files, nor make the process die with the launcher.

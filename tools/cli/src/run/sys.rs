@@ -8,10 +8,9 @@ use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, c_int, pid_t};
 /// Signals that a launcher forwards to its PEs. SIGUSR1 requests the waits of the job; the others terminate it.
 pub(super) const PASSED_ON: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1];
 
-/// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// The process returned this code.
+    /// The process exited with this code.
     Code(c_int),
     /// This signal killed the process.
     Signal(c_int),

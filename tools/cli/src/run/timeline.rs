@@ -1,4 +1,5 @@
-//! The timeline of a job: when it finishes, the parts of this node's PEs are joined into one file.
+//! The timeline file of a job: when the job has finished, the parts that this node's PEs wrote are joined into one
+//! file.
 
 use std::ops::Range;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A snapshot of the running jobs, and the changes since the previous one.
+//! Snapshots of the running jobs, and the changes from one snapshot to the next.
 //!
 //! The files come from other processes and are not trusted: sums saturate, and texts are sanitized.
 

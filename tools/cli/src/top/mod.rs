@@ -16,7 +16,7 @@ use crate::print;
 /// Time between two snapshots.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The sequence that clears a terminal.
+/// Escape sequence that clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Show the running jobs of this user on this machine: traffic, waits and the slowest PE

@@ -1,4 +1,4 @@
-//! The parts of a timeline: one file for each PE that is a process.
+//! Finds, reads and joins the parts of a timeline: one file for each PE that is a process.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Logarithmic axes with round ticks.
+//! Logarithmic axes of plots, with ticks at round values.
 
 /// Maximum number of intervals between the ticks of an axis of message sizes.
 const MAX_STEPS: u32 = 6;

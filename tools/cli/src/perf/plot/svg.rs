@@ -1,4 +1,4 @@
-//! The SVG elements of plots.
+//! Writes the elements of plots as SVG.
 
 use std::fmt::Write;
 
