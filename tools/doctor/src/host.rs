@@ -51,11 +51,11 @@ pub(super) struct Driver {
     pub(super) gpus: Vec<Gpu>,
 }
 
-/// A GPU that the driver reports.
+/// A GPU that the CUDA driver reports.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Gpu {
     pub(super) ordinal: u32,
-    /// PCI address in the format of sysfs.
+    /// PCI address of the GPU, in the format of sysfs.
     pub(super) address: String,
     pub(super) attributes: Attributes,
 }
@@ -94,7 +94,7 @@ impl Host {
         Host { source, seen: RefCell::default(), cuda }
     }
 
-    /// Returns the machine of a saved record.
+    /// Returns the machine that a saved record describes.
     pub fn of(saved: Saved) -> Host {
         Host { source: Source::Saved(saved.answers), seen: RefCell::default(), cuda: saved.cuda }
     }
@@ -105,7 +105,7 @@ impl Host {
         Saved { version, cuda: self.cuda.clone(), answers: self.seen.borrow().clone() }
     }
 
-    /// Returns whether this is the live machine.
+    /// Returns whether this is the machine itself, as opposed to a saved record.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.source, Source::Live { .. })
     }

@@ -30,7 +30,7 @@ pub(super) static PAIRS: Check = Check {
 /// Largest number of PEs for which each PE puts to every other PE. In larger jobs, each puts to some PEs only.
 const ALL_PAIRS: u32 = 64;
 
-/// What a PE reports about its node.
+/// What a PE reports about its node: facts to compare, and problems.
 #[derive(Clone, Serialize, Deserialize)]
 struct NodeReport {
     node: String,
@@ -40,7 +40,7 @@ struct NodeReport {
 }
 
 impl NodeReport {
-    /// Exchanges the reports of all PEs. Collective.
+    /// Sends the report of this PE to all PEs, and returns the reports of all PEs. Collective.
     fn exchange(&self, pe: &Pe) -> Result<Vec<NodeReport>> {
         let mut mine = self.clone();
         if pe.config().local_pe.unwrap_or(pe.my_pe()) != 0 {
@@ -51,7 +51,7 @@ impl NodeReport {
     }
 }
 
-/// A finding, as exchanged between PEs.
+/// A finding in the form in which PEs exchange it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Row {
     id: String,

@@ -61,7 +61,7 @@ pub static CHECKS: [&Check; 33] = [
     &probe::LEVEL,
 ];
 
-/// What jobs with given settings require.
+/// What jobs with given settings require of the machine.
 struct Needs {
     /// Whether kernels must run on GPUs.
     gpu: bool,
@@ -69,7 +69,7 @@ struct Needs {
     rdma: bool,
     /// The GPU of each PE on this node, if PEs are processes.
     gpus_of_processes: Vec<u32>,
-    /// Size of each heap, in bytes.
+    /// Size of each PE's symmetric heap, in bytes.
     heap: u64,
     nics_per_pe: usize,
     /// Host memory for all PEs on this node, in bytes.

@@ -43,7 +43,7 @@ pub(super) static COUNTERS: Check = Check {
     why: "Lost, reordered or retransmitted packets slow a job down, or end it.",
 };
 
-/// Folder of RDMA devices in sysfs.
+/// Folder of sysfs with all RDMA devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
 /// PCI device IDs of ConnectX and BlueField NICs (vendor 15b3), with the names of the models.
@@ -91,7 +91,7 @@ const ERRORS: [&str; 7] = [
 pub(super) struct Device {
     /// Name of the device in sysfs, such as `mlx5_0`.
     pub(super) name: String,
-    /// PCI address, if it is on PCIe.
+    /// PCI address of the device, if it is on PCIe.
     pub(super) address: Option<String>,
     vendor: Option<u64>,
     model: Option<u64>,

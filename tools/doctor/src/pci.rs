@@ -1,11 +1,11 @@
-//! PCIe functions, and the bridges above them.
+//! Reads PCIe functions, their links and the bridges above them from sysfs.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::host::{Host, Refused};
 
-/// Folder of PCI functions in sysfs.
+/// Folder of sysfs with all PCI functions.
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// PCI vendor ID of NVIDIA GPUs.
 pub(super) const NVIDIA: u64 = 0x10de;

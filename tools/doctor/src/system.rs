@@ -31,7 +31,7 @@ pub(super) static CGROUP: Check = Check {
     why: "Queue pairs, memory keys and doorbell pages count against the limit of the control group rdma.",
 };
 
-/// Capability to lock memory beyond the limit.
+/// Number of the Linux capability to lock memory beyond the limit.
 const CAP_IPC_LOCK: u32 = 14;
 /// Limits of open files below this are reported, since they allow only a few dozen PEs.
 const MIN_OPEN_FILES: u64 = 1024;
