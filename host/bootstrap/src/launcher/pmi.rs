@@ -85,7 +85,7 @@ fn fail(why: String) -> Error {
     Error::Exchange { by: "the launcher's process-management interface (PMI)".into(), why }
 }
 
-/// A PMI session between this process and its launcher.
+/// The exchange of PMI messages between this process and its launcher.
 struct Conversation<S> {
     stream: S,
     version: Version,

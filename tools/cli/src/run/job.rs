@@ -370,8 +370,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Performs the steps of the shutdown that are due by now, such as SIGTERM and SIGKILL. Starts it once `--timeout` has
-    /// expired.
+    /// Performs the steps of the shutdown that are due by now, such as SIGTERM and SIGKILL. Starts it once `--timeout`
+    /// has expired.
     fn advance(&mut self) {
         let now = Instant::now();
         if self.limit.is_some_and(|limit| now >= limit) {

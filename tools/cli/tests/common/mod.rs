@@ -1,4 +1,4 @@
-//! Helpers for the tests of the command `rushmem`.
+//! Functions that several tests of the command `rushmem` share.
 
 use std::process::{Command, Stdio};
 
