@@ -1,4 +1,4 @@
-//! A fresh software ConnectX with a connected initiator and target, brought up by PRM commands.
+//! A test bed: a fresh software ConnectX whose initiator and target QPs are created and connected by PRM commands.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use rushmem_softnic::{Config, Context, HostBuffer, Memory, Nic, Numbers, Uar};
 
 use crate::{Error, Result};
 
-/// Size of each heap, in bytes. Data starts at [`HEAD`].
+/// Size of each side's registered heap, in bytes. Test data starts at offset [`HEAD`].
 pub const HEAP_BYTES: usize = 64 << 10;
-/// Offset of the data in a heap. Of the bytes before it, only the first word is used: atomics return old values there.
+/// Offset of the test data in a heap, in bytes. Only the first word before it is used: atomics return old values there.
 pub const HEAD: u64 = 8 << 10;
 /// Fill byte of the send queue's slots before entries are written. It reveals bytes that no code writes.
 pub const UNWRITTEN: u8 = 0xa5;
@@ -26,20 +26,20 @@ pub const UNWRITTEN: u8 = 0xa5;
 const CQE_BYTES: usize = 64;
 /// Size of a doorbell record in bytes. Each has a cache line to itself.
 const RECORD_BYTES: usize = 64;
-/// Low byte of both memory keys.
+/// Low byte (the variant byte, chosen by the consumer) of both memory keys.
 const KEY_LOW: u8 = 0x52;
 
-/// Depth of the queues, and how completions arrive.
+/// Depth of a queue pair's send and completion queues, and how completions are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// log2 of the number of WQEBBs in the send queue and of the number of entries in the completion queue.
     pub log_depth: u8,
-    /// Whether all completions are written to entry 0.
+    /// Whether the completion queue is collapsed: every completion overwrites entry 0.
     pub collapsed: bool,
 }
 
 impl Shape {
-    /// Number of WQEBBs in the send queue.
+    /// Number of WQEBBs (64-byte building blocks) in the send queue.
     pub fn depth(self) -> usize {
         1 << self.log_depth
     }
@@ -65,20 +65,20 @@ impl Shape {
     }
 }
 
-/// An adapter with an initiator and a target whose QPs are connected.
+/// A software ConnectX with an initiator and a target whose QPs are connected.
 pub struct Bed {
-    /// The adapter.
+    /// The software ConnectX that executes the posted WQEs.
     pub nic: Nic,
-    /// The side that posts.
+    /// The side that posts work requests.
     pub initiator: End,
     /// The side whose heap the initiator writes and reads.
     pub target: End,
-    /// The shape of the queues.
+    /// Depth of both sides' queues, and how completions are written.
     pub shape: Shape,
 }
 
 impl Bed {
-    /// Creates an adapter, connects both QPs and zeroes the heaps.
+    /// Creates a software ConnectX, connects the initiator's QP to the target's, and zeroes both heaps.
     ///
     /// # Errors
     /// - [`Error::Nic`], [`Error::Command`] and [`Error::Memory`]: the adapter refused a call.
@@ -96,7 +96,7 @@ impl Bed {
     /// Returns the first `count` WQEBBs of the initiator's send queue.
     ///
     /// # Errors
-    /// - [`Error::Memory`]: the queue has fewer.
+    /// - [`Error::Memory`]: the send queue has fewer than `count` WQEBBs.
     pub fn wqes(&self, count: usize) -> Result<Vec<[u8; WQEBB_BYTES]>> {
         let block = |i: usize| {
             let mut bytes = [0; WQEBB_BYTES];
@@ -115,17 +115,17 @@ impl Bed {
 /// One side of the connection: a heap and a QP.
 pub struct End {
     context: Context,
-    /// The registered memory. Its key covers it from address 0 on.
+    /// The registered memory that WQEs read and write. The memory key covers it from address 0.
     pub heap: Arc<HostBuffer>,
-    /// The key of the heap.
+    /// Local and remote key of the heap.
     pub key: u32,
-    /// The doorbell page.
+    /// The UAR page that contains the doorbell register.
     pub uar: Uar,
     /// Memory of the send queue, the completion queue and the doorbell records.
     pub queues: Arc<HostBuffer>,
-    /// QP number.
+    /// Number of this side's QP.
     pub qpn: u32,
-    /// Number of the completion queue.
+    /// Number of this side's completion queue.
     pub cqn: u32,
 }
 
@@ -186,7 +186,6 @@ impl End {
     }
 
     fn connect(&self, nic: &Nic, peer: &End) -> Result {
-        /// log2 of the maximum number of READs and atomics in flight.
         const LOG_READS: u8 = 4;
         let qpn = self.qpn;
         let context = QpContext {
@@ -227,7 +226,7 @@ impl End {
         Ok(())
     }
 
-    /// Reads the whole heap.
+    /// Returns a copy of the whole heap.
     ///
     /// # Errors
     /// - [`Error::Memory`]: the heap cannot be read.
@@ -237,7 +236,7 @@ impl End {
         Ok(bytes)
     }
 
-    /// Overwrites the whole heap.
+    /// Overwrites the whole heap with `image`.
     ///
     /// # Errors
     /// - [`Error::Memory`]: the heap cannot be written.

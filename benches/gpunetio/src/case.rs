@@ -1,54 +1,54 @@
-//! The operations to compare, and their expected effects on the heaps.
+//! The operations to compare with GPUNetIO, and their expected effects on the initiator's and the target's heap.
 
 use std::fmt;
 
 use crate::bed::{HEAD, HEAP_BYTES};
 
-/// Offset of the initiator's data. Thread `i` uses `LADDR + i * stride`.
+/// Offset of the data in the initiator's heap. Thread `i` uses `LADDR + i * stride`.
 pub const LADDR: u64 = HEAD + 0x10;
-/// Offset of the target's data.
+/// Offset of the data in the target's heap.
 pub const RADDR: u64 = 0x8120;
-/// Offset of the target's signal word.
+/// Offset of the signal word in the target's heap.
 pub const SIGNAL: u64 = 0x7008;
-/// The value that puts carry inline and that signals add.
+/// The value that inline puts store and that signals add.
 pub const VALUE: u64 = 0x0123_4567_89ab_cdef;
 /// Initial value of the signal word. It is a palindrome in bytes, because NICs may return the old value in either byte
 /// order.
 const SIGNAL_BEFORE: u64 = 0x0101_0101_0101_0101;
 
-/// What each thread does.
+/// The operation that every thread of a [`Case`] performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Copies bytes to the target.
+    /// Puts bytes to the target.
     Put,
-    /// Copies bytes to the target, with NVIDIA's call of warp scope.
+    /// Puts bytes to the target, with NVIDIA's warp-scope call.
     PutWarp,
-    /// Puts the low bytes of [`VALUE`], inline: 1, 2, 4 or 8.
+    /// Puts the low 1, 2, 4 or 8 bytes of [`VALUE`], inline in the WQE.
     PutValue,
-    /// Adds [`VALUE`] to the signal word.
+    /// Adds [`VALUE`] to the target's signal word.
     Signal,
-    /// Copies bytes to the target, then adds [`VALUE`] to the signal word.
+    /// Puts bytes to the target, then adds [`VALUE`] to its signal word.
     PutSignal,
-    /// Puts [`VALUE`] inline, then adds it to the signal word.
+    /// Puts [`VALUE`] inline, then adds it to the target's signal word.
     PutValueSignal,
-    /// Copies bytes from the target.
+    /// Gets bytes from the target.
     Get,
-    /// Copies bytes from the target. NVIDIA's call posts a DUMP after it.
+    /// Gets bytes from the target. NVIDIA's call posts a DUMP WQE after the READ.
     GetDump,
-    /// Copies bytes from the target, with NVIDIA's call of warp scope.
+    /// Gets bytes from the target, with NVIDIA's warp-scope call.
     GetWarp,
 }
 
-/// One operation to compare.
+/// An operation and its size, to be posted by NVIDIA's device code and by ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The operation.
+    /// The operation that every thread performs.
     pub op: Op,
-    /// Number of bytes that each thread moves.
+    /// Number of bytes that each thread transfers.
     pub bytes: u64,
 }
 
-/// All cases.
+/// All operations and sizes that are compared.
 pub const CASES: &[Case] = &[
     Case { op: Op::Put, bytes: 0 },
     Case { op: Op::Put, bytes: 1 },
@@ -70,12 +70,12 @@ pub const CASES: &[Case] = &[
 ];
 
 impl Case {
-    /// Number of threads that perform the operation.
+    /// Number of threads that perform the operation concurrently.
     pub fn threads(&self) -> u32 {
         if matches!(self.op, Op::PutWarp | Op::GetWarp) { 32 } else { 1 }
     }
 
-    /// Distance between the data of consecutive threads, in bytes.
+    /// Distance between the data of consecutive threads in either heap, in bytes.
     pub fn stride(&self) -> u64 {
         self.bytes
     }
@@ -89,7 +89,7 @@ impl Case {
         }
     }
 
-    /// Number of WQEs that NVIDIA's device code posts. It may post one more at the end.
+    /// Number of WQEs that NVIDIA's device code posts for the operation.
     pub fn their_wqes(&self) -> usize {
         match self.op {
             Op::Put if self.bytes == 0 => 1,
@@ -116,17 +116,17 @@ impl fmt::Display for Case {
     }
 }
 
-/// The contents of both heaps.
+/// The contents of the initiator's and the target's heap.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Images {
-    /// The initiator's heap.
+    /// Contents of the initiator's heap.
     pub initiator: Vec<u8>,
-    /// The target's heap.
+    /// Contents of the target's heap.
     pub target: Vec<u8>,
 }
 
 impl Images {
-    /// Returns the initial contents: pseudo-random bytes.
+    /// Returns the heaps' contents before an operation: pseudo-random bytes.
     pub fn before() -> Self {
         let mut this = Self { initiator: pattern(1), target: pattern(2) };
         word(&mut this.initiator, 0).fill(0);
@@ -134,7 +134,7 @@ impl Images {
         this
     }
 
-    /// Returns the expected contents after a case.
+    /// Returns the heaps' expected contents after the operation of `case`.
     pub fn after(case: &Case) -> Self {
         let mut this = Self::before();
         for thread in 0..u64::from(case.threads()) {

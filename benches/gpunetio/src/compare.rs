@@ -1,4 +1,4 @@
-//! Field-by-field comparison of two send queues.
+//! Field-by-field comparison of the WQEs that NVIDIA's device code and ours post for the same operation.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,27 +11,25 @@ use crate::bed::{Bed, UNWRITTEN};
 use crate::case::{Case, Images};
 use crate::{Error, Result};
 
-/// The bytes of a WQE. Every compared WQE is one basic block.
+/// The bytes of a WQE. Every compared WQE occupies one 64-byte basic block.
 pub type Entry = [u8; WQEBB_BYTES];
 
-/// A known difference, and why it is harmless.
+/// A known, harmless difference between NVIDIA's WQEs and ours.
 pub struct Known {
-    /// Name of the field.
+    /// Name of the WQE field that differs.
     pub field: &'static str,
-    /// Whether a difference in this field is the known one.
     holds: fn(&FieldPair<'_>) -> bool,
-    /// The reason, as in `docs/wqe-compat.md`.
+    /// The reason for the difference, as in `docs/wqe-compat.md`.
     pub why: &'static str,
 }
 
-/// The same field of the two entries at one index.
+/// The same field of our WQE and NVIDIA's WQE at one index of the send queue.
 struct FieldPair<'a> {
     ours: &'a [u8],
     theirs: &'a [u8],
     opcode: Opcode,
-    /// Whether this is the last entry of the call.
+    /// Whether the WQE is the last one that the operation posted.
     last: bool,
-    /// The addend of our entry, if it is a fetch-and-add.
     add: &'a [u8],
 }
 
@@ -50,7 +48,7 @@ const UNINITIALISED: &str =
 const OLD_BYTES: &str =
     "NVIDIA's code does not write it: what was in the slot stays; ds or the inline length end before it";
 
-/// All accepted differences.
+/// All accepted differences between NVIDIA's WQEs and ours.
 pub const KNOWN: &[Known] = &[
     Known { field: "signature", holds: |p| p.ours_is(0), why: UNINITIALISED },
     Known { field: "stream channel", holds: |p| p.ours_is(0), why: UNINITIALISED },
@@ -70,7 +68,7 @@ pub const KNOWN: &[Known] = &[
     Known { field: "unused", holds: |p| p.ours_is(0) && p.theirs_is(UNWRITTEN), why: OLD_BYTES },
 ];
 
-/// Entries that only NVIDIA's code posts, with the reason.
+/// Opcodes of WQEs that only NVIDIA's code posts, each with the reason.
 pub const ONLY_THEIRS: &[(Opcode, &str)] = &[
     (Opcode::NOP, "NVIDIA's code posts a NOP for a put of 0 bytes; ours posts nothing"),
     (
@@ -83,18 +81,18 @@ fn carries_imm(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM | Opcode::SEND_INVAL)
 }
 
-/// A difference between two entries.
+/// A field whose bytes differ between our WQE and NVIDIA's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Index of the entry, from 0.
+    /// Index of the WQE in the send queue, from 0.
     pub entry: usize,
-    /// Name of the field.
+    /// Name of the WQE field that differs.
     pub field: &'static str,
-    /// Our bytes.
+    /// The field's bytes in our WQE.
     pub ours: Vec<u8>,
-    /// NVIDIA's bytes.
+    /// The field's bytes in NVIDIA's WQE.
     pub theirs: Vec<u8>,
-    /// The reason, if the difference is a known one.
+    /// Why the difference is accepted, if it is a known one.
     pub why: Option<&'static str>,
 }
 
@@ -106,15 +104,15 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Formats bytes as hexadecimal digits.
+/// Formats bytes as hexadecimal digits, without separators.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares the entries of a case.
+/// Compares the WQEs that our code and NVIDIA's code posted for a case.
 ///
 /// # Errors
-/// - [`Error::Wrong`]: a difference is not a known one, or the number of entries is wrong.
+/// - [`Error::Wrong`]: a difference is not a known one, or the number of WQEs is not the expected one.
 pub fn compare(case: &Case, ours: &[Entry], theirs: &[Entry]) -> Result<Vec<Difference>> {
     if (ours.len(), theirs.len()) != (case.our_wqes(), case.their_wqes()) {
         return Err(Error::wrong(
@@ -164,7 +162,7 @@ fn segments(entry: &Entry) -> [Segment; 4] {
     bytemuck::cast(*entry)
 }
 
-/// Formats an entry as one line of text.
+/// Formats a WQE as one line of text.
 pub fn dump(entry: &Entry) -> String {
     match View::parse(&segments(entry)) {
         Ok(view) => view.to_string(),
@@ -172,7 +170,6 @@ pub fn dump(entry: &Entry) -> String {
     }
 }
 
-/// Returns the name and byte range of each field of an entry.
 fn fields(entry: &Entry) -> Vec<(&'static str, Range<usize>)> {
     let mut fields = Vec::new();
     let mut at = 0;

@@ -2,13 +2,13 @@ use std::path::PathBuf;
 
 use rushmem_mlx5::prm::{CmdOpcode, DecodeError};
 
-/// The result of this crate's calls.
+/// The result of this crate's functions, by default without a value.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something that NVIDIA's half requires is missing.
+    /// Something that the comparison needs is missing, such as nvcc, NVIDIA's headers or a GPU.
     #[error("{0}")]
     Missing(String),
     /// The software ConnectX refused a call.
@@ -37,7 +37,7 @@ pub enum Error {
         /// What nvcc printed.
         log: String,
     },
-    /// A record of WQEs is malformed.
+    /// A line of a text file (recorded WQEs or a measurement plan) is malformed.
     #[error("line {line} of the record: {what}")]
     Record {
         /// Line number, from 1.
@@ -45,15 +45,15 @@ pub enum Error {
         /// What is wrong with the line.
         what: String,
     },
-    /// Some runs failed. Their errors have already been printed.
+    /// Number of measurement runs that failed. Their errors have already been printed.
     #[error("{0} runs failed: see above")]
     Failed(usize),
     /// A case produced a wrong result.
     #[error("{case}: {what}")]
     Wrong {
-        /// The name of the case.
+        /// Name of the case.
         case: String,
-        /// What is wrong.
+        /// How the result differs from the expected one.
         what: String,
     },
 }

@@ -144,7 +144,6 @@ fn their_ptx(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     }
 }
 
-/// Runs a case with NVIDIA's code and compares the entries with ours.
 fn side_by_side(
     theirs: &Theirs,
     case: &Case,
@@ -161,10 +160,10 @@ fn side_by_side(
     Ok((entries, found))
 }
 
-/// Posts from many threads into one queue.
+/// Posts WQEs from many threads into one send queue.
 ///
-/// With a collapsed completion queue, the send queue has room for all outstanding entries: there, NVIDIA's wait for a
-/// free slot returns one entry too early.
+/// If the completion queue is collapsed, the send queue has room for all outstanding WQEs, because in this mode
+/// NVIDIA's wait for a free slot returns one WQE too early.
 fn storm(theirs: &Theirs, collapsed: bool, rounds: u32) -> Result {
     if rounds == 0 {
         return Ok(());
@@ -184,7 +183,6 @@ fn kind(shape: Shape) -> &'static str {
     if shape.collapsed { "collapsed completion queue" } else { "completion queue as a ring" }
 }
 
-/// Prints the first and the last entry of a case.
 fn say(case: &Case, entries: &[Entry]) {
     println!("  {case}: {} WQEs", entries.len());
     let shown = [entries.first(), entries.get(1..).and_then(<[_]>::last)];
@@ -193,7 +191,6 @@ fn say(case: &Case, entries: &[Entry]) {
     }
 }
 
-/// Prints all differences, or only the first one of each field.
 fn tell(found: &[Difference], all: bool) {
     let mut told = Vec::new();
     for difference in found {

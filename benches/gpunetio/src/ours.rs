@@ -1,4 +1,5 @@
-//! Posts with `rushmem-device`. The kernels run natively, from the same source as on a GPU.
+//! Runs the comparison's operations with `rushmem-device`, natively on the CPU and from the same kernel source as on a
+//! GPU.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +18,6 @@ use crate::bed::{Bed, HEAD, Shape};
 use crate::case::{Case, Images, LADDR, Op, RADDR, SIGNAL, VALUE};
 use crate::{Error, Result};
 
-/// The PE that posts. The other PE is written and read.
 const INITIATOR: u32 = 0;
 const TARGET: u32 = 1;
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -86,12 +86,12 @@ fn put_value(ctx: &Ctx, at: u64, bytes: u64) -> DeviceResult {
     }
 }
 
-/// The memory that kernels use besides queues and heaps.
+/// Control page, device state and tables that a kernel's context points to.
 struct DeviceTables {
     control: HostBuffer,
     state: HostBuffer,
     segments: HostBuffer,
-    /// Ready entries and busy words of each QP.
+    /// Ready entries and busy words of each PE's QP.
     ready: HostBuffer,
     /// A [`QpEntry`] for each PE, followed by the table of peers.
     table: HostBuffer,

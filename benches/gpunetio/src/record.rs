@@ -1,4 +1,4 @@
-//! WQEs as text. The record holds the entries that NVIDIA's code posted on a GPU, for use on machines without one.
+//! Saves and loads WQEs as text, so WQEs that NVIDIA's code posted on a GPU can be compared on machines without one.
 //!
 //! A line is the name of a [`Case`], a tab, and the 128 hexadecimal digits of one entry. Lines that start with `#` are
 //! comments.
@@ -7,7 +7,7 @@ use crate::case::{CASES, Case};
 use crate::compare::{Entry, hex};
 use crate::{Error, Result};
 
-/// Formats a record.
+/// Formats the WQEs of each case as text, preceded by `head`.
 pub fn write<'a>(head: &str, cases: impl IntoIterator<Item = (&'a Case, &'a [Entry])>) -> String {
     let mut text: String = head.lines().map(|line| format!("# {line}\n")).collect();
     for (case, entries) in cases {
@@ -18,7 +18,7 @@ pub fn write<'a>(head: &str, cases: impl IntoIterator<Item = (&'a Case, &'a [Ent
     text
 }
 
-/// Parses a record. Returns the entries of each case.
+/// Parses WQEs that were saved as text, and groups them by case.
 ///
 /// # Errors
 /// - [`Error::Record`]: a line is malformed.

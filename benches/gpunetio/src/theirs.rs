@@ -19,30 +19,30 @@ use crate::case::{Case, Images, LADDR, Op, RADDR, SIGNAL, VALUE};
 use crate::compare::{Entry, check_effects, check_rules};
 use crate::{Error, Result};
 
-/// Our kernels on top of NVIDIA's interface.
 const KERNELS: &str = include_str!("../kernels.cu");
-/// The header that includes all others.
+/// NVIDIA's header that includes all others.
 const HEADER: &str = "doca_gpunetio_device.h";
 /// GPU memory reserved for NVIDIA's queue pair, in bytes. Only the kernels know its layout.
 pub(crate) const QP_ROOM: usize = 4096;
-/// Time limit of a kernel for one completion.
+/// Time for which a kernel polls for one completion before it fails.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(60);
-/// Rules that NVIDIA's code breaks: it rings the doorbell once before it writes the doorbell record, and again after.
+/// Rules of the software ConnectX that NVIDIA's code breaks: it rings the doorbell once before it writes the doorbell
+/// record, and again after.
 const TOLERATED: &[Rule] = &[Rule::DoorbellRecord];
 
-/// Scope of the fence before the doorbell.
+/// Which fence NVIDIA's code executes between writing WQEs and ringing the doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fence {
-    /// The fence that NVIDIA's calls contain. It makes entries visible to the GPU, which suffices for queues in its
+    /// The fence that NVIDIA's calls contain. It makes WQEs visible to the GPU, which suffices for queues in GPU
     /// memory.
     Shipped,
-    /// A fence that makes entries visible to the whole system, as queues in host memory require. The calls do not ring;
+    /// A fence that makes WQEs visible to the whole system, as queues in host memory require. The calls do not ring;
     /// NVIDIA's function that rings at system scope runs after them.
     System,
 }
 
-/// The queue argument of a kernel; see `kernels.cu`.
+/// Layout of the queue argument of the kernels in `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Queue {
@@ -59,7 +59,7 @@ pub(crate) struct Queue {
     pub(crate) reserved: u32,
 }
 
-/// The work argument of a kernel; see `kernels.cu`.
+/// Layout of the argument that describes the work to the kernels in `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Work {
@@ -78,15 +78,15 @@ pub(crate) struct Work {
     pub(crate) no_record: u32,
 }
 
-/// The result of one thread; see `kernels.cu`.
+/// What a kernel thread stores about its posted WQEs; see `kernels.cu`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Outcome {
-    /// Index of the thread's last entry.
+    /// Index of the last WQE that the thread posted.
     pub ticket: u64,
-    /// Status of its completion; 0 means success.
+    /// Completion status of the last WQE that the thread posted; 0 means success.
     pub status: i32,
-    /// Result of polling the entry after the last one, which nobody posted. Set only if there is a single thread.
+    /// Result of polling for the WQE after the last one, which nobody posted. Set only if there is a single thread.
     pub ahead: i32,
 }
 
@@ -95,7 +95,6 @@ pub struct Outcome {
 /// # Errors
 /// [`Error::Missing`] if there is none, or the driver's error.
 pub fn gpu() -> Result<Arc<Device>> {
-    /// `CUDA_ERROR_NO_DEVICE`.
     const NO_DEVICE: u32 = 100;
     let cuda = match Cuda::load() {
         Ok(cuda) => cuda,
@@ -143,7 +142,7 @@ pub struct Theirs {
 }
 
 impl Theirs {
-    /// Loads PTX that [`compile`] returned.
+    /// Loads PTX that [`compile`] returned onto a GPU. `fence` selects the fence before the doorbell.
     ///
     /// # Errors
     /// - [`Error::Cuda`]: the driver fails.
@@ -169,8 +168,8 @@ impl Theirs {
         Ok((bed.wqes(case.their_wqes())?, outcomes))
     }
 
-    /// Shares the queue among many threads for `rounds` rounds; see `storm` in `kernels.cu`. Returns the numbers of
-    /// WQEs and doorbells that the adapter saw.
+    /// Posts from all threads of `grid` into one shared send queue for `rounds` rounds; see `storm` in `kernels.cu`.
+    /// Returns the numbers of WQEs and doorbells that the adapter saw.
     ///
     /// # Errors
     /// - The errors of [`run`](Self::run).

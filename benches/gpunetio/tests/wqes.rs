@@ -1,4 +1,4 @@
-//! Tests of our half of the comparison, and of the comparison itself. They need no GPU.
+//! Tests of `rushmem-device`'s side of the comparison with GPUNetIO, and of the comparison itself. They need no GPU.
 
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,6 @@ fn document_explains_every_known_difference() {
     }
 }
 
-/// Compares the recorded entries of NVIDIA's code with the entries that our code posts now.
 #[test]
 fn entries_match_the_record() {
     let file = here("recorded.txt");

@@ -1,10 +1,9 @@
-//! Collective calls, by one block of each PE.
+//! Benchmark kernels of collective calls, which one block of each PE makes.
 
 use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Makes one warm-up call, then measures `rounds` calls.
 #[inline(always)]
 fn repeat(ctx: &Ctx, spans: SymSlice<u64>, rounds: u32, call: impl Fn() -> Result) -> Result {
     let span = Span::begin(ctx, spans);
@@ -44,8 +43,8 @@ pub fn meet_team(ctx: &Ctx, spans: SymSlice<u64>, team: Team, complete: u32, rou
 
 /// Verifies `barrier` on `team`, or `team_sync` if `complete` is 0.
 ///
-/// Before every second call, each PE puts the round to its right neighbour in the team. After the call it expects the
-/// left neighbour's value. `wrong` counts the failures.
+/// Before every second call, each PE puts the round number to its right neighbour in the team. After the call it
+/// expects the left neighbour's value. `wrong` counts the failures.
 #[kernel]
 pub fn meet_checked(
     ctx: &Ctx,
@@ -83,7 +82,7 @@ pub fn meet_checked(
     Ok(())
 }
 
-/// The operation of [`exchange`], as a kernel argument.
+/// The collective operation that the kernel [`exchange`] measures, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// `broadcast` from PE 0.
@@ -94,7 +93,7 @@ pub enum Exchange {
     Alltoall = 2,
 }
 
-/// Measures `rounds` calls that move data, after a warm-up call. `kind` is an [`Exchange`].
+/// Measures `rounds` calls of a broadcast, fcollect or alltoall, after a warm-up call. `kind` is an [`Exchange`].
 #[kernel]
 pub fn exchange(
     ctx: &Ctx,
@@ -114,7 +113,7 @@ pub fn exchange(
     }
 }
 
-/// Measures `rounds` sums over all PEs, after a warm-up call.
+/// Measures `rounds` sum reductions over all PEs, after a warm-up call.
 #[kernel]
 pub fn sum(ctx: &Ctx, spans: SymSlice<u64>, dst: SymSlice<f32>, src: SymSlice<f32>, rounds: u32) -> Result {
     let (block, team) = (Block::current(), Team::WORLD);

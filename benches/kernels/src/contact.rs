@@ -1,4 +1,4 @@
-//! First contact of a PE with its peers, which connects the QPs.
+//! Benchmark of a PE's first contact with its peers, which connects the QPs.
 
 use rushmem_device::prelude::*;
 

@@ -1,15 +1,15 @@
-//! Test data: a pattern that kernels write and verify.
+//! Test data of the benchmarks: a pattern that kernels write and verify.
 
 use rushmem_device::prelude::*;
 
-/// Returns element `i` of the data with this seed.
+/// Returns element `i` of the pseudo-random test data with this seed.
 #[inline(always)]
 pub fn pattern(seed: u64, i: u64) -> u64 {
     let x = (seed.wrapping_shl(40) ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Fills this PE's part of `data`.
+/// Fills this PE's copy of `data` with the [`pattern`] of `seed`.
 #[kernel]
 pub fn fill(ctx: &Ctx, data: SymSlice<u64>, seed: u64) {
     let data = ctx.local(data);
@@ -20,7 +20,7 @@ pub fn fill(ctx: &Ctx, data: SymSlice<u64>, seed: u64) {
     }
 }
 
-/// Counts the elements of this PE's part of `data` that differ from the output of [`fill`].
+/// Counts the elements of this PE's copy of `data` that differ from the output of [`fill`].
 ///
 /// Each thread stores its count in its element of `wrong`.
 #[kernel]
@@ -40,7 +40,8 @@ fn term(pe: u32, run: u64, i: u64) -> f32 {
     (i % 97) as f32 + pe as f32 * (run + 1) as f32
 }
 
-/// Fills this PE's part with its terms.
+/// Fills this PE's copy of `data` with the values that it contributes to a sum reduction, to be checked by
+/// [`check_sums`].
 #[kernel]
 pub fn fill_terms(ctx: &Ctx, data: SymSlice<f32>, run: u64) {
     let data = ctx.local(data);
@@ -51,8 +52,8 @@ pub fn fill_terms(ctx: &Ctx, data: SymSlice<f32>, run: u64) {
     }
 }
 
-/// Counts the elements of this PE's part of `data`, from element `first` on, that differ from the sum of all PEs'
-/// terms.
+/// Counts the elements of this PE's copy of `data`, from element `first` on, that differ from the sum of all PEs'
+/// contributions.
 ///
 /// Each thread stores its count in its element of `wrong`.
 #[kernel]

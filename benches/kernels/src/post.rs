@@ -1,4 +1,5 @@
-//! Posting: each thread of PE 0 posts `rounds` puts of its word of `src` to PE 1. The queues have room for all of them.
+//! Benchmarks of posting: each thread of PE 0 posts `rounds` puts of its word of `src` to PE 1. The send queues have
+//! room for all of them.
 //!
 //! The measured span covers the posting only. Afterwards the kernel waits for completion, unless `complete` is 0, which
 //! is for entries that no NIC executes.
@@ -29,7 +30,7 @@ fn post<S: Sharing>(
     if complete != 0 { through.quiet(Block::current()) } else { Ok(()) }
 }
 
-/// Posts into the PE's shared queue.
+/// Posts puts from all threads into the PE's shared send queue.
 #[kernel]
 pub fn post_shared(
     ctx: &Ctx,
@@ -42,7 +43,7 @@ pub fn post_shared(
     if ctx.my_pe() == 0 { post(ctx, ctx, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
-/// Posts into a separate queue for each block.
+/// Posts puts into a separate send queue for each block.
 #[kernel(per_block)]
 pub fn post_per_block(
     ctx: &Ctx,
@@ -55,7 +56,7 @@ pub fn post_per_block(
     if ctx.my_pe() == 0 { post(ctx, &ctx.per_block()?, spans, dst, src, rounds, complete) } else { Ok(()) }
 }
 
-/// Posts from a single thread into its exclusive queue.
+/// Posts puts from a single thread into its exclusive send queue.
 #[kernel]
 pub fn post_exclusive(
     ctx: &Ctx,

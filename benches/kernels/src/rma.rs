@@ -1,4 +1,4 @@
-//! Puts and gets by blocks.
+//! Benchmarks of puts and gets by thread blocks.
 
 use core::ops::Range;
 
@@ -6,16 +6,15 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Returns a block's part of a message of `len` words, in whole units of 16 bytes.
 #[inline(always)]
 fn part(block: Block, len: usize) -> Range<usize> {
     let share = block.share(len.div_ceil(2));
     (2 * share.start).min(len)..(2 * share.end).min(len)
 }
 
-/// Moves `rounds` messages of `len` words with `transfer`, which is called with this block's range of each message.
+/// Calls `transfer` `rounds` times with this block's range of a message of `len` words. Only PE 0 works.
 ///
-/// Messages go to successive ranges of arrays of `words` words, a whole number of messages. Only PE 0 works.
+/// Successive messages use successive ranges of arrays of `words` words, which hold a whole number of messages.
 #[inline(always)]
 fn each_message(
     ctx: &Ctx,
@@ -46,7 +45,7 @@ fn each_message(
     Ok(())
 }
 
-/// Puts messages from PE 0 to PE 1, into the range of `dst` that they have in `src`.
+/// Puts messages of `len` words from `src` on PE 0 to the same range of `dst` on PE 1.
 #[kernel(max_threads = 512)]
 pub fn put(
     ctx: &Ctx,
@@ -77,7 +76,7 @@ pub fn put_quiet(
     })
 }
 
-/// Gets messages from PE 1 to PE 0, into the range of `dst` that they have in `src`.
+/// Gets messages of `len` words from `src` on PE 1 to the same range of `dst` on PE 0.
 #[kernel(max_threads = 512)]
 pub fn get(
     ctx: &Ctx,

@@ -1,10 +1,10 @@
-//! Ping-pong between PE 0 and PE 1, by one block.
+//! Benchmarks of a ping-pong between one block of PE 0 and one block of PE 1.
 
 use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Sends only a signal, from one thread of each PE. The signal must be 0 at the launch.
+/// Ping-pong with signals only, from one thread of each PE. The signal must be 0 at the launch.
 #[kernel]
 pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, rounds: u32) -> Result {
     let block = Block::current();
@@ -29,7 +29,7 @@ pub fn ping_pong(ctx: &Ctx, spans: SymSlice<u64>, signal: Sym<Signal>, rounds: u
     Ok(())
 }
 
-/// Sends `src` and then a signal, from the whole block. The signal must be 0 at the launch.
+/// Ping-pong in which the whole block puts `src` with a signal. The signal must be 0 at the launch.
 #[kernel]
 pub fn put_signal_ping_pong(
     ctx: &Ctx,

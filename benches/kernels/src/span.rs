@@ -1,9 +1,7 @@
-//! Time measurement in kernels.
-
 use rushmem_device::arch::now_ns;
 use rushmem_device::prelude::*;
 
-/// The span of a block's work.
+/// Measures the time span of a block's work.
 ///
 /// Element `2 * block` of `spans` receives the start time, and the next element the end time, in nanoseconds of a clock
 /// that all blocks of a PE share.
@@ -37,7 +35,6 @@ impl<'a, 'k> Span<'a, 'k> {
         self.store_now(1);
     }
 
-    /// Stores the current time in element `which` of the block.
     #[inline(always)]
     fn store_now(&self, which: usize) {
         let block = Block::current();
@@ -47,7 +44,7 @@ impl<'a, 'k> Span<'a, 'k> {
     }
 }
 
-/// Stores the current time in element `which` of `spans`. Runs as one thread.
+/// Stores the current time, in nanoseconds, in element `which` of `spans`. Runs as one thread.
 #[kernel]
 pub fn stamp(ctx: &Ctx, spans: SymSlice<u64>, which: u32) {
     ctx.local(spans).store(which as usize, now_ns());

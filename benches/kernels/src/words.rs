@@ -1,4 +1,4 @@
-//! Single words: each thread of PE 0 works on its own word of PE 1.
+//! Benchmarks of single-word operations: each thread of PE 0 works on its own word of PE 1.
 //!
 //! Threads that fetch store the sum of the fetched values in their element of `sums`.
 
@@ -6,7 +6,8 @@ use rushmem_device::prelude::*;
 
 use crate::span::Span;
 
-/// Puts `value`, `value + 1` and so on. If `each` is not 0, every put completes before the next.
+/// Puts `value`, `value + 1` and so on to the thread's word of PE 1. If `each` is not 0, every put completes before the
+/// next.
 #[kernel]
 pub fn p(
     ctx: &Ctx,
@@ -34,7 +35,7 @@ pub fn p(
     Ok(())
 }
 
-/// Gets the word in each round, and waits for it.
+/// Gets the thread's word of PE 1 in each round, and waits for its value.
 #[kernel]
 pub fn g(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, sums: SymSlice<u64>, rounds: u32) -> Result {
     if ctx.my_pe() != 0 {
@@ -52,7 +53,7 @@ pub fn g(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, sums: SymSlice<u
     Ok(())
 }
 
-/// Adds 1 in each round, and waits for completion at the end.
+/// Adds 1 to the thread's word of PE 1 in each round, and waits for completion after the last one.
 #[kernel]
 pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -> Result {
     if ctx.my_pe() != 0 {
@@ -72,8 +73,8 @@ pub fn add(ctx: &Ctx, spans: SymSlice<u64>, words: SymSlice<u64>, rounds: u32) -
 
 /// Returns the sum of the values that `rounds` successive calls of `fetch` return.
 ///
-/// The loop is unrolled four times, because an iteration costs a quarter of an atomic. nvcc does the same to the
-/// programs that we compare with.
+/// The loop is unrolled four times, because the overhead of an iteration is a quarter of an atomic's cost. nvcc does
+/// the same to the programs that we compare with.
 #[inline(always)]
 fn sum_of(rounds: u32, mut fetch: impl FnMut() -> Result<u64>) -> Result<u64> {
     let (mut left, mut sum) = (rounds, 0u64);
@@ -89,7 +90,7 @@ fn sum_of(rounds: u32, mut fetch: impl FnMut() -> Result<u64>) -> Result<u64> {
     Ok(sum)
 }
 
-/// Adds 1 in each round, and waits for the previous value.
+/// Adds 1 to the thread's word of PE 1 in each round, and waits for its previous value.
 #[kernel]
 pub fn fetch_add(
     ctx: &Ctx,
@@ -115,7 +116,8 @@ pub fn fetch_add(
     Ok(())
 }
 
-/// Replaces the round number with its successor by compare-and-swap, and waits for the previous value.
+/// Replaces the round number in the thread's word of PE 1 with its successor by compare-and-swap, and waits for the
+/// previous value.
 #[kernel]
 pub fn compare_swap(
     ctx: &Ctx,

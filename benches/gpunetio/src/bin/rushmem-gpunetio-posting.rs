@@ -81,7 +81,6 @@ fn write(path: &Path, text: &str) -> Result {
     fs::write(path, text).map_err(|error| Error::File(path.into(), error))
 }
 
-/// Reads or compiles NVIDIA's kernels, and returns their PTX.
 fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     match (&arguments.ptx, &arguments.headers) {
         (Some(file), _) => read(file),
@@ -90,7 +89,6 @@ fn kernels(arguments: &Arguments, capability: (u32, u32)) -> Result<String> {
     }
 }
 
-/// Measures all rows with a poster, and returns the results in the format of `rushmem perf`.
 fn results(poster: &impl Poster, machine: &str, rows: &[Row], no_record: bool) -> Result<String> {
     let rows: Vec<Value> = rows.iter().map(|row| measure(poster, row, no_record)).collect::<Result<_>>()?;
     let all = json!({ "program": poster.program(), "machine": machine, "rows": rows });

@@ -18,18 +18,18 @@ pub use self::theirs::Theirs;
 use crate::theirs::LAUNCH_TIMEOUT;
 use crate::{Error, Result};
 
-/// A row to measure.
+/// A row of the measurement plan: a posting benchmark with its grid and sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Name of the benchmark, which is also the name of the kernel.
     pub bench: String,
     /// Size of each put, in bytes.
     pub bytes: u64,
-    /// Number of blocks.
+    /// Number of thread blocks in the grid.
     pub blocks: u32,
-    /// Threads per block.
+    /// Number of threads per block.
     pub threads: u32,
-    /// Puts per thread and run.
+    /// Number of puts that each thread posts per run.
     pub rounds: u32,
     /// Number of PEs in the row that this one is compared with.
     pub pes: u32,
@@ -67,7 +67,7 @@ impl Row {
         })
     }
 
-    /// Number of queues that the row posts to.
+    /// Number of send queues that the benchmark posts to.
     fn queues(&self) -> u32 {
         if self.bench.ends_with("per_block") { self.blocks } else { 1 }
     }
@@ -76,35 +76,35 @@ impl Row {
         self.blocks / self.queues() * self.threads * self.rounds
     }
 
-    /// Depth of each queue. It holds all entries, so posting never waits for a slot.
+    /// Number of WQEBBs in each send queue. It holds all entries of a run, so posting never waits for a slot.
     fn depth(&self) -> u32 {
         self.entries().next_power_of_two().max(64)
     }
 }
 
-/// Posts the rows of a plan.
+/// A device library whose posting rate can be measured: NVIDIA's or ours.
 pub trait Poster {
-    /// Name of the poster, with its version if it has one.
+    /// Name of the device library, with its version if it has one.
     fn program(&self) -> String;
 
     /// Whether the last doorbell of a queue without a doorbell record is also the one with the highest producer index.
     /// If not, earlier doorbells may arrive late, and a NIC ignores them.
     fn rings_in_order(&self) -> bool;
 
-    /// The stream in which the kernels run.
+    /// The CUDA stream in which the benchmark kernels run.
     fn stream(&self) -> &Stream;
 
-    /// Launches the kernel that posts the row once, into fresh queues.
+    /// Launches the kernel that performs the benchmark of `row` once, with fresh send queues.
     ///
     /// # Errors
     /// - [`Error::Cuda`]: the driver fails.
     fn launch(&self, row: &Row, queues: &Queues) -> Result<Spans>;
 
-    /// Measures the row. Returns the rate of each run in millions of entries per second, after one warm-up run.
+    /// Measures the posting rate of each run of `row`, in millions of WQEs per second, after one warm-up run.
     /// `no_record` selects queues without a doorbell record.
     ///
     /// # Errors
-    /// - [`Error::Wrong`]: entries are missing or wrong.
+    /// - [`Error::Wrong`]: WQEs are missing or wrong.
     /// - [`Error::Cuda`]: the driver fails.
     fn measure(&self, row: &Row, no_record: bool) -> Result<Vec<f64>> {
         if row.depth() > 1 << 15 {
@@ -129,12 +129,12 @@ pub trait Poster {
     }
 }
 
-/// Start and end times of the blocks of a launch.
+/// GPU memory in which the blocks of a launch store their start and end times.
 ///
-/// The memory starts with two words per block, in nanoseconds of the GPU's clock. The kernel's data follows.
+/// It starts with two words per block, in nanoseconds of the GPU's clock. Other data of the kernel follows.
 pub struct Spans {
     memory: DeviceBuffer,
-    /// Other buffers that must outlive the kernel.
+    /// Buffers that are unused after the launch but must outlive the kernel.
     _kept: Vec<DeviceBuffer>,
 }
 
@@ -152,10 +152,11 @@ impl Spans {
     }
 }
 
-/// Fresh queues for a row, and their doorbell.
+/// Send queues, completion queues and doorbell records for one run of a benchmark.
 pub struct Queues {
     memory: DeviceBuffer,
-    /// Offset of the first queue. Other memory that posting uses must be shifted by the same amount.
+    /// Offset of the first queue in `memory`, in bytes. Other memory that posting uses must be shifted by the same
+    /// amount.
     shift: usize,
     doorbell: PinnedBuffer,
     /// Sizes of a send queue and of a completion queue, in bytes.
@@ -166,19 +167,19 @@ pub struct Queues {
 struct QueueAddresses {
     sq: u64,
     cq: u64,
-    /// Send word of the doorbell record.
+    /// Address of the send counter in the doorbell record.
     sq_record: u64,
     cq_record: u64,
 }
 
 const CQE_BYTES: usize = 64;
-/// Size of a doorbell record in bytes. Each has a cache line to itself.
+/// Sizes of one send queue and of one completion queue, in bytes.
 const RECORD_BYTES: usize = 64;
 const PAGE: usize = 4096;
-/// Shift between the queues of consecutive runs. Access time depends on the position in GPU memory, so each run uses
-/// another one.
+/// Shift in GPU memory between the queues of consecutive runs, in bytes. Access time depends on the position in GPU
+/// memory, so every run uses a different one.
 const SHIFT: usize = 37 * 128;
-/// Address of the data, here and at the peer. No NIC accesses it.
+/// Address of the puts' data, both locally and at the peer. No NIC accesses it.
 const BASE: u64 = 1 << 16;
 const QPN: u32 = 0x1234;
 const LKEY: u32 = 0x5600;
@@ -289,7 +290,6 @@ mod tests {
         rows[0].clone()
     }
 
-    /// Returns the entries that three threads of block `block` post in four rounds.
     fn posted(block: u64) -> Vec<u8> {
         let put = |i: u64| {
             let at = BASE + 8 * (3 * block + i % 3);

@@ -1,4 +1,5 @@
-//! Our half: the unmodified kernels of `rushmem perf`, with a context that the host builds by hand.
+//! Measures posting with `rushmem-device`: launches the unmodified kernels of `rushmem perf` with a context that the
+//! host builds by hand.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,16 +23,16 @@ use crate::{Error, Result};
 const PES: usize = 2;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Posts with `rushmem-device`.
+/// Posts a plan's benchmarks with `rushmem-device`.
 pub struct Ours {
     kernels: HashMap<String, Function>,
     stream: Stream,
-    /// Where kernels report errors.
+    /// Control page, to which kernels report errors.
     control: PinnedBuffer,
 }
 
 impl Ours {
-    /// Loads the kernels.
+    /// Loads the PTX of the `rushmem perf` kernels onto a GPU.
     ///
     /// # Errors
     /// [`Error::Missing`] if this crate was built without PTX, or the driver's error.
@@ -49,7 +50,6 @@ impl Ours {
     }
 }
 
-/// Offsets of the tables that the context points to, in this order.
 struct Tables {
     state: usize,
     segments: usize,
@@ -60,7 +60,6 @@ struct Tables {
 }
 
 impl Tables {
-    /// Lays out the tables, starting at offset `state`.
     fn new(state: usize, row: &Row, sets: usize) -> Self {
         let segments = state + size_of::<DeviceState>();
         let peers = segments + size_of::<SegmentTable>();

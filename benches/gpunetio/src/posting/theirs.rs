@@ -1,4 +1,4 @@
-//! NVIDIA's half.
+//! Measures posting with NVIDIA's DOCA GPUNetIO device code.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::{BASE, LKEY, Poster, QPN, Queues, RKEY, Row, Spans};
 use crate::Result;
 use crate::theirs::{QP_ROOM, Queue, Work};
 
-/// Posts with DOCA GPUNetIO.
+/// Posts a plan's benchmarks with DOCA GPUNetIO.
 pub struct Theirs {
     module: Arc<Module>,
     stream: Stream,
 }
 
 impl Theirs {
-    /// Loads PTX that [`compile`](crate::theirs::compile) returned.
+    /// Loads PTX that [`compile`](crate::theirs::compile) returned onto a GPU.
     ///
     /// # Errors
     /// - [`Error::Cuda`](crate::Error::Cuda): the driver fails.
