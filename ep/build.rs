@@ -1,4 +1,4 @@
-//! Builds the PTX of the kernels, on request.
+//! Compiles the kernels of expert parallelism to PTX, if requested.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! [`Dispatcher`]: allocates buffers, checks arguments and launches kernels.
+//! [`Dispatcher`], the host side of expert parallelism: allocates buffers, checks arguments and launches kernels.
 
 use std::cell::Cell;
 
@@ -9,30 +9,30 @@ use rushmem_ep_kernels::{Batch, Buffers, Fault, Table, state};
 
 use crate::{Dtype, Error, Form, Result, Shape};
 
-/// Input of a call.
+/// Input of a dispatch and of its combine.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
-    /// Tokens, `[token][hidden]`.
+    /// Elements of the tokens, `[token][hidden]`.
     pub tokens: SymSlice<Bf16>,
-    /// Experts of each token, `[token][choice]`; -1 for none.
+    /// Index of the expert that each token chose, `[token][choice]`; -1 for none.
     pub choices: SymSlice<i32>,
-    /// Weight of each choice, `[token][choice]`. Read by combine.
+    /// Weight of each choice in the sum, `[token][choice]`. Read by combine.
     pub weights: SymSlice<f32>,
     /// Number of tokens, from 0 to the shape's `tokens`.
     pub count: usize,
 }
 
-/// A call whose rows are on their way to the experts. Pass it to [`Dispatcher::dispatch_receive`].
+/// A dispatch whose rows are being sent to the experts. Pass it to [`Dispatcher::dispatch_receive`].
 #[derive(Debug)]
 #[must_use = "the call goes on with `dispatch_receive`"]
 pub struct Sent(Batch);
 
-/// A call whose rows have reached the experts. Pass it to combine.
+/// A dispatch whose rows have reached the experts. Pass it to [`Dispatcher::combine`] or [`Dispatcher::combine_send`].
 #[derive(Debug)]
 #[must_use = "the call ends with `combine`"]
 pub struct Received(Batch);
 
-/// A call whose rows are on their way back. Pass it to [`Dispatcher::combine_receive`].
+/// A combine whose rows are being sent back to their tokens. Pass it to [`Dispatcher::combine_receive`].
 #[derive(Debug)]
 #[must_use = "the call ends with `combine_receive`"]
 pub struct Returning {
@@ -40,19 +40,19 @@ pub struct Returning {
     results: SymSlice<u128>,
 }
 
-/// An exchange between tokens and experts: its buffers, and the launches of its kernels.
+/// Sends tokens to their experts and the results back, by kernels that this PE launches.
 ///
 /// See the [crate](crate) for calls, layouts and errors.
 pub struct Dispatcher<'a> {
     pe: &'a Pe,
     shape: Shape,
     buffers: Buffers,
-    /// Whether a call has been started and its combine has not been queued yet.
+    /// Whether a dispatch has been queued whose combine has not.
     is_busy: Cell<bool>,
 }
 
 impl<'a> Dispatcher<'a> {
-    /// Allocates the buffers of an exchange. Collective.
+    /// Allocates the buffers of a dispatcher. Collective.
     ///
     /// # Errors
     /// - [`Error::Shape`] if the shape does not fit the job.
@@ -66,12 +66,12 @@ impl<'a> Dispatcher<'a> {
         Ok(dispatcher)
     }
 
-    /// Returns the shape.
+    /// Returns the sizes with which the dispatcher was created.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Returns the number of rows in [`Dispatcher::rows`], and in the results of the experts.
+    /// Returns the capacity of [`Dispatcher::rows`] in rows. The results of the experts need the same capacity.
     pub fn row_count(&self) -> usize {
         self.shape.rows(self.pe.n_pes())
     }
@@ -81,27 +81,29 @@ impl<'a> Dispatcher<'a> {
         self.shape.row_bytes()
     }
 
-    /// Returns the rows for the experts of this PE.
+    /// Returns the buffer of rows for this PE's experts, which dispatch fills.
     pub fn rows(&self) -> SymSlice<u128> {
         self.buffers.rows
     }
 
-    /// Returns the number of rows of each local expert, after dispatch.
+    /// Returns the number of rows of each local expert. Dispatch fills the array.
     pub fn totals(&self) -> SymSlice<u32> {
         self.table(Table::Totals, self.buffers.local_experts)
     }
 
-    /// Returns the first row of each local expert, after dispatch.
+    /// Returns the index of the first row of each local expert in [`Dispatcher::rows`]. The array is valid after
+    /// dispatch.
     pub fn offsets(&self) -> SymSlice<u32> {
         self.table(Table::Offsets, self.buffers.local_experts)
     }
 
-    /// Returns the first row of each (local expert, source PE), after dispatch.
+    /// Returns the index of the first row for each (local expert, source PE) in [`Dispatcher::rows`]. The array is
+    /// valid after dispatch.
     pub fn sources(&self) -> SymSlice<u32> {
         self.table(Table::From, self.buffers.experts)
     }
 
-    /// Returns the words that announce the rows of each (local expert, source PE).
+    /// Returns the signal words that announce the rows of each (local expert, source PE).
     ///
     /// A kernel may wait for one of them, to start before all rows have arrived. The word is at least `call << 24` once
     /// the rows of that call have arrived. Its lower 23 bits are their number. Bit 23 is set if the source rejects the
@@ -111,12 +113,12 @@ impl<'a> Dispatcher<'a> {
         self.buffers.words.slice(first..first + self.shape.experts)
     }
 
-    /// Returns the buffers, for kernels of the application.
+    /// Returns the dispatcher's buffers as a kernel argument, for the application's own kernels.
     pub fn buffers(&self) -> Buffers {
         self.buffers
     }
 
-    /// Returns the launch shape of the kernels.
+    /// Returns the grid with which the dispatcher launches its kernels.
     pub fn grid(&self) -> LaunchConfig {
         let threads = self.shape.threads.unwrap_or(if self.pe.is_gpu() { 512 } else { 64 });
         let blocks = self.shape.blocks.unwrap_or(self.pe.grid().blocks());
@@ -234,7 +236,8 @@ impl<'a> Dispatcher<'a> {
         self.combine_receive(stream, returning, sums)
     }
 
-    /// Blocks until everything in the stream has completed, like [`Stream::wait`]. If a call was rejected, says why.
+    /// Blocks until everything in the stream has completed, like [`Stream::wait`]. If a dispatch was rejected, returns
+    /// the reason as an error.
     ///
     /// # Errors
     /// - [`Error::BadChoice`], [`Error::FullExpert`] or [`Error::FullPe`] if a call does not fit, and
@@ -248,7 +251,7 @@ impl<'a> Dispatcher<'a> {
         }
     }
 
-    /// Resets the exchange after a failed call. Collective. None of its kernels may be running or queued.
+    /// Makes the dispatcher usable again after a failed call. Collective. None of its kernels may be running or queued.
     ///
     /// # Errors
     /// - [`Error::Runtime`] if a PE does not arrive, or memory cannot be written.
@@ -264,7 +267,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Frees the buffers. Collective. No kernel may be using them.
+    /// Frees the dispatcher's buffers. Collective. No kernel may be using them.
     ///
     /// # Errors
     /// - [`Error::Runtime`] if a PE does not arrive.
@@ -279,25 +282,23 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns whether `receive` compacts the rows of each expert.
+    /// Returns whether receiving a dispatch compacts the rows of each expert, as in the low-latency form.
     fn compacts(&self) -> bool {
         self.shape.form == Form::LowLatency
     }
 
-    /// Returns the launch shape of kernels in which each thread serves an expert.
+    /// Returns the grid of kernels in which each thread serves one expert.
     fn one_thread_each(&self) -> LaunchConfig {
         let grid = self.grid();
         let threads = grid.threads().min(128);
         grid.with_blocks(self.buffers.experts.div_ceil(threads).min(grid.blocks())).with_threads(threads)
     }
 
-    /// Returns the first `len` elements of a table.
     fn table(&self, table: Table, len: u32) -> SymSlice<u32> {
         let first = self.buffers.at(table, 0);
         self.buffers.tables.slice(first..first + len as usize)
     }
 
-    /// Checks the input, and converts it for kernels.
     fn batch(&self, input: Input) -> Result<Batch> {
         const CALL: &str = "dispatch_send";
         let Shape { tokens, hidden, top_k, .. } = self.shape;
@@ -402,7 +403,6 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     Ok(buffers)
 }
 
-/// Returns the first `len` elements of an operand.
 fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {
     if object.len() < len {
         let what = format!("`{name}` has {} elements, and the call needs {len}: allocate more", object.len());
@@ -411,7 +411,7 @@ fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize
     Ok(object.slice(0..len))
 }
 
-/// Returns the first `len` bf16 elements of an operand, as chunks of 16 bytes.
+/// Returns the first `len` bf16 elements of an operand, viewed as 16-byte chunks.
 fn chunks(call: &'static str, name: &str, object: SymSlice<Bf16>, len: usize) -> Result<SymSlice<u128>> {
     let chunks = first(call, name, object, len)?.cast::<u128>();
     if chunks.len() * 8 != len {

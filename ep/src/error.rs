@@ -1,33 +1,33 @@
-//! Errors of an exchange.
+//! Errors of dispatch and combine.
 
-/// Result of calls of this crate.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The reason why a call of this crate failed.
+/// The reason why a dispatch, a combine or another function of this crate failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An invalid shape.
+    /// The sizes of a [`Shape`](crate::Shape) are invalid, or do not fit the job.
     #[error("{0}")]
     Shape(String),
-    /// A wrong argument, or a call at the wrong time.
+    /// A function got a wrong argument, or was called at the wrong time.
     #[error("{call}: {what}")]
     Misuse {
-        /// The name of the call.
+        /// Name of the function.
         call: &'static str,
-        /// What is wrong, with values, and the remedy.
+        /// What is wrong with the call, with values, and the remedy.
         what: String,
     },
     /// A token chose an expert that does not exist.
     #[error("token {token} has expert {expert} as its choice {choice}, but there are {experts} experts: use 0 to {}, or -1 for none", experts - 1)]
     BadChoice {
-        /// Index of the token.
+        /// Index of the token in the batch.
         token: usize,
-        /// Index of the choice among those of the token.
+        /// Index of the choice among the token's choices.
         choice: usize,
-        /// The expert.
+        /// Index of the chosen expert.
         expert: i32,
-        /// The number of experts.
+        /// Number of experts that exist.
         experts: usize,
     },
     /// This PE sends an expert more rows than there is room for.
@@ -35,28 +35,28 @@ pub enum Error {
         "expert {expert} gets more than {capacity} rows from this PE: raise `capacity`, or send fewer tokens"
     )]
     FullExpert {
-        /// The expert.
+        /// Index of the expert.
         expert: u32,
-        /// Room for rows from one PE.
+        /// Number of rows from one PE for which an expert has room.
         capacity: usize,
     },
-    /// A PE receives more rows than it has room for.
+    /// A PE would receive more rows than it has room for.
     #[error("PE {pe} gets {rows} rows and has room for {max_rows}: raise `max_rows`, or send fewer tokens")]
     FullPe {
-        /// The PE.
+        /// Rank of the PE that would receive too many rows.
         pe: u32,
-        /// How many rows it would receive.
+        /// Number of rows that the PE would receive.
         rows: u32,
-        /// Room for rows.
+        /// Number of rows for which each PE has room.
         max_rows: usize,
     },
-    /// Another PE rejected the call.
+    /// Another PE rejected the dispatch.
     #[error("PE {pe} refused this call: see its error")]
     Refused {
-        /// That PE.
+        /// Rank of the PE that rejected the dispatch.
         pe: u32,
     },
-    /// The runtime failed.
+    /// The Rushmem runtime returned an error.
     #[error(transparent)]
     Runtime(#[from] rushmem::Error),
 }

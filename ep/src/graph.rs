@@ -1,10 +1,11 @@
-//! Graphs of calls.
+//! Captures dispatch and combine in a graph.
 
 use rushmem::{Graph, Stream};
 
 use crate::Result;
 
-/// Records the operations that `queue` queues, like [`Stream::capture`], but for functions with errors of this crate.
+/// Captures the operations that `queue` queues in a graph, like [`Stream::capture`], but for functions with errors of
+/// this crate.
 ///
 /// # Errors
 /// - The error of `queue`.

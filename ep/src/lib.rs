@@ -80,5 +80,5 @@ pub use graph::capture;
 pub use rushmem_ep_kernels as kernels;
 pub use shape::{Dtype, Form, Shape};
 
-/// The kernels for GPUs, for [`Job::kernels`](rushmem::Job::kernels).
+/// PTX of this crate's kernels, to be passed to [`Job::kernels`](rushmem::Job::kernels).
 pub const KERNELS: rushmem::Ptx = rushmem::ptx!("rushmem_ep_kernels");

@@ -5,16 +5,16 @@ use rushmem_device::Bf16;
 use crate::Dtype;
 use crate::kernels::{dequantized, e4m3_from_f32, inverse_scale, scale_of};
 
-/// A row that an expert receives, identified by its source PE and its pair there.
+/// A row that an expert receives, identified by its source PE and its (token, choice) pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The PE of the token.
+    /// Rank of the PE that owns the token.
     pub source: usize,
-    /// The pair: `token * top_k + choice`.
+    /// Index of the pair on its PE: `token * top_k + choice`.
     pub pair: usize,
 }
 
-/// Returns the rows of an expert, in order. `choices` contains the choices of each PE.
+/// Returns the rows that an expert receives, in order. `choices` contains the choices of each PE.
 pub fn deliveries(choices: &[Vec<i32>], expert: usize) -> Vec<Delivery> {
     let of_pe = |(source, choices): (usize, &Vec<i32>)| {
         let pairs = (0..choices.len()).filter(|&pair| choices[pair] == expert as i32);
@@ -23,7 +23,7 @@ pub fn deliveries(choices: &[Vec<i32>], expert: usize) -> Vec<Delivery> {
     choices.iter().enumerate().flat_map(of_pe).collect()
 }
 
-/// Returns the bytes of a dispatched row, without trailing padding.
+/// Returns the bytes of the row that dispatch sends for a token, without trailing padding.
 pub fn row(token: &[Bf16], dtype: Dtype) -> Vec<u8> {
     if dtype == Dtype::Bf16 {
         return token.iter().flat_map(|element| element.0.to_le_bytes()).collect();
@@ -39,7 +39,7 @@ pub fn row(token: &[Bf16], dtype: Dtype) -> Vec<u8> {
     [numbers, scales].concat()
 }
 
-/// Decodes the elements of a row, as an expert does.
+/// Decodes the elements of a dispatched row, as an expert does.
 pub fn decode(row: &[u8], hidden: usize, dtype: Dtype) -> Vec<Bf16> {
     if dtype == Dtype::Bf16 {
         return row.chunks_exact(2).take(hidden).map(|b| Bf16(u16::from_le_bytes([b[0], b[1]]))).collect();
@@ -49,13 +49,13 @@ pub fn decode(row: &[u8], hidden: usize, dtype: Dtype) -> Vec<Bf16> {
     numbers.iter().enumerate().map(|(i, &number)| dequantized(number, scale(i / 128))).collect()
 }
 
-/// Computes the row that expert `expert` of the kernel [`ep_experts`](crate::kernels::ep_experts) computes.
+/// Computes the row that the kernel [`ep_experts`](crate::kernels::ep_experts) computes for expert `expert`.
 pub fn multiply(row: &[Bf16], expert: usize) -> Vec<Bf16> {
     let factor = (1 + expert % 8) as f32;
     row.iter().map(|element| Bf16::from_f32(element.to_f32() * factor)).collect()
 }
 
-/// Computes the weighted sum of rows, in the given order, rounded once.
+/// Computes the weighted sum of rows of `hidden` elements, in the given order, rounded once.
 pub fn sum(rows: &[(f32, Vec<Bf16>)], hidden: usize) -> Vec<Bf16> {
     let element = |i: usize| rows.iter().fold(0.0, |sum, (weight, row)| sum + weight * row[i].to_f32());
     (0..hidden).map(|i| Bf16::from_f32(element(i))).collect()

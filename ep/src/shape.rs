@@ -1,19 +1,18 @@
-//! The shape of an exchange, and how much memory it needs.
+//! The sizes of a mixture-of-experts exchange, and how much memory it needs.
 
 use crate::{Error, Result, kernels};
 
-/// Most rows that an expert can get from one PE: a signal word holds their number, and a bit that rejects the call.
+/// Maximum number of rows that an expert can get from one PE: a signal word holds their number below the rejection bit.
 const MOST_ROWS: usize = (1 << (kernels::WORD_COUNT_BITS - 1)) - 1;
 
-/// How many elements share a scale.
 const SCALED: usize = kernels::SCALED as usize;
 
-/// How an exchange sends rows.
+/// How dispatch sends rows: for low latency, or for high throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Rows are sent immediately, to slots that are large enough for every routing.
+    /// Rows are sent immediately, to fixed slots for each expert and source PE.
     LowLatency,
-    /// PEs first exchange counts, and then send rows to their final place.
+    /// PEs first exchange row counts, and then send rows to their final position.
     Throughput,
 }
 
@@ -28,34 +27,36 @@ pub enum Dtype {
     E4m3,
 }
 
-/// Sizes of an exchange. They must be the same on all PEs.
+/// Form, element type and sizes of a [`Dispatcher`](crate::Dispatcher). They must be the same on all PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The form.
+    /// Whether rows are sent for low latency or for high throughput.
     pub form: Form,
     /// Element type of dispatched rows.
     pub dtype: Dtype,
-    /// Most tokens per PE in a call.
+    /// Maximum number of tokens per PE in a call.
     pub tokens: usize,
-    /// Elements per token: a multiple of 128.
+    /// Number of elements per token: a multiple of 128.
     pub hidden: usize,
-    /// Number of experts: a multiple of the number of PEs.
+    /// Number of experts in the job: a multiple of the number of PEs.
     pub experts: usize,
-    /// Choices per token: 1 to 8.
+    /// Number of experts that each token chooses: 1 to 8.
     pub top_k: usize,
-    /// Low latency: most rows that an expert can get from one PE. The default, `tokens`, is enough if no token chooses
-    /// an expert twice.
+    /// Low-latency form: maximum number of rows that an expert can get from one PE. The default, `tokens`, is enough if
+    /// no token chooses an expert twice.
     pub capacity: usize,
-    /// Throughput: most rows that a PE can get. The default, `None`, is enough if no token chooses an expert twice.
+    /// Throughput form: maximum number of rows that a PE can get. The default, `None`, is enough if no token chooses an
+    /// expert twice.
     pub max_rows: Option<usize>,
-    /// Blocks per kernel. The default, `None`, is the PE's share of the machine.
+    /// Number of blocks per kernel. The default, `None`, uses the PE's share of the machine.
     pub blocks: Option<u32>,
-    /// Threads per block: a multiple of 32, at most 512. The default is 512 on a GPU, and 64 natively.
+    /// Number of threads per block: a multiple of 32, at most 512. The default is 512 on a GPU, and 64 natively.
     pub threads: Option<u32>,
 }
 
 impl Shape {
-    /// Creates a shape for the low-latency form, in bf16.
+    /// Creates a shape in which rows are sent immediately, as suits decode with 1 to 512 tokens per PE. Rows are in
+    /// bf16.
     pub fn low_latency(tokens: usize, hidden: usize, experts: usize, top_k: usize) -> Self {
         Self {
             form: Form::LowLatency,
@@ -71,7 +72,8 @@ impl Shape {
         }
     }
 
-    /// Creates a shape for the throughput form, in bf16.
+    /// Creates a shape in which PEs exchange row counts before they send rows, as suits prefill with 4,096 or more
+    /// tokens per PE. Rows are in bf16.
     pub fn throughput(tokens: usize, hidden: usize, experts: usize, top_k: usize) -> Self {
         Self { form: Form::Throughput, ..Self::low_latency(tokens, hidden, experts, top_k) }
     }
@@ -84,7 +86,7 @@ impl Shape {
         }
     }
 
-    /// Returns how many rows a PE's buffer has in a job of `n_pes` PEs.
+    /// Returns the capacity, in rows, of a PE's receive buffer in a job of `n_pes` PEs.
     pub fn rows(&self, n_pes: u32) -> usize {
         let n_pes = n_pes as usize;
         match self.form {
@@ -96,7 +98,7 @@ impl Shape {
         }
     }
 
-    /// Returns how many rows NIC peers can send back to a PE.
+    /// Returns the maximum number of rows that NIC peers can send back to a PE in a combine.
     pub(crate) fn back_rows(&self) -> usize {
         match self.form {
             Form::LowLatency => self.experts * self.capacity,
@@ -116,7 +118,7 @@ impl Shape {
         (rows + words + tables) as u64 + (2 << 20)
     }
 
-    /// Checks the shape for a job of `n_pes` PEs.
+    /// Checks that all sizes are valid for a job of `n_pes` PEs.
     ///
     /// # Errors
     /// - [`Error::Shape`] with the invalid number and its limits.

@@ -1,4 +1,4 @@
-//! Runs the benchmark with small shapes.
+//! Runs `rushmem-ep-bench` with small shapes.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Output, Stdio};
@@ -6,7 +6,6 @@ use std::process::{Command, Output, Stdio};
 use rushmem::bootstrap::UniqueId;
 use rushmem_base::free_port;
 
-/// Returns a command with a small shape.
 fn command(args: &str) -> Command {
     let small = "--hidden 256 --experts 8 --top-k 4 --repetitions 2";
     let mut command = Command::new(env!("CARGO_BIN_EXE_rushmem-ep-bench"));
@@ -15,7 +14,6 @@ fn command(args: &str) -> Command {
     command
 }
 
-/// Returns whether a program succeeded, and its output.
 fn result(output: Output) -> (bool, String) {
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
@@ -25,7 +23,6 @@ fn run(args: &str) -> (bool, String) {
     result(command(args).output().unwrap())
 }
 
-/// Runs two PEs in separate processes, with these settings.
 fn run_processes(args: &str, settings: &[(&str, &str)]) -> (bool, String) {
     let address = free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
     let id = UniqueId::at(address).unwrap().to_hex();

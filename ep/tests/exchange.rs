@@ -13,7 +13,7 @@ use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, capture,
 
 const HIDDEN: usize = 256;
 
-/// A kind of path between PEs: its name, and the settings.
+/// How PEs reach each other: a name, and the settings that select this path.
 type Path = (&'static str, &'static [(&'static str, &'static str)]);
 
 const P2P: Path = ("p2p", &[("peer_path", "p2p")]);
@@ -35,7 +35,7 @@ fn job(pes: u32, path: Path) -> Job {
     Job::with_config(config).kernels(KERNELS)
 }
 
-/// A call: the choices of each PE, and a seed for tokens and weights.
+/// The choices of each PE in one dispatch, and a seed for tokens and weights.
 #[derive(Clone, Debug)]
 struct Routing {
     choices: Vec<Vec<i32>>,
@@ -43,7 +43,7 @@ struct Routing {
 }
 
 impl Routing {
-    /// Returns a pseudo-random number for each index, derived from the seed.
+    /// Returns a pseudo-random number for the indices `kind`, `pe` and `i`, derived from the seed.
     fn number(&self, kind: u64, pe: usize, i: usize) -> u64 {
         let x = self.seed ^ kind << 56 ^ (pe as u64) << 40 ^ i as u64;
         let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -70,7 +70,6 @@ impl Routing {
     }
 }
 
-/// The memory of an application.
 struct Bed<'a> {
     pe: &'a Pe,
     dispatcher: Dispatcher<'a>,
@@ -102,19 +101,18 @@ impl<'a> Bed<'a> {
         Ok(Self { pe, dispatcher, input, results, sums: pe.alloc(shape.tokens * HIDDEN)? })
     }
 
-    /// Writes the input of a call.
     fn prepare(&self, routing: &Routing) -> Result<Input, Error> {
         write_input(self.pe, self.input, routing, self.dispatcher.shape().top_k)
     }
 
-    /// Queues a call with its experts.
+    /// Queues a dispatch, the experts and a combine.
     fn queue(&self, stream: &Stream<'_>, input: Input, sums: SymSlice<Bf16>) -> Result<(), Error> {
         let received = self.dispatcher.dispatch(stream, input)?;
         stream.launch(self.dispatcher.grid(), ep_experts(self.dispatcher.buffers(), self.results.cast()))?;
         self.dispatcher.combine(stream, received, self.results, sums)
     }
 
-    /// Performs a call and compares all rows and sums with the reference.
+    /// Performs a dispatch and combine, and compares all rows and sums with the serial reference.
     fn check(&self, routing: &Routing) -> Result<(), Error> {
         let (stream, input) = (self.pe.stream()?, self.prepare(routing)?);
         let dispatcher = &self.dispatcher;
@@ -132,7 +130,7 @@ impl<'a> Bed<'a> {
         self.check_sums(routing, self.sums)
     }
 
-    /// Compares the rows of this PE's experts.
+    /// Compares the rows that this PE's experts received with the serial reference.
     fn check_rows(&self, routing: &Routing) -> Result<(), Error> {
         let (pe, shape) = (self.pe, self.dispatcher.shape());
         let (bytes, me) = (self.dispatcher.row_bytes(), pe.my_pe() as usize);
@@ -154,7 +152,7 @@ impl<'a> Bed<'a> {
         Ok(())
     }
 
-    /// Compares the sums of this PE's tokens.
+    /// Compares the sums of this PE's tokens with the serial reference.
     fn check_sums(&self, routing: &Routing, sums: SymSlice<Bf16>) -> Result<(), Error> {
         let (shape, me) = (self.dispatcher.shape(), self.pe.my_pe() as usize);
         let (choices, weights) = (&routing.choices[me], routing.weights(me));
@@ -200,12 +198,12 @@ fn routings(pes: u32, shape: Shape, count: u32) -> Vec<Routing> {
     found.into_inner()
 }
 
-/// Returns the shape with room for every routing.
+/// Returns `shape` with room for every routing.
 fn roomy(pes: u32, shape: Shape) -> Shape {
     Shape { max_rows: Some(pes as usize * shape.tokens * shape.top_k), ..shape }
 }
 
-/// Runs `calls` calls of one exchange.
+/// Checks `calls` random dispatches and combines of one dispatcher.
 fn run(pes: u32, path: Path, shape: Shape, calls: u32) {
     let routings = routings(pes, shape, calls);
     let outcome = job(pes, path).run(|pe| {
@@ -216,7 +214,8 @@ fn run(pes: u32, path: Path, shape: Shape, calls: u32) {
     outcome.unwrap_or_else(|error| panic!("{shape:?} on {pes} PEs, {}: {error}", path.0));
 }
 
-/// Queues all calls up front. A PE may thus run ahead of its peers by as much as the calls themselves allow.
+/// Queues `calls` dispatches and combines before it waits for any. A PE may thus run ahead of its peers by as much as
+/// the calls themselves allow.
 fn run_queued(pes: u32, path: Path, shape: Shape, calls: u32) {
     let routings = routings(pes, shape, calls);
     let outcome = job(pes, path).run(|pe| {
@@ -280,7 +279,7 @@ fn more_warps_and_blocks_do_not_change_results() {
     }
 }
 
-/// Performs a call that fails, and returns the error of each PE. Then performs a call that succeeds.
+/// Performs a dispatch that must be rejected, and returns the error of each PE. Then performs one that succeeds.
 fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
     let good = Routing { choices: vec![vec![0, 1], vec![3, -1]], seed: 5 };
     let bad = Routing { choices: vec![bad, vec![2, 0]], seed: 6 };

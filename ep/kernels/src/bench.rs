@@ -1,4 +1,4 @@
-//! Kernels for tests and measurements: experts that multiply, a copy, and a time stamp.
+//! Kernels for tests and measurements: experts that multiply their rows, a plain copy, and a time stamp.
 
 use rushmem_device::Bf16;
 use rushmem_device::arch::now_ns;
@@ -8,8 +8,8 @@ use crate::buffers::{Buffers, Exchange, Table, get, put, put_remote};
 use crate::numbers::{SCALED, dequantized};
 use crate::warp::{LANES, copy_row, each_row, lane, warp_of_grid};
 
-/// Runs the experts: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. Each warp processes whole
-/// rows.
+/// Computes stand-ins for expert networks: expert `e` multiplies its rows by `1 + e % 8` and rounds them to bf16. Each
+/// warp processes whole rows.
 #[kernel(max_threads = 512)]
 pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
@@ -35,8 +35,8 @@ pub fn ep_experts(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Resul
     Ok(())
 }
 
-/// Copies `src` to `dst` on all PEs, an equal share to each: the yardstick for a dispatch of as many bytes. The shares
-/// of PEs that are not P2P peers stay on this PE.
+/// Copies an equal share of `src` to `dst` on each PE: the yardstick for a dispatch of as many bytes. The shares of PEs
+/// that are not P2P peers are copied to this PE.
 #[kernel(max_threads = 512)]
 pub fn ep_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     const PART: usize = 8 * LANES as usize;

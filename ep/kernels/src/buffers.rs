@@ -1,184 +1,186 @@
-//! Memory of an exchange, as kernels see it.
+//! Buffers, tables and signals of a mixture-of-experts exchange, as its kernels access them.
 
 use rushmem_device::prelude::*;
 
-/// Low bits of a signal word, which hold the number of rows. The higher bits hold the index of the call.
+/// Number of low bits of a signal word that hold a row count or row index. The higher bits hold the index of the call.
 pub const WORD_COUNT_BITS: u32 = 24;
 
-/// The bit of a signal word that rejects a call.
+/// The bit of a signal word that says that its sender has rejected the call.
 const REFUSED: u64 = 1 << (WORD_COUNT_BITS - 1);
 
-/// Rank of a pair without an expert.
+/// Rank stored for a (token, choice) pair that chose no expert.
 pub(crate) const NO_RANK: u32 = u32::MAX;
 
-/// PE of a lane without a row.
+/// PE stored for a warp lane that has no row to send.
 pub(crate) const NO_PE: u32 = u32::MAX;
 
-/// PE of a row for any NIC peer: such rows are in a buffer of this PE.
+/// PE stored for a row that goes to a NIC peer: the row is in a local buffer, the outbox or `back`.
 pub(crate) const NIC_PE: u32 = u32::MAX - 1;
 
-/// Indices of the first words in [`Buffers::words`].
+/// Indices of the words of PE state at the start of [`Buffers::words`].
 pub mod state {
-    /// Calls that were started.
+    /// Index of the word that holds the index of the last call that was started.
     pub const BEGUN: usize = 0;
-    /// Calls that were received.
+    /// Index of the word that holds the index of the last call whose rows were all received.
     pub const RECEIVED: usize = 1;
-    /// Index of the call to which the fault belongs.
+    /// Index of the word that holds the index of the call in which the last fault occurred.
     pub const FAULT_CALL: usize = 2;
-    /// The fault: see [`Fault`](super::Fault).
+    /// Index of the word that holds the last fault, encoded by [`Fault::word`](super::Fault::word).
     pub const FAULT: usize = 3;
-    /// Number of words.
+    /// Number of words of PE state.
     pub const WORDS: usize = 4;
 }
 
-/// Memory and sizes of an exchange. All rows consist of chunks of 16 bytes.
+/// Memory and sizes of a mixture-of-experts exchange, as a kernel argument. All rows consist of chunks of 16 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Buffers {
     /// State of this PE, followed by the signals of dispatch, of combine, and of counts: see [`Buffers::arrived`].
     pub words: SymSlice<u64>,
-    /// Tables (see [`Table`]) and ranks, followed by scratch for [`ep_place`](crate::ep_place), a word per warp.
+    /// Tables (see [`Table`]) and ranks, followed by one scratch word per warp for [`ep_place`](crate::ep_place).
     pub tables: SymSlice<u32>,
-    /// Rows as sources store them.
+    /// Dispatched rows, where their source PEs store them.
     pub inbox: SymSlice<u128>,
-    /// Rows as experts read them. In the throughput form, this is the inbox.
+    /// Dispatched rows, where experts read them. In the throughput form, this is the inbox.
     pub rows: SymSlice<u128>,
-    /// Rows on their way to NIC peers, in the order of `back`. Without NIC peers, a single chunk.
+    /// Dispatched rows to be sent to NIC peers, in the same order as `back`. Without NIC peers, a single chunk.
     pub outbox: SymSlice<u128>,
-    /// Rows that the experts of NIC peers sent back. Without NIC peers, a single chunk.
+    /// Combined rows that the experts of NIC peers sent back. Without NIC peers, a single chunk.
     pub back: SymSlice<u128>,
-    /// Most rows that an expert can get from one source.
+    /// Maximum number of rows that an expert can get from one source PE.
     pub capacity: u32,
-    /// Most rows that a PE can get.
+    /// Maximum number of rows that a PE can get.
     pub max_rows: u32,
     /// Number of experts.
     pub experts: u32,
     /// Number of experts per PE.
     pub local_experts: u32,
-    /// Elements per token.
+    /// Number of elements per token.
     pub hidden: u32,
-    /// Choices per token.
+    /// Number of experts that each token chooses.
     pub top_k: u32,
-    /// Most pairs per PE.
+    /// Maximum number of (token, choice) pairs per PE.
     pub pairs: u32,
-    /// Chunks per dispatched row.
+    /// Number of 16-byte chunks per dispatched row.
     pub row_chunks: u32,
     /// 1 if dispatch quantizes to e4m3, otherwise 0.
     pub quantizes: u32,
-    /// Number of PEs.
+    /// Number of PEs in the job.
     pub n_pes: u32,
 }
 
-/// A table in [`Buffers::tables`].
+/// A table of row counts or row positions in [`Buffers::tables`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Table {
     /// This PE's row count for each expert, followed by a word that marks a rejected call.
     Counts,
-    /// This PE's first row in the inbox of each expert's PE, `[expert]`.
+    /// Index of this PE's first row for each expert in the inbox of the expert's PE, `[expert]`.
     To,
-    /// First row of each expert in `back`, `[expert]`.
+    /// Index of the first row from each expert in this PE's [`Buffers::back`], `[expert]`.
     BackFrom,
-    /// First row of each source in `rows`, `[local expert][source]`.
+    /// Index of the first row from each source PE in [`Buffers::rows`], `[local expert][source]`.
     From,
-    /// First row of each local expert in the `back` of a source, `[local expert][source]`.
+    /// Index of the first row from each local expert in the source PE's [`Buffers::back`], `[local expert][source]`.
     BackTo,
-    /// Number of rows of each local expert.
+    /// Number of rows received by each local expert.
     Totals,
-    /// First row of each local expert in `rows`.
+    /// Index of the first row of each local expert in [`Buffers::rows`].
     Offsets,
     /// The `Counts` of all PEs, `[source]`.
     Matrix,
 }
 
 impl Buffers {
-    /// Returns the length of a table. Only `Matrix` is longer: it has one such table per PE.
+    /// Returns the length of a [`Table`] in words, given the number of experts. Only `Matrix` is longer: it has one
+    /// such table per PE.
     pub const fn table_len(experts: u32) -> u32 {
         (experts + 1).next_multiple_of(4)
     }
 
-    /// Returns the index of an element of a table.
+    /// Returns the index in [`Buffers::tables`] of element `i` of a table.
     #[inline(always)]
     pub const fn at(&self, table: Table, i: u32) -> usize {
         (table as u32 * Self::table_len(self.experts) + i) as usize
     }
 
-    /// Returns the index of the rank of a pair in [`Buffers::tables`].
+    /// Returns the index in [`Buffers::tables`] of the rank of a (token, choice) pair.
     #[inline(always)]
     pub const fn rank_at(&self, pair: u32) -> usize {
         self.at(Table::Matrix, self.n_pes * Self::table_len(self.experts) + pair)
     }
 
-    /// Returns the index of a scratch word.
+    /// Returns the index in [`Buffers::tables`] of scratch word `i`.
     #[inline(always)]
     pub const fn scratch_at(&self, i: u32) -> usize {
         self.rank_at(self.pairs + i)
     }
 
-    /// Returns the index of the dispatch signal of a (local expert, source), where `word = local * n_pes + source`.
+    /// Returns the index in [`Buffers::words`] of the dispatch signal for a local expert and a source PE, where `word =
+    /// local * n_pes + source`.
     #[inline(always)]
     pub const fn arrived(&self, word: u32) -> usize {
         state::WORDS + word as usize
     }
 
-    /// Returns the index of the combine signal of an expert.
+    /// Returns the index in [`Buffers::words`] of the combine signal of an expert.
     #[inline(always)]
     pub const fn returned(&self, expert: u32) -> usize {
         self.arrived(self.experts + expert)
     }
 
-    /// Returns the index of the signal that announces the counts of a source.
+    /// Returns the index in [`Buffers::words`] of the signal that announces the row counts of the PE `source`.
     #[inline(always)]
     pub const fn met(&self, source: u32) -> usize {
         self.returned(self.experts + source)
     }
 }
 
-/// Input of a call.
+/// Input of a dispatch and its combine, as a kernel argument.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArg)]
 pub struct Batch {
     /// Tokens in bf16, `[token][hidden]`.
     pub tokens: SymSlice<u128>,
-    /// Expert of each pair, `[token][choice]`; -1 for none.
+    /// Expert chosen by each (token, choice) pair, `[token][choice]`; -1 for none.
     pub choices: SymSlice<i32>,
-    /// Weight of each pair, `[token][choice]`.
+    /// Weight of each (token, choice) pair in the combined sum, `[token][choice]`.
     pub weights: SymSlice<f32>,
-    /// Number of tokens.
+    /// Number of tokens in the batch.
     pub count: u64,
 }
 
-/// The reason why a call was rejected, as recorded by kernels.
+/// The reason why kernels rejected a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A pair chose an expert that does not exist.
+    /// A (token, choice) pair chose an expert that does not exist.
     BadChoice {
-        /// Index of the pair.
+        /// Index of the pair: `token * top_k + choice`.
         pair: u32,
-        /// The expert.
+        /// Index of the expert that the pair chose.
         expert: i32,
     },
-    /// There is no room for a pair of this PE at its expert.
+    /// This PE has more rows for an expert than there is room for.
     FullExpert {
-        /// The expert.
+        /// Index of the expert that has no more room.
         expert: u32,
     },
-    /// The rows for a PE exceed its buffer.
+    /// The rows for a PE exceed the capacity of its buffer.
     FullPe {
-        /// The PE.
+        /// Rank of the PE whose buffer is too small.
         pe: u32,
-        /// How many rows it would get.
+        /// Number of rows that the PE would receive.
         rows: u32,
     },
-    /// Another PE rejected the call.
+    /// Another PE rejected the dispatch.
     Refused {
-        /// That PE.
+        /// Rank of the PE that rejected the dispatch.
         pe: u32,
     },
 }
 
 impl Fault {
-    /// Encodes the fault in a word.
+    /// Encodes the fault in a word for [`state::FAULT`].
     pub fn word(self) -> u64 {
         // Pair and PE have 23 bits each. Only a bad choice needs all bits of the value.
         let (kind, number, value) = match self {
@@ -190,7 +192,7 @@ impl Fault {
         kind << 56 | (number as u64 & 0xff_ffff) << 32 | value as u64
     }
 
-    /// Decodes the fault in a word, if there is one.
+    /// Decodes a fault that [`Fault::word`] encoded. Returns `None` if the word holds no fault.
     pub fn from_word(word: u64) -> Option<Self> {
         let (number, value) = ((word >> 32) as u32 & 0xff_ffff, word as u32);
         let pe = number;
@@ -204,7 +206,7 @@ impl Fault {
     }
 }
 
-/// The buffers, together with the context of a kernel.
+/// A PE's buffers, together with the context of the running kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange<'a, 'k> {
     pub(crate) ctx: &'a Ctx<'k>,
@@ -224,7 +226,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         get(self.words, word)
     }
 
-    /// Stores a word of the state.
     #[inline(always)]
     pub(crate) fn set_state(self, word: usize, value: u64) {
         put(self.words, word, value);
@@ -235,7 +236,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         get(self.tables, self.b.at(table, i))
     }
 
-    /// Stores an element of a table.
     #[inline(always)]
     pub(crate) fn set_table(self, table: Table, i: u32, value: u32) {
         put(self.tables, self.b.at(table, i), value);
@@ -246,7 +246,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
         get(self.tables, self.b.rank_at(pair))
     }
 
-    /// Stores the rank of a pair.
     #[inline(always)]
     pub(crate) fn set_rank(self, pair: u32, rank: u32) {
         put(self.tables, self.b.rank_at(pair), rank);
@@ -258,31 +257,31 @@ impl<'a, 'k> Exchange<'a, 'k> {
         self.b.experts
     }
 
-    /// Returns the word of a dispatch signal.
+    /// Loads the signal with which a source PE announces its rows for a local expert.
     #[inline(always)]
     pub(crate) fn arrived(self, word: u32) -> u64 {
         get(self.words, self.b.arrived(word))
     }
 
-    /// Returns the word of a combine signal.
+    /// Loads the signal with which an expert announces that its rows can be combined.
     #[inline(always)]
     pub(crate) fn returned(self, expert: u32) -> u64 {
         get(self.words, self.b.returned(expert))
     }
 
-    /// Returns how many rows a dispatch signal announces.
+    /// Returns how many rows the dispatch signal of index `word` announces.
     #[inline(always)]
     pub(crate) fn rows(self, word: u32) -> u32 {
         count_of(self.arrived(word))
     }
 
-    /// Returns `count` signals of this PE, starting at index `at`.
+    /// Returns `count` of this PE's signals, starting with word `at` of [`Buffers::words`].
     #[inline(always)]
     pub(crate) fn signals(self, at: usize, count: u32) -> SymSlice<Signal> {
         self.b.words.slice(at..at + count as usize)
     }
 
-    /// Starts a call, in its first kernel. Returns the index of the call.
+    /// Starts a dispatch; for its first kernel only. Returns the index of the new call.
     #[inline(always)]
     pub(crate) fn begin(self) -> u64 {
         let call = self.state(state::RECEIVED) + 1;
@@ -292,32 +291,32 @@ impl<'a, 'k> Exchange<'a, 'k> {
         call
     }
 
-    /// Returns the index of the call, in later kernels.
+    /// Returns the index of the current call; for all kernels after its first one.
     #[inline(always)]
     pub(crate) fn call(self) -> u64 {
         self.state(state::BEGUN)
     }
 
-    /// Records a fault of this call for the host and for later kernels.
+    /// Records that this PE rejects the dispatch, for the host and for later kernels.
     #[inline(always)]
     pub(crate) fn record(self, call: u64, fault: Fault) {
         self.set_state(state::FAULT, fault.word());
         self.set_state(state::FAULT_CALL, call);
     }
 
-    /// Returns the PE of an expert, and the index of the expert there.
+    /// Returns the PE that an expert runs on, and the index of the expert on that PE.
     #[inline(always)]
     pub(crate) fn owner(self, expert: u32) -> (u32, u32) {
         divided(expert, self.b.local_experts)
     }
 
-    /// Returns local expert and source of a dispatch signal.
+    /// Returns the local expert and the source PE to which a dispatch signal belongs.
     #[inline(always)]
     pub(crate) fn expert_and_source(self, word: u32) -> (u32, u32) {
         divided(word, self.b.n_pes)
     }
 
-    /// Returns the dispatch signal of a local expert and a source.
+    /// Returns the index of the dispatch signal for a local expert and a source PE.
     #[inline(always)]
     pub(crate) fn word(self, local: u32, source: u32) -> u32 {
         local * self.b.n_pes + source
@@ -329,30 +328,30 @@ impl<'a, 'k> Exchange<'a, 'k> {
     }
 }
 
-/// Returns quotient and remainder.
+/// Returns quotient and remainder, without a panic path. If `b` is 0, the quotient is 0.
 #[inline(always)]
 pub(crate) fn divided(a: u32, b: u32) -> (u32, u32) {
     let quotient = a.checked_div(b).unwrap_or(0);
     (quotient, a - quotient * b)
 }
 
-/// Returns `count` rows of `chunks` chunks each, starting at row `first`.
+/// Returns `count` rows of `chunks` 16-byte chunks each, starting at row `first` of a buffer.
 #[inline(always)]
 pub(crate) fn rows_of(all: SymSlice<u128>, chunks: usize, first: u32, count: u32) -> SymSlice<u128> {
     let first = first as usize * chunks;
     all.slice(first..first + count as usize * chunks)
 }
 
-/// Returns an element, or zero if there is none.
+/// Returns element `i` of a view, or zero if `i` is out of bounds.
 ///
-/// This check lets the compiler remove the one in [`View::load`], with the call that reports the index. Kernels with
-/// many such calls spill registers.
+/// The explicit check lets the compiler remove the one in [`View::load`], with the call that reports the index. Kernels
+/// with many such calls spill registers.
 #[inline(always)]
 pub(crate) fn get<T: Pod>(view: View<T>, i: usize) -> T {
     if i < view.len() { view.load(i) } else { T::zeroed() }
 }
 
-/// Stores an element if there is one: see [`get`].
+/// Stores element `i` of a view, or does nothing if `i` is out of bounds. See [`get`] for the reason.
 #[inline(always)]
 pub(crate) fn put<T: Pod>(view: View<T>, i: usize, value: T) {
     if i < view.len() {
@@ -360,7 +359,7 @@ pub(crate) fn put<T: Pod>(view: View<T>, i: usize, value: T) {
     }
 }
 
-/// Stores an element on another PE if there is one: see [`get`].
+/// Stores element `i` of another PE's view, or does nothing if `i` is out of bounds. See [`get`] for the reason.
 #[inline(always)]
 pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
     if i < view.len() {
@@ -368,19 +367,19 @@ pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
     }
 }
 
-/// Returns the smallest value that a signal word has in a call.
+/// Returns the smallest value that a signal word can have in call `call`.
 #[inline(always)]
 pub(crate) fn word_of(call: u64) -> u64 {
     call << WORD_COUNT_BITS
 }
 
-/// Returns the signal word that rejects a call.
+/// Returns the signal word that tells a peer that this PE has rejected call `call`.
 #[inline(always)]
 pub(crate) fn refusal(call: u64) -> u64 {
     word_of(call) | REFUSED
 }
 
-/// Returns whether a signal word rejects its call.
+/// Returns whether the sender of a signal word has rejected the call.
 #[inline(always)]
 pub(crate) fn is_refusal(word: u64) -> bool {
     word & REFUSED != 0

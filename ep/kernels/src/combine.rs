@@ -1,4 +1,4 @@
-//! Combine: sends rows back to the PEs of their tokens, which sum them.
+//! Kernels of the combine step: experts send their rows back to the PEs of the tokens, which sum them.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -10,8 +10,8 @@ use crate::numbers::{chunk, elements};
 use crate::post::{Announcement, announce_to};
 use crate::warp::{Crew, lane};
 
-/// Signals to each source that the rows of its tokens are ready. They are in `results`, at the same positions as the
-/// rows that experts received. A NIC peer also gets the rows, directly from `results`: one put with signal per expert.
+/// Signals to each source PE that its tokens' rows are ready. They are in `results`, at the same positions as the rows
+/// that experts received. A NIC peer also gets the rows, directly from `results`: one put with signal per expert.
 ///
 /// The signal word carries the source's first row, relative to the expert's first row, which a P2P peer needs to read
 /// the rows.
@@ -38,11 +38,11 @@ pub fn ep_announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) ->
     Ok(())
 }
 
-/// Waits for all experts. Then computes the weighted sum of each token's rows, in order of choice, in binary32, and
-/// rounds the sum once to bf16.
+/// Waits for the signals of all experts. Then computes the weighted sum of each token's rows, in order of choice, in
+/// binary32, and rounds the sum once to bf16.
 ///
-/// Reads rows of P2P peers from their `results`, and rows of NIC peers from `back`. `compacted` is the
-/// argument of [`ep_receive`](crate::ep_receive). When the kernel returns, all puts of this PE are complete.
+/// Reads rows of P2P peers from their `results`, and rows of NIC peers from `back`. `compacted` is the argument of
+/// [`ep_receive`](crate::ep_receive). When the kernel returns, all puts of this PE are complete.
 #[kernel(max_threads = 256)]
 pub fn ep_reduce(
     ctx: &Ctx,
@@ -75,20 +75,21 @@ pub fn ep_reduce(
     Ok(())
 }
 
-/// Most choices per token.
+/// Maximum number of experts that a token can choose.
 const CHOICES: usize = 8;
 
-/// A row of a token. For a choice without an expert, it is an arbitrary row, and `is_there` is false.
+/// The row that an expert returned for one choice of a token. If the token chose no expert, it is an arbitrary row, and
+/// `is_there` is false.
 #[derive(Clone, Copy)]
 struct Row<'k> {
     buffer: RemoteView<'k, u128>,
-    /// First chunk of the row.
+    /// Index of the row's first 16-byte chunk in `buffer`.
     first: usize,
     weight: f32,
     is_there: bool,
 }
 
-/// A choice of a token: PE and index of its row, and its weight. The PE is [`NIC_PE`] if the row is in `back`.
+/// Where the row for one choice of a token is, and its weight. The PE is [`NIC_PE`] if the row is in `back`.
 #[derive(Clone, Copy)]
 struct Choice {
     pe: u32,
@@ -96,7 +97,6 @@ struct Choice {
     weight: f32,
 }
 
-/// Operands of the sums.
 #[derive(Clone, Copy)]
 struct Summer<'a, 'k> {
     x: Exchange<'a, 'k>,
@@ -107,7 +107,8 @@ struct Summer<'a, 'k> {
 }
 
 impl<'k> Summer<'_, 'k> {
-    /// Returns the rows of a token, in order of choice. All lanes of a warp must pass the same token.
+    /// Returns the rows that a token's experts returned, in order of choice. All lanes of a warp must pass the same
+    /// token.
     #[inline(always)]
     fn rows(self, token: u32) -> [Row<'k>; CHOICES] {
         let choice = self.choice(token);
@@ -118,7 +119,7 @@ impl<'k> Summer<'_, 'k> {
         [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)]
     }
 
-    /// Returns this lane's choice, if it has one with an expert.
+    /// Returns the token's choice whose index is this lane, or `None` if it has no expert.
     #[inline(always)]
     fn choice(self, token: u32) -> Option<Choice> {
         let (x, lane) = (self.x, lane());
@@ -140,7 +141,7 @@ impl<'k> Summer<'_, 'k> {
         Some(Choice { pe, row: first + rank, weight })
     }
 
-    /// Returns the row of the choice held by `lane`. Bit `lane` of `there` says whether it has an expert.
+    /// Returns the row for the choice held by `lane`. Bit `lane` of `there` says whether the choice has an expert.
     #[inline(always)]
     fn row(self, choice: Choice, there: u32, lane: u32) -> Row<'k> {
         let of_lane = |value: u64| arch::shuffle(u32::MAX, value, lane);
@@ -156,7 +157,7 @@ impl<'k> Summer<'_, 'k> {
     }
 }
 
-/// Computes chunk `i` of the sum of the rows.
+/// Computes 16-byte chunk `i` of the weighted sum of rows.
 #[inline(always)]
 fn sum(rows: &[Row; CHOICES], i: usize) -> u128 {
     let [a, b, c, d, e, f, g, h] = *rows;
@@ -165,7 +166,7 @@ fn sum(rows: &[Row; CHOICES], i: usize) -> u128 {
     chunk(add(add(add(add(first_half, e, w), f, x), g, y), h, z))
 }
 
-/// Loads chunk `i` of all rows.
+/// Loads 16-byte chunk `i` of all rows.
 ///
 /// Checks all bounds before the first load. With a check before each, the compiler would not overlap the loads.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! First half of dispatch: ranks, rows and signals.
+//! Kernels of the first half of dispatch, which rank the choices, store rows at their experts and signal their arrival.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -13,8 +13,8 @@ use crate::warp::{Crew, LANES, count, lane, warps_of_block};
 
 /// Stores each token at the experts that it chose. A block, or a warp, processes one token at a time and loads it once.
 ///
-/// If no [`ep_place`](crate::ep_place) ran before (`placed` is false), also ranks the pairs and counts the rows of each
-/// expert. Rows for NIC peers go to the outbox.
+/// If no [`ep_place`](crate::ep_place) ran before (`placed` is false), also ranks the (token, choice) pairs and counts
+/// the rows of each expert. Rows for NIC peers go to the outbox.
 #[kernel(max_threads = 512)]
 pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
@@ -43,15 +43,14 @@ pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Resul
     Ok(())
 }
 
-/// Where a row goes. The PE is [`NIC_PE`] if the row goes to the outbox.
+/// Destination of a dispatched row. The PE is [`NIC_PE`] if the row goes to the outbox.
 #[derive(Clone, Copy)]
 struct Route {
     pe: u32,
-    /// Low half: index of the row in the inbox of the PE. High half: index of the row in the outbox.
+    /// Low half: index of the row in the inbox of the destination PE. High half: index of the row in the outbox.
     rows: u64,
 }
 
-/// Operands of sending the tokens of a call.
 #[derive(Clone, Copy)]
 struct Sender<'a, 'k> {
     x: Exchange<'a, 'k>,
@@ -61,7 +60,7 @@ struct Sender<'a, 'k> {
 }
 
 impl<'k> Sender<'_, 'k> {
-    /// Counts the rows for the block's share of the experts, with one warp per expert.
+    /// Counts this PE's rows for each expert in the block's share of the experts, with one warp per expert.
     #[inline(always)]
     fn count_rows(self, pairs: u32) {
         let warp = Warp::current();
@@ -76,7 +75,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Ranks the pairs of a token, with one warp per pair.
+    /// Ranks the (token, choice) pairs of a token, with one warp per pair.
     #[inline(always)]
     fn rank(self, token: u32, call: u64) {
         let (x, warp, top_k) = (self.x, Warp::current(), self.x.b.top_k);
@@ -103,7 +102,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Returns the routes of a token's rows: lane `i` gets that of choice `i`.
+    /// Returns the destinations of a token's rows: lane `i` gets the one for choice `i`.
     #[inline(always)]
     fn routes(self, token: u32) -> Route {
         let (x, lane) = (self.x, lane());
@@ -119,8 +118,8 @@ impl<'k> Sender<'_, 'k> {
         Route { pe, rows: there as u64 | (here as u64) << 32 }
     }
 
-    /// Calls `f` with the place of each row of a token: a buffer, and the row's first chunk in it. The buffer is the
-    /// inbox of the expert's PE, or for a NIC peer, this PE's outbox.
+    /// Calls `f` with each destination of a token: a buffer, and the row's first chunk in it. The buffer is the inbox
+    /// of the expert's PE, or for a NIC peer, this PE's outbox.
     #[inline(always)]
     fn each_place(self, routes: Route, f: impl Fn(RemoteView<'k, u128>, usize)) {
         let (x, mut choice) = (self.x, 0);
@@ -139,7 +138,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Stores a token at all its experts.
+    /// Stores a token at all experts that it chose.
     #[inline(always)]
     fn store(self, token: u32, crew: Crew, routes: Route) {
         let (len, step) = (self.x.b.row_chunks as usize, crew.size as usize);
@@ -164,7 +163,7 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Stores a token in e4m3 at all its experts, followed by its scales.
+    /// Stores a token in e4m3, followed by its scales, at all experts that it chose.
     ///
     /// Each thread converts 16 elements. The 8 threads that share a scale are neighbours. The 4 scales of a warp form
     /// one chunk, which lane 0 stores.
@@ -204,8 +203,7 @@ impl<'k> Sender<'_, 'k> {
     }
 }
 
-/// Signals to the PE of each expert how many rows it gets. A NIC peer also gets the rows: one put with signal per
-/// expert.
+/// Signals to each expert's PE how many rows it gets. A NIC peer also gets the rows: one put with signal per expert.
 ///
 /// Each thread serves one expert. If the call has a fault, all experts get a rejection instead.
 #[kernel(max_threads = 128)]

@@ -1,17 +1,17 @@
-//! Floating-point numbers of 16 and 8 bits, implemented by bit operations.
+//! Conversions between binary32, bf16 and 8-bit e4m3 floating-point numbers, implemented by bit operations.
 
 use rushmem_device::Bf16;
 
-/// Largest e4m3 number.
+/// Largest finite e4m3 number.
 const LARGEST: f32 = 448.0;
 
-/// Smallest `amax` of a scale, 2^-100. The inverse of a smaller scale would be infinite.
+/// Smallest magnitude that a scale is computed for, 2^-100. The inverse of a smaller scale would be infinite.
 const SMALLEST: f32 = f32::from_bits(27 << 23);
 
-/// Elements that share a scale.
+/// Number of consecutive e4m3 elements that share a scale.
 pub const SCALED: u32 = 128;
 
-/// Converts to the nearest e4m3 number, with ties to even. Saturates at the largest one.
+/// Converts a binary32 number to the nearest e4m3 number, with ties to even. Saturates at 448, the largest one.
 #[inline(always)]
 pub fn e4m3_from_f32(value: f32) -> u8 {
     let bits = value.to_bits();
@@ -32,7 +32,7 @@ pub fn e4m3_from_f32(value: f32) -> u8 {
     sign | number
 }
 
-/// Converts an e4m3 number exactly.
+/// Converts an e4m3 number to binary32, exactly.
 #[inline(always)]
 pub fn e4m3_to_f32(number: u8) -> f32 {
     let (sign, exponent, mantissa) =
@@ -47,19 +47,19 @@ pub fn e4m3_to_f32(number: u8) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// Returns the scale for elements of which this is the largest magnitude.
+/// Returns the e4m3 scale for elements whose largest magnitude is `amax`.
 #[inline(always)]
 pub fn scale_of(amax: f32) -> f32 {
     floor(amax) / LARGEST
 }
 
-/// Returns the factor that maps elements of which this is the largest magnitude to the range of e4m3.
+/// Returns the factor that maps elements whose largest magnitude is `amax` to the range of e4m3.
 #[inline(always)]
 pub fn inverse_scale(amax: f32) -> f32 {
     LARGEST / floor(amax)
 }
 
-/// Raises magnitudes that are too small for a scale. NaN is preserved.
+/// Raises magnitudes that are too small for an e4m3 scale. NaN is preserved.
 #[inline(always)]
 fn floor(amax: f32) -> f32 {
     if amax < SMALLEST { SMALLEST } else { amax }
@@ -71,27 +71,27 @@ pub fn dequantized(number: u8, scale: f32) -> Bf16 {
     Bf16::from_f32(e4m3_to_f32(number) * scale)
 }
 
-/// Unpacks the 8 elements of a chunk.
+/// Unpacks the 8 bf16 elements of a 16-byte chunk.
 #[inline(always)]
 pub(crate) fn elements(chunk: u128) -> [f32; 8] {
     let at = |i: u32| Bf16((chunk >> (16 * i)) as u16).to_f32();
     [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)]
 }
 
-/// Packs 8 elements into a chunk, each rounded once.
+/// Packs 8 numbers into a 16-byte chunk, each rounded to bf16.
 #[inline(always)]
 pub(crate) fn chunk([a, b, c, d, e, f, g, h]: [f32; 8]) -> u128 {
     let word = |low: f32, high: f32| Bf16::from_f32(low).0 as u32 | (Bf16::from_f32(high).0 as u32) << 16;
     join([word(a, b), word(c, d), word(e, f), word(g, h)])
 }
 
-/// Packs four words into a chunk.
+/// Packs four 32-bit words into a 16-byte chunk, the first one in the low bits.
 #[inline(always)]
 pub(crate) fn join([a, b, c, d]: [u32; 4]) -> u128 {
     a as u128 | (b as u128) << 32 | (c as u128) << 64 | (d as u128) << 96
 }
 
-/// Returns the largest magnitude in a chunk, as the bits of a binary32 number.
+/// Returns the largest magnitude among the bf16 elements of a chunk, as the bits of a binary32 number.
 ///
 /// Magnitudes compare like their bits. NaN is larger than all numbers.
 #[inline(always)]
@@ -100,7 +100,7 @@ pub(crate) fn amax_bits(chunk: u128) -> u32 {
     at(0).max(at(1)).max(at(2).max(at(3))).max(at(4).max(at(5)).max(at(6).max(at(7))))
 }
 
-/// Multiplies the 8 elements of a chunk by `factor`, and converts them to e4m3.
+/// Multiplies the 8 bf16 elements of a chunk by `factor`, and converts them to e4m3.
 #[inline(always)]
 pub(crate) fn quantized(chunk: u128, factor: f32) -> u64 {
     let [a, b, c, d, e, f, g, h] = elements(chunk).map(|x| e4m3_from_f32(x * factor) as u64);

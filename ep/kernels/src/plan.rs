@@ -1,4 +1,5 @@
-//! First steps of dispatch in the throughput form: PEs exchange counts, which determine the final place of each row.
+//! Kernels of the first steps of dispatch in the throughput form: PEs exchange row counts, which determine the final
+//! position of each row.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -6,7 +7,7 @@ use rushmem_device::prelude::*;
 use crate::buffers::{Batch, Buffers, Exchange, Fault, NO_RANK, Table, get, put};
 use crate::warp::{LANES, count, lane, sum, sum_before, warps_of_block};
 
-/// Ranks all pairs and counts the rows of each expert. Each block processes one expert at a time.
+/// Ranks all (token, choice) pairs and counts the rows of each expert. Each block processes one expert at a time.
 #[kernel(max_threads = 512)]
 pub fn ep_place(ctx: &Ctx, buffers: Buffers, batch: Batch) -> Result {
     let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
@@ -33,7 +34,7 @@ pub fn ep_place(ctx: &Ctx, buffers: Buffers, batch: Batch) -> Result {
     Ok(())
 }
 
-/// Ranks the pairs of an expert. Each warp of the block processes a range of the pairs.
+/// Ranks the (token, choice) pairs that chose `expert`. Each warp of the block processes a range of the pairs.
 #[inline(always)]
 fn rank_pairs(x: Exchange, choices: View<i32>, pairs: u32, expert: u32) {
     let (block, warp, warps) = (Block::current(), Warp::current(), warps_of_block());
@@ -70,7 +71,7 @@ fn rank_pairs(x: Exchange, choices: View<i32>, pairs: u32, expert: u32) {
     block.sync();
 }
 
-/// Ranks the pairs of those lanes for which `is_hit`, starting at `rank`. Returns the next rank.
+/// Assigns ranks, starting at `rank`, to the pairs of those lanes for which `is_hit`. Returns the next rank.
 #[inline(always)]
 fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
     let lanes = arch::ballot(u32::MAX, is_hit);
@@ -80,7 +81,8 @@ fn rank_hits(x: Exchange, pair: u32, is_hit: bool, rank: u32) -> u32 {
     rank + lanes.count_ones()
 }
 
-/// Sends this PE's counts to all PEs, waits for theirs, and computes the place of every row. Runs as a single block.
+/// Sends this PE's row counts to all PEs, waits for theirs, and computes the position of every row. Runs as a single
+/// block.
 ///
 /// All PEs see the same counts, so all of them reject a call that does not fit. At that point, nobody has sent a row or
 /// changed a table of received rows.
@@ -110,7 +112,7 @@ pub fn ep_plan(ctx: &Ctx, buffers: Buffers) -> Result {
     Ok(())
 }
 
-/// Calls `f` for each PE, with one warp per PE.
+/// Folds `f` over the PEs that the calling warp handles. The warps of the block divide the PEs.
 #[inline(always)]
 fn each_pe<R>(x: Exchange, mut value: R, f: impl Fn(R, u32) -> R) -> R {
     let mut pe = Warp::current().id();
@@ -121,7 +123,7 @@ fn each_pe<R>(x: Exchange, mut value: R, f: impl Fn(R, u32) -> R) -> R {
     value
 }
 
-/// Returns the reason why the call must be rejected, as far as it concerns `pe`.
+/// Returns the reason why the dispatch must be rejected, as far as it concerns `pe`.
 #[inline(always)]
 fn fault_of(x: Exchange, pe: u32, call: u64) -> Option<Fault> {
     if is_marked(x, pe, call) {
@@ -142,19 +144,19 @@ fn fault_of(x: Exchange, pe: u32, call: u64) -> Option<Fault> {
     if fits { None } else { Some(Fault::FullPe { pe, rows: rows.min(u32::MAX as u64) as u32 }) }
 }
 
-/// Returns whether a PE has rejected the call.
+/// Returns whether `pe` marked its row counts to reject the dispatch.
 #[inline(always)]
 fn is_marked(x: Exchange, pe: u32, call: u64) -> bool {
     count_at(x, pe, x.b.experts) == call as u32
 }
 
-/// Returns the number of rows from a source for an expert.
+/// Returns the number of rows that the PE `source` sends to an expert.
 #[inline(always)]
 fn count_at(x: Exchange, source: u32, expert: u32) -> u32 {
     x.table(Table::Matrix, source * Buffers::table_len(x.b.experts) + expert)
 }
 
-/// Sends this PE's counts to all PEs, with one warp per PE.
+/// Sends this PE's row counts to all PEs, with one warp per PE.
 #[inline(always)]
 fn send_counts(x: Exchange, call: u64) -> Result {
     let (ctx, b, warp, me) = (x.ctx, x.b, Warp::current(), x.ctx.my_pe());
@@ -183,8 +185,8 @@ fn send_counts(x: Exchange, call: u64) -> Result {
     Ok(())
 }
 
-/// Computes where rows of a source lie in its `back`: for this PE's experts or, if the source is this PE, for all
-/// experts.
+/// Computes the positions of returned rows in the [`Buffers::back`] of the PE `source`: those of this PE's experts or,
+/// if `source` is this PE, those of all experts.
 #[inline(always)]
 fn place_sources(x: Exchange, source: u32) {
     let (experts, me) = (x.b.experts, x.ctx.my_pe());
@@ -207,8 +209,8 @@ fn place_sources(x: Exchange, source: u32) {
     }
 }
 
-/// Computes where rows lie in the packed buffer of `owner`: those of this PE or, if the owner is this PE, those of all
-/// sources.
+/// Computes the positions of dispatched rows in the packed buffer of the PE `owner`: those that this PE sends or, if
+/// `owner` is this PE, those of all sources.
 #[inline(always)]
 fn place_owner(x: Exchange, owner: u32) {
     let (experts, me, n_pes) = (x.b.local_experts, x.ctx.my_pe(), x.b.n_pes);
@@ -236,7 +238,7 @@ fn place_owner(x: Exchange, owner: u32) {
     }
 }
 
-/// Stores the first row of a local expert, and its first row from each source.
+/// Stores the positions of a local expert's first row, and of its first row from each source PE.
 #[inline(always)]
 fn store_local(x: Exchange, local: u32, first: u32, total: u32) {
     x.set_table(Table::Offsets, local, first);

@@ -1,15 +1,15 @@
-//! Announces rows to peers.
+//! Announces dispatched or returned rows to a peer, which also sends them if the peer is reached by NIC.
 
 use rushmem_device::prelude::*;
 
-/// Rows, and the signal that announces them.
+/// Rows for a peer, and the signal that announces them.
 #[derive(Clone, Copy)]
 pub(crate) struct Announcement {
-    /// Where the rows go on the peer.
+    /// Destination of the rows on the peer.
     pub(crate) dst: SymSlice<u128>,
-    /// Buffer with the rows on this PE, for NIC peers.
+    /// This PE's buffer that contains the rows, for NIC peers.
     pub(crate) src: SymSlice<u128>,
-    /// First chunk of the rows in that buffer.
+    /// Index of the rows' first 16-byte chunk in `src`.
     pub(crate) first: usize,
     /// Whether the peer can load and store the rows by P2P.
     pub(crate) is_p2p: bool,

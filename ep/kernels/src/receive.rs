@@ -1,4 +1,4 @@
-//! Second half of dispatch: waits for rows, and compacts them.
+//! The kernel of the second half of dispatch, which waits for the rows of all PEs and compacts them.
 
 use rushmem_device::prelude::*;
 
@@ -45,7 +45,7 @@ pub fn ep_receive(ctx: &Ctx, buffers: Buffers, compacts: bool) -> Result {
     Ok(())
 }
 
-/// Stores the first row of each source, and the number of rows of each expert.
+/// Stores the index of the first row from each source PE, and the number of rows of each local expert.
 #[inline(always)]
 fn store_places(x: Exchange) {
     let (block, n_pes) = (Block::current(), x.b.n_pes);
@@ -61,7 +61,8 @@ fn store_places(x: Exchange) {
     }
 }
 
-/// Returns the first row of a source among those of a local expert. Each expert has room for the rows of all sources.
+/// Returns the index of the first row that `source` sent to a local expert. Each expert has room for the rows of all
+/// sources.
 #[inline(always)]
 fn first_row(x: Exchange, local: u32, source: u32) -> u32 {
     let mut row = local * x.b.n_pes * x.b.capacity;

@@ -1,11 +1,11 @@
-//! Operations that the lanes of a warp perform together. All warps are full.
+//! Operations that the lanes of a warp perform together. They require that all 32 lanes take part.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
 use crate::buffers::{Exchange, divided, get};
 
-/// Lanes per warp.
+/// Number of lanes per warp.
 pub(crate) const LANES: u32 = 32;
 
 #[inline(always)]
@@ -18,7 +18,7 @@ pub(crate) fn warps_of_block() -> u32 {
     Block::current().size() / LANES
 }
 
-/// Returns the index of this warp in the grid, and the number of warps.
+/// Returns the index of this warp in the grid, and the number of warps in the grid.
 #[inline(always)]
 pub(crate) fn warp_of_grid() -> (u32, u32) {
     let (block, warps) = (Block::current(), warps_of_block());
@@ -37,13 +37,13 @@ fn fold(mut value: u32, fold: impl Fn(u32, u32) -> u32) -> u32 {
     value
 }
 
-/// Returns the sum over all lanes.
+/// Returns the sum of `value` over all lanes of the warp.
 #[inline(always)]
 pub(crate) fn sum(value: u32) -> u32 {
     fold(value, |a, b| a.wrapping_add(b))
 }
 
-/// Returns the sum over lower lanes, and the sum over all lanes.
+/// Returns the sum of `value` over the lower lanes of the warp, and the sum over all its lanes.
 #[inline(always)]
 pub(crate) fn sum_before(value: u32) -> (u32, u32) {
     let (lane, mut through) = (Warp::current().rank(), value);
@@ -60,7 +60,7 @@ pub(crate) fn sum_before(value: u32) -> (u32, u32) {
     (through.wrapping_sub(value), all)
 }
 
-/// Counts the elements in `range` of `choices` that equal `expert`.
+/// Counts the elements in `range` of `choices` that equal `expert`, with all lanes of a warp.
 #[inline(always)]
 pub(crate) fn count(choices: View<i32>, range: core::ops::Range<u32>, expert: u32) -> u32 {
     let (mut found, mut i, end) = (0, range.start + lane(), range.end);
@@ -72,10 +72,10 @@ pub(crate) fn count(choices: View<i32>, range: core::ops::Range<u32>, expert: u3
     sum(found)
 }
 
-/// Calls `f` for each row that has arrived, with the index of its signal word and the row's index among those announced
-/// by the word. The warps of the grid divide the rows.
+/// Calls `f` for each received row, with the index of its dispatch signal and the row's index among those announced by
+/// that signal. The warps of the grid divide the rows.
 ///
-/// Consecutive warps process rows of different words, which balances the work even if one word announces most rows.
+/// Consecutive warps process rows of different signals, which balances the work even if one signal announces most rows.
 #[inline(always)]
 pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
     let (lane, (first, step), words) = (lane(), warp_of_grid(), x.n_words());
@@ -104,7 +104,7 @@ pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
     }
 }
 
-/// Copies the chunks of a row. Each lane keeps 8 loads in flight, to hide the latency of memory.
+/// Copies the `len` chunks of a row. Each lane keeps 8 loads in flight, to hide the latency of memory.
 #[inline(always)]
 pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(usize, u128)) {
     const STEP: usize = LANES as usize;
@@ -134,12 +134,12 @@ pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(
 /// The threads that process one token at a time: a warp if there are enough tokens for all warps, otherwise a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Crew {
-    /// Index of this crew.
+    /// Index of the crew in the grid.
     pub(crate) id: u32,
     pub(crate) count: u32,
-    /// Rank of this thread in its crew.
+    /// Rank of the calling thread in its crew.
     pub(crate) rank: u32,
-    /// Threads per crew.
+    /// Number of threads per crew.
     pub(crate) size: u32,
 }
 
@@ -150,7 +150,7 @@ impl Crew {
         Self { id: block.id(), count: block.count(), rank: block.rank(), size: block.size() }
     }
 
-    /// Returns the crew of this thread, given the number of tokens.
+    /// Returns the crew of the calling thread, given the number of tokens in the batch.
     #[inline(always)]
     pub(crate) fn of(tokens: u32) -> Self {
         let (id, count) = warp_of_grid();

@@ -1,4 +1,4 @@
-//! Runs the measurements on a PE. PE 0 reports them.
+//! Measures dispatch and combine on a PE. PE 0 prints the results.
 
 use std::time::Instant;
 
@@ -10,13 +10,13 @@ use rushmem_ep::{Error, Result, capture};
 use crate::args::{AnyError, Args};
 use crate::bed::Bed;
 
-/// Time stamps in a graph: at its start, and after each step.
+/// Number of time stamps in a CUDA graph: one at its start, and one after each step.
 const STAMPS: usize = 5;
 
-/// The steps of a call.
+/// Names of the measured steps of dispatch and combine.
 const STEPS: [&str; STAMPS - 1] = ["dispatch send", "dispatch receive", "combine send", "combine receive"];
 
-/// Verifies an exchange, measures it, and prints the result on PE 0.
+/// Verifies dispatch and combine, measures them, and prints the result on PE 0.
 pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
     let bed = Bed::new(pe, args)?;
     let stream = pe.stream()?;
@@ -58,7 +58,6 @@ pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
     Ok(())
 }
 
-/// Prints what will be measured.
 fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
     let shape = args.shape();
     let path = pe.peer_routes().into_iter().find(|route| route.pe == 1).map(|route| route.via);
@@ -76,7 +75,8 @@ fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
     );
 }
 
-/// Queues a call without experts. If given, `times` receives time stamps.
+/// Queues a dispatch and its combine, without experts. If given, `times` receives a time stamp before and after each
+/// step.
 fn queue_call(bed: &Bed, stream: &Stream<'_>, times: Option<SymSlice<u64>>) -> Result<()> {
     let stamp_at = |index| times.map_or(Ok(()), |times| stream.launch(one_warp(), ep_stamp(times, index)));
     if times.is_some() {
@@ -97,7 +97,7 @@ fn one_warp() -> LaunchConfig {
     LaunchConfig::new(1, 32)
 }
 
-/// Returns how many 64-byte WQE building blocks this PE's queues execute per call.
+/// Returns how many 64-byte WQE building blocks this PE's queues execute per dispatch and combine.
 fn wqe_blocks(bed: &Bed, stream: &Stream<'_>) -> Result<f64> {
     let executed = || -> Result<Vec<u16>> { Ok(bed.pe.qps()?.iter().map(|qp| qp.executed).collect()) };
     let before = executed()?;
@@ -159,7 +159,7 @@ fn repeat(
     Ok(all.split_off(1))
 }
 
-/// Returns the time per call in a sequence of back-to-back calls, by the host's clock, in microseconds.
+/// Returns the time per dispatch and combine in a sequence of back-to-back calls, by the host's clock, in microseconds.
 fn measure_cycle(bed: &Bed, stream: &Stream<'_>, runs: u32) -> Result<f64> {
     let graph = capture(stream, |stream| queue_call(bed, stream, None))?;
     bed.pe.host_sync()?;
@@ -175,7 +175,7 @@ fn measure_cycle(bed: &Bed, stream: &Stream<'_>, runs: u32) -> Result<f64> {
     Ok(slowest(bed.pe, &[us])?[0])
 }
 
-/// Returns the time from one stamp to the next, in microseconds.
+/// Returns the time between stamps `step` and `step + 1`, in microseconds.
 fn span(times: &[u64], step: usize) -> f64 {
     // With a coarse clock, the difference may be 0.
     times[step + 1].saturating_sub(times[step]).max(1) as f64 / 1e3
@@ -186,7 +186,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Returns the elementwise maximum over all PEs.
+/// Returns the elementwise maximum of `mine` over all PEs.
 fn slowest(pe: &Pe, mine: &[f64]) -> Result<Vec<f64>> {
     let bytes: Vec<u8> = mine.iter().flat_map(|value| value.to_le_bytes()).collect();
     let all = pe.allgather(&bytes).map_err(Error::from)?;

@@ -1,4 +1,4 @@
-//! Command-line options, and the settings that they require.
+//! Command-line options of the benchmark, and the runtime settings that they require.
 
 use std::num::NonZeroU32;
 
@@ -64,12 +64,12 @@ enum DtypeArg {
     Fp8,
 }
 
-/// How tokens are routed.
+/// How the benchmark assigns experts to tokens.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoutingArg {
-    /// Different experts at random.
+    /// Each token chooses different experts at random.
     Uniform,
-    /// The first experts, for all tokens.
+    /// All tokens choose the first experts.
     Skewed,
 }
 
@@ -88,7 +88,7 @@ impl Args {
         Shape { form, dtype, max_rows, blocks, threads, ..shape }
     }
 
-    /// Loads the settings. Unless the user has set the heap size, makes the heap large enough.
+    /// Loads the runtime's settings. Makes the symmetric heap large enough, unless the user has set its size.
     pub(crate) fn config(&self) -> Result<Config, AnyError> {
         let mut config = Config::load()?;
         if let Some(pes) = self.pes {

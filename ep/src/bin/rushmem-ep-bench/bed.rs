@@ -1,4 +1,4 @@
-//! A PE with an exchange and its input, and the verification of sums.
+//! The benchmark's dispatcher and input on a PE, and the verification of the combined sums.
 
 use rushmem::{Pe, Stream};
 use rushmem_device::{Bf16, SymSlice};
@@ -7,7 +7,7 @@ use rushmem_ep::{Dispatcher, Dtype, Input, reference};
 
 use crate::args::{AnyError, Args, RoutingArg};
 
-/// Memory of the benchmark on a PE.
+/// A PE's dispatcher with the input and output buffers of the benchmark.
 pub(crate) struct Bed<'a> {
     pub(crate) pe: &'a Pe,
     pub(crate) dispatcher: Dispatcher<'a>,
@@ -19,7 +19,6 @@ pub(crate) struct Bed<'a> {
     weights: Vec<f32>,
 }
 
-/// A generator of pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -30,14 +29,14 @@ impl Random {
         (x ^ x >> 31) as u32
     }
 
-    /// Returns a number between -1 and 1.
+    /// Returns a pseudo-random number between -1 and 1.
     fn number(&mut self) -> f32 {
         (self.next() >> 8) as f32 / (1 << 23) as f32 - 1.0
     }
 }
 
 impl<'a> Bed<'a> {
-    /// Allocates all memory and writes the input.
+    /// Allocates the benchmark's buffers on the PE and writes the tokens, choices and weights.
     pub(crate) fn new(pe: &'a Pe, args: &Args) -> Result<Self, AnyError> {
         let Args { tokens: count, hidden, top_k, .. } = *args;
         let dispatcher = Dispatcher::new(pe, args.shape())?;
@@ -59,7 +58,7 @@ impl<'a> Bed<'a> {
         Ok(Self { pe, dispatcher, input, results, sums, tokens, choices, weights })
     }
 
-    /// Performs a call with experts, and compares each sum with the serial reference.
+    /// Performs a dispatch and combine with experts, and compares each sum with the serial reference.
     pub(crate) fn verify(&self, stream: &Stream<'_>) -> Result<(), AnyError> {
         let dispatcher = &self.dispatcher;
         let received = dispatcher.dispatch(stream, self.input)?;
@@ -88,7 +87,7 @@ impl<'a> Bed<'a> {
     }
 }
 
-/// Chooses different experts for a token.
+/// Chooses `top_k` different experts for a token.
 fn choose(args: &Args, random: &mut Random) -> Vec<i32> {
     if args.routing == RoutingArg::Skewed {
         return (0..args.top_k as i32).collect();

@@ -1,4 +1,4 @@
-//! Measures dispatch and combine, after verifying them.
+//! Benchmark of expert parallelism: measures dispatch and combine, after verifying their results.
 
 mod app;
 mod args;
