@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use rushmem::config::{Bytes, Config};
 
-/// A result whose error may be anything.
+/// The result of an example's functions, with any error type.
 pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Options common to all examples.
+/// Command-line options that all examples accept.
 #[derive(clap::Args, Debug)]
 pub struct JobArgs {
     /// Number of PEs, as threads of this process; `rushmem run -n N` starts PEs as processes
@@ -40,7 +40,7 @@ impl JobArgs {
     }
 }
 
-/// Returns the number of PEs of a job with these settings, from the settings or from the launcher's variables.
+/// Returns the number of PEs of the job, from its settings or from the launcher's environment variables.
 ///
 /// # Errors
 /// - The launcher's variables are incomplete or do not contain the number.
@@ -51,7 +51,7 @@ pub fn n_pes(config: &Config) -> Result<u32> {
     })
 }
 
-/// Raises the size of the symmetric heap to fit `bytes` in `objects` objects, unless the user has set it.
+/// Raises the symmetric heap size in `config` to fit `bytes` in `objects` objects, unless the user has set it.
 pub fn need_heap(config: &mut Config, bytes: u64, objects: u64) {
     const ALIGNMENT: u64 = 128;
     if config.is_default("heap_bytes") {

@@ -1,4 +1,4 @@
-//! Reading and writing pictures as PNG.
+//! Reads and writes pictures as PNG files.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -11,13 +11,13 @@ use crate::Result;
 /// A picture: rows of pixels, with 1 to 4 values per pixel in the range 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// Pixels per row.
+    /// Number of pixels per row.
     pub width: usize,
-    /// Number of rows.
+    /// Number of rows of pixels.
     pub height: usize,
-    /// Values per pixel: gray or red, green and blue; with 2 or 4, the last one is opacity.
+    /// Number of values per pixel: gray or red, green and blue; with 2 or 4, the last one is opacity.
     pub channels: usize,
-    /// The values, row by row and pixel by pixel.
+    /// Values in the range 0 to 1, row by row and pixel by pixel.
     pub values: Vec<f32>,
 }
 
@@ -73,12 +73,12 @@ impl Image {
         Ok(file)
     }
 
-    /// Number of values in a row.
+    /// Number of values in a row of pixels.
     pub fn row(&self) -> usize {
         self.width * self.channels
     }
 
-    /// Returns a picture of the same size with other values.
+    /// Returns a picture of the same size and number of channels with other values.
     ///
     /// # Panics
     /// If `values` has a different length.

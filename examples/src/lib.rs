@@ -20,7 +20,7 @@ pub fn pattern(a: u64, b: u64) -> u32 {
     (x ^ x >> 31) as u32
 }
 
-/// Returns the largest of the values that the PEs contribute. Collective.
+/// Returns the maximum of `mine` over all PEs. Collective.
 ///
 /// # Errors
 /// A PE fails to take part.

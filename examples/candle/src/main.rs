@@ -1,5 +1,5 @@
-//! Sends a tensor of Candle to the next PE, from a kernel in Candle's own stream. Candle then computes with the tensor
-//! that arrived.
+//! Example: sends a Candle tensor to the next PE, from a kernel in Candle's own stream. Candle then computes with the
+//! tensor that arrived.
 //!
 //! ```sh
 //! RUSHMEM_PES=4 cargo run --release                                    # tensors on the CPU
@@ -93,7 +93,7 @@ fn candle_stream<'a>(pe: &'a Pe, device: &Device) -> Result<Stream<'a>> {
     }
 }
 
-/// Creates a stream of the PE: Candle has no streams on the CPU.
+/// Creates a stream of the PE, because Candle has no streams on the CPU.
 #[cfg(not(feature = "cuda"))]
 fn candle_stream<'a>(pe: &'a Pe, _: &Device) -> Result<Stream<'a>> {
     Ok(pe.stream()?)

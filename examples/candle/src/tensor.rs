@@ -1,4 +1,4 @@
-//! Candle tensors as Rushmem buffers.
+//! Candle tensors as buffers that the runtime can register as windows.
 #![allow(unsafe_code, reason = "`Buffer` is an unsafe trait: its implementations promise valid memory")]
 
 use std::ptr::NonNull;
@@ -52,7 +52,7 @@ unsafe impl Buffer for TensorBuffer {
     }
 }
 
-/// A no-op Candle operation that records the address of the tensor's first element.
+/// A no-op Candle operation that records the address of a tensor's first element.
 #[derive(Default)]
 struct Locate(OnceLock<MemoryLocation>);
 

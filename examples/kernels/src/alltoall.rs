@@ -1,13 +1,13 @@
-//! An all-to-all: transposes a matrix. Each PE has a band of its rows.
+//! An all-to-all example that transposes a matrix. Each PE has a band of its rows.
 //!
-//! PE `p` computes its band of the transpose. From PE `q` it needs the elements of `q`'s band in the columns of
-//! `p`'s band, transposed. The outbox and the inbox have one part for each peer and are as large as a band.
+//! PE `p` computes its band of the transpose. From PE `q` it needs the elements of `q`'s band in the columns of `p`'s
+//! band, transposed. The outbox and the inbox have one part for each peer and are as large as a band.
 
 use rushmem_device::prelude::*;
 
 use crate::band::{Band, bands};
 
-/// Side of the square tiles that are transposed in shared memory.
+/// Number of rows and columns of the square tiles that are transposed in shared memory.
 const TILE: usize = 32;
 
 /// Row pitch of a tile in shared memory. It is odd, so the threads that read a column hit 32 different banks.

@@ -1,15 +1,15 @@
-//! Splits the rows of a matrix over the PEs.
+//! Divides the rows of a matrix among the PEs.
 
 /// The contiguous rows that one PE owns. The bands of two PEs differ by at most one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
-    /// Index of the first row in the whole matrix.
+    /// Index of the band's first row in the whole matrix.
     pub first: usize,
     /// Number of rows in the band.
     pub rows: usize,
 }
 
-/// Returns the band of PE `pe` when `rows` rows are split over `n_pes` PEs.
+/// Returns the band of PE `pe` if `rows` rows are divided among `n_pes` PEs.
 #[inline(always)]
 pub fn bands(rows: usize, pe: u32, n_pes: u32) -> Band {
     let cut = |pe: u64| (rows as u64 * pe).checked_div(n_pes as u64).unwrap_or(0) as usize;

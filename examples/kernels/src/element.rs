@@ -5,13 +5,13 @@
 
 use rushmem_device::prelude::*;
 
-/// Returns an element, or zero if the index is out of bounds.
+/// Returns element `i` of a view, or zero if `i` is out of bounds.
 #[inline(always)]
 pub(crate) fn get<T: Pod>(view: View<T>, i: usize) -> T {
     if i < view.len() { view.load(i) } else { T::zeroed() }
 }
 
-/// Writes an element. Does nothing if the index is out of bounds.
+/// Stores element `i` of a view. Does nothing if `i` is out of bounds.
 #[inline(always)]
 pub(crate) fn set<T: Pod>(view: View<T>, i: usize, value: T) {
     if i < view.len() {

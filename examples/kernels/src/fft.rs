@@ -17,7 +17,7 @@ use rushmem_device::prelude::*;
 use crate::band::bands;
 use crate::element::{get, set};
 
-/// Lanes of a warp. Blocks consist of whole warps.
+/// Number of lanes per warp. Blocks consist of whole warps.
 const LANES: usize = 32;
 
 /// Maximum number of complex numbers that a block holds in shared memory.
@@ -33,13 +33,13 @@ pub struct Complex {
 }
 
 impl Complex {
-    /// Unpacks a number from a word of memory.
+    /// Unpacks a complex number from a word of memory, with the real part in the low half.
     #[inline(always)]
     pub fn from_word(word: u64) -> Self {
         Self { re: f32::from_bits(word as u32), im: f32::from_bits((word >> 32) as u32) }
     }
 
-    /// Packs the number into a word of memory.
+    /// Packs the number into a word of memory, with the real part in the low half.
     #[inline(always)]
     pub fn word(self) -> u64 {
         self.re.to_bits() as u64 | (self.im.to_bits() as u64) << 32
@@ -71,11 +71,11 @@ impl Mul for Complex {
     }
 }
 
-/// One pass: a transform of all lines of one axis.
+/// One pass of the Fourier transform: transforms all lines of one axis.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArg)]
 pub struct FftPass {
-    /// log2 of the length of a line.
+    /// log2 of the number of complex numbers in a line.
     pub log2_n: u32,
     /// Number of planes that this PE owns.
     pub planes: u32,
@@ -86,25 +86,25 @@ pub struct FftPass {
 }
 
 impl FftPass {
-    /// Length of a line, in numbers.
+    /// Number of complex numbers in a line.
     #[inline(always)]
     fn n(&self) -> u32 {
         1 << self.log2_n
     }
 
-    /// Number of lines that a block transforms together. They lie in the same plane.
+    /// Number of lines that a block transforms together. They are in the same plane.
     #[inline(always)]
     fn lines(&self) -> u32 {
         (TILE >> self.log2_n).max(1).min(self.n())
     }
 
-    /// Pitch of lines in shared memory. It is odd, to avoid bank conflicts between the lines.
+    /// Distance between lines in shared memory, in complex numbers. It is odd, to avoid bank conflicts between lines.
     #[inline(always)]
     fn pitch(&self) -> u32 {
         self.n() + 1
     }
 
-    /// Dynamic shared memory that each block needs, in bytes.
+    /// Dynamic shared memory that each block of the pass needs, in bytes.
     pub fn shared_bytes(&self) -> u32 {
         self.lines() * self.pitch() * size_of::<u64>() as u32
     }
@@ -121,7 +121,7 @@ impl FftPass {
         }
     }
 
-    /// Returns the index in `data` of number `k` of a line.
+    /// Returns the index in the cube of number `k` of a line.
     #[inline(always)]
     fn index(&self, line: u32, k: u32) -> usize {
         let (plane, x, k) = ((line >> self.log2_n) as usize, line & (self.n() - 1), k as usize);
@@ -165,7 +165,7 @@ pub fn fft_lines(ctx: &Ctx, data: SymSlice<u64>, twiddles: SymSlice<u64>, pass: 
     }
 }
 
-/// Computes butterfly `i` of a stage, on two numbers that are `2^stage` apart.
+/// Computes butterfly `i` of a stage, on two numbers of a tile that are `2^stage` apart.
 #[inline(always)]
 fn butterfly(pass: FftPass, tile: View<u64>, twiddles: View<u64>, stage: u32, i: u32) {
     let (line, j) = (i >> (pass.log2_n - 1), i & (pass.n() / 2 - 1));
@@ -202,7 +202,8 @@ pub fn fft_store(ctx: &Ctx, to: SymSlice<u64>, from: SymSlice<u64>, log2_n: u32)
     }
 }
 
-/// Copies `chunks` chunks. Each lane issues all of its loads before its first store, to overlap their latency.
+/// Copies a row of `chunks` 16-byte chunks, with all lanes of a warp. Each lane issues all of its loads before its
+/// first store, to overlap their latency.
 #[inline(always)]
 fn copy_row(to: RemoteView<u128>, dst: usize, from: View<u128>, src: usize, chunks: usize) {
     let mut first = Warp::current().rank() as usize;
@@ -281,7 +282,7 @@ fn for_each(block: Block, count: u32, f: impl Fn(u32)) {
     }
 }
 
-/// Returns a number, or zero if the index is out of bounds.
+/// Returns complex number `i` of a view, or zero if `i` is out of bounds.
 #[inline(always)]
 fn number(view: View<u64>, i: u32) -> Complex {
     Complex::from_word(get(view, i as usize))

@@ -9,13 +9,13 @@ use rushmem_device::prelude::*;
 /// Low terms of the field polynomial, `t^2 + t + 1`.
 const POLYNOMIAL: u64 = 7;
 
-/// Returns the successor of `x` in the sequence.
+/// Returns the successor of `x` in the sequence of pseudo-random numbers.
 #[inline(always)]
 pub fn next(x: u64) -> u64 {
     (x << 1) ^ if x >> 63 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// Returns element `n` of the sequence. Element 0 is 1. Takes O(log n) field multiplications.
+/// Returns element `n` of the sequence of pseudo-random numbers. Element 0 is 1. Takes O(log n) field multiplications.
 pub fn number(n: u64) -> u64 {
     let mut power = 1;
     for bit in (0..64 - n.leading_zeros()).rev() {
@@ -27,7 +27,7 @@ pub fn number(n: u64) -> u64 {
     power
 }
 
-/// Returns the product of two field elements.
+/// Returns the product of two elements of the field of 2^64 elements.
 fn product(mut a: u64, mut b: u64) -> u64 {
     let mut sum = 0;
     while b != 0 {

@@ -42,14 +42,15 @@ use rushmem_device::prelude::*;
 use crate::divide::divided;
 use crate::element::{get, set};
 
-/// Fraction of the difference to each neighbour that a cell takes over per step. The iteration is stable below 1/6.
+/// Fraction of the temperature difference to each neighbour that a cell takes over per step. The iteration is stable
+/// below 1/6.
 pub const JACOBI_ALPHA: f32 = 0.125;
 
 /// Granularity, in cells, at which blocks of threads divide the faces. It makes most messages to NIC peers 4 KiB or
 /// larger.
 const UNIT: u32 = 1024;
 
-/// Lanes of a warp. Blocks consist of whole warps.
+/// Number of lanes per warp. Blocks consist of whole warps.
 const LANES: u32 = 32;
 
 const WEST: u32 = 0;
@@ -59,7 +60,7 @@ const NORTH: u32 = 3;
 const BELOW: u32 = 4;
 const ABOVE: u32 = 5;
 
-/// Returns the next value of a cell, from its own value and the sums of its two neighbours along x, y and z.
+/// Returns a cell's next temperature, from its current one and the sums of its two neighbours along x, y and z.
 ///
 /// In two dimensions, the z sum is absent. The serial reference calls this function too, and its results match bit for
 /// bit.
@@ -76,16 +77,16 @@ pub fn jacobi_relax(here: f32, x: f32, y: f32, z: Option<f32>) -> f32 {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct Extent {
-    /// Along x.
+    /// Count or coordinate along x.
     pub x: u32,
-    /// Along y.
+    /// Count or coordinate along y.
     pub y: u32,
-    /// Along z; a two-dimensional extent has 1 here.
+    /// Count or coordinate along z. A two-dimensional extent has 1.
     pub z: u32,
 }
 
 impl Extent {
-    /// Returns `x * y * z`.
+    /// Number of elements in the extent: `x * y * z`.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.x as usize * self.y as usize * self.z as usize
@@ -99,13 +100,13 @@ impl Extent {
         Self { x, y, z }
     }
 
-    /// Returns the linear index of an element. x varies fastest.
+    /// Returns the linear index of the element at coordinates `at`. x varies fastest.
     #[inline(always)]
     pub fn index(&self, at: Self) -> u32 {
         (at.z * self.y + at.y) * self.x + at.x
     }
 
-    /// Returns the coordinates of the adjacent element on a side, or `None` at the boundary.
+    /// Returns the coordinates of the element adjacent to `at` on a side, or `None` at the boundary.
     #[inline(always)]
     pub fn beside(&self, at: Self, side: u32) -> Option<Self> {
         match side {
@@ -124,28 +125,28 @@ impl Extent {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct JacobiShape {
-    /// PEs along each axis. PEs of the job beyond the grid take no part.
+    /// Number of PEs along each axis. PEs of the job beyond this grid take no part.
     pub pes: Extent,
-    /// Cells of one block along each axis.
+    /// Number of cells of one PE's block along each axis.
     pub cells: Extent,
     /// Whether the problem is two-dimensional.
     pub is_flat: bool,
 }
 
 impl JacobiShape {
-    /// Number of sides of a block: 6, or 4 in two dimensions.
+    /// Number of sides of a PE's block: 6, or 4 in two dimensions.
     #[inline(always)]
     pub fn sides(&self) -> u32 {
         if self.is_flat { BELOW } else { ABOVE + 1 }
     }
 
-    /// Returns the PE next to `pe` on a side, or `None` at the boundary of the grid.
+    /// Returns the PE next to `pe` on a side of its block, or `None` at the boundary of the grid of PEs.
     #[inline(always)]
     pub fn neighbour(&self, pe: u32, side: u32) -> Option<u32> {
         self.pes.beside(self.pes.coordinates(pe), side).map(|at| self.pes.index(at))
     }
 
-    /// Number of cells in the face of a side.
+    /// Number of cells in the face on a side of a PE's block.
     #[inline(always)]
     pub fn face_cells(&self, side: u32) -> u32 {
         let Extent { x, y, z } = self.cells;
@@ -174,7 +175,7 @@ impl JacobiShape {
         self.halo(self.sides())
     }
 
-    /// Returns the coordinates, within the block, of cell `i` of a face.
+    /// Returns the coordinates, within a PE's block, of cell `i` of the face on a side.
     #[inline(always)]
     pub fn face_cell(&self, side: u32, i: u32) -> Extent {
         let Extent { x, y, z } = self.cells;
@@ -195,7 +196,8 @@ impl JacobiShape {
         }
     }
 
-    /// Returns the index within its face of a cell of the block. Inverse of [`face_cell`](Self::face_cell).
+    /// Returns the index within the face on `side` of the cell at coordinates `at`. Inverse of
+    /// [`face_cell`](Self::face_cell).
     #[inline(always)]
     fn face_index(&self, side: u32, at: Extent) -> u32 {
         let (row, row_cells, column) = match side {
@@ -206,7 +208,7 @@ impl JacobiShape {
         row * row_cells + column
     }
 
-    /// Whether a face is contiguous in the block and shares no cell with a later face.
+    /// Whether the face on `side` is contiguous in the PE's block and shares no cell with a later face.
     #[inline(always)]
     fn is_contiguous(&self, side: u32) -> bool {
         match side {
@@ -217,7 +219,7 @@ impl JacobiShape {
         }
     }
 
-    /// Whether a cell of this face also belongs to a later face.
+    /// Whether the cell at coordinates `at` of the face on `side` also belongs to the face of a later side.
     #[inline(always)]
     fn is_in_later_face(&self, side: u32, at: Extent) -> bool {
         let Extent { x, y, z } = self.cells;
@@ -230,29 +232,29 @@ impl JacobiShape {
     }
 }
 
-/// The symmetric memory of an iteration, as the kernels see it.
+/// Symmetric memory of a Jacobi iteration, as a kernel argument.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Jacobi {
-    /// The decomposition.
+    /// The grid of PEs, and the size of each PE's block.
     pub shape: JacobiShape,
-    /// The block in even generations.
+    /// The PE's block of cells in even generations.
     pub even: SymSlice<f32>,
-    /// The block in odd generations.
+    /// The PE's block of cells in odd generations.
     pub odd: SymSlice<f32>,
-    /// Three sets of halos, indexed by generation modulo 3.
+    /// Three sets of halos (copies of the neighbours' faces), indexed by generation modulo 3.
     pub halos: SymSlice<f32>,
-    /// Two outboxes, each as large as one set of halos.
+    /// Two buffers for faces that are sent to NIC peers, each as large as one set of halos.
     pub outbox: SymSlice<f32>,
-    /// One signal per side, which counts the cells received from it.
+    /// One signal per side, which counts the cells received from the neighbour on this side.
     pub received: SymSlice<Signal>,
-    /// The newest complete generation, which the kernel advances.
+    /// The newest complete generation, which the kernel increments.
     pub generation: Sym<u64>,
 }
 
-/// Computes the next `steps` generations, at least one.
+/// Computes the next `steps` generations of all cells, at least one.
 ///
-/// On entry the newest generation is in its block, its halos have arrived or are under way, and `received` counts its
+/// On entry the newest generation is in its block, its halos have arrived or are in flight, and `received` counts its
 /// cells. The generation is read from memory because a graph launches the kernel with the same arguments every time.
 /// All PEs make the same launches, each with a grid of co-resident blocks.
 ///
@@ -279,12 +281,12 @@ pub fn jacobi(ctx: &Ctx, state: Jacobi, steps: u64) -> Result {
 struct Step<'a> {
     ctx: &'a Ctx<'a>,
     state: &'a Jacobi,
-    /// The generation that the step reads.
+    /// The generation of cells that the step reads.
     generation: u64,
     old: View<'a, f32>,
     halos: View<'a, f32>,
     new: View<'a, f32>,
-    /// Bit mask of the sides that have a neighbour.
+    /// Bit mask of the PE's sides that have a neighbour.
     neighbours: u32,
 }
 
@@ -302,7 +304,7 @@ impl<'a> Step<'a> {
         Self { ctx, state, generation, old: ctx.local(old), halos, new: ctx.local(new), neighbours }
     }
 
-    /// Computes this block's share of the faces and sends it.
+    /// Computes this thread block's share of the faces and sends it.
     ///
     /// The share is a range over the concatenated faces. A cell at an edge belongs to several faces: each computes the
     /// same value, and the last one stores it.
@@ -325,8 +327,8 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// Waits for all halos of this generation. A separate thread waits for each side, so all waits together cost one
-    /// barrier.
+    /// Waits for all halos of the step's generation. A separate thread waits for each side, so all waits together cost
+    /// one barrier.
     #[inline(always)]
     fn receive(&self, block: Block) -> Result {
         let (state, mut mine) = (self.state, Ok(()));
@@ -388,7 +390,7 @@ impl<'a> Step<'a> {
         ctx.put_signal_nbi(block, dst.slice(0..put), src.slice(0..put), arrived.add(cells), pe)
     }
 
-    /// Computes this block's share of the interior, the cells in no face. Each warp takes a row along x.
+    /// Computes this thread block's share of the interior, the cells in no face. Each warp takes a row along x.
     #[inline(always)]
     fn inner(&self, block: Block) {
         let Extent { x, y, z } = self.state.shape.cells;
@@ -413,7 +415,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Returns the next value of a cell anywhere in the block. Its neighbours may lie in halos.
+    /// Returns the next temperature of a cell anywhere in the PE's block. Its neighbours may be in halos.
     #[inline(always)]
     fn next(&self, at: Extent) -> f32 {
         let pair = |side: u32| self.beside(at, side) + self.beside(at, side + 1);
@@ -421,7 +423,7 @@ impl<'a> Step<'a> {
         jacobi_relax(get(self.old, self.state.shape.cells.index(at) as usize), pair(WEST), pair(SOUTH), z)
     }
 
-    /// Returns the value next to a cell on one side, from the block or from a halo.
+    /// Returns the temperature next to a cell on one side, from the PE's block or from a halo.
     #[inline(always)]
     fn beside(&self, at: Extent, side: u32) -> f32 {
         let shape = &self.state.shape;
@@ -445,7 +447,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns the range shifted by `distance`.
+/// Returns `range` shifted up by `distance`.
 #[inline(always)]
 fn moved(range: &Range<u32>, distance: usize) -> Range<usize> {
     distance + range.start as usize..distance + range.end as usize

@@ -31,13 +31,13 @@ use rushmem_device::prelude::*;
 use crate::divide::divided;
 use crate::element::{get, set};
 
-/// Lanes of a warp. Blocks consist of whole warps.
+/// Number of lanes per warp. Blocks consist of whole warps.
 const LANES: u32 = 32;
 
-/// Chunks that a warp copies in one step: eight loads in flight per lane, to hide memory latency.
+/// Number of 16-byte chunks that a warp copies in one step: eight loads in flight per lane, to hide memory latency.
 const PART: u32 = 8 * LANES;
 
-/// The numbers of PEs on both sides, and the dimensions of their caches.
+/// Numbers of prefill and decode PEs, and the dimensions of their KV caches.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct KvShape {
@@ -49,22 +49,23 @@ pub struct KvShape {
     pub layers: u32,
     /// Number of KV heads of the model, over all PEs of a side.
     pub heads: u32,
-    /// Chunks of one head in a row.
+    /// Number of 16-byte chunks of one head in a row.
     pub head_chunks: u32,
-    /// Rows of a page: a key and a value for each token.
+    /// Number of rows per page: a key and a value for each token.
     pub rows: u32,
-    /// Pages of all requests, per layer.
+    /// Number of pages per layer that all requests have together.
     pub pages: u32,
-    /// Capacity of a pool, in pages per layer.
+    /// Capacity of a PE's pool, in pages per layer.
     pub pool_pages: u32,
 }
 
-/// The chunks that a page of a prefill PE and the same page of a decode PE share, as runs at constant distances.
+/// The chunks that a page on a prefill PE has in common with the same page on a decode PE: runs of chunks at constant
+/// distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
     /// Number of runs in a page.
     pub count: u32,
-    /// Length of a run, in chunks.
+    /// Length of a run, in 16-byte chunks.
     pub chunks: u32,
     /// Offset of the first run in the prefill PE's page, in chunks.
     pub from: u32,
@@ -77,7 +78,7 @@ pub struct Runs {
 }
 
 impl KvShape {
-    /// Returns the range of heads that a PE holds.
+    /// Returns the range of KV heads that a PE holds.
     #[inline(always)]
     pub fn heads_of(&self, pe: u32) -> Range<u32> {
         let (rank, width) =
@@ -86,7 +87,7 @@ impl KvShape {
         rank * count..(rank + 1) * count
     }
 
-    /// Returns the PEs of the other side that share heads with `pe`.
+    /// Returns the PEs that share heads with `pe`: decode PEs for a prefill PE, and vice versa.
     #[inline(always)]
     pub fn peers(&self, pe: u32) -> Range<u32> {
         let heads = self.heads_of(pe);
@@ -99,20 +100,21 @@ impl KvShape {
         first + rank(heads.start)..first + rank(heads.end - 1) + 1
     }
 
-    /// Number of chunks in a row of a PE's page.
+    /// Number of 16-byte chunks in a row of a PE's page.
     #[inline(always)]
     pub fn row_chunks(&self, pe: u32) -> u32 {
         let heads = self.heads_of(pe);
         (heads.end - heads.start) * self.head_chunks
     }
 
-    /// Number of chunks in a PE's page.
+    /// Number of 16-byte chunks in a PE's page.
     #[inline(always)]
     pub fn page_chunks(&self, pe: u32) -> u32 {
         self.rows * self.row_chunks(pe)
     }
 
-    /// Returns the chunks in a PE's pool of the page with this number, as found in the PE's table.
+    /// Returns the range of chunks that page `number` of a layer occupies in a PE's pool. The PE's page table contains
+    /// the number.
     #[inline(always)]
     pub fn page(&self, pe: u32, layer: u32, number: u32) -> Range<usize> {
         let (pages, chunks) = (self.pool_pages as usize, self.page_chunks(pe) as usize);
@@ -120,7 +122,7 @@ impl KvShape {
         first..first + chunks
     }
 
-    /// Returns the runs that a page of prefill PE `source` shares with the same page of decode PE `target`.
+    /// Returns the runs of chunks that a page of prefill PE `source` shares with the same page of decode PE `target`.
     #[inline(always)]
     pub fn runs(&self, source: u32, target: u32) -> Runs {
         let (ours, theirs) = (self.heads_of(source), self.heads_of(target));
@@ -149,13 +151,13 @@ impl KvShape {
     }
 }
 
-/// A transfer, as the kernels see it.
+/// Symmetric memory and dimensions of a KV cache transfer, as a kernel argument.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct KvTransfer {
-    /// The dimensions.
+    /// Numbers of PEs, and dimensions of their KV caches.
     pub shape: KvShape,
-    /// The pool of pages of each PE.
+    /// The pool of KV cache pages of each PE.
     pub pool: SymSlice<u128>,
     /// The page tables, `[PE][page]`. A PE needs its own table, and a prefill PE also those of its peers.
     pub tables: SymSlice<u32>,
@@ -164,13 +166,13 @@ pub struct KvTransfer {
 }
 
 impl KvTransfer {
-    /// Returns the chunks of page `i` of the requests in the pool of `pe`.
+    /// Returns the range of chunks in a PE's pool that contains the requests' page `i`, looked up in the page table.
     #[inline(always)]
     fn page(&self, tables: View<u32>, pe: u32, layer: u32, i: u32) -> Range<usize> {
         self.shape.page(pe, layer, get(tables, (pe * self.shape.pages + i) as usize))
     }
 
-    /// Returns the runs within a page of the pool. `first`, `chunks` and `step` come from [`Runs`].
+    /// Returns the runs of chunks within a page of the pool. `first`, `chunks` and `step` come from [`Runs`].
     #[inline(always)]
     pub fn blocks(&self, page: Range<usize>, first: u32, chunks: u32, step: u32) -> Strided<u128> {
         let all = self.pool.slice(page.start + first as usize..page.end);
@@ -178,7 +180,7 @@ impl KvTransfer {
     }
 }
 
-/// Stores the pages of a layer into all P2P peers that share heads with this PE. [`kv_post`] signals their arrival.
+/// Stores this PE's pages of a layer into all P2P peers that share heads with it. [`kv_post`] signals their arrival.
 ///
 /// The warps of the grid divide the chunks rather than the pages, which balances the load for pages of any size.
 #[kernel(max_threads = 512)]
@@ -216,7 +218,7 @@ pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32) {
     }
 }
 
-/// Puts the pages of a layer to all NIC peers, then signals to all peers that the layer has arrived. Expects
+/// Puts this PE's pages of a layer to all NIC peers, then signals to all peers that the layer has arrived. Expects
 /// [`kv_store`] to have run for the P2P peers. Runs as one block.
 ///
 /// Each warp posts a page, one message per run. Each thread signals a peer.
@@ -251,8 +253,8 @@ pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Resul
     Ok(())
 }
 
-/// Waits for a layer of this decode PE and computes the [`kv_sum`] of each page, one warp per page. Stands in for
-/// attention.
+/// Waits until a decode PE has received a layer, then computes the [`kv_sum`] of each page, one warp per page. Stands
+/// in for attention.
 ///
 /// `sums` has an element for each layer and page.
 #[kernel(max_threads = 512)]
@@ -320,7 +322,8 @@ pub fn kv_copy(ctx: &Ctx, dst: SymSlice<u128>, src: SymSlice<u128>) -> Result {
     Ok(())
 }
 
-/// Copies at most [`PART`] chunks. Each lane issues all of its loads before its first store, to overlap their latency.
+/// Copies at most [`PART`] chunks, with all lanes of a warp. Each lane issues all of its loads before its first store,
+/// to overlap their latency.
 #[inline(always)]
 fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, u128)) {
     let first = range.start + Warp::current().rank();
@@ -342,7 +345,7 @@ fn copy_part(range: Range<u32>, load: impl Fn(u32) -> u128, store: impl Fn(u32, 
     store(7, h);
 }
 
-/// Returns the index of this warp in the grid and the number of warps.
+/// Returns the index of this warp in the grid, and the number of warps in the grid.
 #[inline(always)]
 fn warp_of_grid() -> (u32, u32) {
     let (block, warps) = (Block::current(), Block::current().size() / LANES);

@@ -1,4 +1,4 @@
-//! One step around the ring: every PE sends its array to its right neighbour and receives the left neighbour's array.
+//! The ring example: every PE sends its array to its right neighbour and receives the left neighbour's array.
 
 use rushmem_device::prelude::*;
 

@@ -19,45 +19,45 @@ use rushmem_device::prelude::*;
 
 use crate::element::{get, set};
 
-/// Number of digits: the values of a byte, which also limits the number of PEs.
+/// Number of digits by which keys are split: the values of a byte. It also limits the number of PEs.
 pub const DIGITS: usize = 256;
 
-/// Maximum number of warps that take a share. Further warps of a grid stay idle.
+/// Maximum number of warps that take a share of the keys. Further warps of a grid stay idle.
 pub const MAX_WARPS: usize = 4096;
 
 /// The unit of the PE count in the upper bits of [`SortBuffers::reserved`]; the lower bits count keys.
 pub const ONE_PE: u64 = 1 << 40;
 
-/// Lanes of a warp. Blocks consist of whole warps.
+/// Number of lanes per warp. Blocks consist of whole warps.
 const LANES: usize = 32;
 
-/// Digits that each lane handles.
+/// Number of digits that each lane of a warp handles.
 const OWN_DIGITS: usize = DIGITS / LANES;
 
 /// Minimum size of a put, in keys: 16 KiB. Only the last piece of a bucket may be smaller.
 const PIECE: usize = 4096;
 
-/// Scratch tables of a split. They are local to the PE.
+/// Scratch tables for splitting keys by a digit, local to the PE.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct SplitTables {
-    /// Number of keys per digit and warp: [`DIGITS`] rows of [`MAX_WARPS`].
+    /// Number of keys per digit and warp: [`DIGITS`] rows of [`MAX_WARPS`] elements.
     pub counts: SymSlice<u32>,
     /// Number of keys per digit.
     pub totals: SymSlice<u32>,
-    /// Index of the first key of each digit.
+    /// Index of the first key of each digit in the sorted order.
     pub starts: SymSlice<u32>,
 }
 
-/// Symmetric memory of the exchange.
+/// Symmetric memory of the key exchange, as a kernel argument.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct SortBuffers {
     /// This PE's unsorted input.
     pub keys: SymSlice<u32>,
-    /// The input, grouped by owner.
+    /// The input keys, grouped by the PE that owns them.
     pub outbox: SymSlice<u32>,
-    /// The keys that this PE owns.
+    /// Receive buffer for the keys that this PE owns.
     pub inbox: SymSlice<u32>,
     /// Low bits: keys for which the PEs have requested space in the inbox, possibly more than it holds. Upper bits: the
     /// number of PEs that have requested space, in units of [`ONE_PE`].
@@ -66,22 +66,22 @@ pub struct SortBuffers {
     pub arrived: Sym<Signal>,
     /// For each owner, the index of this PE's keys in the owner's inbox.
     pub places: SymSlice<u64>,
-    /// Tables of the split by owner.
+    /// Scratch tables for splitting the keys by owner.
     pub tables: SplitTables,
 }
 
-/// Returns the PE that owns a key. PEs own equal ranges, in ascending order.
+/// Returns the PE that owns a key. PEs own equal ranges of keys, in ascending order.
 #[inline(always)]
 pub fn owner(key: u32, n_pes: u32) -> u32 {
     ((key as u64 * n_pes as u64) >> 32) as u32
 }
 
-/// Dynamic shared memory that a block of `threads` threads needs, in bytes.
+/// Dynamic shared memory that a block of `threads` threads needs in either sort kernel, in bytes.
 pub fn sort_shared_bytes(threads: u32) -> u32 {
     threads / LANES as u32 * (DIGITS * size_of::<u32>()) as u32
 }
 
-/// Sends each key to its owner.
+/// Sends each key to the PE that owns it.
 ///
 /// `reserved` and `arrived` must be 0 on all PEs at the launch. If an owner's inbox is too small, some of its keys are
 /// not sent, and `reserved` there exceeds the size of the inbox. Supports at most [`DIGITS`] PEs. Each block needs
@@ -131,7 +131,7 @@ pub fn exchange_keys(ctx: &Ctx, buffers: SortBuffers) -> Result {
     ctx.quiet(block)
 }
 
-/// Reserves space for the keys of each owner, one thread per owner.
+/// Reserves space in each owner's inbox for this PE's keys, one thread per owner.
 #[inline(always)]
 fn reserve(ctx: &Ctx, buffers: &SortBuffers) -> Result {
     let (totals, places) = (ctx.local(buffers.tables.totals), ctx.local(buffers.places));
@@ -166,7 +166,7 @@ pub fn sort_keys(ctx: &Ctx, keys: SymSlice<u32>, spare: SymSlice<u32>, tables: S
     Ok(())
 }
 
-/// A split of keys by the digit that `digit` returns. The whole grid must synchronise between its steps.
+/// A stable split of keys by the digit that `digit` returns. The whole grid must synchronise between its steps.
 struct Split<'a, F> {
     keys: View<'a, u32>,
     counts: View<'a, u32>,
@@ -227,7 +227,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         }
     }
 
-    /// Replaces each warp's count by the exclusive prefix sum over the warps. The warps divide the digits.
+    /// Replaces each warp's count of a digit by the exclusive prefix sum over the warps. The warps divide the digits.
     #[inline(always)]
     fn add_up(&self) {
         let lane = Warp::current().rank() as usize;

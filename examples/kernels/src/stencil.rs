@@ -16,10 +16,11 @@ use rushmem_device::prelude::*;
 
 use crate::band::bands;
 
-/// Fraction of the difference to each neighbour that a cell takes over per step. The iteration is stable below 0.25.
+/// Fraction of the temperature difference to each neighbour that a cell takes over per step. The iteration is stable
+/// below 0.25.
 const ALPHA: f32 = 0.2;
 
-/// Returns the next value of a cell from its own value and its four neighbours.
+/// Returns a cell's next temperature from its current one and those of its four neighbours.
 ///
 /// The serial reference calls this function too, and its results match bit for bit.
 #[inline(always)]
@@ -91,7 +92,7 @@ pub fn heat(
 const ABOVE: u32 = 0;
 const BELOW: u32 = 1;
 
-/// A neighbouring PE, and where the shared edge lies in its memory.
+/// A neighbouring PE, and where the halo row and the signals of the shared edge are.
 struct Beyond {
     pe: u32,
     /// Index of the halo row in the neighbour's buffer that receives this PE's row.
@@ -120,8 +121,8 @@ impl Plate<'_> {
         Some(self.ctx.my_pe() + 1).filter(|&pe| pe < self.ctx.n_pes())
     }
 
-    /// Returns the neighbour adjacent to `row` on one side, or `None` if the adjacent row is in this PE's band or
-    /// outside the plate.
+    /// Returns the PE whose band is adjacent to `row` on one side, or `None` if the adjacent row is in this PE's band
+    /// or outside the plate.
     #[inline(always)]
     fn beyond(&self, row: usize, side: u32) -> Option<Beyond> {
         match side {
@@ -150,7 +151,7 @@ impl Plate<'_> {
         buffer.slice(row * self.width..(row + 1) * self.width)
     }
 
-    /// Computes one row. Consecutive threads compute consecutive columns.
+    /// Computes one row of the next generation. Consecutive threads compute consecutive columns.
     ///
     /// The plate is insulated: at its edge, a cell stands in for its own missing neighbour.
     #[inline(always)]
@@ -174,7 +175,7 @@ impl Plate<'_> {
     }
 }
 
-/// Gathers the bands of all PEs in `whole` on PE 0, which waits for them. `arrived` must be 0 at the launch.
+/// Gathers the bands of all PEs into `whole` on PE 0, which waits for their arrival. `arrived` must be 0 at the launch.
 #[kernel]
 pub fn collect(
     ctx: &Ctx,

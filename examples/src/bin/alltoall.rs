@@ -1,4 +1,4 @@
-//! Transposes a matrix whose rows are distributed over the PEs.
+//! All-to-all example: transposes a matrix whose rows are distributed over the PEs.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Transforms a cube of complex numbers, distributed over the PEs by planes, and transforms it back.
+//! Fourier transform example: transforms a cube of complex numbers, distributed over the PEs by planes, and back.
 
 use std::f64::consts::TAU;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use rushmem_examples::{JobArgs, Result, exit_code, median, n_pes, need_heap, pat
 /// Side of the largest cube whose frequencies the program verifies against a serial transform.
 const LARGEST_SERIAL: usize = 64;
 
-/// Maximum error, relative to the typical magnitude of the numbers.
+/// Maximum error of a result, relative to the typical magnitude of the numbers.
 const TOLERANCE: f64 = 1e-5;
 
 /// Transforms a cube of complex numbers in three dimensions and back, and verifies every number.
@@ -103,18 +103,18 @@ struct Cube<'a> {
     stream: Stream<'a>,
     log2_n: u32,
     n: usize,
-    /// Layout `[z of this PE][y][x]`.
+    /// This PE's planes before a transpose, in the layout `[z of this PE][y][x]`.
     data: SymSlice<u64>,
-    /// Layout `[y of this PE][z][x]`.
+    /// This PE's planes after a transpose, in the layout `[y of this PE][z][x]`.
     transposed: SymSlice<u64>,
     twiddles: SymSlice<u64>,
     arrived: Sym<Signal>,
-    /// Number of transposes so far.
+    /// Number of transposes performed so far.
     round: u64,
 }
 
 impl<'a> Cube<'a> {
-    /// Allocates the memory and fills in the table of twiddles. Collective.
+    /// Allocates the cube and writes the table of twiddle factors. Collective.
     fn new(pe: &'a Pe, log2_n: u32) -> Result<Self> {
         let n = 1usize << log2_n;
         // A symmetric object has the same size on all PEs, so it must fit the thickest slab.
@@ -142,13 +142,13 @@ impl<'a> Cube<'a> {
         Ok(self.pe.write(self.data.slice(0..words.len()), &words)?)
     }
 
-    /// Clears `data`. The inverse transform would otherwise find its expected result already there, and a missing store
-    /// would go unnoticed.
+    /// Clears `data`. Otherwise the result that the inverse transform should compute would already be there, and a
+    /// missing store would go unnoticed.
     fn clear(&self) -> Result<()> {
         Ok(self.pe.write(self.data, &vec![0; self.data.len()])?)
     }
 
-    /// Transforms `data` to frequencies in `transposed`. Collective.
+    /// Transforms `data` to frequencies, which it stores in `transposed`. Collective.
     fn forward(&mut self, times: &mut Seconds) -> Result<()> {
         let pass = self.pass();
         times.ffts += self.ffts(self.data, &[pass, FftPass { columns: 1, ..pass }])?;
@@ -157,7 +157,7 @@ impl<'a> Cube<'a> {
         Ok(())
     }
 
-    /// Transforms the frequencies in `transposed` back to `data`. Collective.
+    /// Transforms the frequencies in `transposed` back to numbers in `data`. Collective.
     fn inverse(&mut self, times: &mut Seconds) -> Result<()> {
         let pass = FftPass { inverse: 1, ..self.pass() };
         times.ffts += self.ffts(self.transposed, &[FftPass { columns: 1, ..pass }])?;
@@ -179,7 +179,8 @@ impl<'a> Cube<'a> {
         grid.with_threads(threads).with_shared_bytes(shared_bytes)
     }
 
-    /// Transforms lines of all planes in place, and returns the time in seconds. Collective.
+    /// Transforms the lines of this PE's planes in place by the given passes, and returns the time in seconds.
+    /// Collective.
     fn ffts(&self, data: SymSlice<u64>, passes: &[FftPass]) -> Result<f64> {
         self.seconds(|| {
             for &pass in passes {
@@ -190,7 +191,7 @@ impl<'a> Cube<'a> {
         })
     }
 
-    /// Transposes all planes, and returns the time in seconds. Collective.
+    /// Transposes the whole cube between the PEs, and returns the time in seconds. Collective.
     fn transpose(&mut self, to: SymSlice<u64>, from: SymSlice<u64>) -> Result<f64> {
         self.round += 1;
         let one_block = LaunchConfig::new(1, 128);
@@ -210,7 +211,7 @@ impl<'a> Cube<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Compares this PE's numbers with `wanted`. `step` names the step that computed them. Collective.
+    /// Compares this PE's part of the cube with `wanted`. `step` names the step that computed it. Collective.
     fn verify(&self, step: &str, data: SymSlice<u64>, wanted: &[Number]) -> Result<()> {
         let typical =
             (wanted.iter().map(|&(re, im)| re * re + im * im).sum::<f64>() / wanted.len() as f64).sqrt();
@@ -234,28 +235,28 @@ impl<'a> Cube<'a> {
     }
 }
 
-/// Real and imaginary part, in the serial computation.
+/// A complex number in the serial computation: real and imaginary part.
 type Number = (f64, f64);
 
-/// Converts a number to the word that represents it in symmetric memory.
+/// Converts a complex number to the word that represents it in symmetric memory.
 fn word((re, im): Number) -> u64 {
     Complex { re: re as f32, im: im as f32 }.word()
 }
 
-/// Returns element `i` of the cube for an iteration. Both parts are in -1..1.
+/// Returns element `i` of the input cube for an iteration. Both parts are in -1..1.
 fn number(iteration: u32, i: usize) -> Number {
     let part = |seed| f64::from(pattern(seed, i as u64) as i32) / f64::from(1u32 << 31);
     let seed = 2 * u64::from(iteration);
     (part(seed), part(seed + 1))
 }
 
-/// Returns `exp(-2 pi i k / n)`.
+/// Returns the root of unity `exp(-2 pi i k / n)`.
 fn unit(k: usize, n: usize) -> Number {
     let (sine, cosine) = (-TAU * (k % n) as f64 / n as f64).sin_cos();
     (cosine, sine)
 }
 
-/// Computes the frequencies of some planes serially, in the layout `[y][z][x]`.
+/// Computes the frequencies of a range of planes serially, in the layout `[y][z][x]`.
 fn frequencies(n: usize, iteration: u32, planes: Range<usize>) -> Vec<Number> {
     let mut cube: Vec<Number> = (0..n * n * n).map(|i| number(iteration, i)).collect();
     for stride in [1, n, n * n] {
@@ -270,7 +271,7 @@ fn frequencies(n: usize, iteration: u32, planes: Range<usize>) -> Vec<Number> {
     rows.flat_map(|row| cube[row..row + n].iter().copied()).collect()
 }
 
-/// Transforms a line recursively (radix 2, decimation in time).
+/// Transforms a line of numbers serially and recursively (radix 2, decimation in time).
 fn transform(line: &[Number]) -> Vec<Number> {
     let n = line.len();
     if n == 1 {

@@ -1,4 +1,4 @@
-//! Sends a number to the next PE: one put and one signal.
+//! Example: every PE sends a number to the next PE, with one put and one signal.
 //!
 //! ```sh
 //! RUSHMEM_PES=4 cargo run --release -p rushmem-examples --bin hello    # PEs as threads

@@ -1,4 +1,4 @@
-//! Every PE sends an array to its right neighbour and receives the array of its left neighbour.
+//! Ring example: every PE sends an array to its right neighbour and receives the array of its left neighbour.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Sorts distributed integers, like ISx.
+//! Sort example: sorts integers that are distributed over the PEs, like ISx.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -35,12 +35,13 @@ impl Args {
         1 << self.log2_keys
     }
 
-    /// Returns the capacity of a PE, in keys. The default is at least eight standard deviations above the mean.
+    /// Returns the number of keys for which each PE has room. The default is at least eight standard deviations above
+    /// the mean.
     fn capacity(&self) -> usize {
         self.capacity.map_or(self.keys() + self.keys() / 4 + 64, |keys| keys as usize)
     }
 
-    /// Returns the length of the outbox. It also serves as the spare memory of the local sort.
+    /// Returns the length of the outbox, in keys. It also serves as the spare memory of the local sort.
     fn outbox(&self) -> usize {
         self.keys().max(self.capacity())
     }
@@ -106,13 +107,13 @@ fn app(pe: &Pe, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the initial keys of PE `of_pe`.
+/// Returns the unsorted input keys of PE `of_pe`.
 fn keys(pe: &Pe, args: &Args, iteration: u32, of_pe: u32) -> impl Iterator<Item = u32> + use<> {
     let seed = u64::from(iteration) * u64::from(pe.n_pes()) + u64::from(of_pe);
     (0..args.keys() as u64).map(move |i| pattern(seed, i))
 }
 
-/// Duration of each step in seconds. A step lasts until the slowest PE has finished it.
+/// Duration of each sort step in seconds. A step lasts until the slowest PE has finished it.
 struct Seconds {
     exchange: f64,
     sort: f64,
@@ -148,7 +149,7 @@ fn owned_keys(pe: &Pe, buffers: &SortBuffers) -> Result<usize> {
     }
 }
 
-/// Compares this PE's keys with a serial sort of all keys in its range. Collective.
+/// Compares this PE's sorted keys with a serial sort of all keys in its range. Collective.
 fn verify(pe: &Pe, args: &Args, buffers: &SortBuffers, iteration: u32) -> Result<()> {
     let owned = owned_keys(pe, buffers)?;
     let all = (0..pe.n_pes()).flat_map(|of_pe| keys(pe, args, iteration, of_pe));

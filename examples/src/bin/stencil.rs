@@ -1,4 +1,4 @@
-//! Simulates heat that spreads in a picture.
+//! Stencil example: simulates heat that spreads in a picture.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use rushmem_device::{Signal, SymSlice};
 use rushmem_example_kernels::{bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
 
-/// Steps of one kernel launch. The progress bar advances between launches.
+/// Number of time steps per kernel launch. The progress bar advances between launches.
 const STEPS_PER_LAUNCH: u64 = 50;
 
-/// Maximum deviation from the serial reference. Values range from 0 to 1.
+/// Maximum deviation of a value from the serial reference. Values range from 0 to 1.
 const TOLERANCE: f32 = 1e-4;
 
 /// Simulates heat that spreads in a picture, and compares the result with a serial computation.
@@ -91,7 +91,7 @@ fn app(pe: &Pe, image: &Image, steps: u64) -> Result<Option<Heated>> {
     Ok(Some(Heated { values, report }))
 }
 
-/// This PE's part of the plate.
+/// This PE's band of the plate.
 struct Plate<'a> {
     pe: &'a Pe,
     image: &'a Image,
@@ -103,7 +103,7 @@ struct Plate<'a> {
 }
 
 impl<'a> Plate<'a> {
-    /// Allocates the buffers, and fills the first one with this PE's band of the picture and the adjacent rows.
+    /// Allocates the plate's buffers, and fills the first one with this PE's band of the picture and the adjacent rows.
     fn new(pe: &'a Pe, image: &'a Image) -> Result<Self> {
         let (me, n_pes) = (pe.my_pe(), pe.n_pes() as usize);
         let row = image.row();
@@ -127,7 +127,7 @@ impl<'a> Plate<'a> {
         Ok(Self { pe, image, buffers, whole, halos, arrived, grid: grid.with_blocks(blocks) })
     }
 
-    /// Runs the steps and returns their duration.
+    /// Computes `steps` time steps and returns their duration.
     fn spread(&self, steps: u64) -> Result<Duration> {
         let pe = self.pe;
         pe.host_sync()?;
@@ -156,13 +156,13 @@ impl<'a> Plate<'a> {
         Ok(if self.pe.my_pe() == 0 { Some(self.pe.read(self.whole)?) } else { None })
     }
 
-    /// Returns the width in values, the height in rows, and the number of channels.
+    /// Returns the plate's width in values, its height in rows, and the number of channels.
     fn shape(&self) -> (u64, u64, u64) {
         (self.image.row() as u64, self.image.height as u64, self.image.channels as u64)
     }
 }
 
-/// Runs the same computation on one thread, without Rushmem.
+/// Computes the plate after `steps` time steps on one thread, without Rushmem.
 fn serial(image: &Image, steps: u64) -> Vec<f32> {
     let (row, height, channels) = (image.row(), image.height, image.channels);
     let mut old = image.values.clone();
@@ -190,7 +190,7 @@ fn serial(image: &Image, steps: u64) -> Vec<f32> {
     old
 }
 
-/// Returns the largest absolute difference. A NaN counts as an infinite difference.
+/// Returns the largest absolute difference between corresponding values. A NaN counts as an infinite difference.
 fn largest_difference(found: &[f32], wanted: &[f32]) -> f32 {
     let differences = found.iter().zip(wanted).map(|(f, w)| (f - w).abs());
     differences.fold(0.0, |most, d| if d.is_nan() { f32::INFINITY } else { most.max(d) })

@@ -1,4 +1,4 @@
-//! The kernel of the Candle example.
+//! The kernel of the Candle example, which passes a tensor to the next PE.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Command-line options, and the sizes derived from them.
+//! Command-line options of the Jacobi example, and the block sizes derived from them.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the shape of each run in a job of `n_pes` PEs.
+    /// Returns the shape of each requested run in a job of `n_pes` PEs.
     pub(crate) fn shapes(&self, n_pes: u32) -> Result<Vec<JacobiShape>> {
         let cells = self.cells()?;
         let shape = |pes| JacobiShape { pes, cells, is_flat: self.two_d };
@@ -119,7 +119,7 @@ impl Args {
         Ok(cells)
     }
 
-    /// Raises the size of the symmetric heap as needed. All shapes need the same amount.
+    /// Raises the symmetric heap size in `config` as needed. All shapes need the same amount.
     pub(crate) fn need_heap(&self, config: &mut Config) -> Result<()> {
         let pes = Extent { x: 1, y: 1, z: 1 };
         let shape = JacobiShape { pes, cells: self.cells()?, is_flat: self.two_d };
@@ -129,12 +129,12 @@ impl Args {
     }
 }
 
-/// Returns the components of the axes in use.
+/// Returns the components of `extent` along the axes in use.
 pub(crate) fn axes(extent: Extent, is_flat: bool) -> Vec<u32> {
     if is_flat { vec![extent.x, extent.y] } else { vec![extent.x, extent.y, extent.z] }
 }
 
-/// Formats numbers as the options accept them.
+/// Formats numbers in the syntax that the command-line options accept.
 fn listed(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

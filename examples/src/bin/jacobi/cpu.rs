@@ -13,7 +13,7 @@ pub(crate) fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// Returns the CPU seconds that all processes of the job have used so far, over all cores. Collective.
+/// Returns the CPU time that all processes of the job have used so far, in seconds over all cores. Collective.
 pub(crate) fn seconds(pe: &Pe) -> Result<f64> {
     // Several PEs may be threads of one process, which must be counted once.
     let process = format!("{} {}", host(), std::process::id());

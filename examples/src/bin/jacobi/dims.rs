@@ -1,4 +1,4 @@
-//! Factorisation of a number of PEs into a grid.
+//! Factors a number of PEs into the extents of a two- or three-dimensional grid.
 
 use rushmem_example_kernels::Extent;
 

@@ -1,4 +1,4 @@
-//! A PE's block and halos, and the verification of the result.
+//! Symmetric memory of a PE's block of cells and its halos, and the verification of the result.
 
 use rushmem::{Error, Pe, Stream};
 use rushmem_device::SymSlice;
@@ -14,7 +14,7 @@ pub(crate) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Allocates the memory and fills in the initial temperatures of the block and its halos. Collective.
+    /// Allocates the block and its halos, and writes their initial temperatures. Collective.
     pub(crate) fn new(pe: &'a Pe, shape: JacobiShape, reference: Reference) -> Result<Self> {
         let (cells, halo_cells) = (shape.cells.count(), shape.halo_cells() as usize);
         let state = Jacobi {
@@ -34,7 +34,7 @@ impl<'a> Field<'a> {
         Ok(field)
     }
 
-    /// Frees the memory. Collective.
+    /// Frees the block and its halos. Collective.
     pub(crate) fn end(self) -> Result<()> {
         let Jacobi { even, odd, halos, outbox, received, generation, .. } = self.state;
         for object in [even, odd, halos, outbox] {
@@ -44,12 +44,13 @@ impl<'a> Field<'a> {
         Ok(self.pe.free(generation.as_slice())?)
     }
 
-    /// Whether this PE has a block. PEs beyond the grid only synchronise.
+    /// Whether this PE has a block of cells. PEs outside the grid of PEs only synchronise.
     pub(crate) fn takes_part(&self) -> bool {
         (self.pe.my_pe() as usize) < self.state.shape.pes.count()
     }
 
-    /// Writes the initial temperatures. Generation 0 is even and uses the first set of halos.
+    /// Writes the initial temperatures of the block and its halos. Generation 0 is even and uses the first set of
+    /// halos.
     fn fill(&self) -> Result<()> {
         let (shape, me) = (self.state.shape, self.pe.my_pe());
         let initial = |pe, at| self.reference.initial(self.reference.global(pe, at));
@@ -65,12 +66,12 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Queues one kernel that computes `steps` steps.
+    /// Queues one kernel that computes `steps` time steps.
     pub(crate) fn launch(&self, stream: &Stream, steps: u64) -> Result<(), Error> {
         stream.launch(self.pe.grid(), jacobi(self.state, steps))
     }
 
-    /// Verifies the newest generation, which is number `steps`. Returns the largest error over all PEs. Collective.
+    /// Verifies the temperatures after `steps` time steps. Returns the largest error over all PEs. Collective.
     pub(crate) fn verify(&self, steps: u64) -> Result<f64> {
         let newest = if steps.is_multiple_of(2) { self.state.even } else { self.state.odd };
         let error = if self.reference.is_exact() {

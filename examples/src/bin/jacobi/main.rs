@@ -1,4 +1,5 @@
-//! Heat in a solid or a plate: a 7-point or 5-point stencil, with blocks of cells in three or two dimensions.
+//! Jacobi example: heat in a solid or a plate, by a 7-point or 5-point stencil whose grid is divided into blocks of
+//! cells.
 
 mod args;
 mod cpu;

@@ -1,4 +1,4 @@
-//! Runs one shape: its steps, their timing and their verification.
+//! Measures and verifies the time steps of the Jacobi example with a given shape.
 
 use std::time::Instant;
 
@@ -12,9 +12,9 @@ use crate::field::Field;
 use crate::reference::Reference;
 
 pub(crate) struct Timing {
-    /// Median time of a step on the slowest PE.
+    /// Median duration of a time step on the slowest PE, in seconds.
     pub(crate) seconds: f64,
-    /// CPU time of a step, over all processes.
+    /// CPU time of a time step, in seconds over all processes.
     pub(crate) cpu: f64,
     pub(crate) steps: u64,
     /// The largest error and the tolerance, or `None` if the result matched the serial reference bit for bit.
@@ -64,7 +64,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Timing> {
     Ok(Timing { seconds, cpu, steps, error, routes: routes(pe, shape) })
 }
 
-/// Queues the steps of one repetition: whole graphs, then single kernels for the remainder.
+/// Queues the time steps of one repetition: whole graphs, then single kernels for the remainder.
 fn queue(field: &Field, stream: &Stream, args: &Args, graph: Option<&Graph>) -> Result<()> {
     let mut left = args.steps;
     if let Some(graph) = graph {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::point::{Device, Point};
 
-/// Size of a panel in pixels, including its margins.
+/// Width and height of a panel in pixels, including its margins.
 const PANEL: (f64, f64) = (440.0, 300.0);
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 24.0;
@@ -16,7 +16,7 @@ const HEAD: f64 = 52.0;
 const MEASURED: &str = "#0072b2";
 const IDEAL: &str = "#999999";
 
-/// A curve, with one value for each number of PEs.
+/// A curve of the plot, with one value for each number of PEs.
 struct Curve<'a> {
     name: &'a str,
     colour: &'a str,

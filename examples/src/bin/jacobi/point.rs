@@ -1,9 +1,9 @@
-//! The cost of a run with a given number of PEs, and the devices it ran on.
+//! The device time of a run with a given number of PEs, and the devices that the PEs shared.
 
 pub(crate) struct Point {
     pub(crate) pes: usize,
-    /// Device time of a step. Natively this is the CPU time per PE. On a GPU it is wall-clock time, since each PE has
-    /// its own multiprocessors there.
+    /// Device time of a time step, in seconds. Natively this is the CPU time per PE. On a GPU it is wall-clock time,
+    /// since each PE has its own multiprocessors there.
     pub(crate) cost: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The initial temperatures, and two references for the result: serial and analytic.
+//! The initial temperatures of the Jacobi example, and two references for its result: serial and analytic.
 
 use std::f64::consts::PI;
 
@@ -8,7 +8,7 @@ use rushmem_examples::{Result, pattern};
 /// Maximum number of cell updates that PE 0 repeats serially. Larger runs are compared with the analytic solution.
 const MAX_UPDATES: u128 = 1 << 28;
 
-/// Bound on the rounding error of a step. The sum of all terms of a step is below 32 and is rounded to 24 bits;
+/// Bound on the rounding error of a time step. The sum of all terms of a step is below 32 and is rounded to 24 bits;
 /// `JACOBI_ALPHA` reduces that error by a factor of 8. A step never amplifies the errors of earlier steps.
 const ERROR_PER_STEP: f64 = 4.0 / (1 << 24) as f64;
 
@@ -105,7 +105,7 @@ impl Reference {
         Ok(largest)
     }
 
-    /// Returns the maximum error that rounding can cause in all steps.
+    /// Returns the maximum error that rounding can cause in all steps together.
     pub(crate) fn tolerance(&self) -> f64 {
         (self.steps + 1) as f64 * ERROR_PER_STEP
     }

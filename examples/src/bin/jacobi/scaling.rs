@@ -1,4 +1,4 @@
-//! Reports of a single run, and of runs with several numbers of PEs.
+//! Reports of the Jacobi example: a line for a single run, or a table for runs with several numbers of PEs.
 
 use rushmem::Pe;
 use rushmem_example_kernels::JacobiShape;
@@ -10,21 +10,21 @@ use crate::measure::{self, Timing};
 use crate::plot;
 use crate::point::{Device, Point};
 
-/// What PE 0 reports at the end.
+/// The final report, which only PE 0 has.
 pub(crate) struct Report {
-    /// Summary, as one line of text.
+    /// Summary of the measurement, as one line of text.
     pub(crate) line: String,
-    /// Plot of the scaling table, or empty for a single run.
+    /// Scaling table as an SVG plot, or empty for a single run.
     pub(crate) svg: String,
 }
 
-/// Runs one shape on all PEs. Returns the report on PE 0.
+/// Measures one shape on all PEs. Returns the report on PE 0.
 pub(crate) fn one(pe: &Pe, args: &Args, shape: JacobiShape) -> Result<Option<Report>> {
     let timing = measure::run(pe, args, shape)?;
     Ok((pe.my_pe() == 0).then(|| Report { line: line(pe, args, shape, &timing), svg: String::new() }))
 }
 
-/// Runs several shapes in sequence. PE 0 prints a table and returns the report.
+/// Measures several shapes in sequence. PE 0 prints a table and returns the report.
 pub(crate) fn several(pe: &Pe, args: &Args, shapes: &[JacobiShape]) -> Result<Option<Report>> {
     let device = Device { is_gpu: pe.is_gpu(), sharers: sharers(&devices(pe)?) };
     let mut points: Vec<Point> = Vec::new();
@@ -60,13 +60,13 @@ fn devices(pe: &Pe) -> Result<Vec<Vec<u8>>> {
     Ok(pe.allgather(format!("{} {}", cpu::host(), pe.machine()).as_bytes())?)
 }
 
-/// Returns the maximum number of PEs that share a device.
+/// Returns the maximum number of PEs that share a device, given an identifier of each PE's device.
 fn sharers(devices: &[Vec<u8>]) -> usize {
     let count = |device: &Vec<u8>| devices.iter().filter(|other| *other == device).count();
     devices.iter().map(count).max().unwrap_or(1)
 }
 
-/// Formats the result of a run as one line.
+/// Formats the result of a run as one line of text.
 fn line(pe: &Pe, args: &Args, shape: JacobiShape, timing: &Timing) -> String {
     let updates = (shape.cells.count() * shape.pes.count()) as f64 / timing.seconds / 1e6;
     let verified = match timing.error {
@@ -87,7 +87,7 @@ fn line(pe: &Pe, args: &Args, shape: JacobiShape, timing: &Timing) -> String {
     )
 }
 
-/// Describes how kernels are launched.
+/// Describes how many steps each launch computes and whether launches are in graphs.
 fn launches(args: &Args) -> String {
     let steps = |n: u64| if n == 1 { "1 step".into() } else { format!("{n} steps") };
     match args.no_graph {

@@ -1,14 +1,14 @@
-//! Command-line options, and the sizes derived from them.
+//! Command-line options of the KV cache example, and the dimensions derived from them.
 
 use clap::{Parser, ValueEnum};
 use rushmem::config::Config;
 use rushmem_example_kernels::KvShape;
 use rushmem_examples::{JobArgs, Result, need_heap};
 
-/// Size of a cache element, in bytes.
+/// Size of an element of the KV cache, in bytes.
 const ELEMENT: u32 = 2;
 
-/// Size of a chunk, the unit in which kernels copy, in bytes.
+/// Size of a chunk, the unit in which kernels copy the KV cache, in bytes.
 pub(crate) const CHUNK: u32 = 16;
 
 /// Sends the KV cache of some requests from prefill PEs to decode PEs, layer by layer, and verifies every page.
@@ -50,14 +50,14 @@ pub(crate) struct Args {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryArg {
-    /// The application's host memory, registered as a window.
+    /// Host memory of the application, registered as a window.
     Registered,
     /// The symmetric heap, which is in GPU memory on a GPU.
     Symmetric,
 }
 
 impl Args {
-    /// Returns the dimensions for a job of `n_pes` PEs.
+    /// Returns the dimensions of the KV caches for a job of `n_pes` PEs.
     pub(crate) fn shape(&self, n_pes: u32) -> Result<KvShape> {
         if n_pes < 2 {
             return Err("1 PE cannot be on both sides: use --pes 2 or more, or `rushmem run -n 2 kv`".into());
@@ -110,12 +110,12 @@ impl Args {
         })
     }
 
-    /// Returns the memory to use for pages. Unless the user chose, kernels on a GPU get GPU memory.
+    /// Returns the kind of memory to use for pages. Unless the user chose, kernels on a GPU get GPU memory.
     pub(crate) fn memory(&self, is_gpu: bool) -> MemoryArg {
         self.memory.unwrap_or(if is_gpu { MemoryArg::Symmetric } else { MemoryArg::Registered })
     }
 
-    /// Raises the size of the symmetric heap as needed.
+    /// Raises the symmetric heap size in `config` as needed for `shape`.
     pub(crate) fn need_heap(&self, config: &mut Config, shape: KvShape) {
         let n_pes = u64::from(shape.prefill + shape.decode);
         let (layers, pages) = (u64::from(shape.layers), u64::from(shape.pages));
@@ -130,8 +130,8 @@ impl Args {
     }
 }
 
-/// Returns the size of the largest pool, in chunks. Every PE allocates this much: a window has the same length on all
-/// PEs.
+/// Returns the size of the largest pool of pages on any PE, in chunks. Every PE allocates this much: a window has the
+/// same length on all PEs.
 pub(crate) fn pool_chunks(shape: &KvShape) -> usize {
     let page = shape.page_chunks(0).max(shape.page_chunks(shape.prefill));
     shape.layers as usize * shape.pool_pages as usize * page as usize

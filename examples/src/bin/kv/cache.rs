@@ -1,4 +1,4 @@
-//! A PE's pool of pages, and the verification of every page.
+//! A PE's pool of KV cache pages, its transfer operations, and the verification of every page.
 
 use rushmem::{Error, LaunchConfig, Operations, Pages, Pe, Stream, Window};
 use rushmem_device::{Signal, SymSlice};
@@ -7,18 +7,18 @@ use rushmem_examples::{Result, pattern};
 
 use crate::args::{MemoryArg, pool_chunks};
 
-/// Content of a chunk that belongs to no request or has not arrived yet.
+/// Content of a chunk of the pool that belongs to no request or has not arrived yet.
 const EMPTY: u128 = u128::MAX;
 
 pub(crate) enum Memory {
     /// Host memory of the application, registered as a window.
     Registered(Window<Pages<u128>>),
-    /// An object in the symmetric heap.
+    /// An array in the symmetric heap.
     Symmetric(SymSlice<u128>),
 }
 
 impl Memory {
-    /// Allocates `chunks` chunks. Collective.
+    /// Allocates a pool of `chunks` 16-byte chunks. Collective.
     fn new(pe: &Pe, kind: MemoryArg, chunks: usize) -> Result<Self> {
         Ok(match kind {
             MemoryArg::Registered => Self::Registered(pe.register_symmetric(Pages::zeroed(chunks))?),
@@ -33,7 +33,7 @@ impl Memory {
         }
     }
 
-    /// Frees the memory. Collective.
+    /// Frees the pool. Collective.
     fn end(self, pe: &Pe) -> Result<()> {
         match self {
             Self::Registered(window) => drop(pe.unregister_symmetric(window).map_err(Error::from)?),
@@ -47,18 +47,18 @@ pub(crate) struct Cache<'a> {
     pub(crate) pe: &'a Pe,
     pub(crate) shape: KvShape,
     pool: Memory,
-    /// Destination of the local copy.
+    /// Destination of local copies, which serve as the baseline.
     spare: Memory,
     transfer: KvTransfer,
     sums: SymSlice<u64>,
-    /// The page tables that this PE knows, as `[PE][page]`.
+    /// Page tables that this PE knows, as `[PE][page]`.
     tables: Vec<u32>,
     /// Expected content of the pool after a transfer.
     wanted: Vec<u128>,
 }
 
 impl<'a> Cache<'a> {
-    /// Allocates the memory, exchanges the tables, and fills the pages of prefill PEs. Collective.
+    /// Allocates the pool, exchanges the page tables, and fills the pages of prefill PEs. Collective.
     pub(crate) fn new(pe: &'a Pe, shape: KvShape, kind: MemoryArg) -> Result<Self> {
         let (pages, layers) = (shape.pages as usize, shape.layers as usize);
         let pool = Memory::new(pe, kind, pool_chunks(&shape))?;
@@ -77,7 +77,7 @@ impl<'a> Cache<'a> {
         Ok(cache)
     }
 
-    /// Frees the memory. Collective.
+    /// Frees the pool and all other memory of the transfer. Collective.
     pub(crate) fn end(self) -> Result<()> {
         self.pool.end(self.pe)?;
         self.spare.end(self.pe)
@@ -100,7 +100,7 @@ impl<'a> Cache<'a> {
         grid.with_threads(threads)
     }
 
-    /// Restores the initial content: filled pages on prefill PEs, empty ones on decode PEs. Collective.
+    /// Restores the pool's initial content: filled pages on prefill PEs, empty ones on decode PEs. Collective.
     pub(crate) fn reset(&self) -> Result<()> {
         match self.is_prefill() {
             true => self.pe.write(self.pool.handle(), &self.wanted)?,
@@ -109,12 +109,12 @@ impl<'a> Cache<'a> {
         Ok(self.pe.host_sync()?)
     }
 
-    /// Returns the number, within the pool of `pe`, of page `i` of the requests.
+    /// Returns the number that page `i` of the requests has in the pool of `pe`.
     fn number(&self, pe: u32, i: u32) -> u32 {
         self.tables[(pe * self.shape.pages + i) as usize]
     }
 
-    /// Returns the content of this PE's pool when all pages are present. Every chunk of the model's cache is different.
+    /// Returns the content of this PE's pool if all pages are present. Every chunk of the model's cache is different.
     fn content(&self) -> Vec<u128> {
         const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
         let (shape, me) = (&self.shape, self.pe.my_pe());
@@ -135,7 +135,7 @@ impl<'a> Cache<'a> {
         pool
     }
 
-    /// Verifies the whole pool after a transfer. `how` names the transfer in errors.
+    /// Verifies the whole pool after a transfer. `how` names the transfer in error messages.
     pub(crate) fn verify_pages(&self, how: &str) -> Result<()> {
         let (shape, me) = (&self.shape, self.pe.my_pe());
         let found = self.pe.read(self.pool.handle())?;
@@ -151,7 +151,7 @@ impl<'a> Cache<'a> {
         .into())
     }
 
-    /// Compares the sums of this decode PE with a serial computation.
+    /// Compares the page checksums of this decode PE with a serial computation.
     pub(crate) fn verify_sums(&self) -> Result<()> {
         let (shape, me) = (&self.shape, self.pe.my_pe());
         let found = self.pe.read(self.sums)?;
@@ -187,7 +187,7 @@ impl<'a> Cache<'a> {
         Ok(posts.quiet()?)
     }
 
-    /// Queues the reads of a decode PE, one kernel per layer. Does nothing on a prefill PE.
+    /// Queues the kernels with which a decode PE reads its pages, one per layer. Does nothing on a prefill PE.
     pub(crate) fn attend(&self, stream: &Stream, round: u64) -> Result<()> {
         if self.is_prefill() {
             return Ok(());
@@ -198,7 +198,7 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Queues the same transfer as host operations: one put per page and peer, strided if the widths differ.
+    /// Queues the transfer of all layers as host operations: one put per page and peer, strided if the widths differ.
     pub(crate) fn put(&self, stream: &Stream, round: u64) -> Result<()> {
         let (shape, me, pool) = (&self.shape, self.pe.my_pe(), self.pool.handle());
         for layer in (0..shape.layers).filter(|_| self.is_prefill()) {

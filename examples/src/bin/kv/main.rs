@@ -1,4 +1,4 @@
-//! Transfers a paged KV cache from prefill PEs to decode PEs, layer by layer.
+//! KV cache example: transfers a paged KV cache from prefill PEs to decode PEs, layer by layer.
 
 mod args;
 mod cache;

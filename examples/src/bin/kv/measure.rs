@@ -1,4 +1,4 @@
-//! Runs and times the transfers. PE 0 reports.
+//! Runs and times the KV cache transfers. PE 0 prints the results.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use rushmem_examples::{Result, largest, median};
 use crate::args::{Args, CHUNK};
 use crate::cache::Cache;
 
-/// Verifies and measures the transfers, and prints the result on PE 0.
+/// Verifies and measures the KV cache transfers, and prints the result on PE 0.
 pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     let cache = Cache::new(pe, shape, args.memory(pe.is_gpu()))?;
     let (stream, posts) = (pe.stream()?, pe.stream()?);
@@ -63,7 +63,7 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     cache.end()
 }
 
-/// Verifies a transfer on every PE: the pages, and the sums that decode computed. Collective.
+/// Verifies a transfer on every PE: the pages, and the checksums that decode PEs computed. Collective.
 fn verify(cache: &Cache, how: &str) -> Result<()> {
     cache.verify_pages(how)?;
     if !cache.is_prefill() {
@@ -72,7 +72,7 @@ fn verify(cache: &Cache, how: &str) -> Result<()> {
     Ok(cache.pe.host_sync()?)
 }
 
-/// Duration of each step on the slowest PE, in seconds.
+/// Duration of each kind of transfer on the slowest PE, in seconds.
 struct Seconds {
     send: f64,
     both: f64,
