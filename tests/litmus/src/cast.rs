@@ -1,9 +1,9 @@
-//! Assignment of a test's roles to PEs.
+//! Assigns the roles of a litmus test to PEs.
 
 use crate::path::Path;
 use crate::program::{Needs, Test};
 
-/// Assigns consecutive roles to consecutive PEs, modulo a number of PEs.
+/// An assignment of a test's consecutive roles to consecutive PEs, wrapping around at a number of PEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast {
     first: u32,
@@ -11,15 +11,15 @@ pub struct Cast {
 }
 
 impl Cast {
-    /// All roles on PE 0.
+    /// Assigns all roles to PE 0.
     const FOLDED: Self = Self { first: 0, circle: 1 };
 
-    /// Assigns roles to the PEs from `first` on, wrapping around at `n_pes`.
+    /// Assigns roles to the PEs starting with `first`, wrapping around at `n_pes`.
     const fn from(first: u32, n_pes: u32) -> Self {
         Self { first, circle: n_pes }
     }
 
-    /// Returns the PE of a role.
+    /// Returns the PE to which a role is assigned.
     pub const fn pe_of(self, role: u32) -> u32 {
         (self.first + role) % self.circle
     }
@@ -32,7 +32,7 @@ impl Cast {
         }
     }
 
-    /// Returns the suffix that distinguishes this cast in the title of a path.
+    /// Returns the suffix that distinguishes this assignment in the title of a path.
     pub(crate) fn label(self, n_pes: u32) -> String {
         match self {
             Self::FOLDED if n_pes > 1 => ", to itself".into(),
@@ -41,7 +41,7 @@ impl Cast {
         }
     }
 
-    /// Returns the casts of a test on a path, in a job that the suite starts itself.
+    /// Returns the assignments with which a test runs on a path, in a job that the suite starts itself.
     pub fn on_path(test: &Test, path: &Path) -> Vec<Self> {
         let apart = Self::from(0, path.pes);
         let mut casts = if path.pes > 1 { vec![apart] } else { Vec::new() };
@@ -53,7 +53,7 @@ impl Cast {
         casts
     }
 
-    /// Returns the casts of a test in a launched job of `n_pes` PEs.
+    /// Returns the assignments with which a test runs in a launched job of `n_pes` PEs.
     ///
     /// Every PE has a role in one of them, provided there is at most one more PE than there are roles.
     pub fn in_job(test: &Test, n_pes: u32) -> Vec<Self> {

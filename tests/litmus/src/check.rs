@@ -1,4 +1,4 @@
-//! Tests with separate kernels: interaction of kernels with the host, and collective calls.
+//! Litmus tests with separate kernels: interaction of kernels with the host, and collective calls.
 
 mod collect;
 mod host;
@@ -10,11 +10,11 @@ use crate::program::Race;
 /// A test with separate kernels, for a job of at least two PEs.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// IDs of the litmus tests that it covers.
+    /// IDs of the litmus tests that the check covers.
     pub ids: &'static [&'static str],
-    /// The property that it checks.
+    /// Name of the check: the property of the memory model that it verifies.
     pub name: &'static str,
-    /// Whether its accesses race.
+    /// Whether the check's memory accesses race.
     pub race: Race,
     run: fn(&Pe) -> Result<Verdict, Error>,
 }
@@ -56,7 +56,7 @@ pub fn all() -> Vec<Check> {
     [collect::CHECKS, host::CHECKS].concat()
 }
 
-/// ID of [`leave_behind`].
+/// ID of the litmus test that [`leave_behind`] covers.
 pub const LEAVE_BEHIND: &str = "L78";
 
 /// Ends a job with a put that no call has completed, and for which another PE waits.

@@ -1,18 +1,18 @@
-//! The status of each litmus test, from `list.txt`.
+//! Parses the status of each litmus test from `list.txt`.
 
 /// The contents of `list.txt`: one line per test.
 pub const TEXT: &str = include_str!("../list.txt");
 
-/// The status of a litmus test.
+/// How a litmus test is covered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The suite runs it.
+    /// The suite runs the test.
     Run,
-    /// The program must not compile. The string names a file in `tests/litmus/fail`.
+    /// The test is a program that must not compile. The string names a file in `tests/litmus/fail`.
     CompileFail(String),
-    /// Another test covers it, given as `FILE::FUNCTION`.
+    /// Another test covers the litmus test, given as `FILE::FUNCTION`.
     Elsewhere(String),
-    /// It does not run, for the given reason.
+    /// The test does not run, for the given reason.
     Documented(String),
 }
 

@@ -1,36 +1,37 @@
-//! Paths that operations take: P2P, or one or more NICs, with and without injected faults.
+//! Paths on which litmus tests run: jobs with P2P or with one or more NICs, with and without injected faults.
 
 use rushmem::config::Config;
 
-/// Faults of the adversary, which often does everything that a ConnectX may do.
+/// Fault settings of the software ConnectX with which it often does everything that hardware may do.
 pub const ADVERSARY: &str = "skip_qp=0.3 stall=0.1 stall_us=300 split=0.5 late=0.3 late_us=100 completion_delay=0.2 \
                              completion_delay_us=20 loose_atomic=0.5";
 
-/// Faults that reorder as fabric and PCIe may do: WRITEs of one QP pass each other, and WRITEs land after their ACK.
+/// Fault settings that reorder as fabric and PCIe may do: WRITEs of one QP overtake each other, and WRITEs are
+/// delivered after their ACK.
 pub const REORDERING: &str = "unordered=0.4 posted=0.4";
 
-/// A firmware fault: QPs are reported as in order although they are not.
+/// Fault setting for defective firmware: QPs are reported as in order although they are not.
 const HIDDEN_ORDER: &str = "hidden_order=1";
 
-/// A firmware setting that relaxes the ordering of strict keys too.
+/// Fault settings for firmware that relaxes the ordering of strict keys too.
 const FORCED: &str = "posted=0.4 force_relaxed=1";
 
 /// The faults that the NICs of a path inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// None.
+    /// No faults.
     None,
-    /// [`ADVERSARY`].
+    /// The faults of [`ADVERSARY`].
     Adversary,
-    /// [`ADVERSARY`] and [`REORDERING`].
+    /// The faults of [`ADVERSARY`] and [`REORDERING`].
     Reordering,
-    /// [`REORDERING`], hidden by the firmware. Correct programs may fail.
+    /// The faults of [`REORDERING`], hidden by the firmware. Correct programs may fail.
     Hidden,
-    /// [`ADVERSARY`] and [`REORDERING`], in a job whose keys for data are relaxed.
+    /// The faults of [`ADVERSARY`] and [`REORDERING`], in a job whose memory keys for data are relaxed.
     Relaxed,
-    /// Relaxed keys in a job that requests strict ones. Correct programs may fail.
+    /// Relaxed memory keys in a job that requests strict ones. Correct programs may fail.
     RelaxedUnasked,
-    /// Relaxed keys for words in a job that requests relaxed keys for data only. Correct programs may fail.
+    /// Relaxed memory keys for words in a job that requests relaxed keys for data only. Correct programs may fail.
     RelaxedWords,
 }
 
@@ -68,16 +69,16 @@ pub fn config() -> Config {
     config
 }
 
-/// The settings of a job, and the placement of roles on its PEs.
+/// Settings of the job in which litmus tests run, and the placement of their roles on its PEs.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// Name in reports.
+    /// Name of the path in reports.
     pub name: &'static str,
     /// Number of PEs of the job: 1, or one for each of three roles.
     pub pes: u32,
     /// Whether tests for several PEs also run with all roles on one PE, which takes a different path.
     pub folded: bool,
-    /// The settings, as names and values.
+    /// Names and values of the job's settings.
     pub settings: &'static [(&'static str, &'static str)],
     /// Faults that the NICs inject.
     pub faults: Faults,
@@ -94,7 +95,7 @@ const fn path(
     Path { name, pes, folded, settings, faults: Faults::None, is_weak: false }
 }
 
-/// All paths, without faults.
+/// All paths on which the tests run, without faults.
 pub const PATHS: &[Path] = &[
     path("own memory", 1, true, &[]),
     path("own memory through the NIC", 1, true, &[("peer_path", "nic"), ("cq", "collapsed")]),
@@ -117,10 +118,10 @@ pub const PATHS: &[Path] = &[
     ),
 ];
 
-/// The path used under the sanitizer, which needs P2P peers.
+/// The path on which tests run under the sanitizer, which needs P2P peers.
 pub const SANITIZED: Path = path("sanitizer", 3, true, &[("peer_path", "p2p")]);
 
-/// Returns the settings of jobs under the sanitizer.
+/// Returns the job settings for runs under the sanitizer.
 ///
 /// # Panics
 /// If the environment has an invalid setting.
@@ -133,22 +134,22 @@ pub fn sanitized() -> Config {
 }
 
 impl Path {
-    /// Returns the same path with the faults of the adversary.
+    /// Returns the same path with the faults of [`ADVERSARY`].
     pub const fn with_adversary(self) -> Self {
         self.with(Faults::Adversary)
     }
 
-    /// Returns the same path with these faults.
+    /// Returns the same path with `faults`.
     pub const fn with(self, faults: Faults) -> Self {
         Self { faults, ..self }
     }
 
-    /// Returns the same path with weakly ordered memory.
+    /// Returns the same path with native memory as weakly ordered as on a GPU.
     pub const fn with_weak_memory(self) -> Self {
         Self { is_weak: true, ..self }
     }
 
-    /// Returns the name in reports.
+    /// Returns the name of the path in reports, with its faults.
     pub fn title(&self) -> String {
         let faults = match self.faults {
             Faults::None => "",

@@ -1,45 +1,45 @@
-//! Operations, actors and tests, as data.
+//! Operations, actors and tests of the litmus suite, as data.
 //!
 //! An actor is a group of threads with a program. A role is a number that stands for a PE; a cast maps roles to PEs.
 
 pub use rushmem_litmus_kernels::Who;
 use rushmem_litmus_kernels::{Code, KEPT, MAX_OPS, OP_WORDS, PROGRAM_WORDS, REG, REGS};
 
-/// The first of four words in separate cache lines.
+/// Index of the first of four words in separate cache lines.
 pub const X: u64 = 0;
-/// The second word in a separate cache line.
+/// Index of the second of four words in separate cache lines.
 pub const Y: u64 = 8;
-/// The third word in a separate cache line.
+/// Index of the third of four words in separate cache lines.
 pub const Z: u64 = 16;
-/// The fourth word in a separate cache line.
+/// Index of the fourth of four words in separate cache lines.
 pub const W: u64 = 24;
-/// An array of 32 words.
+/// Index of an array of 32 words, usually the destination of transfers.
 pub const D: u64 = 32;
-/// An array of 32 words, the source of transfers by the first role.
+/// Index of an array of 32 words, the source of transfers by the first role.
 pub const S: u64 = 64;
-/// An array of 32 words, the source of transfers by other roles.
+/// Index of an array of 32 words, the source of transfers by other roles.
 pub const T: u64 = 96;
-/// Words that all rounds share. Their addresses are `K + i` with `i` below 64.
+/// Index of the first word that all rounds share. Their indices are `K + i` with `i` below 64.
 pub const K: u64 = KEPT;
 
-/// Equal.
+/// Code of the comparison "equal".
 pub const EQ: u64 = 0;
-/// Not equal.
+/// Code of the comparison "not equal".
 pub const NE: u64 = 1;
-/// Greater.
+/// Code of the comparison "greater".
 pub const GT: u64 = 2;
-/// Greater or equal.
+/// Code of the comparison "greater or equal".
 pub const GE: u64 = 3;
-/// Less.
+/// Code of the comparison "less".
 pub const LT: u64 = 4;
-/// Reached, in wrapping order.
+/// Code of the comparison "reached", in wrapping order.
 pub const REACHED: u64 = 6;
 
-/// One operation of an actor. [`Code`] describes the fields.
+/// One operation of an actor's program. [`Code`] describes the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
     code: Code,
-    /// The role that stands for the target PE.
+    /// Role that stands for the target PE.
     role: u32,
     a: u64,
     b: u64,
@@ -66,17 +66,17 @@ impl Op {
         Self { by, ..self }
     }
 
-    /// Adds the round to the value.
+    /// Adds the round number to the operation's value.
     pub const fn each_round(self) -> Self {
         Self { k: 1, ..self }
     }
 
-    /// Adds register `r` to the value.
+    /// Adds register `r` to the operation's value.
     pub const fn plus_register(self, r: u64) -> Self {
         Self { k: REG + r, ..self }
     }
 
-    /// Whether all PEs of a job must make the call.
+    /// Whether the operation is a call that all PEs of a job must make.
     fn meets(&self) -> bool {
         matches!(self.code, Code::Barrier | Code::Sync)
     }
@@ -104,170 +104,171 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Pauses for up to `turns` turns.
+    /// Creates a pause of a random number of spin turns, up to `turns`.
     delay(turns: n) = Delay;
-    /// A barrier of the actor's threads.
+    /// Creates a barrier of the actor's threads.
     group_sync() = GroupSync;
-    /// Plain stores.
+    /// Creates plain stores of `value` to `n` words.
     fill(a: a, n: n, value: v) = Fill;
-    /// Plain loads. Register `r` becomes 1 if a word differs from the value.
+    /// Creates plain loads of `n` words. Register `r` becomes 1 if a word differs from `value`.
     expect(a: a, n: n, value: v, r: r) = Expect;
-    /// `put` of `n` words.
+    /// Creates a `put` of `n` words.
     put(to: a, from: b, n: n) = Put;
-    /// `put_nbi`.
+    /// Creates a `put_nbi` of `n` words.
     put_nbi(to: a, from: b, n: n) = PutNbi;
-    /// `get`.
+    /// Creates a `get` of `n` words.
     get(to: a, from: b, n: n) = Get;
-    /// `get_nbi`.
+    /// Creates a `get_nbi` of `n` words.
     get_nbi(to: a, from: b, n: n) = GetNbi;
-    /// `put_signal` with Set.
+    /// Creates a `put_signal` that sets the signal.
     put_signal(to: a, from: b, n: n, signal: s, value: v) = PutSignal;
-    /// `put_signal_nbi` with Set.
+    /// Creates a `put_signal_nbi` that sets the signal.
     put_signal_nbi(to: a, from: b, n: n, signal: s, value: v) = PutSignalNbi;
-    /// `quiet` of the group.
+    /// Creates a `quiet` of all threads together.
     quiet_all() = QuietAll;
-    /// `flush` of the group.
+    /// Creates a `flush` of all threads together.
     flush_all() = FlushAll;
-    /// `signal_strong` with Add.
+    /// Creates a `signal_strong` that adds to the signal.
     strong_signal(signal: s, value: v) = StrongSignal;
-    /// `signal_wait_until` of the group.
+    /// Creates a `signal_wait_until` of all threads together.
     signal_wait_all(signal: s, cmp: n, value: v, r: r) = SignalWaitAll;
-    /// `barrier_all`.
+    /// Creates a `barrier_all` of all threads together.
     barrier() = Barrier;
-    /// `sync_all`.
+    /// Creates a `sync_all` of all threads together.
     sync() = Sync;
-    /// Each thread puts its word.
+    /// Creates a `put_nbi` by each thread, of a separate word.
     each_put(to: a, from: b, value: v) = EachPut;
-    /// Each thread checks its word.
+    /// Creates a check by each thread, of a separate word.
     each_expect(a: a, value: v, r: r) = EachExpect;
-    /// `p` by each thread: odd ranks to one role, even ranks to the role `other`.
+    /// Creates a `p` by each thread: odd ranks put to one role, even ranks to the role `other`.
     diverge(a: a, other: n, value: v) = Diverge;
-    /// A plain store.
+    /// Creates a plain store to a word.
     store(a: a, value: v) = Store;
-    /// A plain load.
+    /// Creates a plain load of a word.
     load(a: a, r: r) = Load;
-    /// Plain loads until the word equals the value.
+    /// Creates plain loads of a word until it equals `value`.
     spin_until(a: a, value: v, r: r) = SpinUntil;
-    /// `p`.
+    /// Creates a `p` of a word.
     p(a: a, value: v) = P;
-    /// `p` to `n` words.
+    /// Creates a `p` to each of `n` words.
     flood(a: a, n: n, value: v) = Flood;
-    /// `g`.
+    /// Creates a `g` of a word.
     g(a: a, r: r) = G;
-    /// `signal_op` Set.
+    /// Creates a `signal_op` that sets the signal.
     signal_set(signal: s, value: v) = SignalOp;
-    /// `signal_wait_until`.
+    /// Creates a `signal_wait_until` by one thread.
     signal_wait(signal: s, cmp: n, value: v, r: r) = SignalWait;
-    /// `signal_fetch`.
+    /// Creates a `signal_fetch` by one thread.
     signal_fetch(signal: s, r: r) = SignalFetch;
-    /// `wait_until`.
+    /// Creates a `wait_until` by one thread.
     wait(a: a, cmp: n, value: v) = Wait;
-    /// `test` in a loop.
+    /// Creates a loop of `test` calls.
     test_until(a: a, cmp: n, value: v, r: r) = TestUntil;
-    /// `atomic_add`.
+    /// Creates an `atomic_add` to a word.
     add(a: a, value: v) = Add;
-    /// `atomic_fetch_add`.
+    /// Creates an `atomic_fetch_add` to a word.
     fetch_add(a: a, value: v, r: r) = FetchAdd;
-    /// `atomic_set`.
+    /// Creates an `atomic_set` of a word.
     set(a: a, value: v) = Set;
-    /// `atomic_swap`.
+    /// Creates an `atomic_swap` of a word.
     swap(a: a, value: v, r: r) = Swap;
-    /// `atomic_compare_swap`.
+    /// Creates an `atomic_compare_swap` of a word.
     compare_swap(a: a, compare: n, value: v, r: r) = CompareSwap;
-    /// `atomic_fetch`.
+    /// Creates an `atomic_fetch` of a word.
     fetch(a: a, r: r) = Fetch;
-    /// `atomic_compare_swap` from 0, in a loop until it succeeds.
+    /// Creates a loop of `atomic_compare_swap` from 0 to `value`, until it succeeds.
     lock(a: a, value: v) = Lock;
-    /// `fence`.
+    /// Creates a `fence` by one thread.
     fence() = Fence;
-    /// `quiet` by one thread.
+    /// Creates a `quiet` by one thread.
     quiet() = Quiet;
-    /// Signals another actor on this PE.
+    /// Creates a signal to another actor on the same PE that the preceding operations are done. [`take`] waits for it.
     hand(signal: s) = Hand;
-    /// `p` through exclusive queues.
+    /// Creates a `p` through exclusive queues.
     private_p(queues: b, a: a, value: v) = PrivateP;
-    /// `fence` of exclusive queues.
+    /// Creates a `fence` of exclusive queues.
     private_fence(queues: b) = PrivateFence;
-    /// `quiet` of exclusive queues.
+    /// Creates a `quiet` of exclusive queues.
     private_quiet(queues: b) = PrivateQuiet;
-    /// `quiet_pe`.
+    /// Creates a `quiet_pe` for the target PE.
     quiet_pe() = QuietPe;
-    /// A store through `ptr`. Register `r` becomes 1 if the PE is not a P2P peer.
+    /// Creates a store through `ptr`. Register `r` becomes 1 if the target PE is not a P2P peer.
     ptr_store(a: a, value: v, r: r) = PtrStore;
-    /// `p`, `quiet` and `p` in one batch.
+    /// Creates a `p`, a `quiet` and a second `p` in one batch.
     batch(first: a, second: b, value: v) = Batch;
-    /// `fence_release` at GPU scope.
+    /// Creates a `fence_release` at GPU scope.
     release_gpu() = ReleaseGpu;
-    /// `fence_acquire` at GPU scope.
+    /// Creates a `fence_acquire` at GPU scope.
     acquire_gpu() = AcquireGpu;
-    /// `store_relaxed`.
+    /// Creates a `store_relaxed` to a word.
     store_relaxed(a: a, value: v) = StoreRelaxed;
-    /// `load_relaxed` until the word equals the value. Register `r` becomes 1 if it never does.
+    /// Creates a loop of `load_relaxed` until the word equals `value`. Register `r` becomes 1 if it never does.
     spin_relaxed(a: a, value: v, r: r) = SpinRelaxed;
-    /// Counts an arrival at word `signal + 1`. The last of `of` arrivals puts and signals, after an acquire fence if
-    /// `fenced`.
+    /// Creates an arrival that is counted at word `signal + 1`. The last of `of` arrivals puts and signals, after an
+    /// acquire fence if `fenced`.
     last_put(to: a, from: b, n: n, signal: s, of: v, fenced: k) = LastPut;
-    /// `wait_until_any` of 4 words until each has been returned. Register `r` becomes 1 if one never is.
+    /// Creates a loop of `wait_until_any` of 4 words until each has been returned. Register `r` becomes 1 if one never
+    /// is.
     any_each(a: a, r: r) = AnyEach;
-    /// Waits and tests of an empty set, with 4 words of scratch. Register `r` becomes 1 if a result is wrong.
+    /// Creates waits and tests of an empty set, with 4 words of scratch. Register `r` becomes 1 if a result is wrong.
     no_words(a: a, scratch: b, r: r) = NoWords;
-    /// `set_lock`.
+    /// Creates a `set_lock` of the round's lock.
     set_lock() = SetLock;
-    /// `clear_lock`.
+    /// Creates a `clear_lock` of the round's lock.
     clear_lock() = ClearLock;
-    /// `atomic_add` of 1.0.
+    /// Creates an `atomic_add` of 1.0 to a float.
     add_float(a: a) = AddFloat;
-    /// `atomic_fetch` of a float.
+    /// Creates an `atomic_fetch` of a float.
     fetch_float(a: a, r: r) = FetchFloat;
-    /// A plain store to a half word.
+    /// Creates a plain store to a half word (4 bytes).
     store_half(a: a, value: v) = StoreHalf;
-    /// A plain load of a half word.
+    /// Creates a plain load of a half word (4 bytes).
     load_half(a: a, r: r) = LoadHalf;
-    /// `atomic_add` to a half word.
+    /// Creates an `atomic_add` to a half word (4 bytes).
     add_half(a: a, value: v) = AddHalf;
-    /// `wait_until` as `u32`.
+    /// Creates a `wait_until` on a half word, as a `u32`.
     wait_half(a: a, cmp: n, value: v) = WaitHalf;
-    /// `p` of a byte.
+    /// Creates a `p` of a byte.
     p_byte(a: a, value: v) = PByte;
-    /// A plain load of a byte.
+    /// Creates a plain load of a byte.
     load_byte(a: a, r: r) = LoadByte;
-    /// `put` of bytes that depend on the round.
+    /// Creates a `put` of a piece whose length and address depend on the round.
     put_piece() = PutPiece;
-    /// Checks the bytes of `put_piece`.
+    /// Creates a check of the bytes that `put_piece` transferred. Register `r` becomes 1 if one is wrong.
     expect_piece(r: r) = ExpectPiece;
 }
 
-/// Creates a `signal_op` with Add.
+/// Creates a `signal_op` that adds to the signal.
 pub const fn signal_add(signal: u64, value: u64) -> Op {
     Op { n: 1, ..signal_set(signal, value) }
 }
 
-/// Creates a `put_signal_nbi` with Add.
+/// Creates a `put_signal_nbi` that adds to the signal.
 pub const fn put_signal_add(to: u64, from: u64, n: u64, signal: u64, value: u64) -> Op {
     Op { r: 1, ..put_signal_nbi(to, from, n, signal, value) }
 }
 
-/// Waits until other actors on this PE have handed over `times` times.
+/// Creates a wait until other actors on this PE have performed [`hand`] `times` times.
 pub const fn take(signal: u64, times: u64) -> Op {
     // The result goes to register 7, which no test reads.
     signal_wait(signal, GE, times, 7)
 }
 
-/// The placement of roles on PEs that a test requires.
+/// The placement of its roles on PEs that a test requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Roles may be on separate PEs, or several on the same one.
+    /// Roles may be on separate PEs, or several on the same PE.
     Any,
-    /// Each role on a separate PE.
+    /// Each role must be on a separate PE.
     Apart,
-    /// All roles on the same PE.
+    /// All roles must be on the same PE.
     OnePe,
 }
 
 /// The registers of all actors after a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// The round, from 0.
+    /// Number of the round, from 0.
     pub round: u64,
     /// The registers of each actor.
     pub registers: &'a [[u64; REGS]],
@@ -287,7 +288,7 @@ impl Outcome<'_> {
     }
 }
 
-/// Whether the accesses of a test race.
+/// Whether the memory accesses of a test race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Race {
     /// The memory model orders all conflicting accesses.
@@ -300,27 +301,27 @@ pub enum Race {
     NotMapped(&'static str),
 }
 
-/// A predicate over outcomes.
+/// A predicate over the outcomes of a litmus test.
 pub type Verdict = fn(&Outcome<'_>) -> bool;
 
-/// A litmus test.
+/// A litmus test: a program for each actor, and the outcomes that the memory model forbids.
 #[derive(Clone, Debug)]
 pub struct Test {
-    /// ID, such as `L01`.
+    /// ID of the litmus test, such as `L01`.
     pub id: &'static str,
     /// The property that the test checks.
     pub name: String,
-    /// The group that acts: a thread, a warp or a block.
+    /// The group of threads that each actor is: a thread, a warp or a block.
     pub who: Who,
     /// The role and the program of each actor.
     pub actors: Vec<(u32, Vec<Op>)>,
-    /// The outcomes that the memory model forbids.
+    /// Predicate that is true for the outcomes that the memory model forbids.
     pub forbidden: Verdict,
     /// Named outcomes that are allowed but rare.
     pub weak: Vec<(&'static str, Verdict)>,
-    /// The placement that the test requires.
+    /// The placement of roles on PEs that the test requires.
     pub needs: Needs,
-    /// Whether the accesses race. The sanitizer must reach the same verdict.
+    /// Whether the test's accesses race. The sanitizer must reach the same verdict.
     pub race: Race,
 }
 
@@ -340,23 +341,23 @@ impl Test {
         }
     }
 
-    /// Adds an actor with a role.
+    /// Adds an actor with the program `ops` on the PE of a role.
     pub fn on(mut self, role: u32, ops: impl Into<Vec<Op>>) -> Self {
         self.actors.push((role, ops.into()));
         self
     }
 
-    /// Sets the group that acts.
+    /// Sets the group of threads that each actor is.
     pub fn with(self, who: Who) -> Self {
         Self { who, ..self }
     }
 
-    /// Sets the forbidden outcomes.
+    /// Sets the predicate for outcomes that the memory model forbids.
     pub fn never(self, forbidden: Verdict) -> Self {
         Self { forbidden, ..self }
     }
 
-    /// Adds an allowed but rare outcome.
+    /// Adds a predicate for an allowed but rare outcome.
     pub fn maybe(mut self, what: &'static str, weak: Verdict) -> Self {
         self.weak.push((what, weak));
         self
@@ -367,17 +368,17 @@ impl Test {
         Self { race: Race::Always, ..self }
     }
 
-    /// Declares that the test races in some runs.
+    /// Declares in which runs the test races.
     pub fn races_if(self, race: Race) -> Self {
         Self { race, ..self }
     }
 
-    /// Sets the placement that the test requires.
+    /// Sets the placement of roles on PEs that the test requires.
     pub fn needs(self, needs: Needs) -> Self {
         Self { needs, ..self }
     }
 
-    /// Number of roles.
+    /// Number of roles that the actors and their operations name.
     pub fn roles(&self) -> u32 {
         let named = self.actors.iter().flat_map(|(role, ops)| ops.iter().map(Op::last_role).chain([*role]));
         named.max().map_or(0, |last| last + 1)
@@ -395,7 +396,7 @@ impl Test {
         self
     }
 
-    /// Encodes the programs for the kernel.
+    /// Encodes the actors' programs as words for the interpreter kernel.
     ///
     /// # Panics
     /// If a program is too long.

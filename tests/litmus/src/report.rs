@@ -1,25 +1,25 @@
-//! Counts of outcomes, and their table.
+//! Counts the outcomes of litmus tests, and formats the counts as a table.
 
 use std::fmt::Write;
 
 use crate::program::{Outcome, Test};
 
-/// The outcomes of a test on a path.
+/// How often a test on a path showed forbidden and rare outcomes.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// ID of the test.
+    /// ID of the litmus test.
     pub id: &'static str,
-    /// Name of the test.
+    /// Name of the litmus test.
     pub name: String,
-    /// The path and the cast.
+    /// Title of the path, and the assignment of roles to PEs.
     pub path: String,
-    /// Number of rounds.
+    /// Number of rounds that were run.
     pub rounds: u64,
     /// Number of rounds with a forbidden outcome.
     pub forbidden: u64,
     /// Description of the first forbidden outcome.
     pub first: Option<String>,
-    /// Each weak outcome, and how often it occurred.
+    /// Each allowed but rare outcome, and in how many rounds it occurred.
     pub weak: Vec<(&'static str, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Row {
     }
 }
 
-/// Formats the rows as a table.
+/// Formats the counts of outcomes as a table.
 pub fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut write =
@@ -65,7 +65,7 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// Formats the rows with forbidden outcomes, including the first outcome of each. Empty if there are none.
+/// Formats the rows with forbidden outcomes, including the first outcome of each. The text is empty if there are none.
 pub fn failures(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows.iter().filter(|row| row.forbidden != 0) {

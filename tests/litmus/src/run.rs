@@ -1,4 +1,4 @@
-//! Runs tests, in new jobs or in an existing one.
+//! Runs litmus tests, in new jobs or in an existing one.
 
 use rushmem::{Error, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Lock, Signal, Sym, SymSlice};
@@ -12,7 +12,7 @@ use crate::report::Row;
 /// Maximum number of rounds per launch. Each round has separate memory.
 const MAX_ROUNDS_PER_LAUNCH: u64 = 512;
 const MAX_ACTORS: usize = 8;
-/// Number of words that all rounds share.
+/// Number of words that all rounds of a launch share.
 const KEPT: usize = 64;
 const ROUNDS_PER_SYNC: u64 = 8;
 /// Maximum pause before an operation, in turns of a wait loop.
@@ -38,15 +38,15 @@ pub fn on_gpu() -> bool {
     job.run(|pe| Ok::<_, Error>(pe.is_gpu())).expect("a job").contains(&true)
 }
 
-/// A test with an assignment of roles to PEs.
+/// A test with an assignment of its roles to PEs.
 struct Play {
     test: Test,
     cast: Cast,
-    /// Path and cast.
+    /// Title of the path, and the assignment's label.
     title: String,
 }
 
-/// Returns each test with each of its casts, for a job of `n_pes` PEs.
+/// Returns each test with each of its role assignments, for a job of `n_pes` PEs.
 fn plays(tests: &[Test], n_pes: u32, path: &str, casts: impl Fn(&Test) -> Vec<Cast>) -> Vec<Play> {
     let mut plays = Vec::new();
     for test in tests {
@@ -58,7 +58,7 @@ fn plays(tests: &[Test], n_pes: u32, path: &str, casts: impl Fn(&Test) -> Vec<Ca
     plays
 }
 
-/// The symmetric objects that the interpreter uses.
+/// Symmetric objects that the interpreter kernel uses.
 struct Memory {
     plan: SymSlice<u64>,
     programs: SymSlice<u64>,
@@ -89,7 +89,7 @@ impl Memory {
         })
     }
 
-    /// Runs some rounds, and returns the registers of each PE.
+    /// Runs `rounds` rounds of a test, and returns the actors' registers of each PE.
     fn launch(&self, pe: &Pe, play: &Play, rounds: u64, seed: u64) -> Result<Vec<Vec<u64>>, Error> {
         let Play { test, cast, .. } = play;
         let actors = test.actors.len();

@@ -1,14 +1,15 @@
-//! Encoding of programs as words.
+//! Encodes litmus tests as words, which the interpreter kernel decodes.
 
 use rushmem_device::View;
 
-/// Words per operation: code, PE, `a`, `b`, `n`, `v`, `s`, `r`, `k`, `by`.
+/// Number of words per operation: code, PE, `a`, `b`, `n`, `v`, `s`, `r`, `k`, `by`.
 pub const OP_WORDS: usize = 10;
 /// Maximum number of operations in a program.
 pub const MAX_OPS: usize = 24;
-/// Words per program: the PE of its actor, followed by the operations.
+/// Number of words per program: the PE of its actor, followed by the operations.
 pub const PROGRAM_WORDS: usize = 1 + MAX_OPS * OP_WORDS;
-/// Words of a plan: rounds, actors, acting group, rounds between synchronizations (a power of two), seed, jitter.
+/// Number of words in a plan: rounds, actors, acting group, rounds between synchronizations (a power of two), seed,
+/// jitter.
 pub const PLAN_WORDS: usize = 6;
 
 /// The group of threads that acts as one actor and makes the group calls.
@@ -23,7 +24,7 @@ pub enum Who {
     Block,
 }
 
-/// The code of an operation.
+/// The code of an operation in a litmus test.
 ///
 /// `a`, `b` and `s` are word indices, `n` is a length or another number, and `r` is the register for the result. The
 /// value is `v` plus `k` times the round, or plus the register that `k` names. Single-thread operations are performed
@@ -33,146 +34,150 @@ pub enum Who {
 pub enum Code {
     /// Terminates the program.
     End,
-    /// A pause of up to `n` turns.
+    /// Pauses each thread for a random number of spin turns, up to `n`.
     Delay,
-    /// A barrier of the actor's threads.
+    /// Enters a barrier of the actor's threads.
     GroupSync,
-    /// Plain stores of the value to words `a..a + n`, by all threads.
+    /// Stores the value to words `a..a + n` by plain stores of all threads.
     Fill,
-    /// Plain loads of words `a..a + n` by all threads, then a barrier. The register becomes 1 if a word differs from
-    /// the value.
+    /// Loads words `a..a + n` by plain loads of all threads, then enters a barrier. The register becomes 1 if a word
+    /// differs from the value.
     Expect,
-    /// `put` of words `b..b + n` to `a` of the PE, by all threads together.
+    /// Calls `put` of words `b..b + n` to `a` of the PE, by all threads together.
     Put,
-    /// `put_nbi` of words `b..b + n` to `a` of the PE, by all threads together.
+    /// Calls `put_nbi` of words `b..b + n` to `a` of the PE, by all threads together.
     PutNbi,
-    /// `get` of words `b..b + n` of the PE to `a`, by all threads together.
+    /// Calls `get` of words `b..b + n` of the PE to `a`, by all threads together.
     Get,
-    /// `get_nbi` of words `b..b + n` of the PE to `a`, by all threads together.
+    /// Calls `get_nbi` of words `b..b + n` of the PE to `a`, by all threads together.
     GetNbi,
-    /// `put_signal` of the same words. Sets signal `s` to the value, or adds the value if `r` is 1.
+    /// Calls `put_signal` of words `b..b + n` to `a` of the PE, by all threads together. Sets signal `s` to the value,
+    /// or adds the value if `r` is 1.
     PutSignal,
-    /// `put_signal_nbi`, with the operands of `PutSignal`.
+    /// Calls `put_signal_nbi`, with the operands of `PutSignal`.
     PutSignalNbi,
-    /// `quiet` by all threads together.
+    /// Calls `quiet` by all threads together.
     QuietAll,
-    /// `flush` by all threads together.
+    /// Calls `flush` by all threads together.
     FlushAll,
-    /// `signal_strong` by all threads together: adds the value to signal `s` of the PE.
+    /// Calls `signal_strong` by all threads together: adds the value to signal `s` of the PE.
     StrongSignal,
-    /// `signal_wait_until` by all threads together, until signal `s` compares with the value as `n` says.
+    /// Calls `signal_wait_until` by all threads together, until signal `s` compares with the value as `n` says.
     SignalWaitAll,
-    /// `barrier_all` by all threads together.
+    /// Calls `barrier_all` by all threads together.
     Barrier,
-    /// `sync_all` by all threads together.
+    /// Calls `sync_all` by all threads together.
     Sync,
-    /// Each thread: `put_nbi` of word `b + rank`, after filling it with the value plus its rank, to word `a + rank` of
-    /// the PE.
+    /// Calls `put_nbi` in each thread, of word `b + rank`, which first gets the value plus the thread's rank, to word
+    /// `a + rank` of the PE.
     EachPut,
-    /// Each thread: the register becomes 1 if word `a + rank` differs from the value plus the rank.
+    /// Loads word `a + rank` in each thread. The register becomes 1 if a word differs from the value plus the thread's
+    /// rank.
     EachExpect,
-    /// Each thread: `p` to word `a + rank`, of the PE if the rank is odd, otherwise of PE `n`.
+    /// Calls `p` in each thread, for word `a + rank` of the PE if the thread's rank is odd, otherwise of PE `n`.
     Diverge,
 
-    /// A plain store of the value to word `a`.
+    /// Stores the value to word `a` by a plain store.
     Store,
-    /// A plain load of word `a`.
+    /// Loads word `a` by a plain load.
     Load,
-    /// Plain loads of word `a` until it equals the value. The register becomes 1 if it never does.
+    /// Loads word `a` by plain loads until it equals the value. The register becomes 1 if it never does.
     SpinUntil,
-    /// `p` of the value to word `a` of the PE.
+    /// Calls `p` of the value to word `a` of the PE.
     P,
-    /// `p` to words `a..a + n`, in order.
+    /// Calls `p` of the value to words `a..a + n` of the PE, in order.
     Flood,
-    /// `g` of word `a` of the PE.
+    /// Calls `g` of word `a` of the PE.
     G,
-    /// `signal_op` on signal `s` of the PE: set, or add if `n` is 1.
+    /// Calls `signal_op` on signal `s` of the PE: sets it to the value, or adds the value if `n` is 1.
     SignalOp,
-    /// `signal_wait_until`, until signal `s` compares with the value as `n` says.
+    /// Calls `signal_wait_until`, until signal `s` compares with the value as `n` says.
     SignalWait,
-    /// `signal_fetch` of signal `s`.
+    /// Calls `signal_fetch` of signal `s`.
     SignalFetch,
-    /// `wait_until`, until word `a` compares with the value as `n` says.
+    /// Calls `wait_until`, until word `a` compares with the value as `n` says.
     Wait,
-    /// `test` in a loop until it succeeds. The register becomes 1 if it never does.
+    /// Calls `test` in a loop until it succeeds. The register becomes 1 if it never does.
     TestUntil,
-    /// `atomic_add` to word `a` of the PE.
+    /// Calls `atomic_add` on word `a` of the PE.
     Add,
-    /// `atomic_fetch_add`.
+    /// Calls `atomic_fetch_add` on word `a` of the PE.
     FetchAdd,
-    /// `atomic_set`.
+    /// Calls `atomic_set` on word `a` of the PE.
     Set,
-    /// `atomic_swap`.
+    /// Calls `atomic_swap` on word `a` of the PE.
     Swap,
-    /// `atomic_compare_swap` from `n` to the value.
+    /// Calls `atomic_compare_swap` on word `a` of the PE, from `n` to the value.
     CompareSwap,
-    /// `atomic_fetch`.
+    /// Calls `atomic_fetch` on word `a` of the PE.
     Fetch,
-    /// `atomic_compare_swap` from 0 to the value, in a loop until it succeeds.
+    /// Calls `atomic_compare_swap` on word `a` of the PE, from 0 to the value, in a loop until it succeeds.
     Lock,
-    /// `fence`.
+    /// Calls `fence` in one thread.
     Fence,
-    /// `quiet` by one thread.
+    /// Calls `quiet` in one thread.
     Quiet,
-    /// Signals other actors on this PE, through signal `s`, that the preceding operations are done.
+    /// Calls `fence_system`, then adds 1 to signal `s` of this PE, to tell its other actors that the preceding
+    /// operations are done.
     Hand,
-    /// `p` through the exclusive queues with index `b`.
+    /// Calls `p` through the exclusive queues with index `b`.
     PrivateP,
-    /// `fence` of the exclusive queues with index `b`.
+    /// Calls `fence` of the exclusive queues with index `b`.
     PrivateFence,
-    /// `quiet` of the exclusive queues with index `b`.
+    /// Calls `quiet` of the exclusive queues with index `b`.
     PrivateQuiet,
 
-    /// `quiet_pe`.
+    /// Calls `quiet_pe` for the PE.
     QuietPe,
-    /// A store of the value to word `a` of the PE through `ptr`. The register becomes 1 if the PE is not a P2P peer.
+    /// Stores the value to word `a` of the PE through `ptr`. The register becomes 1 if the PE is not a P2P peer.
     PtrStore,
-    /// In one batch: `p` to word `a` of the PE, `quiet`, `p` to word `b`.
+    /// Calls `p` to word `a` of the PE, `quiet`, and `p` to word `b`, in one batch.
     Batch,
-    /// `fence_release` at GPU scope.
+    /// Calls `fence_release` at GPU scope.
     ReleaseGpu,
-    /// `fence_acquire` at GPU scope.
+    /// Calls `fence_acquire` at GPU scope.
     AcquireGpu,
-    /// `store_relaxed` of the value to word `a`.
+    /// Calls `store_relaxed` of the value to word `a`.
     StoreRelaxed,
-    /// `load_relaxed` of word `a` until it equals the value. The register becomes 1 if it never does.
+    /// Calls `load_relaxed` of word `a` until it equals the value. The register becomes 1 if it never does.
     SpinRelaxed,
     /// Counts an arrival at word `s + 1`. The `v`-th arrival puts words `b..b + n` to `a` of the PE and sets signal `s`
-    /// to 1; with `k`, it first performs an acquire fence at GPU scope.
+    /// to 1. If `k` is not 0, it first performs an acquire fence at GPU scope.
     LastPut,
-    /// `wait_until_any` of words `a..a + 4` until each has been returned. Word 0 is set again as soon as it is
+    /// Calls `wait_until_any` of words `a..a + 4` until each has been returned. Word 0 is set again as soon as it is
     /// returned. The register becomes 1 if a word is never returned.
     AnyEach,
-    /// Waits and tests of an empty set. The register becomes 1 if one of them returns a wrong result.
+    /// Waits for and tests an empty set of words. The register becomes 1 if one of the calls returns a wrong result.
     NoWords,
-    /// `set_lock`.
+    /// Calls `set_lock` on the round's lock.
     SetLock,
-    /// `clear_lock`.
+    /// Calls `clear_lock` on the round's lock.
     ClearLock,
-    /// `atomic_add` of 1.0 to the float at `a` of the PE.
+    /// Calls `atomic_add` of 1.0 to the float at `a` of the PE.
     AddFloat,
-    /// `atomic_fetch` of the float at `a` of the PE, returned as an integer.
+    /// Calls `atomic_fetch` of the float at `a` of the PE. The register gets its value as an integer.
     FetchFloat,
 
-    /// A plain store to half word `a`.
+    /// Stores the value to half word `a` (4 bytes) by a plain store.
     StoreHalf,
-    /// A plain load of half word `a`.
+    /// Loads half word `a` (4 bytes) by a plain load.
     LoadHalf,
-    /// `atomic_add` to half word `a` of the PE.
+    /// Calls `atomic_add` to half word `a` (4 bytes) of the PE.
     AddHalf,
-    /// `wait_until` on half word `a`, as `u32`.
+    /// Calls `wait_until` on half word `a`, as a `u32`.
     WaitHalf,
-    /// `p` to byte `a` of the PE.
+    /// Calls `p` to byte `a` of the PE.
     PByte,
-    /// A plain load of byte `a`.
+    /// Loads byte `a` by a plain load.
     LoadByte,
-    /// `put` of a number of bytes, to an address, that depend on the round.
+    /// Calls `put` of a number of bytes, to an address, that both depend on the round.
     PutPiece,
-    /// The register becomes 1 if the bytes of this round's `PutPiece` are missing, or if others have changed.
+    /// Checks the destination of `PutPiece`. The register becomes 1 if bytes of this round's piece are missing, or if
+    /// other bytes have changed.
     ExpectPiece,
 }
 
-/// The parameters of a launch.
+/// Parameters of a launch of the interpreter.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) rounds: u64,
@@ -191,7 +196,6 @@ impl Plan {
     }
 }
 
-/// One operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Op {
     pub(crate) code: u64,

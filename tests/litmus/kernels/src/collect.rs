@@ -1,15 +1,15 @@
-//! Sequences of collective calls of teams, with checks of their results.
+//! Litmus test kernels that make sequences of collective team calls and check their results.
 
 use rushmem_device::prelude::*;
 
 use crate::pause;
 
-/// Number of checks, and so words of `bad`, in [`one_after_another`].
+/// Number of checks in [`one_after_another`], and so the number of words of its `bad`.
 pub const CHECKS: usize = 5;
 
 /// Makes five collective calls per round without synchronization in between.
 ///
-/// The first two members broadcast to different buffers. A sum follows, then a sum in place. The last call is a
+/// The first two team members broadcast to different buffers. A sum follows, then a sum in place. The last call is a
 /// broadcast, after a `team_sync`, over words that were stored before the sync. PE 2 is late. `bad` counts the wrong
 /// elements of each call.
 #[kernel]
@@ -68,7 +68,7 @@ pub fn one_after_another(
     ctx.quiet(block)
 }
 
-/// Sums over one team in block 0 while block 1 calls a barrier of another. `bad` counts wrong sums.
+/// Calls a sum reduction of one team in block 0 while block 1 calls a barrier of another team. `bad` counts wrong sums.
 #[kernel]
 pub fn two_teams(
     ctx: &Ctx,
@@ -112,7 +112,7 @@ pub fn nothing_together(ctx: &Ctx, team: Team, words: SymSlice<u64>) -> Result {
     ctx.barrier(block, team)
 }
 
-/// Checks that a broadcast and a sum in a team of one are copies. `bad` counts wrong elements.
+/// Checks that a broadcast and a sum in a team of one PE are copies. `bad` counts wrong elements.
 #[kernel]
 pub fn on_its_own(ctx: &Ctx, team: Team, buffers: SymSlice<u64>, bad: SymSlice<u64>) -> Result {
     let block = Block::current();

@@ -1,4 +1,4 @@
-//! Operations performed by all threads of an actor.
+//! Interprets the operations that all threads of a litmus test's actor perform.
 
 use rushmem_device::prelude::*;
 
@@ -77,7 +77,6 @@ fn together<G: Group>(ctx: &Ctx, group: G, m: &Memory, op: &Op) -> Result {
     Ok(())
 }
 
-/// Performs an operation that each thread executes separately.
 #[inline(always)]
 fn each(ctx: &Ctx, m: &Memory, op: &Op, rank: u64, value: u64) -> Result {
     let value = value.wrapping_add(rank);

@@ -1,21 +1,21 @@
-//! Small kernels for tests that involve the host.
+//! Small kernels for litmus tests that involve the host.
 
 use rushmem_device::prelude::*;
 
-/// Puts a value to a word of `pe`, and completes the put if `complete` is not 0.
+/// Puts `value` to a word of `pe`, and completes the put if `complete` is not 0.
 #[kernel]
 pub fn poke(ctx: &Ctx, word: Sym<u64>, value: u64, pe: u32, complete: u32) -> Result {
     ctx.p(word, value, pe)?;
     if complete != 0 { ctx.quiet(Thread) } else { Ok(()) }
 }
 
-/// Waits until a word has a value.
+/// Waits until `word` equals `value`.
 #[kernel]
 pub fn await_word(ctx: &Ctx, word: Sym<u64>, value: u64) -> Result {
     ctx.wait_until(Thread, word, Cmp::Eq, value)
 }
 
-/// Puts a value to this PE's cell on all PEs, then calls a barrier.
+/// Puts `value` to this PE's cell on all PEs, then calls a barrier.
 #[kernel]
 pub fn meet_all(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     let mut pe = 0;
@@ -26,7 +26,7 @@ pub fn meet_all(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     ctx.barrier_all(Thread)
 }
 
-/// Writes `value` to `data` of `pe`, by a store if that memory is mapped, then fences, and puts it to `flag`.
+/// Writes `value` to `data` of `pe`, by a store if `pe` is a P2P peer, then fences, and puts `value` to `flag`.
 #[kernel]
 pub fn poke_two(ctx: &Ctx, data: Sym<u64>, flag: Sym<u64>, value: u64, pe: u32) -> Result {
     match ctx.ptr(data.as_slice(), pe) {
@@ -49,7 +49,7 @@ pub fn leave(ctx: &Ctx, data: SymSlice<u64>, value: u64) -> Result {
     Ok(())
 }
 
-/// Waits for `flag`, then gets the `data` of `pe` into `copy`.
+/// Waits until `flag` is at least `value`, then gets the `data` of `pe` into `copy`.
 #[kernel]
 pub fn get_after(
     ctx: &Ctx,

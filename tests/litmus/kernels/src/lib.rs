@@ -1,4 +1,4 @@
-//! The kernel of the litmus tests: an interpreter. The host encodes tests as data. Each actor is a block.
+//! The kernel of the litmus tests: an interpreter of programs that the host encodes as data. Each actor is a block.
 #![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,8 @@ use rushmem_device::{Lock, arch};
 use crate::code::{Op, Plan};
 use crate::memory::Memory;
 
-/// Number of turns after which a plain polling loop gives up. Such a loop calls no function that has a deadline.
+/// Number of turns after which a polling loop of plain loads gives up. Such a loop calls no function that has a
+/// deadline.
 const MAX_TURNS: u32 = 1 << 24;
 
 /// Runs the program of each actor once per round, and stores the results in the actor's registers.
@@ -122,7 +123,7 @@ fn agreed<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// Synchronizes all actors. `gate` on every PE counts the arrivals.
+/// Synchronizes all actors. `gate` on every PE counts their arrivals.
 #[inline(never)]
 fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     let mut pe = 0;
@@ -133,7 +134,7 @@ fn meet(ctx: &Ctx, gate: Sym<Signal>, arrivals: u64) -> Result {
     ctx.signal_wait_until(Thread, gate, Cmp::Ge, arrivals).map(|_| ())
 }
 
-/// Pauses with probability 1/4, for up to `longest` turns.
+/// Pauses with probability 1/4, for up to `longest` turns of a spin loop.
 #[inline(always)]
 fn maybe_pause(dice: &mut u64, longest: u64) {
     let roll = random(dice);
@@ -142,7 +143,7 @@ fn maybe_pause(dice: &mut u64, longest: u64) {
     }
 }
 
-/// Pauses for a random number of turns, up to `longest`.
+/// Pauses for a random number of spin-loop turns, up to `longest`.
 #[inline(always)]
 fn pause(roll: u64, longest: u64) {
     let mut turns = ((roll >> 8 & 0xff) * longest) >> 8;

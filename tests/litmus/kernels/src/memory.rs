@@ -1,20 +1,20 @@
-//! The memory of one round.
+//! Memory of litmus tests: separate words, bytes and registers for each round of an actor's program.
 
 use rushmem_device::{Cmp, Ctx, Lock, Sym, SymSlice};
 
 use crate::code::Op;
 
-/// Words per round.
+/// Number of 8-byte words that each round has.
 pub const WORDS: usize = 128;
-/// Half words (4 bytes) per round, and floats per round.
+/// Number of half words (4 bytes) and of floats that each round has.
 pub const HALVES: usize = 4;
-/// Bytes per round: a third each for the destination of pieces, their source, and single bytes.
+/// Number of bytes that each round has: a third each for the destination of pieces, their source, and single bytes.
 pub const BYTES: usize = 3 * 192;
-/// Registers per actor and round.
+/// Number of registers that an actor has per round.
 pub const REGS: usize = 8;
-/// Start of the indices that refer to words in `kept`, which all rounds share.
+/// First index that refers to words in `kept`, which all rounds share.
 pub const KEPT: u64 = 1 << 20;
-/// Values of `k` from here on name a register.
+/// First value of `k` that names a register. Smaller values are factors of the round.
 pub const REG: u64 = 1 << 32;
 
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Returns `n` words, starting at index `a`.
+    /// Returns `n` words of the current round, or of `kept`, starting at index `a`.
     #[inline(always)]
     pub(crate) fn array(&self, a: u64, n: u64) -> SymSlice<u64> {
         let (array, a) =
@@ -80,7 +80,7 @@ impl Memory {
         }
     }
 
-    /// Returns the destination, source and length of this round's piece, in bytes.
+    /// Returns the destination and source offset and the length of the piece that this round transfers, in bytes.
     #[inline(always)]
     pub(crate) fn piece(&self) -> (usize, usize, usize) {
         let round = self.round as usize;

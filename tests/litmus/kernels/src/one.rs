@@ -1,4 +1,4 @@
-//! Operations performed by a single thread of an actor.
+//! Interprets the operations that a single thread of a litmus test's actor performs.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
@@ -87,7 +87,6 @@ fn atomic(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Performs an operation through exclusive queues.
 #[inline(always)]
 fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let own = ctx.exclusive(op.b as u32)?;
@@ -102,7 +101,6 @@ fn private(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Performs an operation on half words or bytes.
 #[inline(always)]
 fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     let keep = |found: u64| m.keep(ctx, op.r, found);
@@ -124,7 +122,7 @@ fn narrow(ctx: &Ctx, m: &Memory, op: &Op, value: u64) -> Result {
     Ok(())
 }
 
-/// Returns a byte of the source of pieces. It is never 0, unlike the bytes around the destination.
+/// Returns byte `i` of the source of pieces. It is never 0, unlike the bytes around the destination.
 #[inline(always)]
 fn pattern(i: usize) -> u8 {
     (i * 29) as u8 | 1

@@ -1,4 +1,4 @@
-//! Operations that few tests need.
+//! Interprets operations that few litmus tests need.
 
 use rushmem_device::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Checks of collective calls of teams.
+//! Checks of the memory model for collective calls of teams.
 
 use rushmem::{Error, LaunchConfig, Pe, TeamConfig};
 use rushmem_device::Team;
@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L71"], "nothing and nobody else are legal", nothing),
 ];
 
-/// Checks consecutive collective calls.
+/// Checks the memory model for consecutive collective calls.
 ///
 /// Calls with distinct buffers need no synchronization. The root receives its own broadcast. Reductions in place are
 /// correct. Stores before a sync do not overwrite a broadcast after it.
@@ -29,7 +29,7 @@ fn follow(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(found.iter().all(|bad| *bad == 0), || format!("wrong elements, by calls: {found:?}")))
 }
 
-/// Uses two teams of the same PEs concurrently, from two blocks.
+/// Checks that two blocks may use two teams of the same PEs concurrently.
 fn apart(pe: &Pe) -> Result<Verdict, Error> {
     let other = pe.team_split_strided(Team::WORLD, 0, 1, pe.n_pes(), TeamConfig::default())?;
     let (source, sum, bad) = (pe.alloc::<u64>(1)?, pe.alloc::<u64>(1)?, pe.alloc_one::<u64>()?);

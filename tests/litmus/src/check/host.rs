@@ -1,4 +1,4 @@
-//! Checks of kernels together with the host: allocation, launches, job shutdown.
+//! Checks of the memory model for kernels together with the host: allocation, launches, job shutdown.
 
 use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_litmus_kernels::{await_word, get_after, leave, meet_all, poke, poke_two};
@@ -23,10 +23,10 @@ pub(super) const CHECKS: &[Check] = &[
     ),
 ];
 
-/// Number of words that a kernel stores.
+/// Number of words that a kernel stores before a stream's signal.
 const WORDS: usize = 64;
 
-/// Checks that memory is ready on all PEs once `alloc` has returned on one.
+/// Checks that memory may be accessed on all PEs once `alloc` has returned on one.
 fn ready(pe: &Pe) -> Result<Verdict, Error> {
     let mut seen = Vec::new();
     for round in 1..=ROUNDS {
@@ -40,7 +40,7 @@ fn ready(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 0 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
 }
 
-/// Checks that memory is no longer zeroed once `alloc` has returned on one PE.
+/// Checks that no PE zeroes its memory any more once `alloc` has returned on one PE.
 fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
     let mut seen = Vec::new();
     for round in 1..=ROUNDS {
@@ -56,7 +56,7 @@ fn zeroed(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 1 || seen.iter().copied().eq(1..=ROUNDS), || format!("{seen:?}")))
 }
 
-/// Checks that reused memory is zero if the puts to it have completed.
+/// Checks that freed and reallocated memory is zero if the puts to it have completed.
 fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
     let mut dirty = 0;
     for _ in 0..ROUNDS {
@@ -72,7 +72,8 @@ fn given_out_again(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(dirty == 0, || format!("{dirty} times it was not zero")))
 }
 
-/// Checks that a kernel's quiet completes its puts. The kernel's return alone need not, so reading the other put races.
+/// Checks that a kernel's quiet completes its puts. The return of a kernel alone need not complete a put, so reading
+/// the data of the put without quiet races.
 fn completed(pe: &Pe) -> Result<Verdict, Error> {
     let (x, y) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
     let mut seen = Vec::new();
@@ -89,7 +90,7 @@ fn completed(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(pe.my_pe() != 1 || (1..).zip(&seen).all(right), || format!("{seen:?}")))
 }
 
-/// Matches barriers of the host with barriers of kernels.
+/// Checks that barriers of kernels and of the host can be used alternately.
 fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     let n = pe.n_pes() as usize;
     let cells = pe.alloc::<u64>(n)?;
@@ -102,8 +103,8 @@ fn barriers(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(early == 0, || format!("{early} rounds were early")))
 }
 
-/// Checks that a host which reads a flag, while another PE's kernel runs, also reads the data stored before it. The
-/// hardware guarantees that; in the memory model, a host and a running kernel race.
+/// Checks that a host which reads a flag, while another PE's kernel is running, also reads the data stored before the
+/// flag. The hardware guarantees that; in the memory model, a host and a running kernel race.
 fn observed_by_host(pe: &Pe) -> Result<Verdict, Error> {
     let (data, flag) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
     let mut old = Vec::new();
@@ -150,7 +151,7 @@ fn published_by_stream(pe: &Pe) -> Result<Verdict, Error> {
     Ok(must(old.is_empty(), || format!("old data: {old:?}")))
 }
 
-/// Posts a put without completing it; the poster returns immediately.
+/// Posts a put on PE 0 without completing it, and waits for it on PE 1.
 ///
 /// Job shutdown must complete the put. Otherwise PE 1 waits until its deadline.
 pub(super) fn leave_behind(pe: &Pe) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! E: atomics.
+//! Group E of the litmus tests: atomics.
 
 use crate::program::*;
 

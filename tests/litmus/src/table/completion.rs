@@ -1,4 +1,4 @@
-//! B: completion: quiet, blocking and non-blocking calls.
+//! Group B of the litmus tests: completion by quiet, blocking and nonblocking calls.
 
 use super::{Form, ops};
 use crate::program::*;
@@ -31,7 +31,7 @@ fn third_party(form: Form) -> Test {
         .never(|o| o.r(1, 0) != 1)
 }
 
-/// A third PE puts. Where the other two are P2P peers, one of them reads the other's memory by loads.
+/// Test in which a third PE puts. If the other two are P2P peers, one of them reads the other's memory by loads.
 fn fenced_before(form: Form) -> Test {
     let n = form.words();
     Test::new("L13", format!("{}, fence, quiet, flag to a peer of the target, which gets", form.name()))
@@ -40,7 +40,7 @@ fn fenced_before(form: Form) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// A third PE puts to the same words after the quiet. Its data must survive.
+/// Test in which a third PE puts to the same words after the quiet. Its data must survive.
 fn overwritten(form: Form) -> Test {
     let n = form.words();
     let second = vec![wait(W, EQ, 1), fill(T, n, 2), put_nbi(D, T, n).at(1), quiet(), signal_set(Y, 1).at(1)];
@@ -154,7 +154,7 @@ fn of_other_blocks() -> Test {
         .never(|o| o.r(4, 0) != 0)
 }
 
-/// The flag goes through queues that the quiet does not cover, so only completion orders it.
+/// Test in which the flag goes through queues that the quiet does not cover, so only completion orders it.
 fn after_kernel_with_quiet() -> Test {
     Test::new("L23", "put_nbi, quiet, and a message that the context does not know")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), quiet(), private_p(1, Y, 1).at(1)])

@@ -1,4 +1,4 @@
-//! G and H: lengths, alignment, a PE's own memory, and properties of GPUs.
+//! Groups G and H of the litmus tests: lengths, alignment, a PE's own memory, and properties of GPUs.
 
 use crate::program::*;
 
@@ -76,7 +76,7 @@ fn flooded() -> Test {
         .never(|o| o.r(2, 0) != 0)
 }
 
-/// A group call publishes the earlier stores of all its threads.
+/// Tests that a group call publishes the earlier stores of all its threads.
 fn fresh_source() -> Test {
     Test::new("L87", "all threads write the source, the block puts")
         .with(Who::Block)

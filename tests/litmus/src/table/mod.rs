@@ -1,4 +1,4 @@
-//! The tests, grouped like the sections of the memory model.
+//! All litmus tests, grouped like the sections of the memory model.
 
 mod atomics;
 mod completion;
@@ -14,7 +14,7 @@ pub use wrong::{acknowledged_only, weak_memory, wrong};
 
 use crate::program::{Op, Test, fill, p, put, put_nbi};
 
-/// Returns all tests.
+/// Returns the litmus tests of all groups.
 pub fn all() -> Vec<Test> {
     let sections = [
         order::all,
@@ -29,7 +29,7 @@ pub fn all() -> Vec<Test> {
     sections.into_iter().flat_map(|section| section()).collect()
 }
 
-/// A form of put, with the number of words it moves.
+/// A put call, with the number of words it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     P,
@@ -47,7 +47,7 @@ impl Form {
         }
     }
 
-    /// Writes the value to `to` on a role's PE in this form, using `from` as the source.
+    /// Returns operations that write `value` to `to` on a role's PE by this call, using `from` as the source.
     fn write(self, to: u64, from: u64, value: u64, role: u32) -> Vec<Op> {
         match self {
             Self::P => vec![p(to, value).at(role)],

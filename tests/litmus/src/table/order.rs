@@ -1,4 +1,4 @@
-//! A: order of delivery, as established by fences.
+//! Group A of the litmus tests: order of delivery, as established by fences.
 
 use super::{Form, ops};
 use crate::program::*;
@@ -34,12 +34,12 @@ pub(super) fn all() -> Vec<Test> {
     all
 }
 
-/// Waits for `y` and checks `x`.
+/// Returns a program that waits for `y` and checks `x`.
 fn reader(words: u64) -> Vec<Op> {
     vec![wait(Y, EQ, 1), expect(X, words.min(8), 1, 0), load(X + words.min(8) - 1, 1)]
 }
 
-/// Puts data, fences, and puts a flag in the form `flag`.
+/// Test that puts data, fences, and puts a flag in the form `flag`.
 fn fenced(form: Form, who: Who, flag: Form) -> Test {
     // Forms of more than 8 words write to an array.
     let (to, n) = if form.words() > 8 { (D, form.words()) } else { (X, form.words()) };
@@ -51,7 +51,7 @@ fn fenced(form: Form, who: Who, flag: Form) -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// Puts twice to the same words with a fence in between. The second data must survive.
+/// Test that puts twice to the same words with a fence in between. The second data must survive.
 fn overwritten() -> Test {
     let ops = [
         fill(S, 4, 1),
@@ -69,7 +69,7 @@ fn overwritten() -> Test {
         .never(|o| o.r(1, 0) != 0)
 }
 
-/// The flag comes from another block, which has different queues where there are several.
+/// Test in which the flag comes from another block, which has different queues if there are several.
 fn fenced_by_another_block() -> Test {
     Test::new("L01", "a fence of another block of the PE")
         .on(0, [p(X, 1).at(1), hand(W)])

@@ -1,4 +1,4 @@
-//! I: publication: which stores and puts an announcement covers, and what its reader may access.
+//! Group I of the litmus tests: which stores and puts an announcement publishes, and what its reader may access.
 
 use crate::program::*;
 
@@ -22,7 +22,7 @@ pub(super) fn all() -> Vec<Test> {
     ]
 }
 
-/// An atomic announces a store to the PE's own memory.
+/// Tests that an atomic announces a store to the PE's own memory.
 pub(super) fn store_and_atomic(fenced: bool) -> Test {
     let mut send = vec![fill(D, 8, 1), add(Y, 1).at(1)];
     if fenced {
@@ -39,7 +39,7 @@ pub(super) fn store_and_atomic(fenced: bool) -> Test {
     }
 }
 
-/// A put with signal also publishes stores that it does not carry.
+/// Tests that a put with signal also publishes stores that it does not carry.
 fn store_and_put_signal() -> Test {
     Test::new("L98", "stores to the own PE, put_signal of other words, get")
         .with(Who::Block)
@@ -49,7 +49,7 @@ fn store_and_put_signal() -> Test {
         .needs(Needs::Apart)
 }
 
-/// Each actor of the first PE stores a part and counts. The last one to count sends all parts.
+/// Test in which each actor of the first PE stores a part and counts. The last one to count sends all parts.
 pub(super) fn last_block(fenced: bool) -> Test {
     let part = |at: u64| {
         let mut ops = vec![expect(S, 9, 0, 1), fill(S + at, 3, 1)];
@@ -73,7 +73,7 @@ pub(super) fn last_block(fenced: bool) -> Test {
     test.races()
 }
 
-/// A third PE learns of a store through a second one.
+/// Test in which a third PE learns of a store through a second one.
 fn cumulative(fenced: bool) -> Test {
     let mut relay = vec![wait(Y, EQ, 1), add(Z, 1).at(2)];
     if fenced {
@@ -92,7 +92,7 @@ fn cumulative(fenced: bool) -> Test {
     }
 }
 
-/// One thread waits. After a barrier, other threads read what may be in the cache of their multiprocessor.
+/// Test in which one thread waits. After a barrier, other threads read what may be in their multiprocessor's cache.
 fn block_after_wait() -> Test {
     Test::new("L101", "one thread waits, then a barrier, and all read what they have read before")
         .with(Who::Block)
@@ -112,7 +112,7 @@ fn block_after_wait() -> Test {
         .needs(Needs::Apart)
 }
 
-/// A second block learns of the data from the block that waited, without fences.
+/// Test in which a second block learns of the data from the block that waited, without fences.
 fn block_told_by_relaxed_store() -> Test {
     Test::new("L101", "one block waits and tells another by store_relaxed, without fences")
         .on(0, [fill(S, 8, 1), wait(Z, EQ, 1), put_signal_nbi(D, S, 8, Y, 1).at(1)])
@@ -127,7 +127,7 @@ fn block_told_by_relaxed_store() -> Test {
         .needs(Needs::Apart)
 }
 
-/// A get before the wait does not spoil the get after it.
+/// Tests that a get before the wait does not spoil the get after it.
 fn get_after_wait() -> Test {
     Test::new("L102", "get, wait, get of the same words")
         .on(0, [fill(D, 4, 1), fence(), p(Y, 1).at(1)])
@@ -144,7 +144,7 @@ fn atomic_of_another_block() -> Test {
         .never(|o| o.r(2, 0) != 0)
 }
 
-/// A lock by compare-and-swap needs a fence before the protected data is read.
+/// Tests that a lock by compare-and-swap needs a fence before the protected data is read.
 pub(super) fn lock_and_get(fenced: bool) -> Test {
     let mut enter = vec![
         get(T, D, 4).at(0),
@@ -170,7 +170,7 @@ pub(super) fn lock_and_get(fenced: bool) -> Test {
     .needs(Needs::Apart)
 }
 
-/// Signals are atomic only with signals of the same operator.
+/// Tests that signals are atomic only with signals of the same operator.
 fn set_and_add() -> Test {
     Test::new("L104", "a set and an add of one signal")
         .on(0, [signal_set(W, 10).at(2), quiet(), add(Y, 1).at(2)])
@@ -181,7 +181,8 @@ fn set_and_add() -> Test {
         .needs(Needs::Apart)
 }
 
-/// If two PEs each set a word, complete it and fetch the other's word, at least one sees the other's value.
+/// Tests that at least one of two PEs sees the other's value, if each sets a word, completes it and fetches the other's
+/// word.
 fn store_buffering(complete: bool) -> Test {
     let side = |mine, theirs, there: u32, here: u32| {
         let mut ops = vec![set(mine, 1).at(there), fetch(theirs, 0).at(here)];
@@ -201,7 +202,7 @@ fn store_buffering(complete: bool) -> Test {
     }
 }
 
-/// Blocks hand over a source with relaxed accesses between fences at GPU scope.
+/// Test in which blocks hand over a source by relaxed accesses between fences at GPU scope.
 fn relaxed_hand_over() -> Test {
     Test::new("L109", "a block writes the source, another one sends it")
         .on(0, [fill(S, 8, 1), release_gpu(), store_relaxed(X, 1)])

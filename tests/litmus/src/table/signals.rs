@@ -1,4 +1,4 @@
-//! C: signals.
+//! Group C of the litmus tests: signals.
 
 use crate::program::*;
 
@@ -31,7 +31,7 @@ pub(super) fn all() -> Vec<Test> {
     all
 }
 
-/// All rounds share one array and one signal, so a stale value would be that of the previous round.
+/// Test in which all rounds share one array and one signal, so a stale value would be that of the previous round.
 fn own_payload(who: Who, n: u64, nbi: bool) -> Test {
     let how = if nbi { put_signal_nbi } else { put_signal };
     let go = how(K, S, n, K + 40, 1).at(1).each_round();
@@ -202,7 +202,7 @@ fn polled(with_test: bool) -> Test {
     }
 }
 
-/// Resets the word on the target between two acknowledged signals.
+/// Test that resets the word on the target between two acknowledged signals.
 fn reset_between() -> Test {
     let send = |ack| [put_signal_add(X, S, 0, Y, 1).at(1), wait(Z, EQ, ack)];
     let take = |ack: u64, r| [signal_wait(Y, GE, 1, r), store(Y, 0), fence(), p(Z, ack).at(0)];

@@ -1,4 +1,4 @@
-//! F: calls that all PEs make together.
+//! Group F of the litmus tests: calls that all PEs make together.
 
 use crate::program::*;
 

@@ -1,4 +1,4 @@
-//! D: waits, and the stores that they make visible.
+//! Group D of the litmus tests: waits, and the stores that they make visible.
 
 use super::Form;
 use crate::program::*;

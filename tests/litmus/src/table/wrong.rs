@@ -1,9 +1,11 @@
-//! Incorrect programs, each of which lacks a fence, a quiet or similar. The suite must see their forbidden outcomes.
+//! Incorrect litmus programs, each of which lacks a fence, a quiet or similar. The suite must see their forbidden
+//! outcomes.
 
 use super::publication;
 use crate::program::*;
 
-/// Returns each program with the path that exposes its mistake, as an index into [`PATHS`](crate::path::PATHS).
+/// Returns each incorrect program with the path that exposes its mistake, as an index into
+/// [`PATHS`](crate::path::PATHS).
 pub fn wrong() -> Vec<(Test, usize)> {
     vec![
         (no_fence(), 3),
@@ -15,7 +17,7 @@ pub fn wrong() -> Vec<(Test, usize)> {
     ]
 }
 
-/// L01 without its fence.
+/// Litmus test L01 without its fence.
 fn no_fence() -> Test {
     Test::new("L01", "WRONG: no fence")
         .on(0, [p(X, 1).at(1), hand(W)])
@@ -25,7 +27,7 @@ fn no_fence() -> Test {
         .races()
 }
 
-/// L22 without its quiet.
+/// Litmus test L22 without its quiet.
 fn no_quiet_of_others() -> Test {
     Test::new("L22", "WRONG: no quiet")
         .on(0, [fill(S, 4, 1), put_nbi(D, S, 4).at(1), hand(W)])
@@ -36,7 +38,7 @@ fn no_quiet_of_others() -> Test {
         .races()
 }
 
-/// L39, read as if its last word announced the others.
+/// Litmus test L39, read as if the last word of the put announced the others.
 fn last_word_as_flag() -> Test {
     Test::new("L39", "WRONG: the last word as flag")
         .on(0, [fill(S, 8, 1), put_nbi(D, S, 8).at(1)])
@@ -45,7 +47,7 @@ fn last_word_as_flag() -> Test {
         .races()
 }
 
-/// L17 without its quiet.
+/// Litmus test L17 without its quiet.
 fn source_reused() -> Test {
     Test::new("L17", "WRONG: the source is written again before quiet")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), fill(S, 32, 2), quiet(), signal_set(Y, 1).at(1)])
@@ -54,7 +56,7 @@ fn source_reused() -> Test {
         .races()
 }
 
-/// L52, unlocked by an atomic on another queue without completing the protected puts.
+/// Litmus test L52, unlocked by an atomic on another queue without completing the protected puts.
 fn unlocked_early() -> Test {
     let enter = [lock(X, 1).at(1), fence(), g(Z, 0).at(1), p(Z, 1).plus_register(0).at(1), hand(W)];
     let leave = [take(W, 1), set(X, 0).at(1)];
@@ -68,7 +70,7 @@ fn unlocked_early() -> Test {
         .races_if(Race::ByWinner("The put of the first PE races with accesses of a later holder."))
 }
 
-/// L21 without its quiet.
+/// Litmus test L21 without its quiet.
 fn get_not_completed() -> Test {
     Test::new("L21", "WRONG: no quiet after get_nbi")
         .on(1, [fill(S, 8, 7), fence(), signal_set(Y, 1).at(0)])
@@ -89,7 +91,7 @@ pub fn weak_memory() -> Vec<(Test, usize)> {
     ]
 }
 
-/// L98 without its fence.
+/// Litmus test L98 without its fence.
 fn store_without_fence() -> Test {
     Test::new("L98", "WRONG: a store, and an atomic that announces it")
         .on(0, [fill(D, 8, 1), add(Y, 1).at(1)])
@@ -98,7 +100,7 @@ fn store_without_fence() -> Test {
         .races()
 }
 
-/// L08 without its fence.
+/// Litmus test L08 without its fence.
 fn peer_store_without_fence() -> Test {
     Test::new("L08", "WRONG: stores by way of ptr, and a signal that announces them")
         .on(0, [ptr_store(D, 1, 0).at(1), signal_set(Y, 1).at(1)])
@@ -108,7 +110,7 @@ fn peer_store_without_fence() -> Test {
         .needs(Needs::Apart)
 }
 
-/// Polls a flag with plain loads instead of waiting for it.
+/// Litmus test that polls a flag with plain loads instead of waiting for it.
 fn plain_polling() -> Test {
     Test::new("L36", "WRONG: plain loads until the flag is there")
         .on(0, [fill(S, 8, 1), put_signal_nbi(D, S, 8, Y, 1).at(1)])
@@ -117,8 +119,8 @@ fn plain_polling() -> Test {
         .races()
 }
 
-/// Replaces the quiet by a flush, which only waits for the ACK. The atomic of the signal uses the first NIC, and the
-/// second block's put the second NIC.
+/// Litmus test that replaces the quiet by a flush, which only waits for the ACK. The atomic of the signal uses the
+/// first NIC, and the second block's put the second NIC.
 pub fn acknowledged_only() -> Test {
     Test::new("L22", "WRONG: flush before the signal of another NIC")
         .on(0, [delay(1)])

@@ -1,4 +1,4 @@
-//! Collective calls of teams, on several PEs, with and without injected faults.
+//! Tests of collective team calls on several PEs, with and without injected faults.
 
 use rushmem::Job;
 use rushmem_litmus::check;

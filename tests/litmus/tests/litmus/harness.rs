@@ -1,11 +1,11 @@
-//! Sensitivity of the suite: incorrect programs must show forbidden outcomes.
+//! Checks the sensitivity of the suite: incorrect programs must show forbidden outcomes.
 
 use rushmem_litmus::path::{Faults, PATHS, Path};
 use rushmem_litmus::program::Test;
 use rushmem_litmus::{run, table};
 
 const ROUNDS: u64 = 512;
-/// Maximum number of jobs until a rare outcome must have occurred.
+/// Maximum number of jobs to run until a rare outcome occurs.
 const JOBS: u32 = 40;
 
 /// Runs the test repeatedly until `seen` accepts a row.

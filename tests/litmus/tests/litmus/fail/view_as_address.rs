@@ -1,4 +1,4 @@
-//! L84: what loads and stores go by is no symmetric address.
+//! L84: a view, by which loads and stores go, is not a symmetric address.
 
 use rushmem_device::{Ctx, SymSlice};
 
