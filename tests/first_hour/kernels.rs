@@ -1,21 +1,21 @@
-//! The kernels of a user's first hour: struct arguments, and typical mistakes.
+//! Kernels that a new user might write in the first hour: struct arguments, and typical mistakes.
 #![forbid(unsafe_code)]
 
 use rushmem_device::prelude::*;
 
-/// Which words to write, and whether.
+/// A kernel argument that selects which words to write, and whether to write them.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Fill {
-    /// The words to write to.
+    /// Symmetric words to write to.
     pub words: SymSlice<u64>,
-    /// Index of the first word to write.
+    /// Index in `words` of the first word to write.
     pub first: usize,
     /// Whether to write anything.
     pub enabled: bool,
 }
 
-/// Writes 7 to all words of `fill` from its first one on.
+/// Writes 7 to all of `fill.words` from index `fill.first` on, if enabled.
 #[kernel]
 pub fn fill(ctx: &Ctx, fill: Fill) {
     let words = ctx.local(fill.words);
@@ -35,7 +35,7 @@ pub fn add(ctx: &Ctx, old: Sym<Fetched<u64>>, word: Sym<u64>, pe: u32) -> Result
     ctx.quiet(Block::current())
 }
 
-/// Only the leader encounters an error, but all threads return it.
+/// Makes a call that fails in the leader only. All threads return the error.
 #[kernel]
 pub fn fail_in_leader(ctx: &Ctx, word: Sym<u64>, pe: u32) -> Result {
     let block = Block::current();
@@ -56,7 +56,7 @@ pub fn use_missing_words(ctx: &Ctx, words: SymSlice<u64>, first: usize) -> Resul
     ctx.put(Block::current(), words.slice(first..99), words.slice(first..99), 0)
 }
 
-/// Uses an element that may be outside its table.
+/// Loads an element of a table with an index that may be out of bounds.
 #[kernel]
 pub fn no_panic_reduce(ctx: &Ctx, words: SymSlice<u64>, at: usize) {
     let table = [3, 5, 7];
@@ -70,14 +70,13 @@ pub fn loop_for_ever(ctx: &Ctx, words: SymSlice<u64>) {
     while words.load_relaxed(0) == 0 {}
 }
 
-/// Stores the result of `depth` nested calls.
+/// Stores the result of `depth` nested calls. Does nothing on a GPU.
 #[kernel]
 pub fn recurse(ctx: &Ctx, words: SymSlice<u64>, depth: u64) {
     #[cfg(not(target_arch = "nvptx64"))]
     ctx.local(words).store(0, deeper(depth));
 }
 
-/// Returns the sum of the depths. Each call keeps 8 KiB on the stack.
 #[cfg(not(target_arch = "nvptx64"))]
 fn deeper(depth: u64) -> u64 {
     let cells = std::hint::black_box([depth; 1024]);

@@ -1,4 +1,4 @@
-//! The application of a user's first hour. Its argument selects a step or a mistake.
+//! The application that a new user might write in the first hour. Its argument selects a step or a mistake.
 #![forbid(unsafe_code)]
 
 mod kernels;
@@ -43,7 +43,6 @@ fn run(pe: &Pe, step: &str) -> Result<(), Error> {
     }
 }
 
-/// Adds 5 three times, with the arguments in a consistent order: result, word, value, PE.
 fn add_in_one_order(pe: &Pe, words: SymSlice<u64>) -> Result<(), Error> {
     let (old, word) = (pe.alloc_one()?, words.at(0));
     pe.run(ONE_BLOCK, kernels::add(old, word, pe.my_pe()))?;

@@ -1,4 +1,4 @@
-//! Runs fuzz targets on stable Rust: with the inputs of a committed corpus, and with seeded mutations of them.
+//! Runs fuzz targets on stable Rust: with the inputs of a committed corpus, and with seeded mutations of these inputs.
 //!
 //! A corpus is the folder `fuzz/corpus/TARGET` of a crate, the same that cargo-fuzz uses. Its files are real messages,
 //! which the target's test creates, and inputs that once failed. `UPDATE_CORPUS=1` writes the files of the messages.
@@ -15,7 +15,7 @@ use random::Random;
 
 const MAX_INPUT_BYTES: usize = 4096;
 
-/// A fuzz target with its corpus.
+/// A fuzz target and its corpus of inputs.
 pub struct FuzzTarget {
     name: String,
     folder: PathBuf,
@@ -42,14 +42,14 @@ impl FuzzTarget {
         FuzzTarget { name: name.into(), folder, messages: Vec::new() }
     }
 
-    /// Adds a real message to the corpus, in the file `name`.
+    /// Adds a real message to the corpus, as the file `name`.
     #[must_use]
     pub fn message(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> FuzzTarget {
         self.messages.push((name.into(), bytes.into()));
         self
     }
 
-    /// Adds real messages, in the files `00`, `01` and so on.
+    /// Adds real messages to the corpus, as the files `00`, `01` and so on.
     #[must_use]
     pub fn messages<B: Into<Vec<u8>>>(self, all: impl IntoIterator<Item = B>) -> FuzzTarget {
         all.into_iter().enumerate().fold(self, |target, (i, bytes)| target.message(format!("{i:02}"), bytes))
@@ -83,7 +83,7 @@ impl FuzzTarget {
         }
     }
 
-    /// Returns all files of the corpus in alphabetical order. Checks that the messages are among them.
+    /// Returns the path and content of all corpus files in alphabetical order. Checks that the messages are among them.
     fn corpus(&self) -> Vec<(PathBuf, Vec<u8>)> {
         if std::env::var_os("UPDATE_CORPUS").is_some() {
             self.update();

@@ -1,6 +1,6 @@
 //! A small seeded pseudo-random number generator.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
+/// SplitMix64 random number generator (Steele, Lea and Flood, 2014).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -19,13 +19,13 @@ impl Random {
         self.next() as u8
     }
 
-    /// Returns a number below `bound`, which must not be 0.
+    /// Returns a pseudo-random number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// Returns a position in `0..=len`. Half of the positions are among the first 16 bytes, where formats keep the
-    /// fields that steer decoding.
+    /// Returns a pseudo-random position in `0..=len`. Half of the positions are among the first 16 bytes, where formats
+    /// keep the fields that steer decoding.
     pub(crate) fn position(&mut self, len: usize) -> usize {
         let reach = if self.below(2) == 0 { len.min(16) } else { len };
         self.below(reach + 1)

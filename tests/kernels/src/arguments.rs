@@ -1,4 +1,4 @@
-//! Structures and flags as kernel arguments.
+//! Test kernels with structures and flags as arguments.
 
 use rushmem_device::prelude::*;
 
@@ -8,25 +8,25 @@ use rushmem_device::prelude::*;
 pub struct Fill {
     /// Whether to write anything.
     pub enabled: bool,
-    /// The cells to write to.
+    /// The words that are written.
     pub to: Cells,
-    /// Index of the first word to write.
+    /// Index of the first word to write, in `to.object`.
     pub first: usize,
-    /// The value to write.
+    /// The value to write to each word.
     pub value: u16,
 }
 
-/// Words of an object at a constant distance.
+/// Words at a constant distance within a symmetric object.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Cells {
-    /// The object that contains the cells.
+    /// The symmetric object that contains the words.
     pub object: SymSlice<u64>,
-    /// Distance between consecutive cells, in words.
+    /// Distance between consecutive words to use.
     pub step: u8,
 }
 
-/// Writes `fill.value`, plus `more` if `twice` is set, to every `step`th word from `first` on.
+/// Writes `fill.value`, plus `more` if `twice` is set, to every word that `fill` describes.
 #[kernel]
 pub fn fill_structured(ctx: &Ctx, twice: bool, fill: Fill, more: usize) {
     if !fill.enabled || Thread::index() != 0 {

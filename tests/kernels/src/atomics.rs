@@ -1,4 +1,4 @@
-//! Every atomic, alone and under contention.
+//! Test kernels of all atomics, alone and under contention.
 
 use rushmem_device::prelude::*;
 
@@ -20,7 +20,7 @@ pub fn atomics_i32(ctx: &Ctx, words: SymSlice<i32>, olds: SymSlice<i32>, a: i32,
     each(ctx, words, olds, a, b)
 }
 
-/// Like [`atomics_u32`], through the exclusive queues of one thread.
+/// The `u64` variant of [`atomics_u32`], through the exclusive queues of one thread.
 #[kernel]
 pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64, b: u64) -> Result {
     if Thread::index() != 0 {
@@ -32,7 +32,7 @@ pub fn atomics_u64(ctx: &Ctx, words: SymSlice<u64>, olds: SymSlice<u64>, a: u64,
     Ok(())
 }
 
-/// Like [`atomics_u32`], through the queues of the block.
+/// The `i64` variant of [`atomics_u32`], through the queues of the block.
 #[kernel(per_block)]
 pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64, b: i64) -> Result {
     if Block::current().id() != 0 {
@@ -41,8 +41,8 @@ pub fn atomics_i64(ctx: &Ctx, words: SymSlice<i64>, olds: SymSlice<i64>, a: i64,
     each(&ctx.per_block()?, words, olds, a, b)
 }
 
-/// Performs one atomic of each kind that a NIC implements. All types of one width share their code, so this suffices
-/// for `usize`.
+/// Performs one `usize` atomic of each kind that a NIC implements. All types of one width share their code, so this
+/// suffices.
 #[kernel]
 pub fn atomics_usize(ctx: &Ctx, words: SymSlice<usize>, olds: SymSlice<usize>, a: u64) -> Result {
     if Thread::index() != 0 {
@@ -207,9 +207,9 @@ pub fn many_tickets(
     Ok(())
 }
 
-/// Sets, fetches and swaps the float with these `bits` on the next PE, and stores the fetched and swapped values in
-/// `found`. Then all threads of all PEs add 1 to a sum on PE 0, `rounds` times. Each thread counts the returned values
-/// in `drawn`.
+/// Sets, fetches and swaps the floating-point numbers with these `bits` on the next PE, and stores the fetched and
+/// swapped values in `found`. Then all threads of all PEs add 1 to a sum on PE 0, `rounds` times, and count each value
+/// that the sum had before in `drawn` on PE 0.
 #[kernel]
 pub fn float_atomics(
     ctx: &Ctx,

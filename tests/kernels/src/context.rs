@@ -1,9 +1,9 @@
-//! Contexts with separate queues.
+//! Test kernels of contexts with separate queues.
 
 use rushmem_device::prelude::*;
 
-/// Every block puts its share of `src` to every PE through its own queues. The data from PE `s` goes to part `s` of
-/// `dst`.
+/// Puts each block's share of `src` to every PE through the block's own queues. The data from PE `s` goes to part `s`
+/// of `dst`.
 #[kernel(per_block)]
 pub fn private_puts(ctx: &Ctx, dst: SymSlice<u16>, src: SymSlice<u16>) -> Result {
     let (block, own) = (Block::current(), ctx.per_block()?);
@@ -126,13 +126,13 @@ pub fn hold_per_block(ctx: &Ctx, held: Sym<Signal>, go: Sym<Signal>) -> Result {
     ctx.signal_wait_until(Thread, go, Cmp::Eq, 1).map(|_| ())
 }
 
-/// Uses the queues of its block although it lacks the `per_block` attribute.
+/// Requests the queues of its block although the kernel lacks the `per_block` attribute.
 #[kernel]
 pub fn undeclared_per_block(ctx: &Ctx) -> Result {
     ctx.per_block().map(|_| ())
 }
 
-/// Each block sends its half of `src` to `pe` through `context` with its own signal, and waits for the half that it
+/// Sends each block's half of `src` to `pe` through `context` with its own signal, and waits for the half that it
 /// receives. Then each block enters a barrier with the same block of the other PEs.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a communicator's parts, and the data that goes through it

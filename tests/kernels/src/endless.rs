@@ -1,16 +1,16 @@
-//! Kernels that never return by themselves, and a kernel that needs a large stack.
+//! Test kernels that never return by themselves, and one that needs a large stack.
 
 use rushmem_device::prelude::*;
 
-/// The body of an infinite loop.
+/// What an infinite loop does in each iteration, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum EndlessLoop {
-    /// Barriers of the block.
+    /// Enters a barrier of the block.
     Barriers,
-    /// Waits whose errors the kernel ignores.
+    /// Waits for a signal and ignores the error.
     IgnoredErrors,
-    /// A single load.
+    /// Loads a word.
     Loads,
 }
 
@@ -27,7 +27,7 @@ pub fn endless(ctx: &Ctx, body: u32, word: Sym<Signal>) {
     }
 }
 
-/// Stores the result of `depth` nested calls. Natively, each keeps 8 KiB on the stack.
+/// Stores the result of `depth` nested calls, each with 8 KiB of stack. On a GPU, stores `depth` without nesting.
 #[kernel]
 pub fn recurse(ctx: &Ctx, depth: u32, out: Sym<u64>) {
     #[cfg(not(target_arch = "nvptx64"))]

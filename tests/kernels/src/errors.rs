@@ -1,4 +1,4 @@
-//! Calls that fail, and the errors that a kernel gets from them.
+//! Test kernels that make failing calls, and store the errors that they get.
 
 use rushmem_device::prelude::*;
 
@@ -6,51 +6,51 @@ use rushmem_device::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Misuse {
-    /// A put to a PE that does not exist.
+    /// Calls `put` with a PE that does not exist.
     PutToMissingPe,
-    /// An atomic on a PE that does not exist.
+    /// Performs an atomic on a PE that does not exist.
     AtomicOnMissingPe,
-    /// A put from a range that exceeds its object.
+    /// Puts from a range that extends past the end of its object.
     BeyondTheEnd,
-    /// A get into an element that does not exist.
+    /// Gets into an element that does not exist.
     GetOutside,
-    /// A put whose source is shorter than its destination.
+    /// Puts from a source that is shorter than its destination.
     LengthMismatch,
-    /// A load of an element that does not exist.
+    /// Loads an element that does not exist.
     LoadBeyond,
-    /// A store to an element that does not exist.
+    /// Stores to an element that does not exist.
     StoreBeyond,
-    /// The same exclusive context taken twice.
+    /// Acquires an exclusive context that is already acquired.
     TakeTwice,
-    /// The queues of a block in a job without them.
+    /// Uses the queues of a block in a job without per-block queues.
     NoBlockQueues,
-    /// Exclusive queues in a job without them.
+    /// Uses exclusive queues in a job without them.
     NoExclusiveQueues,
-    /// A strided put with a stride of 0.
+    /// Makes a strided put with a stride of 0.
     ZeroStride,
-    /// A strided get with a stride shorter than its block.
+    /// Makes a strided get with a stride shorter than its block.
     ShortStride,
-    /// A strided put with fewer source blocks than destination blocks.
+    /// Makes a strided put with fewer source blocks than destination blocks.
     UnequalBlocks,
-    /// A strided get with more blocks than the source has.
+    /// Makes a strided get with more blocks than the source has.
     TooManyBlocks,
-    /// A wait for words with a status array that is too short.
+    /// Waits for words with a status array that is too short.
     FewStatuses,
-    /// A test of words with no space for an index.
+    /// Tests words with no space for the index of a word that satisfies the condition.
     NoRoom,
-    /// `clear_lock` of a lock that is not held.
+    /// Calls `clear_lock` on a lock that is not held.
     ClearUnheld,
-    /// `set_lock` of a lock that is already held.
+    /// Calls `set_lock` on a lock that is already held.
     SetHeld,
-    /// A queue that the job does not have.
+    /// Uses a queue that the job does not have.
     NoQueue,
-    /// A `quiet_pe` of a PE that does not exist.
+    /// Calls `quiet_pe` with a PE that does not exist.
     QuietMissingPe,
-    /// A masked atomic on a word that does not exist.
+    /// Performs a masked atomic on a word that does not exist.
     MaskedOutside,
 }
 
-/// Makes the call that `which` selects in thread 0, and stores its error code, or 1000 for success.
+/// Makes the call that `which` (a [`Misuse`]) selects in thread 0, and stores its error code, or 1000 for success.
 #[kernel]
 pub fn misuse(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock>, code: Sym<u32>) {
     if Thread::index() != 0 {
@@ -133,8 +133,8 @@ fn do_wrong_with_sets(ctx: &Ctx, which: u32, data: SymSlice<u32>, lock: Sym<Lock
     }
 }
 
-/// Block `b` puts its part of `src` to PE `b` and waits for it, three times. Stores three error codes per block in
-/// `codes`.
+/// Puts part `b` of `src` from block `b` to PE `b` and waits for completion, three times. Stores three error codes per
+/// block in `codes`.
 #[kernel]
 pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: SymSlice<u32>) {
     let block = Block::current();
@@ -153,7 +153,7 @@ pub fn report_puts(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, codes: Sym
     }
 }
 
-/// Every thread puts its element to every PE and waits for delivery. `dst` has one row per PE.
+/// Puts every thread's element to every PE and waits for delivery. `dst` has one row per PE.
 #[kernel]
 pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
     let i = Thread::index();
@@ -166,7 +166,7 @@ pub fn send_to_all(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result 
     ctx.quiet(Thread)
 }
 
-/// Waits until `signal` is `value`, and stores the error code.
+/// Waits until `signal` is `value`, and stores the error code of the wait in `code`.
 #[kernel]
 pub fn wait_for_ever(ctx: &Ctx, signal: Sym<Signal>, value: u64, code: Sym<u32>) {
     let block = Block::current();
@@ -176,7 +176,7 @@ pub fn wait_for_ever(ctx: &Ctx, signal: Sym<Signal>, value: u64, code: Sym<u32>)
     }
 }
 
-/// All threads except the first of each block enter a block barrier.
+/// Enters a block barrier in all threads of each block except the first one.
 #[kernel]
 pub fn stray_barrier(_ctx: &Ctx) {
     let block = Block::current();
@@ -185,7 +185,7 @@ pub fn stray_barrier(_ctx: &Ctx) {
     }
 }
 
-/// All blocks except the first enter a grid barrier. Stores the error code of the call in `code`.
+/// Enters a grid barrier in all blocks except the first one. Stores the error code of the call in `code`.
 #[kernel]
 pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
     let block = Block::current();
@@ -197,8 +197,8 @@ pub fn stray_block(ctx: &Ctx, code: Sym<u32>) {
     }
 }
 
-/// The leader of each warp allocates a slot of `slots` on `pe`, and every lane writes its index there. Stores the error
-/// code of each thread in `codes`.
+/// Allocates a slot of `slots` on `pe` for each warp, in which every lane stores its thread index plus 1. Stores the
+/// error code of each thread in `codes`.
 #[kernel]
 pub fn fill_slots(ctx: &Ctx, slots: SymSlice<u32>, used: Sym<u64>, pe: u32, codes: SymSlice<u32>) {
     let warp = Warp::current();
@@ -214,7 +214,8 @@ fn fill_slot(ctx: &Ctx, warp: Warp, slots: SymSlice<u32>, used: Sym<u64>, pe: u3
     ctx.quiet(warp)
 }
 
-/// Thread `failing` of each block fails. Stores the code that each thread gets from [`Group::agree`] in `codes`.
+/// Makes thread `failing` of each block fail. Stores the error code that each thread gets from [`Group::agree`] in
+/// `codes`.
 #[kernel]
 pub fn fail_in_one_thread(ctx: &Ctx, failing: u32, codes: SymSlice<u32>) {
     let block = Block::current();

@@ -1,4 +1,4 @@
-//! Generic kernels.
+//! Generic test kernels.
 
 use core::ops::Mul;
 

@@ -1,12 +1,13 @@
-//! The job as seen by a kernel, and `global_exit` from a kernel.
+//! Test kernels that query the job, end it by `global_exit`, or use a plain launch.
 
 use rushmem_device::info;
 use rushmem_device::prelude::*;
 
-/// Number of facts: this PE, the number of PEs, and the versions of the specification and the library.
+/// Number of facts that [`report_job`] stores: this PE, the number of PEs, and the versions of the specification and
+/// the library.
 pub const FACTS: usize = 7;
 
-/// Stores facts about the job and the library, and the library's name.
+/// Stores facts about the job and the library in `facts`, and the library's name in `name`.
 #[kernel]
 pub fn report_job(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
     if !Block::current().leader() {
@@ -28,7 +29,7 @@ pub fn report_job(ctx: &Ctx, facts: SymSlice<u32>, name: SymSlice<u8>) {
     }
 }
 
-/// The first block calls `global_exit` with `code`. The other blocks wait for a signal that never arrives.
+/// Calls `global_exit` with `code` in the first block. The other blocks wait for a signal that never arrives.
 #[kernel]
 pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
     let block = Block::current();
@@ -38,7 +39,7 @@ pub fn end_the_job(ctx: &Ctx, signal: Sym<Signal>, code: u32) -> Result {
     ctx.signal_wait_until(block, signal, Cmp::Eq, 1).map(|_| ())
 }
 
-/// Every thread adds 1 to a word on the next PE, `times` times.
+/// Adds 1 to a word on the next PE from every thread, `times` times.
 #[kernel]
 pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     let mut i = 0;
@@ -49,7 +50,7 @@ pub fn count_up(ctx: &Ctx, word: Sym<u64>, times: u32) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Stores the number of threads of its block. The kernel declares a limit of 96.
+/// Stores the number of threads per block in `count`. The kernel declares a limit of 96.
 #[kernel(max_threads = 96)]
 pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
     let block = Block::current();
@@ -58,7 +59,7 @@ pub fn few_threads(ctx: &Ctx, count: Sym<u32>) {
     }
 }
 
-/// Puts to the next PE with a signal, and returns without waiting for completion.
+/// Puts `src` to the next PE with a signal, and returns without waiting for completion.
 #[kernel]
 pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     ctx.put_signal_nbi(Block::current(), dst, src, arrived.set(1), ctx.pe_after(1))

@@ -1,4 +1,4 @@
-//! Locks.
+//! Test kernels of OpenSHMEM locks.
 
 use rushmem_device::prelude::*;
 
@@ -25,8 +25,8 @@ pub fn locked_sum(ctx: &Ctx, lock: Sym<Lock>, counter: Sym<u64>, tried: Sym<u64>
     ctx.sync_all(Thread)
 }
 
-/// Acquires the lock and appends this PE's number to the list on PE 0. With `wait`, it holds the lock until `go` is set
-/// on this PE.
+/// Acquires the lock and appends this PE's rank plus 1 to the list on PE 0. If `wait` is not 0, holds the lock until
+/// `go` is set on this PE.
 #[kernel]
 pub fn sign_in(
     ctx: &Ctx,

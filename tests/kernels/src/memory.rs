@@ -1,4 +1,4 @@
-//! Every kind of access, to every kind of memory: the initial heap, segments and windows.
+//! Test kernels of every kind of access to every kind of memory: the initial heap, segments and windows.
 
 use rushmem_device::prelude::*;
 
@@ -49,8 +49,7 @@ pub fn gather(ctx: &Ctx, into: SymSlice<u64>, src: SymSlice<u64>) -> Result {
     ctx.quiet(block)
 }
 
-/// Fills `object` on all PEs with `value`: even elements by plain stores of their owner, odd ones by puts of the
-/// previous PE.
+/// Fills `object` on all PEs with `value`: its owner stores the even elements, and the previous PE puts the odd ones.
 #[kernel]
 pub fn fill(ctx: &Ctx, object: SymSlice<u64>, value: u64) -> Result {
     let mut i = Thread::index();

@@ -1,4 +1,4 @@
-//! Every function of `rushmem_device::shmem`, by its OpenSHMEM name.
+//! Test kernels that call every function of `rushmem_device::shmem` by its OpenSHMEM name.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
@@ -8,8 +8,8 @@ pub const NAMES: usize = 16;
 /// Number of results that [`more_names`] stores.
 pub const MORE_NAMES: usize = 24;
 
-/// Calls the basic functions with the next PE as the target. `data` has 4 elements for each of its parts: source, put,
-/// got, signalled. `words` is for atomics.
+/// Calls the basic OpenSHMEM functions with the next PE as the target. `data` has 4 elements for each of its parts:
+/// source, put, got, signalled. `words` is for atomics.
 #[kernel]
 pub fn names(
     ctx: &Ctx,
@@ -46,7 +46,7 @@ pub fn names(
     shmem_barrier_all(ctx, block)
 }
 
-/// Sets words and the signal on the next PE, and waits for its own.
+/// Sets words and a signal on the next PE, and waits until the previous PE has set this PE's.
 #[inline(always)]
 fn one_by_one(ctx: &Ctx, words: SymSlice<u64>, signal: Sym<Signal>, pe: u32) -> Result {
     shmem_p(ctx, words.at(0), 5, pe)?;
@@ -81,7 +81,7 @@ fn atomics(ctx: &Ctx, words: SymSlice<u64>, results: SymSlice<u64>, pe: u32) -> 
     Ok(())
 }
 
-/// Calls the remaining functions with the next PE as the target.
+/// Calls the remaining OpenSHMEM functions with the next PE as the target.
 ///
 /// - Strided calls use `data`: `0..8` is the source, `8..16` is put to, `16..24` is got into.
 /// - Waits and tests use `words`; word 1 becomes 7.

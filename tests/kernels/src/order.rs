@@ -1,10 +1,11 @@
-//! Fences and barriers.
+//! Test kernels of fences and barriers.
 
 use rushmem_device::prelude::*;
 
 use crate::units::GroupKind;
 
-/// Even PEs put an array, fence, and put a flag. Their partners count stale elements in `bad` and answer in `ack`.
+/// Puts an array from even PEs, followed by a fence and the put of a flag. Their partners, the next PEs, count stale
+/// elements in `bad` and answer in `ack`.
 #[kernel]
 pub fn fence_then_flag(
     ctx: &Ctx,
@@ -56,8 +57,8 @@ pub fn fence_then_flag(
     ctx.quiet(block)
 }
 
-/// Checks `barrier_all` for `rounds` rounds. The group's leader puts the round to its cell on every PE. After the
-/// barrier, all cells must hold the round. A `sync_all` separates the rounds.
+/// Checks `barrier_all` for `rounds` rounds. The group's leader puts the round number to its cell on every PE. After
+/// the barrier, all cells must hold the round number. A `sync_all` separates the rounds.
 #[kernel]
 pub fn barriers(ctx: &Ctx, group_kind: u32, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
     if group_kind == GroupKind::Block as u32 {
@@ -102,8 +103,8 @@ fn rounds_of<G: Group>(ctx: &Ctx, group: G, cells: SymSlice<u32>, bad: Sym<u32>,
     Ok(())
 }
 
-/// Checks grid barriers for `rounds` rounds. Every thread writes the round to its cell, calls `sync_grid`, and reads a
-/// cell of the next block.
+/// Checks grid barriers for `rounds` rounds. Every thread stores the round number in its cell, calls `sync_grid`, and
+/// loads a cell of the next block.
 #[kernel]
 pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32) -> Result {
     let (block, mine) = (Block::current(), ctx.local(cells));
@@ -123,7 +124,7 @@ pub fn grid_barriers(ctx: &Ctx, cells: SymSlice<u32>, bad: Sym<u32>, rounds: u32
     ctx.quiet(block)
 }
 
-/// Loads a word with a relaxed load.
+/// Loads a word with a relaxed load. Natively, first waits a microsecond at most for the word to reach `wanted`.
 #[inline(always)]
 fn look(ctx: &Ctx, word: Sym<u64>, wanted: u64) -> Result<u64> {
     // On a CPU, other lanes only run while this one waits.
@@ -133,7 +134,7 @@ fn look(ctx: &Ctx, word: Sym<u64>, wanted: u64) -> Result<u64> {
     Ok(ctx.local_one(word).load_relaxed(0))
 }
 
-/// Hands a source from one block to another by relaxed words and fences.
+/// Hands source data from one block to another by relaxed words and fences.
 ///
 /// The first block writes `src`. The second block, which has read the old values, puts `src` to the next PE and gets it
 /// back. The blocks synchronise through the relaxed words `asked` and `written`, with fences if `fences` is set. Stale
@@ -203,7 +204,7 @@ pub fn hand_over(
     Ok(())
 }
 
-/// Counts elements that do not have the value of `round`.
+/// Counts elements that do not have their value of round `round`. In round 0, any value is accepted.
 #[inline(always)]
 fn differ(view: View<u64>, round: u64) -> u64 {
     let (mut wrong, mut i) = (0, 0);

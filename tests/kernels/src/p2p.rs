@@ -1,12 +1,12 @@
-//! P2P peers and NIC peers.
+//! Test kernels that access memory of P2P peers and of NIC peers.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::shmem_ptr;
 
 /// Stores a mark at this PE's index in `object` on each P2P peer.
 ///
-/// Stores the previous value of that element in `before`, and 1 or 2 in `reached`. A final barrier makes all marks
-/// visible.
+/// Stores the previous value of that element in `before`, and in `reached` 2 if the peer can be reached by NIC as well,
+/// or else 1. A final barrier makes all marks visible.
 #[kernel]
 pub fn store_marks(
     ctx: &Ctx,
@@ -33,8 +33,8 @@ pub fn store_marks(
     if Block::current().id() == 0 { ctx.barrier_all(Block::current()) } else { Ok(()) }
 }
 
-/// Every thread adds 1 to both words of every PE and, with a put, to the signal of every PE, `rounds` times. `dst` has
-/// an element per round for each thread of all PEs, and `src` has one for each thread of this PE.
+/// Adds 1, from every thread and `rounds` times, to both words of every PE and, with a put, to the signal of every PE.
+/// `dst` has an element per round for each thread of all PEs, and `src` has one for each thread of this PE.
 #[kernel]
 pub fn add_everywhere(
     ctx: &Ctx,
@@ -63,8 +63,8 @@ pub fn add_everywhere(
     ctx.quiet(Thread)
 }
 
-/// Each PE adds to a counter on the next PE, fences, and stores a flag there. Each PE counts in `bad` how often it saw
-/// the flag before the new counter.
+/// Adds to a counter on the next PE, fences, and stores a flag there. Each PE counts in `bad` how often it saw the flag
+/// before the new counter.
 #[kernel]
 pub fn atomic_then_flag(
     ctx: &Ctx,
@@ -93,7 +93,7 @@ pub fn atomic_then_flag(
     ctx.quiet(Thread)
 }
 
-/// Stores to `cells` on every P2P peer, from all threads.
+/// Adds `value` to the elements of `cells` on every P2P peer, by plain loads and stores.
 #[kernel]
 pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
     let mut pe = 0;
@@ -109,7 +109,7 @@ pub fn store_everywhere(ctx: &Ctx, cells: SymSlice<u32>, value: u32) {
     }
 }
 
-/// Stores this PE's number at its index in `team` in `cells` of each member that is a P2P peer.
+/// Stores 100 plus this PE's rank in `cells` of each team member that is a P2P peer, at this PE's index in `team`.
 #[kernel]
 pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) -> Result {
     let Some(members) = ctx.team_n_pes(team) else { return Ok(()) };
@@ -125,8 +125,9 @@ pub fn store_to_members(ctx: &Ctx, team: Team, cells: SymSlice<u32>) -> Result {
     ctx.quiet(Thread)
 }
 
-/// The first thread of each member updates words of all members, `rounds` times: it adds to both words and announces
-/// the round with a signal of each kind. `announced` has one signal per PE. Returns when all rounds have arrived here.
+/// Updates words of all members of `team` from the first thread of each member, `rounds` times: adds to both words and
+/// announces the round with a signal of each kind. `announced` has one signal per PE. Returns once this PE has received
+/// all rounds.
 #[kernel]
 pub fn update_node(
     ctx: &Ctx,

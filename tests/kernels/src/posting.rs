@@ -1,27 +1,27 @@
-//! Pending operations, flushes, batches and queue handles.
+//! Test kernels of pending operations, flushes, batches and queue handles.
 
 use rushmem_device::prelude::*;
 
 use crate::units::{QueueSharing, modulo};
 
-/// How to learn that sources may be reused.
+/// How a kernel learns that it may reuse the sources of its puts, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Free {
-    /// Wait for each put by its handle.
+    /// Waits for each put by its handle.
     Wait,
-    /// Test each put by its handle.
+    /// Tests each put by its handle until it is complete.
     Test,
-    /// `flush`.
+    /// Calls `flush`.
     Flush,
-    /// `flush_pe`.
+    /// Calls `flush_pe`.
     FlushPe,
-    /// Wait for the result of `flush_async`.
+    /// Waits for the result of `flush_async`.
     FlushAsync,
 }
 
-/// Each block puts its row of `src` to the same row of the next PE's `dst` in four parts. It overwrites each part of
-/// the source as soon as it is free, and finally gets the row into `back`.
+/// Puts each block's row of `src` to the same row of the next PE's `dst` in four parts. Overwrites each part of the
+/// source as soon as it may be reused, and finally gets the row into `back`.
 #[kernel]
 pub fn reuse_sources(
     ctx: &Ctx,
@@ -81,7 +81,7 @@ fn overwrite(ctx: &Ctx, part: SymSlice<u32>) {
     block.sync();
 }
 
-/// Every thread puts, adds and gets in a batch.
+/// Puts, adds and gets in a batch.
 ///
 /// Every thread puts `times` elements to every PE, adds to a sum there, and reads its last element back, through the
 /// queues that `sharing` selects. Counts wrong values in `wrong`.
@@ -153,7 +153,7 @@ fn in_batch<S: rushmem_device::Batchable>(
     ctx.quiet(Thread)
 }
 
-/// One thread puts 7 to its own word through the NIC in a batch, watches the word for `patience_ns`, and closes the
+/// Puts 7 from one thread to its own word through the NIC in a batch, polls the word for `patience_ns`, and closes the
 /// batch. Stores the values of the word before and after closing it in `seen`.
 #[kernel]
 pub fn held_back(
@@ -180,8 +180,8 @@ pub fn held_back(
     Ok(())
 }
 
-/// Each block uses a queue by its handle: it puts its share to every PE, announces it with a signal on the same queue,
-/// and completes that queue. The first block waits for all shares and counts missing elements in `bad`.
+/// Uses a queue by its handle in each block: puts the block's share to every PE, announces it with a signal on the same
+/// queue, and completes that queue. The first block waits for all shares and counts missing elements in `bad`.
 #[kernel]
 pub fn queue_handles(
     ctx: &Ctx,
@@ -215,7 +215,7 @@ pub fn queue_handles(
     ctx.quiet(block)
 }
 
-/// Lanes of a warp diverge and reconverge.
+/// Makes calls from diverged and reconverged lanes of a warp.
 ///
 /// Odd lanes put to the next PE, even lanes to this PE. Then the whole warp puts. Then each tile of `lanes` lanes makes
 /// a separate call: odd tiles a get, even tiles a put with signal. Thread `i` owns the elements `i`, `n + i`, `2n + i`

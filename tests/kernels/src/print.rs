@@ -1,8 +1,8 @@
-//! Kernels that print.
+//! Test kernels that print.
 
 use rushmem_device::prelude::*;
 
-/// Each thread prints `lines` numbered lines.
+/// Prints `lines` numbered lines from each thread.
 #[kernel]
 pub fn print_numbers(ctx: &Ctx, lines: u32) {
     let mut i = 0;
@@ -12,7 +12,7 @@ pub fn print_numbers(ctx: &Ctx, lines: u32) {
     }
 }
 
-/// Prints values of all kinds in two lines. The second line takes several slots of the ring.
+/// Prints values of all kinds in two lines. The second line takes several slots of the print ring.
 #[kernel]
 pub fn print_values(ctx: &Ctx, x: f32, y: f64) {
     let (yes, small) = (true, -3i8);

@@ -1,54 +1,54 @@
-//! An interpreter: each thread performs a list of operations that the host generated.
+//! Test kernel that interprets programs: each thread performs a list of operations that the host generated.
 
 use rushmem_device::prelude::*;
 
-/// Words per operation: code, PE, and four operands.
+/// Number of words per operation: code, PE, and four operands.
 pub const OP_WORDS: usize = 6;
 
 /// An operation of the interpreter, with operands `a`, `b`, `n` and `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Operation {
-    /// Terminates the list.
+    /// Terminates the list of operations.
     End,
-    /// `put` of `n` bytes from `b` to `a` of the PE.
+    /// Calls `put` of `n` bytes from `b` to `a` of the PE.
     Put,
-    /// `put_nbi`, with the operands of `Put`.
+    /// Calls `put_nbi`, with the operands of `Put`.
     PutNbi,
-    /// `get` of `n` bytes from `b` of the PE to `a`.
+    /// Calls `get` of `n` bytes from `b` of the PE to `a`.
     Get,
-    /// `get_nbi`, with the operands of `Get`.
+    /// Calls `get_nbi`, with the operands of `Get`.
     GetNbi,
-    /// `put_signal`, with the operands of `Put`. Adds `v` to signal 0.
+    /// Calls `put_signal`, with the operands of `Put`. Adds `v` to signal 0.
     PutSignal,
-    /// `put_signal_nbi`, with the operands of `PutSignal`.
+    /// Calls `put_signal_nbi`, with the operands of `PutSignal`.
     PutSignalNbi,
-    /// `p` of `v` to word `a`.
+    /// Calls `p` with the value `v` for word `a`.
     P,
-    /// `g` of word `a` into result `b`.
+    /// Calls `g` for word `a`, and stores result `b`.
     G,
-    /// `atomic_add` of `v` to word `a`.
+    /// Calls `atomic_add` with the addend `v` for word `a`.
     Add,
-    /// `atomic_fetch_add` of `v` to word `a`, into result `b`.
+    /// Calls `atomic_fetch_add` with the addend `v` for word `a`, and stores result `b`.
     FetchAdd,
-    /// `atomic_swap` of `v` with word `a`, into result `b`.
+    /// Calls `atomic_swap` with the value `v` for word `a`, and stores result `b`.
     Swap,
-    /// `atomic_compare_swap` of word `a` from `n` to `v`, into result `b`.
+    /// Calls `atomic_compare_swap`, which changes word `a` from `n` to `v`, and stores result `b`.
     CompareSwap,
-    /// `atomic_fetch_or` of `v` to word `a`, into result `b`.
+    /// Calls `atomic_fetch_or` with the bits `v` for word `a`, and stores result `b`.
     FetchOr,
-    /// `atomic_xor` of `v` to word `a`.
+    /// Calls `atomic_xor` with the bits `v` for word `a`.
     Xor,
-    /// `signal_op` that adds `v` to signal 1.
+    /// Calls `signal_op` to add `v` to signal 1.
     Signal,
-    /// `fence`.
+    /// Calls `fence`.
     Fence,
-    /// `quiet`.
+    /// Calls `quiet`.
     Quiet,
 }
 
-/// Each thread performs its part of `programs`. Operations access `bytes` and `words`. Only this PE's interpreter
-/// writes its `results`.
+/// Performs each thread's part of `programs`. Operations access `bytes` and `words`. Only this PE's interpreter writes
+/// its `results`.
 #[kernel]
 pub fn interpret(
     ctx: &Ctx,

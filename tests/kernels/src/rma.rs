@@ -1,4 +1,4 @@
-//! Puts and gets of every kind.
+//! Test kernels of puts and gets of every kind.
 
 use rushmem_device::prelude::*;
 use rushmem_device::{Bf16, F16};
@@ -9,26 +9,25 @@ use crate::units::{GroupKind, QueueSharing, Unit, modulo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transfer {
-    /// `put`.
+    /// Calls `put`.
     Put,
-    /// `put_nbi`.
+    /// Calls `put_nbi`.
     PutNbi,
-    /// `get`.
+    /// Calls `get`.
     Get,
-    /// `get_nbi`.
+    /// Calls `get_nbi`.
     GetNbi,
-    /// `put_signal`.
+    /// Calls `put_signal`.
     PutSignal,
-    /// `put_signal_nbi`.
+    /// Calls `put_signal_nbi`.
     PutSignalNbi,
 }
 
-/// Arguments of a transfer in pieces.
 #[derive(Clone, Copy)]
 struct PieceArgs {
-    /// A [`Transfer`].
+    /// The call to make, as a [`Transfer`].
     call: u32,
-    /// `n_pes` destinations, one for each source.
+    /// Destinations of `n_pes` PEs' data, one part for each source PE.
     landing: SymSlice<u8>,
     source: SymSlice<u8>,
     piece: usize,
@@ -81,7 +80,7 @@ pub fn move_pieces(
     Ok(())
 }
 
-/// The addresses of a piece, remote and local, and the destination of a get.
+/// Remote and local range of a piece, and the destination of a get.
 struct Piece {
     there: SymSlice<u8>,
     here: SymSlice<u8>,
@@ -89,7 +88,7 @@ struct Piece {
     pe: u32,
 }
 
-/// Divides the pieces among the groups of the grid, transfers each with `one`, and completes.
+/// Divides the pieces among the groups of the grid, transfers each piece with `one`, and waits for completion.
 #[inline(always)]
 fn units<S: Sharing, G: Unit>(
     ctx: &Ctx<S>,
@@ -141,8 +140,8 @@ fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, pie
     }
 }
 
-/// Every thread puts its element `times` times to the PE that is `ahead` places further, with all lanes converged, and
-/// then calls quiet. `dst` has a row of elements for each time.
+/// Puts every thread's element `times` times to the PE that is `ahead` ranks after this one, with all lanes converged,
+/// and then calls `quiet`. `dst` has a row of elements for each time.
 #[kernel]
 pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32, ahead: u32) -> Result {
     let i = Thread::index();
@@ -156,7 +155,7 @@ pub fn small_puts(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, times: u32,
     ctx.quiet(Thread)
 }
 
-/// Transfers zero elements with every group, in both directions. The signals must still arrive.
+/// Transfers zero elements with every kind of group, in both directions. The signals must still arrive.
 #[kernel]
 pub fn no_elements(ctx: &Ctx, data: SymSlice<u32>, arrived: Sym<Signal>) -> Result {
     let block = Block::current();
@@ -209,7 +208,7 @@ pub fn scalars(
     round_trip(ctx, brains, Bf16(value as u16))
 }
 
-/// Puts `value` into the first half of `all` on the next PE, and gets it back into the second half here.
+/// Puts `value` into the first half of `all` on the next PE, and gets it back into the second half of `all` on this PE.
 #[inline(always)]
 fn round_trip<T: Scalar>(ctx: &Ctx, all: SymSlice<T>, value: T) -> Result {
     let (i, half, pe) = (Thread::index(), all.len() / 2, ctx.pe_after(1));

@@ -1,29 +1,29 @@
-//! Kernels with and without the ordering that the memory model requires. Comments mark the lines that a report must
-//! name.
+//! Test kernels with and without the ordering that the memory model requires. Comments mark the lines that a report of
+//! the sanitizer must name.
 
 use rushmem_device::prelude::*;
 
-/// The ordering that a kernel establishes.
+/// The ordering that a test kernel establishes between its accesses, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Made {
-    /// None.
+    /// No ordering.
     Nothing,
-    /// A fence before the flag.
+    /// Calls `fence` before it raises the flag.
     Fence,
-    /// A quiet before the flag.
+    /// Calls `quiet` between the operation and the access that depends on it.
     Quiet,
-    /// The signal of the put itself.
+    /// Announces the data by the signal of the put itself.
     Signal,
-    /// A strong signal, which follows all earlier operations.
+    /// Announces the data by a strong signal, which follows all earlier operations.
     AfterAll,
-    /// A barrier that completes operations.
+    /// Enters a barrier that completes operations.
     Barrier,
-    /// A sync, which completes nothing.
+    /// Enters a sync, which completes no operations.
     Sync,
 }
 
-/// PE 0 puts `src` to `dst` of PE 1, which waits for `flag` and copies `dst` into `seen`.
+/// Puts `src` from PE 0 to `dst` of PE 1, which waits for `flag` and copies `dst` into `seen`.
 #[kernel]
 pub fn put_and_flag(
     ctx: &Ctx,
@@ -59,7 +59,7 @@ pub fn put_and_flag(
     block.agree(mine)
 }
 
-/// Sets the flag on PE 1, with the ordering that `made` selects.
+/// Sets the flag on PE 1, after a fence if `made` selects one.
 fn raise(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     if made == Made::Fence as u32 {
         ctx.fence()?;
@@ -67,7 +67,7 @@ fn raise(ctx: &Ctx, flag: Sym<Signal>, made: u32) -> Result {
     ctx.signal_op(flag.set(1), 1)
 }
 
-/// Puts `src` to `dst` of the next PE and reads its own `dst`, with or without a collective call in between.
+/// Puts `src` to `dst` of the next PE and loads its own `dst`, with or without a collective call in between.
 #[kernel]
 pub fn put_and_meet(
     ctx: &Ctx,
@@ -106,7 +106,7 @@ pub fn reuse_source(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, made: u32
     Ok(())
 }
 
-/// Threads exchange numbers through `words`, with a barrier of the block, a barrier of the grid, or none.
+/// Exchanges numbers between threads through `words`, with a barrier of the block, a barrier of the grid, or none.
 #[kernel]
 pub fn exchange(ctx: &Ctx, words: SymSlice<u64>, seen: SymSlice<u64>, made: u32) -> Result {
     let (me, count) = (Thread::index(), Thread::count());
@@ -122,7 +122,7 @@ pub fn exchange(ctx: &Ctx, words: SymSlice<u64>, seen: SymSlice<u64>, made: u32)
     Ok(())
 }
 
-/// Puts a number to PE 0 and counts it there. The last PE to arrive reads all numbers.
+/// Puts a number to PE 0 and increments a counter there. The last PE to arrive reads all numbers.
 #[kernel]
 pub fn count_in(ctx: &Ctx, parts: SymSlice<u64>, counter: Sym<u64>, total: Sym<u64>, made: u32) -> Result {
     if Thread::index() != 0 {

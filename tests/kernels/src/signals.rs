@@ -1,9 +1,9 @@
-//! Signals and waits.
+//! Test kernels of signals and of waits for them.
 
 use rushmem_device::prelude::*;
 
 /// Sends an array back and forth between each PE and its partner, announced by a signal. Partners differ in the last
-/// bit of their PE number. The receiver counts missing elements in `bad`.
+/// bit of their rank. The receiver counts missing elements in `bad`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn ping_pong(

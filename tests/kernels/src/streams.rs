@@ -31,7 +31,7 @@ fn count_others(ctx: &Ctx, data: SymSlice<u64>, value: u64, bad: Sym<u64>) -> Re
     if wrong != 0 { ctx.atomic_add(bad, wrong, ctx.my_pe()) } else { Ok(()) }
 }
 
-/// One thread of each block waits until this PE's `word` is `value`. Uses no shared memory.
+/// Waits in one thread of each block until this PE's `word` is `value`. Uses no shared memory.
 #[kernel]
 pub fn wait_in_all_blocks(ctx: &Ctx, word: Sym<u64>, value: u64) -> Result {
     if Block::current().leader() { ctx.wait_until(Thread, word, Cmp::Eq, value) } else { Ok(()) }
@@ -56,7 +56,7 @@ fn tabulated(value: u64, step: u64) -> u64 {
     table[(value * step % 256) as usize]
 }
 
-/// Increments this PE's `round` and fills `data` with it. Runs as one block.
+/// Increments this PE's round number in `round` and fills `data` with it. Runs as one block.
 #[kernel]
 pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
     let (block, count) = (Block::current(), ctx.local_one(round));
@@ -73,8 +73,8 @@ pub fn next_round(ctx: &Ctx, round: Sym<u64>, data: SymSlice<u64>) {
     }
 }
 
-/// Increments this PE's `round`, waits until `signal` reaches it, and checks that `data` holds that round. Runs as one
-/// block.
+/// Increments this PE's round number in `round`, waits until `signal` reaches it, and checks that `data` holds it. Runs
+/// as one block.
 #[kernel]
 pub fn await_round(
     ctx: &Ctx,
@@ -93,7 +93,7 @@ pub fn await_round(
     count_others(ctx, data, now, bad)
 }
 
-/// Every thread adds 1 to the word on `pe`, `times` times.
+/// Adds 1 to the word on `pe` from every thread, `times` times.
 #[kernel]
 pub fn add_often(ctx: &Ctx, word: Sym<u64>, times: u32, pe: u32) -> Result {
     let mut i = 0;
@@ -115,14 +115,14 @@ pub fn meet(ctx: &Ctx, times: u32) -> Result {
     Ok(())
 }
 
-/// Every block puts `value` to its element of `cells` on the next PE, and returns without `quiet`.
+/// Puts `value` from every block to the block's element of `cells` on the next PE, and returns without `quiet`.
 #[kernel]
 pub fn put_cells(ctx: &Ctx, cells: SymSlice<u64>, value: u64) -> Result {
     let block = Block::current();
     if block.leader() { ctx.p(cells.at(block.id() as usize), value, ctx.pe_after(1)) } else { Ok(()) }
 }
 
-/// Every block signals the next block on the next PE, and waits for the previous block on the previous PE.
+/// Signals the next block on the next PE from every block, and waits for the previous block on the previous PE.
 #[kernel(max_threads = 1024)]
 pub fn chain(ctx: &Ctx, signals: SymSlice<Signal>) -> Result {
     let block = Block::current();
@@ -176,7 +176,7 @@ pub fn meet_with_all_blocks(ctx: &Ctx, cells: SymSlice<u64>, bad: Sym<u64>, roun
     Ok(())
 }
 
-/// Puts to a PE that does not exist.
+/// Puts to a PE that does not exist, which must fail.
 #[kernel]
 pub fn put_nowhere(ctx: &Ctx, word: Sym<u64>) -> Result {
     if Thread::index() == 0 { ctx.p(word, 1, ctx.n_pes()) } else { Ok(()) }

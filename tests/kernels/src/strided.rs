@@ -1,4 +1,4 @@
-//! Strided puts and gets.
+//! Test kernels of strided puts and gets.
 
 use rushmem_device::prelude::*;
 
@@ -8,17 +8,17 @@ use crate::units::GroupKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum StridedCall {
-    /// `iput`.
+    /// Calls `iput`.
     Put,
-    /// `iput_nbi`.
+    /// Calls `iput_nbi`.
     PutNbi,
-    /// `iget`.
+    /// Calls `iget`.
     Get,
-    /// `iget_nbi`.
+    /// Calls `iget_nbi`.
     GetNbi,
 }
 
-/// The first group of the grid makes one strided transfer of `n` blocks of `block` elements with the next PE.
+/// Makes one strided transfer of `n` blocks of `block` elements with the next PE, by the first group of the grid.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn move_strided(
@@ -63,7 +63,7 @@ fn moved<G: Group>(ctx: &Ctx, group: G, call: u32, dst: Strided<u16>, src: Strid
     ctx.quiet(group)
 }
 
-/// Every thread puts every third of its elements to every second element of its destination on the next PE.
+/// Puts every third of each thread's elements to every second element of its destination on the next PE.
 #[kernel]
 pub fn thread_strides(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, each: u32) -> Result {
     let (i, each) = (Thread::index(), each as usize);

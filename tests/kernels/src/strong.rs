@@ -1,26 +1,26 @@
-//! Strong signals, signals with shadows, and fences on behalf of other threads.
+//! Test kernels of strong signals, of signals with shadows, and of fences on behalf of other threads.
 
 use rushmem_device::prelude::*;
 
-/// How to announce the puts of all blocks.
+/// How the puts of all blocks are announced, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Announcement {
-    /// `signal_strong`.
+    /// Calls `signal_strong`.
     Signal,
-    /// `put_signal_strong`.
+    /// Calls `put_signal_strong`.
     PutSignal,
-    /// `fence_group`, then a signal.
+    /// Calls `fence_group`, then sends a signal.
     FenceGroup,
-    /// `fence_pe` by a thread other than those that put, then a signal.
+    /// Calls `fence_pe` in a thread other than those that put, then sends a signal.
     FencePe,
-    /// `quiet_pe`, then a signal.
+    /// Calls `quiet_pe`, then sends a signal.
     QuietPe,
-    /// `quiet_pes`, then a signal.
+    /// Calls `quiet_pes`, then sends a signal.
     QuietPes,
 }
 
-/// All blocks of even PEs put their shares of an array to the partner, and the first block announces them as `how`
+/// Puts all blocks' shares of an array from even PEs to their partner, which the first block announces as `how`
 /// selects. The partner counts missing elements in `bad` and answers.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
@@ -118,8 +118,8 @@ fn announce(
     if speaker { ctx.signal_op(signal.set(round), pe) } else { Ok(()) }
 }
 
-/// Every thread adds to signals on the next PE, `rounds` times. The first block waits for each round through the first
-/// signal's shadow, and follows the second signal.
+/// Adds to signals on the next PE from every thread, `rounds` times. The first block waits for each round through the
+/// first signal's shadow, and follows the second signal.
 ///
 /// `seen` receives the final shadow of the first signal, the total advance of the second shadow, and the values that a
 /// reset of the third signal returns and leaves.

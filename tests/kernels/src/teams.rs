@@ -1,10 +1,10 @@
-//! Teams as seen by kernels.
+//! Test kernel of ranks in teams.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Stores this PE's number in `from`, the size of `from`, and the translation to `to` of every member's number and of
-/// one number past the last.
+/// Stores this PE's rank in `from`, the size of `from`, and the translation to `to` of every member's rank and of one
+/// rank past the last.
 #[kernel]
 pub fn team_numbers(ctx: &Ctx, from: Team, to: Team, numbers: SymSlice<i32>) {
     if Thread::index() != 0 {

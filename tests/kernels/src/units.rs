@@ -1,20 +1,20 @@
-//! Division of a grid into units that work independently.
+//! Divides a grid into threads, warps or blocks that work independently.
 
 use rushmem_device::prelude::*;
 
-/// A kind of group, as a kernel argument.
+/// A kind of group of threads, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum GroupKind {
-    /// Single threads.
+    /// Each thread is a group.
     Thread,
-    /// Warps.
+    /// Each warp is a group.
     Warp,
-    /// Blocks.
+    /// Each block is a group.
     Block,
 }
 
-/// Which queues to use, as a kernel argument.
+/// Which queues a kernel uses, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum QueueSharing {
@@ -28,7 +28,7 @@ pub enum QueueSharing {
 
 /// A group that knows its index among the groups of its kind in the grid.
 pub(crate) trait Unit: Group {
-    /// Returns the index of this group in the grid, and the number of such groups.
+    /// Returns the index of this group in the grid, and the number of groups of its kind.
     fn place(self) -> (usize, usize);
 }
 
@@ -55,7 +55,6 @@ impl Unit for Block {
     }
 }
 
-/// Returns `a % n`. `n` must not be 0.
 #[inline(always)]
 pub(crate) fn modulo(a: usize, n: usize) -> usize {
     a.checked_rem(n).unwrap_or(0)

@@ -1,8 +1,8 @@
-//! Plain loads and stores, and shared memory.
+//! Test kernels of plain loads and stores, and of shared memory.
 
 use rushmem_device::prelude::*;
 
-/// Every block reverses its piece of `data` by way of shared memory.
+/// Reverses each block's piece of `data` by way of shared memory.
 #[kernel]
 pub fn reverse(ctx: &Ctx, data: SymSlice<u64>) {
     let block = Block::current();
@@ -14,7 +14,7 @@ pub fn reverse(ctx: &Ctx, data: SymSlice<u64>) {
     all.store(base + i, shared.load(n - 1 - i));
 }
 
-/// Swaps the elements of each pair, and stores the lengths of views in `lens`.
+/// Swaps the elements of each pair in `data`, and stores the lengths of views in `lens`.
 #[kernel]
 pub fn swap_neighbours(ctx: &Ctx, data: SymSlice<u8>, one: Sym<f64>, lens: SymSlice<u64>) {
     let view = ctx.local(data);

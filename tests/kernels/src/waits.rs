@@ -1,4 +1,4 @@
-//! Waits for and tests of sets of words.
+//! Test kernels that wait for or test sets of words.
 
 use rushmem_device::prelude::*;
 
@@ -48,23 +48,23 @@ pub fn test_sets(
     Ok(())
 }
 
-/// How to collect the words that other PEs write.
+/// Which call waits for the words that other PEs write, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WaitKind {
-    /// `wait_until_all`.
+    /// Calls `wait_until_all` once.
     All,
-    /// `wait_until_any`, until it has returned every word.
+    /// Calls `wait_until_any` until it has returned every word.
     Any,
-    /// `wait_until_some`, until it has returned every word.
+    /// Calls `wait_until_some` until it has returned every word.
     Some,
 }
 
 /// Exchanges words between all PEs. Each word announces a payload.
 ///
-/// Every PE writes the round to its words on every PE. Each PE then waits for all words with a block, for any word with
-/// a thread, or for some words with a warp. Words have the same value, or one each. `told` counts how often each index
-/// was returned, and `bad` counts missing payloads.
+/// Every PE writes the round number to its words on every PE. Each PE then waits for all words with a block, for any
+/// word with a thread, or for some words with a warp. Words are compared with one value, or with one each. `told`
+/// counts how often each index was returned, and `bad` counts missing payloads.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what to wait for, and how
 pub fn collect(
@@ -142,7 +142,7 @@ impl Set {
         Ok(())
     }
 
-    /// Sends a payload to each element of every PE, followed by its word.
+    /// Puts this PE's payloads of a round to every PE, each followed by the word that announces it.
     #[inline(always)]
     fn send(&self, ctx: &Ctx, round: u64, per_pe: usize) -> Result {
         let mut k = 0;
@@ -195,7 +195,7 @@ impl Set {
         }
     }
 
-    /// Processes index `i`, returned by a wait: every thread checks its payload. Later waits exclude it.
+    /// Checks the payload of word `i`, which a wait has returned, and excludes the word from later waits.
     #[inline(always)]
     fn tell<G: Group>(&self, ctx: &Ctx, group: G, i: usize, round: u64) -> Result {
         if ctx.local(self.payload).load(i) != round << 8 {
@@ -212,7 +212,7 @@ impl Set {
     }
 }
 
-/// Calls `wait_until_any` `calls` times with words that are all satisfied, and counts the returned indices.
+/// Calls `wait_until_any` `calls` times with words that are all satisfied, and counts the returned indices in `told`.
 #[kernel]
 pub fn any_in_turn(ctx: &Ctx, words: SymSlice<u32>, told: SymSlice<u32>, calls: u32) -> Result {
     let (block, told) = (Block::current(), ctx.local(told));
@@ -243,7 +243,7 @@ pub fn wait_in_vain(ctx: &Ctx, word: Sym<u64>, timeout_ns: u64, out: SymSlice<u6
     Ok(())
 }
 
-/// Even PEs flip their partner's signal between 1 and 2 until `stop` is set. The partner waits for 1, `rounds` times.
+/// Flips the partner's signal between 1 and 2 on even PEs until `stop` is set. The partner waits for 1, `rounds` times.
 /// Each of its threads counts in `bad` how often the wait returned another value.
 #[kernel]
 pub fn flicker(ctx: &Ctx, signal: Sym<Signal>, stop: Sym<u64>, bad: Sym<u64>, rounds: u32) -> Result {
@@ -303,19 +303,19 @@ pub fn wrap_around(ctx: &Ctx, counter: Sym<u32>, bad: Sym<u64>, steps: u32) -> R
     Ok(())
 }
 
-/// The test of a loop that never succeeds, as a kernel argument.
+/// The test that a loop repeats in vain, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum VainTest {
-    /// `test`.
+    /// Calls `test`.
     One,
-    /// `test_all`.
+    /// Calls `test_all`.
     All,
-    /// `test_any`.
+    /// Calls `test_any`.
     Any,
-    /// `test_some`.
+    /// Calls `test_some`.
     Some,
-    /// `test_lock`.
+    /// Calls `test_lock`.
     Lock,
 }
 

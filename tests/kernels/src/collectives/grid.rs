@@ -1,11 +1,11 @@
-//! Collective calls by all blocks of a grid.
+//! Test kernel of collective calls by all blocks of a grid.
 
 use rushmem_device::prelude::*;
 
 use super::{STEP_WORDS, Step, by_callers};
 
 /// Performs `steps` with the teams `one`, `two` and `three`, by all blocks. Only block 0 enters barriers of PEs. If
-/// `ready` is not 0, the calls are made without barriers, and the kernel synchronises the blocks itself.
+/// `ready` is not 0, the collective calls are made without barriers, and the kernel synchronises the blocks itself.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn grid_collectives(
@@ -44,8 +44,8 @@ pub fn grid_collectives(
     Ok(())
 }
 
-/// Sums with all blocks, `rounds` times. Before each call, every thread changes its elements of `src`. After it, every
-/// thread checks the elements of another block, and counts wrong ones in its element of `wrong`.
+/// Makes a sum reduction with all blocks, `rounds` times. Before each call, every thread changes its elements of `src`.
+/// After it, every thread checks the elements of another block, and counts wrong ones in its element of `wrong`.
 #[kernel]
 pub fn many_sums(
     ctx: &Ctx,
@@ -78,8 +78,8 @@ pub fn many_sums(
     Ok(())
 }
 
-/// Sums objects of different lengths with all blocks, which must fail, then makes a valid call. Each block stores
-/// the error code in its element of `codes`.
+/// Makes a sum reduction of objects with different lengths with all blocks, which must fail, then a valid call. Each
+/// block stores the error code in its element of `codes`.
 #[kernel]
 pub fn grid_fails(
     ctx: &Ctx,

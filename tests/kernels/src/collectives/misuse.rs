@@ -1,51 +1,51 @@
-//! Collective calls with invalid or mismatched arguments.
+//! Test kernels that make collective calls with invalid or mismatched arguments.
 
 use rushmem_device::prelude::*;
 
 use crate::units::GroupKind;
 
-/// A collective call of 4 words from `src` into `wide`, as a kernel argument.
+/// A collective call that the PEs may disagree on, or whose arguments are invalid, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Disagreement {
-    /// `team_sync`.
+    /// Calls `team_sync`.
     Sync,
-    /// `fcollect`.
+    /// Calls `fcollect`.
     Fcollect,
-    /// `collect`.
+    /// Calls `collect`.
     Collect,
-    /// `alltoall`.
+    /// Calls `alltoall`.
     Alltoall,
-    /// `broadcast` from member 0.
+    /// Calls `broadcast` from member 0.
     Broadcast,
-    /// `broadcast` from member 1.
+    /// Calls `broadcast` from member 1.
     OtherRoot,
-    /// `reduce` by `Sum`.
+    /// Calls `reduce` with the operation `Sum`.
     Sum,
-    /// `reduce` by `Max`.
+    /// Calls `reduce` with the operation `Max`.
     Largest,
-    /// `reduce` by `Sum`, of 3 words.
+    /// Calls `reduce` with the operation `Sum` on 3 words instead of 4.
     Fewer,
-    /// `reduce` by `Sum`, with words of another type.
+    /// Calls `reduce` with the operation `Sum` on words of another type.
     OtherType,
-    /// `scan`.
+    /// Calls `scan`.
     Scan,
-    /// `reduce_scatter` by `Sum`.
+    /// Calls `reduce_scatter` with the operation `Sum`.
     ScatteredSum,
-    /// `fcollect` into a destination that is too short.
+    /// Calls `fcollect` with a destination that is too short.
     Shorter,
-    /// `alltoall` within one object.
+    /// Calls `alltoall` with an overlapping source and destination.
     Overlapping,
-    /// `broadcast` from a member that does not exist.
+    /// Calls `broadcast` from a member that does not exist.
     NoSuchRoot,
-    /// `reduce` by `And` of floating-point numbers.
+    /// Calls `reduce` with the bitwise operation `And` on floating-point numbers.
     BitsOfFloats,
-    /// `fcollect` into memory beyond the object.
+    /// Calls `fcollect` with a destination that extends past the end of its object.
     Outside,
 }
 
-/// Makes the call that `which` selects, then a valid `fcollect` from `src` to `dst`. Stores both error codes in
-/// `codes`, or 1000 for success.
+/// Makes the collective call that `which` (a [`Disagreement`]) selects, then a valid `fcollect` from `src` to `dst`.
+/// Stores both error codes in `codes`, or 1000 for success.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn disagree(
@@ -154,8 +154,8 @@ fn wrong<G: Group>(
     }
 }
 
-/// Two blocks of PE 0 enter the team's sync at the same time. The rejected block signals PE 1, which waits for that
-/// before it enters. Stores the error code of each call in `codes`.
+/// Makes two blocks of PE 0 enter the team's sync at the same time. The rejected block signals PE 1, which waits for
+/// that signal before it enters. Stores the error code of each call in `codes`.
 #[kernel]
 pub fn team_twice(ctx: &Ctx, team: Team, signal: Sym<Signal>, codes: SymSlice<u32>) -> Result {
     let block = Block::current();

@@ -1,4 +1,4 @@
-//! An interpreter for collective calls: each block performs a list of steps that the host generated.
+//! Test kernel that interprets collective calls: each block performs a list of steps that the host generated.
 
 mod grid;
 mod misuse;
@@ -12,46 +12,47 @@ use rushmem_device::prelude::*;
 
 use crate::units::GroupKind;
 
-/// Words per step: a [`Step`], the index of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
+/// Number of words per step: a [`Step`], the index of a team, `dst`, `src`, `n`, `a`, `b`, `c`.
 pub const STEP_WORDS: usize = 8;
 
 /// A step of the interpreter. `dst` and `src` are byte offsets, and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Step {
-    /// Terminates the list.
+    /// Terminates the list of steps.
     End,
-    /// `team_sync`.
+    /// Calls `team_sync`.
     Sync,
-    /// `barrier`.
+    /// Calls `barrier`.
     Barrier,
-    /// `sync_arrive`.
+    /// Calls `sync_arrive`.
     Arrive,
-    /// `sync_wait`.
+    /// Calls `sync_wait`.
     Wait,
-    /// `broadcast` of `n` bytes from member `a`.
+    /// Calls `broadcast` of `n` bytes from member `a`.
     Broadcast,
-    /// `fcollect` of `n` bytes from each member.
+    /// Calls `fcollect` of `n` bytes from each member.
     Fcollect,
-    /// `collect` of `n` bytes from this member, into `a` bytes.
+    /// Calls `collect` of `n` bytes from this member, into `a` bytes.
     Collect,
-    /// `alltoall` with blocks of `n` bytes.
+    /// Calls `alltoall` with blocks of `n` bytes.
     Alltoall,
-    /// `reduce` of `n` bytes with operation `a` on type `b`.
+    /// Calls `reduce` of `n` bytes with operation `a` on type `b`.
     Reduce,
-    /// `reduce_scatter` into `n` bytes, with operation `a` on type `b`.
+    /// Calls `reduce_scatter` into `n` bytes, with operation `a` on type `b`.
     ReduceScatter,
-    /// `scan` of `n` bytes, with kind `a` on type `b`.
+    /// Calls `scan` of `n` bytes, with kind `a` on type `b`.
     Scan,
-    /// `team_sync`, then `put_signal` of `n` bytes from member `a` to member `b`, which waits for signal `c`.
+    /// Calls `team_sync`, then `put_signal` of `n` bytes from member `a` to member `b`, which waits for signal `c`.
     PutSignal,
-    /// Like `PutSignal`, but as `put_nbi`, `fence` and an atomic on the signal.
+    /// Like `PutSignal`, but with a `put_nbi`, a `fence` and an atomic on the signal.
     PutFence,
-    /// A delay of `n` reads of a word on this PE.
+    /// Delays the PE by `n` loads of a local word.
     Delay,
 }
 
-/// The first group of each block performs the block's part of `steps`, with the teams `one`, `two` and `three`.
+/// Performs the collective calls that `steps` lists for each block, with the block's first group and the teams `one`,
+/// `two` and `three`.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // a kernel's
 pub fn collectives(
@@ -142,7 +143,7 @@ fn step<G: Group>(
     }
 }
 
-/// Performs a step that groups and grids have in common.
+/// Performs a step that is the same for a group of threads and for a whole grid.
 #[inline(always)]
 fn by_callers<C: CollectiveGroup>(
     ctx: &Ctx,

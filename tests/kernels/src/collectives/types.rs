@@ -1,4 +1,4 @@
-//! Reductions of typed objects, the OpenSHMEM names, and the LL protocol.
+//! Test kernels of typed reductions, of the collectives' OpenSHMEM names, and of the LL protocol.
 
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
