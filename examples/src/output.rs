@@ -1,4 +1,4 @@
-//! Files that programs write before they exit.
+//! Output files of the examples, which appear under their name only once they are complete.
 
 use std::fs::Permissions;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal, or a line every few seconds elsewhere.
+//! Progress display of the examples: a bar on a terminal, or a line every few seconds elsewhere.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use rushmem::config;
 /// Interval between two lines when there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Progress display for a computation with a known number of steps.
+/// Displays the progress of a computation with a known number of steps.
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
@@ -20,7 +20,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the display for `steps` steps, each of which updates `work_per_step` cells.
+    /// Starts a display for `steps` steps, each of which updates `work_per_step` cells.
     pub fn new(how: config::Progress, steps: u64, work_per_step: u64) -> Self {
         let target = match how {
             config::Progress::Auto => ProgressDrawTarget::stderr(),
@@ -46,7 +46,7 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Removes the display and returns the time since [`new`](Self::new).
+    /// Removes the progress display and returns the time since [`new`](Self::new).
     pub fn end(&self) -> Duration {
         let took = self.start.elapsed();
         self.bar.finish_and_clear();

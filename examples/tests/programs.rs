@@ -1,4 +1,4 @@
-//! The programs, as users run them: PEs as threads, native kernels, and what users do wrong.
+//! Runs the examples as users do: with PEs as threads and native kernels, and with typical mistakes of users.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,6 @@ use std::process::{Command, Output, Stdio};
 
 use rushmem_examples::{Image, Output as OutputFile, pattern};
 
-/// Returns a command that runs a program natively with these settings, ignoring the user's own.
 fn command(program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -45,7 +44,8 @@ fn fails(program: &str, arguments: &[&str]) -> String {
     err
 }
 
-/// Asserts that all PEs exit with code 1. Returns standard error, which may also have warnings about lost PEs.
+/// Asserts that all PEs of the job exit with code 1. Returns standard error, which may also have warnings about lost
+/// PEs.
 #[track_caller]
 fn fails_in_the_job(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments, &[]);
@@ -94,7 +94,7 @@ fn gups_on_any_number_of_pes() {
     passes(GUPS, &["--pes", "2", "--log2-words", "12", "--updates", "7"]);
 }
 
-/// A small cache with an odd number of pages. The last page of each request is only partly used.
+/// Options for a small KV cache with an odd number of pages. The last page of each request is only partly used.
 const SMALL_CACHE: [&str; 12] = [
     "--layers",
     "3",
@@ -205,7 +205,7 @@ fn fft_on_any_number_of_pes() {
     assert!(error.contains("2 planes") && error.contains("3 PEs"), "{error}");
 }
 
-/// A network that drops, duplicates and reorders packets.
+/// Settings for a network that drops, duplicates and reorders packets.
 const BAD_NETWORK: [(&str, &str); 2] =
     [("RUSHMEM_PEER_PATH", "nic"), ("RUSHMEM_SOFTNIC_FAULT", "drop=0.02,duplicate=0.02,reorder=0.02,seed=5")];
 
@@ -258,7 +258,7 @@ fn number_of_pes_comes_from_torchrun_variables() {
     passes_as_processes(SORT, "sort", 3, &["--log2-keys", "8"], &[]);
 }
 
-/// Few steps, so many shapes can be tested quickly. 13 launches of 3 steps make one graph and a remainder.
+/// Options for few steps, so many shapes can be tested quickly. 13 launches of 3 steps make one graph and a remainder.
 const FEW_STEPS: [&str; 8] =
     ["--steps", "37", "--launch-steps", "3", "--graph-launches", "10", "--repetitions", "1"];
 
@@ -416,7 +416,6 @@ fn errors_name_unknown_settings_and_a_small_heap() {
     assert!(error.contains("lower RUSHMEM_HEAP_BYTES"), "{error}");
 }
 
-/// Runs each program at a small size under the sanitizer and expects no findings.
 #[test]
 fn programs_are_clean_under_the_sanitizer() {
     let folder = tempfile::tempdir().unwrap();
