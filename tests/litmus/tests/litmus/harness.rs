@@ -8,7 +8,7 @@ const ROUNDS: u64 = 512;
 /// Maximum number of jobs to run until a rare outcome occurs.
 const JOBS: u32 = 40;
 
-/// Runs the test repeatedly until `seen` accepts a row.
+/// Runs the litmus test named `test` in new jobs until `seen` accepts the counts of one of them.
 fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Row) -> bool) {
     for _ in 0..JOBS {
         let rows =
@@ -21,7 +21,7 @@ fn until_seen(test: &Test, path: Path, seen: impl Fn(&rushmem_litmus::report::Ro
     panic!("{} {}, {}: never seen in {rounds} rounds", test.id, test.name, path.title());
 }
 
-/// Skips a test on GPUs. Returns whether it did.
+/// Reports the test as skipped if kernels run on a GPU. Returns whether they do.
 ///
 /// On a GPU, the software ConnectX is much slower than the kernels, so how often rare outcomes occur depends on the
 /// machine.
@@ -76,7 +76,6 @@ fn fences_depend_on_the_reported_order() {
     }
 }
 
-/// Finds a test of the suite by its name.
 fn named(name: &str) -> Test {
     table::all().into_iter().find(|test| test.name == name).expect("a test of this name")
 }

@@ -1,4 +1,4 @@
-//! Checks of kernels together with the host, on three PEs, with injected faults.
+//! Runs the checks of kernels together with the host on three PEs, with injected faults.
 
 use rushmem::{Error, Job, Pe};
 use rushmem_litmus::check;

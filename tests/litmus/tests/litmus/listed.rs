@@ -1,4 +1,4 @@
-//! `list.txt` must match the suite.
+//! Tests that `list.txt` names every litmus test of the suite, and that its statuses are true.
 
 use std::collections::BTreeSet;
 use std::fs;

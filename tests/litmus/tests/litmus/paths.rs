@@ -1,4 +1,4 @@
-//! Every test on every path. The ignored paths are variations of the others.
+//! Runs every litmus test on every path. The ignored paths are variations of the others.
 
 use std::path::Path as File;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -27,7 +27,7 @@ fn nothing_forbidden(path: Path) {
     assert!(failures.is_empty(), "forbidden outcomes:\n{failures}");
 }
 
-/// Runs the suite with plain accesses that are as weak as on a GPU. GPUs themselves need no such path.
+/// Runs the suite with plain accesses that are as weakly ordered as on a GPU. GPUs themselves need no such path.
 fn nothing_forbidden_in_weak_memory(path: Path) {
     if harness::has_weak_memory("weak memory") {
         nothing_forbidden(path.with_weak_memory());
@@ -51,7 +51,7 @@ fn p2p_and_nic_weak_adversary() {
     nothing_forbidden_in_weak_memory(PATHS[6].with_adversary());
 }
 
-/// Defines a test for each path, with these faults. Tests marked `ignore` run with `--ignored` only.
+/// Defines a test function for each path, with the given faults. Functions marked `ignore` run with `--ignored` only.
 macro_rules! paths {
     ($($name:ident = $i:literal, $faults:ident $(, $ignore:ident)?;)*) => {$(
         $(#[$ignore = "slow: runs with --ignored"])?

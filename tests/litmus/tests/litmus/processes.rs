@@ -1,4 +1,4 @@
-//! The program `litmus` with PEs as processes, which communicate over P2P or UDP packets.
+//! Runs the program `litmus` with PEs as processes, which communicate over P2P or UDP packets.
 
 use std::process::Output;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ const LITMUS: &str = env!("CARGO_BIN_EXE_litmus");
 /// Serializes jobs, because the machine may be small.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Runs the program with `pes` processes and returns its output, or `None` if there is no launcher.
+/// Runs the program `litmus` with `pes` processes and returns its output, or `None` if there is no launcher.
 fn play(test: &str, pes: u32, rounds: u32, args: &[&str], settings: &[impl AsRef<str>]) -> Option<Output> {
     let Some(launcher) = launcher(LITMUS) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -37,7 +37,8 @@ fn nothing_forbidden(test: &str, pes: u32, rounds: u32, settings: &[impl AsRef<s
     assert!(text(&output.stdout).lines().any(passes), "{}", all(&output));
 }
 
-/// Returns settings with several queues, with lost, duplicated and reordered packets, and with the adversary's faults.
+/// Returns settings for several queues, for lost, duplicated and reordered packets, and for the faults of
+/// [`ADVERSARY`](rushmem_litmus::path::ADVERSARY).
 fn adversary() -> [String; 4] {
     let fault = format!("softnic_fault=seed=3 drop=0.01 duplicate=0.01 reorder=0.02 {ADVERSARY}");
     ["peer_path=nic".into(), "qps_per_peer=3".into(), "sq_depth=8".into(), fault]
@@ -71,7 +72,6 @@ fn four_processes_over_packets_adversary() {
     nothing_forbidden("four_processes_over_packets_adversary", 4, 16, &adversary());
 }
 
-/// Incorrect programs also show forbidden outcomes between processes.
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn incorrect_programs_show_forbidden_outcomes_between_processes() {

@@ -1,4 +1,5 @@
-//! Each program under the sanitizer, without injected faults. It must flag those with a race, and no others.
+//! Runs each litmus program under the sanitizer, without injected faults. It must flag those with a race, and no
+//! others.
 
 use rushmem::sanitizer::Finding;
 use rushmem::{Error, Job};
@@ -6,12 +7,12 @@ use rushmem_litmus::check;
 use rushmem_litmus::program::{Race, Test};
 use rushmem_litmus::{path, run, table};
 
-/// Rounds per program. The second round encounters the words that all rounds share.
+/// Number of rounds per program. The second round encounters the words that all rounds share.
 const ROUNDS: u64 = 2;
-/// Maximum number of runs in which a race that needs a certain winner must be found.
+/// Maximum number of runs until the sanitizer must have found a race that only occurs if a certain actor wins.
 const RUNS: u32 = 60;
 
-/// Tests with weak outcomes but without a race, each with the reason.
+/// Tests with allowed but rare outcomes that do not race, each with the reason.
 const NO_RACE: &[(&str, &str)] = &[
     ("stores by way of ptr, fence, p", "The weak outcome is another path."),
     ("two fetching atomics, unfenced", "Atomics of one word never race; only their order is open."),
@@ -21,7 +22,7 @@ const NO_RACE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the findings of one run of a test.
+/// Returns the sanitizer's findings in one run of a test.
 fn findings(test: &Test) -> Vec<Finding> {
     match run::run_sanitized(test, ROUNDS) {
         Ok(_) => Vec::new(),
@@ -30,7 +31,7 @@ fn findings(test: &Test) -> Vec<Finding> {
     }
 }
 
-/// Returns all programs, including those that must show forbidden outcomes.
+/// Returns all litmus programs, including those that must show forbidden outcomes.
 fn all() -> impl Iterator<Item = Test> {
     let wrong = table::wrong().into_iter().chain(table::weak_memory()).map(|(test, _)| test);
     table::all().into_iter().chain(wrong).chain([table::acknowledged_only()])
