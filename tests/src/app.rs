@@ -17,7 +17,7 @@ use crate::files::Files;
 use crate::fork::fork_and_meet;
 use crate::{grid, kernels};
 
-/// Number of threads that send, over all blocks.
+/// Number of threads that send messages, over all blocks.
 const THREADS: usize = 128;
 
 /// Runs the action that the arguments `ACTION [PE|N]` select.
@@ -80,7 +80,7 @@ fn signal(pe: &Pe) -> Result<(), Error> {
     pe.barrier_all()
 }
 
-/// PE 0 puts to PE 1, which reads the same memory concurrently.
+/// Puts from PE 0 to PE 1, which reads the same memory concurrently.
 fn racy(pe: &Pe) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u32>(4)?, pe.alloc::<u32>(4)?);
     if pe.my_pe() == 0 { pe.put(dst, src, 1) } else { pe.read(dst).map(drop) }
@@ -138,7 +138,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     }
 }
 
-/// Runs an endless kernel on PE 0. Each other PE fails once that kernel has started.
+/// Runs a kernel that never returns on PE 0. Each other PE fails once that kernel has started.
 fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
     let word = pe.alloc_one::<Signal>()?;
     eprintln!("this is process {}", std::process::id());
@@ -150,8 +150,8 @@ fn run_endless(pe: &Pe, body: u32) -> Result<(), Error> {
     Err(Error::misuse("suite_pe", "on purpose"))
 }
 
-/// Panics or returns an error on PE 0 while a kernel runs; an endless kernel runs in a stream. The other PEs wait in a
-/// kernel.
+/// Panics or returns an error on PE 0 while a kernel is running: a wait, or an endless kernel in a stream if `body` is
+/// given. The other PEs wait in a kernel.
 fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), Error> {
     let (signal, seen) = (pe.alloc_one::<Signal>()?, pe.alloc_one::<u32>()?);
     let stream = pe.stream()?;
@@ -189,7 +189,7 @@ fn qps(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stores a mark on each P2P peer, adds to shared words on all PEs, and prints the result.
+/// Stores a mark on each P2P peer, adds to words that all PEs share, and prints the result.
 fn p2p(pe: &Pe) -> Result<(), Error> {
     const ROUNDS: u32 = 3;
     let (me, n) = (pe.my_pe(), pe.n_pes());
@@ -304,7 +304,7 @@ fn held() -> (usize, usize, u64) {
     (threads, files, status_bytes(&status, "VmRSS").unwrap_or(0) / 1024)
 }
 
-/// Sends to the next PE, then to all PEs, and prints whether the data arrived.
+/// Sends messages to the next PE, then to all PEs, and prints whether the data arrived.
 fn ring(pe: &Pe) -> Result<(), Error> {
     let (n, me) = (pe.n_pes(), pe.my_pe());
     let before = (me + n - 1) % n;
@@ -314,7 +314,7 @@ fn ring(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends to the next PE, then to all PEs, and returns for each step whether the data arrived.
+/// Sends messages to the next PE, then to all PEs, and returns for each step whether the data arrived.
 fn round(pe: &Pe) -> Result<[bool; 2], Error> {
     const TIMES: usize = 20;
     let (n, me) = (pe.n_pes(), pe.my_pe());

@@ -1,4 +1,4 @@
-//! A minimal start-up exchange through files in a shared folder.
+//! Exchanges start-up data between PEs through files in a shared folder, as a minimal custom bootstrap.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rushmem::Error;
 use rushmem::bootstrap::{Exchange, ExchangeError};
 
-/// Longer than any process takes to start.
+/// Time limit for the start-up of all processes, longer than any takes to start.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An exchange in which each process writes its part to a file named after its PE number.
+/// A start-up exchange in which each process writes its part to a file named after its PE number.
 pub struct Files {
     folder: PathBuf,
     pe: u32,
@@ -17,7 +17,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Parses the folder, this PE's number and the number of PEs from `args`.
+    /// Parses the folder, this PE's number and the number of PEs from command-line arguments.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if one is missing

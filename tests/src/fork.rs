@@ -1,4 +1,4 @@
-//! A PE that forks.
+//! Action of the multi-process tests in which a PE forks.
 #![allow(unsafe_code, reason = "forks the process")]
 
 use rushmem::{Error, Operations, Pe};

@@ -1,4 +1,4 @@
-//! Two hosts, simulated by two network namespaces joined by a veth pair.
+//! Simulates two hosts by two network namespaces joined by a veth pair.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::launch::{clean, text};
 
-/// Runs a tool and returns its output.
+/// Runs a command-line tool and returns its standard output.
 ///
 /// # Errors
 /// Returns a message if the tool cannot be started or fails.
@@ -22,12 +22,12 @@ fn ip(args: &str) -> Result<String, String> {
     tool("ip", &args.split(' ').collect::<Vec<_>>())
 }
 
-/// Two namespaces with the addresses 10.83.0.1 and 10.83.0.2. The interface of each is called `cable`. Dropping this
-/// value removes both namespaces.
+/// Two network namespaces with the addresses 10.83.0.1 and 10.83.0.2. The interface of each is called `cable`. Dropping
+/// this value removes both namespaces.
 pub struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Creates the namespaces.
+    /// Creates the network namespaces and the veth pair between them.
     ///
     /// # Errors
     /// Returns the failure of `ip`, which needs root.

@@ -1,4 +1,4 @@
-//! The launcher, for tests that run PEs as processes.
+//! Finds and runs the launcher `rushmem`, for tests that run PEs as processes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Returns the path of the launcher next to `program`, or `None` if it has not been built.
+/// Returns the path of the launcher `rushmem` next to `program`, or `None` if it has not been built.
 ///
 /// Under cargo, builds the launcher and the library that it preloads first.
 ///
@@ -33,7 +33,7 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Returns a command that runs native kernels and ignores the user's settings.
+/// Returns a command that runs `program` with native kernels and ignores the user's settings.
 pub fn clean(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -46,17 +46,17 @@ pub fn clean(program: &Path) -> Command {
     command
 }
 
-/// Converts output to text, replacing invalid UTF-8.
+/// Converts a program's output to text, replacing invalid UTF-8.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the text of both output streams.
+/// Returns the text of a program's standard output and standard error.
 pub fn all(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Returns the lines of an output, sorted.
+/// Returns the lines of a program's output, sorted.
 pub fn sorted(bytes: &[u8]) -> Vec<String> {
     let mut lines: Vec<String> = text(bytes).lines().map(str::to_owned).collect();
     lines.sort();
@@ -80,16 +80,16 @@ pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
 
 /// A job whose PEs all wait in a kernel.
 pub struct Waiting {
-    /// The launcher.
+    /// The process of the launcher `rushmem`.
     pub launcher: Child,
     /// Process IDs of the PEs.
     pub pids: Vec<String>,
-    /// The output that has not been read yet.
+    /// Standard output of the launcher that has not been read yet.
     pub out: BufReader<ChildStdout>,
 }
 
 impl Waiting {
-    /// Starts the job and waits until its `n` PEs are ready.
+    /// Starts the job by the launcher's `command` and waits until its `n` PEs are ready.
     ///
     /// # Panics
     /// If the job exits before that.

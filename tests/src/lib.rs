@@ -1,4 +1,4 @@
-//! Shared code of the system tests: jobs with settings, reports of skipped tests, and source checks.
+//! Shared code of the system tests: jobs with settings, reports of skipped tests, and access to sources.
 
 pub mod app;
 pub mod files;
@@ -68,22 +68,22 @@ impl Setup {
         self
     }
 
-    /// Returns the settings.
+    /// Returns the settings with which jobs are created.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns the number of PEs.
+    /// Returns the number of PEs of the job.
     pub fn pes(&self) -> u32 {
         self.config.pes.get()
     }
 
-    /// Creates a job with these settings.
+    /// Creates a job of the test kernels with these settings.
     pub fn job(&self) -> Job {
         Job::with_config(self.config.clone()).kernels(kernels())
     }
 
-    /// Runs `app` on every PE and returns the results.
+    /// Runs `app` on every PE of a new job and returns the results in PE order.
     ///
     /// # Errors
     /// - the error of the job
@@ -94,7 +94,7 @@ impl Setup {
         self.job().run(app)
     }
 
-    /// Runs `app` on every PE and returns the results.
+    /// Runs `app` on every PE of a new job and returns the results in PE order.
     ///
     /// # Panics
     /// If the job fails; the message names the settings.
@@ -115,20 +115,20 @@ impl fmt::Display for Setup {
     }
 }
 
-/// Returns the PTX of the test kernels.
+/// Returns the PTX of the test kernels, for a job that runs them on GPUs.
 pub fn kernels() -> Ptx {
     rushmem::ptx!("rushmem_test_kernels")
 }
 
-/// Returns a launch configuration without shared memory.
+/// Returns a launch configuration of `blocks` blocks with `threads` threads each, without shared memory.
 pub const fn grid(blocks: u32, threads: u32) -> LaunchConfig {
     LaunchConfig::new(blocks, threads)
 }
 
-/// Reports that a test cannot run here, and why. With `CI_REQUIRE_ALL` set, this fails the test.
+/// Reports that a test cannot run on this machine, and why. With `CI_REQUIRE_ALL` set, this fails the test.
 ///
 /// # Panics
-/// Where `CI_REQUIRE_ALL` is set.
+/// If `CI_REQUIRE_ALL` is set.
 pub fn skip(test: &str, reason: &str) {
     assert!(
         std::env::var_os("CI_REQUIRE_ALL").is_none(),

@@ -14,10 +14,10 @@ const UINT64: c_int = 0x4c00_083e;
 const SUM: c_int = 0x5800_0003;
 const THREAD_SERIALIZED: c_int = 2;
 
-/// The MPI library, initialized.
+/// The MPI library, loaded and initialized.
 pub struct Mpi(Library);
 
-/// An MPI communicator.
+/// An MPI communicator of a loaded MPI library.
 pub struct Communicator<'a> {
     mpi: &'a Mpi,
     handle: c_int,
@@ -26,10 +26,10 @@ pub struct Communicator<'a> {
 }
 
 impl Mpi {
-    /// Initializes MPI for calls from one thread at a time.
+    /// Loads the library and initializes MPI for calls from one thread at a time.
     ///
     /// # Errors
-    /// - the library is missing, or it does not work here
+    /// - the library is missing, or it does not work on this machine
     pub fn begin() -> Result<Mpi, ExchangeError> {
         type InitThread = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, *mut c_int) -> c_int;
         // SAFETY: loading the library runs its initializers, as intended.

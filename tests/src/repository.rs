@@ -1,4 +1,4 @@
-//! Access to the files of this repository, for tests that check sources and documents.
+//! Reads files of this repository, for tests that check sources and documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the root of the repository")
 }
 
-/// Returns all files with one of `extensions`, relative to the root and sorted.
+/// Returns all files of the repository with one of `extensions`, relative to the root and sorted.
 ///
 /// Skips build folders and hidden folders.
 pub fn files(extensions: &[&str]) -> Vec<PathBuf> {
@@ -26,7 +26,7 @@ pub fn files(extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the text of a file.
+/// Returns the text of a file of the repository.
 ///
 /// # Panics
 /// If `path`, relative to the root, cannot be read.

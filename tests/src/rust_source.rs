@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
-/// A word, a literal, `::`, a delimiter, or another single character of punctuation.
+/// A Rust token: a word, a literal, `::`, a delimiter, or another single character of punctuation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The token as written.
     pub text: String,
-    /// Line number, from 1.
+    /// Number of the line with the token, from 1.
     pub line: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A temporary Slurm cluster for a test.
+//! Starts a temporary Slurm cluster for a test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,20 +9,21 @@ use tempfile::TempDir;
 
 use crate::launch::{clean, text};
 
-/// Maximum time until the daemons have found each other.
+/// Maximum time for Slurm's daemons to find each other.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A node of a cluster.
+/// A node of a Slurm cluster.
 pub struct SlurmNode {
     /// Name of the node, which is also its host name.
     pub name: String,
-    /// Address of the node.
+    /// IP address or host name at which the node's daemon is reached.
     pub address: String,
     /// Words of a command prefix that runs a command on the node.
     pub prefix: Vec<String>,
 }
 
-/// The controller on the first node, and a daemon on each node. Dropping this value stops all of them.
+/// A running Slurm cluster: the controller on the first node, and a daemon on each node. Dropping this value stops all
+/// of them.
 pub struct Slurm {
     folder: TempDir,
     daemons: Vec<Child>,
@@ -30,7 +31,7 @@ pub struct Slurm {
 }
 
 impl Slurm {
-    /// Starts a cluster that consists of this machine only, on the loopback interface.
+    /// Starts a Slurm cluster that consists of this machine only, on the loopback interface.
     ///
     /// # Errors
     /// Returns a message if Slurm is not installed or does not start.
@@ -40,7 +41,7 @@ impl Slurm {
         Slurm::on(vec![SlurmNode { name, address: "127.0.0.1".into(), prefix: Vec::new() }], port)
     }
 
-    /// Starts the daemons on these nodes, without authentication.
+    /// Starts Slurm's daemons on `nodes`, without authentication.
     ///
     /// # Errors
     /// Returns a message if Slurm is not installed or does not start.
@@ -97,12 +98,12 @@ impl Slurm {
         Ok(())
     }
 
-    /// Returns the path of the configuration file, for `SLURM_CONF`.
+    /// Returns the path of the cluster's configuration file, for `SLURM_CONF`.
     pub fn settings(&self) -> PathBuf {
         self.folder.path().join("slurm.conf")
     }
 
-    /// Returns a command that runs a program of Slurm on the first node.
+    /// Returns a command that runs the Slurm program `name` on the first node.
     pub fn command(&self, name: &str) -> Command {
         self.command_on(0, name)
     }

@@ -5,8 +5,8 @@ use rushmem_device::shmem::shmem_ptr;
 
 /// Stores a mark at this PE's index in `object` on each P2P peer.
 ///
-/// Stores the previous value of that element in `before`, and in `reached` 2 if the peer can be reached by NIC as well,
-/// or else 1. A final barrier makes all marks visible.
+/// Stores the previous value of that element in `before`, and in `reached` 2 if `Ctx::reaches` agrees, otherwise 1. A
+/// final barrier makes all marks visible.
 #[kernel]
 pub fn store_marks(
     ctx: &Ctx,

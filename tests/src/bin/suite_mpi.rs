@@ -1,4 +1,4 @@
-//! MPI and Rushmem in one program: each half of `MPI_COMM_WORLD` forms a job, with PE numbers in reverse rank order.
+//! Test program that uses MPI and Rushmem: each half of `MPI_COMM_WORLD` forms a job, with PEs in reverse rank order.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use rushmem_test_kernels::small_puts;
 use rushmem_tests::mpi::Mpi;
 use rushmem_tests::{grid, kernels};
 
-/// Number of alternating calls of both libraries.
+/// Number of times that calls of MPI and Rushmem alternate.
 const TURNS: u64 = 1000;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! A PE of the multi-process tests.
+//! The program that multi-process tests run as a PE.
 
 fn main() -> std::process::ExitCode {
     rushmem_tests::app::main()
