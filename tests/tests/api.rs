@@ -1,4 +1,4 @@
-//! The device API, through every layer: kernels, send queues, NIC, memory.
+//! Tests of the device API through every layer: kernels, send queues, NIC, memory.
 //!
 //! The tests run on the CPU, or, with `RUSHMEM_DEVICE=gpu`, on a GPU.
 

@@ -1,5 +1,5 @@
-//! Every way to start a job except the Rushmem launcher: manually with an ID, through files, by other launchers, in
-//! MPI. Also job termination, and the logs of processes.
+//! Tests of every way to start a job except the Rushmem launcher: manually with an ID, through files, by other
+//! launchers, in MPI. Also tests job termination, and the logs of processes.
 
 mod endless;
 
@@ -17,15 +17,15 @@ use rushmem_tests::slurm::Slurm;
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 const MPI: &str = env!("CARGO_BIN_EXE_suite_mpi");
 
-/// Time limit that even a busy machine meets. It is shorter than any deadline that these tests set.
+/// Time limit for a prompt reaction, which even a busy machine meets. It is shorter than any deadline that these tests
+/// set.
 const PROMPT_LIMIT: Duration = Duration::from_secs(40);
 
-/// Returns the sorted lines that `ring` prints with `n` PEs.
 fn ring_lines(n: u32) -> Vec<String> {
     launch::ring_lines(n, |_| String::new())
 }
 
-/// Returns the command of a PE that is started manually.
+/// Returns the command of a PE that is started manually, with the arguments `what`.
 fn pe(what: &[&str]) -> Command {
     let mut command = clean(Path::new(PE));
     command.args(what);
@@ -163,7 +163,7 @@ fn uses_the_configured_interface_and_rejects_a_wrong_one() {
     assert!(text(&outputs[1].stderr).contains("PE 0 could not create an id"), "{}", all(&outputs[1]));
 }
 
-/// Returns a command that runs `program` with a launcher and these arguments, or `None` if the launcher is not
+/// Returns a command that runs `program` by the MPI launcher `name` with `args`, or `None` if the launcher is not
 /// installed.
 fn mpi_launcher(test: &str, name: &str, package: &str, args: &[&str], program: &str) -> Option<Command> {
     if Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
@@ -185,7 +185,7 @@ fn open_mpi(test: &str, n: &str, program: &str) -> Option<Command> {
     mpi_launcher(test, "mpirun.openmpi", "openmpi-bin", &["--oversubscribe", "-n", n], program)
 }
 
-/// Runs the ring under a launcher. The processes must recognise it, as the reason `why` in their log shows.
+/// Runs the ring under a launcher. The processes must recognise the launcher, as the reason `why` in their log shows.
 fn rings(command: Option<Command>, n: u32, why: &str) {
     let Some(mut command) = command else { return };
     let output = command.arg("ring").env("RUSHMEM_LOG", "rushmem_bootstrap=info").output().unwrap();
@@ -255,7 +255,7 @@ fn bootstrap_setting_makes_each_process_a_separate_job() {
     assert_eq!(sorted(&output.stdout), wanted, "{}", all(&output));
 }
 
-/// Returns the command of a process, with the environment that torchrun sets.
+/// Returns the command of PE `i` of `n`, with the environment that torchrun sets.
 fn torch(i: u32, n: u32, port: u16, what: &[&str]) -> Command {
     let mut command = pe(what);
     for name in ["RANK", "LOCAL_RANK"] {
@@ -379,7 +379,7 @@ fn launcher_names_the_pe_that_called_global_exit() {
     assert!(text(&output.stderr).contains("rushmem: PE 2 ended the job with code 7"), "{}", all(&output));
 }
 
-/// Parses the numbers of threads, files and KiB in a line of `again`.
+/// Parses the numbers of threads, open files and KiB of memory in a line that the action `again` prints.
 fn held(line: &str) -> [u64; 3] {
     let numbers: Vec<u64> =
         line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
@@ -478,7 +478,7 @@ fn logs_are_filtered_by_target_and_written_to_files() {
     }
 }
 
-/// Returns the memory, in KiB, that `pes` PEs as threads with small heaps hold after doing `what`.
+/// Returns how much memory, in KiB, a process holds after `pes` PEs as threads with small heaps did `what`.
 fn kib_of_threads(pes: u64, what: &str) -> u64 {
     let mut command = pe(&[what]);
     command.env("RUSHMEM_PES", pes.to_string()).env("RUSHMEM_HEAP_BYTES", "1MiB");

@@ -1,4 +1,4 @@
-//! The software ConnectX in the timeline of a job.
+//! Tests that the timeline of a job shows the work of the software ConnectX.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn is_queue(span: &Span) -> bool {
     matches!(span.track, Track::Queue { .. })
 }
 
-/// Whether a WQE writes to the peer's memory.
+/// Whether the span is that of a WQE that writes to the peer's memory.
 fn writes(span: &Span) -> bool {
     is_queue(span) && span.detail.index.is_some() && (span.name == "RDMA_WRITE" || is_atomic(span))
 }
@@ -52,7 +52,7 @@ fn check_arrivals(trace: &Trace, from: u32, to: u32) -> usize {
     sent.len()
 }
 
-/// Checks that the tables agree with the spans.
+/// Checks that the tables of the trace agree with its spans.
 fn check_tables(trace: &Trace) {
     let summary = Summary::new(trace);
     let is_remote = |traffic: &&Traffic| traffic.pe != traffic.peer;
@@ -73,7 +73,7 @@ fn spans<'a>(trace: &'a Trace, arrow: &Arrow) -> Vec<&'a Span> {
     arrow.points.iter().map(|(i, _)| &trace.spans[*i]).collect()
 }
 
-/// Follows a put with signal to another PE, from the call to the wait.
+/// Checks the spans along a put with signal to another PE, from the call to the wait.
 fn check_way(trace: &Trace, arrow: &Arrow) {
     assert!(arrow.points.is_sorted_by_key(|(_, ns)| *ns), "{arrow:?}");
     let way = spans(trace, arrow);
@@ -136,8 +136,8 @@ fn put_signal_is_traced_through_the_nic_to_the_wait() {
     assert!(!trace.spans.iter().any(|span| span.category == Category::Packet));
 }
 
-/// Runs two concurrent jobs in this process. Setting a signal is a WRITE on QPs that keep WRITEs in order. On other QPs
-/// it is an atomic, which is ordered after WRITEs.
+/// Runs two concurrent jobs in this process. A signal is set by a WRITE on QPs that keep WRITEs in order, and on other
+/// QPs by an atomic, which is ordered after WRITEs.
 #[test]
 fn concurrent_jobs_trace_their_own_signal_sets() {
     const ROUNDS: usize = 5;

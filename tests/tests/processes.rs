@@ -1,4 +1,4 @@
-//! Jobs of several processes started by the real launcher, some on two simulated hosts.
+//! Tests of jobs whose processes the real launcher starts, some on two simulated hosts.
 
 mod net;
 
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rushmem_tests::launch::{self, Waiting, all, clean, launcher, sorted, text};
 use rushmem_tests::skip;
 
-/// Time limit that even a busy machine meets. It is shorter than any deadline that these tests set.
+/// Time limit for a prompt reaction, which even a busy machine meets. It is shorter than any deadline that these tests
+/// set.
 const PROMPT_LIMIT: Duration = Duration::from_secs(40);
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
@@ -27,7 +28,6 @@ fn run(test: &str, args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// Returns the lines that `ring` prints with `n` PEs.
 fn ring_lines(n: u32) -> Vec<String> {
     launch::ring_lines(n, |pe| format!("[{pe}] "))
 }
@@ -73,7 +73,6 @@ fn killed_pe_aborts_waits_of_other_pes() {
     assert!(told.contains("rushmem: PEs 0-1, 3 reported that PE 2 was lost\n"), "{told}");
 }
 
-/// `quiet_pe` for one PE does not wait for another PE, while `quiet` waits for all.
 #[test]
 fn quiet_pe_does_not_wait_for_a_stalled_pe() {
     let args = ["-n", "3", "--set", "peer_path=nic", PE, "stalled"];

@@ -1,4 +1,4 @@
-//! All public names of the crates that applications use, as listed in `docs/public-names.txt`.
+//! Tests that `docs/public-names.txt` lists all public names of the crates that applications use.
 //!
 //! The list contains what rustdoc sees, so a change of the API shows up in review as a change of this file. Update it
 //! with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test public_names -- --ignored`.
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use rushmem_tests::repository::root;
 
-/// The crates in the list. Items that they re-export from other crates of the workspace are listed with their members.
+/// The crates whose names are listed. Items that they re-export from other crates of the workspace are listed with
+/// their members.
 const LISTED: [&str; 2] = ["rushmem", "rushmem-device"];
 
 #[test]
@@ -45,13 +46,13 @@ fn list_of_public_names_is_current() {
 struct Krate {
     root: String,
     index: BTreeMap<String, Value>,
-    /// Paths of items in the crate that defines them, by rustdoc ID.
+    /// Paths of items in the crate that defines the items, by rustdoc ID.
     paths: BTreeMap<String, String>,
     /// Path and kind of each item that the crate mentions, including foreign ones, by rustdoc ID.
     known: BTreeMap<String, (String, String)>,
 }
 
-/// The crates of the workspace, by name.
+/// rustdoc's output for the crates of the workspace, by crate name.
 struct Documented(BTreeMap<String, Krate>);
 
 /// Runs rustdoc on all crates of the workspace that the listed ones may re-export.
@@ -102,7 +103,7 @@ impl Krate {
 }
 
 impl Documented {
-    /// Returns an item and its crate, which need not be the crate of the ID.
+    /// Returns the item with a rustdoc ID and the crate that defines it, which need not be `krate`.
     fn find<'a>(&'a self, krate: &'a Krate, id: &str) -> Option<(&'a Krate, &'a Value)> {
         if let Some(item) = krate.index.get(id) {
             return Some((krate, item));
@@ -112,7 +113,7 @@ impl Documented {
         Some((owner, owner.index.get(owner.paths.get(path)?)?))
     }
 
-    /// Lists the names in the module or type `id` as members of `path`.
+    /// Adds the names in the module or type `id` to `names`, as members of `path`.
     fn list(&self, krate: &Krate, id: &str, path: &str, names: &mut BTreeSet<String>) {
         let Some((krate, item)) = self.find(krate, id) else { return };
         let (kind, inner) = item["inner"].as_object().unwrap().iter().next().unwrap();
@@ -176,7 +177,7 @@ impl Documented {
     }
 }
 
-/// Returns the keyword for a kind of item.
+/// Returns the Rust keyword for rustdoc's kind of an item.
 fn short(kind: &str) -> &str {
     match kind {
         "function" => "fn",

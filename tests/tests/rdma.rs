@@ -1,5 +1,5 @@
-//! The RDMA path: jobs with `mlx5_0` as their NIC, driven through libibverbs and libmlx5. Here these libraries find the
-//! software ConnectX (`rushmem softnic`). Needs the feature `rdma`.
+//! Tests of the RDMA path: jobs with `mlx5_0` as their NIC, driven through libibverbs and libmlx5. In these tests the
+//! libraries find the software ConnectX (`rushmem softnic`). Needs the feature `rdma`.
 #![cfg(feature = "rdma")]
 
 use std::process::{Command, Output};
@@ -11,8 +11,8 @@ use rushmem_tests::skip;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// A device that `rushmem softnic` presents, with some options. Only one job runs at a time, because each opened device
-/// has a polling thread.
+/// A device that `rushmem softnic` presents with the given options. Only one job runs at a time, because each opened
+/// device has a polling thread.
 struct SoftnicDevice {
     command: Command,
     _turn: MutexGuard<'static, ()>,
@@ -21,7 +21,7 @@ struct SoftnicDevice {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl SoftnicDevice {
-    /// Returns `None` if the launcher is not built.
+    /// Prepares a software device with `options`. Returns `None` if the launcher is not built.
     fn new(test: &str, options: &[&str]) -> Option<SoftnicDevice> {
         let Some(launcher) = launcher(PE) else {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -47,7 +47,7 @@ impl SoftnicDevice {
     }
 }
 
-/// Asserts that each of `pes` PEs received all data through the device.
+/// Asserts that each of `pes` PEs received all data through the software device.
 fn passed(output: &Output, pes: usize) {
     passed_quietly(output, pes);
     assert!(text(&output.stderr).contains("traffic goes through mlx5_"), "{}", all(output));
@@ -62,7 +62,7 @@ fn passed_quietly(output: &Output, pes: usize) {
     assert_eq!(lines("has all that all sent"), pes, "{}", all(output));
 }
 
-/// Asserts that the job failed, and that one line of a PE's error contains all these words.
+/// Asserts that the job failed, and that one line of a PE's error contains all of `words`.
 fn failed(output: &Output, words: &[&str]) {
     assert!(!output.status.success(), "{}", all(output));
     let told = text(&output.stderr);

@@ -1,4 +1,5 @@
-//! The communication sanitizer: programs with insufficient ordering have one finding each, correct programs have none.
+//! Tests of the communication sanitizer: it reports one finding for each program with insufficient ordering, and none
+//! for correct programs.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -32,14 +33,14 @@ fn race(finding: Finding) -> Race {
     }
 }
 
-/// Returns the line number of this mark in the source of the test kernels.
+/// Returns the number of the line with this mark in the source of the test kernels.
 fn line(mark: &str) -> u32 {
     let source = include_str!("../kernels/src/sanitizer.rs");
     let at = source.lines().position(|line| line.ends_with(&format!("// {mark}")));
     at.unwrap_or_else(|| panic!("no line is marked {mark}")) as u32 + 1
 }
 
-/// Asserts that the only finding names these two lines, in either order.
+/// Asserts that the only race is between these two lines, in either order.
 fn assert_lines(races: &[Race], first: &str, second: &str) {
     let [race] = races else { panic!("{races:#?}") };
     let mut found = [race.first.call.site.line, race.second.call.site.line];
@@ -265,7 +266,7 @@ fn deadlock(app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
     deadlock_in(setup(2), app)
 }
 
-/// Like [`deadlock`], with these settings.
+/// Like [`deadlock`], in a job with the settings `setup`.
 fn deadlock_in(setup: Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) -> Vec<u32> {
     match setup.try_run(app) {
         Err(Error::Sanitizer(findings)) => match &*findings {

@@ -1,5 +1,5 @@
-//! The pages `docs/settings.md`, `docs/errors.md` and `docs/doctor.md` match the table of settings, the error codes and
-//! the doctor's checks.
+//! Tests that the pages `docs/settings.md`, `docs/errors.md` and `docs/doctor.md` match the table of settings, the
+//! error codes and the doctor's checks.
 //!
 //! Update them with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test settings`.
 

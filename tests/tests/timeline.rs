@@ -1,4 +1,4 @@
-//! The timeline of multi-process jobs, and the report of which PE waits for which.
+//! Tests of the timeline of multi-process jobs, and of the report of which PE waits for which.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rushmem_trace::{Span, Trace, arrows};
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// Prefix of the report's description of the signal that the program waits for.
+/// Start of the report's description of the signal that the program waits for.
 const ARRIVED: &str = "byte 0 of `arrived`, allocated at tests/src/app.rs:";
 
-/// Returns the command `rushmem` with these arguments, or `None` if the launcher is not built.
+/// Returns the command `rushmem` with `args`, or `None` if the launcher is not built.
 fn rushmem(test: &str, args: &[&str]) -> Option<Command> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -25,7 +25,7 @@ fn rushmem(test: &str, args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// Checks that a file has spans of both PEs, and an arrow from one to the other.
+/// Checks that a timeline file has spans of both PEs, and an arrow from one to the other.
 fn check_file(file: &Path) {
     let trace = Trace::read(File::open(file).unwrap()).unwrap();
     for pe in [0, 1] {
@@ -142,7 +142,7 @@ fn top_shows_running_jobs() {
     assert_eq!(std::fs::read_dir(folder.path().join("rushmem")).unwrap().count(), 0);
 }
 
-/// Starts a job of two waiting PEs, sends SIGUSR1 to `target`, and returns what the job prints.
+/// Starts a job of two waiting PEs, sends SIGUSR1 to the process `target`, and returns what the job prints.
 fn waits_of(test: &str, stats: &str, target: impl Fn(&Waiting) -> String) -> Option<String> {
     let mut command = rushmem(test, &["run", "-n", "2", "--set", "timeout=60s", PE, "wait"])?;
     command.env("RUSHMEM_STATS", stats);

@@ -1,4 +1,4 @@
-//! Runs the commands of the section "Two nodes" of docs/rdma.md verbatim, between two network namespaces.
+//! Tests the commands of the section "Two nodes" of docs/rdma.md verbatim, between two network namespaces.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,14 +13,14 @@ use tempfile::TempDir;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// Two nodes named `node0` and `node1`, with `rushmem` and `ring` installed.
+/// Two simulated nodes named `node0` and `node1`, with `rushmem` and `ring` installed.
 struct Nodes {
     hosts: Hosts,
     folder: TempDir,
 }
 
 impl Nodes {
-    /// Returns `None` if this machine cannot simulate nodes.
+    /// Creates the network namespaces of both nodes. Returns `None` if this machine cannot simulate nodes.
     fn new(test: &str) -> Option<Nodes> {
         let Some(launcher) = launcher(PE) else {
             skip(test, "the launcher is not built: cargo build -p rushmem-cli");
@@ -164,7 +164,6 @@ fn documented_slurm_command_starts_a_job_on_two_nodes() {
     passed(&[command.env("SLURM_CONF", slurm.settings()).output().unwrap()]);
 }
 
-/// Runs the manual command with the software ConnectX as an RDMA device, and one PE on each node.
 #[cfg(feature = "rdma")]
 #[test]
 fn rdma_devices_connect_across_two_nodes() {

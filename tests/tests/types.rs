@@ -1,5 +1,5 @@
-//! Mistakes that the type system rules out: the wrong kind of memory, memory used twice, or memory used for the wrong
-//! purpose.
+//! Tests of mistakes that the type system rules out: the wrong kind of memory, memory used twice, or memory used for
+//! the wrong purpose.
 
 #[test]
 fn memory_misuse_does_not_compile() {

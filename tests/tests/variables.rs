@@ -1,4 +1,4 @@
-//! The table of settings contains every environment variable that a crate of this repository reads.
+//! Tests that the table of settings contains every environment variable that a crate of this repository reads.
 //!
 //! A job rejects unknown variables with the prefix `RUSHMEM_`. So a variable that is missing in the table would stop
 //! every program as soon as a user sets it.
@@ -9,7 +9,7 @@ use rushmem::config::{OTHER_VARIABLES, PREFIX, SETTINGS};
 use rushmem_tests::repository;
 use rushmem_tests::rust_source::{Token, tokens};
 
-/// Whether this file consists of test code, which may also use invalid names.
+/// Whether the file at `path` consists of test code, which may also use invalid names.
 fn is_test_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs") || path.iter().any(|part| part == "tests")
 }
@@ -21,15 +21,15 @@ fn is_variable(text: &str) -> bool {
     })
 }
 
-/// Whether the last of these tokens is an argument of a call that reads an environment variable.
+/// Whether the last one of `tokens` is an argument of a call that reads an environment variable.
 fn reads_environment(tokens: &[Token]) -> bool {
     let texts: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
     matches!(texts[..], [.., "var" | "var_os", "(", _] | [.., "env" | "option_env", "!", "(", _])
 }
 
-/// Returns the line numbers and names of variables that the code reads or mentions.
+/// Returns the line numbers and names of the environment variables that the code reads or mentions.
 ///
-/// Test code may mention anything, so only direct reads count there.
+/// Test code may mention any name, so only direct reads count there.
 fn variables(source: &str, is_test: bool) -> Vec<(usize, String)> {
     let tokens = tokens(source);
     let begins_tests = |tokens: &[Token]| {

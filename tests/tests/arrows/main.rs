@@ -1,4 +1,4 @@
-//! The structure of the repository: dependencies between crates and modules, file lengths, commands in the README.
+//! Tests of the repository's structure: dependencies between crates and modules, file lengths, commands in the README.
 
 mod modules;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use modules::Graph;
 
-/// The normal dependencies on other workspace crates that each crate may have.
+/// The workspace crates that each crate may have as normal dependencies.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-mlx5", &[]),
     ("rushmem-macros", &[]),
@@ -148,11 +148,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
 ];
 
-/// Crates that may use everything, and that no crate uses.
+/// Crates that may depend on all other crates, and that no crate depends on.
 const TOP_CRATES: &[&str] =
     &["rushmem-tests", "rushmem-litmus", "rushmem-sanitizer-suite", "rushmem-gpunetio"];
 
-/// The external dependencies that these crates may have.
+/// Crates whose external dependencies are restricted, with the ones that they may have.
 const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-mlx5", &["bytemuck"]),
     ("rushmem-device", &["bytemuck"]),
@@ -180,7 +180,7 @@ const MAX_LINES: usize = 800;
 struct Arrow {
     from: String,
     to: String,
-    /// `normal`, `dev` or `build`.
+    /// Kind of the dependency: `normal`, `dev` or `build`.
     kind: String,
     inside: bool,
 }
@@ -247,7 +247,7 @@ fn ptx_builder_is_a_build_dependency_only() {
     assert!(!arrows.iter().any(|a| a.to == "rushmem-ptx" && a.kind != "build"));
 }
 
-/// Includes test dependencies: one crate encodes and the other decodes, so neither may hide the other's mistakes.
+/// Includes dependencies of tests: one crate encodes and the other decodes, so neither may hide the other's mistakes.
 #[test]
 fn device_and_softnic_are_independent() {
     let (_, arrows) = arrows();
@@ -285,7 +285,6 @@ fn source_folders() -> BTreeSet<String> {
     targets.filter(is_program).filter_map(folder).collect()
 }
 
-/// Reports the dependencies in each cycle with file and line.
 #[test]
 fn modules_have_no_dependency_cycles() {
     let (mut report, files) = (String::new(), repository::files(&["rs"]));
@@ -298,12 +297,12 @@ fn modules_have_no_dependency_cycles() {
     assert!(report.is_empty(), "modules use each other\n{report}");
 }
 
-/// Source folders whose layers docs/architecture.md shows.
+/// Source folders whose module layers are shown in docs/architecture.md.
 const SHOWN: [&str; 3] = ["device/src", "softnic/src", "host/src"];
 
 const LAYERS: &str = "docs/architecture.md";
 
-/// Update the page with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test arrows`.
+/// The page can be updated with `UPDATE_DOCS=1 cargo test -p rushmem-tests --test arrows`.
 #[test]
 fn architecture_page_shows_the_layers() {
     let (mut shown, files) = (String::new(), repository::files(&["rs"]));
@@ -351,7 +350,7 @@ fn quick_start_is_two_commands() {
     }
 }
 
-/// Returns the lines of code, without comments.
+/// Returns the lines of a source file that contain code rather than comments only.
 fn code(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with("//")).collect()
 }

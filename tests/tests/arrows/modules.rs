@@ -1,4 +1,4 @@
-//! The dependency graph of a crate's modules, derived from the tokens of its source.
+//! Builds the dependency graph of a crate's modules from the tokens of its source.
 //!
 //! An arrow is a path from one module to another that starts with `crate::`, `self::` or `super::`. An imported or
 //! re-exported name counts as a use of the module that defines it. Ignored are test code, `$crate::` paths, paths that
@@ -16,25 +16,25 @@ use rushmem_tests::rust_source::{Token, tokens};
 /// The names of a module and its ancestors, starting below the crate root.
 type Module = Vec<String>;
 
-/// The modules of a crate and the arrows between them, with the `file:line` of one path for each arrow.
+/// The modules of a crate and the dependencies between them, with the `file:line` of one path for each dependency.
 #[derive(Default)]
 pub(crate) struct Graph {
     arrows: BTreeMap<Module, BTreeMap<Module, String>>,
 }
 
 struct File {
-    /// Path relative to the root of the repository.
+    /// Path of the source file relative to the root of the repository.
     path: String,
-    /// The module that the file holds. Empty for the crate root.
+    /// The module that the source file holds. Empty for the crate root.
     module: Module,
     tokens: Vec<Token>,
 }
 
-/// A path in the code: the module that it is relative to, and the names that follow.
+/// A path in the source: the module that it is relative to, and the names that follow.
 struct Path {
     base: Module,
     names: Vec<String>,
-    /// The name that a `use` item introduces for it.
+    /// The name that a `use` item introduces for the path.
     name: Option<String>,
     line: usize,
 }
@@ -48,7 +48,8 @@ struct Names {
 }
 
 impl Graph {
-    /// Reads the crate with this source folder, such as `host/src`. `files` lists the files of the repository.
+    /// Reads the module graph of the crate with this source folder, such as `host/src`. `files` lists the repository's
+    /// files.
     pub(crate) fn read(folder: &str, files: &[PathBuf]) -> Self {
         let prefix = format!("{folder}/");
         let paths = files.iter().filter_map(|path| path.to_str()).filter(|path| path.starts_with(&prefix));
@@ -95,7 +96,7 @@ impl Graph {
         self.arrows.keys().map(circle).filter(|circle| circle.len() > 1).collect()
     }
 
-    /// Returns the top-level modules in layers, lowest first. Each module is in the lowest layer above everything that
+    /// Returns the top-level modules in layers, lowest first. Each module is in the lowest layer above all modules that
     /// it uses.
     pub(crate) fn layers(&self) -> Vec<BTreeSet<String>> {
         let is_top = |module: &&Module| module.len() == 1;
@@ -121,7 +122,8 @@ impl Graph {
         layers
     }
 
-    /// Returns the shortest cycle through each arrow between `modules`, with the source location of each arrow.
+    /// Returns the shortest cycle through each dependency between `modules`, with the source location of each
+    /// dependency.
     pub(crate) fn explain(&self, modules: &BTreeSet<Module>) -> String {
         let mut circles = BTreeSet::new();
         for from in modules {
@@ -143,7 +145,7 @@ impl Graph {
         text
     }
 
-    /// Returns the modules on the shortest path, including `from` and `to`.
+    /// Returns the modules on the shortest path of dependencies, including `from` and `to`.
     fn path(&self, from: &Module, to: &Module) -> Option<Vec<Module>> {
         // A breadth-first search: `paths` grows in order of length, so the first path to `to` is a shortest one.
         let mut paths = vec![vec![from.clone()]];
@@ -167,7 +169,7 @@ impl Graph {
 }
 
 impl Names {
-    /// Maximum number of imports to follow for one name. Imports may be cyclic.
+    /// Maximum number of imports to follow when resolving a name. Imports may be cyclic.
     const MAX_IMPORTS: usize = 8;
 
     /// Returns the module that defines the item at `names`, as seen from the module `base`.
@@ -200,7 +202,7 @@ impl File {
         (!is_program).then(|| Self { path: path.into(), module, tokens: tokens(text) })
     }
 
-    /// Removes items with `#[cfg(test)]`. Returns the out-of-line modules among them.
+    /// Removes items with `#[cfg(test)]` from the file. Returns the modules in other files among them.
     fn remove_tests(&mut self) -> Vec<Module> {
         let mut tests = Vec::new();
         while let Some(begin) = (0..self.tokens.len()).find(|at| is_test_attribute(&self.tokens[*at..])) {
@@ -302,7 +304,7 @@ fn is_use_tree(tokens: &[Token], at: usize) -> bool {
     tokens.get(at + 1).is_some_and(|token| token.text == ";")
 }
 
-/// Returns the path at the start, or all paths of a tree in braces. Paths of a `use` item have names.
+/// Returns the path at the start of `tokens`, or all paths of a tree in braces. Paths of a `use` item have names.
 fn leaves(tokens: &[Token], base: &Module, is_use: bool) -> Vec<Path> {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Functions that local macros generate, with names taken from the macro's arguments.
+//! Finds functions that local macros generate, with names taken from the macro's arguments.
 //!
 //! Macros are not expanded. Each rule of a macro records which of its variables name functions, and the type that has
 //! them as methods. An argument is matched against the start of the rule's pattern, up to the first repetition or
@@ -10,7 +10,7 @@ use syn::Item;
 /// A function that a macro generates from a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Generated {
-    /// The type whose method it is, if any.
+    /// The type that has the function as a method, if any.
     pub(crate) of: Option<String>,
     pub(crate) name: String,
     pub(crate) is_public: bool,
@@ -95,7 +95,7 @@ fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
     }
 }
 
-/// Adds the functions in a body whose name is a variable. `of` is the type of the surrounding `impl`.
+/// Adds the functions in a macro's body whose name is a variable. `of` is the type of the surrounding `impl`.
 fn functions(body: &[TokenTree], of: Option<&str>, generates: &mut Vec<Generated>) {
     let mut of = of.map(str::to_owned);
     for (i, token) in body.iter().enumerate() {
@@ -117,7 +117,7 @@ fn functions(body: &[TokenTree], of: Option<&str>, generates: &mut Vec<Generated
     }
 }
 
-/// Returns the values of the variables at the start of a pattern, or `None` if the argument does not match.
+/// Returns the values of the variables at the start of a macro's pattern, or `None` if the argument does not match.
 fn bind(pattern: &[TokenTree], argument: &[TokenTree]) -> Option<Vec<(String, String)>> {
     let (mut bound, mut pattern, mut argument) = (Vec::new(), pattern.iter(), argument.iter());
     while let Some(token) = pattern.next() {

@@ -1,5 +1,5 @@
-//! Coverage of the operations of OpenSHMEM and similar libraries. `docs/coverage.json` names the public items and the
-//! tests for each operation, and both must exist. The test writes the table to `target/tmp/coverage.md`.
+//! Checks the coverage of the operations of OpenSHMEM and similar libraries. `docs/coverage.json` names the public
+//! items and the tests for each operation, and both must exist. The test writes the table to `target/tmp/coverage.md`.
 
 mod macros;
 mod page;
@@ -13,21 +13,22 @@ use serde::Deserialize;
 
 use source::Source;
 
-/// A family of operations.
+/// A row of the coverage table: a family of operations.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
-    /// Group and number, such as `setup.01`.
+    /// Family and number of the row, such as `setup.01`.
     id: String,
     operation: String,
-    /// 1: required of a PGAS library. 2: expected by users of NVSHMEM. 3: beyond that.
+    /// Importance of the operations. 1: required of a PGAS library. 2: expected by users of NVSHMEM. 3: beyond that.
     tier: u8,
-    /// The sides that offer it: `host`, `device` and `stream`, joined by `|`.
+    /// The sides that offer the operations: `host`, `device` and `stream`, joined by `|`.
     side: String,
     state: State,
-    /// Paths of public items, such as `rushmem_device::Ctx::put`, or settings, such as `setting heap_bytes`.
+    /// Paths of the operations' public items, such as `rushmem_device::Ctx::put`, or settings, such as `setting
+    /// heap_bytes`.
     items: Vec<String>,
-    /// Tests, such as `tests/tests/suite/rma.rs::odd_sizes_and_offsets`.
+    /// Tests of the operations, such as `tests/tests/suite/rma.rs::odd_sizes_and_offsets`.
     tests: Vec<String>,
     note: String,
     openshmem: String,
@@ -40,11 +41,11 @@ struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
-    /// Complete on every side that the row names.
+    /// The operations are complete on every side that the row names.
     Done,
-    /// Incomplete; the note says what is missing.
+    /// The operations are incomplete; the note says what is missing.
     Partial,
-    /// Missing; the note says why.
+    /// The operations are missing; the note says why.
     No,
 }
 

@@ -1,4 +1,5 @@
-//! The table as a Markdown page: a summary, a narrow table for each family, and a table of the other libraries.
+//! Formats the coverage table as a Markdown page: a summary, a narrow table for each family, and a table of the other
+//! libraries.
 
 use std::fmt::Write;
 
@@ -34,7 +35,7 @@ A version is the first that has the operation. `partial` means restricted, or re
 |---|---|---|---|---|---|---|---|
 ";
 
-/// The states, in the column order of the summary.
+/// The states of a row, in the column order of the summary.
 const STATES: [State; 3] = [State::Done, State::Partial, State::No];
 
 pub(crate) fn page(rows: &[Row]) -> String {
@@ -67,7 +68,7 @@ fn summarize_tiers(page: &mut String, rows: &[Row]) {
     }
 }
 
-/// Writes one row of a summary: a name, and the number of rows in each state.
+/// Writes one line of a summary: a name, and the number of rows in each state.
 fn line<'r>(page: &mut String, name: &str, rows: impl IntoIterator<Item = &'r Row> + Clone) {
     let count = |state| rows.clone().into_iter().filter(|row| row.state == state).count();
     let [done, partial, no] = STATES.map(count);
@@ -112,12 +113,12 @@ fn compare_libraries(page: &mut String, rows: &[Row]) {
     }
 }
 
-/// Returns the first part of a row's ID, the family.
+/// Returns the first part of a row's ID, which names its family.
 fn family(row: &Row) -> &str {
     row.id.split('.').next().unwrap_or_default()
 }
 
-/// Returns the second part of a row's ID.
+/// Returns the second part of a row's ID, its number within the family.
 fn number(row: &Row) -> &str {
     row.id.split('.').nth(1).unwrap_or_default()
 }

@@ -5,7 +5,7 @@ use rushmem::config::{PREFIX, SETTINGS};
 use crate::root;
 use crate::source::Source;
 
-/// Returns the quoted names in the last column of each table.
+/// Returns the names in backquotes in the last column of each table.
 fn names(page: &str) -> impl Iterator<Item = &str> {
     let rows = page.lines().filter(|line| line.starts_with("| "));
     let ours = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());

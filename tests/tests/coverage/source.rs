@@ -1,4 +1,4 @@
-//! The public items and the tests of the workspace, parsed from its source.
+//! Parses the public items and the tests of the workspace from its source.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +32,7 @@ const CRATES: &[(&str, &str)] = &[
 ];
 
 pub(crate) struct Source {
-    /// Names such as `crate::name` and `crate::Type::name`.
+    /// Public items, as `crate::name` or `crate::Type::name`.
     items: BTreeSet<String>,
     root: std::path::PathBuf,
 }

@@ -1,5 +1,5 @@
-//! Kernels that do not return by themselves, which the runtime reports and aborts. Also stack overflow of a native
-//! lane.
+//! Tests of kernels that do not return by themselves, which the runtime reports and aborts, and of a stack overflow in
+//! a native lane.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -100,8 +100,8 @@ fn kernel_that_ignores_job_abort_terminates_its_process() {
     }
 }
 
-/// Checks that PE 0, which does `what` while its kernel runs, aborts that kernel, and that PE 0's own error is the
-/// cause.
+/// Checks that PE 0 aborts its running kernel when its host code panics or fails, as `what` selects, and that the
+/// reported cause is PE 0's own error. `cause` ends the message about a kernel that never returns.
 fn ends_its_kernels(what: &str, cause: &str) {
     let run = |n: &str, args: &[&str], timeout: &str| {
         let mut command = with_limits(pe(args));

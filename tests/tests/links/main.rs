@@ -1,4 +1,4 @@
-//! Links between the documents of the repository refer to existing files and headings.
+//! Tests that links between the documents of the repository refer to existing files and headings.
 
 mod targets;
 

@@ -1,4 +1,4 @@
-//! Parsing and resolving links between Markdown documents.
+//! Parses and resolves links between Markdown documents.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Two hosts, simulated by two network namespaces joined by a veth pair.
+//! Tests of jobs on two hosts, simulated by two network namespaces joined by a veth pair.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -16,7 +16,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// Starts the capture and waits until it records packets.
+    /// Starts the packet capture and waits until it records packets.
     fn start(hosts: &Hosts, file: &Path) -> Result<Capture, String> {
         let mut command = hosts.command(0, Path::new("tshark"));
         command.args(["-q", "-i", "cable", "-w"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
@@ -37,7 +37,7 @@ impl Capture {
         Ok(Capture { tshark })
     }
 
-    /// Stops the capture after all packets have been written.
+    /// Stops the packet capture after all packets have been written.
     fn stop(mut self) {
         // The capture tool flushes its buffers with a delay.
         std::thread::sleep(Duration::from_millis(500));
@@ -55,7 +55,6 @@ fn packets(file: &Path, filter: &str) -> Vec<String> {
     lines.unwrap_or_else(|error| panic!("{error}")).lines().map(str::to_owned).collect()
 }
 
-/// Runs `rushmem run` on both hosts concurrently.
 fn run(hosts: &Hosts, launcher: &Path, args: &[&str]) -> [Output; 2] {
     let start = |node: usize| {
         let mut command = hosts.command(node, launcher);
@@ -175,7 +174,6 @@ fn two_hosts_start_a_job_without_a_launcher() {
     assert!(text(&outputs[0].stderr).contains("PEs 2-3 of 4 did not arrive"), "{}", all(&outputs[0]));
 }
 
-/// Runs `rping` on both hosts, each with its own address.
 #[test]
 fn two_hosts_connect_through_rdma_cm() {
     const TEST: &str = "two_hosts_connect_through_rdma_cm";

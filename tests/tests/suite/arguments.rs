@@ -1,4 +1,4 @@
-//! Structs as kernel arguments, and handles inside them.
+//! Tests of structs as kernel arguments, and of handles inside them.
 
 use rushmem_device::{Shadowed, Sym};
 use rushmem_test_kernels::{Cells, Fill, fill_structured};

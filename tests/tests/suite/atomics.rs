@@ -1,4 +1,4 @@
-//! Atomics, alone and under contention.
+//! Tests of all atomics, alone and under contention.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// A type of word that the model supports.
+/// A type of word that the model of the atomics supports.
 trait Word: Amo + PartialEq + Debug {
     fn of(bits: u64) -> Self;
     fn add(self, other: Self) -> Self;
@@ -36,7 +36,7 @@ macro_rules! word {
 }
 word!(u32 i32 u64 i64 usize);
 
-/// Applies all atomics to the values `before`. Returns the resulting values and the values that each atomic returned.
+/// Applies every atomic to its word of `before`. Returns the resulting words and the value that each atomic returned.
 fn model<T: Word>(before: &[T], a: T, b: T) -> (Vec<T>, Vec<Option<T>>) {
     let one = T::of(1);
     let after = |i: usize| match i {
@@ -61,7 +61,7 @@ fn before<T: Word>(pe: u32, a: T) -> Vec<T> {
     (0..ATOMICS).map(|i| if i == 3 { a } else { word(i) }).collect()
 }
 
-/// Performs `call`, and compares the words in `which` with the model.
+/// Performs the atomics by `call`, and compares the words in `which` with the model.
 fn check<T: Word>(
     pe: &Pe,
     [a, b]: [u64; 2],

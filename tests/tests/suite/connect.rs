@@ -1,4 +1,4 @@
-//! QPs that are connected on demand, and connection failures.
+//! Tests of QPs that are connected on demand, and of connection failures.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Contexts with separate queues, views, shared memory, and the OpenSHMEM names.
+//! Tests of contexts with separate queues, views, shared memory, and the OpenSHMEM names.
 
 use rushmem::{Comm, CommRequirements, Error, Operations, Pe};
 use rushmem_device::prelude::{Cmp, Exclusive, Fetched, Lock, PerBlock, PerGpu, Signal};

@@ -1,4 +1,4 @@
-//! The DC transport: a few initiators instead of one QP per peer.
+//! Tests of the DC transport, which uses a few initiators instead of one QP per peer.
 
 use rushmem::{Error, Operations};
 use rushmem_device::PerGpu;
@@ -101,7 +101,6 @@ fn limited_context_uses_no_more_dc_initiators() {
     });
 }
 
-/// Without DC support in the PTX, a job on GPUs with DC initiators must be rejected.
 fn kernels_without_dc_are_refused() {
     let error = dc(2, 1).try_run(|_| -> Result<(), Error> { unreachable!("it does not start") }).unwrap_err();
     assert!(error.to_string().contains("build with RUSHMEM_PTX_DC=1"), "{error}");

@@ -1,4 +1,4 @@
-//! Errors in kernels: each makes the call fail and is reported in one line that names the cause.
+//! Tests of errors in kernels: each makes the call fail and is reported in one line that names the cause.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use rushmem_test_kernels::{
 };
 use rushmem_tests::{Setup, grid, skip};
 
-/// Why jobs with a wrong key run without the sanitizer.
+/// The reason why jobs with a wrong memory key run without the sanitizer.
 const ENDED: &str = "a wrong key ends QPs";
 
 /// Returns the text of an error without the parts that vary between runs: QP numbers, heap offsets, source lines,
@@ -40,7 +40,7 @@ fn code(error: &Error) -> Option<Code> {
     }
 }
 
-/// Commits one misuse. Returns the error code that the kernel got and the error that the host got.
+/// Commits one misuse in a kernel. Returns the error code that the kernel got and the error that the host got.
 fn do_wrong(pe: &Pe, which: Misuse) -> Result<(u32, Error), Error> {
     let (data, seen) = (pe.alloc::<u32>(8)?, pe.alloc_one::<u32>()?);
     let told = pe.run(grid(1, 32), misuse(which as u32, data, pe.alloc_one()?, seen));
@@ -407,7 +407,7 @@ fn cause_is_reported_before_flushed_operations() {
     );
 }
 
-/// Runs a job that must succeed.
+/// Runs a job that must succeed, to show that earlier errors have no lasting effect.
 fn works(pes: u32) {
     let found = Setup::new(pes).run(|pe| {
         let (dst, src) = (pe.alloc::<u32>(64 * pes as usize)?, pe.alloc::<u32>(64)?);

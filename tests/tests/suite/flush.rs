@@ -1,4 +1,4 @@
-//! Visibility of completed puts to the host: a NIC's ACK does not prove that the data is in memory.
+//! Tests that completed puts are visible to the host: a NIC's ACK does not prove that the data is in memory.
 
 use std::sync::Barrier;
 
@@ -7,10 +7,10 @@ use rushmem_device::SymSlice;
 use rushmem_device::prelude::PerGpu;
 use rushmem_tests::Setup;
 
-/// Elements of an object. The last one is delivered last.
+/// Number of elements of an object. The last one is delivered last.
 const LEN: usize = 8;
 
-/// Returns a job in which WRITEs are acknowledged long before they land, unless something flushes them.
+/// Returns a job in which WRITEs are acknowledged long before they reach memory, unless something flushes them.
 fn late(pes: u32) -> Setup {
     let faults = "posted=1 late_us=60000000";
     Setup::new(pes).with("nic", "soft").with("peer_path", "nic").with("softnic_fault", faults)
@@ -94,7 +94,8 @@ fn resets_keep_completed_puts_visible() {
     });
 }
 
-/// Data of a destroyed context has been delivered, no matter how the target learns that it was destroyed.
+/// A target may learn in several ways that a context was destroyed. The context's data must have been delivered by
+/// then.
 #[test]
 fn destroying_a_context_delivers_its_puts() {
     for (depth, cq) in [(2, "ring"), (8, "collapsed")] {

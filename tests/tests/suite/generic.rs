@@ -1,4 +1,4 @@
-//! Generic kernels.
+//! Tests of generic kernels.
 
 use std::ops::Mul;
 
@@ -8,7 +8,8 @@ use rushmem_device::kernel::KernelArg;
 use rushmem_test_kernels::{PutScaledInstance, convert, put_scaled};
 use rushmem_tests::{Setup, grid};
 
-/// Puts every `STEP`th number, multiplied by `factor`, to the next PE. Returns what the previous PE has put.
+/// Puts every `STEP`th number, multiplied by `factor`, to the next PE. Returns the numbers that the previous PE has
+/// put.
 fn scaled<T, const STEP: usize>(pe: &Pe, factor: T) -> Result<Vec<T>, Error>
 where
     T: Scalar + KernelArg + Mul<Output = T> + From<u8>,

@@ -1,4 +1,4 @@
-//! Host-initiated collective calls, and collective calls on streams.
+//! Tests of host-initiated collective calls, and of collective calls on streams.
 
 use rushmem::{Error, Operations, Pe, TeamConfig};
 use rushmem_device::{Element, Reduce, Scan, Team};
@@ -74,7 +74,7 @@ fn host_collectives_match_the_expected_results() {
     }
 }
 
-/// Reduces on a stream with `op`, and compares the result with a `fold` in member order.
+/// Reduces with the operation `op` on a stream, and compares the result with a `fold` in member order.
 fn reduces<T: Element + PartialEq + std::fmt::Debug>(
     pe: &Pe,
     op: Reduce,

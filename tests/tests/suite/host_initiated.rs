@@ -1,4 +1,4 @@
-//! Host-initiated operations: the same calls as in kernels, concurrent with kernels, and from many threads.
+//! Tests of host-initiated operations: the same calls as in kernels, concurrent with kernels, and from many threads.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! Errors of host calls, and jobs that PEs leave early.
+//! Tests of errors of host calls, and of jobs that PEs leave early.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rushmem_device::Signal;
 use rushmem_test_kernels::wait_for_ever;
 use rushmem_tests::{Setup, grid, without_line};
 
-/// Far below the deadline of a wait.
+/// Time limit for a prompt reaction, far below the deadline of a wait.
 const PROMPT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits in a kernel for a signal that never arrives.
@@ -18,8 +18,8 @@ fn wait(pe: &Pe) -> Result<(), Error> {
     pe.run(grid(2, 32), wait_for_ever(signal, 1, seen))
 }
 
-/// Runs a job in which PE 1 returns the error of `leave` while the others wait in a kernel. Returns that error and the
-/// errors of the others.
+/// Runs a job in which PE 1 returns the error of `leave` while the other PEs wait in a kernel. Returns that error and
+/// the errors of the other PEs.
 fn left_by(leave: impl Fn() -> Error + Sync) -> (Error, Vec<String>) {
     let begin = Instant::now();
     let told = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! Kernel launches: on one PE, on all PEs together, and in sequence.
+//! Tests of kernel launches: on one PE, on all PEs together, and in sequence.
 
 use rushmem::{Error, LaunchConfig, Operations, Pe};
 use rushmem_device::{Signal, SymSlice};

@@ -1,4 +1,4 @@
-//! A job from start to finish: PE numbers, calls from several threads, delivery of puts, status codes.
+//! Tests of a job from start to finish: PE numbers, calls from several threads, delivery of puts, status codes.
 
 use std::ffi::CStr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Locks.
+//! Tests of locks.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Symmetric memory: heap objects, segments and windows, and rejected handles.
+//! Tests of symmetric memory: heap objects, segments and windows, and rejected handles.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use rushmem_tests::{Setup, grid, without_line};
 
 use super::setups;
 
-/// Returns elements that identify their PE and index.
+/// Returns `len` words that identify their PE and index.
 pub(super) fn pattern(pe: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|i| (i << 32 | u64::from(pe) << 8) + 0x5a).collect()
 }
 
-/// The objects that [`reach`] uses.
+/// Symmetric objects that the kernel [`reach`] accesses on the next PE.
 pub(super) struct Reached {
     dst: SymSlice<u64>,
     src: SymSlice<u64>,
@@ -26,7 +26,8 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Puts, gets, and uses atomics and signals, then checks the memory. `dst` has one more element than the others.
+    /// Runs the kernel [`reach`], then checks all memory that it has written. `dst` has one more element than the other
+    /// arrays.
     pub(super) fn check(&self, pe: &Pe) -> Result<(), Error> {
         const BLOCKS: u32 = 3;
         let Self { dst, src, back, word, arrived, seen } = *self;
@@ -314,7 +315,8 @@ fn error_names_a_pe_that_frees_another_object() {
     assert!(matches!(&error, Error::Mismatch { call, .. } if call == "free"), "{error}");
 }
 
-/// Returns a setup whose initial heap has space for the runtime's own words and little more.
+/// Changes a setup to an initial heap with space for the runtime's own words and little more, so allocations add
+/// segments.
 fn growing(setup: Setup) -> Setup {
     setup.with("heap_bytes", "32KiB").with("heap_max", "24MiB")
 }
@@ -570,7 +572,7 @@ fn window_cannot_be_freed_as_a_heap_object() {
     });
 }
 
-/// Puts from `mine`, gets into `back`, and checks the memory.
+/// Puts from the local buffer `mine`, gets into the local buffer `back`, and checks the memory.
 fn from_own(pe: &Pe, mine: Local<u64>, back: Local<u64>) -> Result<(), Error> {
     let (me, n, len) = (pe.my_pe(), pe.n_pes(), mine.len());
     let (dst, theirs) = (pe.alloc::<u64>(2 * len)?, pe.alloc::<u64>(len)?);

@@ -1,11 +1,11 @@
-//! Mixed jobs: PEs of a node are P2P peers, and PEs on other nodes are reached through the NIC.
+//! Tests of mixed jobs, in which PEs of a node are P2P peers and PEs on other nodes are reached through the NIC.
 
 use rushmem::{Operations, Pe};
 use rushmem_device::{Signal, Team};
 use rushmem_test_kernels::update_node;
 use rushmem_tests::{Setup, grid};
 
-/// Returns a job with `node` PEs per node. Its NICs are slow and not atomic with processors.
+/// Returns a job with `node` PEs per node. Its NICs are slow, and NIC atomics are not atomic with processors.
 fn mixed(pes: u32, node: u32) -> Setup {
     Setup::new(pes)
         .with("peer_path", "p2p")

@@ -1,4 +1,4 @@
-//! All suites in one binary, because linking takes longer than running them.
+//! All suites of the device API in one binary, because linking takes longer than running them.
 
 mod arguments;
 mod atomics;

@@ -1,4 +1,4 @@
-//! Loading kernels into a running job.
+//! Tests of loading kernels into a running job.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn run(setup: &Setup, app: impl Fn(&Pe) -> Result<(), Error> + Send + Sync) {
     job.run(app).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Whether kernels are looked up by name. Without PTX they are not, and native kernels run instead.
+/// Whether the runtime looks up kernels by name. Without PTX it does not, and native kernels run instead.
 fn named(test: &str) -> bool {
     let known = !examples().image.is_empty();
     if !known {
@@ -30,7 +30,7 @@ fn named(test: &str) -> bool {
 struct Ring {
     dst: SymSlice<u32>,
     src: SymSlice<u32>,
-    /// One signal per round.
+    /// One signal per round, for the arrival of the previous PE's data.
     arrived: SymSlice<Signal>,
 }
 
@@ -47,7 +47,7 @@ impl Ring {
         ring(self.dst, self.src, arrived)
     }
 
-    /// Checks a round that all PEs have completed, then clears the destination.
+    /// Checks the data of a round that all PEs have completed, then clears the destination.
     fn check(&self, pe: &Pe) -> Result<(), Error> {
         pe.host_sync()?;
         let before = (pe.my_pe() + pe.n_pes() - 1) % pe.n_pes();
@@ -57,7 +57,7 @@ impl Ring {
     }
 }
 
-/// Asserts that every way to launch the kernel rejects it.
+/// Asserts that every way to launch the ring kernel is rejected for the reason `why`.
 fn refused(pe: &Pe, ring: &Ring, why: &str) -> Result<(), Error> {
     let stream = pe.stream()?;
     let shape = grid(1, 32);

@@ -1,4 +1,4 @@
-//! P2P peers: pointers to their memory, and a common path for all atomics.
+//! Tests of P2P peers: pointers to their memory, and a common path for all atomics.
 
 use rushmem::Pe;
 use rushmem_device::{Signal, Team};
@@ -10,12 +10,12 @@ use super::setups;
 /// Why some jobs run without the sanitizer, which needs P2P peers.
 const BY_NIC: &str = "it looks at paths by NIC";
 
-/// Whether two PEs are in the same group of `group` PEs. If `group` is 0, all PEs form one group.
+/// Whether PEs `a` and `b` are in the same P2P group of `group` PEs. If `group` is 0, all PEs form one group.
 fn together(a: u32, b: u32, group: u32) -> bool {
     group == 0 || a / group == b / group
 }
 
-/// Whether PEs of a group map each other's heaps. With `auto` they do on GPUs only.
+/// Whether PEs of a group map each other's heaps, given the setting `peer_path`. With `auto` they do on GPUs only.
 fn mapped(pe: &Pe, path: &str) -> bool {
     path == "p2p" || path == "auto" && pe.is_gpu()
 }

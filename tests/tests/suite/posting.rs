@@ -1,4 +1,4 @@
-//! Pending operations, flushes, batches, queue handles, and groups within a warp.
+//! Tests of pending operations, flushes, batches, queue handles, and groups within a warp.
 
 use rushmem_device::Signal;
 use rushmem_test_kernels::{Free, QueueSharing, batched, held_back, part_ways, queue_handles, reuse_sources};

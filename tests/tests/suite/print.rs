@@ -1,4 +1,4 @@
-//! Output printed by kernels.
+//! Tests of output that kernels print.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};

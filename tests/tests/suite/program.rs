@@ -1,4 +1,4 @@
-//! Random programs, compared with a model that performs each thread's operations in order.
+//! Tests with random programs, compared with a model that performs each thread's operations in order.
 //!
 //! Every thread has separate memory on every PE, so its results do not depend on other threads. All threads add to
 //! shared words. If two unordered operations of a thread touch the same memory, the program gets a `quiet` between
@@ -19,28 +19,28 @@ const BLOCKS: u32 = 2;
 const THREADS: u32 = 7;
 /// Number of threads per PE.
 const LANES: usize = (BLOCKS * THREADS) as usize;
-/// Memory of one thread on each PE, in bytes and in words.
+/// Size of the memory that each thread has on each PE, in bytes and in words.
 const BYTES: u64 = 40;
 const WORDS: u64 = 3;
-/// Number of words that all threads share, after the words of the threads.
+/// Number of words that all threads share. They follow the threads' own words.
 const SHARED: u64 = 2;
 /// Maximum number of operations per thread. Each may need one more before it, for ordering.
 const OPS: usize = 12;
 const SLOTS: usize = 2 * OPS;
 
-/// An operation before it is assigned to a thread.
+/// A random operation before it is assigned to a thread.
 #[derive(Clone, Copy, Debug)]
 struct Op {
     code: Operation,
     pe: u32,
-    /// Destination and source offsets within the thread's bytes, and the length.
+    /// Destination offset of a transfer, within the thread's bytes.
     to: u64,
     from: u64,
     len: u64,
-    /// Index of a word of the thread, or of a shared word.
+    /// Index of one of the thread's own words, or of a shared word.
     word: u64,
     value: u64,
-    /// Whether to order with a fence where that suffices.
+    /// Whether to order the operation with a `fence` rather than a `quiet` if that suffices.
     fence: bool,
 }
 
@@ -69,7 +69,8 @@ struct Access {
     words: bool,
     range: Range<u64>,
     writes: bool,
-    /// Whether fences order the access: those by the NIC or by stores at the peer, but not the local end of a transfer.
+    /// Whether fences order the access. They order accesses by the NIC and by stores at the peer, but not the local end
+    /// of a transfer.
     ordered: bool,
 }
 
@@ -84,14 +85,14 @@ impl Access {
 }
 
 impl Op {
-    /// If both ends are on this PE, makes source and destination disjoint.
+    /// Makes source and destination of a transfer disjoint if both are on this PE.
     fn apart(self, me: u32) -> Self {
         let len = if self.pe == me { self.len.min(self.to.abs_diff(self.from)) } else { self.len };
         // A compare-and-swap uses `len` as the expected value, so leave it alone.
         if self.code == Operation::CompareSwap { self } else { Self { len, ..self } }
     }
 
-    /// Returns the accesses to the thread's memory on each PE, and whether fences order them.
+    /// Returns the operation's accesses to the thread's memory on each PE, and whether fences order them.
     fn accesses(&self, me: u32) -> Vec<Access> {
         use Operation::*;
         let bytes = |pe, at: u64, writes, ordered| Access {
@@ -190,7 +191,7 @@ impl Memory {
     }
 }
 
-/// Returns the global index of thread `lane` of PE `me`.
+/// Returns the global index of the thread with index `lane` on PE `me`.
 fn thread(me: u32, lane: usize) -> u64 {
     u64::from(me) * LANES as u64 + lane as u64
 }
@@ -261,7 +262,7 @@ fn encode(op: &Op, thread: u64, lane: usize, slot: usize, pes: u32) -> [u64; OP_
     [op.code as u64, op.pe.into(), a, b, op.len, op.value]
 }
 
-/// Runs the programs of this PE's threads and returns its memory.
+/// Runs the programs of this PE's threads and returns the PE's memory afterwards.
 fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
     let (me, pes) = (pe.my_pe(), pe.n_pes());
     let before = Memory::new(me, pes);
@@ -291,7 +292,7 @@ fn run(pe: &Pe, programs: &[Vec<Op>]) -> Result<Memory, Error> {
     })
 }
 
-/// Runs `cases` programs, or as many as `PROPTEST_CASES` says.
+/// Compares `cases` random programs, or as many as `PROPTEST_CASES` says, with the model.
 fn agrees(setup: &Setup, cases: u32) {
     let pes = setup.pes();
     let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());

@@ -1,4 +1,4 @@
-//! Puts and gets.
+//! Tests of puts and gets.
 
 use rushmem::{Error, LaunchConfig, Pe};
 use rushmem_device::{Bf16, F16, Scalar, Signal, SymSlice};
@@ -9,12 +9,12 @@ use rushmem_tests::{Setup, grid};
 
 use super::setups;
 
-/// Returns bytes that identify their PE and index.
+/// Returns `len` bytes that identify their PE and index.
 fn pattern(pe: u32, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(31).wrapping_add(pe.wrapping_mul(101)) as u8 | 1).collect()
 }
 
-/// An array of `len` bytes that is transferred in pieces.
+/// Test of an array of `len` bytes that is transferred in pieces.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     call: Transfer,
@@ -38,7 +38,7 @@ impl Moved {
         Self { call, group_kind, sharing: QueueSharing::Gpu, grid, len, piece, off: (0, 0) }
     }
 
-    /// Returns the pieces that PE `pe` receives from PE `from`.
+    /// Returns the indices of the pieces that PE `pe` receives from PE `from`.
     fn pieces(&self, n_pes: u32, from: u32, pe: u32) -> impl Iterator<Item = usize> {
         let count = self.len.div_ceil(self.piece);
         (0..count).filter(move |&k| (k + from as usize) % n_pes as usize == pe as usize)
@@ -223,7 +223,7 @@ fn wqe_index_wraps_at_16_bits() {
     }
 }
 
-/// The pieces suit few threads and many, with any remainder, over P2P and over the NIC.
+/// Uses pieces for few threads and for many, with any remainder, over P2P and over the NIC.
 #[test]
 fn groups_without_barrier_transfer_correctly() {
     for setup in setups::all() {
@@ -349,7 +349,7 @@ impl Scalars {
     }
 }
 
-/// Compares the first half with the previous PE's put, and the second half with this PE's own value.
+/// Asserts that the first half of the array holds the previous PE's put, and the second half this PE's own value.
 fn same<T: Scalar + PartialEq + std::fmt::Debug>(
     pe: &Pe,
     all: SymSlice<T>,

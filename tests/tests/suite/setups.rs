@@ -1,4 +1,4 @@
-//! The settings that the suite runs with. Each value of a setting is combined with most values of the others.
+//! The settings that the test suite runs with. Each value of a setting is combined with most values of the others.
 //!
 //! Unless `SUITE_VARIATIONS=all`, tests run with representative settings and fewer repetitions. Every third job has
 //! weakly ordered QPs: the NIC and PCIe may reorder the data of puts.
@@ -12,13 +12,13 @@ use rushmem_tests::Setup;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peers {
-    /// As the runtime chooses.
+    /// The runtime chooses how PEs reach each other.
     Auto,
     Nic,
     P2p,
     /// PEs 0 and 1, 2 and 3, and so on are P2P peers. Other pairs use the NIC.
     Mixed,
-    /// Two DC initiators serve all peers.
+    /// Two DC initiators serve all peers of a PE.
     Dc,
 }
 
@@ -59,8 +59,8 @@ const VARIATIONS: &[Variation] = {
 /// Indices of variations that together contain most values of each setting.
 const REPRESENTATIVE: &[usize] = &[1, 2, 11, 12, 15];
 
-/// Returns the suite's settings. Under the sanitizer all PEs are P2P peers, so settings that differ only in their use
-/// of NICs are left out.
+/// Returns the jobs that each test of the suite runs. Under the sanitizer all PEs are P2P peers, so jobs that differ
+/// only in their use of NICs are left out.
 pub(crate) fn all() -> impl Iterator<Item = Setup> {
     let mut seen = HashSet::new();
     chosen().filter(move |setup| {
@@ -80,7 +80,7 @@ fn all_are_wanted() -> bool {
     std::env::var_os("SUITE_VARIATIONS").is_some_and(|value| value == "all")
 }
 
-/// Returns the number of repetitions or cases: `n` with all variations, otherwise a fifth of it.
+/// Returns how often a test repeats its work: `n` times with all variations, otherwise a fifth of it.
 pub(crate) fn repetitions(n: u32) -> u32 {
     if all_are_wanted() { n } else { n.div_ceil(5) }
 }
@@ -116,19 +116,18 @@ fn setup(i: usize) -> Setup {
         .with("doorbell_record", record)
 }
 
-/// Returns the settings with an even number of PEs.
+/// Returns the jobs with an even number of PEs.
 pub(crate) fn even() -> impl Iterator<Item = Setup> {
     all().filter(|setup| setup.pes() % 2 == 0)
 }
 
-/// Returns the settings in which peers can reach windows in host memory. PEs on several GPUs need the NIC for that.
+/// Returns the jobs in which peers can reach windows in host memory. PEs on several GPUs need the NIC for that.
 pub(crate) fn with_host_windows() -> impl Iterator<Item = Setup> {
     let gpus = Setup::new(2).run(|pe| Ok(pe.gpu()));
     let several = gpus[0] != gpus[1];
     all().filter(move |setup| !(several && setup.config().peer_path == PeerPath::P2p))
 }
 
-/// Runs this program again with all settings.
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn all_tests_pass_with_all_settings() {

@@ -1,4 +1,4 @@
-//! Signals, waits and ordering.
+//! Tests of signals, waits and ordering.
 
 use rushmem_device::{Shadowed, Signal};
 use rushmem_test_kernels::{

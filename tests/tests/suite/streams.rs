@@ -1,4 +1,4 @@
-//! Operations on streams: in order, concurrent, and captured into graphs.
+//! Tests of operations on streams: in order, concurrent, and captured into graphs.
 
 use std::thread;
 use std::time::Duration;
@@ -37,8 +37,8 @@ fn stream_put_reads_its_source_in_stream_order() {
     }
 }
 
-/// Creates and destroys streams while other PEs wait. A driver could make these calls wait for running kernels, which
-/// in turn wait for this PE.
+/// A driver could make the creation and destruction of streams wait for running kernels, which in turn wait for this
+/// PE.
 #[test]
 fn streams_are_created_and_destroyed_while_other_pes_wait() {
     const MANY: usize = 20;
@@ -56,8 +56,6 @@ fn streams_are_created_and_destroyed_while_other_pes_wait() {
     });
 }
 
-/// Launches on all PEs at the same time.
-///
 /// A driver may map streams of different threads to the same hardware queue. Then one PE's kernel would wait for
 /// another PE's kernel to complete, while that one waits for the first.
 #[test]
@@ -77,8 +75,7 @@ fn simultaneous_launches_start_on_all_pes() {
     });
 }
 
-/// Fills a stream. A GPU's stream holds about 1000 pending operations; a PE that queues more blocks, but must not block
-/// other PEs.
+/// A GPU's stream holds about 1000 pending operations. A PE that queues more blocks, but must not block other PEs.
 #[test]
 fn full_stream_does_not_block_other_pes() {
     Setup::new(2).run(|pe| {
@@ -100,8 +97,7 @@ fn full_stream_does_not_block_other_pes() {
     });
 }
 
-/// Launches a kernel that needs much local memory while another kernel waits. If the driver had to enlarge the local
-/// memory first, it would wait for the waiting kernel.
+/// If the driver had to enlarge the local memory before it starts a kernel, it would wait for the waiting kernel.
 #[test]
 fn kernel_with_large_local_memory_starts_beside_a_waiting_kernel() {
     Setup::new(1).run(|pe| {
@@ -114,8 +110,7 @@ fn kernel_with_large_local_memory_starts_beside_a_waiting_kernel() {
     });
 }
 
-/// Launches kernels while another one waits on every multiprocessor. A busy multiprocessor cannot start a kernel that
-/// needs much shared memory, so the runtime's kernels need little.
+/// A busy multiprocessor cannot start a kernel that needs much shared memory, so the runtime's kernels need little.
 #[test]
 fn kernels_start_beside_a_kernel_that_waits_on_every_multiprocessor() {
     Setup::new(1).run(|pe| {
@@ -186,7 +181,7 @@ fn stream_wait_blocks_only_its_own_stream() {
     }
 }
 
-/// Queues every operation with the next PE as the target, and checks the results.
+/// Queues every stream operation with the next PE as the target, and checks the results.
 fn every_operation(pe: &Pe, stream: &Stream<'_>) -> rushmem::Result<()> {
     let (words, old) = (pe.alloc::<u32>(8)?, pe.alloc::<u32>(8)?);
     let (signals, data) = (pe.alloc::<Signal>(4)?, pe.alloc::<u64>(2)?);
@@ -255,7 +250,7 @@ fn every_operation_works_on_a_host_context() {
     }
 }
 
-/// Operations of a context use only that context's queues, whether captured or not.
+/// Operations of a context must use only that context's queues, whether captured or not.
 #[test]
 fn host_context_has_separate_queues() {
     let setup = Setup::new(2).with("peer_path", "nic").with("nic", "soft").with("context_qps", 1);
@@ -333,7 +328,7 @@ fn stream_waits_for_an_event_of_another_stream() {
     assert_eq!(bad, [0, 0]);
 }
 
-/// Each PE has two streams, each with a separate ring of signals. The PEs queue them in different orders.
+/// Each PE has two streams, each with a separate ring of signals. The PEs queue their operations in different orders.
 #[test]
 fn two_streams_work_independently() {
     for setup in setups::all() {

@@ -1,4 +1,4 @@
-//! Strided puts and gets.
+//! Tests of strided puts and gets.
 
 use rushmem::{Error, Pe};
 use rushmem_test_kernels::{GroupKind, StridedCall, move_strided, thread_strides};
@@ -6,7 +6,7 @@ use rushmem_tests::grid;
 
 use super::setups;
 
-/// Value of elements that no transfer has written.
+/// Value of elements that no transfer may write.
 const GUARD: u16 = 0x5a5a;
 
 /// A strided transfer: strides and block length in elements, and the number of blocks.

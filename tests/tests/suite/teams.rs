@@ -1,4 +1,4 @@
-//! Creation, queries and destruction of teams.
+//! Tests of creation, queries and destruction of teams.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use rushmem_tests::{Setup, grid, without_line};
 
 const PLAIN: TeamConfig = TeamConfig::new();
 
-/// Returns a kernel's view of `from`, with its members' numbers in `to`. Asserts that the host's view is the same.
+/// Returns this PE's rank in `from`, its size, and its members' ranks in `to`, as a kernel sees them. Asserts that the
+/// host sees the same.
 fn numbers(pe: &Pe, from: Team, to: Team) -> Result<Vec<i32>, Error> {
     let out = pe.alloc::<i32>(3 + pe.n_pes() as usize)?;
     pe.run(grid(1, 32), team_numbers(from, to, out))?;
@@ -178,7 +179,8 @@ fn team_from_a_list_is_created_by_its_members_only() {
     }
 }
 
-/// Returns the host's view of a team. A kernel would need symmetric memory, which only all PEs together can allocate.
+/// Returns a team's size and ranks as the host sees them. A kernel would need symmetric memory, which only all PEs
+/// together can allocate.
 fn numbers_of(pe: &Pe, team: Team) -> Result<Vec<u32>, Error> {
     let mut numbers = vec![pe.team_my_pe(team).unwrap(), pe.team_n_pes(team).unwrap()];
     numbers.extend(pe.team_pes(team).unwrap());

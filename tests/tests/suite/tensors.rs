@@ -1,4 +1,4 @@
-//! Tensors of other libraries: windows over memory that the runtime did not allocate.
+//! Tests of windows over tensors of other libraries, that is over memory that the runtime did not allocate.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -17,9 +17,9 @@ use rushmem_tests::{Setup, grid};
 use super::memory::{ALL, LEN, Reached, pattern};
 use super::setups;
 
-/// A tensor exported by a library that counts how many are returned to it.
+/// A tensor exported by a library that counts how many tensors are returned to it.
 struct Exported {
-    /// Aligned like a window, and on pages that hold nothing else: GPUs map host memory by pages.
+    /// Elements of the tensor, aligned like a window and on separate pages: GPUs map host memory by pages.
     data: Vec<Page>,
     shape: [i64; 2],
     returned: *const AtomicU32,
@@ -36,7 +36,7 @@ unsafe extern "C" fn give_back(tensor: *mut ManagedTensor) {
     unsafe { &*exported.returned }.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Exports a tensor of two rows with `ALL / 2` zeros each.
+/// Exports a tensor of two rows with `ALL / 2` zeros each. Its deleter increments `returned`.
 fn export(returned: &AtomicU32) -> NonNull<ManagedTensor> {
     let data = vec![Page([0; 512]); ALL.div_ceil(512)];
     let mut exported = Box::new(Exported { data, shape: [2, ALL as i64 / 2], returned });

@@ -1,4 +1,4 @@
-//! Waits for sets of words, tests of sets, and waits with an explicit timeout.
+//! Tests of waits for sets of words, of tests of sets, and of waits with an explicit timeout.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Collective calls by all blocks of a grid, and by the grids that the runtime launches for streams.
+//! Tests of collective calls by all blocks of a grid, and by the grids that the runtime launches for streams.
 
 use rushmem::{Error, Operations};
 use rushmem_device::{ElementKind, Error as Code, Reduce, Team};
@@ -11,7 +11,8 @@ use crate::suite::setups;
 
 const U32: u64 = ElementKind::U32 as u64;
 
-/// Returns every call that a grid can make, with blocks of `n` bytes, which must be a multiple of 4.
+/// Returns a step for every collective call that a grid can make, with blocks of `n` bytes, which must be a multiple of
+/// 4.
 fn every_call(team: usize, members: u64, n: u64) -> Vec<TeamStep> {
     let (src, dst) = (0, (members + 1) * n);
     let (max, xor) = (Reduce::Max as u64, Reduce::Xor as u64);
@@ -28,7 +29,7 @@ fn every_call(team: usize, members: u64, n: u64) -> Vec<TeamStep> {
     ]
 }
 
-/// Checks all calls on several teams, by grids of `blocks` blocks.
+/// Checks all collective calls on several teams, by grids of `blocks` blocks.
 fn check(setup: &Setup, blocks: u32, ready: bool, sizes: &[u64]) {
     let pes = setup.pes();
     let teams = vec![some(pes), vec![pes - 1]];

@@ -1,4 +1,4 @@
-//! Mismatched and invalid calls: the error names the members, and the next call succeeds.
+//! Tests of mismatched and invalid collective calls: the error names the members, and the next call succeeds.
 
 use rushmem::{Error, Pe, TeamConfig};
 use rushmem_device::{Error as Code, Signal, Team};
@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 const PATHS: [&str; 2] = ["nic", "p2p"];
 
-/// The record and the text of an error.
+/// The record and the text of an error that a launch returned.
 struct Told {
     code: Option<Code>,
     peer: u32,
@@ -82,8 +82,8 @@ fn mismatch_names_the_member_and_leaves_the_team_usable() {
     }
 }
 
-/// Returns how two calls differ, in the words of the error. The odd member made the call `other`; the error names the
-/// peer's call first.
+/// Returns how two collective calls differ, in the words of the error. The odd member made the call `other`; the error
+/// names the peer's call first.
 fn differ(common: Disagreement, other: Disagreement, at_odd: bool) -> String {
     use Disagreement::*;
     let call = |which| match which {

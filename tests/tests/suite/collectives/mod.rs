@@ -1,4 +1,4 @@
-//! Collective calls of teams, compared with a sequential model.
+//! Tests of collective calls of teams, compared with a sequential model.
 
 mod grid;
 mod misuse;
@@ -18,8 +18,8 @@ const U32: u64 = ElementKind::U32 as u64;
 
 const GROUPS: [(GroupKind, u32); 3] = [(GroupKind::Thread, 1), (GroupKind::Warp, 32), (GroupKind::Block, 40)];
 
-/// Returns every call with blocks of `n` bytes, which must be a multiple of 4. They use a region at `at` with space for
-/// three times the members' blocks and one more.
+/// Returns a step for every collective call with blocks of `n` bytes, which must be a multiple of 4. The calls use a
+/// region at `at` with space for three times the members' blocks and one more.
 fn every_call(team: usize, members: u64, at: u64, n: u64) -> Vec<TeamStep> {
     let (src, dst) = (at, at + (members + 1) * n);
     let (max, xor) = (Reduce::Max as u64, Reduce::Xor as u64);
@@ -79,7 +79,7 @@ fn every_call_by_every_group_of_any_length() {
     }
 }
 
-/// Returns a mixed job whose NICs are slow and not atomic with processors.
+/// Returns a job with both P2P and NIC peers, whose NICs are slow and whose NIC atomics are not atomic with processors.
 fn mixed(pes: u32, node: u32) -> Setup {
     let setup = Setup::new(pes).with("peer_path", "p2p").with("p2p_group", node).with("team_scratch", "1KiB");
     setup.with("softnic_fault", "loose_atomic=0.5 skip_qp=0.3 completion_delay=0.3")

@@ -1,19 +1,19 @@
-//! A model that applies collective calls to the memory of all PEs, one call at a time.
+//! A sequential model of collective calls, which applies them to the memory of all PEs, one call at a time.
 
 use rushmem::{Error, Pe};
 use rushmem_device::{Bf16, F16, Signal, SymSlice, Team, ValueIndex};
 use rushmem_test_kernels::{GroupKind, STEP_WORDS, Step, collectives, grid_collectives};
 use rushmem_tests::grid;
 
-/// One step of a block, with the arguments of all members of its team.
+/// One collective step of a block, with the arguments of all members of its team.
 #[derive(Clone, Debug)]
 pub(super) struct TeamStep {
     pub(super) code: Step,
-    /// Index of the team; 3 is the world.
+    /// Index of the team; 3 is the world team.
     pub(super) team: usize,
     pub(super) dst: u64,
     pub(super) src: u64,
-    /// Length for each member. It varies between members for `Collect` and `Delay` only.
+    /// Length for each member, in bytes. It varies between members for `Collect` and `Delay` only.
     pub(super) n: Vec<u64>,
     pub(super) a: u64,
     pub(super) b: u64,
@@ -33,7 +33,7 @@ impl TeamStep {
         [self.code as u64, self.team as u64, self.dst, self.src, self.n_of(member), self.a, self.b, self.c]
     }
 
-    /// Applies the step to the memory of the members, in team order.
+    /// Applies the step to the memory of the team's members, in team order.
     pub(super) fn model(&self, memory: &mut [Vec<u8>], members: &[usize]) {
         let (dst, src, n) = (self.dst as usize, self.src as usize, self.n_of(0) as usize);
         let (all, a) = (members.len(), self.a as usize);
@@ -95,7 +95,7 @@ fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
     if b > a || a != a { b } else { a }
 }
 
-/// Folds the sources in team order.
+/// Reduces the sources by operation `op` on elements of type `kind`, in team order.
 fn folded(op: u64, kind: u64, sources: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! by {
         ($t:ty, $f:expr) => {{
@@ -158,7 +158,7 @@ pub(super) struct Plan {
     pub(super) group_kind: GroupKind,
     pub(super) threads: u32,
     pub(super) blocks: Vec<Vec<TeamStep>>,
-    /// Up to 3 teams, as lists of PEs.
+    /// Up to 3 teams, as lists of their PEs.
     pub(super) teams: Vec<Vec<u32>>,
     pub(super) bytes: usize,
     pub(super) signals: usize,
@@ -203,7 +203,6 @@ impl Plan {
         })
     }
 
-    /// Runs the program with `launch` and returns this PE's final memory.
     fn launch(
         &self,
         pe: &Pe,

@@ -1,4 +1,4 @@
-//! Random programs of collective calls, puts with signals, and puts with fences.
+//! Tests with random programs of collective calls, puts with signals, and puts with fences.
 //!
 //! Teams have arbitrary members in arbitrary order, and the calls use arbitrary parts of one memory. All calls are
 //! complete when they return, so a sequential model yields the result.
@@ -11,12 +11,12 @@ use rushmem_tests::Setup;
 use super::super::setups;
 use super::model::{Plan, TeamStep};
 
-/// Memory of each PE, in bytes.
+/// Size of the memory that a program uses on each PE, in bytes.
 const BYTES: u64 = 1024;
 /// Maximum number of steps per program. Each may use a signal.
 const STEPS: usize = 14;
 
-/// A step before it is fitted to the size of its team.
+/// A random step, before it is fitted to the size of its team.
 #[derive(Clone, Copy, Debug)]
 struct Raw {
     code: Step,
@@ -51,8 +51,7 @@ fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
 }
 
 impl Raw {
-    /// Fits the step to a team of `members`: all parts lie within the memory, and are disjoint where the call requires
-    /// it.
+    /// Fits the step to a team of `members`: all parts are within the memory, and are disjoint if the call requires it.
     fn fitted(self, members: u64, signal: usize) -> TeamStep {
         use Step::*;
         let log = [0, 0, 1, 1, 2, 2, 3, 3][self.kind as usize];
@@ -115,7 +114,7 @@ fn plan(group_kind: GroupKind, teams: &[Vec<u32>], steps: &[Raw], pes: u32) -> P
     }
 }
 
-/// Runs `cases` programs, or as many as `PROPTEST_CASES` says.
+/// Compares `cases` random programs, or as many as `PROPTEST_CASES` says, with the model.
 fn agrees(setup: &Setup, cases: u32) {
     let setup = setup.clone().with("team_scratch", "1KiB");
     let pes = setup.pes();

@@ -1,4 +1,4 @@
-//! Reductions of every type, and the guarantees for floating-point numbers.
+//! Tests of reductions of every type, and of the guarantees for floating-point numbers.
 
 use rushmem::Operations;
 use rushmem_device::{ElementKind, Reduce, Team, ValueIndex};
@@ -7,7 +7,7 @@ use rushmem_tests::{Setup, grid};
 
 use super::model::{Plan, TeamStep};
 
-/// Type, element size, and number of reductions.
+/// Element type, its size in bytes, and the number of reduction operations for it.
 const KINDS: [(ElementKind, u64, u64); 12] = [
     (ElementKind::U8, 1, 7),
     (ElementKind::I8, 1, 7),
