@@ -112,7 +112,7 @@ impl Bed {
     }
 }
 
-/// One side of the connection: a heap and a QP.
+/// One side of the connected QPs: a registered heap, and a QP with its queues.
 pub struct End {
     context: Context,
     /// The registered memory that WQEs read and write. The memory key covers it from address 0.

@@ -23,7 +23,7 @@ pub enum Error {
     /// A CUDA call failed.
     #[error(transparent)]
     Cuda(#[from] rushmem::cuda::Error),
-    /// Our kernel failed on the CPU.
+    /// Our kernel failed when it ran natively on the CPU.
     #[error(transparent)]
     Native(#[from] rushmem::native::Error),
     /// A file could not be read or written.
@@ -32,15 +32,15 @@ pub enum Error {
     /// nvcc rejected NVIDIA's headers or our kernels.
     #[error("{command} failed:\n{log}")]
     Compile {
-        /// The nvcc command line.
+        /// The command line with which nvcc was run.
         command: String,
-        /// What nvcc printed.
+        /// Output of nvcc, with its error messages.
         log: String,
     },
     /// A line of a text file (recorded WQEs or a measurement plan) is malformed.
     #[error("line {line} of the record: {what}")]
     Record {
-        /// Line number, from 1.
+        /// Number of the malformed line, from 1.
         line: usize,
         /// What is wrong with the line.
         what: String,
@@ -48,7 +48,7 @@ pub enum Error {
     /// Number of measurement runs that failed. Their errors have already been printed.
     #[error("{0} runs failed: see above")]
     Failed(usize),
-    /// A case produced a wrong result.
+    /// The result of an operation differs from the expected one.
     #[error("{case}: {what}")]
     Wrong {
         /// Name of the case.

@@ -1,4 +1,5 @@
-//! Posts with NVIDIA's device code on a GPU: compiles `kernels.cu` with their headers and launches it.
+//! Runs the comparison's operations with NVIDIA's device code on a GPU: compiles `kernels.cu` with NVIDIA's headers and
+//! launches it.
 
 use std::path::Path;
 use std::process::Command;

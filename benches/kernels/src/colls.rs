@@ -85,11 +85,11 @@ pub fn meet_checked(
 /// The collective operation that the kernel [`exchange`] measures, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// `broadcast` from PE 0.
+    /// Calls `broadcast` from PE 0.
     Broadcast = 0,
-    /// `fcollect`.
+    /// Calls `fcollect`.
     Fcollect = 1,
-    /// `alltoall`.
+    /// Calls `alltoall`.
     Alltoall = 2,
 }
 

@@ -60,7 +60,7 @@ pub fn put(
     })
 }
 
-/// Puts messages like [`put`], but completes each one before the next.
+/// Puts messages like [`put`], but waits for the completion of each one before it posts the next.
 #[kernel(max_threads = 256)]
 pub fn put_quiet(
     ctx: &Ctx,

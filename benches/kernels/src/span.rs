@@ -13,7 +13,7 @@ pub(crate) struct Span<'a, 'k> {
 }
 
 impl<'a, 'k> Span<'a, 'k> {
-    /// Waits for all threads of the block, then takes the start time.
+    /// Waits for all threads of the block, then records the start time.
     #[inline(always)]
     pub(crate) fn begin(ctx: &'a Ctx<'k>, spans: SymSlice<u64>) -> Self {
         Block::current().sync();
@@ -22,13 +22,13 @@ impl<'a, 'k> Span<'a, 'k> {
         span
     }
 
-    /// Replaces the start time, for example after a warm-up call.
+    /// Replaces the recorded start time by the current time, for example after a warm-up call.
     #[inline(always)]
     pub(crate) fn again(&self) {
         self.store_now(0);
     }
 
-    /// Waits for all threads of the block, then takes the end time.
+    /// Waits for all threads of the block, then records the end time.
     #[inline(always)]
     pub(crate) fn end(self) {
         Block::current().sync();
