@@ -18,7 +18,7 @@ pub struct Input {
     pub choices: SymSlice<i32>,
     /// Weight of each choice in the sum, `[token][choice]`. Read by combine.
     pub weights: SymSlice<f32>,
-    /// Number of tokens, from 0 to the shape's `tokens`.
+    /// Number of tokens in the batch, from 0 to the shape's `tokens`.
     pub count: usize,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Dispatcher<'a> {
         Ok(Received(sent.0))
     }
 
-    /// Queues both halves of dispatch.
+    /// Queues both halves of dispatch, which sends tokens to their experts and waits for the rows of all PEs.
     ///
     /// # Errors
     /// - The errors of [`Dispatcher::dispatch_send`].
@@ -221,7 +221,7 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Queues both halves of combine.
+    /// Queues both halves of combine, which returns the experts' rows and sums them per token.
     ///
     /// # Errors
     /// - The errors of [`Dispatcher::combine_send`] and [`Dispatcher::combine_receive`].

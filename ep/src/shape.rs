@@ -19,7 +19,7 @@ pub enum Form {
 /// Element type of dispatched rows. Combine always uses bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
-    /// bf16: the tokens, unchanged.
+    /// Rows in bf16: the tokens, unchanged.
     Bf16,
     /// e4m3, with a binary32 scale for each 128 elements: their largest magnitude divided by 448.
     ///
@@ -32,7 +32,7 @@ pub enum Dtype {
 pub struct Shape {
     /// Whether rows are sent for low latency or for high throughput.
     pub form: Form,
-    /// Element type of dispatched rows.
+    /// Element type of the rows that dispatch sends.
     pub dtype: Dtype,
     /// Maximum number of tokens per PE in a call.
     pub tokens: usize,

@@ -51,7 +51,7 @@ pub struct Buffers {
     pub capacity: u32,
     /// Maximum number of rows that a PE can get.
     pub max_rows: u32,
-    /// Number of experts.
+    /// Number of experts, over all PEs.
     pub experts: u32,
     /// Number of experts per PE.
     pub local_experts: u32,
@@ -87,7 +87,7 @@ pub enum Table {
     Totals,
     /// Index of the first row of each local expert in [`Buffers::rows`].
     Offsets,
-    /// The `Counts` of all PEs, `[source]`.
+    /// The [`Counts`](Self::Counts) table of every PE, `[source]`.
     Matrix,
 }
 
@@ -140,7 +140,7 @@ impl Buffers {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArg)]
 pub struct Batch {
-    /// Tokens in bf16, `[token][hidden]`.
+    /// Elements of the tokens in bf16, `[token][hidden]`.
     pub tokens: SymSlice<u128>,
     /// Expert chosen by each (token, choice) pair, `[token][choice]`; -1 for none.
     pub choices: SymSlice<i32>,

@@ -17,22 +17,22 @@ pub(crate) struct Args {
     /// Number of PEs, as threads of this process
     #[arg(long, value_name = "N")]
     pes: Option<NonZeroU32>,
-    /// Tokens of a PE
+    /// Number of tokens per PE
     #[arg(long, value_name = "T", default_value = "128")]
     pub(crate) tokens: usize,
-    /// Elements of a token
+    /// Number of elements per token
     #[arg(long, value_name = "H", default_value = "7168")]
     pub(crate) hidden: usize,
-    /// Experts of all PEs
+    /// Number of experts, over all PEs
     #[arg(long, value_name = "E", default_value = "256")]
     pub(crate) experts: usize,
-    /// Choices of a token
+    /// Number of experts that each token chooses
     #[arg(long, value_name = "K", default_value = "8")]
     pub(crate) top_k: usize,
     /// Form of the exchange
     #[arg(long, value_enum, default_value = "low-latency")]
     form: FormArg,
-    /// Elements of dispatched rows
+    /// Element type of dispatched rows
     #[arg(long, value_enum, default_value = "bf16")]
     dtype: DtypeArg,
     /// Routing of the tokens
@@ -41,13 +41,13 @@ pub(crate) struct Args {
     /// Throughput: room for rows of a PE; enough for every routing by default
     #[arg(long, value_name = "ROWS")]
     max_rows: Option<usize>,
-    /// Blocks of a kernel; the PE's share of the machine by default
+    /// Number of blocks per kernel; the PE's share of the machine by default
     #[arg(long, value_name = "B")]
     blocks: Option<u32>,
-    /// Threads of a block
+    /// Number of threads per block
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// Repetitions of each measurement
+    /// Number of repetitions of each measurement
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: u32,
 }
