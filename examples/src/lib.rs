@@ -30,7 +30,7 @@ pub fn largest(pe: &Pe, mine: f64) -> Result<f64> {
     Ok(all.fold(mine, f64::max))
 }
 
-/// Returns the median, or 0 if there are no values.
+/// Returns the median of `values`, or 0 if there are none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

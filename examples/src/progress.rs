@@ -66,7 +66,7 @@ impl Progress {
 struct LauncherTerminal;
 
 impl TermLike for LauncherTerminal {
-    /// Stays below the width of the narrowest terminal, because the launcher prefixes each line with a label.
+    /// Returns a width below that of the narrowest terminal, because the launcher prefixes each line with a label.
     fn width(&self) -> u16 {
         74
     }

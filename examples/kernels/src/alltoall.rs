@@ -78,7 +78,7 @@ pub fn transpose(
     ctx.quiet(block)
 }
 
-/// The part of this PE's band that one peer receives.
+/// The part of this PE's band that a certain peer receives.
 struct Part<'a> {
     ctx: &'a Ctx<'a>,
     block: Block,

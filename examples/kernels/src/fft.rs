@@ -26,9 +26,9 @@ const TILE: u32 = 2048;
 /// A complex number, stored as one word with the real part in the low half.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Complex {
-    /// Real part.
+    /// Real part of the number.
     pub re: f32,
-    /// Imaginary part.
+    /// Imaginary part of the number.
     pub im: f32,
 }
 
@@ -77,7 +77,7 @@ impl Mul for Complex {
 pub struct FftPass {
     /// log2 of the number of complex numbers in a line.
     pub log2_n: u32,
-    /// Number of planes that this PE owns.
+    /// Number of planes of the cube that this PE owns.
     pub planes: u32,
     /// 1 to transform the columns of each plane, 0 for its rows.
     pub columns: u32,

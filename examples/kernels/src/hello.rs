@@ -1,4 +1,4 @@
-//! The smallest kernel that communicates.
+//! The hello example's kernel, the smallest one that communicates.
 
 use rushmem_device::prelude::*;
 

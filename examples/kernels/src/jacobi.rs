@@ -1,4 +1,5 @@
-//! Heat in a solid or a plate: damped Jacobi iteration on a block-decomposed grid of three (or two) dimensions.
+//! The Jacobi example, heat in a solid or a plate: damped Jacobi iteration on a block-decomposed grid of three (or two)
+//! dimensions.
 //!
 //! The PEs form a grid, numbered along x first, then y, then z. Each PE owns a block of cells, stored along x first.
 //! One step of the 7-point stencil (5-point in two dimensions) computes *generation* `g + 1` of all cells from
@@ -129,7 +130,7 @@ pub struct JacobiShape {
     pub pes: Extent,
     /// Number of cells of one PE's block along each axis.
     pub cells: Extent,
-    /// Whether the problem is two-dimensional.
+    /// Whether the grid of cells is two-dimensional.
     pub is_flat: bool,
 }
 
@@ -157,7 +158,7 @@ impl JacobiShape {
         }
     }
 
-    /// Offset of a side's halo within one generation's halos, in cells.
+    /// Offset of a side's halo within the halos of one generation, in cells.
     #[inline(always)]
     pub fn halo(&self, side: u32) -> u32 {
         let mut first = side % 2 * self.face_cells(side);

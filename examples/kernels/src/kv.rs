@@ -41,9 +41,9 @@ const PART: u32 = 8 * LANES;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArg)]
 pub struct KvShape {
-    /// Number of prefill PEs. They are PEs `0..prefill`.
+    /// Number of prefill PEs, which are PEs `0..prefill`.
     pub prefill: u32,
-    /// Number of decode PEs. They follow the prefill PEs.
+    /// Number of decode PEs, which follow the prefill PEs.
     pub decode: u32,
     /// Number of layers of the model.
     pub layers: u32,
@@ -63,17 +63,17 @@ pub struct KvShape {
 /// distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// Number of runs in a page.
+    /// Number of runs in each page.
     pub count: u32,
     /// Length of a run, in 16-byte chunks.
     pub chunks: u32,
-    /// Offset of the first run in the prefill PE's page, in chunks.
+    /// Offset of the first run in the prefill PE's page, in 16-byte chunks.
     pub from: u32,
-    /// Distance between runs in the prefill PE's page, in chunks.
+    /// Distance between runs in the prefill PE's page, in 16-byte chunks.
     pub from_step: u32,
-    /// Offset of the first run in the decode PE's page, in chunks.
+    /// Offset of the first run in the decode PE's page, in 16-byte chunks.
     pub to: u32,
-    /// Distance between runs in the decode PE's page, in chunks.
+    /// Distance between runs in the decode PE's page, in 16-byte chunks.
     pub to_step: u32,
 }
 
@@ -144,7 +144,7 @@ impl KvShape {
         runs
     }
 
-    /// Index in `arrived` of the signal that prefill PE `source` sends for a layer.
+    /// Returns the index in `arrived` of the signal that prefill PE `source` sends for a layer.
     #[inline(always)]
     pub fn signal(&self, layer: u32, source: u32) -> usize {
         layer as usize * self.prefill as usize + source as usize

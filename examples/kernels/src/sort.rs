@@ -43,7 +43,7 @@ const PIECE: usize = 4096;
 pub struct SplitTables {
     /// Number of keys per digit and warp: [`DIGITS`] rows of [`MAX_WARPS`] elements.
     pub counts: SymSlice<u32>,
-    /// Number of keys per digit.
+    /// Number of this PE's keys per digit.
     pub totals: SymSlice<u32>,
     /// Index of the first key of each digit in the sorted order.
     pub starts: SymSlice<u32>,
@@ -53,7 +53,7 @@ pub struct SplitTables {
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct SortBuffers {
-    /// This PE's unsorted input.
+    /// The keys to sort that this PE starts with.
     pub keys: SymSlice<u32>,
     /// The input keys, grouped by the PE that owns them.
     pub outbox: SymSlice<u32>,
@@ -62,7 +62,7 @@ pub struct SortBuffers {
     /// Low bits: keys for which the PEs have requested space in the inbox, possibly more than it holds. Upper bits: the
     /// number of PEs that have requested space, in units of [`ONE_PE`].
     pub reserved: Sym<u64>,
-    /// Number of keys that have arrived in the inbox.
+    /// Counts the keys that have arrived in this PE's inbox.
     pub arrived: Sym<Signal>,
     /// For each owner, the index of this PE's keys in the owner's inbox.
     pub places: SymSlice<u64>,
@@ -172,7 +172,7 @@ struct Split<'a, F> {
     counts: View<'a, u32>,
     totals: View<'a, u32>,
     starts: View<'a, u32>,
-    /// In shared memory: a counter for each warp of the block and each digit.
+    /// Counters in shared memory: one for each warp of the block and each digit.
     counters: View<'a, u32>,
     digit: F,
     /// Index of this warp in the grid.
@@ -198,7 +198,7 @@ impl<'a, F: Fn(u32) -> usize> Split<'a, F> {
         cut(self.warp)..cut(self.warp + 1)
     }
 
-    /// Returns the index of this warp's counter for a digit.
+    /// Returns the index in `counters` of this warp's counter for a digit.
     #[inline(always)]
     fn counter(&self, digit: usize) -> usize {
         Warp::current().id() as usize * DIGITS + digit

@@ -131,7 +131,7 @@ impl<'a> Cube<'a> {
         band.first..band.first + band.rows
     }
 
-    /// Returns the range of this PE's numbers within the whole cube.
+    /// Returns the range of indices in the whole cube whose numbers this PE owns.
     fn numbers(&self) -> Range<usize> {
         let planes = self.planes();
         planes.start * self.n * self.n..planes.end * self.n * self.n

@@ -148,7 +148,7 @@ impl<'a> Plate<'a> {
         Ok(progress.map_or(Duration::ZERO, |progress| progress.end()))
     }
 
-    /// Gathers the whole plate after `steps` steps. Returns it on PE 0.
+    /// Gathers the whole plate on PE 0 after `steps` time steps. Returns it on PE 0, and `None` on other PEs.
     fn collect(&self, steps: u64) -> Result<Option<Vec<f32>>> {
         let newest = self.buffers[(steps % 2) as usize];
         let (row, height, _) = self.shape();

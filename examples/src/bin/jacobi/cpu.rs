@@ -1,4 +1,4 @@
-//! CPU time used by the processes of a job.
+//! Measures the CPU time that the processes of a job use.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -19,7 +19,7 @@ pub(crate) struct Timing {
     pub(crate) steps: u64,
     /// The largest error and the tolerance, or `None` if the result matched the serial reference bit for bit.
     pub(crate) error: Option<(f64, f64)>,
-    /// How this PE reaches its neighbours.
+    /// How kernels of this PE reach its neighbours: by P2P, by NIC, by both, or that there are none.
     pub(crate) routes: &'static str,
 }
 

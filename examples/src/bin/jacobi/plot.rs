@@ -10,7 +10,7 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 52.0;
-/// Height of the text above the panels, in pixels.
+/// Height of the plot's title text above the panels, in pixels.
 const HEAD: f64 = 52.0;
 
 const MEASURED: &str = "#0072b2";

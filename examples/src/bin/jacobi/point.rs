@@ -22,7 +22,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Returns the name of the time that [`Point::cost`] measures.
+    /// Returns the name of the kind of time that [`Point::cost`] measures.
     pub(crate) fn time(&self) -> &'static str {
         if self.is_gpu { "time" } else { "CPU time a PE" }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Reference {
 enum Content {
     /// Pseudo-random temperatures, verified against the serial reference.
     Random,
-    /// A product of sines, an eigenmode of the iteration: each step multiplies it by `decay`.
+    /// A product of sines, an eigenmode of the iteration: each time step multiplies the temperatures by `decay`.
     Mode { sines: [Vec<f64>; 3], decay: f64 },
 }
 
@@ -49,7 +49,7 @@ impl Reference {
         self.whole
     }
 
-    /// Returns the initial temperature of a cell of the whole grid.
+    /// Returns the initial temperature of the cell at coordinates `at` of the whole grid.
     pub(crate) fn initial(&self, at: Extent) -> f32 {
         match &self.content {
             // 24 bits are exact in an `f32`.

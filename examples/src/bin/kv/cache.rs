@@ -92,7 +92,7 @@ impl<'a> Cache<'a> {
         if self.pe.ptr(self.pool.handle(), peer).is_some() { "p2p" } else { "NIC" }
     }
 
-    /// Launch configuration of the kernels that read or write whole layers.
+    /// Returns the launch configuration of the kernels that read or write whole layers.
     fn grid(&self) -> LaunchConfig {
         let grid = self.pe.grid();
         // A GPU needs many loads in flight to hide memory latency.
