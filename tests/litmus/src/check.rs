@@ -7,7 +7,7 @@ use rushmem::{Error, Pe};
 
 use crate::program::Race;
 
-/// A test with separate kernels, for a job of at least two PEs.
+/// A test of the memory model with separate kernels, for a job of at least two PEs.
 #[derive(Clone, Copy)]
 pub struct Check {
     /// IDs of the litmus tests that the check covers.
@@ -31,7 +31,7 @@ impl Check {
         Self { ids, name, race: Race::None, run }
     }
 
-    /// Declares that the check races in all runs.
+    /// Declares that the check's accesses race in all runs.
     const fn races(self) -> Self {
         Self { race: Race::Always, ..self }
     }
@@ -67,7 +67,7 @@ pub fn leave_behind(pe: &Pe) -> Result<(), Error> {
     host::leave_behind(pe)
 }
 
-/// Returns the check with this name.
+/// Returns the check whose [`Check::name`] is `name`.
 ///
 /// # Panics
 /// If there is no such check.

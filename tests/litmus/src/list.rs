@@ -1,6 +1,6 @@
 //! Parses the status of each litmus test from `list.txt`.
 
-/// The contents of `list.txt`: one line per test.
+/// The contents of `list.txt`, which has one line per litmus test.
 pub const TEXT: &str = include_str!("../list.txt");
 
 /// How a litmus test is covered.
@@ -16,7 +16,7 @@ pub enum Status {
     Documented(String),
 }
 
-/// Parses the lines of `list.txt`.
+/// Returns the ID and the status of each litmus test, parsed from [`TEXT`].
 ///
 /// # Panics
 /// If a line is not `NUMBER: STATUS [DETAIL]`.

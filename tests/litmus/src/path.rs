@@ -16,7 +16,7 @@ const HIDDEN_ORDER: &str = "hidden_order=1";
 /// Fault settings for firmware that relaxes the ordering of strict keys too.
 const FORCED: &str = "posted=0.4 force_relaxed=1";
 
-/// The faults that the NICs of a path inject.
+/// Which faults the NICs of a path inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     /// No faults.
@@ -80,7 +80,7 @@ pub struct Path {
     pub folded: bool,
     /// Names and values of the job's settings.
     pub settings: &'static [(&'static str, &'static str)],
-    /// Faults that the NICs inject.
+    /// Which faults the NICs inject.
     pub faults: Faults,
     /// Whether plain accesses of native kernels are as weakly ordered as on a GPU.
     pub is_weak: bool,

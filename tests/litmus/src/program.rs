@@ -61,7 +61,7 @@ impl Op {
         Self { role, ..self }
     }
 
-    /// Sets the rank of the thread that performs the operation.
+    /// Sets which thread performs the operation, by its rank in the actor.
     pub const fn by(self, by: u64) -> Self {
         Self { by, ..self }
     }
@@ -265,12 +265,12 @@ pub enum Needs {
     OnePe,
 }
 
-/// The registers of all actors after a round.
+/// The registers of all actors after a round of a litmus test.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
     /// Number of the round, from 0.
     pub round: u64,
-    /// The registers of each actor.
+    /// Final registers of each actor.
     pub registers: &'a [[u64; REGS]],
 }
 
@@ -280,7 +280,7 @@ impl Outcome<'_> {
         self.registers[actor][r]
     }
 
-    /// Returns register `r` of all actors, sorted.
+    /// Returns register `r` of every actor, sorted.
     pub fn sorted(&self, r: usize) -> Vec<u64> {
         let mut all: Vec<u64> = self.registers.iter().map(|registers| registers[r]).collect();
         all.sort_unstable();
@@ -293,7 +293,7 @@ impl Outcome<'_> {
 pub enum Race {
     /// The memory model orders all conflicting accesses.
     None,
-    /// Some accesses are unordered in every run.
+    /// Some conflicting accesses are unordered in every run.
     Always,
     /// Some accesses are unordered in the runs in which a certain actor wins, for the given reason.
     ByWinner(&'static str),
@@ -317,7 +317,7 @@ pub struct Test {
     pub actors: Vec<(u32, Vec<Op>)>,
     /// Predicate that is true for the outcomes that the memory model forbids.
     pub forbidden: Verdict,
-    /// Named outcomes that are allowed but rare.
+    /// Predicates for outcomes that are allowed but rare, with their names.
     pub weak: Vec<(&'static str, Verdict)>,
     /// The placement of roles on PEs that the test requires.
     pub needs: Needs,

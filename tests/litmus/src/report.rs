@@ -15,7 +15,7 @@ pub struct Row {
     pub path: String,
     /// Number of rounds that were run.
     pub rounds: u64,
-    /// Number of rounds with a forbidden outcome.
+    /// Number of rounds in which a forbidden outcome occurred.
     pub forbidden: u64,
     /// Description of the first forbidden outcome.
     pub first: Option<String>,

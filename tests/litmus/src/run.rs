@@ -9,7 +9,7 @@ use crate::path::{self, Path};
 use crate::program::{Outcome, Test};
 use crate::report::Row;
 
-/// Maximum number of rounds per launch. Each round has separate memory.
+/// Maximum number of rounds per launch, because each round has separate memory.
 const MAX_ROUNDS_PER_LAUNCH: u64 = 512;
 const MAX_ACTORS: usize = 8;
 /// Number of words that all rounds of a launch share.
@@ -184,7 +184,7 @@ fn play_all(pe: &Pe, plays: &[Play], rounds: u64) -> Result<Vec<Row>, Error> {
     plays.iter().zip(0u64..).map(|(play, i)| memory.play(pe, play, rounds, i << 40)).collect()
 }
 
-/// Counts the outcome of every round of a launch.
+/// Counts the outcome of every round of a launch in `row`.
 fn judge(row: &mut Row, play: &Play, rounds: u64, of_pes: &[Vec<u64>]) {
     let Play { test, cast, .. } = play;
     let actors = test.actors.len();

@@ -12,15 +12,15 @@ pub const PROGRAM_WORDS: usize = 1 + MAX_OPS * OP_WORDS;
 /// jitter.
 pub const PLAN_WORDS: usize = 6;
 
-/// The group of threads that acts as one actor and makes the group calls.
+/// The group of threads that is one actor of a litmus test and makes its group calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Who {
-    /// One thread.
+    /// Each actor is one thread.
     Thread,
-    /// A warp of 32 threads.
+    /// Each actor is a warp of 32 threads.
     Warp,
-    /// A block.
+    /// Each actor is a block.
     Block,
 }
 
@@ -32,7 +32,7 @@ pub enum Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Code {
-    /// Terminates the program.
+    /// Terminates the actor's program.
     End,
     /// Pauses each thread for a random number of spin turns, up to `n`.
     Delay,

@@ -104,7 +104,7 @@ fn rounds<G: Group>(
     ctx.quiet(group)
 }
 
-/// Returns 0 if `done` returns true within the given number of turns, else 1.
+/// Calls `done` until it returns true. Returns 0, or 1 if `done` has not returned true after the given number of turns.
 #[inline(always)]
 fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> {
     while !done()? {
@@ -117,7 +117,7 @@ fn never(mut turns: u32, mut done: impl FnMut() -> Result<bool>) -> Result<u64> 
     Ok(0)
 }
 
-/// Returns an error on all threads of the group if any of them has failed.
+/// Returns an error on all threads of the group if `mine` is an error on any of them.
 #[inline(always)]
 fn agreed<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }

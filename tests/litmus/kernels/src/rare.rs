@@ -6,7 +6,7 @@ use crate::code::{Code, Op};
 use crate::memory::Memory;
 use crate::{MAX_TURNS, never};
 
-/// Number of calls after which [`Code::AnyEach`] gives up.
+/// Number of `wait_until_any` calls after which [`Code::AnyEach`] gives up.
 const CALLS: u32 = 64;
 
 #[inline(never)]
