@@ -50,7 +50,7 @@ pub fn wait_in_vain(ctx: &Ctx, signal: Sym<Signal>) -> Result {
     Ok(())
 }
 
-/// Uses words `first` to 98 of a shorter object.
+/// Puts words `first` to 98 of an object that has fewer words.
 #[kernel]
 pub fn use_missing_words(ctx: &Ctx, words: SymSlice<u64>, first: usize) -> Result {
     ctx.put(Block::current(), words.slice(first..99), words.slice(first..99), 0)

@@ -102,7 +102,7 @@ impl Setup {
         self.try_run(app).unwrap_or_else(|error| panic!("{self}: {error}"))
     }
 
-    /// Whether this machine runs the kernels on a GPU.
+    /// Whether the settings and this machine make test kernels run on a GPU.
     pub fn on_gpu() -> bool {
         let setup = Self::new(1);
         setup.run(|pe| Ok(pe.is_gpu())) == [true]

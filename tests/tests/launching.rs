@@ -32,7 +32,7 @@ fn pe(what: &[&str]) -> Command {
     command
 }
 
-/// Runs processes concurrently and returns their outputs.
+/// Runs `commands` concurrently and returns their outputs in order.
 fn together(commands: impl IntoIterator<Item = Command>) -> Vec<Output> {
     let started: Vec<Child> = commands.into_iter().map(|mut command| command.spawn().unwrap()).collect();
     started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
@@ -60,7 +60,7 @@ fn forked_child_that_returns_does_not_disturb_the_job() {
     assert!(told.contains("a forked child returned from the function of the application"), "{told}");
 }
 
-/// Creates an ID for this machine with `rushmem id`.
+/// Creates a job ID for this machine with `rushmem id`.
 fn id(test: &str) -> Option<String> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");

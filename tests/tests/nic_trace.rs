@@ -182,7 +182,7 @@ fn concurrent_jobs_trace_their_own_signal_sets() {
     }
 }
 
-/// Uses the trace file of a running job for another job inside it.
+/// Starts another job inside a running one, with the same trace file.
 #[test]
 fn trace_file_is_exclusive_to_one_job_at_a_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A small seeded pseudo-random number generator.
+//! A seeded pseudo-random number generator for mutations of fuzz inputs.
 
 /// SplitMix64 random number generator (Steele, Lea and Flood, 2014).
 pub(crate) struct Random(u64);

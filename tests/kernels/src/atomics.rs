@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::units::modulo;
 
-/// Number of words that [`atomics_u64`] and its variants use.
+/// Number of words that [`atomics_u64`] and its variants for other types use.
 pub const ATOMICS: usize = 15;
 
 /// Performs every atomic once on the next PE, each on a different word. Stores the results of the fetching atomics in
@@ -140,7 +140,7 @@ pub fn starting_u32(
     started(ctx, w, results, olds, a, b)
 }
 
-/// The 64-bit variant of [`starting_u32`].
+/// The `u64` variant of [`starting_u32`].
 #[kernel]
 pub fn starting_u64(
     ctx: &Ctx,
@@ -182,7 +182,7 @@ fn started<T: Amo>(
     Ok(())
 }
 
-/// Each thread draws `each` tickets from PE 0 with nonblocking atomics and stores them in `drawn`.
+/// Draws `each` tickets from PE 0 in each thread with nonblocking atomics, and stores them in `drawn`.
 #[kernel]
 pub fn many_tickets(
     ctx: &Ctx,

@@ -114,7 +114,7 @@ pub fn hold_context(ctx: &Ctx, context: Context<PerBlock>, held: Sym<Signal>, go
     outcome.map(|_| ())
 }
 
-/// Holds the queues of block 0: sets `held` to 1, then waits until `go` is 1.
+/// Holds the per-block queues of block 0: sets `held` to 1, then waits until `go` is 1.
 #[kernel(per_block)]
 pub fn hold_per_block(ctx: &Ctx, held: Sym<Signal>, go: Sym<Signal>) -> Result {
     let own = ctx.per_block()?;

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-/// A call that must fail, as a kernel argument.
+/// A call with an error, as a kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Misuse {

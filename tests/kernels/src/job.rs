@@ -65,7 +65,7 @@ pub fn put_and_leave(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>, arrived:
     ctx.put_signal_nbi(Block::current(), dst, src, arrived.set(1), ctx.pe_after(1))
 }
 
-/// Stores the coordinates of every thread in `places`, a box of the given width and height.
+/// Stores every thread's coordinates in the launch in `places`, a box of the given width and height.
 #[kernel]
 pub fn store_coordinates(ctx: &Ctx, places: SymSlice<u32>, width: u32, height: u32) {
     let ([bx, by, bz], [tx, ty, tz]) = (ctx.block_idx(), ctx.thread_idx());
@@ -75,7 +75,7 @@ pub fn store_coordinates(ctx: &Ctx, places: SymSlice<u32>, width: u32, height: u
     ctx.local(places).store(at as usize, z << 16 | y << 8 | x);
 }
 
-/// Stores the extents of the grid and of a block.
+/// Stores the extents of the grid, then those of a block, along x, y and z.
 #[kernel]
 pub fn store_extents(ctx: &Ctx, extents: SymSlice<u32>) {
     if Thread::index() == 0 {

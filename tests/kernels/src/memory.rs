@@ -36,7 +36,7 @@ pub fn reach(
     ctx.quiet(block)
 }
 
-/// Gets `src` of every PE in turn into `into`.
+/// Gets `src` of every PE into this PE's `into`, in PE order.
 #[kernel]
 pub fn gather(ctx: &Ctx, into: SymSlice<u64>, src: SymSlice<u64>) -> Result {
     let (block, len) = (Block::current(), src.len());

@@ -3,9 +3,9 @@
 use rushmem_device::prelude::*;
 use rushmem_device::shmem::*;
 
-/// Number of results that [`names`] stores.
+/// Number of results that the kernel [`names`] stores.
 pub const NAMES: usize = 16;
-/// Number of results that [`more_names`] stores.
+/// Number of results that the kernel [`more_names`] stores.
 pub const MORE_NAMES: usize = 24;
 
 /// Calls the basic OpenSHMEM functions with the next PE as the target. `data` has 4 elements for each of its parts:

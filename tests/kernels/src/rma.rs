@@ -111,7 +111,6 @@ fn units<S: Sharing, G: Unit>(
     ctx.quiet(group)
 }
 
-/// Transfers a piece with any [`Transfer`].
 #[inline(always)]
 fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;
@@ -129,7 +128,6 @@ fn any_call<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece
     }
 }
 
-/// Transfers a piece with `put_nbi` or `get_nbi`.
 #[inline(always)]
 fn put_or_get<S: Sharing, G: Group>(ctx: &Ctx<S>, group: G, args: PieceArgs, piece: Piece) -> Result {
     let Piece { there, here, back, pe } = piece;

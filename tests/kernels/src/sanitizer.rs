@@ -147,7 +147,7 @@ pub fn count_in(ctx: &Ctx, parts: SymSlice<u64>, counter: Sym<u64>, total: Sym<u
     Ok(())
 }
 
-/// Sums `src` over all PEs into `dst`, and reads `dst`.
+/// Reduces `src` of all PEs into `dst` by a sum, and loads `dst`.
 #[kernel]
 pub fn sum_and_read(ctx: &Ctx, dst: SymSlice<u64>, src: SymSlice<u64>, seen: SymSlice<u64>) -> Result {
     let block = Block::current();

@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-/// Fills this PE's `data` with `value`.
+/// Stores `value` to all elements of this PE's `data`.
 #[kernel]
 pub fn fill_with(ctx: &Ctx, data: SymSlice<u64>, value: u64) {
     let data = ctx.local(data);

@@ -22,7 +22,7 @@ pub enum QueueSharing {
     Gpu,
     /// Queues that the threads of a block share.
     Block,
-    /// Queues of one thread.
+    /// Queues that belong to one thread.
     Exclusive,
 }
 

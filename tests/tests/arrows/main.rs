@@ -173,7 +173,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["clap", "thiserror"]),
 ];
 
-/// Maximum number of code lines in a source file.
+/// Maximum number of code lines, without comments, in a source file.
 const MAX_LINES: usize = 800;
 
 #[derive(Debug)]

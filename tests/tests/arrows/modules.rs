@@ -39,7 +39,7 @@ struct Path {
     line: usize,
 }
 
-/// The modules of a crate and their imports.
+/// The modules of a crate, and the names that they import.
 #[derive(Default)]
 struct Names {
     modules: BTreeSet<Module>,
@@ -221,7 +221,7 @@ impl File {
         tests
     }
 
-    /// Returns the paths in the file that start at a module of the crate.
+    /// Returns the paths in the source file that start at a module of the crate.
     fn paths(&self, modules: &BTreeSet<Module>) -> Vec<Path> {
         let tokens = &self.tokens;
         let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());

@@ -21,7 +21,7 @@ pub(crate) struct Generated {
 struct Rule {
     of_macro: String,
     pattern: Vec<TokenTree>,
-    /// The generated functions. Their `name` is a variable of the pattern.
+    /// The generated functions. The `name` of each is a variable of the macro's pattern.
     generates: Vec<Generated>,
 }
 
@@ -87,7 +87,7 @@ fn rules(of_macro: &str, tokens: TokenStream) -> Vec<Rule> {
     groups.chunks_exact(2).map(rule).filter(|rule| !rule.generates.is_empty()).collect()
 }
 
-/// If the pattern is a single repetition, returns its tokens, otherwise the pattern itself.
+/// Returns the tokens of a macro's pattern, or those of the repetition if the pattern is a single one.
 fn inner(pattern: Vec<TokenTree>) -> Vec<TokenTree> {
     match &pattern[..] {
         [dollar, TokenTree::Group(group), ..] if is(dollar, "$") => group.stream().into_iter().collect(),

@@ -97,7 +97,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Adds public items as `krate::name`, and associated items as `krate::Type::name`.
+/// Adds public items to `found` as `krate::name`, and associated items as `krate::Type::name`.
 fn collect(krate: &str, items: &[Item], macros: &Macros, found: &mut BTreeSet<String>) {
     let mut add = |name: String| {
         found.insert(format!("{krate}::{name}"));

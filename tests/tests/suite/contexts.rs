@@ -246,7 +246,7 @@ fn block_queues_require_the_per_block_attribute() {
     assert!(told[0].contains("write #[kernel(per_block)]"), "{}", told[0]);
 }
 
-/// Sends through the first context of `comm` to `to`, and receives from `from`.
+/// Sends a message through the first context of `comm` to PE `to`, and receives one from PE `from`.
 fn round(pe: &Pe, comm: &Comm<PerGpu>, to: u32, from: u32, round: u64) -> Result<(), Error> {
     let (dst, src) = (pe.alloc::<u64>(64)?, pe.alloc::<u64>(64)?);
     let of = |pe: u32| (0..64).map(|i| u64::from(pe) << 32 | round << 16 | i).collect::<Vec<_>>();

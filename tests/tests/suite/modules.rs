@@ -7,7 +7,7 @@ use rushmem_device::{Error as Code, Signal, Sym, SymSlice};
 use rushmem_example_kernels::ring;
 use rushmem_tests::{Setup, grid, skip};
 
-/// Returns kernels that the jobs of this suite do not start with.
+/// Returns the PTX of kernels that the jobs of this suite do not start with.
 fn examples() -> Ptx {
     rushmem::ptx!("rushmem_example_kernels")
 }

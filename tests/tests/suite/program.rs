@@ -129,7 +129,7 @@ impl Op {
     }
 }
 
-/// Inserts the `quiet` and `fence` calls that the operations require.
+/// Inserts the `quiet` and `fence` calls that the order of conflicting operations requires.
 fn ordered(ops: &[Op], me: u32) -> Vec<Op> {
     let mut out: Vec<Op> = Vec::new();
     let mut pending: Vec<Access> = Vec::new();

@@ -15,7 +15,7 @@ struct Told {
     text: String,
 }
 
-/// Returns the record of the first error of a launch, which must have failed.
+/// Returns the first error record of a launch, which must have failed.
 fn record(told: Result<(), Error>) -> Told {
     match told {
         Err(error @ Error::Device { .. }) => {

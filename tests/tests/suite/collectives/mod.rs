@@ -226,7 +226,7 @@ fn lengths_around_protocol_and_alignment_limits() {
     }
 }
 
-/// Uses objects in segments beyond the initial heap.
+/// Uses objects in segments of the heap beyond the initial one.
 #[test]
 fn collectives_on_objects_in_heap_segments() {
     for (pes, path) in [(2, "p2p"), (3, "p2p"), (3, "nic")] {

@@ -89,7 +89,7 @@ fn least<T: PartialOrd + Copy>(a: T, b: T) -> T {
     if b < a || a != a { b } else { a }
 }
 
-/// Returns the larger value, by the rules of [`least`].
+/// Returns the larger value, by the same rules as [`least`].
 fn most<T: PartialOrd + Copy>(a: T, b: T) -> T {
     #[allow(clippy::eq_op)] // true for NaN
     if b > a || a != a { b } else { a }
@@ -186,7 +186,7 @@ impl Plan {
         memory
     }
 
-    /// Runs the program and returns this PE's final memory.
+    /// Runs the program on a PE and returns the PE's memory afterwards.
     pub(super) fn run(&self, pe: &Pe) -> Result<Vec<u8>, Error> {
         self.launch(pe, |pe, [one, two, three], steps, bytes, signals| {
             let call = collectives(self.group_kind as u32, one, two, three, steps, bytes, signals);

@@ -43,7 +43,7 @@ fn raw() -> impl Strategy<Value = Raw> {
         .prop_map(|(code, team, places, n, a, b, kind)| Raw { code, team, places, n, a, b, kind })
 }
 
-/// Selects a random subset of the PEs, in random order.
+/// Returns a strategy for teams: random subsets of the PEs, in random order.
 fn team(pes: u32) -> impl Strategy<Value = Vec<u32>> {
     let all: Vec<u32> = (0..pes).collect();
     let few = prop::sample::subsequence(all, 1..=pes as usize);
