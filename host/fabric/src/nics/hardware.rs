@@ -1,4 +1,4 @@
-//! The RDMA devices of this machine, and their assignment to PEs.
+//! Finds the RDMA devices of this machine that a job can use, and assigns them to its PEs.
 
 use rushmem_config::{Config, HeapKind, Nic};
 use rushmem_cuda::{Attributes, Cuda};
@@ -14,11 +14,12 @@ use crate::queues::{RailSetup, Shape, open_rail};
 /// The RDMA devices that a job can use.
 pub struct Hardware {
     candidates: Vec<Candidate>,
-    /// Unused devices, each with the reason.
+    /// Names of the RDMA devices that the job does not use, each with the reason.
     unused: Vec<String>,
 }
 
-/// Finds the RDMA devices for these settings. Decides in favor of the software ConnectX if none is usable.
+/// Chooses between RDMA devices and the software ConnectX according to the settings. Falls back to the software
+/// ConnectX if no RDMA device is usable.
 pub(super) fn find(config: &Config) -> Result<Decision> {
     let named = match &config.nic {
         Nic::Named(names) => Some(names.as_slice()),
@@ -66,17 +67,17 @@ impl Hardware {
         self.candidates.iter().map(|candidate| candidate.nic.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns a description of each device.
     pub fn describe(&self) -> Vec<String> {
         self.candidates.iter().map(Candidate::describe).collect()
     }
 
-    /// Returns the unused devices, each with the reason.
+    /// Returns the names of the RDMA devices that a job does not use, each with the reason.
     pub fn unused(&self) -> &[String] {
         &self.unused
     }
 
-    /// Creates a UAR page on the first device and maps it for kernels. Returns a description of how they would ring.
+    /// Checks how kernels would ring doorbells on the first device: creates a UAR page, and maps it for kernels if it
+    /// can. Returns a description for messages.
     ///
     /// Fails if the device cannot be opened, or if kernels of this machine cannot ring.
     pub fn try_doorbells(&self, config: &Config, machine: &dyn Machine) -> Result<String> {
@@ -84,8 +85,8 @@ impl Hardware {
         device.try_doorbells(machine)
     }
 
-    /// Sets up and probes a rail on the first device. Returns its level, and what it had to give up compared to the
-    /// highest level.
+    /// Sets up a rail (one NIC with its queues) on the first device and probes it. Returns a description of its level,
+    /// and the features it had to give up compared to the highest level.
     ///
     /// Fails if a job with these settings could not use the device.
     pub fn try_level(&self, config: &Config, machine: &dyn Machine) -> Result<(String, Vec<String>)> {
@@ -126,17 +127,17 @@ impl Hardware {
 /// The RDMA devices assigned to the PEs of this node.
 pub struct NicAssignment {
     candidates: Vec<Candidate>,
-    /// Indices into `candidates`, by PE, in order of preference.
+    /// For each PE of the node, the indices of its devices in `candidates`, in order of preference.
     by_pe: Vec<Vec<usize>>,
-    /// `distances[pe][nic]`.
+    /// `distances[pe][nic]` is the PCIe distance between a PE's GPU and a device.
     distances: Vec<Vec<Distance>>,
 }
 
 impl NicAssignment {
-    /// Opens the devices of a PE, nearest first.
+    /// Opens the devices of PE `pe`, nearest first.
     ///
-    /// Devices after the first `nics_per_pe` are spares. Fails if a device cannot be opened and fewer than that are
-    /// left.
+    /// The devices after the first `nics_per_pe` are spares. Fails if a device cannot be opened and fewer than
+    /// `nics_per_pe` remain.
     pub(super) fn open(&self, config: &Config, pe: u32) -> Result<Vec<Box<dyn Provider>>> {
         let mine = self.by_pe.get(pe as usize).map_or(&[][..], Vec::as_slice);
         let mut opened: Vec<Box<dyn Provider>> = Vec::new();
@@ -162,7 +163,7 @@ impl NicAssignment {
     }
 }
 
-/// Returns where the heap of a PE on `gpu` goes, as in [`Nics::heap`](super::Nics::heap).
+/// Returns whether the heap of a PE on `gpu` is in GPU or host memory. See [`Nics::heap`](super::Nics::heap).
 pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
     let why = if !gpu.gpu_direct_rdma {
         "the GPU has no GPUDirect RDMA"

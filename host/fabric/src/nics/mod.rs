@@ -1,4 +1,4 @@
-//! The choice between RDMA devices and the software ConnectX, and the assignment of NICs to PEs.
+//! Chooses between RDMA devices and the software ConnectX for a job, and assigns NICs to PEs.
 //!
 //! A job calls [`Nics::prepare`] once per process and [`Nics::of`] once per PE. `rushmem info` and `rushmem doctor`
 //! call [`decide`].
@@ -28,14 +28,15 @@ pub use self::hardware::Hardware;
 #[cfg(not(feature = "rdma"))]
 pub type Hardware = std::convert::Infallible;
 
-/// Maximum sleep of a software NIC's engine that native kernels wake, for one PE per core.
+/// Longest sleep of a software NIC's engine thread between polls, if native kernels wake it. It applies to one PE per
+/// core and is scaled up when PEs share cores.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 
 /// The kind of NIC for a job, and why it was chosen.
 pub struct Decision {
     /// The RDMA devices, or `None` for the software ConnectX.
     pub hardware: Option<Hardware>,
-    /// Why, as a phrase for messages.
+    /// Reason for the choice, as a phrase for messages.
     pub reason: String,
     /// Whether an RDMA device is left unused although the user might expect otherwise.
     pub is_device_unused: bool,
@@ -85,14 +86,14 @@ fn find_hardware(config: &Config) -> Result<Decision> {
 
 /// The NICs for the PEs of this process.
 pub enum Nics {
-    /// Software NICs. All PEs of the process share them, so there are as many as a single PE uses.
+    /// Software NICs. All PEs of the process share them, so there are only as many as one PE uses (`nics_per_pe`).
     Soft(Vec<SoftNic>),
     /// RDMA devices, assigned to PEs.
     #[cfg(feature = "rdma")]
     Hardware(hardware::NicAssignment),
 }
 
-/// A software NIC, with its timeline if the job is traced.
+/// A software NIC, with the timeline on which its work is recorded if the job is traced.
 pub struct SoftNic {
     nic: Arc<softnic::Nic>,
     trace: Option<Arc<NicTrace>>,
@@ -179,7 +180,8 @@ impl Nics {
         }
     }
 
-    /// Returns where the heap of a PE on this GPU goes. `wanted` is the location in the settings.
+    /// Returns whether the heap of a PE on `gpu` is allocated in GPU or host memory. `wanted` is the location requested
+    /// by the settings.
     ///
     /// A kernel that has seen a completion or a signal must also see the data before it. With RDMA devices, the heap is
     /// therefore in GPU memory only if the GPU guarantees this. Fails if the settings require GPU memory and the GPU
@@ -194,16 +196,16 @@ impl Nics {
     }
 }
 
-/// Returns whether this process has PE 0 of a job on several nodes. It warns on behalf of all others.
+/// Returns whether this process has PE 0 of a job on several nodes. Only this process logs warnings that concern all
+/// nodes.
 fn is_first_of_nodes(config: &Config) -> bool {
     config.pe == Some(0) && config.n_pes.is_some_and(|n_pes| n_pes.get() > config.pes_on_node())
 }
 
-/// Returns the configuration of the software ConnectX.
+/// Returns the configuration of the software ConnectX, in particular how long its engine thread polls before it sleeps.
 ///
-/// With kernels on a GPU, whose threads all wait for the engine, the engine polls longer before it sleeps. Native
-/// kernels need the cores themselves, and wake the engine. If engines of several processes share a core, they never
-/// poll.
+/// With kernels on a GPU, whose threads all wait for the engine, it polls longer. Native kernels need the CPU cores
+/// themselves, and wake the engine. If the engines of several processes share a core, they never poll.
 fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::Config> {
     let mut soft = softnic::Config { ip: fabric(config), ..Default::default() };
     soft.faults = config.softnic_fault.parse().map_err(|error: softnic::FaultError| Error::Unavailable {
@@ -230,8 +232,8 @@ fn softnic_config(config: &Config, gpu: bool, on_node: u32) -> Result<softnic::C
 
 /// Returns the address at which the software ConnectX of this process receives packets.
 ///
-/// This is the address in the settings, or the local address on the route to the launcher. A job within one process
-/// needs none.
+/// This is the address in the settings, or else the local address on the route to the launcher. The PEs of a job in a
+/// single process communicate over loopback.
 fn fabric(config: &Config) -> Ip {
     let Some(server) = &config.server else { return Ip::LoopbackOnly };
     let chosen = Some(config.softnic_ip).filter(|ip| !ip.is_loopback());
@@ -247,13 +249,13 @@ fn fabric(config: &Config) -> Ip {
     }
 }
 
-/// Returns whether `server` has only IPv6 addresses, not counting loopback.
+/// Returns whether `server` resolves only to IPv6 addresses, none of which is a loopback address.
 fn is_beyond_ipv4(server: &str) -> bool {
     let Ok(mut addresses) = server.to_socket_addrs() else { return false };
     addresses.all(|addr| addr.is_ipv6() && !addr.ip().is_loopback())
 }
 
-/// Returns the local address on the route to `server`.
+/// Returns the local IPv4 address from which packets to `server` are sent.
 fn address_towards(server: &str) -> Option<Ipv4Addr> {
     let to = server.to_socket_addrs().ok()?.find(|a| a.is_ipv4())?;
     // Connecting a UDP socket sends nothing, but selects the route and with it the local address.

@@ -1,12 +1,15 @@
-//! The keys of one region of memory at one NIC: for data and for words.
+//! The memory keys of one region registered with a NIC: one for bulk data, and a strictly ordered one for signals and
+//! atomics.
 
 use rushmem_error::NicError;
 use rushmem_machine::Region;
 
 use super::{Key, KeyOrder, Pd};
 
-/// The keys of registered memory. Writes through the data key may be relaxed. Words always use a strict key, which
-/// keeps a signal from passing its data.
+/// The memory keys of one registered region.
+///
+/// Writes through the data key may be reordered on the PCIe bus. Signals, atomics and single values always use a strict
+/// key, which keeps a signal from overtaking its data.
 pub struct Keys {
     relaxed: Option<Box<dyn Key>>,
     strict: Box<dyn Key>,
@@ -16,7 +19,7 @@ impl Keys {
     /// Registers all of `memory`, with a second key for data if `relaxed`.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses the registration.
     pub fn register(pd: &dyn Pd, memory: &Region, relaxed: bool) -> Result<Self, NicError> {
         let strict = pd.register(memory, KeyOrder::Strict)?;
         let relaxed = if relaxed { Some(pd.register(memory, KeyOrder::Relaxed)?) } else { None };
@@ -28,7 +31,7 @@ impl Keys {
         self.relaxed.as_deref().unwrap_or(&*self.strict)
     }
 
-    /// Returns the key for words: single values, atomics and signals.
+    /// Returns the strictly ordered key, for single values, atomics and signals.
     pub fn strict(&self) -> &dyn Key {
         &*self.strict
     }

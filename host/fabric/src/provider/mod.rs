@@ -24,15 +24,15 @@ use rushmem_native::WaitChannel;
 pub use keys::Keys;
 pub use soft::Soft;
 
-/// Alignment of queues in a umem, in bytes.
+/// Alignment of queues in a umem (memory registered for queues), in bytes.
 ///
-/// A NIC that maps the memory with larger pages can start queues only at certain fractions of a page.
+/// A NIC that maps the umem with larger pages can start queues only at certain fractions of a page.
 pub const QUEUE_ALIGN: u64 = 4096;
 
 /// A kind of NIC. QPs cannot connect NICs of different kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NicKind {
-    /// The software ConnectX of a process.
+    /// The software ConnectX that runs in the PE's process.
     Software,
     /// An RDMA device driven by libmlx5.
     Hardware,
@@ -47,7 +47,6 @@ impl std::fmt::Display for NicKind {
     }
 }
 
-/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// Ethernet: RoCE v2, addressed by GID and MAC.
@@ -56,7 +55,7 @@ pub enum LinkLayer {
     InfiniBand,
 }
 
-/// The address of a port. PEs exchange their addresses to connect QPs.
+/// The address of a NIC's port. PEs exchange port addresses to connect QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAddress {
     pub kind: NicKind,
@@ -68,9 +67,9 @@ pub struct PortAddress {
     pub mac: [u8; 6],
     /// LID, or 0 on Ethernet.
     pub lid: u16,
-    /// The partition that the port's QPs use.
+    /// Partition of the QPs on this port.
     pub partition: Partition,
-    /// Largest payload of a packet, in bytes.
+    /// MTU: the largest payload of a packet, in bytes.
     pub mtu: u32,
 }
 
@@ -87,43 +86,43 @@ impl std::fmt::Display for PortAddress {
 /// Page size of a NIC's address translation, in bytes.
 const PAGE: u64 = 4096;
 
-/// Returns the offset of the memory's first byte in its page.
+/// Returns the offset of the first byte of `memory` in its page.
 ///
 /// A NIC translates whole pages, so an address on the wire has the same low bits as the address in memory.
 fn page_offset(memory: &Region) -> u64 {
     memory.memory.host_ptr().map_or(0, |start| start.as_ptr() as u64 % PAGE)
 }
 
-/// Wakes a NIC that sleeps, after a doorbell.
+/// A function that wakes an idle NIC after a doorbell.
 pub type WakeNic = Box<dyn Fn() + Send + Sync>;
 
-/// An event that no completion reports.
+/// An asynchronous event of a NIC, such as a failed QP or a port that went down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NicEvent {
     /// The port went down.
     PortDown,
-    /// The port is up again.
+    /// The port is active again after [`PortDown`](Self::PortDown).
     PortUp,
-    /// The port's address has changed, and QPs still use the previous one. The text says how it changed.
+    /// The port's address changed while QPs still use the previous one. The text describes the change.
     AddressChanged(String),
-    /// The device failed.
+    /// The device reported a fatal error.
     DeviceFailed,
     /// The CQ accepts no more completions.
     CqFailed { cqn: u32 },
-    /// The QP failed, and not because of a request from its peer.
+    /// The QP failed by itself, not because of a request from its peer.
     QpFailed { qpn: u32 },
-    /// The QP refused a request from its peer. The peer's completion has the reason.
+    /// The QP refused a request from its peer. The peer sees the reason in its completion.
     RequestRefused { qpn: u32 },
 }
 
-/// A port of a NIC, opened for one PE. Creates the PE's NIC objects.
+/// A port of a NIC opened by one PE, through which the PE creates its NIC objects.
 pub trait Provider: Send + Sync {
     /// Returns the NIC's name for messages.
     fn name(&self) -> String;
     /// Announces that QP `qpn`, which is not connected yet, will carry the WQEs for PE `peer`. Used for tracing only.
     fn note_peer(&self, _qpn: u32, _peer: u32) {}
-    /// For a NIC that sleeps when idle: has it wake `channel`, on which the PE's kernels wait, whenever it has changed
-    /// memory. Returns the function that wakes the NIC.
+    /// Connects a NIC that sleeps when idle to the PE's kernels: the NIC wakes `channel`, on which they wait, whenever
+    /// it has changed memory. Returns a function that wakes the NIC, or `None` if the NIC does not sleep.
     fn link(&self, _: &Arc<WaitChannel>) -> Option<WakeNic> {
         None
     }
@@ -136,24 +135,25 @@ pub trait Provider: Send + Sync {
     fn acks_early(&self) -> bool {
         true
     }
-    /// Returns the counter set for the port's QPs, or 0 for none.
+    /// Returns the ID of the counter set for QPs on this port, or 0 if there is none.
     fn counter_set(&self) -> u8 {
         0
     }
-    /// Drains the events since the last call, oldest first. Does not block.
+    /// Takes all events since the last call, oldest first. Does not block.
     fn events(&self) -> Vec<NicEvent>;
-    /// Returns the path to a peer's port, in the form that `INIT2RTR_QP` takes, and its MTU.
+    /// Returns the address path to a peer's port, as passed to `INIT2RTR_QP`, and the path's MTU.
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
-    /// Returns the number of PRM commands so far.
+    /// Returns the number of PRM commands executed so far.
     fn commands(&self) -> u64;
-    /// Executes a PRM command that does not refer to an object. `input` and `output` are its mailboxes.
+    /// Executes a PRM command that does not refer to an object. `input` and `output` are the command's mailboxes.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
-    /// Executes a PRM command that creates an object. Dropping the result destroys the object in the NIC.
+    /// Executes a PRM command that creates an object. `input` and `output` are the command's mailboxes. Dropping the
+    /// returned object destroys it in the NIC.
     fn create(&self, input: &[u8], output: &mut [u8]) -> Result<Box<dyn Object>, NicError>;
     /// Returns the event queue number (EQN) for `CREATE_CQ`.
     fn eqn(&self) -> Result<u8, NicError>;
     fn alloc_pd(&self) -> Result<Box<dyn Pd>, NicError>;
-    /// Registers memory for queues. Each queue must start at a multiple of [`QUEUE_ALIGN`] in it.
+    /// Registers memory that will hold queues. Each queue must start at a multiple of [`QUEUE_ALIGN`] in it.
     fn umem_reg(&self, memory: &Region) -> Result<Box<dyn Umem>, NicError>;
     /// Allocates UAR pages and maps them for the kernels of `machine`.
     fn alloc_uars(
@@ -163,13 +163,13 @@ pub trait Provider: Send + Sync {
     ) -> rushmem_error::Result<Vec<Box<dyn Uar>>>;
 }
 
-/// The UAR pages that a rail needs.
+/// The number and kind of UAR pages that a rail (one NIC with its queues) allocates.
 #[derive(Debug)]
 pub struct WantedUars {
     pub count: u64,
-    /// Whether the queues are in GPU memory. The UAR pages of the software ConnectX then are, too.
+    /// Whether the queues are in GPU memory. If so, the software ConnectX also allocates its UAR pages there.
     pub on_gpu: bool,
-    /// Why kernels cannot write doorbells, if that is known to fail. A CPU thread then writes them.
+    /// If it is known that kernels cannot write doorbells, the reason. A CPU thread then writes them.
     #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "kernels ring the software ConnectX"))]
     pub kernels_fail: Option<String>,
 }
@@ -182,7 +182,6 @@ pub trait Object: Send + Sync {
 
 /// A protection domain (PD), deallocated on drop. Its keys must be dropped first.
 pub trait Pd: Send + Sync {
-    /// Returns the PD number.
     fn number(&self) -> u32;
     /// Registers all of `memory` for local access, and for reads, writes and atomics by peers.
     ///
@@ -190,20 +189,20 @@ pub trait Pd: Send + Sync {
     fn register(&self, memory: &Region, order: KeyOrder) -> Result<Box<dyn Key>, NicError>;
 }
 
-/// Ordering on the PCIe bus of writes through a key.
+/// How strictly the PCIe bus orders the writes through a memory key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// A write does not pass earlier writes of the NIC.
+    /// A write does not overtake earlier writes of the NIC.
     Strict,
-    /// A write may pass earlier ones.
+    /// A write may overtake earlier writes of the NIC.
     Relaxed,
 }
 
 /// The lkey and rkey of registered memory. Dropping it deregisters the memory.
 pub trait Key: Send + Sync {
-    /// Returns the local key, for WQEs posted to this NIC.
+    /// Returns the local key (lkey), used in WQEs posted to this NIC.
     fn lkey(&self) -> u32;
-    /// Returns the remote key, for WQEs of peers.
+    /// Returns the remote key (rkey), used in WQEs that peers post to access the memory.
     fn rkey(&self) -> u32;
     /// Returns the wire address of the memory's first byte: its offset in its page, so 0 for page-aligned memory.
     fn base(&self) -> u64;
@@ -223,23 +222,23 @@ pub trait Uar: Send + Sync {
         machine: &dyn Machine,
         form: DoorbellForm,
     ) -> rushmem_error::Result<Box<dyn QpDoorbell>>;
-    /// Rings from the host: writes `doorbell` to the page's register for this form.
+    /// Rings a doorbell from the host: writes `doorbell` to the page's register for `form`.
     ///
     /// # Errors
-    /// The errors of the machine, if the register is in its memory.
+    /// Fails if the register is in memory of the machine that the host cannot write.
     fn ring(&self, form: DoorbellForm, doorbell: u64) -> rushmem_error::Result<()>;
-    /// Returns who writes to the doorbell register.
+    /// Returns whether kernels or a CPU thread write to the doorbell registers of this page.
     fn writer(&self) -> DoorbellWriter {
         DoorbellWriter::Kernels
     }
 }
 
-/// The form of a send queue's doorbells. Each form has its own register in a UAR page.
+/// Whether doorbells of a send queue update a doorbell record. Each form has its own register in a UAR page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellForm {
-    /// The poster updates a doorbell record first.
+    /// The poster updates the doorbell record in memory before it writes to the register.
     Record,
-    /// Without a doorbell record.
+    /// The poster only writes to the register.
     NoRecord,
 }
 
@@ -253,29 +252,29 @@ impl DoorbellForm {
     }
 }
 
-/// Who writes to a doorbell register, best first.
+/// Who writes to a doorbell register. Variants are ordered from best to worst.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DoorbellWriter {
-    /// Kernels do.
+    /// Kernels write to it directly.
     #[default]
     Kernels,
-    /// A CPU thread does, on behalf of kernels.
+    /// A CPU thread writes to it on behalf of kernels.
     #[cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "kernels ring the software ConnectX"))]
     CpuThread {
-        /// Why kernels cannot. `None` if the settings ask for the thread.
+        /// Why kernels cannot write to the register. `None` if the settings ask for the thread.
         cause: Option<String>,
     },
 }
 
-/// The doorbell of one QP.
+/// The doorbell of one QP, as kernels use it.
 pub trait QpDoorbell: Send + Sync {
-    /// Returns the address at which kernels ring: 8 bytes, write-only.
+    /// Returns the address to which kernels write 8 bytes to ring. It is write-only.
     fn register(&self) -> DevAddr;
-    /// Sets whether a QP uses the doorbell. It is not rung while none does.
+    /// Sets whether a QP uses the doorbell. While none does, kernels do not ring it, so nobody needs to poll it.
     fn set_in_use(&self, _: bool) {}
 }
 
-/// Marks a doorbell as in use by a QP, until dropped.
+/// A guard that marks a doorbell as used by a QP until it is dropped.
 pub struct DoorbellUse(Arc<dyn QpDoorbell>);
 
 impl DoorbellUse {
@@ -308,7 +307,7 @@ pub fn random() -> Result<u32, NicError> {
     getrandom::u32().map_err(|error| NicError::Random(error.to_string()))
 }
 
-/// Creates an object in the NIC. Returns it with the decoded output mailbox.
+/// Creates an object in the NIC. Returns the object, and the decoded output mailbox of the command.
 ///
 /// # Errors
 /// - [`NicError::Refused`]: the NIC refused the command;
@@ -331,7 +330,7 @@ pub fn execute<C: Command>(
     read::<C>(&nic.name(), answer.as_ref())
 }
 
-/// Queries a page of the NIC's current capabilities (`QUERY_HCA_CAP`). Fails as [`create`] does.
+/// Queries one page of the NIC's current capabilities, of type `C`, with `QUERY_HCA_CAP`. Fails as [`create`] does.
 pub fn capabilities<C: Capability>(nic: &dyn Provider) -> Result<C, NicError> {
     let command = QueryHcaCap::current::<C>();
     // On the heap: the mailbox is larger than a page.

@@ -1,4 +1,4 @@
-//! The provider for the software ConnectX, which executes PRM commands in this process.
+//! Drives the software ConnectX, which executes PRM commands in this process.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ use super::{
     Provider, QpDoorbell, Uar, Umem, WakeNic, WantedUars, page_offset, random, read,
 };
 
-/// The software ConnectX has a single port.
+/// Index of the only port of the software ConnectX.
 const PORT: u8 = 1;
 
 const NAME: &str = "software ConnectX";
@@ -30,9 +30,9 @@ const NAME: &str = "software ConnectX";
 pub struct Soft {
     nic: Arc<Nic>,
     context: Arc<Context>,
-    /// The timeline of the NIC and the PE's index in it, if the job is traced.
+    /// The timeline on which the NIC's work is recorded and the PE's index in it, if the job is traced.
     trace: Option<(Arc<NicTrace>, u32)>,
-    /// MTUs of the paths to other adapters, by address. Each takes a routing lookup.
+    /// Cache of path MTUs to other software NICs, in bytes, by IP address. Each value takes a routing lookup.
     mtus: Mutex<HashMap<Ipv4Addr, u32>>,
 }
 
@@ -42,7 +42,7 @@ impl Soft {
         Self { nic, context, trace: None, mtus: Mutex::default() }
     }
 
-    /// Records the NIC's work for PE `pe` on a timeline.
+    /// Records the NIC's work for PE `pe` on the timeline `trace`.
     pub fn traced_by(self, trace: Option<Arc<NicTrace>>, pe: u32) -> Self {
         Self { trace: trace.map(|trace| (trace, pe)), ..self }
     }
@@ -152,7 +152,7 @@ impl Provider for Soft {
     }
 }
 
-/// Converts an event of the adapter.
+/// Converts an event of the software ConnectX, or returns `None` for an event that PEs do not handle.
 fn nic_event(event: Event, nic: &Nic) -> Option<NicEvent> {
     Some(match event {
         Event::Port { is_up: false } => NicEvent::PortDown,
@@ -168,7 +168,7 @@ fn nic_event(event: Event, nic: &Nic) -> Option<NicEvent> {
     })
 }
 
-/// Returns the command that destroys an object, given the mailboxes of the command that created it.
+/// Returns the PRM command that destroys an object, given the mailboxes of the command that created it.
 ///
 /// Returns `None` if that command created no object.
 fn destroy_command(input: &[u8], output: &[u8]) -> Option<[u8; 16]> {
@@ -210,7 +210,7 @@ impl SoftObject {
     }
 }
 
-/// Creates an object, and returns it with the decoded output mailbox.
+/// Creates an object, and returns it with the decoded output mailbox of the command.
 fn create<C: Command>(context: &Arc<Context>, command: &C) -> Result<(SoftObject, C::Output), NicError> {
     let mut answer = <C::Output as Response>::EMPTY;
     let object = SoftObject::create(context, command.encode().as_ref(), answer.as_mut());
@@ -336,20 +336,20 @@ impl Drop for SoftUmem {
 struct SoftUar {
     context: Arc<Context>,
     page_id: u32,
-    /// The memory of all pages of the rail.
+    /// Memory of all UAR pages of the rail.
     pages: Region,
-    /// Offset of this page.
+    /// Offset of this UAR page in `pages`.
     at: u64,
 }
 
 impl SoftUar {
-    /// Turns the page at offset `at` of `pages` into a UAR page.
+    /// Registers the page at offset `at` of `pages` as a UAR page of the software ConnectX.
     fn new(context: &Arc<Context>, pages: &Region, at: u64) -> Result<Self, NicError> {
         let page_id = context.alloc_uar_in(Arc::clone(&pages.memory), at).map_err(failed("alloc_uar_in"))?;
         Ok(Self { context: Arc::clone(context), page_id, pages: pages.clone(), at })
     }
 
-    /// Returns the offset of the doorbell register in `pages`.
+    /// Returns the offset in `pages` of the doorbell register for `form`.
     fn register(&self, form: DoorbellForm) -> u64 {
         let in_page = match form {
             DoorbellForm::Record => uar::DB,

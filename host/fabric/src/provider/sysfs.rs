@@ -1,4 +1,4 @@
-//! RDMA devices in sysfs. Available without any RDMA library.
+//! Finds RDMA devices in sysfs, without any RDMA library.
 
 use std::path::{Path, PathBuf};
 

@@ -1,22 +1,23 @@
-//! Assignment of NICs to PEs: the NICs nearest to each PE's GPU on PCIe, evenly distributed.
+//! Assigns the NICs of a node to its PEs. Each PE gets the NICs nearest to its GPU on PCIe, and PEs are evenly
+//! distributed over equally near NICs.
 
 use std::path::PathBuf;
 
-/// Distance between two devices. Smaller is nearer.
+/// PCIe distance between two devices, such as a GPU and a NIC. Smaller is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// Below a common bridge, so traffic need not pass the CPU. The value is the number of other bridges between them.
+    /// Below a common bridge, so traffic need not pass the CPU. The value is the number of other bridges on the path.
     Switch(u8),
     /// Below a common root complex.
     RootComplex,
     /// On the same NUMA node.
     Node,
-    /// Further apart, or at an unknown location.
+    /// On different NUMA nodes, or at an unknown location.
     Other,
 }
 
 impl Distance {
-    /// Returns a phrase for messages.
+    /// Returns the distance as a phrase for messages.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Switch(_) => "behind the same PCIe switch",
@@ -52,7 +53,7 @@ impl PciPath {
     }
 }
 
-/// Returns a device's root complex, and the bridges between the two from the top down.
+/// Returns the root complex above a device, and the bridges between the two, from the top down.
 fn root_and_bridges(device: &PciPath) -> Option<(&str, Vec<&str>)> {
     let mut parts = device.sysfs.iter().filter_map(|part| part.to_str());
     let root = parts.find(|part| part.starts_with("pci") && part.contains(':'))?;
@@ -104,7 +105,8 @@ pub fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// Creates a tree in sysfs: two sockets with two root complexes each. One complex has a switch for a GPU and a NIC.
+    /// Creates a sysfs tree for tests: two sockets with two root complexes each. One complex has a switch for a GPU and
+    /// a NIC.
     fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let devices = [

@@ -1,4 +1,4 @@
-//! Bonds of RoCE ports (LAG).
+//! Distributes QPs over the ports of a RoCE bond (LAG).
 //!
 //! Firmware sends all packets of a QP through one port of a bond, and may pick the same port for many QPs. So QPs name
 //! their port, in rotation.
@@ -10,7 +10,7 @@ use rushmem_mlx5::prm::qp::{Init2Rtr, opt_param};
 
 use crate::provider::{LinkLayer, Provider, capabilities};
 
-/// The bond whose ports a NIC's QPs use.
+/// The bonded ports of a NIC over which its QPs are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bond {
     /// Number of ports to rotate through, or 0 if QPs do not name their port.
@@ -27,7 +27,7 @@ impl Bond {
         Self { ports }
     }
 
-    /// Selects the port for the QP in slot `slot`.
+    /// Sets in `command` the bond port for the QP in slot `slot`.
     pub(super) fn apply(self, slot: u64, command: &mut Init2Rtr) {
         if self.ports > 1 {
             command.opt_param_mask |= opt_param::LAG_TX_AFF;

@@ -19,21 +19,21 @@ use super::rail::{Loop, Rail};
 use super::shape::Shape;
 use crate::provider::{DoorbellWriter, NicKind, Provider};
 
-/// What it takes to set up a rail, except the NIC.
+/// The parameters for setting up a rail, except its NIC.
 #[derive(Clone, Copy)]
 pub struct RailSetup<'a> {
     pub machine: &'a dyn Machine,
     pub heap: &'a Region,
     pub shape: Shape,
-    /// Where the settings want the queues.
+    /// Where the settings request the queues: in GPU or host memory.
     pub queues: QueueMemory,
-    /// Who writes doorbells according to the settings.
+    /// Who writes doorbells according to the settings: kernels or a CPU thread.
     pub doorbell: DoorbellKind,
     /// Number of PEs on this machine, which start at the same time.
     pub local_pes: u32,
 }
 
-/// Returns the locations of queues to try, best first.
+/// Returns where to try to place the queues of a NIC, best first.
 ///
 /// Queues of an RDMA device belong in GPU memory: kernels then poll completions without reading across PCIe, and
 /// completions stay ordered with data for the GPU. The software ConnectX runs on the CPU, so its queues are in host
@@ -70,7 +70,7 @@ pub fn open_rail(nic: Box<dyn Provider>, setup: RailSetup<'_>) -> Result<Rail> {
     outcome
 }
 
-/// Sets up a rail with queues at `location`. If kernels cannot use it, tries again with a CPU thread that writes the
+/// Sets up a rail with queues at `location`. If kernels cannot use it, tries again with a CPU thread that writes their
 /// doorbells.
 fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
     let (rail, works) = open_probed(nic, setup, location, None)?;
@@ -92,8 +92,9 @@ fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocatio
     Ok(rail)
 }
 
-/// Sets up a rail and probes its NIC. Returns the rail, and the QPs that worked unless the NIC refuses loopback.
-/// `kernels_fail` is the reason why kernels cannot write the doorbells, if they cannot.
+/// Sets up a rail and probes its NIC from the CPU. Returns the rail, and the QPs for which the probe succeeded, or
+/// `None` if the NIC refuses loopback. `kernels_fail` is the reason why kernels cannot write doorbells, if that is
+/// known.
 fn open_probed(
     nic: &Arc<dyn Provider>,
     setup: RailSetup<'_>,
@@ -128,8 +129,8 @@ fn open_probed(
     }
 }
 
-/// Has a kernel use the rail. Native kernels access the software ConnectX just as the CPU does, so a probe would find
-/// nothing new.
+/// Checks with a kernel that kernels can use the rail. Skips native kernels with the software ConnectX: they access it
+/// just as the CPU does, so the check would find nothing new.
 fn try_kernel(rail: &Rail, setup: RailSetup<'_>, qps: Loop) -> Result<()> {
     let RailSetup { machine, heap, local_pes, .. } = setup;
     if machine.is_gpu() || rail.is_on_gpu() || rail.nic().port().kind == NicKind::Hardware {
@@ -168,7 +169,7 @@ mod tests {
         soft: Soft,
         refused: Option<RefusedCall>,
         umems: Arc<AtomicU32>,
-        /// Number of doorbells in use.
+        /// Number of doorbells that are in use by QPs.
         doorbells: Arc<AtomicU32>,
         /// Whether doorbells of kernels get lost although a register is mapped for them.
         is_deaf: bool,
@@ -178,7 +179,7 @@ mod tests {
     struct CountingUar {
         uar: Box<dyn Uar>,
         in_use: Arc<AtomicU32>,
-        /// Memory that swallows the doorbells of kernels.
+        /// Memory to which kernels' doorbells are written instead, so they get lost.
         nowhere: Option<Region>,
         writer: DoorbellWriter,
     }

@@ -1,4 +1,4 @@
-//! The messages with which two PEs connect their QPs.
+//! Encodes and decodes the messages with which two PEs connect their QPs.
 //!
 //! A message about a QP has 26 bytes; one about a failure has a text instead of the QP. Numbers are little-endian.
 
@@ -6,19 +6,19 @@ use super::rail::QpAddress;
 
 /// First byte of every connect message. Messages for other subsystems start with a different byte.
 const TAG: u8 = 0xc0;
-/// Bits of the second byte.
+/// Bit of a message's second byte: the sender's QP accepts packets.
 const READY: u8 = 1;
 const UNORDERED: u8 = 2;
 const FAILED: u8 = 4;
-/// Bytes of tag, bits, epoch and set.
+/// Length of a message's header in bytes: tag, flags, epoch and set.
 const HEAD: usize = 14;
-/// Maximum length of a failure's reason, in bytes. Longer ones are cut.
+/// Maximum length of a failure's reason, in bytes. Longer texts are truncated.
 const MAX_CAUSE_BYTES: usize = 4096;
 
-/// A message about the QP of one set between two PEs.
+/// A message about the connection of the two PEs' QPs in one QP set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectMessage {
-    /// The sender's epoch. Messages from another epoch than the receiver's are discarded.
+    /// Number of resets at the sender. Messages from an epoch other than the receiver's are discarded.
     pub(super) epoch: u64,
     pub(super) set: u32,
     pub(super) status: QpStatus,
@@ -26,11 +26,11 @@ pub struct ConnectMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum QpStatus {
-    /// The sender's QP.
+    /// The address and state of the sender's QP.
     Qp {
         address: QpAddress,
         ready: bool,
-        /// Whether WRITEs from or to the sender's QP may land out of order. Known only once it is ready.
+        /// Whether WRITEs from or to the sender's QP may land out of order. Valid only if `ready`.
         unordered: bool,
     },
     /// The sender cannot connect the QP, or has lost it.

@@ -39,20 +39,20 @@ use super::rail::{NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::provider::{Keys, NicEvent};
 
-/// The receiving PE and the message.
+/// A message to send, with the rank of the receiving PE.
 pub(super) type Outgoing = (u32, ConnectMessage);
 
 /// The state of one QP to a peer.
 #[derive(Default)]
 struct QpConnection {
-    /// The QP, and the index of its slot among those of all rails.
+    /// The QP, and the index of its slot counted across all rails.
     pair: Option<(Qp, u64)>,
     /// Set once the QP accepts packets.
     ready: bool,
     /// Set once the peer has been informed that this QP is ready.
     ready_sent: bool,
     peer_ready: bool,
-    /// Set if the firmware on either side lets WRITEs land out of order.
+    /// Set if the firmware of either side may place WRITEs out of order.
     unordered: bool,
     /// Set once kernels may post to the QP.
     published: bool,
@@ -64,35 +64,35 @@ struct QpConnection {
 /// Each QP has its own lock, so firmware commands for one QP do not delay the others.
 pub struct Connections {
     connections: Vec<Mutex<QpConnection>>,
-    /// By rail.
+    /// One entry per rail.
     flushes: Vec<Mutex<Flush>>,
     rails: Vec<Rail>,
-    /// Number of slots in use, by rail.
+    /// For each rail, the number of slots in use.
     used: Vec<AtomicU64>,
-    /// Whether a kernel's request has been taken in this epoch, by QP.
+    /// For each QP, whether a kernel's request to connect it has been taken in this epoch.
     taken: Vec<AtomicBool>,
-    /// Number of QPs that kernels may request and that are not published yet.
+    /// Number of QPs that kernels may request but to which they cannot post yet.
     missing: AtomicUsize,
-    /// By PE, then by rail.
+    /// The NICs of all PEs: entry `pe * rails + rail`.
     nics: Vec<PeerNic>,
-    /// Addresses of the DC targets, by PE, then by rail. Empty without DC initiators.
+    /// Addresses of the DC targets of all PEs: entry `pe * rails + rail`. Empty unless the job uses DC initiators.
     targets: Vec<AvSeg>,
     state: Arc<StateMap>,
     handshakes: Arc<Handshakes>,
     shape: Shape,
     me: u32,
     retries: RetryPolicy,
-    /// Set for P2P peers to which no kernel posts.
+    /// For each PE, whether it is a P2P peer, to which no kernel posts.
     p2p: Vec<bool>,
-    /// Whether kernels of this PE are barred from posting, by QP. The peer may still use the connection in its
-    /// direction.
+    /// For each QP, whether kernels of this PE are barred from posting to it. The peer may still use the connection in
+    /// its direction.
     closed: Vec<AtomicBool>,
-    /// Number of resets.
+    /// Number of [resets](Connections::reset) so far.
     epoch: AtomicU64,
 }
 
 impl Connections {
-    /// Creates the unconnected QPs of PE `me`. `nics` describes the NICs of all PEs, by PE.
+    /// Creates the QPs of PE `me`, none of them connected. `nics` describes the NICs of all PEs, by rank.
     pub fn new(
         rails: Vec<Rail>,
         nics: &[PeNics],
@@ -156,8 +156,8 @@ impl Connections {
         Ok(self)
     }
 
-    /// Limits kernels to `peers` when they post through these QPs. Does nothing for DC initiators: each reaches all
-    /// PEs, so a limit would save no QP.
+    /// Restricts kernels that post through the QPs `qps` to the PEs `peers`. Does nothing for DC initiators: each
+    /// reaches all PEs, so a limit would save no QP.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a QP to another PE is already connected.
@@ -183,7 +183,6 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns whether no kernel posts to QP `i`.
     fn is_unused(&self, i: usize) -> bool {
         let first = self.place(i).0;
         if self.shape.is_dc() {
@@ -193,12 +192,12 @@ impl Connections {
         self.is_closed(i) || self.p2p[first as usize]
     }
 
-    /// Returns whether no kernel of this PE may post to QP `i`.
     fn is_closed(&self, i: usize) -> bool {
         self.closed[i].load(Ordering::Acquire)
     }
 
-    /// Returns whether any PE of the job has relaxed keys.
+    /// Returns whether any PE of the job registers its heap with relaxed keys, through which writes may be reordered on
+    /// the PCIe bus.
     pub fn has_relaxed_keys(&self) -> bool {
         self.nics.iter().any(|nic| nic.relaxed_keys)
     }
@@ -212,13 +211,15 @@ impl Connections {
         &self.nics[peer as usize * self.rails.len() + rail]
     }
 
-    /// Returns the peer and the QP set of QP `i`. For a DC initiator, the peer is the first PE it serves.
+    /// Returns the rank of the peer and the index of the QP set that QP `i` belongs to. For a DC initiator, the peer is
+    /// the first PE it serves.
     fn place(&self, i: usize) -> (u32, u32) {
         let n = self.shape.n_pes as usize;
         ((i % n) as u32, (i / n) as u32)
     }
 
-    /// Returns the descriptors of all QPs, by index: everything about them that does not change when they connect.
+    /// Returns the descriptors of all QPs, by QP index. A descriptor holds everything about a QP that does not change
+    /// when it connects.
     pub fn descriptors(&self) -> Vec<QpDesc> {
         let describe = |i: usize| {
             let (peer, set) = self.place(i);
@@ -245,7 +246,7 @@ impl Connections {
         (0..self.connections.len()).map(describe).collect()
     }
 
-    /// Returns the address of the DC target of a rail of `peer`, if there is one.
+    /// Returns the address of the DC target of `peer` on a rail, or `None` if the job uses no DC initiators.
     fn target(&self, peer: u32, rail: usize) -> Option<&AvSeg> {
         self.targets.get(peer as usize * self.rails.len() + rail)
     }
@@ -271,15 +272,15 @@ impl Connections {
         self.state.describe_qps(&self.descriptors())
     }
 
-    /// Registers `memory` with each NIC.
+    /// Registers `memory` with the NIC of each rail.
     ///
     /// # Errors
-    /// The errors of the NICs.
+    /// Fails if a NIC refuses the registration.
     pub(super) fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
         self.rails.iter().map(|rail| rail.register(memory)).collect()
     }
 
-    /// Returns the QPs that kernels may request.
+    /// Returns the indices of the QPs that kernels may request.
     pub fn usable(&self) -> Vec<usize> {
         (0..self.connections.len()).filter(|&i| !self.is_unused(i)).collect()
     }
@@ -288,7 +289,8 @@ impl Connections {
         self.missing.load(Ordering::Acquire) == 0
     }
 
-    /// Describes the QPs that are still missing: their peers, and the state of the first one.
+    /// Describes the requestable QPs that are not connected yet, for messages: their peers, and the state of the first
+    /// one.
     pub(super) fn describe_missing(&self) -> String {
         let is_missing = |i: &usize| !lock(&self.connections[*i]).published;
         let peers: BTreeSet<u32> =
@@ -331,6 +333,8 @@ impl Connections {
         (0..self.rails.len()).filter(|&rail| lock(&self.flushes[rail]).is_needed(&self.rails[rail])).collect()
     }
 
+    /// Waits until WRITEs acknowledged by the NIC of `rail` are in memory: in this PE's heap, and in the memory
+    /// `others`.
     ///
     /// # Errors
     /// The errors of [`Flush::flush`].
@@ -342,7 +346,7 @@ impl Connections {
         self.connections.iter().filter(|connection| lock(connection).published).count()
     }
 
-    /// Returns the peer and the QPN of a poisoned QP, if there is one.
+    /// Returns the peer and the QPN of a QP that kernels have marked as failed (poisoned), if there is one.
     ///
     /// # Errors
     /// An error if the QP state cannot be read.
@@ -371,8 +375,8 @@ impl Connections {
         Ok(failed.map(|qp| (qp.peer, qp.qpn)))
     }
 
-    /// Returns the destination PE of a WQE of the DC initiator `qpn`: of the WQE in block `index`, or by default of the
-    /// oldest one not known to be complete. Returns `None` if there is no such initiator.
+    /// Returns the destination PE of a WQE that DC initiator `qpn` posted: the WQE in block `index`, or without an
+    /// index the oldest one not known to be complete. Returns `None` if there is no such initiator.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -399,10 +403,10 @@ impl Connections {
         self.rails.iter().map(|rail| rail.nic().commands()).sum()
     }
 
-    /// Queries the NICs for the published QPs.
+    /// Queries the NICs for the state of all published QPs.
     ///
     /// # Errors
-    /// The errors of the NICs.
+    /// Fails if a NIC refuses a query.
     pub fn query(&self) -> Result<Vec<QpInfo>> {
         let mut all = Vec::new();
         for (i, connection) in self.connections.iter().enumerate() {
@@ -421,12 +425,12 @@ impl Connections {
         Ok(all)
     }
 
-    /// Returns the number of resets so far.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Collects the requests of kernels: returns the QPs requested for the first time in this epoch.
+    /// Returns the indices of the QPs that kernels have requested for the first time in this epoch, and marks them as
+    /// taken.
     ///
     /// # Errors
     /// An error if the handshakes cannot be read.
@@ -454,7 +458,7 @@ impl Connections {
         self.me
     }
 
-    /// Returns the existing QPs of a rail that `choose` selects.
+    /// Returns the indices of the QPs of a rail that exist and for which `choose` returns true.
     pub(super) fn find(&self, rail: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
         let is_chosen = |(i, connection): &(usize, &Mutex<QpConnection>)| {
             self.shape.rail(self.place(*i).1.into()) == rail
@@ -463,7 +467,6 @@ impl Connections {
         self.connections.iter().enumerate().filter(is_chosen).map(|(i, _)| i).collect()
     }
 
-    /// Describes QP `i` for messages.
     pub(super) fn describe(&self, i: usize) -> String {
         self.describe_qp(i, &lock(&self.connections[i]))
     }
@@ -476,8 +479,8 @@ impl Connections {
         }
     }
 
-    /// Describes the first `limit` QPs with operations that kernels do not know to be complete. Skips QPs that another
-    /// thread has locked: it may be waiting for them.
+    /// Describes up to `limit` QPs with operations that kernels do not know to be complete. Skips QPs locked by another
+    /// thread, which may be waiting for these operations.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -500,7 +503,7 @@ impl Connections {
         Ok(found)
     }
 
-    /// Marks a QP as failed, and informs its peer.
+    /// Marks QP `i` as failed for the reason `why`, and informs its peer.
     pub(super) fn lose(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         let mut connection = lock(&self.connections[i]);
         // Kernels already have the connection; the caller aborts their waits.
@@ -513,10 +516,10 @@ impl Connections {
         connection.failed = true;
     }
 
-    /// Starts to connect QP `i`, unless that has already happened. Does nothing if `epoch` is over.
+    /// Starts to connect QP `i`, unless that has already happened. Does nothing if `epoch` is not the current one.
     ///
     /// # Errors
-    /// The cause, if the QP cannot be connected. Kernels and the peer have been informed.
+    /// The reason, if the QP cannot be connected. Kernels and the peer have then been informed.
     pub fn request(&self, i: usize, epoch: u64, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let (peer, set) = self.place(i);
         let mut connection = lock(&self.connections[i]);
@@ -554,7 +557,7 @@ impl Connections {
     /// Abandons QP `i`, which was requested `within` ago, unless it is connected or has failed.
     ///
     /// # Errors
-    /// The state of the QP, if it is given up. Kernels and the peer have been informed.
+    /// The state of the QP, if it is abandoned. Kernels and the peer have then been informed.
     pub(super) fn give_up(
         &self,
         i: usize,
@@ -583,7 +586,7 @@ impl Connections {
         }
     }
 
-    /// Returns the index of the QP of set `set` to `peer`.
+    /// Returns the index of the QP that connects to `peer` in QP set `set`.
     ///
     /// # Errors
     /// [`Error::Misuse`] if this job has no such QP.
@@ -596,10 +599,10 @@ impl Connections {
         Ok(i as usize)
     }
 
-    /// Handles a message from PE `from`.
+    /// Handles a connect message from PE `from`, and passes replies to `post`.
     ///
     /// # Errors
-    /// The cause, if a QP cannot be connected. Kernels and the peer have been informed.
+    /// The reason, if a QP cannot be connected. Kernels and the peer have then been informed.
     pub fn receive(&self, from: u32, message: ConnectMessage, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
         let i = self.index(from, message.set)?;
         let mut connection = lock(&self.connections[i]);
@@ -628,8 +631,8 @@ impl Connections {
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
-    /// Takes the QP one step further, now that the peer's QP is known. Repeated messages are harmless: each step
-    /// happens once.
+    /// Advances the connection of QP `i`, given the address of the peer's QP: creates and connects the QP, informs the
+    /// peer that it is ready, and publishes it. Repeated messages are harmless, since each step is taken once.
     fn advance(
         &self,
         i: usize,
@@ -696,7 +699,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Starts a DC initiator. Its targets are not involved.
+    /// Brings a DC initiator to the ready state. Its targets are not involved.
     fn start_initiator(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
         let rail = &self.rails[self.shape.rail(self.place(i).1.into())];
         if let Some((dci, _)) = &connection.pair {
@@ -708,8 +711,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Publishes the connection to kernels once both QPs are ready. By then the peer's ordering is known, too: its
-    /// `ready` message carried it.
+    /// Publishes the connection to kernels if both QPs are ready. By then the peer's ordering is known, since its
+    /// `ready` message contains it.
     fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
         let (rail, weak) = (self.shape.rail(self.place(i).1.into()), self.weakness(i, connection));
         if let Some((pair, words)) = &connection.pair
@@ -728,7 +731,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns the bits of [`qp_flags::WEAK`] that apply to QP `i`.
+    /// Returns the [`qp_flags::WEAK`] bits of QP `i`, which record that WRITEs may be reordered.
     fn weakness(&self, i: usize, connection: &QpConnection) -> u32 {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());

@@ -2,7 +2,7 @@
 //!
 //! A rail has one target, shared by the initiators of all peers. Its number and key are exchanged in the allgather at
 //! start-up. An initiator therefore needs no handshake: it is usable as soon as it exists, and the address vector in
-//! each WQE names the target.
+//! each WQE contains the target's address.
 
 use rushmem_error::{NicError, Result};
 use rushmem_machine::Region;
@@ -13,24 +13,25 @@ use rushmem_mlx5::prm::{cq, dct, qp, rmp};
 use super::shape::CQE_BYTES;
 use crate::provider::{LinkLayer, Object, PortAddress, Provider, QUEUE_ALIGN, Umem, create, random};
 
-/// log2 of the entries in the target's CQ and receive queue. Both stay empty, since peers never send messages.
+/// log2 of the number of entries in a DC target's CQ and receive queue. Both stay empty, since peers never send
+/// messages.
 const LOG_ENTRIES: u8 = 2;
-/// log2 of the bytes per receive entry.
+/// log2 of the size of a receive queue entry, in bytes.
 const LOG_STRIDE: u8 = 4;
-/// Offsets in a target's memory.
+/// Offset of the CQ in the memory of a DC target.
 const CQ_AT: u64 = 0;
 const RECORD_AT: u64 = QUEUE_ALIGN;
 const CQ_RECORD_AT: u64 = RECORD_AT + 64;
 const BYTES: u64 = 2 * QUEUE_ALIGN;
 
-/// The number of a target on its NIC, and the access key that initiators must present.
+/// The address of a DC target: its number on its NIC, and the access key that initiators must present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetAddress {
     pub dctn: u32,
     pub key: u64,
 }
 
-/// The target of a rail, with the queues the NIC requires for it. Fields drop in order.
+/// The DC target of a rail, with the queues that the NIC requires for it. Fields drop in order.
 pub(super) struct Target {
     _dct: Box<dyn Object>,
     _rmp: Box<dyn Object>,
@@ -41,7 +42,7 @@ pub(super) struct Target {
     pub(super) address: TargetAddress,
 }
 
-/// IDs of the objects that a target refers to.
+/// IDs of the NIC objects that a DC target refers to.
 pub(super) struct Parents {
     pub(super) pd: u32,
     pub(super) uar_page: u32,
@@ -49,10 +50,10 @@ pub(super) struct Parents {
 }
 
 impl Target {
-    /// Creates a target that every PE of the job may read, write and update with atomics.
+    /// Creates a DC target that every PE of the job may read, write and update with atomics.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses a command.
     pub(super) fn new(nic: &dyn Provider, Parents { pd, uar_page, eqn }: Parents) -> Result<Self> {
         // Never polled or posted to, so ordinary memory of the process will do.
         let (memory, receive_memory) = (Region::host(BYTES)?, Region::host(QUEUE_ALIGN)?);
@@ -75,7 +76,7 @@ impl Target {
     }
 }
 
-/// Creates the CQ of a target, in the umem of its queues.
+/// Creates the CQ of a DC target in the umem `queues`.
 fn create_cq(
     nic: &dyn Provider,
     queues: u32,
@@ -98,7 +99,8 @@ fn create_cq(
     Ok((object, made.cqn))
 }
 
-/// Creates the RMP of a target: receives in the umem `receives`, and their doorbell record in `queues`.
+/// Creates the RMP (the shared receive queue) of a DC target: its entries in the umem `receives`, and its doorbell
+/// record in the umem `queues`.
 fn create_rmp(
     nic: &dyn Provider,
     pd: u32,
@@ -122,7 +124,6 @@ fn create_rmp(
     Ok((object, made.rmpn))
 }
 
-/// Creates the DCT itself, on the port of `nic`.
 fn create_dct(
     nic: &dyn Provider,
     pd: u32,

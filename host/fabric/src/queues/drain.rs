@@ -1,4 +1,4 @@
-//! Completion of a QP by the host, on behalf of the kernels that posted to it.
+//! Waits on the host until the operations that kernels posted to a QP are complete.
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -14,10 +14,10 @@ use super::flush::RemoteEnd;
 use super::host_queue::post;
 use super::rail::{Qp, Rail};
 
-/// A QP to complete from the host. No kernel may use it until the drain is over.
+/// A QP whose operations the host completes. No kernel may use the QP until [`run`](Self::run) returns.
 pub(super) struct Drain<'a> {
     pub(super) state: &'a StateMap,
-    /// Index in the QP table.
+    /// Index of the QP in the QP table.
     pub(super) i: u64,
     pub(super) rail: &'a Rail,
     pub(super) pair: &'a Qp,
@@ -27,8 +27,9 @@ pub(super) struct Drain<'a> {
 impl Drain<'_> {
     /// Waits until everything that kernels posted has completed, and records the completions in the QP's state.
     ///
-    /// An ACK of the peer's NIC does not imply that the data is in memory. So each of `ends`, which is memory of a
-    /// peer, is read back, as `quiet` of kernels does. For a DC initiator, each comes with the address of its peer.
+    /// An ACK of the peer's NIC does not imply that the data is in memory. So the QP reads back from each of `ends`,
+    /// which are memory of peers, as kernels do in `quiet`. For a DC initiator, each comes with the address of its DC
+    /// target.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if an operation failed or is not complete at the deadline.
@@ -110,19 +111,19 @@ impl StateMap {
         Ok(words)
     }
 
-    /// Stores the counted completions of QP `i`.
+    /// Stores in the QP table how many operations of QP `i` have completed.
     fn count_completions(&self, i: u64, words: &QpState) -> Result<()> {
         let done = (offset_of!(QpState, done), words.done.word);
         self.write_words(i, &[done, (offset_of!(QpState, cq_next), words.cq_next.word)])
     }
 
-    /// Stores the posted blocks of QP `i`, whose doorbell has been rung for all of them.
+    /// Stores in the QP table how many blocks have been posted to QP `i`, including their doorbell.
     fn count_postings(&self, i: u64, words: &QpState) -> Result<()> {
         let reserved = (offset_of!(QpState, reserved), words.reserved.word);
         self.write_words(i, &[reserved, (offset_of!(QpState, doorbell), words.doorbell.word)])
     }
 
-    /// Stores words of QP `i`, each at its offset in [`QpState`].
+    /// Stores words in the QP table entry of QP `i`. Each word comes with its offset in [`QpState`].
     fn write_words(&self, i: u64, words: &[(usize, u64)]) -> Result<()> {
         let write = |&(at, word): &(usize, u64)| {
             self.region.write(Self::qp_at(i) + at as u64, bytemuck::bytes_of(&word))

@@ -24,16 +24,16 @@ use crate::provider::{DoorbellForm, Keys};
 /// The wire address and rkey of memory that peers write to.
 pub type RemoteEnd = (u64, u32);
 
-/// The QP through which a NIC reads its PE's memory. Fields drop in order.
+/// The loopback QP through which a NIC reads its own PE's memory. Fields drop in order.
 ///
 /// Its queues are in private host memory. The host may be unable to access GPU memory while kernels run, and allocating
 /// memory that kernels can access may have to wait until they exit.
 struct FlushQueue {
     queue: HostQueue,
-    /// Keys of the memory that holds the queues and the words READs return.
+    /// Keys of the memory that holds the queues and the results of READs.
     keys: Keys,
     memory: QueueMemory,
-    /// Wire address of the words READs return.
+    /// Wire address to which READs return their data.
     result: u64,
 }
 
@@ -46,18 +46,18 @@ pub(super) struct Flush {
 }
 
 impl Flush {
-    /// Records that peers can write through a QP of the rail.
+    /// Records that peers can write through a QP of the rail, so later flushes are needed.
     pub(super) fn note_qp(&mut self) {
         self.is_used = true;
     }
 
-    /// Destroys the QP, if there is one. The next flush creates a new one.
+    /// Destroys the loopback QP, if there is one. The next flush creates a new one.
     pub(super) fn reset(&mut self) {
         self.queue = None;
     }
 
-    /// Returns whether peers may have written through `rail` and an ACK of its NIC does not imply that the data is in
-    /// memory.
+    /// Returns whether a flush must wait for data: peers may have written through `rail`, and its NIC acknowledges data
+    /// before it is in memory.
     pub(super) fn is_needed(&self, rail: &Rail) -> bool {
         self.is_used && rail.loopback().is_some() && rail.nic().acks_early()
     }
@@ -90,7 +90,7 @@ impl Flush {
         })
     }
 
-    /// Has the NIC read one byte at each address. The error says why it failed.
+    /// Has the NIC read one byte at each address, and waits for the results. The error says why it failed.
     fn read(
         &mut self,
         rail: &Rail,
@@ -119,7 +119,7 @@ impl Flush {
 }
 
 impl FlushQueue {
-    /// Creates and connects the QP, or the two QPs.
+    /// Creates and connects the loopback QP, or two QPs if the NIC cannot connect one to itself.
     fn new(rail: &Rail, qps: Loop, retries: RetryPolicy) -> Result<Self> {
         let shape = rail.shape().of_flush();
         let result = shape.rail_bytes();
@@ -158,7 +158,7 @@ mod tests {
     use rushmem_machine::{Machine, Native};
     use rushmem_native::Options;
 
-    /// Opens a rail of a NIC that posts its writes with this probability.
+    /// Opens a rail on a software NIC that delays its writes to memory with probability `posted`.
     fn rail(posted: f64, loopback: Option<Loop>, cq: &str) -> Rail {
         let machine = Native::new(Options::default());
         let faults = Faults { posted, ..Faults::default() };

@@ -1,4 +1,4 @@
-//! A QP to which the CPU posts: for probes and flushes, and for reading back after kernels.
+//! A loopback QP to which the CPU posts, used for probes and flushes.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -13,28 +13,29 @@ use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::shape::{CQE_BYTES, WQEBB_BYTES};
 use crate::provider::DoorbellForm;
 
-/// A QP that leads back to its own port, with its counters. Fields drop in order.
+/// A loopback QP: it is connected to itself, or to a second QP on the same port. Fields drop in order.
 pub(super) struct HostQueue {
     pair: Qp,
-    /// The receiving QP, unless the QP is connected to itself.
+    /// The QP on the receiving side, unless the QP is connected to itself.
     _receiver: Option<Qp>,
-    /// Basic blocks posted.
+    /// Number of basic blocks posted.
     posted: u64,
-    /// CQEs consumed.
+    /// Number of CQEs consumed.
     completed: u64,
 }
 
 pub(super) enum Outcome {
-    /// Completed, this long after the doorbell.
+    /// The operation completed, this long after the doorbell.
     Completed(Duration),
-    /// The NIC reports an error.
+    /// The NIC reported an error CQE.
     Failed { syndrome: Syndrome, vendor: u8 },
-    /// Not complete at the deadline.
+    /// The operation did not complete before the deadline.
     Late,
 }
 
 impl Qp {
-    /// Encodes a signalled WQE for block `index`. A DC initiator needs the address vector of its target.
+    /// Encodes a signalled WQE that starts at block `index` of the send queue. For a DC initiator, `target` is the
+    /// address vector of the DC target.
     pub(super) fn emit(&self, wqe: &Wqe, index: u64, target: Option<&AvSeg>) -> Emitted {
         let (index, qpn) = (index as u16, self.address.qpn);
         match target {
@@ -45,7 +46,7 @@ impl Qp {
 }
 
 impl HostQueue {
-    /// Wraps a QP to which nothing was posted, and the receiving QP if it is a different one.
+    /// Wraps a QP to which nothing has been posted, and the QP on the receiving side if it is a different one.
     pub(super) fn new((pair, receiver): (Qp, Option<Qp>)) -> Self {
         Self { pair, _receiver: receiver, posted: 0, completed: 0 }
     }
@@ -53,7 +54,7 @@ impl HostQueue {
     /// Posts one WQE, and waits until `until` for its completion. `memory` holds the queues.
     ///
     /// # Errors
-    /// The errors of the machine.
+    /// Fails if the machine cannot access the queues.
     pub(super) fn post(
         &mut self,
         rail: &Rail,
@@ -74,7 +75,8 @@ impl HostQueue {
         }
     }
 
-    /// Returns `None` until the WQE at `index` completes; then its error, or `Some(None)` on success.
+    /// Polls for the completion of the WQE at block `index`. Returns `None` if it is not complete, `Some(None)` on
+    /// success, and else the syndrome and vendor code of the error.
     fn poll(&mut self, memory: &QueueMemory, index: u16) -> Result<Option<Option<(Syndrome, u8)>>> {
         let (depth, collapsed) = (memory.shape().depth, memory.shape().collapsed);
         let slot = if collapsed { 0 } else { self.completed & (depth - 1) };
@@ -103,7 +105,7 @@ impl HostQueue {
 /// Connects a QP to `receiver`, or to itself if there is none.
 ///
 /// # Errors
-/// The errors of the NIC.
+/// Fails if the NIC refuses a command.
 pub(super) fn connect(
     rail: &Rail,
     pair: &Qp,
@@ -125,11 +127,11 @@ pub(super) fn make(qps: Loop, make: impl Fn(u64) -> Result<Qp>) -> Result<(Qp, O
     Ok((make(0)?, receiver))
 }
 
-/// Posts a WQE at block `first` of a QP and rings the doorbell. Returns the index of the next free block. `memory`
+/// Posts a WQE at block `first` of a QP, and rings the doorbell. Returns the index of the next free block. `memory`
 /// holds the queues.
 ///
 /// # Errors
-/// The errors of the machine.
+/// Fails if the machine cannot write the queues or the doorbell.
 pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, entry: &Emitted) -> Result<u64> {
     let (at, depth) = (memory.shape().place(pair.slot), memory.shape().depth);
     let mut end = first;

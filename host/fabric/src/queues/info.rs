@@ -1,4 +1,4 @@
-//! What a NIC reports about the QPs of a PE.
+//! The state of a PE's QPs as reported by its NICs, for users and tests.
 
 use std::time::Duration;
 
@@ -19,27 +19,27 @@ pub struct QpInfo {
     pub state: String,
     /// Depth of the send queue, in basic blocks of 64 bytes.
     pub depth: u32,
-    /// Basic blocks executed by the NIC, modulo 2^16.
+    /// Number of basic blocks executed by the NIC, modulo 2^16.
     pub executed: u16,
     /// Path MTU: the largest payload of a packet, in bytes.
     pub mtu: u32,
-    /// Index of the local GID.
+    /// Index of the QP's source GID in the port's GID table.
     pub gid_index: u8,
-    /// Traffic class. On Ethernet, DSCP times 4 plus the ECN bits.
+    /// Traffic class. On Ethernet, its upper 6 bits are the DSCP and its lower 2 bits are the ECN.
     pub traffic_class: u8,
-    /// Service level. On Ethernet, the VLAN priority.
+    /// Service level of the QP. On Ethernet, the VLAN priority.
     pub service_level: u8,
-    /// Index of the partition key.
+    /// Index of the QP's partition key in the port's table.
     pub pkey_index: u16,
     /// How often the NIC resends an unacknowledged packet before the QP fails.
     pub retries: u8,
-    /// Port of a bond (LAG) that sends the packets, starting at 1. 0 without a bond.
+    /// Port of a bond (LAG) through which the QP sends, starting at 1, or 0 without a bond.
     pub bond_port: u8,
     /// How long the NIC waits for an acknowledgement before it resends.
     pub ack_timeout: Duration,
-    /// Whether WRITEs may land out of order, as with adaptive routing (setting `ordering`).
+    /// Whether WRITEs may land out of order, as with adaptive routing. Depends on the setting `ordering`.
     pub unordered: bool,
-    /// Whether data uses relaxed keys (setting `relaxed_ordering`).
+    /// Whether puts and gets use relaxed keys (setting `relaxed_ordering`), which let the PCIe bus reorder their data.
     pub relaxed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The probe of kernels: checks during start-up that a kernel can post to the QPs of a rail and see their completions.
+//! Checks during start-up that a kernel can post to the QPs of a rail and see their completions.
 //!
 //! Mapping queues or doorbells may succeed and still deliver nothing. The kernel makes the same calls as a user's
 //! kernel, in a context of one PE and one QP, so it writes WQEs, rings the doorbell, polls the CQ and fences the same
@@ -23,13 +23,13 @@ use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
 
-/// Size in bytes of the words that the kernel uses, last in the heap.
+/// Size in bytes of the area that the probe's kernel uses at the end of the heap.
 const BYTES: u64 = 64;
 const PATTERN: u64 = 0x5275_7368_6d65_6d21;
 const VALUE: u64 = 5;
 
-/// Checks that a kernel of `machine` can use the QPs of `rail`. `qps` are the QPs that passed the probe by the CPU.
-/// `local_pes` PEs of this machine start at the same time.
+/// Checks that a kernel of `machine` can use the QPs of `rail`. `qps` says whether one QP or two worked when the CPU
+/// probed the NIC. `local_pes` is the number of PEs that start on this machine at the same time.
 ///
 /// # Errors
 /// - [`Error::Probe`] if the kernel fails or is late, or its operations have a wrong result.
@@ -56,12 +56,12 @@ pub(super) fn probe_kernel(
     })
 }
 
-/// Returns the heap offset of the kernel's words: the last aligned ones.
+/// Returns the heap offset of the area that the probe's kernel uses: the last aligned 64 bytes.
 fn words_at(heap: &Region) -> u64 {
     heap.memory.len() / BYTES * BYTES - BYTES
 }
 
-/// A context of one PE and one QP, and the memory it refers to.
+/// A kernel context of one PE and one QP, and the memory it refers to.
 struct ProbeContext {
     ctx: CtxParts,
     control: Region,
@@ -71,7 +71,7 @@ struct ProbeContext {
 }
 
 impl ProbeContext {
-    /// Creates the context of a connected QP. Waits of its kernels fail after `within`.
+    /// Creates the kernel context of a connected QP. Kernels give up waiting in it after `within`.
     fn new(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<Self> {
         let shape = rail.shape().of_one_qp();
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
@@ -124,7 +124,7 @@ impl ProbeContext {
     }
 }
 
-/// Runs the kernel on a connected QP, and checks the words it leaves.
+/// Runs the probe's kernel on a connected QP, and checks the values that it wrote.
 fn run(rail: &Rail, machine: &dyn Machine, heap: &Region, pair: &Qp, within: Duration) -> Result<()> {
     let context = ProbeContext::new(rail, machine, heap, pair, within)?;
     let at = words_at(heap);

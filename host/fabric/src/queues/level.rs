@@ -1,4 +1,4 @@
-//! The level of a rail: where its queues are, and who writes its doorbells.
+//! Describes the level of a rail: whether its queues are in GPU memory, and who writes its doorbells.
 
 use rushmem_machine::Region;
 
@@ -10,7 +10,7 @@ pub enum QueueLocation {
     Host,
 }
 
-/// NIC and level of a rail, for the summary of a job.
+/// The NIC of a rail and the features in use, for the summary of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailLevel {
     pub nic: String,
@@ -22,11 +22,11 @@ pub struct RailLevel {
     pub heap_on_gpu: bool,
     /// Whether a CPU thread writes the doorbells on behalf of kernels.
     pub cpu_rings: bool,
-    /// Whether doorbells work without a doorbell record.
+    /// Whether kernels ring doorbells without updating a doorbell record.
     pub no_record: bool,
-    /// Whether data uses relaxed keys.
+    /// Whether puts and gets use relaxed keys.
     pub relaxed_keys: bool,
-    /// What the rail had to give up compared to the highest level, and why.
+    /// Each feature that the rail had to give up compared to the highest level, with the reason.
     pub steps: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl RailLevel {
 }
 
 impl std::fmt::Display for RailLevel {
-    /// Writes link, rate and level, but not the NIC's name.
+    /// Formats link, rate and level, without the NIC's name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let memory = |on_gpu| if on_gpu { "GPU" } else { "host" };
         f.write_str(match self.link {

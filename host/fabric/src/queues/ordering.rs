@@ -1,4 +1,4 @@
-//! The order in which WRITEs of a QP land: as chosen by firmware, and as allowed by keys.
+//! Determines in which order WRITEs of a QP reach memory: as chosen by firmware, and as allowed by memory keys.
 //!
 //! With adaptive routing, packets arrive out of order, and a NIC places the data of READs and WRITEs as it arrives.
 //! Firmware may enable that on its own when a QP connects, so every connection checks with QUERY_QP. Atomics still wait
@@ -14,7 +14,7 @@ use rushmem_mlx5::prm::qp::QpContext;
 use super::Shape;
 use crate::provider::{NicKind, Provider, capabilities};
 
-/// The ordering that INIT2RTR requests.
+/// The WRITE ordering that `INIT2RTR_QP` requests for a QP.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestedOrder {
     wanted: Ordering,
@@ -23,11 +23,11 @@ pub(super) struct RequestedOrder {
 }
 
 impl RequestedOrder {
-    /// Returns the request for the setting `wanted`.
+    /// Returns the request for the ordering `wanted` in the settings.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if the setting demands out-of-order placement and the NIC cannot do it.
-    /// - The errors of the NIC.
+    /// - [`Error::Unavailable`] if the settings demand out-of-order placement and the NIC cannot do it.
+    /// - The error of a capability query that the NIC refuses.
     pub(super) fn new(nic: &dyn Provider, wanted: Ordering) -> Result<Self> {
         // The choice is left to firmware, so no capability is needed.
         if wanted == Ordering::Auto {
@@ -44,7 +44,7 @@ impl RequestedOrder {
         Ok(Self { wanted, can_force })
     }
 
-    /// Adds the request to `context`, for INIT2RTR.
+    /// Returns `context` with the requested ordering, for `INIT2RTR_QP`.
     pub(super) fn apply(self, context: QpContext) -> QpContext {
         QpContext {
             dp_ordering_0: self.wanted == Ordering::OutOfOrder,
@@ -70,14 +70,14 @@ impl RequestedOrder {
     }
 }
 
-/// Returns whether data gets relaxed keys on a NIC.
+/// Returns whether puts and gets through a NIC use relaxed keys, which let the PCIe bus reorder their data.
 ///
-/// By default, it does where `quiet` posts a READ anyway, which is the case if a PE has several NICs. The software
+/// By default, they do where `quiet` posts a READ anyway, which is the case if a PE has several NICs. The software
 /// ConnectX does not profit from such keys.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if the setting demands such keys and the NIC does not support them.
-/// - The errors of the NIC.
+/// - [`Error::Unavailable`] if the settings demand such keys and the NIC does not support them.
+/// - The error of a capability query that the NIC refuses.
 pub(super) fn wants_relaxed_keys(nic: &dyn Provider, shape: &Shape) -> Result<bool> {
     let is_free = shape.rails > 1 && nic.port().kind == NicKind::Hardware;
     let can_relax = capabilities::<HcaCap>(nic)?.relaxed_ordering_write;
@@ -87,8 +87,8 @@ pub(super) fn wants_relaxed_keys(nic: &dyn Provider, shape: &Shape) -> Result<bo
     })
 }
 
-/// Returns whether to use relaxed keys, or `None` if the NIC lacks them and they are demanded. `is_free`: they cost no
-/// additional READ.
+/// Returns whether to use relaxed keys, or `None` if the settings demand them and the NIC lacks them. `is_free` means
+/// that they cost no additional READ.
 fn choose(wanted: RelaxedOrdering, is_free: bool, can_relax: bool) -> Option<bool> {
     match wanted {
         RelaxedOrdering::On => can_relax.then_some(true),

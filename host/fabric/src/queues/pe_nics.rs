@@ -10,7 +10,7 @@ use super::level::RailLevel;
 use super::rail::NicInfo;
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
-/// Maximum length of a text, in bytes. Longer ones are cut.
+/// Maximum length of a text in a description, in bytes. Longer texts are truncated.
 const MAX_TEXT_BYTES: usize = 1024;
 
 mod bits {
@@ -25,7 +25,7 @@ mod bits {
     pub(super) const NO_RECORD: u16 = 256;
 }
 
-/// The NICs of a PE, by rail. Sent to all other PEs during start-up.
+/// Describes the NICs of a PE, one per rail. Sent to all other PEs during start-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeNics {
     pub rails: Vec<NicInfo>,
@@ -38,7 +38,7 @@ impl PeNics {
         bytes
     }
 
-    /// Decodes a description. Returns `None` if `bytes` are not one.
+    /// Decodes a description from [`encode`](Self::encode). Returns `None` if `bytes` are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = bytes;
         let [rails] = take(&mut from)?;
@@ -46,13 +46,13 @@ impl PeNics {
         from.is_empty().then_some(Self { rails })
     }
 
-    /// Returns whether the PE cannot wait for data that its NICs have acknowledged. If so, kernels of its peers read
-    /// back.
+    /// Returns whether kernels of peers must read back to learn that their data is in this PE's memory, because a NIC
+    /// of the PE acknowledges data early and cannot flush.
     pub fn needs_read_backs(&self) -> bool {
         self.rails.iter().any(|rail| rail.early_acks && !rail.can_flush)
     }
 
-    /// Returns a PE with a single rail at this level.
+    /// Returns the description of a PE with a single rail at `level`.
     #[cfg(test)]
     fn sample(level: super::RailLevel) -> Self {
         let port = crate::provider::PortAddress {
@@ -155,7 +155,6 @@ fn take_text(from: &mut &[u8]) -> Option<String> {
     String::from_utf8(text.to_vec()).ok()
 }
 
-/// Splits off the first `N` bytes.
 fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = from.split_first_chunk()?;
     *from = rest;

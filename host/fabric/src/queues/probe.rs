@@ -1,4 +1,4 @@
-//! The probe: checks during start-up that a NIC moves bytes for this PE in time.
+//! Checks during start-up that a NIC moves bytes for this PE in time.
 //!
 //! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a
 //! checked result, and a signal. The CPU posts them. `kernel_probe` then has a kernel post.
@@ -16,31 +16,32 @@ use rushmem_mlx5::{Syndrome, Wqe};
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
 use super::rail::{Loop, Rail, RetryPolicy};
 
-/// Deadline for all operations, for a PE that does not share its CPUs.
+/// Time limit for all operations of the probe together, for a PE that does not share its CPUs.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// Number of attempts. A software ConnectX may be slow because it has to wait for a CPU.
+/// Number of attempts before the probe fails. A software ConnectX may be slow because it has to wait for a CPU.
 const ATTEMPTS: usize = 3;
 
-/// Words of the heap that no QP uses yet.
+/// Heap offset of the word that the probe's put copies. No QP uses this part of the heap yet.
 const SOURCE: u64 = reserved::FETCH;
 const TARGET: u64 = SOURCE + 8;
 const RESULT: u64 = SOURCE + 16;
 
-/// The result of probing a NIC that executes commands and WQEs.
+/// The result of probing a NIC over loopback.
 pub(super) enum Loopback {
     Works(Loop),
-    /// The NIC does not deliver packets from its port to the same port. The text says how it failed.
+    /// The NIC does not deliver packets from its port to the same port. The text describes the failed operation.
     Refused(String),
 }
 
-/// Checks that the NIC of `rail` can access `heap`. `local_pes` PEs of this machine start at the same time.
+/// Checks that the NIC of `rail` can access `heap`. `local_pes` is the number of PEs that start on this machine at the
+/// same time.
 ///
 /// If the NIC refuses a QP connected to itself, two QPs are tried. The port may refuse loopback altogether, as virtual
 /// functions, bonds and switches do. Such a NIC still reaches other nodes, so this is not an error.
 ///
 /// # Errors
 /// - [`Error::Probe`] if an operation fails, is late, or returns a wrong result.
-/// - The errors of the NIC.
+/// - The error of a command that the NIC refuses.
 pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopback> {
     let one_qp = attempts(local_pes, |within| once(rail, heap, within, Loop::OneQp))?;
     let Loopback::Refused(why) = one_qp else { return Ok(one_qp) };
@@ -48,7 +49,8 @@ pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopba
     attempts(local_pes, |within| once(rail, heap, within, Loop::TwoQps))
 }
 
-/// Calls `once` with the probe's deadline, and again if it has failed and exceeded the deadline.
+/// Calls `once` with the time limit of a probe. Calls it again if it failed after the limit, up to [`ATTEMPTS`] times
+/// in all.
 pub(super) fn attempts<T>(local_pes: u32, once: impl Fn(Duration) -> Result<T>) -> Result<T> {
     let within = shared_deadline(DEADLINE, local_pes);
     for _ in 1..ATTEMPTS {
@@ -99,12 +101,12 @@ struct Probe<'a> {
     queue: HostQueue,
     begin: Instant,
     within: Duration,
-    /// Whether an operation failed because no acknowledgement arrived.
+    /// Whether an operation failed because the NIC received no acknowledgement.
     unanswered: bool,
 }
 
 impl Probe<'_> {
-    /// Runs the operations. Returns the time of each from doorbell to completion.
+    /// Runs the probe's put, atomic and signal. Returns the time of each from doorbell to completion.
     fn run(&mut self) -> Result<[Duration; 3]> {
         const PATTERN: u64 = 0x5275_7368_6d65_6d21;
         const SIGNAL: u64 = 0x0123_4567_89ab_cdef;

@@ -1,4 +1,4 @@
-//! The memory of queues, and its registration with a NIC.
+//! The memory that holds the queues of QPs, registered with a NIC.
 
 use bytemuck::Zeroable;
 use rushmem_error::{NicError, Result};
@@ -19,7 +19,7 @@ impl QueueMemory {
     /// Registers `region`, which must have room for the queues of `shape`.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses the registration.
     pub(super) fn new(nic: &dyn Provider, region: Region, shape: Shape) -> Result<Self, NicError> {
         Ok(Self { umem: nic.umem_reg(&region)?, region, shape })
     }

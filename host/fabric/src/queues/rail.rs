@@ -31,13 +31,13 @@ use crate::provider::{
     Provider, QpDoorbell, Uar, WantedUars, create, execute, random,
 };
 
-/// UAR pages per rail. QPs use them in rotation.
+/// Number of UAR pages per rail. QPs use them in rotation.
 const UARS: u64 = 16;
 
-/// log2 of the READs and atomics in flight per QP.
+/// log2 of the maximum number of READs and atomics in flight per QP.
 const LOG_READS: u8 = 4;
 
-/// `ts_format` for a NIC that supports only free-running timestamps.
+/// `ts_format` value for a NIC that supports only free-running timestamps.
 const FREE_RUNNING: u8 = 0;
 /// `ts_format` for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;

@@ -1,4 +1,4 @@
-//! Devices opened for DevX, with their commands and objects.
+//! Opens RDMA devices for DevX, libmlx5's interface to raw PRM commands, and creates objects with it.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -23,14 +23,13 @@ pub(super) struct Devices {
     count: usize,
 }
 
-/// An RDMA device.
 pub(super) struct Device<'a> {
     raw: *mut ibv_device,
-    /// Such as `mlx5_0`.
+    /// Device name, such as `mlx5_0`.
     pub(super) name: String,
-    /// The PCI device's directory in sysfs, with symbolic links resolved.
+    /// Directory of the PCI device in sysfs, with symbolic links resolved.
     pub(super) sysfs: PathBuf,
-    /// Device node, such as `/dev/infiniband/uverbs0`.
+    /// Path of the device node, such as `/dev/infiniband/uverbs0`.
     node: String,
     /// Whether libmlx5 drives the device.
     pub(super) is_mlx5: bool,
@@ -78,7 +77,7 @@ impl Drop for Devices {
 }
 
 impl Device<'_> {
-    /// Name and PCI address, for messages.
+    /// Returns the device's name and PCI address, for messages.
     pub(super) fn title(&self) -> String {
         match pci_address(&self.sysfs) {
             Some(pci) => format!("{} ({pci})", self.name),
@@ -97,10 +96,10 @@ impl Device<'_> {
         }
     }
 
-    /// Determines why the device could not be opened.
+    /// Builds the error for a device that could not be opened. `errno` is that of the failed attempt.
     ///
-    /// If it opens without DevX, DevX is the cause. Otherwise opens the device node directly for its error: libibverbs
-    /// reports that of another attempt.
+    /// If the device opens without DevX, DevX is the cause. Otherwise opens the device node directly to learn the
+    /// errno: libibverbs may report the errno of another call.
     fn open_error(&self, errno: i32) -> RdmaError {
         // SAFETY: the device is in a live list.
         let plain = unsafe { ibv_open_device(self.raw) };
@@ -129,7 +128,7 @@ impl Device<'_> {
         RdmaError::Call { nic: self.title(), call, errno, remedy }
     }
 
-    /// Opens the device node as libibverbs does, and closes it again.
+    /// Checks whether the device node can be opened as libibverbs does. Returns the errno value if it cannot.
     fn open_node(&self) -> Result<(), i32> {
         let path = CString::new(self.node.as_str()).map_err(|_| libc::EINVAL)?;
         // SAFETY: `path` is a C string, and an opened descriptor is closed once.
@@ -172,12 +171,12 @@ impl Context {
         self.raw.as_ptr()
     }
 
-    /// Name and PCI address, for messages.
+    /// Returns the device's name and PCI address, for messages.
     pub(super) fn title(&self) -> &str {
         &self.title
     }
 
-    /// Builds the error for a failed call.
+    /// Builds the error for a libibverbs or libmlx5 call on this device that failed with `errno`.
     pub(super) fn error(&self, call: impl Into<String>, errno: i32, remedy: impl Into<String>) -> RdmaError {
         RdmaError::Call { nic: self.title.clone(), call: call.into(), errno, remedy: remedy.into() }
     }
@@ -186,7 +185,7 @@ impl Context {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// Counts a command, and returns its result as far as DevX is concerned.
+    /// Counts a PRM command, and returns an error if Linux refused it before it reached the device.
     ///
     /// An error status in the output mailbox is not an error here: the caller decodes it, and it is more precise than
     /// the errno value.
@@ -254,7 +253,7 @@ impl Drop for Context {
     }
 }
 
-/// An object created by a DevX command. Contains `None` if the device refused the command.
+/// An object created by a DevX command. The inner value is `None` if the device refused the command.
 pub(super) struct DevxObject {
     raw: Option<NonNull<ffi::DevxObj>>,
     context: Arc<Context>,

@@ -1,4 +1,4 @@
-//! The counter set of a port, which Linux reports in `hw_counters`.
+//! Finds the counter set of a port. Linux reports errors of the QPs that use it in the port's `hw_counters` in sysfs.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::mem::zeroed;
@@ -29,7 +29,7 @@ pub(super) fn counter_set(context: &Context, pd: &RdmaPd, port: u8) -> u8 {
     })
 }
 
-/// Finds the counter set, by reading it from the context of a QP that Linux initialized.
+/// Finds the counter set of a port, by reading it from the context of a QP that Linux has initialized.
 ///
 /// A counter set allocated by the process itself would not be reported in `hw_counters`.
 fn find(context: &Context, pd: &RdmaPd, port: u8) -> Result<u8, RdmaError> {

@@ -19,12 +19,12 @@ use rushmem_error::{Error, Result};
 use rushmem_machine::{Machine, Region};
 use rushmem_softnic::Idle;
 
-/// Distance of words in bytes. Each word has its own cache line.
+/// Distance between doorbell words in bytes. Each word has its own cache line.
 const STRIDE: u64 = 64;
-/// Number of words that are allocated together.
+/// Number of doorbell words allocated together.
 const WORDS: u64 = 64;
 
-/// A word, and the register that its values go to.
+/// A doorbell word in memory, and the NIC's register to which its values are copied.
 struct DoorbellEntry {
     number: u64,
     word: *const AtomicU64,
@@ -35,7 +35,7 @@ struct DoorbellEntry {
 unsafe impl Send for DoorbellEntry {}
 
 impl DoorbellEntry {
-    /// Copies a new value from the word to the register. Returns whether there was one.
+    /// Copies a new value from the word to the doorbell register. Returns whether there was a new value.
     fn forward(&self) -> bool {
         // SAFETY: the word is mapped while the entry is in the list.
         let word = unsafe { &*self.word };
@@ -74,11 +74,11 @@ fn flush_write_combining() {
 struct Entries {
     next: u64,
     list: Vec<DoorbellEntry>,
-    /// The newest memory for words, and the number of words taken from it.
+    /// The most recent allocation of doorbell words, and how many of its words are taken.
     words: Option<(Region, u64)>,
 }
 
-/// State shared between the thread, its [`DoorbellProxy`] and the words.
+/// State shared by the doorbell thread, its [`DoorbellProxy`] and the [`DoorbellWord`]s.
 #[derive(Default)]
 struct ProxyState {
     entries: Mutex<Entries>,
@@ -90,7 +90,7 @@ impl ProxyState {
         lock(&self.entries)
     }
 
-    /// Forwards the values of all words in use. Returns whether there were any.
+    /// Copies new values of all words in use to their doorbell registers. Returns whether there were any.
     fn turn(&self) -> bool {
         self.entries().list.iter().fold(false, |rang, entry| entry.forward() | rang)
     }
@@ -103,7 +103,7 @@ pub(super) struct DoorbellProxy {
 }
 
 impl DoorbellProxy {
-    /// Starts the thread, for kernels of `machine`.
+    /// Starts the doorbell thread for kernels of `machine`.
     pub(super) fn start(machine: &dyn Machine) -> Result<Self> {
         let state = Arc::<ProxyState>::default();
         // For kernels on a GPU the thread polls longer before it sleeps. Native kernels need the cores themselves.
@@ -116,7 +116,7 @@ impl DoorbellProxy {
         Ok(Self { state, thread: Some(thread) })
     }
 
-    /// Creates a word for `register`. The thread copies its values to the register while the word is in use.
+    /// Creates a doorbell word for `register`. The thread copies its values to the register while the word is in use.
     ///
     /// # Safety
     /// The register must stay mapped and writable until the word is dropped.
@@ -142,7 +142,7 @@ impl DoorbellProxy {
         Ok(DoorbellWord { state: Arc::clone(&self.state), number, addr, word, register, _region: region })
     }
 
-    /// Measures the delay between a store to a word and the store to its register.
+    /// Measures the delay between a store to a doorbell word and the thread's store to the register.
     ///
     /// Returns the median of 33 tries, with a stand-in register in host memory.
     pub(super) fn measure(&self, machine: &dyn Machine) -> Result<Duration> {
@@ -177,7 +177,8 @@ impl Drop for DoorbellProxy {
     }
 }
 
-/// A word for one doorbell register. Once it has been dropped, the thread does not access the register.
+/// The memory word in which a kernel stores doorbell values for one register. Once it has been dropped, the doorbell
+/// thread no longer accesses the register.
 pub(super) struct DoorbellWord {
     state: Arc<ProxyState>,
     number: u64,
@@ -199,7 +200,7 @@ impl DoorbellWord {
         self.addr
     }
 
-    /// Sets whether the thread polls the word. Discards any value the word already has.
+    /// Sets whether the doorbell thread polls the word. Discards any value the word already has.
     pub(super) fn set_in_use(&self, is_used: bool) {
         let mut entries = self.state.entries();
         entries.list.retain(|entry| entry.number != self.number);
@@ -218,7 +219,7 @@ impl Drop for DoorbellWord {
     }
 }
 
-/// Forwards values until the proxy is dropped.
+/// Runs the doorbell thread: forwards values until the proxy is dropped.
 fn run(state: &ProxyState, pause: Idle) {
     let mut idle_since = Instant::now();
     while !state.stop.load(Ordering::Relaxed) {

@@ -24,10 +24,10 @@ mod entry_type {
     pub(super) const WQ_ACCESS_VIOLATION: u16 = 0x11;
 }
 
-/// Offset of the event type in an event queue entry.
+/// Offset of the event type in an event queue entry, in bytes.
 const ENTRY_TYPE: usize = 1;
 
-/// Event sources of an open device.
+/// The sources from which the events of an open device are read.
 pub(super) struct Events {
     /// `None` if the kernel driver has no event channels for DevX objects.
     channel: Option<NonNull<ffi::EventChannel>>,
@@ -40,7 +40,7 @@ unsafe impl Send for Events {}
 unsafe impl Sync for Events {}
 
 impl Events {
-    /// Opens the sources, in nonblocking mode.
+    /// Opens the event sources of a device, in nonblocking mode.
     pub(super) fn open(context: &Arc<Context>) -> Result<Self, RdmaError> {
         // SAFETY: the context is open.
         let fd = unsafe { (*context.raw()).async_fd };
@@ -126,7 +126,8 @@ impl Events {
         events
     }
 
-    /// Compares the table entries in use. The events also come for all other entries, which change often.
+    /// Returns an event if the port's address has changed. Compares only the LID, GID and partition key in use: Linux
+    /// reports changes of all table entries, and most of them do not matter.
     fn changed_address(&self, port: &Port) -> Option<NicEvent> {
         let changed = changed_address(&self.context, port).unwrap_or_else(|error| {
             tracing::debug!("{error}");
@@ -135,7 +136,7 @@ impl Events {
         changed.map(NicEvent::AddressChanged)
     }
 
-    /// Returns port and type of the next verbs event.
+    /// Returns the port and type of the next verbs event, or `None` if none is pending.
     fn next_verbs_event(&self) -> Option<(i32, u32)> {
         let mut event = ffi::AsyncEvent::EMPTY;
         // SAFETY: the context is open, `event` is a live variable, and each event that was read is acknowledged once.
@@ -173,7 +174,7 @@ impl Drop for Events {
     }
 }
 
-/// An object that generates events.
+/// A NIC object whose failures are reported as events: a CQ or QP, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Cq(u32),
@@ -181,10 +182,10 @@ enum Source {
 }
 
 impl Source {
-    /// Marks the cookies of QPs. Object numbers have 24 bits.
+    /// Bit that distinguishes the cookies of QPs from those of CQs. Object numbers have only 24 bits.
     const QP: u64 = 1 << 32;
 
-    /// Returns the cookie that the object's events carry.
+    /// Returns the cookie that identifies the object in its DevX events.
     fn cookie(self) -> u64 {
         match self {
             Self::Cq(cqn) => cqn.into(),
@@ -192,7 +193,7 @@ impl Source {
         }
     }
 
-    /// Returns the object for a cookie.
+    /// Decodes the cookie of a DevX event.
     fn of(cookie: u64) -> Self {
         let number = cookie as u32;
         if cookie & Self::QP != 0 { Self::Qp(number) } else { Self::Cq(number) }

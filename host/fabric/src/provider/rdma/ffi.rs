@@ -10,7 +10,7 @@ use rdma_sys::{ibv_ah, ibv_context, ibv_device, ibv_gid_entry, ibv_pd, ibv_qp};
 
 /// [`ContextAttr::flags`]: the context may issue DevX commands.
 pub(super) const CONTEXT_DEVX: u32 = 1;
-/// [`UmemIn::comp_mask`]: the memory is the dma-buf `dmabuf_fd`.
+/// [`UmemIn::comp_mask`]: registers the dma-buf `dmabuf_fd`.
 pub(super) const UMEM_DMABUF: u64 = 1;
 /// Type of `mlx5dv_init_obj`: an address handle.
 pub(super) const OBJ_AH: u64 = 1 << 5;
@@ -70,7 +70,7 @@ pub(super) struct DevxUar {
 /// `struct ibv_async_event`. The C struct starts with a union that includes pointers, hence the alignment.
 #[repr(C, align(8))]
 pub(super) struct AsyncEvent {
-    /// The port, for port events.
+    /// Index of the port, valid only for port events.
     pub(super) port: c_int,
     rest: u32,
     pub(super) event_type: u32,
@@ -161,7 +161,7 @@ pub(super) struct DvObj {
 }
 
 impl DvObj {
-    /// A query for no object.
+    /// An empty entry, for a kind of object that is not queried.
     const NONE: Self = Self {
         qp: InOut::NONE,
         cq: InOut::NONE,
@@ -172,12 +172,12 @@ impl DvObj {
         pd: InOut::NONE,
     };
 
-    /// Queries a protection domain. `mlx5dv_init_obj` writes to `answer`.
+    /// Creates a query of a protection domain. `mlx5dv_init_obj` writes the result to `answer`.
     pub(super) fn pd(pd: *mut ibv_pd, answer: &mut DvPd) -> Self {
         Self { pd: InOut { input: pd.cast(), output: (&raw mut *answer).cast() }, ..Self::NONE }
     }
 
-    /// Queries an address handle. `mlx5dv_init_obj` writes to `answer`.
+    /// Creates a query of an address handle. `mlx5dv_init_obj` writes the result to `answer`.
     pub(super) fn ah(ah: *mut ibv_ah, answer: &mut DvAh) -> Self {
         Self { ah: InOut { input: ah.cast(), output: (&raw mut *answer).cast() }, ..Self::NONE }
     }

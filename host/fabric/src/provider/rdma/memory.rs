@@ -1,4 +1,4 @@
-//! Protection domains, memory keys, and memory registered for queues.
+//! Protection domains, memory keys and umems (memory registered for queues) of an RDMA device.
 #![allow(unsafe_code, reason = "calls libibverbs and libmlx5")]
 
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
 use crate::provider::{Key, KeyOrder, Pd, Umem, page_offset};
 
-/// Access to a heap through a strict key, for the NIC and for peers.
+/// Access of the NIC and of peers to memory through a strict key.
 ///
 /// Signals use strict keys. Through a relaxed key, a signal could overtake its data on the PCIe bus.
 const STRICT_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
@@ -37,7 +37,7 @@ const fn access(order: KeyOrder) -> i32 {
     (STRICT_ACCESS | relaxed) as i32
 }
 
-/// Access of the NIC to queues.
+/// Access of the NIC to memory that holds queues.
 const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
 /// Page sizes allowed for a umem, as a bit set. Larger pages would restrict where queues can start.
@@ -46,7 +46,7 @@ const PAGE_SIZES: u64 = 4096;
 const GPU_REMEDY: &str = "For GPU memory, a NIC needs the open NVIDIA kernel modules with Linux 5.12 or newer (dma-buf), or the module \
      nvidia-peermem (modprobe nvidia-peermem)";
 
-/// A protection domain, deallocated on drop. Its keys keep it alive.
+/// A protection domain, deallocated on drop. Memory keys hold a reference, so it outlives them.
 pub(super) struct RdmaPd {
     raw: NonNull<ibv_pd>,
     number: u32,
@@ -81,12 +81,13 @@ impl RdmaPd {
         self.raw.as_ptr()
     }
 
-    /// The device's name, for messages.
+    /// Returns the device's name, for messages.
     pub(super) fn title(&self) -> &str {
         self.context.title()
     }
 
-    /// Wraps a memory region returned by libibverbs. `base` is the wire address of its first byte.
+    /// Wraps a memory region returned by libibverbs. `base` is the wire address of its first byte. Fails with the
+    /// current `errno` if `raw` is null.
     fn key(self: &Arc<Self>, raw: *mut ibv_mr, base: u64) -> Result<RdmaKey, i32> {
         match NonNull::new(raw) {
             Some(raw) => Ok(RdmaKey { raw, base, pd: Arc::clone(self) }),
@@ -163,7 +164,6 @@ impl Drop for RdmaPd {
     }
 }
 
-/// A handle to a PE's protection domain.
 pub(super) struct SharedPd(pub(super) Arc<RdmaPd>);
 
 impl Pd for SharedPd {
@@ -241,7 +241,8 @@ impl RdmaUmem {
         }
     }
 
-    /// Registers GPU memory. Does not offer it to a software device, which needs its queues in host memory.
+    /// Registers a region of GPU memory for queues, without [offering](super::peer_memory::offer) it to a software
+    /// device, which requires queues in host memory.
     fn register_gpu(
         context: &Arc<Context>,
         region: &Region,
@@ -258,7 +259,7 @@ impl RdmaUmem {
         gpu_memory(context, buffer, "putting queues into GPU memory", calls, by_dma_buf, by_address)
     }
 
-    /// Registers `len` bytes at `start`, or the first `len` bytes of a dma-buf.
+    /// Registers memory for queues: `len` bytes at `start`, or the first `len` bytes of a dma-buf.
     fn register(
         context: &Arc<Context>,
         start: *mut c_void,
@@ -299,7 +300,7 @@ impl Drop for RdmaUmem {
     }
 }
 
-/// The two calls that can register GPU memory, and a setting that avoids them, for messages.
+/// Names of the two calls that can register GPU memory, and a setting that avoids them, for error messages.
 struct Calls {
     dma_buf: &'static str,
     address: &'static str,

@@ -1,4 +1,4 @@
-//! The provider for RDMA devices driven by libmlx5: ConnectX NICs.
+//! Drives RDMA devices supported by libmlx5 (ConnectX NICs) for PEs.
 //!
 //! Each PE opens its own devices, and uses one port of each. Verbs come from libibverbs through the crate `rdma-sys`.
 //! PRM commands go through DevX, a part of libmlx5 that `ffi` declares.
@@ -33,19 +33,18 @@ use self::uar::Doorbells;
 use super::topology::PciPath;
 use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem, WantedUars};
 
-/// A usable device. It was opened for checking and closed again.
+/// An RDMA device and port that passed the checks. The device is not open.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Name of the device, and its port.
+    /// Device name and port number.
     pub nic: NicPort,
-    /// Name and PCI address, for messages.
+    /// Device name and PCI address, for messages.
     pub title: String,
     pub location: PciPath,
     port: Port,
 }
 
 impl Candidate {
-    /// Describes device and port for messages.
     pub fn describe(&self) -> String {
         let port = &self.port.address;
         format!("{} port {}, {port}, MTU {}", self.title, port.number, port.mtu)
@@ -56,7 +55,7 @@ impl Candidate {
     }
 }
 
-/// Returns the usable devices, and why each of the others is not.
+/// Returns the RDMA devices that a job can use, and for each of the others the reason why it cannot.
 ///
 /// Considers the `named` devices, or else all ConnectX NICs. Fails if a named device is missing or unusable.
 pub fn find(named: Option<&[NicPort]>, config: &Config) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
@@ -85,7 +84,7 @@ pub fn foreign() -> Vec<String> {
     Devices::find().iter().filter(|device| !device.is_mlx5).map(|device| device.title()).collect()
 }
 
-/// Opens a device and checks that a job can use it.
+/// Opens a device, and checks that a job can use it. Closes it again.
 fn check(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
     let (context, location) = open(devices, name)?;
     let port = port::choose(&context, name.port, config)?;
@@ -111,7 +110,7 @@ fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), Rd
     Ok((device.open()?, PciPath::of(device.sysfs.clone())))
 }
 
-/// Queries a page of the device's current capabilities (`QUERY_HCA_CAP`).
+/// Queries one page of the device's current capabilities, of type `C`, with `QUERY_HCA_CAP`.
 fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
     let command = QueryHcaCap::current::<C>();
     let mut answer = Box::new(<QueryHcaCapOut as Response>::EMPTY);
@@ -123,7 +122,8 @@ fn capabilities<C: Capability>(context: &Context) -> Result<C, RdmaError> {
     Ok(out.page.get::<C>())
 }
 
-/// Checks for the atomics that kernels use: plain and masked 8-byte atomics, and masked 4-byte atomics.
+/// Checks that the device supports the atomics that kernels use: plain and masked 8-byte atomics, and masked 4-byte
+/// atomics.
 fn check_atomics(context: &Context) -> Result<(), RdmaError> {
     let caps: AtomicCaps = capabilities(context)?;
     let needed = [
@@ -146,7 +146,7 @@ fn check_atomics(context: &Context) -> Result<(), RdmaError> {
     Err(RdmaError::Unusable { nic: context.title().into(), why })
 }
 
-/// A device opened by one PE. Fields drop in order: objects of the device before the device.
+/// An RDMA device opened by one PE. Fields drop in order: objects of the device before the device.
 pub struct Rdma {
     counter_set: u8,
     doorbells: Doorbells,
@@ -157,7 +157,7 @@ pub struct Rdma {
 }
 
 impl Rdma {
-    /// Opens the device of a candidate, and uses the port that was chosen when it was checked.
+    /// Opens the device of `candidate`, and uses the port that was selected when the device was checked.
     pub fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
         let (context, _) = open(&Devices::find(), &candidate.nic)?;
         // Only needed for the range of UDP ports. A device without RoCE may lack this page.
@@ -173,7 +173,7 @@ impl Rdma {
         })
     }
 
-    /// Allocates a UAR page, and describes how kernels of `machine` ring.
+    /// Allocates a UAR page, and describes how kernels of `machine` ring doorbells on it.
     ///
     /// Fails as [`Provider::alloc_uars`] does.
     pub fn try_doorbells(&self, machine: &dyn Machine) -> rushmem_error::Result<String> {

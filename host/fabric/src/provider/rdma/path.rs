@@ -1,4 +1,4 @@
-//! Paths from a port to a peer's port, in the form that `INIT2RTR_QP` takes.
+//! Resolves paths from a NIC's port to the ports of peers, as passed to `INIT2RTR_QP`.
 #![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and getifaddrs")]
 
 use std::collections::HashMap;
@@ -24,15 +24,15 @@ const HOP_LIMIT: u8 = 64;
 /// First UDP source port for RoCE v2, if the device does not report a range.
 const FIRST_UDP_PORT: u16 = 0xc000;
 
-/// What all paths from a port have in common.
+/// The attributes shared by all paths from one port.
 pub(super) struct Paths {
     pub(super) port: Port,
     pub(super) traffic_class: u8,
     pub(super) service_level: u8,
-    /// First and last UDP source port that the device accepts.
+    /// First and last UDP source port that the device accepts for RoCE v2.
     udp_ports: (u16, u16),
     next_udp_port: AtomicU16,
-    /// MAC addresses of next hops resolved by Linux, by the GID of the peer's port.
+    /// Cache of next hops' MAC addresses resolved by Linux. The key is the GID of the peer's port.
     macs: Mutex<HashMap<[u8; 16], [u8; 6]>>,
 }
 
@@ -50,9 +50,9 @@ impl Paths {
         }
     }
 
-    /// Returns the path to a peer's port, and its MTU.
+    /// Returns the path to the port `peer`, and its MTU.
     ///
-    /// Fails if the ports differ in link layer or partition, or if the peer's MAC address cannot be resolved.
+    /// Fails if the two ports differ in link layer or partition, or if the peer's MAC address cannot be resolved.
     pub(super) fn to(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError> {
         let own = &self.port.address;
         let no_path = |why| NicError::NoPath { nic: pd.title().into(), peer: peer.to_string(), why };
@@ -135,7 +135,7 @@ impl Paths {
         least + (u32::from(n) % (u32::from(most - least) + 1)) as u16
     }
 
-    /// Returns the MAC address of the next hop.
+    /// Returns the MAC address of the next hop towards the port `peer`.
     ///
     /// Linux resolves it from its routes and neighbours, once per port of a peer. If that fails and the peer is on a
     /// network of this machine, the MAC address sent by the peer is used.
@@ -162,8 +162,8 @@ impl Paths {
         ))
     }
 
-    /// Has Linux resolve the MAC address of the next hop, by creating an address handle (`ibv_create_ah`), which
-    /// contains it.
+    /// Resolves the MAC address of the next hop towards the port `peer` through Linux: creates an address handle
+    /// (`ibv_create_ah`), and reads the MAC address from it.
     fn resolve(&self, pd: &RdmaPd, peer: &PortAddress) -> Result<[u8; 6], i32> {
         // SAFETY: all fields are numbers, so all zeros is a valid value.
         let mut attr: ibv_ah_attr = unsafe { zeroed() };
@@ -207,7 +207,8 @@ fn same_network(a: Ipv6Addr, b: Ipv6Addr, mask: Ipv6Addr) -> bool {
     (u128::from(a) ^ u128::from(b)) & u128::from(mask) == 0
 }
 
-/// Returns the addresses of this machine with their netmasks. IPv4 addresses are mapped to IPv6, as in GIDs.
+/// Returns the addresses of this machine's network interfaces with their netmasks. IPv4 addresses are mapped to IPv6,
+/// as in GIDs.
 fn interfaces() -> Vec<(Ipv6Addr, Ipv6Addr)> {
     let mut list = MaybeUninit::uninit();
     // SAFETY: if the call succeeds, it writes the list to a live variable.

@@ -1,4 +1,4 @@
-//! GPU memory for a software ConnectX that poses as an RDMA device of libibverbs.
+//! Access to GPU memory for a software ConnectX that poses as an RDMA device of libibverbs.
 //!
 //! Such a device cannot access GPU memory, so this process copies on its behalf. The device's library exports
 //! `rushmem_uverbs_register_peer_memory`, with which this module registers a table of functions. While `memory`
@@ -16,7 +16,7 @@ use rushmem_error::errno_text;
 use rushmem_machine::Region;
 use rushmem_softnic::{AtomicOp, Memory, MemoryError, Width};
 
-/// Functions for the software device. Layout of `struct rushmem_peer_memory`.
+/// Functions through which the software RDMA device accesses GPU memory. Layout of `struct rushmem_peer_memory`.
 #[repr(C)]
 struct Table {
     version: u32,
@@ -31,7 +31,7 @@ struct Table {
     flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
 }
 
-/// An atomic operation. Layout of `struct rushmem_peer_atomic`.
+/// An atomic operation on GPU memory, as requested by the software RDMA device. Layout of `struct rushmem_peer_atomic`.
 #[repr(C)]
 struct Atomic {
     kind: u32,
@@ -60,10 +60,11 @@ fn offers() -> MutexGuard<'static, Offers> {
     lock(&OFFERS)
 }
 
-/// An offer of memory, withdrawn on drop. Claims made in the meantime stay valid.
+/// An offer of GPU memory to the software RDMA device, withdrawn on drop. Claims made before that stay valid.
 pub(super) struct Offer(u64);
 
-/// Offers GPU memory by address and, if there is one, by dma-buf. Returns `None` without a software device.
+/// Offers GPU memory to the software RDMA device, by address and, if there is one, by dma-buf. Returns `None` if there
+/// is no such device.
 pub(super) fn offer(region: &Region, buffer: &DeviceBuffer, fd: Option<&OwnedFd>) -> Option<Offer> {
     register_table()
         .then(|| add_offer(buffer.address(), fd.map(AsRawFd::as_raw_fd), Arc::clone(&region.memory)))
@@ -83,7 +84,8 @@ impl Drop for Offer {
     }
 }
 
-/// Registers the table with the software device, once per process. Returns whether there is a device and it accepted.
+/// Registers the table of functions with the software RDMA device, once per process. Returns whether there is such a
+/// device and it accepted the table.
 fn register_table() -> bool {
     static DONE: OnceLock<bool> = OnceLock::new();
     *DONE.get_or_init(|| {
@@ -116,7 +118,7 @@ fn register_table() -> bool {
     })
 }
 
-/// A range of offered memory claimed by the device.
+/// A range of offered GPU memory that the software RDMA device has claimed.
 struct Claim {
     memory: Arc<dyn Memory>,
     base: u64,
@@ -150,7 +152,7 @@ unsafe extern "C" fn release(_: *mut c_void, range: *mut c_void) {
     drop(unsafe { Box::from_raw(range.cast::<Claim>()) });
 }
 
-/// Returns the claim for a handle.
+/// Returns the claim that `range` points to.
 ///
 /// # Safety
 /// `range` must come from [`claim`], and the device must not have released it.
@@ -159,7 +161,7 @@ unsafe fn claimed<'a>(range: *mut c_void) -> &'a Claim {
     unsafe { &*range.cast::<Claim>() }
 }
 
-/// Converts a result to an errno value, or 0.
+/// Converts a result to an errno value, 0 for success.
 fn code(result: Result<(), MemoryError>) -> c_int {
     match result {
         Ok(()) => 0,

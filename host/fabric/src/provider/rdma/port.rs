@@ -1,4 +1,4 @@
-//! Selection of a device's port, and of the port's GID and partition key.
+//! Selects the port of an RDMA device, and the port's GID and partition key.
 //!
 //! The selection depends on the values of GIDs and keys, not on their order in the tables.
 #![allow(unsafe_code, reason = "calls libibverbs, libmlx5 and if_indextoname")]
@@ -37,7 +37,7 @@ pub(super) struct Port {
     pub(super) grh_required: bool,
     /// Rate in Gb/s, if known.
     pub(super) gbps: Option<u32>,
-    /// Number of ports of the device.
+    /// Number of ports that the device has.
     pub(super) ports: u8,
 }
 
@@ -90,7 +90,7 @@ fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
     }
 }
 
-/// Computes the rate of a port in Gb/s from its width and lane speed, as encoded by verbs.
+/// Returns the rate of a port in Gb/s, given its width and lane speed as encoded by verbs.
 fn gbps(width: u8, speed: u8) -> Option<u32> {
     let lanes = match width {
         1 => 1,
@@ -114,7 +114,7 @@ fn gbps(width: u8, speed: u8) -> Option<u32> {
     Some(lanes * lane / 10)
 }
 
-/// Describes how the address of an open port has changed, if it has.
+/// Returns a description of how the LID, GID or partition key of an open port has changed, or `None` if it has not.
 pub(super) fn changed_address(context: &Context, port: &Port) -> Result<Option<String>, RdmaError> {
     let number = port.address.number;
     let attr = query(context, number)?;
@@ -205,7 +205,8 @@ fn link_of(attr: &ibv_port_attr) -> Result<LinkLayer, String> {
     }
 }
 
-/// Selects a GID, and returns it with its index, or why there is none. `wanted` is the index in the settings.
+/// Selects a GID for a port, and returns it with its index, or the reason why the port has none. `wanted` is the index
+/// in the settings.
 fn usable_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Result<(&Gid, u8), String> {
     let Some(gid) = best_gid(link, wanted, entries) else {
         let remedy = match (wanted, link) {
@@ -241,7 +242,7 @@ struct Gid {
     interface: u32,
 }
 
-/// Returns the GIDs of all ports of the device (`ibv_query_gid_table`).
+/// Returns the GID table entries of all ports of the device (`ibv_query_gid_table`).
 fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, RdmaError> {
     let most = usize::try_from(attr.gid_tbl_len).unwrap_or(0).clamp(1, 1024) * usize::from(ports.max(1));
     // SAFETY: all fields are numbers, so all zeros is a valid value.
@@ -300,7 +301,7 @@ fn best_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid
     usable.min_by_key(|entry| (rank(entry.gid), entry.index))
 }
 
-/// Lists the entries for messages.
+/// Formats GID table entries for messages.
 fn list(entries: &[Gid]) -> String {
     let kind = |entry: &Gid| match entry.kind {
         IBV_GID_TYPE_IB => "InfiniBand",
@@ -343,7 +344,8 @@ fn best_key(wanted: Option<Partition>, keys: &[(u16, Partition)]) -> Option<(u16
     keys.min_by_key(|(index, key)| (!key.is_full(), *index)).copied()
 }
 
-/// Returns the MAC address for a GID, from the device (`QUERY_ROCE_ADDRESS`) or from its network interface.
+/// Returns the MAC address that belongs to a GID: as reported by the device (`QUERY_ROCE_ADDRESS`), or else by its
+/// network interface.
 ///
 /// Returns zeros if neither has one. Peers must then resolve the address through Linux.
 fn mac(context: &Context, port: u8, gid: &Gid) -> [u8; 6] {

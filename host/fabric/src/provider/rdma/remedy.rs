@@ -1,17 +1,16 @@
-//! Remedies to suggest for errno values.
+//! Texts that suggest what users can do about a failed libibverbs or libmlx5 call.
 #![allow(unsafe_code, reason = "calls getrlimit")]
 
 use std::io;
 
-/// For errors that only the driver can explain.
+/// Remedy for errors that only the driver can explain.
 pub(super) const SEE_DMESG: &str = "See the messages of the mlx5_ib driver in dmesg";
 
-/// Returns the current `errno`.
 pub(super) fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Returns the remedy for a failed memory registration. The usual cause is the limit on locked memory.
+/// Returns what users can do about a failed memory registration. The usual cause is the limit on locked memory.
 pub(super) fn memory_remedy(errno: i32) -> String {
     match errno {
         libc::ENOMEM | libc::EPERM | libc::EAGAIN => {

@@ -1,5 +1,5 @@
-//! UAR pages. Kernels write to their doorbell registers directly, or through a CPU thread if the pages cannot be
-//! mapped.
+//! UAR pages, which contain the doorbell registers of a NIC. Kernels write to the registers directly, or through a CPU
+//! thread if the pages cannot be mapped.
 //!
 //! Several types of pages are tried, best first.
 #![allow(unsafe_code, reason = "allocates UAR pages of libmlx5 and maps them for kernels")]
@@ -22,14 +22,14 @@ use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, 
 
 const PAGE: usize = 4096;
 
-/// Types of UAR pages, best first: dedicated uncached, shared uncached, dedicated with write combining.
+/// Types of UAR pages to try, best first: dedicated uncached, shared uncached, dedicated with write combining.
 const TYPES: [(u32, &str); 3] =
     [(uar_type::NC_DEDICATED, "NC_DEDICATED"), (uar_type::NC, "NC"), (uar_type::BF, "BF")];
 
 const REMEDY: &str = "To let a GPU ring, load the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1\". Or use \
      RUSHMEM_DOORBELL=auto, which lets a CPU thread ring if the GPU cannot";
 
-/// Allocates a page of a given type, or returns why that failed.
+/// A function that allocates a UAR page of a given type, or returns why that failed.
 type AllocPage = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
 
 /// The UAR pages of an open device.
@@ -37,10 +37,10 @@ pub(super) struct Doorbells {
     nic: String,
     alloc_page: AllocPage,
     kind: DoorbellKind,
-    /// Pages currently mapped for kernels. libmlx5 may return a page again, and its mapping is then reused.
+    /// UAR pages currently mapped for kernels. libmlx5 may return the same page again, which reuses its mapping.
     mapped: Mutex<Vec<Weak<Mapped>>>,
     proxy: Mutex<Option<Arc<DoorbellProxy>>>,
-    /// The last description logged.
+    /// Description of how kernels ring doorbells, as last logged.
     description: Mutex<Option<String>>,
 }
 
@@ -57,8 +57,8 @@ impl Doorbells {
 
     /// Allocates a UAR page for kernels of `machine`.
     ///
-    /// The setting `doorbell` selects who writes to the register: kernels (`gpu`) or a CPU thread (`cpu`). With `auto`,
-    /// the thread does if kernels cannot, or if `kernels_fail` says that their writes get lost.
+    /// The setting `doorbell` selects who writes to its registers: kernels (`gpu`) or a CPU thread (`cpu`). With
+    /// `auto`, the thread writes if kernels cannot, or if `kernels_fail` says that their writes get lost.
     pub(super) fn alloc_uar(
         &self,
         machine: &dyn Machine,
@@ -101,7 +101,7 @@ impl Doorbells {
         (self.alloc_page)(flags).map_err(|why| format!("mlx5dv_devx_alloc_uar of type {name}: {why}"))
     }
 
-    /// Allocates a page and maps it for kernels. The error lists the failed attempts.
+    /// Allocates a UAR page of type `flags`, and maps it for kernels. The error lists the failed attempts.
     fn alloc_mapped(
         &self,
         machine: &dyn Machine,
@@ -133,7 +133,8 @@ impl Doorbells {
         Err(attempts)
     }
 
-    /// Returns the thread that rings for kernels, after starting it if needed. `attempts` says why kernels cannot ring.
+    /// Returns the CPU thread that rings doorbells for kernels, started on the first call. `attempts` are the failed
+    /// attempts to let kernels ring.
     fn proxy(&self, machine: &dyn Machine, name: &str, attempts: &[String]) -> Result<Arc<DoorbellProxy>> {
         let mut slot = lock(&self.proxy);
         if let Some(proxy) = &*slot {
@@ -149,7 +150,7 @@ impl Doorbells {
         Ok(proxy)
     }
 
-    /// Logs how kernels ring, if that has changed.
+    /// Logs how kernels ring doorbells, unless that was the last description logged.
     fn log(&self, description: String) {
         let mut last = lock(&self.description);
         if last.as_ref() != Some(&description) {
@@ -158,7 +159,7 @@ impl Doorbells {
         }
     }
 
-    /// Describes how kernels ring. `None` until a page has been allocated.
+    /// Returns a description of how kernels ring doorbells, or `None` before the first page is allocated.
     pub(super) fn description(&self) -> Option<String> {
         lock(&self.description).clone()
     }
@@ -168,7 +169,7 @@ impl Doorbells {
 struct Page {
     id: u32,
     register: *mut u64,
-    /// Frees the page on drop.
+    /// Owner of the page, which frees it on drop.
     _owner: Box<dyn Send + Sync>,
 }
 
@@ -178,13 +179,14 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Returns the start of the page that contains the register.
+    /// Returns the address of the UAR page, which contains the register.
     fn base(&self) -> *mut u8 {
         let register = self.register.cast::<u8>();
         register.wrapping_sub(register as usize % PAGE)
     }
 
-    /// Returns the register for a form of doorbells. libmlx5 only reports the one for doorbells with a record.
+    /// Returns the doorbell register for `form`. libmlx5 reports only the register for doorbells with a record; the
+    /// other one has a fixed offset in the page.
     fn register(&self, form: DoorbellForm) -> *mut u64 {
         match form {
             DoorbellForm::Record => self.register,
@@ -192,14 +194,13 @@ impl Page {
         }
     }
 
-    /// Writes `doorbell` to the register for its form.
     fn ring(&self, form: DoorbellForm, doorbell: u64) {
         // SAFETY: the page of the register is live.
         unsafe { store_register(self.register(form), doorbell) };
     }
 }
 
-/// A UAR page of libmlx5, freed on drop.
+/// A UAR page allocated by libmlx5, freed on drop.
 struct DevxUarPage {
     raw: NonNull<ffi::DevxUar>,
     context: Arc<Context>,
@@ -241,7 +242,7 @@ struct Mapped {
     page: Page,
 }
 
-/// A UAR page whose register kernels write to.
+/// A UAR page to whose doorbell registers kernels write directly.
 struct MappedUar(Arc<Mapped>);
 
 impl Uar for MappedUar {
@@ -261,11 +262,11 @@ impl Uar for MappedUar {
     }
 }
 
-/// A UAR page whose register the CPU thread writes to.
+/// A UAR page to whose doorbell registers a CPU thread writes on behalf of kernels.
 struct ProxiedUar {
     proxy: Arc<DoorbellProxy>,
     page: Arc<Page>,
-    /// Why kernels do not write to it, unless the settings ask for that.
+    /// Why kernels cannot write to the registers. `None` if the settings ask for the thread.
     cause: Option<String>,
 }
 
@@ -290,7 +291,8 @@ impl Uar for ProxiedUar {
     }
 }
 
-/// The doorbell word of one QP. If QPs shared a word, one could overwrite the doorbell of another.
+/// The doorbell of one QP on a [`ProxiedUar`]: a word that the CPU thread polls. If QPs shared a word, one could
+/// overwrite the doorbell of another.
 ///
 /// Fields drop in order: the word before the page.
 struct ProxiedDoorbell {
@@ -317,10 +319,10 @@ mod tests {
     use super::*;
     use rushmem_machine::{LimitedMachine, Region};
 
-    /// Offset of the register in its page.
+    /// Offset of the doorbell register in its UAR page.
     const REGISTER: u64 = 0x800;
 
-    /// Returns the doorbells of a device that returns `page` for all UAR pages.
+    /// Returns the doorbells of a fake device that returns `page` for all UAR pages.
     fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
         let page = page.clone();
         let alloc_page = move |_| {
@@ -331,13 +333,13 @@ mod tests {
         Doorbells::with_source("a device".into(), Box::new(alloc_page), kind)
     }
 
-    /// Rings as a native kernel does.
+    /// Rings a doorbell as a native kernel does: stores `value` to its register.
     fn ring(doorbell: &dyn QpDoorbell, value: u64) {
         // SAFETY: the doorbell is live, and its word is in the CPU's address space here.
         unsafe { &*doorbell.register().ptr::<AtomicU64>() }.store(value, Ordering::Release);
     }
 
-    /// Returns the last value written to the register.
+    /// Returns the last doorbell value written to the register in `page`.
     fn register_value(page: &Region) -> u64 {
         let mut value = 0;
         page.read(REGISTER, bytemuck::bytes_of_mut(&mut value)).unwrap();

@@ -1,4 +1,4 @@
-//! Connections of a job without service threads.
+//! Tests of QP connections, with messages delivered by the test instead of service threads.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -25,12 +25,12 @@ impl Job {
         Self::with_orders(n_pes, config, |_| config.ordering)
     }
 
-    /// Creates a job in which each PE requests its own order of WRITEs.
+    /// Creates a job in which PE `pe` requests the WRITE order `order(pe)`.
     fn with_orders(n_pes: u32, config: &Config, order: impl Fn(u32) -> Ordering) -> Self {
         Self::with_shapes(n_pes, config, |pe, shape| shape.ordering = order(pe))
     }
 
-    /// Creates a job in which `change` adjusts the shape of each PE.
+    /// Creates a job in which `change` adjusts the queue shape of each PE.
     fn with_shapes(n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
         let machine = Native::new(Options::default());
         let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
