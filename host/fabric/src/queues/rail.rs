@@ -39,35 +39,35 @@ const LOG_READS: u8 = 4;
 
 /// `ts_format` value for a NIC that supports only free-running timestamps.
 const FREE_RUNNING: u8 = 0;
-/// `ts_format` for all other NICs: the format of the NIC's clock.
+/// `ts_format` value for all other NICs: the format of the NIC's clock.
 const DEFAULT: u8 = 1;
 
-/// The QPs through which a NIC reaches its PE's memory.
+/// The kind of loopback connection over which a NIC reaches its own PE's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loop {
-    /// One QP, connected to itself.
+    /// A single QP, connected to itself.
     OneQp,
-    /// Two QPs of the same port, connected to each other.
+    /// Two QPs on the same port, connected to each other.
     TwoQps,
 }
 
-/// A PE's description of one of its NICs, for the other PEs.
+/// Description of one NIC of a PE, which the PE sends to all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicInfo {
     pub port: PortAddress,
-    /// The heap's rkey for data. It may be relaxed.
+    /// The heap's rkey for the data of puts and gets. Through it, writes may be reordered on the PCIe bus.
     pub rkey: u32,
     pub strict_rkey: u32,
     /// Whether the NIC acknowledges WRITEs before they are in memory.
     pub early_acks: bool,
-    /// Whether its PE can wait for them: see [`Rail::loopback`].
+    /// Whether the PE can wait until acknowledged WRITEs are in memory. See [`Rail::loopback`].
     pub can_flush: bool,
-    /// Its DC target, if the job uses DC initiators.
+    /// The NIC's DC target, if the job uses DC initiators.
     pub target: Option<TargetAddress>,
     pub level: RailLevel,
 }
 
-/// What connections need to know about a peer's NIC.
+/// The part of a peer's [`NicInfo`] that is needed to connect QPs to that NIC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerNic {
     pub(super) port: PortAddress,
@@ -79,18 +79,19 @@ pub(super) struct PeerNic {
 }
 
 impl NicInfo {
-    /// Extracts what connections need to know.
+    /// Returns the part of the description that is needed to connect QPs to the NIC.
     pub(super) fn for_peers(&self) -> PeerNic {
         let NicInfo { port, rkey, strict_rkey, early_acks, target, .. } = *self;
         PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys: self.level.relaxed_keys, target }
     }
 }
 
-/// One NIC of a PE. Fields drop in order: doorbells before UAR pages, keys before the PD, registrations before memory.
+/// One NIC of a PE, with the queues and keys on it. Fields drop in order: doorbells before UAR pages, keys before the
+/// PD, registrations before memory.
 pub struct Rail {
-    /// By slot.
+    /// The doorbell of each QP slot.
     doorbells: Vec<Arc<dyn QpDoorbell>>,
-    /// `None` without DC initiators.
+    /// DC target of this NIC. `None` unless the job uses DC initiators.
     target: Option<Target>,
     uars: Vec<Box<dyn Uar>>,
     keys: Keys,
@@ -99,19 +100,19 @@ pub struct Rail {
     nic: Arc<dyn Provider>,
     level: RailLevel,
     eqn: u8,
-    /// Bits of [`qp_flags`] common to its QPs.
+    /// [`qp_flags`] bits common to all QPs of the rail.
     flags: u32,
-    /// The form of doorbells written for kernels.
+    /// Whether kernels' doorbells update a doorbell record.
     form: DoorbellForm,
-    /// `ts_format` of its QPs.
+    /// `ts_format` value of all QPs of the rail.
     time_stamps: u8,
     order: RequestedOrder,
     bond: Bond,
-    /// The QPs that reach memory of the PE itself. `None` unless a probe has found them to work.
+    /// The kind of loopback connection with which a probe has reached the PE's own memory. `None` if none works.
     loopback: Option<Loop>,
 }
 
-/// A QP and its CQ. Fields drop in order.
+/// A QP and its CQ, destroyed on drop. Fields drop in order.
 pub(super) struct Qp {
     qp: Box<dyn Object>,
     _cq: Box<dyn Object>,
@@ -119,23 +120,23 @@ pub(super) struct Qp {
     pub(super) address: QpAddress,
     pub(super) slot: u64,
     pub(super) form: DoorbellForm,
-    /// `None` for a QP to which only the CPU posts.
+    /// Marks the QP's doorbell as in use. `None` for a QP to which only the CPU posts.
     _doorbell: Option<DoorbellUse>,
 }
 
-/// What a peer needs to know about a QP to connect to it.
+/// The numbers that a peer needs to connect its QP to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QpAddress {
     pub qpn: u32,
-    /// PSN of the first packet that the QP sends. Random, as a protection against blindly forged packets.
+    /// PSN of the first packet that the QP sends. Random, to keep other hosts from forging packets.
     pub psn: u32,
-    /// Enhanced connection establishment options offered by the NIC, as a bit set. 0 if there are none.
+    /// Options for enhanced connection establishment (ECE) that the NIC offers, as a bit set. 0 if there are none.
     pub ece: u32,
 }
 
 impl Rail {
-    /// Registers the heap and allocates memory for the QPs. `kernels_fail` is the reason why kernels cannot write
-    /// doorbells, if they cannot.
+    /// Registers the heap with a NIC, and allocates memory for the queues. `kernels_fail` is the reason why kernels
+    /// cannot write doorbells, if that is known.
     ///
     /// # Errors
     /// The errors of the machine and of the NIC.
@@ -202,22 +203,22 @@ impl Rail {
         Ok(rail)
     }
 
-    /// Clears slots in GPU memory. No kernel may run: the host may be unable to access GPU memory while one does.
+    /// Resets queue slots in GPU memory for new QPs. No kernel may be running: the host may be unable to access GPU
+    /// memory while one is.
     ///
-    /// Slots in host memory are cleared by [`Rail::make`] instead, because most of them are never used.
+    /// Slots in host memory are reset by [`Rail::make`] instead, because most of them are never used.
     pub(super) fn clear_ahead(&self, mut slots: Range<u64>) -> Result<()> {
         if self.is_on_gpu() { slots.try_for_each(|slot| self.memory.clear(&*self.nic, slot)) } else { Ok(()) }
     }
 
-    /// Returns whether the queues are in GPU memory.
     pub(super) fn is_on_gpu(&self) -> bool {
         self.flags & qp_flags::ON_GPU != 0
     }
 
-    /// Registers memory other than the heap. The keys must be dropped before the rail is.
+    /// Registers memory other than the heap with the rail's NIC. The keys must be dropped before the rail is.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses the registration.
     pub(super) fn register(&self, memory: &Region) -> Result<Keys> {
         Ok(Keys::register(&*self.pd, memory, self.level.relaxed_keys)?)
     }
@@ -238,27 +239,28 @@ impl Rail {
         }
     }
 
-    /// Records that `qps` reach memory of the PE itself. Flushes use such QPs from now on.
+    /// Records the kind of loopback connection with which the probe has reached the PE's own memory. Flushes use it
+    /// from now on.
     pub(super) fn set_loopback(&mut self, qps: Loop) {
         self.loopback = Some(qps);
     }
 
-    /// Returns the kind of QPs that reach memory of the PE itself, if a probe has found them to work.
+    /// Returns the kind of loopback connection that flushes use, or `None` if the NIC cannot reach its own PE's memory.
     pub(super) fn loopback(&self) -> Option<Loop> {
         self.loopback
     }
 
-    /// Returns who writes the doorbells.
+    /// Returns who writes the doorbells of the rail's QPs: kernels or a CPU thread.
     pub(super) fn doorbell_writer(&self) -> DoorbellWriter {
         writer_of(&self.uars)
     }
 
-    /// Records that the rail fell back to a lower level, and why.
+    /// Records a feature that the rail gave up, with the reason.
     pub(super) fn step_down(&mut self, step: String) {
         self.level.steps.push(step);
     }
 
-    /// Keys of the heap.
+    /// Returns the keys of the heap on this NIC.
     pub(super) fn keys(&self) -> &Keys {
         &self.keys
     }
@@ -271,7 +273,7 @@ impl Rail {
         self.memory.shape()
     }
 
-    /// The memory of the QPs to which kernels post.
+    /// Returns the memory that holds the queues to which kernels post.
     pub(super) fn memory(&self) -> &QueueMemory {
         &self.memory
     }
@@ -280,11 +282,11 @@ impl Rail {
         &*self.uars[(slot % self.uars.len() as u64) as usize]
     }
 
-    /// Creates the CQ and the QP with index `index` of the PE in slot `slot`. A slot in GPU memory must have been
-    /// cleared.
+    /// Creates a CQ and a QP in queue slot `slot`. `index` is the QP's index in the QP table. A slot in GPU memory must
+    /// have been reset.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses a command.
     pub(super) fn make(&self, slot: u64, index: u64, service: ServiceType) -> Result<Qp> {
         if !self.is_on_gpu() {
             self.memory.clear(&*self.nic, slot)?;
@@ -293,11 +295,11 @@ impl Rail {
         Ok(Qp { _doorbell: Some(DoorbellUse::new(&self.doorbells[slot as usize])), ..qp })
     }
 
-    /// Creates the CQ and the QP with index `index` of the PE in a cleared slot of `memory`. Only the CPU may post to
-    /// it.
+    /// Creates a CQ and a QP in a slot of `memory` that has been reset, given the slot and the QP's index. Only the CPU
+    /// may post to the QP.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses a command.
     pub(super) fn make_in(
         &self,
         memory: &QueueMemory,
@@ -360,7 +362,7 @@ impl Rail {
         Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, form, _doorbell: None })
     }
 
-    /// Moves a QP to RTS (RST2INIT, INIT2RTR, RTR2RTS), connected to the QP `remote` of port `peer`.
+    /// Connects a QP to the QP `remote` at port `peer`, and moves it to RTS (RST2INIT, INIT2RTR, RTR2RTS).
     ///
     /// # Errors
     /// The errors of the NIC, including a missing path to the peer.
@@ -387,10 +389,11 @@ impl Rail {
         self.start(pair, context, ece, retries.on(peer.link))
     }
 
-    /// Moves a DC initiator to RTS. It has no peer: its WQEs name their targets.
+    /// Moves a DC initiator to RTS. It is not connected to a peer: each of its WQEs contains the address of a DC
+    /// target.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses a command.
     pub(super) fn start_initiator(&self, dci: &Qp, retries: RetryPolicy) -> Result<(), NicError> {
         let port = self.nic.port();
         let (path, mtu) = self.nic.path(&port)?;
@@ -408,7 +411,7 @@ impl Rail {
         self.start(dci, context, 0, retries.on(port.link))
     }
 
-    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` describes the peer, for INIT2RTR.
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` contains the attributes of the peer, for INIT2RTR.
     fn start(
         &self,
         pair: &Qp,
@@ -461,12 +464,12 @@ impl Rail {
     ///
     /// # Errors
     /// - [`NicError::Order`] if kernels cannot work with the QP's ordering.
-    /// - The errors of the NIC.
+    /// - The error of the query, if the NIC refuses it.
     pub(super) fn is_unordered(&self, pair: &Qp) -> Result<bool, NicError> {
         self.order.unordered(&self.nic.name(), &self.context(pair)?)
     }
 
-    /// Returns the last 8 bytes of CQE `index` of a QP.
+    /// Returns the last 8 bytes of CQE `index` in a QP's CQ.
     pub(super) fn completion(&self, pair: &Qp, index: u64) -> Result<u64> {
         let at = self.shape().place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
         let mut word = 0u64;
@@ -474,10 +477,10 @@ impl Rail {
         Ok(word)
     }
 
-    /// Returns the address vector of the WQE that starts at block `index` of a DC initiator.
+    /// Returns the address vector in the WQE that starts at block `index` of a DC initiator's send queue.
     ///
     /// # Errors
-    /// The errors of the machine.
+    /// Fails if the machine cannot read the queue.
     pub(super) fn target_of(&self, dci: &Qp, index: u16) -> Result<AvSeg> {
         let slot = u64::from(index) & (self.shape().depth - 1);
         // The vector follows the control segment.
@@ -487,15 +490,15 @@ impl Rail {
         Ok(target)
     }
 
-    /// Queries the QP to `peer`. `weak` has the flags of its weak ordering.
+    /// Queries the NIC for the state of the QP to `peer`. `weak` contains the QP's [`qp_flags::WEAK`] bits.
     ///
     /// # Errors
-    /// The errors of the NIC.
+    /// Fails if the NIC refuses the query.
     pub(super) fn query(&self, pair: &Qp, peer: u32, weak: u32) -> Result<QpInfo, NicError> {
         Ok(QpInfo::new(peer, self.nic.name(), pair.address.qpn, &self.context(pair)?, weak))
     }
 
-    /// Queries the context of a QP.
+    /// Queries the NIC for the context of a QP.
     pub(super) fn context(&self, pair: &Qp) -> Result<qp::QpContext, NicError> {
         Ok(self.query_qp(pair)?.context)
     }
@@ -505,8 +508,8 @@ impl Rail {
         execute(&*self.nic, &*pair.qp, &command)
     }
 
-    /// Describes a connected QP for kernels. `words` is the slot of its words in the PE's state, and `weak` has the
-    /// flags of its weak ordering.
+    /// Returns the description of a connected QP for kernels. `words` is the slot of its ready entries and busy words,
+    /// and `weak` contains its [`qp_flags::WEAK`] bits.
     pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, weak: u32) -> Connection {
         let (at, queues) = (self.shape().place(pair.slot), self.memory.region().addr);
         Connection {
@@ -527,7 +530,7 @@ impl Rail {
 /// Creates the DC target of a rail.
 ///
 /// # Errors
-/// [`Error::Unavailable`] if the NIC has no DC transport, and the errors of the NIC.
+/// [`Error::Unavailable`] if the NIC has no DC transport, or the error of a command that the NIC refuses.
 fn make_target(nic: &dyn Provider, parents: Parents) -> Result<Target> {
     let caps: HcaCap = provider::capabilities(nic)?;
     if !caps.dct {
@@ -540,23 +543,23 @@ fn make_target(nic: &dyn Provider, parents: Parents) -> Result<Target> {
     Target::new(nic, parents)
 }
 
-/// Returns the slowest writer among those of the pages' doorbells.
+/// Returns the worst of the doorbell writers of several UAR pages.
 fn writer_of(uars: &[Box<dyn Uar>]) -> DoorbellWriter {
     uars.iter().map(|uar| uar.writer()).max().unwrap_or_default()
 }
 
-/// How often and how fast a NIC resends before it reports a peer as lost, in the units of the QP context.
+/// How often and how fast a NIC resends a packet before it reports a peer as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     retry_count: u8,
-    /// The v in the timeout 4.096 us * 2^v.
+    /// Timeout of the first retransmission, encoded as the exponent v in 4.096 us * 2^v.
     ack_timeout: u8,
     /// Whether the timeout was given by the setting `ack_timeout`.
     is_set: bool,
 }
 
 impl RetryPolicy {
-    /// Returns the policy of the settings. By default, the timeout depends on the deadline of kernels.
+    /// Returns the retry policy of the settings. By default, the timeout depends on the deadline of kernels.
     pub fn new(config: &Config) -> RetryPolicy {
         let retry_count = config.retries.get();
         match config.ack_timeout.0 {
@@ -568,8 +571,8 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns a policy that exhausts all retries within half of a kernel's `deadline`. The error of the NIC, which
-    /// names the cause, then precedes the kernel's.
+    /// Returns a policy that exhausts all retries within half of a kernel's `deadline`. The NIC's error, which names
+    /// the cause, then comes before the kernel's.
     pub(super) fn within(deadline: Duration, retry_count: u8) -> RetryPolicy {
         let each = deadline / (2 * (u32::from(retry_count) + 1));
         // From 1 ms to 4.3 s per try.
@@ -587,7 +590,7 @@ impl RetryPolicy {
     }
 }
 
-/// Returns the v for which `time` is 4.096 us * 2^v.
+/// Returns the exponent v for which `time` is 4.096 us * 2^v.
 fn power(time: Duration) -> f64 {
     (time.as_secs_f64() / 4.096e-6).log2()
 }

@@ -1,4 +1,4 @@
-//! Whether doorbells use a doorbell record.
+//! Decides whether kernels update a doorbell record before they ring a QP's doorbell.
 
 use rushmem_config::DoorbellRecord;
 use rushmem_error::{Error, Result};
@@ -7,14 +7,14 @@ use rushmem_mlx5::prm::caps::{GeneralCap2, HcaCap};
 use super::Shape;
 use crate::provider::{DoorbellForm, DoorbellWriter, NicKind, Provider, capabilities};
 
-/// Returns the form of the doorbells that `writer` writes.
+/// Returns the form of the doorbells that `writer` writes: with or without a doorbell record.
 ///
-/// A CPU thread delays each doorbell by more than a record costs, so it keeps using one. The software ConnectX gains
-/// nothing from doorbells without a record: it accepts late records.
+/// If a CPU thread writes, a record is used, because the thread delays each doorbell by more than the record costs. The
+/// software ConnectX gains nothing from doorbells without a record: it accepts late records.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if the setting demands doorbells without a record, and the NIC or the writer needs one.
-/// - The errors of the NIC.
+/// - [`Error::Unavailable`] if the settings demand doorbells without a record, and the NIC or the writer needs one.
+/// - The error of a capability query that the NIC refuses.
 pub(super) fn doorbell_form(
     nic: &dyn Provider,
     shape: &Shape,
@@ -58,7 +58,8 @@ mod tests {
     use crate::provider::Soft;
     use rushmem_config::Config;
 
-    /// Returns the form for the setting `wanted`. `no_record`: whether the NIC supports doorbells without a record.
+    /// Returns the doorbell form for the setting `wanted`, on a NIC that supports doorbells without a record if
+    /// `no_record`.
     fn form(wanted: DoorbellRecord, no_record: bool, writer: &DoorbellWriter) -> Result<DoorbellForm> {
         let nic = softnic::Config { no_record, ..softnic::Config::default() };
         let nic = Soft::new(Arc::new(Nic::start(nic).unwrap()));

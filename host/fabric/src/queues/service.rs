@@ -1,5 +1,4 @@
-//! The service of a PE: connects QPs when kernels of this PE or messages from peers ask for it, and watches kernels and
-//! NICs.
+//! Runs the service thread of a PE, which connects QPs on request of kernels and peers, and watches kernels and NICs.
 //!
 //! The service thread polls for requests of kernels. Each step of a connection runs on the [`Workers`] of the process;
 //! messages from peers go to them directly, without passing through the service thread.
@@ -30,34 +29,35 @@ use super::watch::{NicWatch, Notice};
 use super::workers::Workers;
 use crate::provider::Keys;
 
-/// Poll interval for requests. It starts short after each launch or request, and doubles up to a maximum.
+/// Poll interval for kernels' requests, after a launch or a request. It doubles up to [`MAX_POLL_INTERVAL`] while there
+/// are none.
 const FIRST_POLL_INTERVAL: Duration = Duration::from_micros(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Poll interval once all connections exist: the only request left is to exit the job. Also the interval if kernels
-/// wake the thread whenever they wait.
+/// Poll interval once all connections exist, when only a request to exit the job is left. Also the interval if kernels
+/// wake the service thread whenever they wait.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 enum ServiceEvent {
-    /// A peer's message about the report of waits.
+    /// A peer's message about the report of what kernels are waiting for.
     Waits(PeerMessage),
     Launched,
-    /// A kernel waits, and may have left a request.
+    /// A kernel is waiting, and may have left a request.
     Asked,
-    /// The report of waits may have to take a step.
+    /// A step of the report of what kernels are waiting for may be due.
     LookAtWaits,
     Stop,
 }
 
-/// The connections of a PE, and the thread that serves them. Dropping it stops the thread, waits for the steps in
-/// progress, and discards the rest.
+/// The QP connections of a PE, and the thread that serves them. Dropping it stops the thread, waits for running steps
+/// of connections, and discards queued ones.
 pub struct Service {
     events: Sender<ServiceEvent>,
     thread: Option<JoinHandle<()>>,
     steps: Arc<Steps>,
     shared: Arc<Shared>,
     control: Region,
-    /// Whether the thread polls for requests while kernels run. Otherwise kernels wake it.
+    /// Whether the service thread polls for requests while kernels run. Otherwise kernels wake it.
     polls: bool,
 }
 
@@ -65,9 +65,10 @@ struct Shared {
     connections: Connections,
     guards: Guards,
     failure: Mutex<Option<Error>>,
-    /// Notified after each step.
+    /// Notified after each step of a connection.
     changed: Condvar,
-    /// Requests of this PE that may still be unanswered, oldest first: QP, epoch and time of the request.
+    /// Connection requests of this PE's kernels that may still be unanswered, oldest first: QP, epoch and time of the
+    /// request.
     requests: Mutex<VecDeque<(usize, u64, Instant)>>,
     /// Number of launches that have not been waited for yet.
     running: AtomicUsize,
@@ -75,17 +76,17 @@ struct Shared {
     failed: AtomicBool,
 }
 
-/// Submits the steps of one PE to the workers. Once closed, remaining steps do nothing.
+/// Submits the connection steps of one PE to the workers. After it is closed, queued steps do nothing.
 struct Steps {
     workers: Arc<Workers>,
-    /// `None` once closed. Each step holds the lock for reading while it runs.
+    /// `None` once closed. A running step holds the read lock.
     shared: RwLock<Option<Arc<Shared>>>,
-    /// Offset added to the keys, to spread the QPs of different PEs over the workers.
+    /// Rank of the PE. Added to the keys of steps, to spread the QPs of different PEs over the workers.
     me: usize,
 }
 
 impl Steps {
-    /// Queues a step. Steps with the same `key` run in order.
+    /// Queues a connection step on a worker. Steps with the same `key` run in order.
     fn submit(
         self: &Arc<Self>,
         key: usize,
@@ -112,22 +113,22 @@ impl Steps {
         }
     }
 
-    /// Queues requests for QPs, made in epoch `epoch`.
+    /// Queues steps that connect the QPs `qps`, requested in epoch `epoch`.
     fn request(self: &Arc<Self>, qps: impl IntoIterator<Item = usize>, epoch: u64) {
         for i in qps {
             self.submit(i, move |connections, post| connections.request(i, epoch, post));
         }
     }
 
-    /// Closes: waits for the steps in progress. Those that have not started do nothing.
+    /// Closes the steps: waits for those that are running, and makes queued ones do nothing.
     fn end(&self) {
         *self.shared.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl Service {
-    /// Starts the thread. Messages from peers may already have arrived. `keep` takes the messages that are not for the
-    /// service, and returns the others.
+    /// Starts the service thread. Messages from peers may already have arrived. `keep` consumes the messages that are
+    /// not for the service, and returns the others.
     ///
     /// # Errors
     /// An error if the thread cannot start, or if this PE's messages already have a reader.
@@ -174,7 +175,7 @@ impl Service {
         Ok(Self { events, thread: Some(thread.map_err(Error::Thread)?), steps, shared, control, polls })
     }
 
-    /// Returns a function that wakes the thread if kernels have left requests. Waiting kernels call it.
+    /// Returns a function that waiting kernels call. It wakes the service thread if kernels have left requests.
     pub fn looker(&self) -> impl Fn() + Send + Sync + 'static {
         let (control, events) = (self.control.clone(), self.events.clone());
         move || {
@@ -218,7 +219,7 @@ impl Service {
         Ok(())
     }
 
-    /// Limits kernels of this PE to `peers` when they post through these QPs.
+    /// Restricts kernels of this PE that post through the QPs `qps` to the PEs `peers`.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a QP to another PE is already connected.
@@ -226,10 +227,10 @@ impl Service {
         self.shared.connections.limit(qps, peers)
     }
 
-    /// Registers `memory` with each NIC. The keys must be dropped before the service is.
+    /// Registers `memory` with each NIC of the PE. The keys must be dropped before the service is.
     ///
     /// # Errors
-    /// The errors of the NICs.
+    /// Fails if a NIC refuses the registration.
     pub fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
         self.shared.connections.register(memory)
     }
@@ -242,28 +243,29 @@ impl Service {
         }
     }
 
-    /// Records that a launch has been waited for, and prints what its kernel printed.
+    /// Records that a launch has been waited for, and outputs the remaining lines that its kernel printed.
     pub fn ended(&self) {
         self.shared.guards.print();
         self.shared.running.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Returns whether a kernel may be running: some launch has not been waited for.
+    /// Returns whether a kernel may be running, because some launch has not been waited for.
     pub fn is_busy(&self) -> bool {
         self.shared.running.load(Ordering::Acquire) != 0
     }
 
-    /// Has the thread take the steps of the report of waits that are due.
+    /// Makes the service thread perform the steps that are due in the report of what kernels are waiting for.
     pub fn look_at_waits(&self) {
         self.notify(ServiceEvent::LookAtWaits);
     }
 
-    /// Takes the first error of a connection since the last call.
+    /// Returns and clears the first connection error since the last call.
     pub fn take_failure(&self) -> Option<Error> {
         lock(&self.shared.failure).take()
     }
 
-    /// Waits for everything that kernels have posted to these QPs. On success the data is in the peers' memory.
+    /// Waits until everything that kernels have posted to the QPs `qps` is complete. On success the data is in the
+    /// peers' memory.
     ///
     /// `ends` returns what to read back in symmetric memory other than the heap, by PE and rail.
     ///
@@ -280,7 +282,7 @@ impl Service {
 
     /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
     ///
-    /// `ends` returns what to read in this PE's symmetric memory other than the heap, by rail.
+    /// `ends` returns, for each rail, what to read in this PE's symmetric memory other than the heap.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a NIC cannot confirm that before `until`.
@@ -292,7 +294,7 @@ impl Service {
         })
     }
 
-    /// Returns the peer and the QPN of a poisoned QP, if there is one.
+    /// Returns the peer and the QPN of a QP that kernels have marked as failed (poisoned), if there is one.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -300,8 +302,8 @@ impl Service {
         self.shared.connections.poisoned()
     }
 
-    /// Returns the destination PE of a WQE of the DC initiator `qpn`: of the WQE in block `index`, or by default of the
-    /// oldest one not known to be complete. Returns `None` if there is no such initiator.
+    /// Returns the destination PE of a WQE that DC initiator `qpn` posted: the WQE in block `index`, or without an
+    /// index the oldest one not known to be complete. Returns `None` if there is no such initiator.
     ///
     /// # Errors
     /// An error if the machine cannot read its memory.
@@ -317,7 +319,7 @@ impl Service {
         self.shared.connections.failed_qp()
     }
 
-    /// Destroys all QPs and restores the initial state. No kernel may be running on any PE.
+    /// Destroys all QPs and restores the initial, unconnected state. No kernel may be running on any PE.
     ///
     /// # Errors
     /// An error if the machine cannot write its memory.
@@ -336,10 +338,10 @@ impl Service {
         self.shared.connections.commands()
     }
 
-    /// Queries the NICs for the published QPs.
+    /// Queries the NICs for the state of all QPs that kernels may use.
     ///
     /// # Errors
-    /// The errors of the NICs.
+    /// Fails if a NIC refuses a query.
     pub fn query(&self) -> Result<Vec<QpInfo>> {
         self.shared.connections.query()
     }
@@ -361,28 +363,29 @@ impl Drop for Service {
     }
 }
 
-/// How fast the service reacts, and what that depends on.
+/// Parameters that determine how fast the service thread reacts.
 pub struct Pace {
-    /// Number of PEs on this machine. Intervals grow with it if the machine is oversubscribed.
+    /// Number of PEs on this machine. Poll intervals grow with it if the machine is oversubscribed.
     pub local_pes: u32,
-    /// Whether the thread polls for requests. Needed for kernels that never sleep, and so never wake the thread.
+    /// Whether the service thread polls for requests. Needed for kernels that never sleep, and so never wake the
+    /// thread.
     pub polls: bool,
-    /// How long a requested connection may take.
+    /// Time limit for connecting a requested QP.
     pub connect_timeout: Duration,
 }
 
-/// What the service thread watches, and reports through.
+/// The parts of a PE that the service thread watches, or through which it reports failures.
 pub struct Guards {
     pub bootstrap: Arc<dyn Bootstrap>,
     pub control: Region,
     pub watchdog: Arc<Watchdog>,
     pub waits: Arc<Waits>,
-    /// `None` if the settings turn printing by kernels off.
+    /// Outputs the lines that kernels print. `None` if the settings turn that off.
     pub printer: Option<Printer>,
 }
 
 impl Guards {
-    /// Prints the lines that kernels have written so far.
+    /// Outputs the lines that kernels have printed so far.
     fn print(&self) {
         if let Some(printer) = &self.printer
             && let Err(error) = printer.drain()
@@ -414,7 +417,7 @@ fn warn_once(text: String) {
     }
 }
 
-/// The service thread.
+/// The state of the service thread.
 struct Watcher {
     shared: Arc<Shared>,
     steps: Arc<Steps>,
@@ -422,13 +425,13 @@ struct Watcher {
     connect_timeout: Duration,
 }
 
-/// Poll intervals.
+/// Intervals at which the service thread polls for requests.
 struct Looks {
-    /// After a launch or a request.
+    /// Interval after a launch or a request.
     first: Duration,
-    /// Maximum.
+    /// Longest interval while requests may arrive.
     last: Duration,
-    /// Once all connections exist.
+    /// Interval once all connections exist.
     idle: Duration,
 }
 
@@ -487,7 +490,7 @@ impl Watcher {
         }
     }
 
-    /// Handles the alarms of the watchdog.
+    /// Checks the watchdog, and acts on its alarm: warns, aborts the waits of kernels, or exits the job.
     fn check_kernels(&self) {
         let watchdog = &self.shared.guards.watchdog;
         match watchdog.check_lanes().or_else(|| watchdog.check(Instant::now())) {
@@ -505,12 +508,12 @@ impl Watcher {
         }
     }
 
-    /// Performs the steps of the report of waits that are due.
+    /// Performs the steps that are due in the report of what kernels are waiting for.
     fn step_waits(&self) {
         self.shared.guards.waits.step(&*self.shared.guards.bootstrap, &|| self.in_flight());
     }
 
-    /// Describes some QPs with operations in flight.
+    /// Describes a few QPs with operations in flight, for the report.
     fn in_flight(&self) -> Vec<String> {
         const QPS: usize = 8;
         self.shared.connections.in_flight(QPS).unwrap_or_else(|error| {
@@ -519,7 +522,7 @@ impl Watcher {
         })
     }
 
-    /// Handles the events of a NIC.
+    /// Handles the events of rail `rail`'s NIC since the last call: fails the QPs that they affect, and logs them.
     fn check_nic(&self, rail: usize, nic: &str, watch: &mut NicWatch) {
         let events = self.shared.connections.events(rail);
         for notice in watch.observe(events, Instant::now()) {
@@ -546,8 +549,8 @@ impl Watcher {
         }
     }
 
-    /// Fails the QPs of a rail that `choose` selects, and aborts the waits of kernels. `why` gets a description of the
-    /// first such QP. If there is none, the failure is only logged.
+    /// Marks the QPs of a rail that `choose` selects as failed, and aborts the waits of kernels. `why` gets a
+    /// description of the first such QP. If there is none, the failure is only logged.
     fn lose(&self, rail: usize, nic: &str, choose: &dyn Fn(&Qp) -> bool, why: impl Fn(&str) -> String) {
         self.shared.step(|connections, post| {
             let lost = connections.find(rail, choose);
@@ -581,7 +584,7 @@ impl Watcher {
         }
     }
 
-    /// Serves the requests of kernels. Returns whether there were any.
+    /// Takes kernels' connection requests and queues steps for them. Returns whether there were any.
     fn look(&self) -> bool {
         let asked = self.asked().unwrap_or_else(|error| {
             tracing::error!("cannot read the connection requests of the kernels: {error}");
@@ -594,7 +597,7 @@ impl Watcher {
         any
     }
 
-    /// Abandons requests that are unanswered after the connect timeout.
+    /// Abandons connection requests that are still unanswered after the connect timeout.
     fn give_up_late_requests(&self) {
         let within = self.connect_timeout;
         let mut requests = lock(&self.shared.requests);
@@ -606,7 +609,7 @@ impl Watcher {
         }
     }
 
-    /// Returns the QPs that kernels have requested since the last call.
+    /// Returns the indices of the QPs that kernels have requested since the last call.
     fn asked(&self) -> Result<Vec<usize>> {
         const AT: u64 = offset_of!(ControlPage, requested) as u64;
         let mut any = 0u32;
@@ -622,8 +625,8 @@ impl Watcher {
 }
 
 impl Shared {
-    /// Runs a step, sends the resulting messages, and keeps the first failure. The failure is returned by the start of
-    /// the job or by a launch, so it is not logged as an error here.
+    /// Runs a connection step, sends the resulting messages, and keeps the first failure. The start of the job or a
+    /// launch returns that failure, so it is not logged as an error here.
     fn step(&self, step: impl FnOnce(&Connections, &mut dyn FnMut(Outgoing)) -> Result<()>) {
         let mut messages = Vec::new();
         let outcome = step(&self.connections, &mut |message| messages.push(message));
@@ -649,7 +652,7 @@ impl Shared {
         }
     }
 
-    /// Aborts the waits of kernels after the failure of a NIC.
+    /// Aborts the waits of kernels after a NIC has failed for the reason `cause`.
     fn end_waits(&self, cause: &Error) {
         if self.failed.swap(true, Ordering::AcqRel) {
             return;

@@ -1,4 +1,4 @@
-//! Count, depth and memory of the QPs.
+//! Determines number, depth and memory layout of a PE's QPs.
 
 use rushmem_config::{Config, CqKind, DoorbellRecord, Ordering, RelaxedOrdering};
 use rushmem_device::Team;
@@ -9,48 +9,49 @@ use crate::provider::QUEUE_ALIGN;
 
 pub(super) const WQEBB_BYTES: u64 = 64;
 pub(super) const CQE_BYTES: u64 = 64;
-/// Entries of a collapsed CQ. Only the first is used, and the NIC does not check for overruns (`oi`).
+/// Number of entries of a collapsed CQ. The NIC writes only the first, and does not check for overruns (`oi`).
 const COLLAPSED_CQES: u64 = 4;
-/// Default depth of the send queues in a job with few QPs.
+/// Default depth of the send queues in a job with few QPs, in basic blocks.
 const MAX_DEFAULT_DEPTH: u64 = 1 << 10;
-/// Minimum default depth. Such a send queue fills one page and its CQ another, so a smaller depth would save no memory.
+/// Smallest default depth, in basic blocks. Such a send queue fills one page and its CQ another, so a smaller depth
+/// would save no memory.
 const MIN_DEFAULT_DEPTH: u64 = QUEUE_ALIGN / WQEBB_BYTES;
-/// Upper bound for the queue memory of a PE, in bytes, if the settings do not specify a depth.
+/// Upper bound for the queues of all QPs of a PE, in bytes, if the settings do not specify a depth.
 const AUTO_BYTES: u64 = 16 << 20;
-/// Depth of the send queues of flushes, which have one WQE outstanding.
+/// Depth of the send queues used for flushes, in basic blocks. They have one WQE outstanding.
 const FLUSH_DEPTH: u64 = 4;
-/// Size of a doorbell record in bytes: a cache line, which it does not share.
+/// Size of a doorbell record in bytes. It has a cache line to itself.
 const RECORD_BYTES: u64 = 64;
 
-/// Count, depth and ordering of the QPs. Equal on all PEs.
+/// Number, depth and ordering of a PE's QPs. Equal on all PEs of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub n_pes: u32,
-    /// NICs per PE.
+    /// Number of NICs per PE.
     pub rails: u32,
-    /// QP sets that all threads share. A set has one QP per PE.
+    /// Number of QP sets that all threads share. A set has one QP per PE.
     pub shared_sets: u32,
     pub block_sets: u32,
     pub exclusive_sets: u32,
     pub context_sets: u32,
-    /// DC initiators per set, instead of one QP per PE. 0 without the DC transport.
+    /// Number of DC initiators per QP set, which replace the QPs to each PE. 0 without the DC transport.
     dcis: u32,
     pub depth: u64,
     pub collapsed: bool,
     pub(super) ordering: Ordering,
     pub(super) relaxed_ordering: RelaxedOrdering,
     pub(super) record: DoorbellRecord,
-    /// Slots of the team table.
+    /// Number of slots in the team table.
     pub teams: u32,
-    /// Bytes of scratch per team.
+    /// Size of a team's scratch memory for collectives, in bytes.
     team_scratch: u64,
-    /// Bytes that the additional channels of a team share.
+    /// Total size of a team's additional channels, in bytes.
     team_channels: u64,
-    /// Limit for the queue memory of each PE, in bytes.
+    /// Limit for the queue memory of each PE, in bytes (setting `queue_memory`).
     budget: u64,
 }
 
-/// Returns the bytes that the additional channels of each team should have.
+/// Returns the intended total size of each team's additional channels, in bytes.
 ///
 /// With few PEs, calls of up to 4 KiB per channel then need a single exchange. With many PEs no size achieves that.
 pub(super) fn grid_scratch(config: &Config, n_pes: u32) -> u64 {
@@ -59,7 +60,7 @@ pub(super) fn grid_scratch(config: &Config, n_pes: u32) -> u64 {
     config.grid_scratch.0.map_or(auto, |bytes| bytes.0)
 }
 
-/// Offsets of a slot's queues in the queue memory, in bytes.
+/// Offsets of one QP's queues and doorbell records in the queue memory, in bytes.
 pub(super) struct QueueLayout {
     pub(super) sq: u64,
     pub(super) cq: u64,
@@ -115,12 +116,12 @@ impl Shape {
         if needed <= limit { Ok(()) } else { Err(Error::QueueMemory { qps, depth, needed, limit }) }
     }
 
-    /// Size of the queues of all QPs, in bytes.
+    /// Returns the size of the queues of all QPs, in bytes.
     fn qp_memory(&self) -> u64 {
         self.qps().saturating_mul(self.slot_bytes())
     }
 
-    /// Returns the shape of a single QP of the same depth, which connects a PE with itself.
+    /// Returns the shape for a single QP of the same depth, connected to the PE itself.
     pub(super) fn of_one_qp(self) -> Self {
         Self {
             n_pes: 1,
@@ -134,12 +135,13 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of the QP through which a NIC reads its PE's memory.
+    /// Returns the shape of the queues used for flushes, through which a NIC reads its own PE's memory.
     pub(super) fn of_flush(self) -> Self {
         Self { depth: FLUSH_DEPTH, ..self.of_one_qp() }
     }
 
-    /// Returns the bytes for these QPs on each rail, including a page for the words that READs return.
+    /// Returns the size of the memory used for flushes on each rail, in bytes. It includes a page for the words that
+    /// READs return.
     pub(super) fn flush_bytes(&self) -> u64 {
         self.of_flush().rail_bytes() + QUEUE_ALIGN
     }
@@ -149,7 +151,7 @@ impl Shape {
         self.sets() * u64::from(self.set_qps())
     }
 
-    /// Returns the number of entries in the QP table: one per set and PE.
+    /// Returns the number of entries in the QP table: one for each PE in each QP set.
     pub(super) fn entries(&self) -> u64 {
         self.sets() * u64::from(self.n_pes)
     }
@@ -158,38 +160,38 @@ impl Shape {
         (self.other_sets() + u64::from(self.context_sets)) * u64::from(self.rails)
     }
 
-    /// Returns the number of QPs per set. They have the first entries of the set.
+    /// Returns the number of QPs in a QP set. They have the first entries of the set in the QP table.
     pub(super) fn set_qps(&self) -> u32 {
         if self.is_dc() { self.dcis.min(self.n_pes) } else { self.n_pes }
     }
 
-    /// Returns whether the QPs are DC initiators.
+    /// Returns whether the job uses the DC transport.
     pub fn is_dc(&self) -> bool {
         self.dcis != 0
     }
 
-    /// Returns the index within its set of the QP that serves `pe`.
+    /// Returns which QP of a QP set serves `pe`, as an index within the set.
     pub(super) fn qp_of(&self, pe: u32) -> u32 {
         pe % self.set_qps()
     }
 
-    /// Returns the size of a WQE in basic blocks, for all but the 64-bit masked compare-and-swap.
+    /// Returns the size of a WQE in basic blocks, except for the 64-bit masked compare-and-swap.
     pub(super) fn wqe_blocks(&self) -> u16 {
         // With its address vector, a DC WQE does not fit into one block.
         if self.is_dc() { 2 } else { 1 }
     }
 
-    /// Returns the number of sets that do not belong to contexts, per rail. The sets of contexts come after them.
+    /// Returns the number of QP sets per rail that do not belong to contexts. The sets of contexts come after them.
     fn other_sets(&self) -> u64 {
         u64::from(self.shared_sets) + u64::from(self.block_sets) + u64::from(self.exclusive_sets)
     }
 
-    /// Returns the first QP set of context `index`. A context has one set per rail.
+    /// Returns the index of the first QP set of context `index`. A context has one set per rail.
     pub fn context_set(&self, index: u32) -> u32 {
         (self.other_sets() as u32 + index) * self.rails
     }
 
-    /// Returns the QP table entries of context `index`.
+    /// Returns the range of QP table entries that belong to context `index`.
     pub fn context_qps(&self, index: u32) -> std::ops::Range<usize> {
         let first = self.context_set(index) as usize * self.n_pes as usize;
         first..first + self.rails as usize * self.n_pes as usize
@@ -200,29 +202,29 @@ impl Shape {
         self.qps() / u64::from(self.rails)
     }
 
-    /// Returns the number of slots in a rail's queue memory. The probe needs two.
+    /// Returns the number of slots in a rail's queue memory: one per QP, but at least the two that the probe needs.
     pub(super) fn rail_queues(&self) -> u64 {
         self.rail_slots().max(2)
     }
 
-    /// Returns the bytes of heap that the runtime reserves for itself.
+    /// Returns the number of bytes at the start of the heap that the runtime reserves for itself.
     pub fn reserved(&self) -> u64 {
         let of_team = self.team_bytes().saturating_add(self.team_channels);
         reserved::bytes(self.qps(), self.depth, u64::from(self.teams).saturating_mul(of_team))
     }
 
-    /// Returns the heap offset of the words of team slot 0.
+    /// Returns the heap offset of the words of the first team slot.
     pub fn team_words(&self) -> u64 {
         reserved::teams(self.qps(), self.depth)
     }
 
-    /// Returns the bytes of heap per team slot: words, then scratch.
+    /// Returns the size of a team slot in the heap, in bytes: its words and its scratch memory.
     pub fn team_bytes(&self) -> u64 {
         team_words::scratch(self.n_pes).saturating_add(self.team_scratch)
     }
 
-    /// Returns the heap offset of a team's additional channels, and the bytes they share. They come after the words of
-    /// all teams.
+    /// Returns the heap offset of the additional channels of team slot `slot`, and their total size in bytes. They come
+    /// after the words of all teams.
     pub fn team_channels(&self, slot: u32) -> (u64, u64) {
         let of_others = u64::from(slot) * self.team_channels;
         (self.team_words() + u64::from(self.teams) * self.team_bytes() + of_others, self.team_channels)
@@ -232,7 +234,8 @@ impl Shape {
         self.depth.trailing_zeros() as u8
     }
 
-    /// Returns the bytes that the runtime reserves for a PE: queues, the words that kernels update, and team memory.
+    /// Returns the size of all memory that the runtime reserves for a PE, in bytes: queues, the words that kernels
+    /// update, and team memory.
     pub fn memory(&self) -> u64 {
         let of_rail = self.rail_bytes().saturating_add(self.flush_bytes());
         let queues = u64::from(self.rails).saturating_mul(of_rail);
@@ -242,28 +245,29 @@ impl Shape {
     /// Offset of the QP table in the memory that kernels update, where it follows the state of the PE.
     pub(super) const QPS_AT: u64 = size_of::<DeviceState>() as u64;
 
-    /// Returns the offset of entry `i` of the QP table. After the last entry come the ready entries and busy words of
-    /// all slots.
+    /// Returns the offset of entry `i` of the QP table in the memory that kernels update. The table is followed by the
+    /// ready entries and busy words of all slots.
     pub(super) const fn entry_at(i: u64) -> u64 {
         Self::QPS_AT + i * size_of::<QpEntry>() as u64
     }
 
-    /// Returns the offset of the peer descriptors, which come last.
+    /// Returns the offset of the peer descriptors, the last part of the memory that kernels update.
     pub(super) fn peers_at(&self) -> u64 {
         (Self::entry_at(self.entries()) + 2 * self.qps() * self.depth * 8).next_multiple_of(128)
     }
 
-    /// Size of the memory that kernels update, in bytes.
+    /// Returns the size of the memory that kernels update, in bytes.
     pub(super) fn state_bytes(&self) -> u64 {
         self.peers_at() + u64::from(self.n_pes) * size_of::<PeerDesc>() as u64
     }
 
-    /// Size of one QP in bytes: queues, doorbell records, ready entries, busy words and fetch slots.
+    /// Returns the memory used by one QP, in bytes: queues, doorbell records, ready entries, busy words and fetch
+    /// slots.
     pub fn slot_bytes(&self) -> u64 {
         self.queue_bytes() + 2 * RECORD_BYTES + 3 * 8 * self.depth
     }
 
-    /// Size of a rail's queue memory in bytes: the queues of all slots, then their doorbell records.
+    /// Returns the size of a rail's queue memory in bytes: the queues of all slots, then their doorbell records.
     pub(super) fn rail_bytes(&self) -> u64 {
         (self.rail_queues() * (self.queue_bytes() + 2 * RECORD_BYTES)).next_multiple_of(QUEUE_ALIGN)
     }
@@ -281,7 +285,7 @@ impl Shape {
         (self.depth * WQEBB_BYTES).next_multiple_of(QUEUE_ALIGN)
     }
 
-    /// Returns the offsets of the queues of slot `slot` in the queue memory.
+    /// Returns the offsets of the queues in slot `slot`, relative to the start of the queue memory.
     ///
     /// Each queue starts on a page boundary, and the doorbell records of the slots share pages. Pages of a queue that
     /// is never used are never touched, and cost no memory.
@@ -292,14 +296,14 @@ impl Shape {
         QueueLayout { sq, cq, sq_record, cq_record: sq_record + RECORD_BYTES }
     }
 
-    /// Returns the index of the rail that set `set` uses.
+    /// Returns the index of the rail that QP set `set` uses.
     pub(super) fn rail(&self, set: u64) -> usize {
         (set % u64::from(self.rails)) as usize
     }
 }
 
 impl std::fmt::Display for Shape {
-    /// Writes the memory budget as one line.
+    /// Formats the memory budget as one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         write!(

@@ -1,4 +1,4 @@
-//! Layout of the memory about QPs that kernels and the host share.
+//! Lays out the memory in which kernels and the host share the state of QPs.
 
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
@@ -13,23 +13,23 @@ use rushmem_machine::{Machine, Region};
 
 use super::Shape;
 
-/// The PE state, QP table and peer table that kernels read and update. In the fastest memory of the machine, which the
-/// host may be unable to access while kernels run.
+/// The PE state, QP table and peer table that kernels read and update. They are in the fastest memory of the machine,
+/// which the host may be unable to access while kernels run.
 pub struct StateMap {
     pub region: Region,
     shape: Shape,
 }
 
-/// Deadlines that kernels observe.
+/// Time limits for kernels' blocking calls.
 pub struct Deadlines {
-    /// For a blocking call.
+    /// Limit for a blocking call.
     pub call: Duration,
-    /// For a first contact with a peer.
+    /// Limit for connecting a QP on first contact with a peer.
     pub connect: Duration,
 }
 
-/// Connection requests and answers: one [`Handshake`] per QP, in host memory. The host can serve them while kernels
-/// run.
+/// Kernels' requests to connect QPs and the host's answers: one [`Handshake`] per QP. They are in host memory, so the
+/// host can serve them while kernels run.
 pub struct Handshakes(Region);
 
 impl Handshakes {
@@ -57,7 +57,7 @@ impl Handshakes {
         Ok(word != 0)
     }
 
-    /// Publishes the connection of QP `i` to waiting kernels. `None` means it will not be connected.
+    /// Publishes the connection of QP `i` to waiting kernels. `None` informs them that it will not be connected.
     pub(super) fn answer(&self, i: usize, connection: Option<&Connection>) -> Result<()> {
         let at = Self::at(i);
         if let Some(connection) = connection {
@@ -80,7 +80,7 @@ impl StateMap {
         self.region.addr
     }
 
-    /// Writes the PE state that kernels need to wait and to report errors, and clears the words they update.
+    /// Writes the PE state, which kernels need to wait and to report errors, and clears the words that kernels update.
     pub fn write_pe(&self, pe: u32, control: DevAddr, print: DevAddr, deadlines: Deadlines) -> Result<()> {
         let nanoseconds = |time: Duration| time.as_nanos().min(u64::MAX.into()) as u64;
         let deadline_ns = nanoseconds(deadlines.call);
@@ -91,15 +91,16 @@ impl StateMap {
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
-    /// Returns the number of lines that kernels printed and that were lost for lack of room.
+    /// Returns the number of printed lines that were lost because the print buffer was full.
     pub fn lost_lines(&self) -> Result<u64> {
         let mut lost = 0u64;
         self.region.read(offset_of!(DeviceState, lost_lines) as u64, bytemuck::bytes_of_mut(&mut lost))?;
         Ok(lost)
     }
 
-    /// Returns the number of error records that kernels have claimed, and resets it to 0. Also clears the grid barrier,
-    /// which a failed kernel may have left half entered. At most one kernel of a PE uses this barrier at a time.
+    /// Returns the number of errors that kernels have reported, recorded or not, and resets it to 0. Also resets the
+    /// grid barrier, which a failed kernel may have left half entered. At most one kernel of a PE uses this barrier at
+    /// a time.
     pub fn take_record_count(&self) -> Result<u64> {
         const RECORDS: u64 = offset_of!(DeviceState, records) as u64;
         const ARRIVED: u64 = offset_of!(DeviceState, grid_arrived) as u64;
@@ -121,12 +122,12 @@ impl StateMap {
         Shape::entry_at(i) + offset_of!(QpEntry, state) as u64
     }
 
-    /// Returns the device address of the ready entries of slot `slot`, one word per block.
+    /// Returns the device address of the ready entries of slot `slot`: one word per basic block of its send queue.
     pub(super) fn ready(&self, slot: u64) -> DevAddr {
         self.region.addr.add(Shape::entry_at(self.shape.entries()) + 2 * slot * self.shape.depth * 8)
     }
 
-    /// Returns the device address of the busy words of slot `slot`, one per block.
+    /// Returns the device address of the busy words of slot `slot`: one word per basic block of its send queue.
     pub(super) fn fetch_busy(&self, slot: u64) -> DevAddr {
         self.ready(slot).add(self.shape.depth * 8)
     }
@@ -149,7 +150,7 @@ impl StateMap {
         self.region.write(self.shape.peers_at(), bytemuck::cast_slice(peers))
     }
 
-    /// Corrupts the rkeys for `pe`'s heap in all QP descriptors, for fault tests.
+    /// Overwrites the rkeys of `pe`'s heap in all QP descriptors with an invalid value, for fault tests.
     pub fn corrupt_rkey(&self, pe: u32) -> Result<()> {
         for i in (u64::from(pe)..self.shape.entries()).step_by(self.shape.n_pes as usize) {
             let desc = Shape::entry_at(i) + offset_of!(QpEntry, desc) as u64;

@@ -1,16 +1,16 @@
-//! The state of a NIC during the job, derived from its events.
+//! Derives failures of a NIC from its events.
 
 use std::time::{Duration, Instant};
 
 use crate::provider::NicEvent;
 
-/// How long a port may be down. Retransmissions of the NIC cover such a gap.
+/// Longest time a port may be down without an error. Retransmissions of the NIC cover such a gap.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A conclusion drawn from the events of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The port was down for less than the grace period, and is up again.
+    /// The port was down for less than [`GRACE`], and is up again.
     Bridged,
     /// The port is up again after a reported failure.
     Repaired,
@@ -24,17 +24,17 @@ pub(super) enum Notice {
     RequestRefused(u32),
 }
 
-/// The state of one NIC.
+/// Tracks the state of one NIC, based on its events.
 #[derive(Default)]
 pub(super) struct NicWatch {
     /// When the port went down. `None` while it is up, and once its failure has been reported.
     down_since: Option<Instant>,
-    /// Set once a failure of the port or the device has been reported.
+    /// Set once a failure of the port or the device has been reported. Cleared when the port is up again.
     is_reported: bool,
 }
 
 impl NicWatch {
-    /// Returns the conclusions from `events`, which occurred since the last call, at time `now`.
+    /// Draws conclusions from `events`, which occurred since the last call, and from the time `now`.
     pub(super) fn observe(&mut self, events: Vec<NicEvent>, now: Instant) -> Vec<Notice> {
         let mut notices: Vec<Notice> =
             events.into_iter().filter_map(|event| self.conclude(event, now)).collect();
@@ -63,7 +63,7 @@ impl NicWatch {
         }
     }
 
-    /// Reports a failure, unless one has been reported since the port was last up.
+    /// Returns a failure notice, unless a failure has been reported since the port was last up.
     fn fail(&mut self, why: String) -> Option<Notice> {
         (!std::mem::replace(&mut self.is_reported, true)).then_some(Notice::Failed(why))
     }

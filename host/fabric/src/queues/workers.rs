@@ -9,15 +9,16 @@ use std::sync::{Arc, Mutex, Weak};
 use rushmem_base::lock;
 use rushmem_error::{Error, Result};
 
-/// Minimum number of workers. They mostly wait for firmware, not for a CPU.
+/// Minimum number of worker threads. They mostly wait for firmware, not for a CPU.
 const MIN_WORKERS: u32 = 4;
-/// Maximum number of workers. Up to this, there is one per PE of the process: native kernels busy-wait on the same
-/// CPUs, and a few workers among hundreds of such kernels would get too little time.
+/// Maximum number of worker threads. Up to this, there is one per PE of the process: native kernels busy-wait on the
+/// same CPUs, and a few workers among hundreds of such kernels would get too little time.
 const MAX_WORKERS: u32 = 128;
 
 type Step = Box<dyn FnOnce() + Send>;
 
-/// The workers of this process. After the last handle is dropped, they finish the queued steps and exit.
+/// The worker threads of this process that connect QPs. After the last handle is dropped, they finish the queued steps
+/// and exit.
 ///
 /// Dropping does not join them: the last handle may be dropped by a step, on a worker.
 pub(super) struct Workers {
@@ -25,7 +26,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Returns the workers of this process. Starts them, for its `pes` PEs, if none are running.
+    /// Returns a handle to the workers of this process. Starts them, for its `pes` PEs, if none are running.
     ///
     /// # Errors
     /// [`Error::Thread`] if a thread cannot start.
@@ -50,7 +51,7 @@ impl Workers {
         Ok(Self { queues: (0..n).map(start).collect::<Result<_>>()? })
     }
 
-    /// Queues a step. Steps with the same `key` run in order.
+    /// Queues a step of a connection. Steps with the same `key` run in order.
     pub(super) fn submit(&self, key: usize, step: impl FnOnce() + Send + 'static) {
         // The receiver is gone only if a step panicked, and the panic has been reported already.
         let _ = self.queues[key % self.queues.len()].send(Box::new(step));
