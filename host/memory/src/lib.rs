@@ -1,7 +1,7 @@
-//! The memory of a PE that kernels refer to by offset, and the heaps of peers that kernels access by loads and stores.
+//! The symmetric memory of a PE, and its mapping into other PEs of the node.
 //!
-//! - [`Memory`]: the symmetric heap, the segments added to it, and registered buffers.
-//! - [`p2p`]: the exchange of heaps between the PEs of a node.
+//! - [`Memory`]: the symmetric heap, the segments added to it, and registered buffers. Kernels refer to it by offset.
+//! - [`p2p`]: the exchange of heaps between the PEs of a node, which kernels then access by loads and stores.
 //!
 //! `rushmem` re-exports what applications need. Everything else is internal to the runtime and may change at any time.
 #![deny(unsafe_code)]

@@ -1,4 +1,4 @@
-//! A server that sends the file of a PE's heap to other processes of the job over a Unix socket. Both sides prove that
+//! Sends the file descriptor of a PE's heap to other processes of the job over a Unix socket. Both sides prove that
 //! they know the job's token.
 //!
 //! ```text
@@ -22,10 +22,10 @@ use rushmem_error::{Error, Result};
 use rushmem_observe::descriptor;
 use socket2::SockRef;
 
-/// Time limit per client, on a node with few PEs.
+/// Time limit for serving one client, on a node with few PEs.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that sends the file of a heap to processes of this node, until dropped.
+/// A server that sends the file descriptor of a heap to processes of this node, until it is dropped.
 pub(super) struct FdServer {
     listener: Arc<UnixListener>,
     thread: Option<JoinHandle<()>>,
@@ -37,10 +37,10 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 }
 
 impl FdServer {
-    /// Serves `file` under `name`, on a node with `pes` PEs.
+    /// Starts to serve `file` under `name`, on a node with `pes` PEs.
     ///
     /// # Errors
-    /// The errors of the operating system.
+    /// Fails if the operating system refuses the socket or the thread.
     pub(super) fn open(name: &str, file: Arc<OwnedFd>, token: Token, pes: u32) -> Result<Self> {
         let listener = address(name).and_then(|address| UnixListener::bind_addr(&address));
         let listener = Arc::new(listener.map_err(|error| Error::Unavailable {

@@ -1,4 +1,4 @@
-//! The heaps of PEs that are threads of this process, by random name.
+//! A table of the heaps whose PEs are threads of this process. The keys are random names.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -12,7 +12,7 @@ fn table() -> MutexGuard<'static, Option<HashMap<String, Region>>> {
     lock(&TABLE)
 }
 
-/// An entry in the table of heaps. The heap can be found until this is dropped.
+/// A heap's entry in the table, removed on drop.
 pub(super) struct LocalHeap(String);
 
 impl LocalHeap {
@@ -30,7 +30,7 @@ impl Drop for LocalHeap {
     }
 }
 
-/// Returns the heap with that name, if it belongs to this process.
+/// Returns the heap named `name`, if its PE is a thread of this process.
 pub(super) fn find(name: &str) -> Option<Region> {
     table().as_ref()?.get(name).cloned()
 }

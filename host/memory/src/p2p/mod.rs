@@ -1,4 +1,4 @@
-//! P2P peers: PEs whose heaps are mapped into this PE, where kernels access them by loads and stores.
+//! Maps the heaps of P2P peers into this PE, where kernels access them by loads and stores.
 //!
 //! Each PE gives its heap a random name. If the name is in this process's own table, the PE is a thread of this
 //! process. A process on the same node sends the file descriptor of its heap through a socket of that name. All other
@@ -28,31 +28,31 @@ use self::fd_server::FdServer;
 use self::local_heaps::LocalHeap;
 use self::nodes::{Mapping, nodes_of};
 
-/// The route to a peer, and the reason for it.
+/// The route by which kernels access a peer's memory, with the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerRoute {
     pub pe: u32,
-    /// `p2p`, or the NIC's name.
+    /// `p2p`, or the name of this PE's NIC.
     pub via: String,
     pub why: String,
 }
 
-/// How to access each PE of the job. Keeps the heaps of P2P peers mapped.
+/// The route to each PE of the job. Keeps the heaps of P2P peers mapped.
 pub struct PeerMap {
     access: Vec<PeerAccess>,
-    /// Whether all PEs of the job have mapped each other, so their processors execute atomics.
+    /// Whether all PEs of the job have mapped each other, so processors and not NICs execute atomics.
     atomics: bool,
-    /// The node of each PE, named by its first PE.
+    /// For each PE, the lowest rank on its node.
     nodes: Vec<u32>,
-    /// Whether the program promises that NIC peers and P2P peers update different words.
+    /// Whether the program promises that no word is updated by both NIC peers and P2P peers.
     node_words: bool,
     /// Whether PEs of this job may have mapped each other's heaps.
     shared: bool,
-    /// The window with the mapped heaps, if there are any.
+    /// The address window in which the heaps of P2P peers are mapped, if there are any.
     mapped_heaps: Option<MappedHeaps>,
 }
 
-/// A window with one slot per PE, from the first mapped PE to the last. PEs in between may be unmapped.
+/// An address window with one slot per PE, from the first mapped PE to the last. PEs in between may be unmapped.
 struct MappedHeaps {
     window: Box<dyn HeapWindow>,
     first: u32,
@@ -64,16 +64,16 @@ impl MappedHeaps {
     }
 }
 
-/// Memory of several PEs other than their heaps, mapped until dropped.
+/// Mapped memory of several PEs other than their heaps. Unmapped on drop.
 #[derive(Default)]
 pub struct PeerMapping {
     mapped_heaps: Option<MappedHeaps>,
-    /// Memory of PEs of this process that kernels can access at its original address, by PE.
+    /// For each PE, its memory if that belongs to this process and kernels can access it at its original address.
     here: Vec<Option<Region>>,
 }
 
 impl PeerMapping {
-    /// Returns the address of the memory of `pe`, or 0 if it is not mapped.
+    /// Returns the address at which kernels access the memory of `pe`, or 0 if it is not mapped.
     fn addr(&self, pe: u32) -> DevAddr {
         match (self.here.get(pe as usize), &self.mapped_heaps) {
             (Some(Some(region)), _) => region.addr,
@@ -84,26 +84,26 @@ impl PeerMapping {
 }
 
 enum PeerAccess {
-    /// This PE itself.
+    /// The PE is this one.
     Own,
-    /// The heap is mapped here. The text says why that works.
+    /// The PE's heap is mapped into this PE. The text is the reason why that works.
     P2p(&'static str),
-    /// The peer is accessed through the NIC. The text says why.
+    /// The PE is accessed through the NIC. The text is the reason.
     Nic(String),
 }
 
-/// A PE's description of its heap, for the other PEs.
+/// Description of a PE's heap, which the PE sends to all others.
 #[derive(Serialize, Deserialize)]
 struct ExportedHeap {
     name: String,
-    /// The node where this PE's socket and file can be used. `None` if unknown.
+    /// ID of the node where the PE's socket and heap file can be used. `None` if unknown.
     node_id: Option<String>,
     bytes: u64,
-    /// Why other processes cannot map it, if they cannot.
+    /// Why other processes cannot map the heap, if they cannot.
     not_exported: Option<String>,
 }
 
-/// Returns the reason why all other PEs are NIC peers, if the settings make them so.
+/// Returns the reason why all other PEs are NIC peers, or `None` if the settings allow P2P peers.
 fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     match config.peer_path {
         PeerPath::P2p => None,
@@ -118,12 +118,12 @@ fn nic_for_all(config: &Config, gpu: bool) -> Option<&'static str> {
     }
 }
 
-/// Returns whether this job maps heaps of other PEs, which requires its own heap to be mappable. Equal on all PEs.
+/// Returns whether the settings make PEs map each other's heaps, which requires mappable memory. Equal on all PEs.
 pub fn wanted(config: &Config, n_pes: u32, gpu: bool) -> bool {
     nic_for_all(config, gpu).is_none() && n_pes > 1
 }
 
-/// Allocates memory for other PEs to map. With `peer_path=auto`, falls back to memory they cannot map.
+/// Allocates a heap that other PEs can map. With `peer_path=auto`, falls back to memory they cannot map.
 ///
 /// # Errors
 /// The errors of [`Machine::heap`].
@@ -170,13 +170,13 @@ fn own(config: &Config, atomics: bool) -> (bool, &'static str) {
     }
 }
 
-/// Returns the group of `pe`. PEs of different groups are NIC peers.
+/// Returns the P2P group of `pe`. PEs of different groups are NIC peers.
 fn group(config: &Config, pe: u32) -> u32 {
     pe.checked_div(config.p2p_group).unwrap_or(0)
 }
 
-/// Returns an ID for this machine, its network namespace and the job's node. The latter keeps several "nodes" on one
-/// machine apart, as in tests.
+/// Returns an ID that PEs share if they run on the same machine, network namespace and node of the job. The last keeps
+/// several "nodes" on one machine apart, as in tests.
 fn node_id(config: &Config) -> Option<String> {
     let boot = boot_id()?;
     let net = fs::read_link("/proc/self/ns/net").ok()?;
@@ -184,7 +184,7 @@ fn node_id(config: &Config) -> Option<String> {
 }
 
 impl PeerMap {
-    /// Maps the heaps that can be mapped. Collective if this job [wants](wanted) it.
+    /// Maps the heaps of all PEs that can be P2P peers. Collective if this job [wants](wanted) it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if a heap of this node cannot be mapped. It names the PE and the cause.
@@ -241,20 +241,20 @@ impl PeerMap {
         Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0 })
     }
 
-    /// Returns whether processors may access the heaps of other PEs, anywhere in the job.
+    /// Returns whether any two PEs of the job may access each other's heaps by P2P.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Returns the node of each PE, named by its first PE. A node is a set of PEs that have all mapped each other, and
-    /// whose processors are atomic with each other. Equal on all PEs.
+    /// Returns the node of each PE, as the lowest rank on that node. A node is a set of PEs that have all mapped each
+    /// other, and whose processors are atomic with each other. Equal on all PEs.
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }
 
-    /// Maps memory that every PE has allocated, at all P2P peers. `ours` is this PE's part. Collective. Returns the
-    /// address of each PE's part for kernels (0 if not mapped), and the value that keeps them mapped.
+    /// Maps memory that every PE has allocated into all P2P peers. `ours` is this PE's part. Collective.
     ///
+    /// Returns the address of each PE's part for kernels (0 if not mapped), and a guard that keeps the parts mapped.
     /// With `peer_path=auto`, if one PE fails to map the memory, none maps it.
     ///
     /// # Errors
@@ -327,8 +327,8 @@ impl PeerMap {
         (0..).zip(&self.access).map(direct).map(|direct| PeerDesc { direct }).collect()
     }
 
-    /// Describes P2P access to kernels: the range of P2P peers, whether their atomics use P2P, and the PEs that `fence`
-    /// must treat as accessed both by P2P and by NIC.
+    /// Adds P2P access to a kernel context: the range of P2P peers, whether their atomics use P2P, and the PEs that
+    /// `fence` must treat as accessed both by P2P and by NIC.
     pub fn describe(&self, parts: &mut CtxParts, peers: &[PeerDesc]) {
         let me = parts.pe as usize;
         let reached = |peer: &PeerDesc| peer.direct.0 != 0;
@@ -366,14 +366,14 @@ impl PeerMap {
         }
     }
 
-    /// Returns whether PE `me`, this one, has P2P peers and all of them are on its node.
+    /// Returns whether this PE, `me`, has P2P peers and all of them are on its node.
     fn node_atomics(&self, me: usize) -> bool {
         let mut peers =
             self.access.iter().zip(&self.nodes).filter(|(access, _)| matches!(access, PeerAccess::P2p(_)));
         self.mapped_heaps.is_some() && peers.all(|(_, node)| *node == self.nodes[me])
     }
 
-    /// Returns the device address at which the heap of `pe` is mapped, if it is.
+    /// Returns the device address at which the heap of P2P peer `pe` is mapped.
     pub fn mapped(&self, pe: u32) -> Option<DevAddr> {
         match self.access.get(pe as usize)? {
             PeerAccess::P2p(_) => Some(self.mapped_heaps.as_ref()?.addr(pe)),
@@ -381,7 +381,7 @@ impl PeerMap {
         }
     }
 
-    /// Returns for each PE whether kernels never use the NIC to reach it. Such a PE needs no QP.
+    /// For each PE, returns whether kernels never use the NIC to reach it. Such a PE needs no QP.
     pub fn without_nic(&self) -> Vec<bool> {
         self.access.iter().map(|access| self.atomics && !matches!(access, PeerAccess::Nic(_))).collect()
     }
@@ -405,7 +405,7 @@ impl PeerMap {
     }
 }
 
-/// An export of this PE's memory: other PEs can find it by name until this is dropped.
+/// This PE's memory under a random name, by which other PEs can find it until this is dropped.
 struct HeapExport {
     exported: ExportedHeap,
     _local: LocalHeap,
@@ -435,7 +435,7 @@ impl HeapExport {
     }
 }
 
-/// Returns how a job can work without this mapping.
+/// Returns what users can do if memory of a peer cannot be mapped.
 fn remedy(config: &Config) -> &'static str {
     match config.sanitize {
         Switch::On => "run the PEs as threads, because the sanitizer watches mapped memory",
@@ -443,7 +443,7 @@ fn remedy(config: &Config) -> &'static str {
     }
 }
 
-/// Returns why other processes cannot map this memory, if they cannot.
+/// Returns the reason why other processes cannot map `memory`, or `None` if they can.
 fn not_exported(memory: &Region) -> Option<&'static str> {
     match (&memory.file, &memory.gpu) {
         (Some(_), _) => None,
@@ -492,8 +492,8 @@ fn map(
     }
 }
 
-/// Maps the memory of the PEs that are true in `here`. Returns the window, and whether atomics are atomic across all
-/// processors that map the memory. The error names the PE that failed.
+/// Maps the memory of the PEs for which `here` is true. Returns the window, and whether atomics are atomic across all
+/// processors that map the memory. The error names the PE whose memory cannot be mapped.
 fn map_all(
     config: &Config,
     machine: &dyn Machine,
@@ -540,7 +540,6 @@ mod tests {
     use rushmem_machine::{LimitedMachine, Native};
     use rushmem_native::Options;
 
-    /// Runs `n` PEs as threads and returns the peer map of each.
     fn peer_maps(
         n: u32,
         config: &Config,
@@ -598,7 +597,8 @@ mod tests {
         assert_eq!(describe([true, false, true, true]), ((0, 0), false));
     }
 
-    /// Runs two PEs as threads that share memory other than their heaps. Returns the addresses that each found.
+    /// Runs two PEs as threads that map memory other than their heaps. Returns the addresses at which each PE found the
+    /// parts of both, with 1 for its own part at its original address.
     fn shared_segments(path: &str, machine: impl Fn() -> Box<dyn Machine> + Sync) -> Vec<Result<Vec<u64>>> {
         let mut config = Config::default();
         config.set("peer_path", path).unwrap();

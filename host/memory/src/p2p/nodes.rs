@@ -1,7 +1,7 @@
-//! The nodes of a job: sets of PEs that have all mapped each other's heaps.
+//! Divides the PEs of a job into nodes: sets of PEs that have all mapped each other's heaps.
 
-/// The PEs whose heaps a PE has mapped, in ascending order, if atomics by their processors are atomic with each other.
-/// Includes the PE itself, or is empty.
+/// The ranks of the PEs whose heaps a PE has mapped, itself included, in ascending order. Empty if atomics by their
+/// processors are not atomic with each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapping(Vec<u32>);
 
@@ -14,8 +14,8 @@ impl Mapping {
         self.0.iter().flat_map(|pe| pe.to_le_bytes()).collect()
     }
 
-    /// Decodes the mapping of another PE. Malformed bytes yield an empty mapping, which leaves that PE alone on its
-    /// node.
+    /// Decodes the mapping sent by another PE. Malformed bytes yield an empty mapping, which leaves that PE alone on
+    /// its node.
     pub(super) fn decode(bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         if rest.is_empty() {
@@ -26,8 +26,8 @@ impl Mapping {
     }
 }
 
-/// Returns the node of each PE, named by the first PE on it. PEs share a node only if all of them have exactly the same
-/// mapping; any other PE is alone on its node.
+/// Returns the node of each PE, as the lowest rank on that node. PEs share a node only if all of them have exactly the
+/// same mapping; any other PE is alone on its node.
 pub(super) fn nodes_of(all: &[Mapping]) -> Vec<u32> {
     // "Has mapped" need not be an equivalence relation: mapping can fail in one direction, or for one PE only, and
     // such a PE must not use processor atomics. "Has the same mapping" is one. All PEs compute it from the same

@@ -1,4 +1,5 @@
-//! The allocator of the symmetric heap. It is deterministic: all PEs make the same calls, and so get the same offsets.
+//! Allocates offsets in the symmetric heap. It is deterministic: all PEs make the same calls, and so get the same
+//! offsets.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +10,18 @@ use rushmem_error::{Error, Result};
 /// Alignment of every object, in bytes: a cache line, so no two objects share one.
 pub(super) const ALIGN: u64 = 128;
 
-/// A first-fit allocator of offsets. Merges adjacent free ranges.
+/// A first-fit allocator of heap offsets. It merges adjacent free ranges.
 pub(super) struct Allocator {
-    /// Lengths of the free ranges, by offset.
+    /// Free ranges: from the offset of each to its length in bytes.
     free: BTreeMap<u64, u64>,
-    /// By offset.
+    /// Allocated objects, by offset.
     used: BTreeMap<u64, Object>,
     total: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Object {
-    /// Requested bytes. `room` is what they occupy.
+    /// Requested size in bytes. `room` is the size including padding.
     bytes: u64,
     room: u64,
     stamp: u64,
@@ -36,14 +37,14 @@ pub(super) enum HandleError {
 }
 
 impl Allocator {
-    /// Creates an allocator of the offsets `from..to`.
+    /// Creates an allocator that manages the offsets `from..to`.
     pub(super) fn new(from: u64, to: u64) -> Self {
         let mut this = Self { free: BTreeMap::new(), used: BTreeMap::new(), total: 0 };
         this.add(from, to);
         this
     }
 
-    /// Adds the offsets `from..to`, which must not be adjacent to existing ones.
+    /// Adds the offsets `from..to` to the free ones. They must not be adjacent to existing offsets.
     pub(super) fn add(&mut self, from: u64, to: u64) {
         // Not adjacent, or freed ranges would merge across two segments, which are separate memory.
         let from = from.next_multiple_of(ALIGN).min(to);
@@ -53,17 +54,17 @@ impl Allocator {
         }
     }
 
-    /// Total bytes, free and in use.
+    /// Returns the number of bytes managed, free and in use.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Free bytes, in all ranges.
+    /// Returns the number of free bytes. They may be in several ranges.
     pub(super) fn available(&self) -> u64 {
         self.free.values().sum()
     }
 
-    /// Allocates `bytes` bytes at a multiple of `align`, a power of two. Returns the offset.
+    /// Allocates `bytes` bytes at a multiple of `align`, a power of two, for handles with `stamp`. Returns the offset.
     ///
     /// # Errors
     /// [`Error::HeapFull`] if no free range is large enough.
@@ -131,7 +132,7 @@ impl Allocator {
         self.free.insert(at, len);
     }
 
-    /// Resizes an object in place and gives it a new stamp. Returns false if the range after it is not free or too
+    /// Resizes an object in place and gives it a new stamp. Returns false if the following range is not free or too
     /// short.
     pub(super) fn resize(&mut self, offset: u64, bytes: u64, stamp: u64) -> bool {
         let Some(object) = self.used.get(&offset).copied() else { return false };
@@ -150,7 +151,7 @@ impl Allocator {
         true
     }
 
-    /// Returns whether the object of `handle` still exists. `handle` may refer to a part of it.
+    /// Returns whether the object to which `handle` refers, perhaps in part, still exists.
     pub(super) fn holds(&self, handle: Handle) -> bool {
         let object = self.used.range(..=handle.offset).next_back();
         object.is_some_and(|(at, object)| {

@@ -27,18 +27,18 @@ use rushmem_observe::trace::WireRange;
 use self::allocator::{ALIGN, Allocator, HandleError};
 pub use self::segment::{Segment, SegmentMap};
 
-/// Alignment of segments, for both their offsets and their memory, in bytes. It is the maximum alignment of an object.
+/// Alignment of a segment's offset and of its memory, in bytes. It is also the maximum alignment of an object.
 pub const SEGMENT_ALIGN: u64 = HEAP_ALIGN;
 
-/// The alignments that a caller may request, in bytes.
+/// Range of alignments that a caller may request for an object, in bytes.
 pub const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
 
-/// All memory of a PE that has offsets. Must be dropped before the protection domains of its keys.
+/// All memory of a PE to which kernels refer by offset. Must be dropped before the protection domains of its keys.
 pub struct Memory {
     heap: Region,
-    /// Bytes at the start of the heap that belong to the runtime.
+    /// Number of bytes at the start of the heap that the runtime uses for itself.
     reserved: u64,
-    /// The context without segments.
+    /// The kernel context, without segments.
     parts: CtxParts,
     /// Random ID of the job, in the upper half of each stamp of symmetric memory.
     job: u32,
@@ -52,14 +52,14 @@ pub struct Memory {
 struct State {
     allocator: Allocator,
     table: Arc<SegmentMap>,
-    /// The first offset that no symmetric segment has used. `next_local` is the same for local buffers.
+    /// First offset that no symmetric segment has used. `next_local` is its counterpart for local buffers.
     next: u64,
     next_local: u64,
-    /// Bytes given to the allocator so far.
+    /// Size of the heap in bytes, including growth.
     given: u64,
 }
 
-/// Why a handle is rejected, as the end of a sentence.
+/// The reason why a handle is rejected, as the end of a sentence about the handle.
 pub type Rejection = &'static str;
 
 pub const GONE: Rejection = "is not an object, or has been freed";
@@ -71,11 +71,11 @@ const OUTSIDE: Rejection = "is not inside its object";
 const PART: Rejection = "is only a part of an object";
 
 impl Memory {
-    /// Creates the memory of a PE. Objects are allocated in `heap` starting at offset `reserved`. `parts` is the
+    /// Creates the memory of a PE. Objects are allocated in `heap` starting at offset `reserved`. `parts` is the kernel
     /// context without segments.
     ///
     /// # Errors
-    /// An error if there is no memory for the table.
+    /// An error if there is no memory for the segment table.
     pub fn new(
         heap: Region,
         reserved: u64,
@@ -113,18 +113,19 @@ impl Memory {
         lock(&self.state)
     }
 
-    /// Returns the context for a new launch, and the table that must live as long as the launch.
+    /// Returns the kernel context for a new launch, and the segment table that must live as long as the launch.
     pub fn current(&self) -> (CtxParts, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
     }
 
-    /// Returns the memory that kernels can reach now, for the sanitizer.
+    /// Returns the addresses that kernels can currently access, for the sanitizer.
     pub fn addresses(&self) -> Addresses {
         self.state().table.addresses(self.reserved)
     }
 
-    /// Returns the wire addresses of symmetric memory other than the first heap, for the timeline.
+    /// Returns the wire addresses of all symmetric memory except the first heap. The timeline uses them to identify
+    /// memory.
     pub fn wire_ranges(&self) -> Vec<WireRange> {
         let state = self.state();
         state.table.segments().iter().flat_map(|segment| segment.wire_ranges()).collect()
@@ -135,17 +136,17 @@ impl Memory {
         u64::from(self.job) << 32 | u64::from(n as u32)
     }
 
-    /// Free bytes of the heap.
+    /// Returns the number of free bytes in the heap.
     pub fn available(&self) -> u64 {
         self.state().allocator.available()
     }
 
-    /// Bytes that the heap has for objects, free and in use.
+    /// Returns the number of bytes in the heap that objects can use, free and in use.
     pub fn total(&self) -> u64 {
         self.state().allocator.total()
     }
 
-    /// Allocates an object. Returns its offset.
+    /// Allocates an object in the heap. Returns its offset.
     ///
     /// # Errors
     /// [`Error::HeapFull`] if no free range is large enough.
@@ -159,19 +160,19 @@ impl Memory {
         freed.map_err(|wrong| self.refused(object, wrong))
     }
 
-    /// Checks that `object` is a whole object of the heap.
+    /// Checks that `object` is a whole object of the heap, not a part of one.
     pub fn whole(&self, object: Handle) -> Result<(), Rejection> {
         self.known(object)?;
         let found = self.state().allocator.whole(object);
         found.map_err(|wrong| self.refused(object, wrong))
     }
 
-    /// Resizes a whole object in place. Returns false if there is no room.
+    /// Resizes an object in place. Returns false if there is no room after it.
     pub fn resize(&self, object: Handle, bytes: u64, stamp: u64) -> bool {
         self.state().allocator.resize(object.offset, bytes, stamp)
     }
 
-    /// Explains why a handle is not a whole object of the heap.
+    /// Returns the reason why a handle is not a whole object of the heap, for messages.
     fn refused(&self, object: Handle, wrong: HandleError) -> Rejection {
         match wrong {
             HandleError::Part => PART,
@@ -189,8 +190,10 @@ impl Memory {
         if ours { Ok(()) } else { Err(ANOTHER_JOB) }
     }
 
-    /// Checks that the memory of `handle` still exists. A part outside its object passes: the call that uses it rejects
-    /// it. A handle from `from_raw` passes as well: whoever created it vouches for it.
+    /// Checks that the object or buffer of `handle` still exists.
+    ///
+    /// A part outside its object passes, since the call that uses it rejects it. So does a handle from `from_raw`:
+    /// whoever created it vouches for it.
     pub fn check(&self, handle: Handle) -> Result<(), Rejection> {
         if handle.stamp == 0 || InvalidRange::of_offset(handle.offset).is_some() {
             return Ok(());
@@ -225,8 +228,8 @@ impl Memory {
         }
     }
 
-    /// Returns by how much the heap must grow for an object of `bytes` bytes: it doubles, within its limit. `None` if
-    /// the limit does not allow it. Equal on all PEs.
+    /// Returns the number of bytes by which the heap must grow to hold an object of `bytes` bytes. The heap doubles,
+    /// within its limit. Returns `None` if the limit does not allow it. Equal on all PEs.
     pub fn growth_for(&self, bytes: u64) -> Option<u64> {
         growth(self.state().given, self.max, bytes)
     }
@@ -234,7 +237,7 @@ impl Memory {
     /// Adds the first `bytes` of `segment`, which must be symmetric, to the heap.
     ///
     /// # Errors
-    /// An error if there is no memory for the table.
+    /// An error if there is no memory for the segment table.
     pub fn grow(&self, segment: Segment, bytes: u64) -> Result<()> {
         let mut state = self.state();
         let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
@@ -285,11 +288,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Removes a user buffer from the table. Later launches do not know it.
+    /// Removes a user buffer from the segment table. Kernels launched later cannot access it.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the handle is not a whole registered buffer, or if a launch may be using it.
-    /// - Another error if there is no memory for the new table.
+    /// - Another error if there is no memory for the new segment table.
     pub fn remove(&self, call: &'static str, buffer: Handle) -> Result<Segment> {
         let mut state = self.state();
         let place = self.find_removable(&state, call, buffer)?;
@@ -300,7 +303,7 @@ impl Memory {
         Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
     }
 
-    /// Checks that [`Memory::remove`] would find the buffer, and no launch using it.
+    /// Checks that [`Memory::remove`] would succeed: that `buffer` is registered and no launch may be using it.
     ///
     /// # Errors
     /// [`Error::Misuse`], for the same reasons as [`Memory::remove`].
@@ -308,7 +311,7 @@ impl Memory {
         self.find_removable(&self.state(), call, buffer).map(drop)
     }
 
-    /// Returns the table index of a user buffer that no launch uses.
+    /// Returns the index of a user buffer in the segment table, if no launch uses it.
     fn find_removable(&self, state: &State, call: &'static str, buffer: Handle) -> Result<usize> {
         let wrong = |why| misuse(call, buffer, why);
         self.known(buffer).map_err(wrong)?;
@@ -329,13 +332,13 @@ impl Memory {
     /// Undoes [`Memory::remove`]. The segment keeps its offsets.
     ///
     /// # Errors
-    /// An error if there is no memory for the table.
+    /// An error if there is no memory for the segment table.
     pub fn restore(&self, segment: Segment) -> Result<()> {
         let mut state = self.state();
         self.enter(&mut state, segment)
     }
 
-    /// Returns where peers access the symmetric segments of `pe` through rail `rail`.
+    /// Returns the wire addresses and rkeys of `pe`'s symmetric segments, for access through rail `rail`.
     pub fn ends(&self, pe: u32, rail: usize) -> Vec<RemoteEnd> {
         self.state().table.segments().iter().filter_map(|segment| segment.end(pe, rail)).collect()
     }
@@ -354,8 +357,8 @@ impl Memory {
         in_heap || self.state().table.segments().iter().any(|segment| segment.overlaps(address, bytes))
     }
 
-    /// Returns where the part of `pe` of the segment at `offset` is mapped here, if it is. The outer `None` means that
-    /// `offset` is in the first heap.
+    /// Returns the device address at which `pe`'s part of the segment at `offset` is mapped into this PE. The inner
+    /// `None` means that it is not mapped, the outer one that `offset` is in the first heap.
     pub fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
         let state = self.state();
         let inside =
@@ -364,7 +367,8 @@ impl Memory {
     }
 }
 
-/// Returns by how much a heap of `given` bytes, limited to `max`, must grow for an object of `bytes` bytes.
+/// Returns the number of bytes by which a heap of `given` bytes, limited to `max`, must grow for an object of `bytes`
+/// bytes.
 ///
 /// Segments start at a multiple of every alignment that an object may have, so the object needs no padding.
 fn growth(given: u64, max: u64, bytes: u64) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Segments: address ranges besides the first heap, and the segment table that kernels get.
+//! Segments (ranges of offsets besides the first heap), and the segment table through which kernels find them.
 #![allow(unsafe_code, reason = "makes the context of a launch from addresses")]
 
 use std::any::Any;
@@ -17,11 +17,11 @@ use rushmem_observe::trace::WireRange;
 
 use crate::p2p::PeerMapping;
 
-/// Memory at the offsets from `begin`. Fields drop in order: keys, memory, owner.
+/// Memory to which kernels refer by the offsets from `begin` on. Fields drop in order: keys, memory, owner.
 pub struct Segment {
     keys: Vec<Keys>,
     region: Region,
-    /// The user's buffer. `None` for memory of the runtime.
+    /// The user's buffer, kept alive. `None` for memory of the runtime.
     owner: Option<Box<dyn Any + Send + Sync>>,
     pub(super) begin: u64,
     pub(super) bytes: u64,
@@ -31,17 +31,17 @@ pub struct Segment {
     peers: Option<Peers>,
 }
 
-/// A symmetric segment on all PEs.
+/// Location of a symmetric segment on all PEs.
 struct Peers {
-    /// Bases and keys, by PE, then by rail.
+    /// Wire addresses and keys: entry `pe * rails + rail`.
     ends: Vec<SegmentEnd>,
-    /// Addresses, by PE. 0 for PEs whose memory is not mapped here.
+    /// For each PE, the address at which its part is mapped into this PE, or 0 if it is not.
     mapped: Vec<DevAddr>,
-    /// Keeps the addresses mapped.
+    /// Guard that keeps the parts of other PEs mapped.
     _shared: PeerMapping,
 }
 
-/// Returns the base and keys for each rail: rkeys for peers, or lkeys for this PE.
+/// Returns the wire address and keys for each rail: rkeys for peers if `rkeys`, or lkeys for this PE.
 fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
     let word = |key: &dyn Key| if rkeys { key.rkey() } else { key.lkey() };
     let end = |keys: &Keys| SegmentEnd {
@@ -53,34 +53,34 @@ fn ends(keys: &[Keys], rkeys: bool) -> Vec<SegmentEnd> {
 }
 
 impl Segment {
-    /// Creates a segment of memory that `keys` registers with this PE's NICs. It gets its offsets when it is added to
-    /// the memory of the PE.
+    /// Creates a segment of memory that `keys` register with this PE's NICs. [`Memory`](super::Memory) assigns its
+    /// offsets when it is added.
     pub fn new(region: Region, keys: Vec<Keys>, owner: Option<Box<dyn Any + Send + Sync>>) -> Self {
         let bytes = region.memory.len();
         Self { keys, region, owner, begin: 0, bytes, stamp: 0, peers: None }
     }
 
-    /// Places the segment, of which `bytes` are used, at the offsets starting with `begin`.
+    /// Assigns offsets to the segment: its first `bytes` bytes start at offset `begin`.
     pub(super) fn at(self, begin: u64, bytes: u64, stamp: u64) -> Self {
         Self { begin, bytes, stamp, ..self }
     }
 
-    /// Turns it into a symmetric segment, given the keys of all PEs (`ends`) and their addresses (`mapped`).
+    /// Makes the segment symmetric, given the keys of all PEs (`ends`) and the addresses of their parts (`mapped`).
     pub fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
         Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
     }
 
-    /// Returns the address at which another PE's part is mapped here, if it is.
+    /// Returns the address at which `pe`'s part of the segment is mapped into this PE, if it is.
     pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
         self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
     }
 
-    /// Returns the bases and rkeys through which peers access this PE's part, by rail.
+    /// Returns the wire address and rkeys of this PE's part for each rail, for access by peers.
     pub fn rkeys(&self) -> Vec<SegmentEnd> {
         ends(&self.keys, true)
     }
 
-    /// Returns where a symmetric segment is in the wire address spaces of all PEs.
+    /// Returns the wire address ranges of a symmetric segment on all PEs.
     pub(super) fn wire_ranges(&self) -> impl Iterator<Item = WireRange> {
         let (offset, rails) = (self.begin, self.keys.len().max(1));
         let ends = self.peers.iter().flat_map(|peers| peers.ends.iter().enumerate());
@@ -90,7 +90,8 @@ impl Segment {
         })
     }
 
-    /// Returns where peers access the segment on `pe` through rail `rail`, if it is symmetric.
+    /// Returns the wire address and rkey of `pe`'s part for access through rail `rail`, or `None` unless the segment is
+    /// symmetric.
     pub(super) fn end(&self, pe: u32, rail: usize) -> Option<RemoteEnd> {
         let end = self.peers.as_ref()?.ends.get(pe as usize * self.keys.len() + rail)?;
         Some((end.base, end.strict_key))
@@ -100,13 +101,13 @@ impl Segment {
         &self.region
     }
 
-    /// Returns whether this is a user buffer that overlaps the given address range.
+    /// Returns whether the segment is a user buffer that overlaps the `bytes` bytes at `address`.
     pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let begin = self.region.memory.host_ptr().map_or(self.region.addr.0, |start| start.as_ptr() as u64);
         self.owner.is_some() && begin < address.saturating_add(bytes) && address < begin + self.bytes
     }
 
-    /// Returns whether `handle` refers to the segment or a part of it. Only for user buffers.
+    /// Returns whether the segment is a user buffer and `handle` refers to it or to a part of it.
     pub(super) fn holds(&self, handle: Handle) -> bool {
         let inside = handle.offset.checked_sub(self.begin).and_then(|at| at.checked_add(handle.bytes));
         self.stamp != 0 && self.stamp == handle.stamp && inside.is_some_and(|end| end <= self.bytes)
@@ -122,8 +123,8 @@ impl Segment {
     }
 }
 
-/// The segment table and context of launches. A table is immutable: an update builds a new one, and running launches
-/// keep theirs.
+/// A segment table in memory that kernels can read, with the matching kernel context. It is immutable: an update builds
+/// a new table, and running launches keep theirs.
 pub struct SegmentMap {
     _region: Region,
     parts: CtxParts,
@@ -131,14 +132,14 @@ pub struct SegmentMap {
 }
 
 impl Segment {
-    /// Returns whether the part of some PE is not mapped, so kernels access it through the NIC.
+    /// Returns whether kernels access the part of some PE through the NIC, because it is not mapped.
     fn goes_through_nic(&self) -> bool {
         self.peers.as_ref().is_some_and(|peers| peers.mapped.iter().any(|addr| addr.0 == 0))
     }
 }
 
 impl SegmentMap {
-    /// Builds the table of `segments` in memory of `machine`. `own` is the PE's context without segments.
+    /// Builds a segment table in memory of `machine`. `own` is the PE's kernel context without segments.
     pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
         let tail = |segment: &Segment| {
             let of_peers = segment.peers.as_ref();
@@ -182,7 +183,7 @@ impl SegmentMap {
         self.parts
     }
 
-    /// Returns the memory that kernels with this table can reach, for the sanitizer.
+    /// Returns the addresses that kernels with this segment table can access, for the sanitizer.
     pub(super) fn addresses(&self, reserved: u64) -> Addresses {
         let mut addresses = Addresses::new(&self.parts, reserved);
         let CtxParts { pe, n_pes, .. } = self.parts;
@@ -201,8 +202,8 @@ impl SegmentMap {
     }
 }
 
-/// Adapts a PE's context to these segments. If some segment is not mapped, a PE with P2P access to all heaps still uses
-/// the NIC.
+/// Adapts a PE's kernel context to `segments`. If some segment is not mapped, a PE with P2P access to all heaps still
+/// uses the NIC.
 fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
     let mut parts = own;
     if segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
