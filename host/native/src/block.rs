@@ -1,4 +1,4 @@
-//! A block as a state machine that decides when a waiting lane may continue.
+//! Tracks what each lane of a block is waiting for, and decides when it may continue.
 //!
 //! The worker passes in the request of each lane that suspends. The block stores an answer for every lane that may
 //! continue, and appends the lane to the worker's queue. It knows nothing about coroutines.
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::lane::{Answer, Request};
 use crate::report::{Activity, BlockReport};
 
-/// A runnable lane in its worker's queue.
+/// A lane in its worker's queue, ready to run.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
     pub(crate) slot: u32,
@@ -25,21 +25,21 @@ type Site = &'static Location<'static>;
 
 struct LaneState {
     doing: Activity,
-    /// What the lane contributes to the exchange that it waits in.
+    /// The lane's operand for the warp exchange in which it is waiting.
     value: u64,
     answer: Answer,
 }
 
-/// The lanes of one warp, as bit masks.
+/// The states of the lanes in one warp, as bit masks.
 #[derive(Default)]
 struct Warp {
     live: u32,
-    /// Lanes that wait at a block barrier or in an exchange.
+    /// Lanes that are waiting at a block barrier or in an exchange.
     blocked: u32,
     converging: u32,
-    /// Lanes that have spun since the first of `converging` arrived.
+    /// Lanes that have spun since the first lane in `converging` arrived.
     spun: u32,
-    /// Exchanges that not all of their lanes have entered yet, at most one for each mask.
+    /// Exchanges for which some lanes are still missing, at most one for each mask.
     exchanges: Vec<Exchange>,
 }
 
@@ -54,29 +54,29 @@ pub(crate) struct Block {
     slot: u32,
     lanes: Vec<LaneState>,
     warps: Vec<Warp>,
-    /// Lanes that wait at the block barrier.
+    /// Number of lanes that are waiting at the block barrier.
     arrived: u32,
-    /// OR of their votes.
+    /// OR of the votes of the lanes at the block barrier.
     vote: bool,
-    /// Lanes that are running or in the queue.
+    /// Number of lanes that are running or in the queue.
     runnable: u32,
     exited: u32,
-    /// Whether some lane waits for one that has returned, which can never be satisfied.
+    /// Whether some lane waits for one that has returned, so it can never continue.
     hopeless: bool,
-    /// The lanes whose barrier or exchange has just completed, for the observer.
+    /// The lanes whose barrier or exchange has just completed. The worker reports them to the observer.
     met: Option<Met>,
 }
 
-/// The lanes of a completed barrier or exchange.
+/// The set of lanes that took part in a completed barrier or exchange.
 pub(crate) enum Met {
-    /// All lanes of the block.
+    /// All lanes of the block, whose number is given.
     Block(u32),
-    /// First lane of a warp, and the mask of lanes relative to it.
+    /// Some lanes of a warp: the index of its first lane in the block, and a mask relative to that lane.
     Warp(u32, u32),
 }
 
 impl Met {
-    /// Iterates over their indices in the block.
+    /// Iterates over the lanes in the set, as indices in the block.
     pub(crate) fn threads(self) -> impl Iterator<Item = u32> {
         let (first, count, mask) = match self {
             Self::Block(count) => (0, count, None),
@@ -116,13 +116,13 @@ impl Block {
         self.index
     }
 
-    /// Returns the lanes whose barrier or exchange has completed since the last call.
+    /// Returns the lanes of the barrier or exchange that has completed since the last call, if any.
     pub(crate) fn take_met(&mut self) -> Option<Met> {
         self.met.take()
     }
 
-    /// Iterates over the lanes at barriers and exchanges, each with its source location and the lanes that it is
-    /// waiting for.
+    /// Iterates over the lanes that are waiting at a barrier or in an exchange. Yields each with its source location,
+    /// and the lanes that are still missing there.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, Site, Vec<u32>)> {
         let at = |lane: u32| self.lanes.get(lane as usize).map(|lane| lane.doing);
         (0..self.lanes.len() as u32).filter_map(move |thread| match at(thread)? {
@@ -140,13 +140,13 @@ impl Block {
         })
     }
 
-    /// Takes the answer for `thread`, which is about to resume.
+    /// Takes the answer for lane `thread`, which is about to resume.
     pub(crate) fn answer(&mut self, thread: u32) -> Answer {
         mem::take(&mut self.lanes[thread as usize].answer)
     }
 
-    /// Handles the request with which `thread` has suspended. Returns whether the lane has made progress since its last
-    /// request, which is not the case if it spins again at the same place.
+    /// Handles the request with which lane `thread` has suspended. Returns whether the lane has made progress since its
+    /// last request. A lane that spins again at the same place has not.
     pub(crate) fn arrive(
         &mut self,
         thread: u32,
@@ -262,8 +262,8 @@ impl Block {
         warp.converging |= 1 << (thread % 32);
     }
 
-    /// Releases the converging lanes of a warp once no other lane can join them soon: every other live lane is blocked,
-    /// or has had a turn since and is still spinning. Lanes at the same source location form one group.
+    /// Releases the converging lanes of a warp if no other lane can join them soon: every other live lane is blocked,
+    /// or has run since and is still spinning. Lanes at the same source location form one group.
     fn settle(&mut self, warp: usize, queue: &mut Queue) {
         let sets = &mut self.warps[warp];
         if sets.converging == 0 || sets.live & !(sets.converging | sets.blocked | sets.spun) != 0 {
@@ -286,7 +286,7 @@ impl Block {
         }
     }
 
-    /// Handles the return of `thread` from the kernel.
+    /// Handles the return of lane `thread` from the kernel.
     pub(crate) fn exit(&mut self, thread: u32, queue: &mut Queue) {
         self.lanes[thread as usize].doing = Activity::Exited;
         self.runnable -= 1;
@@ -306,7 +306,6 @@ impl Block {
         queue.push_back(Turn { slot: self.slot, thread });
     }
 
-    /// Returns whether all lanes have returned.
     pub(crate) fn ended(&self) -> bool {
         self.exited as usize == self.lanes.len()
     }
@@ -322,8 +321,8 @@ impl Block {
     }
 }
 
-/// Compares two source locations. The compiler may emit several copies of a location, so equal addresses are only the
-/// fast path.
+/// Returns whether two source locations are equal. The compiler may emit several copies of a location, so comparing
+/// addresses is only the fast path.
 fn same_site(a: Site, b: Site) -> bool {
     std::ptr::eq(a, b) || a == b
 }

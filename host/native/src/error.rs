@@ -8,23 +8,23 @@ use crate::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS, Report};
 /// The reason why a native launch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A GPU cannot launch a grid of this size. Nothing ran.
+    /// The grid exceeds a limit of GPUs. No lane ran.
     #[error(
         "a grid of {} blocks x {} threads with {} bytes of shared memory cannot be launched: \
          use 1 to {MAX_BLOCKS} blocks, 1 to {MAX_THREADS} threads and at most {MAX_SHARED_BYTES} bytes",
         .0.blocks(), .0.threads(), .0.shared_bytes()
     )]
     LaunchConfig(LaunchConfig),
-    /// A kernel called [`launch`](super::launch). Nothing ran.
+    /// A kernel called [`launch`](super::launch), which is not allowed. No lane ran.
     #[error("a native kernel cannot launch another kernel: launch it from the host")]
     Nested,
-    /// The waiting lanes need more stacks than this process can have.
+    /// More lanes are waiting at the same time than this process can have stacks.
     #[error(
         "too many lanes wait at once: all {limit} lane stacks of this process are in use. Launch fewer threads, \
          or raise the limit on memory mappings (sysctl vm.max_map_count): each stack needs four"
     )]
     TooManyLanes {
-        /// Limit on the number of stacks in this process.
+        /// Maximum number of lane stacks in this process.
         limit: usize,
     },
     /// The operating system could not provide memory for a lane's stack.
@@ -35,7 +35,7 @@ pub enum Error {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Some lanes can never continue.
+    /// Some lanes wait for each other, or for lanes that have returned, so they can never continue.
     #[error("kernel deadlock: lanes wait for others that will never arrive\n{0}")]
     Deadlock(Report),
     /// Lanes of one warp called an exchange with the same mask at different source locations.
@@ -52,9 +52,9 @@ pub enum Error {
         thread: u32,
         /// Mask of the lanes in the exchange.
         mask: u32,
-        /// Where this lane called the exchange.
+        /// Source location at which `thread` called the exchange.
         here: &'static Location<'static>,
-        /// Where the other lanes called it.
+        /// Source location at which the other lanes called the exchange.
         there: &'static Location<'static>,
     },
     /// A lane called a warp exchange with a mask that does not contain the lane itself.
@@ -68,9 +68,9 @@ pub enum Error {
         block: u32,
         /// Index of the lane in its block.
         thread: u32,
-        /// Mask that the lane passed.
+        /// Mask that the lane passed to the exchange.
         mask: u32,
-        /// Where the lane called the exchange.
+        /// Source location at which the lane called the exchange.
         site: &'static Location<'static>,
     },
     /// A lane panicked.
@@ -89,9 +89,9 @@ pub enum Error {
          that run on)\n{report}"
     )]
     TimeLimit {
-        /// The limit.
+        /// The time limit of the launch.
         limit: Duration,
-        /// What the lanes were doing.
+        /// Position of each lane when the launch was stopped.
         report: Report,
     },
 }

@@ -1,4 +1,4 @@
-//! A GPU thread as a coroutine, which suspends with a request and resumes with an answer.
+//! Runs a GPU thread (a lane) as a coroutine, which suspends with a request and resumes with an answer.
 #![allow(unsafe_code, reason = "shares the yielder of a coroutine with the device primitives")]
 
 use std::cell::{Cell, UnsafeCell};
@@ -17,7 +17,7 @@ use crate::LaunchConfig;
 use crate::overflow::{self, LaneStack};
 use crate::stall;
 
-/// Why a lane suspends.
+/// The operation for which a lane suspends.
 pub(crate) enum Request {
     Spin,
     Barrier { vote: bool },
@@ -26,10 +26,10 @@ pub(crate) enum Request {
     Pass,
 }
 
-/// What a lane resumes with.
+/// The result with which a suspended lane resumes.
 #[derive(Default)]
 pub(crate) enum Answer {
-    /// No value: after a spin or a pass, and at the start.
+    /// No result: the lane has just started, or resumes after a spin or a pass.
     #[default]
     Turn,
     Vote(bool),
@@ -43,15 +43,15 @@ pub(crate) type Kernel<'a> = &'a (dyn Fn(&dyn Lane) + Sync);
 type Site = &'static Location<'static>;
 type LaneYielder = Yielder<Answer, (Request, Site)>;
 
-/// The primitives of the device crate, as one lane calls them.
+/// One lane's implementation of the device crate's primitives.
 pub(crate) struct Handle {
     thread: u32,
     block: u32,
     grid: LaunchConfig,
     shared: Rc<Shared>,
-    /// Yielder of the coroutine. `None` until the coroutine has started.
+    /// The coroutine's yielder, which suspends the lane. `None` until the coroutine has started.
     yielder: Cell<Option<NonNull<LaneYielder>>>,
-    /// Whether the lane has started another wait since it last suspended.
+    /// Whether the lane has started a new wait since it last suspended.
     made_progress: Cell<bool>,
     failed_tests: Cell<FailedTests>,
     watcher: Option<Box<dyn Watcher>>,
@@ -77,8 +77,8 @@ impl Handle {
         }
     }
 
-    /// Suspends the lane and returns the answer. Returns `None` without suspending if the lane is being unwound: a
-    /// destructor must not wait for lanes that will never come.
+    /// Suspends the lane, and returns the answer with which it resumes. Returns `None` immediately if the lane is being
+    /// unwound: a destructor must not wait for lanes that will never come.
     fn suspend(&self, request: Request, site: Site) -> Option<Answer> {
         if thread::panicking() {
             return None;
@@ -165,7 +165,7 @@ impl Lane for Handle {
     }
 }
 
-/// A lane that has been started.
+/// A lane that has started and not yet returned.
 pub(crate) struct Routine<'a> {
     coroutine: Coroutine<Answer, (Request, Site), (), DefaultStack>,
     handle: Rc<Handle>,
@@ -186,7 +186,8 @@ impl<'a> Routine<'a> {
         Self { coroutine, handle, place, borrows: PhantomData }
     }
 
-    /// Runs the lane until it suspends, or returns `None` when the kernel has returned. Propagates a panic of the lane.
+    /// Runs the lane until it suspends. Returns its request, or `None` if the kernel has returned. Propagates a panic
+    /// of the lane.
     pub(crate) fn resume(&mut self, answer: Answer) -> Option<(Request, Site)> {
         let resume = || arch::enter(&*self.handle, || self.coroutine.resume(answer));
         match stall::turn(self.place.pe, || overflow::enter(&self.place, resume)) {
@@ -195,23 +196,23 @@ impl<'a> Routine<'a> {
         }
     }
 
-    /// Returns whether the lane has started another wait since the last call.
+    /// Returns whether the lane has started a new wait since the last call.
     pub(crate) fn made_progress(&self) -> bool {
         self.handle.made_progress.take()
     }
 
-    /// Unwinds the lane if it has not returned, and recovers its stack.
+    /// Unwinds the lane if it has not returned, and returns its stack.
     pub(crate) fn end(mut self) -> DefaultStack {
         arch::enter(&*self.handle, || self.coroutine.force_unwind());
         self.coroutine.into_stack()
     }
 }
 
-/// Shared memory of a block.
+/// The shared memory of one block.
 pub(crate) struct Shared {
     lines: Box<[UnsafeCell<SharedLine>]>,
     bytes: usize,
-    /// Words that a thread broadcasts to its block.
+    /// Two words that a thread broadcasts to its block.
     cast: Cell<(u64, u64)>,
     weak_memory: Option<WeakMemory>,
 }

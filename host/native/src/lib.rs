@@ -52,14 +52,14 @@ pub struct Options {
     /// later launches reuse stacks. An overflow hits a guard page: the process writes a line that names the lane, and
     /// dies from a segmentation fault.
     pub stack_bytes: usize,
-    /// Number of workers, including the calling thread. Defaults to one per core.
+    /// Number of worker threads, including the calling thread. Defaults to one per core.
     pub workers: Option<NonZeroUsize>,
-    /// Time after which the launch fails with [`Error::TimeLimit`]. No limit by default, since calls of the device API
+    /// Time after which the launch fails with [`Error::TimeLimit`]. Unlimited by default, since calls of the device API
     /// have their own deadlines.
     pub time_limit: Option<Duration>,
-    /// Number of PEs that share the cores. If there is more than one per core, waiting workers sleep longer.
+    /// Number of PEs that share the machine's cores. If there is more than one per core, waiting workers sleep longer.
     pub sharers: u32,
-    /// Wait channel of the PE. Without one, waiting lanes only poll memory.
+    /// Wait channel of the PE, through which a NIC wakes waiting lanes. Without one, they only poll memory.
     pub channel: Option<Arc<WaitChannel>>,
     /// PE that launches the kernel, for messages.
     pub pe: Option<u32>,
@@ -90,10 +90,10 @@ impl Default for Options {
 
 /// Runs `kernel` once for each thread of `grid`. Returns when all of them have returned.
 ///
-/// Within `kernel`, the primitives of the device crate work. Concurrent launches by several threads run concurrently.
+/// Within `kernel`, the primitives of the device crate work. Several threads may launch kernels concurrently.
 ///
-/// When this returns an error, no lane is left: the remaining ones have been unwound. Barriers and exchanges that an
-/// unwinding lane calls return immediately.
+/// If this returns an error, the remaining lanes have been unwound. Barriers and exchanges that an unwinding lane calls
+/// return immediately.
 ///
 /// # Errors
 /// - [`Error::LaunchConfig`]: a GPU cannot launch a grid of this size.
@@ -107,7 +107,7 @@ pub fn launch(grid: LaunchConfig, options: &Options, kernel: impl Fn() + Send + 
     launch_lanes(grid, options, &|_| kernel())
 }
 
-/// Returns how many lanes can wait at the same time, in all launches of this process together.
+/// Returns the maximum number of lanes that can be waiting at the same time, over all launches of this process.
 pub fn max_lanes() -> u32 {
     u32::try_from(stack::STORE.limit()).unwrap_or(u32::MAX)
 }

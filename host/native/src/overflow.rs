@@ -14,18 +14,18 @@ use libc::{c_int, c_void, siginfo_t};
 
 use crate::signal;
 
-/// Size of an alternate signal stack in bytes.
+/// Size of the signal stack on which the handler runs, in bytes.
 const ALTERNATE_STACK: usize = 64 << 10;
 
-/// What the handler reports about a lane.
+/// The stack of a lane, with what the handler reports about the lane.
 pub(crate) struct LaneStack {
     pub(crate) pe: Option<u32>,
     pub(crate) kernel: Option<&'static str>,
     pub(crate) block: u32,
     pub(crate) thread: u32,
-    /// Requested size of the stack in bytes.
+    /// Requested size of the lane's stack in bytes.
     pub(crate) bytes: usize,
-    /// Address of the guard page, the lowest address of the stack.
+    /// Address of the guard page below the lane's stack.
     pub(crate) guard: usize,
 }
 
@@ -51,7 +51,7 @@ thread_local! {
     static ALTERNATE: OnceCell<Option<AlternateStack>> = const { OnceCell::new() };
 }
 
-/// The action for SIGSEGV before this module's handler was installed.
+/// Action for SIGSEGV that was installed before this module's handler.
 static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Calls `f` with the lane that is running on this thread, if any. Safe to call from a signal handler.
@@ -60,7 +60,7 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&LaneStack) -> R) -> Option<R> {
     unsafe { CURRENT.get().as_ref() }.map(f)
 }
 
-/// Runs `f` with `lane` as the current lane of this thread.
+/// Runs `f`, during which `lane` is the current lane of this thread.
 #[inline]
 pub(crate) fn enter<R>(lane: &LaneStack, f: impl FnOnce() -> R) -> R {
     struct Leave;
@@ -74,8 +74,8 @@ pub(crate) fn enter<R>(lane: &LaneStack, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Installs the handler once per process, and an alternate signal stack on this thread if it has none. The handler
-/// needs one: the lane's stack is exhausted when it runs.
+/// Installs the SIGSEGV handler once per process, and an alternate signal stack on this thread if it has none. The
+/// handler needs one: the lane's stack is exhausted when it runs.
 pub(crate) fn prepare() {
     EARLIER.get_or_init(|| signal::install(libc::SIGSEGV, on_fault, libc::SA_ONSTACK));
     // A thread that is exiting has already destroyed its thread-local values. It keeps the signal stack that it has.
@@ -107,7 +107,7 @@ extern "C" fn on_fault(number: c_int, info: *mut siginfo_t, context: *mut c_void
     }
 }
 
-/// Formats a line without allocating.
+/// A fixed buffer into which a signal handler formats a line without allocating. Longer text is truncated.
 struct MessageBuffer {
     bytes: [u8; 512],
     len: usize,
@@ -123,11 +123,12 @@ impl Write for MessageBuffer {
     }
 }
 
-/// The alternate signal stack of a thread that had none, until the thread exits.
+/// The alternate signal stack that this module installed on a thread. Removed when the thread exits.
 struct AlternateStack(#[expect(dead_code, reason = "the signal stack of this thread")] Box<[u8]>);
 
 impl AlternateStack {
-    /// Returns `None` if the thread has one already, like all threads that Rust's standard library starts.
+    /// Installs an alternate signal stack on this thread. Returns `None` if the thread has one already, like all
+    /// threads that Rust's standard library starts.
     fn install() -> Option<Self> {
         // SAFETY: the calls read and write live values. The new stack lives until `drop` has disabled it.
         unsafe {

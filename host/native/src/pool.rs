@@ -1,4 +1,5 @@
-//! Worker threads, kept between launches: starting a thread takes longer than a short kernel.
+//! A pool of worker threads for native launches, kept between launches: starting a thread takes longer than a short
+//! kernel.
 #![allow(unsafe_code, reason = "lends a borrowed task to threads that live longer")]
 
 use rushmem_base::{lock, wait};
@@ -8,17 +9,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the caller polls for another thread to finish before it sleeps.
+/// Time for which the launching thread polls for another thread to finish before it sleeps.
 const POLL_TIME: Duration = Duration::from_micros(50);
 
-/// Idle threads. A launch removes those that it uses, and puts them back when it returns.
+/// Idle threads of the pool. A launch removes those that it uses, and puts them back when it returns.
 static IDLE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 struct Spare {
     orders: Sender<Arc<Order>>,
 }
 
-/// Work for one thread of the pool.
+/// A call that one thread of the pool is to make for a launch.
 struct Order {
     state: Mutex<State>,
     done: Condvar,
@@ -27,7 +28,7 @@ struct Order {
 enum State {
     Open(&'static (dyn Fn() + Sync)),
     Begun,
-    /// Finished, or withdrawn before it started.
+    /// The call has returned, or was withdrawn before a thread started it.
     Over,
 }
 
@@ -36,7 +37,7 @@ impl Order {
         lock(&self.state)
     }
 
-    /// Performs the work, on the pool's thread, unless the order was withdrawn.
+    /// Makes the call on the pool's thread, unless it was withdrawn.
     fn carry_out(&self) {
         let mut state = self.state();
         let State::Open(work) = *state else { return };
@@ -48,7 +49,7 @@ impl Order {
         self.done.notify_one();
     }
 
-    /// Withdraws the order if no thread has started it. Otherwise waits until it is finished.
+    /// Withdraws the call if no thread has started it. Otherwise waits until it has returned.
     fn finish(&self) {
         let begin = Instant::now();
         loop {
@@ -71,9 +72,9 @@ impl Order {
     }
 }
 
-/// Calls `work` once on this thread and on up to `others` more. Returns when all calls have returned.
+/// Calls `work` on this thread, and on up to `others` threads of the pool. Returns when all calls have returned.
 ///
-/// A thread that has not started by the time the call on this thread returns is not started at all.
+/// If a pool thread has not started its call by the time the call on this thread returns, the call is not made.
 pub(crate) fn share_out(others: usize, work: &(dyn Fn() + Sync)) {
     struct Finish(Vec<(Spare, Arc<Order>)>);
     impl Drop for Finish {

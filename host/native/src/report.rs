@@ -1,32 +1,32 @@
 use std::fmt;
 use std::panic::Location;
 
-/// How many blocks are listed in full. The rest is only counted.
+/// Maximum number of blocks that a report lists in full. Further blocks are only counted.
 const MAX_LISTED_BLOCKS: usize = 16;
 
-/// What the lanes were doing when an error terminated their launch.
+/// The positions of lanes when an error terminated their launch.
 ///
-/// The text has one line per block, deadlocked blocks first:
-/// `block 3: lanes 0-31 at kernels/ring.rs:40 (block barrier), lanes 32-63 exited`.
+/// The text has one line per block, deadlocked blocks first: `block 3: lanes 0-31 at kernels/ring.rs:40 (block
+/// barrier), lanes 32-63 exited`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Blocks that had not returned: first the deadlocked ones, then the others, each sorted by index.
+    /// Blocks that had not returned: first the deadlocked ones, then the others, both in order of their indices.
     pub blocks: Vec<BlockReport>,
 }
 
-/// One block of a [`Report`].
+/// The lanes of one block in a [`Report`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockReport {
-    /// Index of the block.
+    /// Index of the block in the grid.
     pub block: u32,
     /// Whether some lane of the block can never continue.
     pub deadlocked: bool,
-    /// Groups of lanes with the same activity, as inclusive ranges of thread indices, and a description of the
-    /// activity.
+    /// Groups of lanes with the same activity: the inclusive ranges of their indices in the block, and a description of
+    /// the activity.
     pub groups: Vec<(Vec<(u32, u32)>, String)>,
 }
 
-/// What a lane is doing.
+/// What a lane was doing when it last suspended, with its source location.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Running,

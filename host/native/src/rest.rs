@@ -1,4 +1,4 @@
-//! How a worker rests between rounds in which no lane made progress.
+//! Determines how a worker thread waits between rounds in which no lane made progress.
 //!
 //! A worker first yields its core and then sleeps. If many launchers share the cores, frequent wake-ups of all workers
 //! would take the cores away from lanes that have work. So sleeps grow with the number of launchers per core, and with
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use crate::WaitChannel;
 
-/// How long a worker yields before it sleeps, if no other launcher shares its core.
+/// Time for which a worker yields its core before it sleeps, if no other launcher shares the core.
 const YIELD_TIME: Duration = Duration::from_millis(1);
 
 /// Shortest sleep. Linux adds about 50 us of timer slack, which gives the intended length.
 const MIN_SLEEP: Duration = Duration::from_micros(1);
 
-/// Longest sleep, per launcher that shares the core.
+/// Longest sleep, for each launcher that shares the core.
 const MAX_SLEEP_PER_LAUNCHER: Duration = Duration::from_micros(200);
 
 /// Ratio of the longest to the shortest sleep.
 const SLEEP_RANGE: u32 = 64;
 
-/// The time waited so far is divided by this to get the length of the next sleep, within the limits.
+/// Ratio of the time a worker has waited to the length of its next sleep, within the limits on sleeps.
 const WAIT_PER_SLEEP: u32 = 8;
 
-/// Limits on the rests of a launch's workers.
+/// Limits on how long the workers of a launch yield and sleep.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest<'a> {
     yields: Duration,
@@ -36,7 +36,7 @@ pub(crate) struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
-    /// Returns the limits for this number of launchers per core.
+    /// Returns the limits for `launchers` launchers per core.
     pub(crate) fn new(launchers: u32, channel: Option<&'a WaitChannel>) -> Self {
         if launchers <= 1 {
             let (shortest, longest) = (MIN_SLEEP, MIN_SLEEP);
@@ -52,20 +52,20 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Reports to the channel that the lanes of a worker are all waiting, or have all returned.
+    /// Reports to the wait channel that all lanes of a worker are waiting or have returned.
     pub(crate) fn begin(self) {
         if let Some(channel) = self.channel {
             channel.begin_wait();
         }
     }
 
-    /// Returns the current number of wakes, to be passed to [`Rest::after`].
+    /// Returns the number of times the wait channel has been woken, to be passed to [`Rest::after`].
     pub(crate) fn wakes(self) -> u64 {
         self.channel.map_or(0, WaitChannel::wakes)
     }
 
-    /// Rests, after the worker has waited for `waited`. Returns early if there has been a wake since [`Rest::wakes`]
-    /// returned `seen`.
+    /// Yields or sleeps, after the worker has waited for `waited`. Returns early if the channel has been woken since
+    /// [`Rest::wakes`] returned `seen`.
     pub(crate) fn after(self, waited: Duration, seen: u64) {
         match (self.sleep(waited), self.channel.filter(|_| self.is_shared)) {
             (None, _) => thread::yield_now(),

@@ -1,4 +1,4 @@
-//! Signal handlers that chain to the handlers that the process had before.
+//! Installs signal handlers that chain to those the process had before.
 #![allow(unsafe_code, reason = "installs signal handlers, and calls those of others")]
 
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(crate) fn install(number: c_int, handler: Handler, flags: c_int) -> libc::si
     }
 }
 
-/// Calls the handler of a previous action. Returns false if it has none.
+/// Calls the handler of the previous action `earlier`. Returns false if it has none.
 ///
 /// # Safety
 /// The system has passed the arguments to a signal handler.

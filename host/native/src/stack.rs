@@ -1,4 +1,4 @@
-//! Stacks of lanes, kept between launches: a new stack costs two system calls and page faults.
+//! The stacks on which lanes run, kept between launches: a new stack costs two system calls and page faults.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -8,13 +8,13 @@ use corosensei::stack::DefaultStack;
 use crate::Error;
 use rushmem_base::lock;
 
-/// Most stacks that are kept for later launches.
+/// Maximum number of free stacks that are kept for later launches.
 const MAX_KEPT_STACKS: usize = 4096;
 
-/// How many stacks a worker takes from the store at a time.
+/// Number of stacks that a worker takes from the store at a time.
 const BATCH: usize = 64;
 
-/// The stacks of this process.
+/// The lane stacks of this process.
 ///
 /// A stack and its guard page are two mappings. The limit lets all stacks together use at most half of the mappings
 /// that a process may have.
@@ -23,7 +23,7 @@ pub(crate) static STORE: LazyLock<Store> = LazyLock::new(|| {
     Store::new(maps.and_then(|text| text.trim().parse().ok()).unwrap_or(65_530) / 4)
 });
 
-/// Free stacks, and a limit on how many stacks exist.
+/// A store of free lane stacks, with a limit on the number of stacks that exist.
 pub(crate) struct Store {
     limit: usize,
     shelf: Mutex<Shelf>,
@@ -31,10 +31,10 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct Shelf {
-    /// Free stacks, by size in bytes.
+    /// Free stacks of each size in bytes.
     free: BTreeMap<usize, Vec<DefaultStack>>,
     kept: usize,
-    /// All stacks, free or in use.
+    /// Number of stacks, free or in use.
     exist: usize,
 }
 
@@ -52,7 +52,7 @@ impl Store {
     }
 }
 
-/// The stacks of one worker during one launch. Dropping this returns them to the store.
+/// The lane stacks that one worker holds during a launch. Dropping this returns them to the store.
 pub(crate) struct Stacks<'a> {
     store: &'a Store,
     bytes: usize,

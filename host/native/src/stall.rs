@@ -22,19 +22,19 @@ use crate::{overflow, signal};
 /// The signal that interrupts a worker. It is ignored by default, and few programs use it.
 const SIGNAL: c_int = libc::SIGURG;
 
-/// How long a worker may take to answer the signal.
+/// Time limit for a worker to answer [`SIGNAL`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A lane that has run for long without a barrier, a warp exchange or a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Name of the kernel.
+    /// Name of the kernel that the lane is running.
     pub kernel: Option<&'static str>,
     /// Index of the block in the grid.
     pub block: u32,
     /// Index of the lane in its block.
     pub thread: u32,
-    /// Source line at which it was interrupted, or the function if the program has no line tables.
+    /// Source line at which the lane was interrupted, or the function if the program has no line tables.
     pub place: Option<String>,
 }
 
@@ -45,24 +45,25 @@ impl fmt::Display for Stall {
     }
 }
 
-/// All threads of this process that run lanes.
+/// The threads of this process that run lanes.
 static WORKERS: Mutex<Vec<Arc<Worker>>> = Mutex::new(Vec::new());
 
-/// Where the signal handler leaves its answer. At most one interruption is in progress.
+/// The answer of the signal handler, or null. At most one interruption is in progress.
 static REPLY: AtomicPtr<Reply> = AtomicPtr::new(ptr::null_mut());
 
-/// The action for [`SIGNAL`] before this module's handler was installed.
+/// Action for [`SIGNAL`] that was installed before this module's handler.
 static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A thread that runs lanes.
+/// A thread that runs lanes, as the watchdog sees it.
 struct Worker {
     thread: libc::pthread_t,
     clock: libc::clockid_t,
-    /// PE of the lane that is running.
+    /// Rank of the PE whose lane is running, or `u32::MAX` for none.
     pe: AtomicU32,
-    /// Twice the number of completed turns, plus one while a lane is running.
+    /// Twice the number of completed turns (runs of a lane from one suspension to the next), plus one while a lane is
+    /// running.
     turns: AtomicU64,
-    /// The last turn that the watchdog saw, and the thread's processor time when it first saw it.
+    /// The turn that the watchdog saw last, and the thread's processor time when it first saw that turn.
     seen: Mutex<(u64, Duration)>,
 }
 
@@ -73,7 +74,7 @@ struct Reply {
     backtrace: Backtrace,
 }
 
-/// Registers a worker thread until the thread exits.
+/// Keeps a worker thread in [`WORKERS`] until the thread exits.
 struct Registration(Arc<Worker>);
 
 impl Registration {
@@ -103,7 +104,7 @@ thread_local! {
     static THIS: Registration = Registration::new();
 }
 
-/// Runs `f`, which is one turn of a lane of `pe`.
+/// Runs `f`, in which a lane of PE `pe` runs until it suspends, as one counted turn.
 #[inline]
 pub(crate) fn turn<R>(pe: Option<u32>, f: impl FnOnce() -> R) -> R {
     struct End;
@@ -117,7 +118,7 @@ pub(crate) fn turn<R>(pe: Option<u32>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Counts the start or the end of a turn. Only this thread writes the counter, so it needs no read-modify-write.
+/// Counts the start or the end of a lane's turn. Only this thread writes the counter, so it needs no read-modify-write.
 fn step(pe: Option<u32>) {
     // A thread that is exiting has already destroyed its thread-local values, and is no longer watched.
     let _ = THIS.try_with(|Registration(worker)| {
@@ -126,10 +127,10 @@ fn step(pe: Option<u32>) {
     });
 }
 
-/// Returns a lane of `pe` that has used at least `limit` of processor time since it last suspended.
+/// Returns a lane of PE `pe` that has used at least `limit` of processor time since it last suspended.
 ///
-/// Time counts from the first call that saw the lane's current turn, so call this regularly. The lane is not stopped:
-/// terminate the process, or call again.
+/// Time counts from the first call that saw the lane running without a suspension, so call this regularly. The lane
+/// keeps running: terminate the process, or call again.
 pub fn stalled(pe: u32, limit: Duration) -> Option<Stall> {
     // While the lock is held, no worker thread can exit, and no other interruption starts.
     let workers = lock(&WORKERS);
@@ -152,7 +153,7 @@ impl Worker {
         self.used().saturating_sub(seen.1) >= limit
     }
 
-    /// Processor time that the thread has used.
+    /// Returns the processor time that the thread has used.
     fn used(&self) -> Duration {
         // SAFETY: the thread is alive, since it unregisters under the lock that the caller holds.
         let time = unsafe {
@@ -164,8 +165,8 @@ impl Worker {
     }
 }
 
-/// Asks a thread which lane it is running, and where. Returns `None` if the lane has suspended, or if the thread does
-/// not answer in time.
+/// Interrupts a worker thread to find out which lane it is running, and where. Returns `None` if the lane has
+/// suspended, or if the thread does not answer in time.
 fn interrupt(thread: libc::pthread_t) -> Option<Reply> {
     EARLIER.get_or_init(|| signal::install(SIGNAL, on_signal, libc::SA_RESTART));
     // Discard the late answer of an earlier interruption that timed out.
@@ -188,7 +189,7 @@ fn take_reply() -> Option<Reply> {
     (!reply.is_null()).then(|| *unsafe { Box::from_raw(reply) })
 }
 
-/// Records the current lane and its backtrace.
+/// Handles [`SIGNAL`]: records the current lane and its backtrace.
 ///
 /// Capturing a backtrace allocates, which a signal handler should not do: it may have interrupted the allocator.
 /// Kernels do not allocate, though. If one does, its thread may hang here, and it was stuck already.
@@ -212,7 +213,8 @@ extern "C" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_voi
     }
 }
 
-/// Returns the innermost kernel code in a backtrace: its source line, or its function if there are no line tables.
+/// Returns the position of the kernel in a backtrace: the source line of its innermost frame, or the function if there
+/// are no line tables.
 fn place(backtrace: &str) -> Option<String> {
     let mut function: Option<&str> = None;
     let mut first = None;
@@ -238,8 +240,8 @@ fn place(backtrace: &str) -> Option<String> {
     first.map(str::to_owned)
 }
 
-/// Returns whether a file belongs to Rust's libraries or to the runtime. The path is checked because inlined functions
-/// lack their crate names in programs with line tables only.
+/// Returns whether a source file belongs to Rust's libraries or to the runtime. The path is checked because inlined
+/// functions lack their crate names in programs with line tables only.
 fn is_library(file: &str) -> bool {
     let is_own = match file!().strip_suffix("host/native/src/stall.rs") {
         // The compiler may record paths relative to the workspace, while a backtrace shows absolute ones.
@@ -252,7 +254,7 @@ fn is_library(file: &str) -> bool {
     is_own || file.starts_with("/rustc/") || file.contains("/rustlib/src/rust/library/")
 }
 
-/// Returns whether a function belongs neither to Rust's libraries nor to the runtime.
+/// Returns whether the function `name` belongs to a kernel, and not to Rust's libraries or the runtime.
 fn is_of_kernel(name: &str) -> bool {
     const OTHERS: [&str; 7] =
         ["core::", "std::", "alloc::", "rushmem_device::", "rushmem_native::", "__restore_rt", "<unknown>"];
@@ -269,7 +271,7 @@ mod tests {
 
     const GRID: LaunchConfig = LaunchConfig::new(1, 2);
 
-    /// Runs a kernel of PE `pe` on another thread while `watch` runs on this one.
+    /// Runs a kernel of PE `pe` on another thread, and `watch` on this one at the same time.
     fn watched(pe: u32, kernel: impl Fn() + Send + Sync, watch: impl FnOnce()) {
         let options = Options { pe: Some(pe), kernel: Some("spins"), ..Options::default() };
         thread::scope(|scope| {

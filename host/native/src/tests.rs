@@ -1,4 +1,4 @@
-//! Guarantees for kernels, tested through [`Lane`], the interface of the device crate.
+//! Tests the guarantees that kernels rely on, through [`Lane`], the interface of the device crate.
 #![allow(unsafe_code, reason = "looks at the shared memory of a block")]
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};

@@ -1,4 +1,4 @@
-//! The wait channel of a PE: connects its waiting lanes with the NIC and the threads that they wait for.
+//! The wait channel of a PE, through which NICs wake its waiting lanes and threads learn that lanes are waiting.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -18,8 +18,8 @@ use rushmem_base::{lock, wait_timeout};
 /// wake, or the waker sees the sleeper.
 #[derive(Default)]
 pub struct WaitChannel {
-    /// Number of wakes so far. A worker reads it before it polls memory, so a wake between the poll and the sleep is
-    /// noticed.
+    /// Number of wakes so far. A worker reads it before it polls memory, to notice a wake between the poll and the
+    /// sleep.
     wakes: AtomicU64,
     sleepers: AtomicU32,
     lock: Mutex<()>,
@@ -34,14 +34,14 @@ impl fmt::Debug for WaitChannel {
 }
 
 impl WaitChannel {
-    /// Sets the function that a worker calls when all its lanes are waiting, and when they have all returned. Only the
-    /// first call has an effect.
+    /// Sets the function that a worker thread calls when all its lanes are waiting, and when they have all returned.
+    /// Only the first call has an effect.
     pub fn on_wait(&self, hook: impl Fn() + Send + Sync + 'static) {
         // A channel belongs to one PE, so a second call is not expected.
         let _ = self.on_wait.set(Box::new(hook));
     }
 
-    /// Wakes all sleeping workers, because memory has changed.
+    /// Wakes all sleeping workers of the PE. To be called after memory that its lanes may poll has changed.
     pub fn wake(&self) {
         self.wakes.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) != 0 {
@@ -52,8 +52,8 @@ impl WaitChannel {
         }
     }
 
-    /// Reports that the lanes of a worker are waiting or have returned. Also wakes the other workers of the PE, whose
-    /// lanes may have been waiting for stores of these.
+    /// Reports that all lanes of a worker are waiting or have returned. Also wakes the other workers of the PE, whose
+    /// lanes may be waiting for stores of these lanes.
     pub(crate) fn begin_wait(&self) {
         self.wake();
         if let Some(hook) = self.on_wait.get() {
@@ -61,7 +61,7 @@ impl WaitChannel {
         }
     }
 
-    /// Returns the number of wakes so far. Read it before polling memory.
+    /// Returns the number of wakes so far. A worker must read it before it polls memory.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::Acquire)
     }

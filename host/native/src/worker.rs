@@ -1,4 +1,4 @@
-//! A worker: an operating system thread that schedules the lanes of its blocks round-robin.
+//! Runs the lanes of a launch's blocks round-robin on one operating system thread, the worker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -17,27 +17,27 @@ use crate::{Error, LaunchConfig, Observer, Options, Report};
 use rushmem_base::{lock, pes_per_core};
 use rushmem_device::arch::WeakMemory;
 
-/// After this time with only spinning lanes, a worker takes blocks beyond its share: they may be what its lanes wait
-/// for.
+/// Time with only spinning lanes after which a worker starts blocks beyond its share, since its lanes may be waiting
+/// for those.
 const TAKE_OVER_AFTER: Duration = Duration::from_micros(200);
 
-/// While lanes make progress, the time limit is checked once in this many rounds.
+/// Number of scheduling rounds between checks of the time limit, while lanes make progress.
 const ROUNDS_PER_CLOCK_CHECK: u32 = 256;
 
-/// State shared by the workers of one launch.
+/// State shared by the workers of one kernel launch.
 pub(crate) struct Launch<'a> {
     grid: LaunchConfig,
-    /// PE and kernel, for messages.
+    /// Rank of the PE and name of the kernel, for messages.
     name: (Option<u32>, Option<&'static str>),
     stack_bytes: usize,
     deadline: Option<(Duration, Instant)>,
     rest: Rest<'a>,
     observer: Option<&'a dyn Observer>,
     kernel: Kernel<'a>,
-    /// Index of the first block that no worker has taken.
+    /// Index of the first block that no worker has started.
     next: AtomicU32,
-    /// How many blocks each worker takes eagerly. A worker that has finished its blocks takes more. So a kernel that
-    /// does not wait may complete before the other workers have even woken up.
+    /// Number of blocks that each worker starts without need. A worker that has finished its blocks starts more, so a
+    /// kernel that does not wait may complete before the other workers have even woken up.
     share: u32,
     stop: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -87,14 +87,14 @@ impl<'a> Launch<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Creates the weak memory of a block, if the launch has one. Each block gets a different seed.
+    /// Creates the weak memory of a block, if the launch uses weak memory. Each block gets a different seed.
     fn weak_memory(&self) -> Option<WeakMemory> {
         static SEED: AtomicU64 = AtomicU64::new(0);
         let seed = || SEED.fetch_add(1 << 32, Ordering::Relaxed);
         self.is_weak.then(|| WeakMemory::new(self.grid.threads(), seed()))
     }
 
-    /// Locks the error that failed the launch: the first one.
+    /// Locks the first error of the launch.
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
         lock(&self.failure)
     }
@@ -102,14 +102,14 @@ impl<'a> Launch<'a> {
 
 struct Worker<'a> {
     launch: &'a Launch<'a>,
-    /// Blocks by slot. The slot of a block that has returned is reused, so there are only as many slots as blocks were
-    /// live at the same time.
+    /// Started blocks, by slot. The slot of a block that has returned is reused, so there are only as many slots as
+    /// blocks were live at the same time.
     blocks: Vec<Running<'a>>,
     /// Slots of blocks that have returned.
     free: Vec<u32>,
-    /// Blocks that this worker has started.
+    /// Number of blocks that this worker has started.
     taken: u32,
-    /// Whether some lane can never continue. Never reset.
+    /// Whether a block of this worker has deadlocked. Never reset.
     deadlocked: bool,
     queue: Queue,
     stacks: Stacks<'a>,
@@ -118,8 +118,8 @@ struct Worker<'a> {
 struct Running<'a> {
     block: Block,
     shared: Rc<Shared>,
-    /// Coroutines by lane. `None` before a lane's first turn and after it has returned: only lanes in between need a
-    /// stack.
+    /// The coroutine of each lane. `None` before a lane first runs and after it has returned: only lanes in between
+    /// need a stack.
     routines: Vec<Option<Routine<'a>>>,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs the lanes round-robin until all have returned, one fails, or another worker has failed.
+    /// Runs lanes round-robin until all blocks have returned, a lane fails, or another worker has failed.
     fn work(&mut self) -> Result<(), Error> {
         let mut idle = Idle::default();
         let mut rounds = 0u32;
@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reports to the observer which lanes wait for which.
+    /// Reports to the launch's observer which lanes are waiting for which other lanes.
     fn report_waits(&self) {
         let Some(observer) = self.launch.observer else { return };
         for block in self.blocks.iter().map(|running| &running.block) {
@@ -192,9 +192,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts further blocks, if any are left and this worker wants more. It starts as many as are live already, at
-    /// least one: blocks that return immediately then run one after the other on a single slot, while a large grid of
-    /// blocks that wait is complete after few rounds.
+    /// Starts further blocks, if any are left and this worker needs more. Starts as many as are live already, at least
+    /// one: blocks that return immediately then run one after the other in a single slot, while all blocks of a large
+    /// grid that wait are started within few rounds.
     fn start_blocks(&mut self, idle: Duration) {
         let live = (self.blocks.len() - self.free.len()).max(1);
         for _ in 0..live {
@@ -205,7 +205,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Starts the next block. Returns false if none is left.
+    /// Starts the next block of the grid. Returns false if none is left.
     fn start_block(&mut self) -> bool {
         let Launch { grid, next, observer, .. } = self.launch;
         // Check before incrementing, or many calls after the last block could overflow the counter.
@@ -233,7 +233,7 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Runs one lane until its next wait. Returns whether it made progress.
+    /// Runs one lane until it suspends or returns. Returns whether it made progress.
     fn turn(&mut self, Turn { slot, thread }: Turn) -> Result<bool, Error> {
         let Running { block, shared, routines } = &mut self.blocks[slot as usize];
         let entry = &mut routines[thread as usize];
@@ -292,7 +292,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Unwinds the remaining lanes. Adds their positions to the error of the launch, if that has a report.
+    /// Unwinds the remaining lanes. Adds their positions to the error of the launch, if the error contains a report.
     fn end(mut self) {
         // A block is removed from `blocks` only by reuse of its slot, so skip those that have returned.
         let left = self.blocks.iter().map(|running| &running.block).filter(|block| !block.ended());
@@ -310,7 +310,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// How long all lanes of a worker have been spinning.
+/// Measures for how long all lanes of a worker have been spinning.
 #[derive(Default)]
 struct Idle {
     since: Option<Instant>,
@@ -325,7 +325,7 @@ impl Idle {
         self.since.is_some()
     }
 
-    /// Records a round without progress. Returns the time since the first one in a row.
+    /// Records a round without progress. Returns the time since the first of consecutive such rounds.
     fn begin(&mut self) -> Duration {
         self.since.get_or_insert_with(Instant::now).elapsed()
     }
