@@ -1,4 +1,4 @@
-//! The identity of this executable. All PEs of a job must run the same build.
+//! Identifies the running executable. PEs compare this ID, because all PEs of a job must run the same build.
 #![allow(unsafe_code, reason = "reads ELF notes through pointers of the dynamic loader")]
 
 use std::ffi::c_void;
@@ -12,7 +12,8 @@ pub(crate) fn build_id() -> String {
     id.unwrap_or_else(executable)
 }
 
-/// Reads the build ID of the first loaded object, which is the executable, and stops the iteration.
+/// Reads the build ID of the first loaded object, which is the executable, into the `Option<String>` at `out`, and
+/// stops the iteration.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> i32 {
     // SAFETY: the loader passes a valid description, and the headers and segments in it are mapped.
     let note = unsafe {

@@ -1,10 +1,10 @@
-//! Communicators of kernels: signals, barriers and contexts for a single kernel, allocated in one call.
+//! Communicators: signals, barriers and contexts for the kernels of an application, allocated in one call.
 
 use rushmem_device::{ClaimableSharing, Context, Signal, SymSlice, Team};
 
 use crate::{Pe, Result, TeamConfig};
 
-/// The resources that a [`Comm`] provides. NCCL's `ncclDevCommRequirements`.
+/// The numbers of signals, barriers and contexts that a [`Comm`] is created with. NCCL's `ncclDevCommRequirements`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommRequirements {
     signals: usize,
@@ -14,12 +14,12 @@ pub struct CommRequirements {
 }
 
 impl CommRequirements {
-    /// Creates requirements without any resources.
+    /// Creates requirements for a communicator without signals, barriers and contexts.
     pub const fn new() -> Self {
         Self { signals: 0, barriers: 0, contexts: 0, peers: None }
     }
 
-    /// Sets the number of signals, which start at 0. Must be equal on all PEs.
+    /// Sets the number of signals. Their values start at 0. Must be equal on all PEs.
     pub const fn signals(mut self, signals: usize) -> Self {
         self.signals = signals;
         self
@@ -38,14 +38,14 @@ impl CommRequirements {
         self
     }
 
-    /// Limits the contexts to `peers`, as [`Pe::context_to`] does. NCCL's `ncclGinConnectionType_t`.
+    /// Limits the contexts to the PEs `peers`, as [`Pe::context_to`] does. NCCL's `ncclGinConnectionType_t`.
     pub fn peers(mut self, peers: &[u32]) -> Self {
         self.peers = Some(peers.to_vec());
         self
     }
 }
 
-/// A communicator: signals, barriers and contexts for a single kernel. [`Pe::comm`] creates it.
+/// A communicator: signals, barriers and contexts for kernels. [`Pe::comm`] creates it.
 ///
 /// A kernel gets the parts as arguments. `S` is the sharing of the contexts: which threads may post to a context.
 #[derive(Debug)]
@@ -56,17 +56,17 @@ pub struct Comm<S> {
 }
 
 impl<S> Comm<S> {
-    /// Returns the signals, as one object.
+    /// Returns the signals, as one symmetric object.
     pub fn signals(&self) -> SymSlice<Signal> {
         self.signals
     }
 
-    /// Returns the barriers. Each is a team of all PEs, which one block per PE may use at a time.
+    /// Returns the barriers. Each is a team of all PEs, on which one block of each PE may synchronize at a time.
     pub fn barriers(&self) -> &[Team] {
         &self.barriers
     }
 
-    /// Returns the contexts of this PE.
+    /// Returns the contexts, which belong to this PE only.
     pub fn contexts(&self) -> &[Context<S>] {
         &self.contexts
     }
@@ -74,7 +74,7 @@ impl<S> Comm<S> {
 
 /// # Communicators
 ///
-/// Teams, signals and contexts, created in one call.
+/// Signals, barriers and contexts for kernels, created in one call.
 impl Pe {
     /// Creates a communicator with the resources `needs`. Collective. NCCL's `ncclDevCommCreate`.
     ///
@@ -124,7 +124,8 @@ impl Pe {
         Ok(comm)
     }
 
-    /// Creates the barriers and contexts of `comm`. On an error, `comm` has those created so far.
+    /// Creates the requested barriers and contexts, and adds them to `comm`. On an error, `comm` contains those created
+    /// so far.
     fn add_barriers_and_contexts<S: ClaimableSharing>(
         &self,
         comm: &mut Comm<S>,

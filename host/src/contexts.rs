@@ -1,4 +1,4 @@
-//! The queue sets for contexts created by the host.
+//! Assigns QP sets to the contexts that the host creates.
 
 use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard};
@@ -10,11 +10,11 @@ use rushmem_fabric::queues::{RemoteEnd, Service, Shape};
 
 use crate::{Error, Result};
 
-/// The queue sets for contexts, and which of them are in use.
+/// The QP sets reserved for contexts, and which of them are in use.
 ///
-/// For the rest of the job, a set serves the same sharing, and connects to the same PEs. Posters with weaker
-/// synchronization must never meet posters with stronger synchronization on a queue, not even through a context that
-/// has been destroyed. Connections are kept as well.
+/// A set keeps its sharing and its peers for the rest of the job, and its connections as well. Otherwise, posters with
+/// weaker synchronization could meet posters with stronger synchronization on a queue through a context that has been
+/// destroyed.
 pub(crate) struct Contexts {
     sets: Mutex<Vec<Set>>,
     shape: Shape,
@@ -22,12 +22,12 @@ pub(crate) struct Contexts {
 
 #[derive(Clone, Default)]
 struct Set {
-    /// What the set is for, from its first use on.
+    /// Sharing and peers of the contexts that may use the QP set. Fixed by its first use.
     purpose: Option<Purpose>,
     in_use: bool,
 }
 
-/// The sharing of a set, and the PEs that it is limited to, if any.
+/// The sharing of a QP set, and the PEs to which it is limited, if any.
 #[derive(Clone, PartialEq, Eq)]
 struct Purpose {
     sharing: TypeId,
@@ -43,7 +43,7 @@ impl Contexts {
         lock(&self.sets)
     }
 
-    /// Reserves a set for a context with this sharing and these peers.
+    /// Reserves a QP set for a context with the given sharing and peers. Returns the context's index.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if all sets are in use or serve another purpose.
@@ -81,7 +81,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Returns the context's first QP set, for operations initiated by the host.
+    /// Returns the first QP set of a context, for operations initiated by the host.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed.
@@ -90,8 +90,8 @@ impl Contexts {
         Ok(self.shape.context_set(context.index()))
     }
 
-    /// Releases a set after everything posted to it has completed. Returns its index. `ends` returns what to read back
-    /// in symmetric memory other than the heap, by PE and rail.
+    /// Releases the QP sets of a context after everything posted to them has completed. Returns the index of the first
+    /// set. `ends` returns what to read back in symmetric memory other than the heap, by PE and rail.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the context has been destroyed.

@@ -1,4 +1,4 @@
-//! Longer deadlines for PEs that share few cores or run under the sanitizer.
+//! Extends the deadlines of a job whose PEs share few cores or run under the sanitizer.
 
 use rushmem_base::{crowd_deadline, local_processes};
 
@@ -10,7 +10,8 @@ const SANITIZER_FACTOR: u32 = 10;
 /// Extends the deadlines that the user has not set, if a core has more than eight PEs of this node or the sanitizer is
 /// on.
 ///
-/// In such jobs, a PE waits until each of its peers gets a core. With `native` kernels, calls of kernels do as well.
+/// In such jobs, a PE has to wait until each of its peers gets a core. `native` kernels do so as well, so their calls
+/// get longer deadlines, too.
 pub(crate) fn extend(config: &mut Config, native: bool) {
     let pes = config.pes_on_node().max(local_processes());
     let factor = if config.sanitize == Switch::On { SANITIZER_FACTOR } else { 1 };

@@ -1,4 +1,4 @@
-//! What tools such as `rushmem doctor` need to know about a machine, and about the choices of a job on it.
+//! Inspects the devices of a machine and predicts what a job would choose, for tools such as `rushmem doctor`.
 //!
 //! These functions read the machine and the settings. They do not change anything or start a job.
 
@@ -22,23 +22,23 @@ use crate::{Result, job};
 /// Whether this build can drive ConnectX NICs (feature `rdma`).
 pub const DRIVES_RDMA: bool = cfg!(feature = "rdma");
 
-/// Where a GPU or NIC is in the machine.
+/// Position of a GPU or NIC in the machine's PCIe and NUMA topology.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLocation {
-    /// The device's directory in sysfs, with symbolic links resolved.
+    /// Directory of the device in sysfs, with symbolic links resolved.
     pub sysfs: PathBuf,
-    /// NUMA node, if the system reports it.
+    /// NUMA node of the device, if the system reports it.
     pub numa_node: Option<u32>,
 }
 
-/// A NIC that a job would assign to a PE.
+/// A NIC that a job would assign to a PE. [`assign_nics`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedNic {
-    /// Index in the list passed to [`assign_nics`].
+    /// Index of the NIC in the list passed to [`assign_nics`].
     pub index: usize,
-    /// Distance from the GPU, as a phrase such as "behind the same PCIe switch".
+    /// Distance of the NIC from the PE's GPU, as a phrase such as "behind the same PCIe switch".
     pub distance: &'static str,
-    /// Whether GPU and NIC are below the same PCIe root.
+    /// Whether the NIC and the PE's GPU are below the same PCIe root.
     pub is_local: bool,
 }
 
@@ -92,7 +92,7 @@ pub fn choose_nics(config: &Config) -> Result<NicChoice> {
 }
 
 impl NicChoice {
-    /// Why, as a phrase for messages.
+    /// Returns the reason for the choice, as a phrase for messages.
     pub fn reason(&self) -> &str {
         &self.decision.reason
     }
@@ -102,7 +102,7 @@ impl NicChoice {
         self.decision.is_device_unused
     }
 
-    /// Describes each RDMA device in use. Empty for the software ConnectX.
+    /// Returns a description of each RDMA device that the job would use, or an empty list for the software ConnectX.
     pub fn devices(&self) -> Vec<String> {
         #[cfg(feature = "rdma")]
         return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.describe());
@@ -110,7 +110,7 @@ impl NicChoice {
         Vec::new()
     }
 
-    /// Returns why each of the other RDMA devices cannot be used.
+    /// Returns, for each RDMA device that the job would not use, its name and the reason.
     pub fn refused(&self) -> Vec<String> {
         #[cfg(feature = "rdma")]
         return self.decision.hardware.as_ref().map_or_else(Vec::new, |hardware| hardware.unused().to_vec());
@@ -118,8 +118,8 @@ impl NicChoice {
         Vec::new()
     }
 
-    /// Creates a UAR page and maps it for kernels as a job does, on a GPU if there is one. Returns a description of the
-    /// result.
+    /// Creates a UAR page and maps it for kernels as a job does, on GPU `gpu` if given. Returns a description of how
+    /// kernels would ring doorbells.
     ///
     /// Returns `None` for the software ConnectX.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
@@ -133,10 +133,10 @@ impl NicChoice {
         None
     }
 
-    /// Sets up the queues of a PE and posts to them as a job does, on a GPU if there is one.
+    /// Sets up the queues of a PE and posts to them as a job does, on GPU `gpu` if given.
     ///
-    /// Returns the level of the rail (where its queues and heap are, and who writes the doorbells), and what it had to
-    /// give up compared to the highest level.
+    /// Returns a description of the rail's level (where its queues and heap are, and who writes the doorbells), and the
+    /// features it had to give up compared to the highest level.
     ///
     /// Returns `None` for the software ConnectX.
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
@@ -151,7 +151,7 @@ impl NicChoice {
     }
 }
 
-/// Returns the machine for kernels: GPU `gpu`, or the CPU.
+/// Returns the machine that runs kernels: GPU `gpu`, or the native emulator if there is none.
 #[cfg(feature = "rdma")]
 pub(crate) fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
     let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
@@ -160,17 +160,17 @@ pub(crate) fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dy
     Ok(Box::new(Gpu::new(gpu, config.heap, 1, arch, job, RUNTIME)?))
 }
 
-/// Returns the root of sysfs for RDMA devices: `SYSFS_PATH` if set, as in libibverbs.
+/// Returns the root of sysfs: `SYSFS_PATH` if set, as in libibverbs, or else `/sys`.
 pub fn sysfs_root() -> PathBuf {
     rdma_sysfs::root()
 }
 
-/// Returns the maximum host memory that the queues and teams of a PE use, in bytes.
+/// Returns the maximum size of the queues and team memory of a PE, in bytes.
 pub fn queue_memory(config: &Config) -> u64 {
     job::queue_memory(config)
 }
 
-/// Returns the GPU of each of the `pes` PEs of this node, given that it has `found` GPUs.
+/// Returns the GPU that each of the `pes` PEs on this node would use, given that the node has `found` GPUs.
 ///
 /// # Errors
 /// - [`Error::Unavailable`](crate::Error::Unavailable): the settings name a missing GPU, or none.

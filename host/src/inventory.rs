@@ -1,4 +1,4 @@
-//! The content of `rushmem info`: the devices of this machine, and the choices of a job on it.
+//! Collects the content of `rushmem info`: the devices of this machine, and what a job on it would choose.
 
 use rushmem_fabric::nics::{Decision, decide};
 use rushmem_fabric::provider::sysfs;
@@ -16,47 +16,47 @@ use crate::inspect::kernel_machine;
 pub struct FoundGpu {
     /// Ordinal of the GPU in the CUDA driver.
     pub ordinal: u32,
-    /// Model name.
+    /// Model name of the GPU.
     pub name: String,
-    /// Compute capability, major and minor.
+    /// Compute capability of the GPU: major and minor version.
     pub compute_capability: (u32, u32),
-    /// Number of streaming multiprocessors.
+    /// Number of streaming multiprocessors of the GPU.
     pub multiprocessors: u32,
-    /// Total and free memory, in bytes.
+    /// Total and free memory of the GPU, in bytes.
     pub memory: (u64, u64),
 }
 
-/// A choice that a job would make, and why.
+/// What a job would choose in one respect, and the reason.
 #[derive(Clone, Debug, Serialize)]
 pub struct Choice {
-    /// What the job would choose, as text for users.
+    /// The choice, as text for users.
     pub selected: String,
-    /// Why, or the error that prevents any choice.
+    /// Reason for the choice, or the error that prevents any choice.
     pub reason: String,
 }
 
-/// The devices of this machine, and the choices of a job with given settings. [`inventory`] creates it.
+/// The devices of this machine, and what a job with given settings would choose. [`inventory`] creates it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inventory {
     /// Number of CPU cores available to this process.
     pub cores: usize,
     /// Available host memory in bytes, if the system reports it.
     pub memory_available: Option<u64>,
-    /// Version of the CUDA driver, or why it cannot be used.
+    /// Version of the CUDA driver, or the reason why it cannot be used.
     pub cuda: Result<String, String>,
     /// GPUs reported by the CUDA driver.
     pub gpus: Vec<FoundGpu>,
     /// Names of the RDMA devices reported by Linux.
     pub rdma_devices: Vec<String>,
-    /// Lines about RDMA devices: each port in use, each unused device with the reason, and how doorbells are written.
+    /// Lines about RDMA devices: each port in use, each unused device with the reason, and who writes doorbells.
     pub nic_details: Vec<String>,
-    /// How PEs start and find each other.
+    /// The way in which the job's PEs are started and find each other.
     pub pes: Choice,
-    /// What runs kernels.
+    /// The machine that runs kernels: GPUs, or native code on the CPU.
     pub kernels: Choice,
     /// The NIC for all traffic other than P2P.
     pub nic: Choice,
-    /// Routes from PE 0 to each PE.
+    /// Routes from PE 0 to each PE: P2P or NIC.
     pub routes: Vec<PeerRoute>,
 }
 
@@ -99,7 +99,7 @@ fn pes(config: &Config) -> Choice {
     }
 }
 
-/// The choice of a job that would fail with this error.
+/// Returns the choice to show if a job would fail with `error`.
 fn none(error: &dyn std::fmt::Display) -> Choice {
     Choice { selected: "nothing".into(), reason: error.to_string() }
 }

@@ -1,4 +1,4 @@
-//! The type [`Job`]: finds the PEs, prepares the machine and NICs of this process, and runs the application.
+//! Runs a job in this process: finds the other PEs, prepares the machine and NICs, and runs the application.
 
 mod app_error;
 mod gpus;
@@ -57,12 +57,12 @@ pub struct Job {
     output: Output,
 }
 
-/// How this process finds the other PEs.
+/// The way in which this process finds the other PEs of its job.
 #[derive(Clone, Copy, Debug)]
 enum Rendezvous {
-    /// By the settings, and the variables of a launcher.
+    /// From the settings and the launcher's environment variables.
     Environment,
-    /// By a unique ID that the program distributed.
+    /// Through a unique ID that the program has distributed.
     Id { id: UniqueId, pe: u32, n_pes: u32 },
 }
 
@@ -75,12 +75,13 @@ impl Job {
         Ok(Self::with_config(Config::load()?))
     }
 
-    /// Creates a job with the given settings.
+    /// Creates a job with the settings `config`, rather than those of the environment and the settings file.
     pub fn with_config(config: Config) -> Self {
         Self { config, ptx: Vec::new(), rendezvous: Rendezvous::Environment, output: Output::default() }
     }
 
-    /// Returns the job's settings. A launcher's values are filled in by [`run`](Job::run): see [`Pe::config`].
+    /// Returns the job's settings. The values that a launcher supplies are only known after [`run`](Job::run): see
+    /// [`Pe::config`].
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -221,7 +222,7 @@ impl Job {
         }
     }
 
-    /// Runs `app` on the PEs of this process, in a thread each, and returns their results.
+    /// Runs `app` on the PEs of this process, each on a separate thread, and returns their results.
     fn run_pes<R, E>(
         &self,
         resources: &ProcessResources,
@@ -256,7 +257,7 @@ impl Job {
         })
     }
 
-    /// Returns whether this process is the whole job, with its PEs as threads.
+    /// Returns whether the whole job runs in this process, with its PEs as threads.
     fn is_threads(&self) -> Result<bool> {
         Ok(match self.rendezvous {
             Rendezvous::Environment => !bootstrap::is_launched(&self.config)?,
@@ -264,7 +265,7 @@ impl Job {
         })
     }
 
-    /// Adapts the settings to the sanitizer, if they ask for it. The sanitizer needs all PEs to map each other's
+    /// Checks and adapts the settings for the sanitizer, if it is on. The sanitizer needs all PEs to map each other's
     /// memory.
     fn prepare_sanitizer(&mut self, is_native: bool) -> Result<()> {
         if self.config.sanitize == Switch::On {
@@ -278,8 +279,8 @@ impl Job {
         Ok(())
     }
 
-    /// Finds the other PEs. Returns the job, with this process's place in it added to the settings, and the PEs of this
-    /// process.
+    /// Finds the other PEs. Returns the job, with the PE numbers of this process added to its settings, and the PEs of
+    /// this process.
     fn join(mut self) -> Result<(Self, Vec<Arc<dyn Bootstrap>>)> {
         let config = &mut self.config;
         let found = match self.rendezvous {
@@ -303,7 +304,7 @@ impl Job {
         Ok((self, vec![Arc::new(pe)]))
     }
 
-    /// Runs `app` on one PE, from its start to its shutdown. `local` is its index in this process.
+    /// Starts a PE, runs `app` on it, and shuts it down. `local` is the PE's index in this process.
     fn run_pe<R, E>(
         self,
         resources: &ProcessResources,
@@ -359,8 +360,8 @@ impl Job {
     }
 }
 
-/// Exits a forked child that has returned from the application's function. It has neither the threads nor the queues of
-/// its parent, so it can neither leave the job in an orderly way nor return from [`Job::run`].
+/// Exits a forked child process that has returned from the application's function. It has neither the threads nor the
+/// queues of its parent, so it can neither leave the job in an orderly way nor return from [`Job::run`].
 fn end_forked_child(pe: u32) -> ! {
     // If standard error is closed, there is nothing left to do about it.
     let _ = writeln!(
@@ -371,8 +372,8 @@ fn end_forked_child(pe: u32) -> ! {
     end_process(1)
 }
 
-/// Returns whether the application itself has failed. With races and deadlocks, failures of kernels and PEs are only
-/// symptoms.
+/// Returns whether a PE failed because of an error in the application. If the sanitizer has found races or deadlocks,
+/// all other failures of kernels and PEs are only symptoms.
 fn is_own_error<R>(result: &Result<R>) -> bool {
     matches!(result, Err(Error::App(_) | Error::Panic(_) | Error::Misuse { .. }))
 }

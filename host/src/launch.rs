@@ -23,7 +23,7 @@ use crate::{Error, Pe, Result};
 #[must_use = "a launch is complete only after `wait`"]
 pub struct Launch<'a> {
     pe: &'a Pe,
-    /// The launch ID, and an event after the launch in its queue. `None` once it has been waited for.
+    /// The launch ID, and an event recorded after the launch. `None` once the launch has been waited for.
     running: Option<(LaunchId, Event)>,
 }
 
@@ -45,7 +45,7 @@ impl Launch<'_> {
         self.wait_in("wait")
     }
 
-    /// Like [`Launch::wait`], within the public call `name`.
+    /// Waits as [`Launch::wait`] does, on behalf of the public call `name`.
     #[track_caller]
     fn wait_in(mut self, name: &'static str) -> Result<()> {
         let _site = call_site::enter();
@@ -211,7 +211,7 @@ impl Pe {
         Ok(LaunchConfig::new(blocks, threads).with_shared_bytes(shared_bytes))
     }
 
-    /// Returns for each PE the number of blocks it has room for, and the number it wants. Collective.
+    /// For each PE, returns the number of blocks that it can have resident, and the number in its grid. Collective.
     fn rooms(&self, what: &'static str, call: &Call, grid: LaunchConfig) -> Result<Vec<(u32, u32)>> {
         check_grid(call, grid)?;
         let machine = self.machine_ref();

@@ -1,20 +1,19 @@
-//! Whether this process is in a job, and which threads may make calls.
+//! Tracks whether this process is in a job, and defines which threads may make calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of PEs of this process that are up.
+/// Number of PEs of this process that have started and not yet left their job.
 static UP: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether a PE of this process is up: between the start of its application and the time it has left its job.
 ///
 /// The function may be called at any time, from any thread. OpenSHMEM 1.6 section 9.1.4, `shmem_query_initialized`;
 /// NVSHMEM: `nvshmemx_init_status`.
-/// NVSHMEM: `nvshmemx_init_status`.
 pub fn is_initialized() -> bool {
     UP.load(Ordering::SeqCst) > 0
 }
 
-/// Counts a PE as up until dropped.
+/// Counts a PE as up until this is dropped.
 pub(crate) struct Up(());
 
 impl Up {
@@ -30,16 +29,16 @@ impl Drop for Up {
     }
 }
 
-/// Which threads of a PE's process may make calls. OpenSHMEM 1.6 section 9.1.7.
+/// The threads of a PE's process that may make calls. OpenSHMEM 1.6 section 9.1.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ThreadLevel {
-    /// The only thread of the process: `SHMEM_THREAD_SINGLE`.
+    /// The process has only one thread: `SHMEM_THREAD_SINGLE`.
     Single,
-    /// Only the first thread: `SHMEM_THREAD_FUNNELED`.
+    /// Only the main thread may call: `SHMEM_THREAD_FUNNELED`.
     Funneled,
-    /// Any thread, one at a time: `SHMEM_THREAD_SERIALIZED`.
+    /// Any thread may call, but only one at a time: `SHMEM_THREAD_SERIALIZED`.
     Serialized,
-    /// Any number of threads at the same time: `SHMEM_THREAD_MULTIPLE`.
+    /// Any number of threads may call at the same time: `SHMEM_THREAD_MULTIPLE`.
     Multiple,
 }
 

@@ -1,5 +1,5 @@
-//! The log of a process. The crates of the runtime emit `tracing` events. A job writes them to standard error or a
-//! file, unless the program has set its own subscriber.
+//! Writes the log of a process. The crates of the runtime emit `tracing` events. A job writes them to standard error or
+//! a file, unless the program has set its own subscriber.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{Config, Error};
 
-/// Target of the line about a job's NICs, which the filter `warn` lets through.
+/// Log target of the line that summarizes a job's NICs. The filter `warn` lets it through.
 pub(crate) const SUMMARY: &str = "rushmem::summary";
 
-/// Starts the log of this process. Otherwise [`Job::run`](crate::Job::run) does so when the job starts.
+/// Starts the log of this process. If a program does not call this, [`Job::run`](crate::Job::run) starts the log.
 ///
 /// The settings `log` (a filter) and `log_file` (a path) configure it.
 ///
@@ -79,7 +79,7 @@ pub(crate) fn init_if_unset(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// Parses a list of levels and modules. Whitespace is ignored.
+/// Parses a log filter: a list of levels and modules. Whitespace is ignored.
 fn parse(filter: &str) -> Result<Targets, String> {
     let filter: String = filter.split_whitespace().collect();
     match filter.split(',').find(|part| part.starts_with('=') || part.ends_with('=')) {
@@ -88,12 +88,12 @@ fn parse(filter: &str) -> Result<Targets, String> {
     }
 }
 
-/// Opens the file for appending. Each line is a single write, so several processes can share a file.
+/// Opens the log file for appending. Each line is a single write, so several processes can share a file.
 fn open(path: &PathBuf) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Expands `pattern` to a path in this process.
+/// Expands `%h`, `%p` and `%%` in the path of the log file.
 fn expand(pattern: &str) -> Result<PathBuf, String> {
     let mut path = String::new();
     let mut rest = pattern.chars();

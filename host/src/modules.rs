@@ -1,4 +1,4 @@
-//! The kernels of a PE, by module.
+//! Tracks the kernel modules that a PE has loaded.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -8,11 +8,11 @@ use rushmem_machine::{Machine, Module, RuntimePtx};
 
 use crate::{Error, Ptx, Result, ptx};
 
-/// The kernels of the runtime.
+/// PTX of the runtime's kernels: its operations, and the service kernel of the software ConnectX.
 pub(crate) const RUNTIME: RuntimePtx =
     RuntimePtx { operations: ptx!("rushmem_runtime_kernels"), service: ptx!("rushmem_service") };
 
-/// Occurs in PTX that was built with the DC transport.
+/// A text that occurs only in PTX built with the DC transport.
 const DC_IN_PTX: &str = " rushmem_dc[";
 
 /// Checks that kernels can post to DC initiators.
@@ -31,14 +31,14 @@ pub(crate) fn check_dc(machine: &dyn Machine, ptx: &Ptx) -> Result<()> {
     })
 }
 
-/// The modules that a PE has loaded.
+/// The kernel modules that a PE has loaded.
 #[derive(Default)]
 pub(crate) struct Modules(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     loaded: Vec<Arc<Module>>,
-    /// Unloaded modules that were still needed at that time.
+    /// Unloaded modules that launches or graphs still needed when they were unloaded.
     leaving: Vec<Arc<Module>>,
     /// Names of all kernels that have been unloaded.
     unloaded: BTreeSet<String>,
@@ -64,7 +64,7 @@ impl Modules {
         lock(&self.0)
     }
 
-    /// Loads another module.
+    /// Loads another module of kernels while the job runs.
     ///
     /// # Errors
     /// - The errors of [`Modules::of_job`].
@@ -80,7 +80,7 @@ impl Modules {
         Ok(known)
     }
 
-    /// Unloads a module. If it is still needed, a later call frees it.
+    /// Unloads a module. If launches or graphs still need it, a later call frees it.
     pub(crate) fn unload(&self, module: &Weak<Module>) {
         let mut state = self.lock();
         if let Some(at) = state.loaded.iter().position(|known| Arc::as_ptr(known) == module.as_ptr()) {
@@ -99,7 +99,7 @@ impl Modules {
         drop(free);
     }
 
-    /// Returns the module of a kernel. `None` for a function of the program that is not in any module.
+    /// Returns the loaded module that contains `kernel`, or `None` for a native kernel that is not in any module.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if no loaded module has it.
@@ -129,7 +129,7 @@ impl Modules {
 }
 
 impl State {
-    /// Checks that kernels with these names may be loaded in addition to the others.
+    /// Checks that module `name` may be loaded: none of its `kernels` has the name of a kernel loaded before.
     fn admit(&self, call: &'static str, name: &str, kernels: &BTreeSet<String>) -> Result<()> {
         for other in &self.loaded {
             if let Some(kernel) = kernels.intersection(other.kernels()).next() {

@@ -1,4 +1,4 @@
-//! The type [`Pe`]: the PE, its peers and QPs, and the protocol of collective calls.
+//! The PE as applications see it: the type [`Pe`], its peers and QPs, and the protocol of collective calls.
 //!
 //! Submodules contain start-up, and the methods that allocate and register memory. Kernel launches, streams, teams and
 //! operations have their own modules in the crate.
@@ -100,18 +100,18 @@ pub struct Pe {
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
     config: Config,
-    /// Names of its NICs, separated by commas.
+    /// Names of the PE's NICs, separated by commas.
     nics: String,
     /// Whether kernels may reach a peer through the software ConnectX.
     uses_soft_nic: bool,
-    /// Number of blocks that every PE can have resident at the same time.
+    /// Number of thread blocks that every PE can have resident at the same time.
     pub(crate) collective_blocks: u32,
     pub(crate) watch: PeWatch,
     pub(crate) trace: PeTrace,
     waits: Arc<Waits>,
 }
 
-/// The first lost PE, if any.
+/// The first PE whose loss was reported, if any.
 type Lost = Arc<Mutex<Option<PeerLost>>>;
 
 // Promised by `THREAD_LEVEL`.
@@ -170,8 +170,8 @@ impl Pe {
         self.peer_map.routes(&self.config, &self.nics)
     }
 
-    /// Returns whether the job has a PE with this number. Operations can target every PE of the job, by P2P or through
-    /// the NIC. OpenSHMEM 1.6 section 9.3.1, `shmem_pe_accessible`.
+    /// Returns whether the job has PE `pe`. Operations can target every PE of the job, by P2P or through the NIC.
+    /// OpenSHMEM 1.6 section 9.3.1, `shmem_pe_accessible`.
     pub fn pe_accessible(&self, pe: u32) -> bool {
         pe < self.n_pes()
     }
@@ -184,11 +184,11 @@ impl Pe {
         self.pe_accessible(pe) && self.memory.locate(object.handle()).is_ok()
     }
 
-    /// Returns the address at which this PE loads and stores the copy of `object` on member `index` of `team`. See
-    /// [`Pe::ptr`].
+    /// Returns the address at which kernels of this PE load and store the copy of `object` on member `index` of `team`.
+    /// See [`Pe::ptr`].
     ///
-    /// Returns `None` if the memory is not mapped here, or if the team, the member or the object does not exist.
-    /// OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
+    /// Returns `None` if the memory is not mapped into this PE, or if the team, the member or the object does not
+    /// exist. OpenSHMEM 1.6 section 9.2, `shmem_team_ptr`.
     pub fn team_ptr<T: Pod>(&self, team: Team, object: SymSlice<T>, index: u32) -> Option<*mut T> {
         self.ptr(object, self.team_translate_pe(team, index, Team::WORLD)?)
     }
@@ -210,7 +210,7 @@ impl Pe {
         self.service.query()
     }
 
-    /// Destroys all QPs of the job. New QPs replace them on their next use, so the job can go on after an error has
+    /// Destroys all QPs of the job. They are created again on their next use, so the job can go on after an error has
     /// stopped some of them. Collective.
     ///
     /// Before the call, every PE must have waited for all its launches and streams. It must not launch anything until
@@ -266,9 +266,10 @@ impl Pe {
         self.flush()
     }
 
-    /// Waits until puts that peers have completed are in this PE's memory. Required after each exchange over the
-    /// bootstrap network: its messages do not pass through the NIC, and may overtake data that is still on its way from
-    /// there to memory.
+    /// Waits until puts that peers have completed are in this PE's memory.
+    ///
+    /// Required after each exchange over the bootstrap network: its messages do not pass through the NIC, and may
+    /// overtake data that is still on its way from the NIC to memory.
     fn flush(&self) -> Result<()> {
         let until = Instant::now() + self.config.timeout;
         self.service.flush(|rail| self.memory.ends(self.my_pe(), rail), until)
@@ -301,13 +302,13 @@ impl Pe {
         end_job(&*self.bootstrap, code)
     }
 
-    /// Returns the context that kernels of this PE get. For tests.
+    /// Returns the context with which kernels of this PE are launched. For tests.
     #[doc(hidden)]
     pub fn ctx_parts(&self) -> CtxParts {
         self.memory.current().0
     }
 
-    /// Corrupts the rkey with which kernels access the heap of `pe`. For tests.
+    /// Overwrites the rkey with which kernels access the heap of `pe` with an invalid one. For tests.
     ///
     /// # Errors
     /// - [`Error::Memory`] or [`Error::Cuda`] if the machine cannot write the key.
@@ -327,10 +328,10 @@ impl Pe {
         *n
     }
 
-    /// Exchanges the bytes `mine` for the `n`-th collective call, which is part of `call`.
+    /// Exchanges the bytes `mine` in the collective call with sequence number `n`, which is part of `call`.
     ///
-    /// The exchange is named by `n` rather than by `call`: PEs that make different calls must still meet, to find the
-    /// mismatch. Errors name the call.
+    /// The exchange is named by `n` rather than by `call`, because PEs that make different calls must take part in the
+    /// same exchange to find the mismatch. Errors name the call.
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Gathered> {
         self.wait_for_dropped();
         let _call = self.waits.known.host_call(call, None);
@@ -341,7 +342,7 @@ impl Pe {
         Ok(all)
     }
 
-    /// Concludes a collective call: exchanges errors, and returns the value of `mine` only if all PEs have succeeded.
+    /// Exchanges the outcomes of a collective call, and returns the value of `mine` only if all PEs have succeeded.
     ///
     /// # Errors
     /// - The error of `mine`.
@@ -359,7 +360,7 @@ impl Pe {
         }
     }
 
-    /// Checks that all PEs make this collective call with the same arguments. Returns the call's sequence number.
+    /// Checks that all PEs make the collective call `call` with the same arguments. Returns the call's sequence number.
     ///
     /// # Errors
     /// - [`Error::Mismatch`] if a PE differs.
@@ -367,8 +368,8 @@ impl Pe {
         self.agree_with(call, arguments, &[]).map(|(n, _)| n)
     }
 
-    /// Like [`Pe::agree`], but also exchanges `data`, which may differ. Returns the call's sequence number and the data
-    /// of each PE.
+    /// Checks a collective call as [`Pe::agree`] does, and also exchanges `data`, which may differ. Returns the call's
+    /// sequence number and the data of each PE.
     pub(crate) fn agree_with(&self, call: &str, arguments: &str, data: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
@@ -393,8 +394,8 @@ impl Pe {
         Ok((n, parts))
     }
 
-    /// Checks the memory arguments of `call`. Returns the context for its launch, and the resources to keep until it
-    /// completes.
+    /// Checks the memory arguments of the kernel call `call`. Returns the context for its launch, and the resources to
+    /// keep until it completes.
     pub(crate) fn launch_context(
         &self,
         call: &rushmem_device::kernel::Call,
@@ -442,7 +443,7 @@ impl Pe {
         &*self.machine
     }
 
-    /// Takes the errors that kernels have recorded since the last call.
+    /// Returns the errors that kernels have recorded since the last call, as one error.
     ///
     /// Exits the job if a kernel has requested it.
     pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
@@ -487,7 +488,7 @@ impl Pe {
         lock(&self.lost).clone()
     }
 
-    /// Warns if kernels have printed lines that were lost for lack of room.
+    /// Warns if lines that kernels printed were lost because the print buffer was full.
     fn report_lost_lines(&self) {
         let pe = self.my_pe();
         match self.state.lost_lines() {
@@ -539,7 +540,7 @@ impl Pe {
         }
     }
 
-    /// Aborts the waits of this PE's kernels, and sends `error` to the other PEs as the reason to abort.
+    /// Aborts the waits of this PE's kernels, and aborts the other PEs with `error` as the reason.
     fn fail(&self, error: &Error) {
         self.watch.job_failed();
         let is_own = matches!(error, Error::App(_) | Error::Panic(_)) && self.waits.known.has_ended();

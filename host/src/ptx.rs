@@ -1,4 +1,4 @@
-//! Embeds the kernels of an application, as compiled by its build script.
+//! Embeds the compiled kernels of an application in its executable.
 
 /// Includes the [`Ptx`](crate::Ptx) of kernels that the application's `build.rs` has compiled.
 ///

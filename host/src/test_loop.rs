@@ -1,4 +1,4 @@
-//! The deadline for loops of tests on the host.
+//! Enforces a deadline for host loops that test memory until a condition holds.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,21 +8,23 @@ use rushmem_error::call_site::CallSite;
 
 use crate::{Error, Result};
 
-/// A longer pause between two tests means that the host has done something else.
+/// Longest pause between two tests of a loop. After a longer one, the host is assumed to have done something else.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Consecutive failed tests by the host. A loop of them is a wait, so it has a deadline as waits in kernels do.
+/// The consecutive failed tests by the host. A loop of failed tests is a wait, so it has a deadline as waits in kernels
+/// do.
 #[derive(Default)]
 pub(crate) struct TestLoop(Mutex<Option<Failures>>);
 
 struct Failures {
-    /// How long the tests have waited, less the time spent on something else.
+    /// Time for which the tests have waited, less the time spent on something else.
     waited: Duration,
     end: Instant,
 }
 
 impl TestLoop {
-    /// Records a test that ran from `begin` to `end`, and whether it `passed`.
+    /// Records a test by `call` that ran from `begin` to `end`, and whether it `passed`. Fails once failed tests have
+    /// waited longer than `deadline`.
     pub(crate) fn record(
         &self,
         call: &'static str,

@@ -1,4 +1,4 @@
-//! The CUDA layer on a real GPU. Without a GPU, each test reports that it was skipped, and why.
+//! Tests of the CUDA layer on a real GPU. Without a GPU, each test prints that it was skipped, and why.
 
 use std::io::Write;
 use std::ops::Deref;
@@ -87,12 +87,12 @@ met:
 }
 ";
 
-/// Time limit of waiting kernels, longer than any test takes.
+/// Time limit of kernels that wait for the CPU, in nanoseconds. Longer than any test takes.
 const KERNEL_LIMIT_NS: u64 = 20_000_000_000;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The first GPU. Locked by one test at a time: a waiting kernel would delay the allocations of other tests.
+/// The first GPU, locked by one test at a time: a waiting kernel would delay the allocations of other tests.
 struct Gpu {
     device: Arc<Device>,
     _turn: MutexGuard<'static, ()>,
@@ -106,7 +106,7 @@ impl Deref for Gpu {
     }
 }
 
-/// Returns the GPU, or `None` after printing why the test is skipped.
+/// Opens the first GPU. Without one, prints that `test` is skipped and why, and returns `None`.
 fn gpu(test: &str) -> Option<Gpu> {
     const NO_DEVICE: u32 = 100;
     static TURN: Mutex<()> = Mutex::new(());
@@ -133,7 +133,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Returns two flags shared by a kernel and the CPU.
+/// Returns the two flags at `start` by which a kernel and the CPU communicate.
 fn flags(start: NonNull<u8>) -> [&'static AtomicU32; 2] {
     let start = start.as_ptr().cast::<u32>();
     // SAFETY: the tests keep the memory, of at least 8 aligned bytes, while they use the flags; all access is atomic.
@@ -205,8 +205,8 @@ fn several_threads_use_several_gpus() {
     });
 }
 
-/// Launches `answer` on flags in host memory. Checks that it waits, that copies proceed in the meantime, and that it
-/// answers.
+/// Launches the kernel `answer` on flags in host memory. Checks that it waits, that copies proceed in the meantime, and
+/// that it answers.
 fn ping_pong(gpu: &Arc<Device>, start: NonNull<u8>, address: u64) {
     let [ping, pong] = flags(start);
     let module = Module::load(gpu, "smoke", PTX).unwrap();
@@ -295,7 +295,7 @@ fn a_stream_waits_for_an_event_of_another() {
     assert_eq!(pong.load(Ordering::Acquire), 43);
 }
 
-/// Checks the software ConnectX's accesses to two memories of the same engine.
+/// Checks copies and atomics by the software ConnectX on two GPU memories of the same copy engine.
 fn check_memory(gpu: &Arc<Device>, a: &CudaMemory, b: &CudaMemory) {
     // More bytes than fit into the staging buffer, at odd offsets.
     let data = bytes((0..1_000_000u32).map(|i| i.wrapping_mul(2_654_435_761)));
@@ -355,7 +355,7 @@ fn place_of(buffer: &PinnedBuffer) -> MemoryAddr {
     MemoryAddr { address: buffer.address(), kind: MemoryKind::PageLocked }
 }
 
-/// Starts an atomic by the service kernel, which may have to be launched first.
+/// Starts an atomic that the service kernel executes. Retries while that kernel is being launched.
 fn add_by_service(memory: &CudaMemory, offset: u64, result: MemoryAddr) {
     let (add, begin) = (AtomicOp::Add { add: 1, boundary: 0 }, Instant::now());
     while memory.atomic_to(offset, Width::Eight, add, result) != Ok(true) {
@@ -396,7 +396,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Copies with all alignments, and with lengths for a thread, a warp and the block, as a model does.
+/// Copies between GPU memories with all alignments, and with lengths for a thread, a warp and a block. Compares the
+/// result with a model in host memory.
 fn check_copies(a: &CudaMemory, b: &CudaMemory, result: &PinnedBuffer) {
     let mut model = vec![0; 1 << 20];
     for (i, byte) in model.iter_mut().enumerate() {
@@ -422,7 +423,7 @@ fn check_copies(a: &CudaMemory, b: &CudaMemory, result: &PinnedBuffer) {
     assert!(unsafe { std::slice::from_raw_parts(result.as_ptr().as_ptr(), 1 << 20) } == expected);
 }
 
-/// Does `work`, and prints the time of each of its `count` steps.
+/// Calls `work`, which performs `count` steps, and prints the average time of a step.
 fn timed(what: &str, count: u32, work: impl FnOnce()) {
     let begin = Instant::now();
     work();

@@ -1,8 +1,8 @@
-//! The error of an application.
+//! Converts the errors of applications to [`Error`].
 
 use crate::Error;
 
-/// The error of an application. An [`Error`] is kept as it is; any other error becomes [`Error::App`].
+/// The error that an application has returned. An [`Error`] is kept as it is; any other error becomes [`Error::App`].
 pub struct AppError(pub(super) Error);
 
 impl From<Error> for AppError {

@@ -1,11 +1,11 @@
-//! The GPUs of a job: how many it may use, and which PE uses which.
+//! Determines how many GPUs a job may use, and which PE uses which.
 
 use crate::config::{Config, DeviceKind};
 use crate::cuda::Cuda;
 use crate::modules::RUNTIME;
 use crate::{Error, Ptx, Result};
 
-/// Returns the number of GPUs that the job may use, or 0 if kernels run natively. `rushmem info` follows the same
+/// Returns the number of GPUs that the job may use, or 0 if kernels run natively. `rushmem info` applies the same
 /// rules.
 ///
 /// # Errors
@@ -42,7 +42,8 @@ pub(super) fn count_gpus(config: &Config, ptx: &[Ptx]) -> Result<u32> {
     }
 }
 
-/// Returns the GPU of each of the `on_node` PEs of this node, which has `found` GPUs. Empty if there are none.
+/// Returns the GPU of each of the `on_node` PEs of this node, which has `found` GPUs. Returns an empty list if the node
+/// has none.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the setting `gpus` names a missing GPU, or no GPU at all.

@@ -1,4 +1,4 @@
-//! Checks that a machine has enough memory for a job.
+//! Checks that the machine has enough memory for the PEs of a job.
 
 use rushmem_fabric::queues::Shape;
 use rushmem_machine::available_memory;
@@ -6,13 +6,13 @@ use rushmem_machine::available_memory;
 use crate::config::Config;
 use crate::{Error, Result};
 
-/// PEs must be able to use one in this many bytes of their heaps and queues at the same time.
+/// Denominator of the share of their heaps and queues that all PEs must be able to use at the same time.
 ///
 /// The system allocates pages on first use, and few PEs use all of theirs.
 const SHARE_IN_USE: u64 = 4;
 
-/// Checks that this machine can hold the heap, queues and teams of one PE, and the share that `pes` PEs use at the same
-/// time.
+/// Checks that this machine can hold the heap, queues and teams of one PE, and a [share](SHARE_IN_USE) of those of
+/// `pes` PEs.
 ///
 /// # Errors
 /// - [`Error::HeapTooLarge`] if it cannot.
@@ -26,7 +26,7 @@ pub(super) fn check_memory(config: &Config, pes: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the bytes that the queues and teams of a PE take up, in host or GPU memory.
+/// Returns the size of the queues and team memory of a PE, in bytes. They are in host or GPU memory.
 pub(crate) fn queue_memory(config: &Config) -> u64 {
     Shape::new(config, config.n_pes.unwrap_or(config.pes).get()).memory()
 }

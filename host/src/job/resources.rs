@@ -1,4 +1,4 @@
-//! What the PEs of a process share: NICs and GPUs, the sanitizer, and the timeline.
+//! Resources that the PEs of a process share: NICs and GPUs, the sanitizer, and the timeline.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::{Error, Result, native};
 
 pub(super) struct ProcessResources {
     pub(super) nics: Nics,
-    /// The GPU of each PE of this node. Empty if kernels run natively.
+    /// For each PE of this node, the ordinal of its GPU. Empty if kernels run natively.
     gpus: Vec<u32>,
     /// Number of PEs on this node.
     on_node: u32,
     /// Index of this process's first PE among the PEs of the node.
     pub(super) first: u32,
-    /// Identifies this job among those of the process.
+    /// ID of this job, unique within the process.
     job: driver_gate::JobId,
     pub(super) sanitizer: Option<Arc<Sanitizer>>,
     pub(super) trace: Option<JobTrace>,
@@ -65,7 +65,7 @@ impl ProcessResources {
         })
     }
 
-    /// Adds the sanitizer, if the settings ask for it. Collective if PEs are processes.
+    /// Returns the resources with a sanitizer added, if the settings ask for it. Collective if PEs are processes.
     pub(super) fn sanitized(
         self,
         config: &Config,
@@ -80,7 +80,7 @@ impl ProcessResources {
         Ok(Self { sanitizer, ..self })
     }
 
-    /// Reports and returns what the sanitizer has found. `has_timed_out`: whether a deadline has stopped the job.
+    /// Reports and returns the findings of the sanitizer. `has_timed_out` is true if a deadline has stopped the job.
     pub(super) fn findings(&self, config: &Config, has_timed_out: bool) -> Result<Vec<Finding>> {
         match &self.sanitizer {
             Some(sanitizer) => sanitizer.findings(&config.sanitize_report, has_timed_out),
@@ -95,7 +95,7 @@ impl ProcessResources {
         self.trace.as_ref().map_or(Ok(()), |trace| trace.finish(file, config.pe))
     }
 
-    /// Returns the machine that runs the kernels of the `i`-th PE of this process.
+    /// Returns the machine that runs the kernels of PE number `i` of this process, counted from 0.
     pub(super) fn machine(
         &self,
         config: &Config,
@@ -124,7 +124,7 @@ impl ProcessResources {
         Ok(Arc::new(Native::new(options).watched_by(watch.clone()).traced_by(trace.clone())))
     }
 
-    /// Warns that `sharers` processes take turns on `gpu`. Only the first of them does.
+    /// Warns that `sharers` processes take turns on `gpu`. Only the first of these processes logs the warning.
     fn warn_about_turns(&self, gpu: u32, sharers: u32) {
         if self.gpus.iter().position(|&other| other == gpu) == Some(self.first as usize) {
             tracing::warn!(

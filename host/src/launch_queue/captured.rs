@@ -1,4 +1,4 @@
-//! Launches captured into CUDA graphs of the application.
+//! Keeps the resources of launches that the application has captured into its CUDA graphs.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,12 +6,12 @@ use rushmem_base::lock;
 
 use super::{LaunchResources, PooledIndex};
 
-/// What captured launches of a PE need. CUDA does not report when a graph is destroyed, so this is kept until the
-/// application says so.
+/// The resources needed by a PE's captured launches. CUDA does not report when a graph is destroyed, so they are kept
+/// until the application calls [`Pe::release_captured`](crate::Pe::release_captured).
 #[derive(Default)]
 pub(crate) struct CapturedLaunches(Mutex<Vec<Needs>>);
 
-/// The resources of launches, and the entry of the launch table they report to.
+/// The resources of a captured launch, and the entry of the launch table to which it reports failures.
 #[derive(PartialEq)]
 struct Needs {
     resources: LaunchResources,
@@ -19,7 +19,7 @@ struct Needs {
 }
 
 impl CapturedLaunches {
-    /// Keeps the resources and the entry of a launch. Returns whether it is the first one kept.
+    /// Keeps the resources and the launch-table entry of a captured launch. Returns whether it is the first one kept.
     pub(crate) fn add(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>) -> bool {
         let needs = Needs { resources, entry };
         let mut all = lock(&self.0);
@@ -30,7 +30,7 @@ impl CapturedLaunches {
         is_first
     }
 
-    /// Drops everything. Returns whether there was anything.
+    /// Drops the resources of all captured launches. Returns whether there were any.
     pub(crate) fn clear(&self) -> bool {
         !std::mem::take(&mut *lock(&self.0)).is_empty()
     }
@@ -83,7 +83,7 @@ mod tests {
         assert!(pool.take(Duration::ZERO).is_some());
     }
 
-    /// A stream that reports being captured while the flag is set.
+    /// A stream that reports being captured while its flag is set.
     struct Captured(Arc<AtomicBool>, Box<dyn KernelStream>);
 
     impl KernelStream for Captured {
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// A PE that counts its running queues.
+    /// A fake PE that counts its running queues.
     struct Owner {
         table: LaunchTable,
         per_block: PerBlockQueues,

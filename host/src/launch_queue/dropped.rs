@@ -1,4 +1,4 @@
-//! Launches and streams that the program dropped without waiting for them.
+//! Keeps the launches and streams that the program dropped without waiting for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,12 +11,12 @@ use super::{LaunchId, LaunchQueue};
 /// The dropped launches and streams of a PE that may still be running.
 #[derive(Default)]
 pub(crate) struct DroppedWork {
-    /// Whether the list may have entries. Keeps the common case, an empty list, free of the lock.
+    /// Whether `list` may have entries. Avoids the lock in the common case of an empty list.
     any: AtomicBool,
     list: Mutex<Vec<Dropped>>,
 }
 
-/// A launch in the PE's own queue, with the event after it, or the queue of a stream.
+/// A dropped launch in the PE's own queue, with the event after it, or the queue of a dropped stream.
 pub(crate) enum Dropped {
     Launch(LaunchId, Event),
     Stream(Arc<LaunchQueue>),
@@ -29,7 +29,8 @@ impl DroppedWork {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Calls `wait` for each entry. If another thread is doing so, returns after its last wait.
+    /// Removes each entry and calls `wait` for it. If another thread is doing so, returns after that thread's last
+    /// `wait`.
     pub(crate) fn take_each(&self, wait: impl FnMut(Dropped)) {
         if self.any.load(Ordering::Acquire) {
             let mut list = lock(&self.list);

@@ -1,4 +1,4 @@
-//! Launch queues: they order the launches of a stream and determine the outcome of each.
+//! Launch queues keep the launches of a stream in order and determine the outcome of each.
 //!
 //! A kernel that fails leaves a record on the PE's control page, and its launch ID in the queue's entry of the launch
 //! table. The record says what went wrong, and the ID says in which launch. Later launches in the queue find the ID and
@@ -35,9 +35,9 @@ pub(crate) use unreported::Unreported;
 
 use crate::{Error, Result};
 
-/// The launch queues of a PE, and what they share.
+/// The launch queues of a PE, and the tables and pools they share.
 pub(crate) struct LaunchQueues {
-    /// The queue of [`Pe::launch`](crate::Pe::launch).
+    /// Queue for launches by [`Pe::launch`](crate::Pe::launch).
     pub(crate) own: LaunchQueue,
     pub(crate) table: LaunchTable,
     pub(crate) scratch: HostScratch,
@@ -48,8 +48,8 @@ pub(crate) struct LaunchQueues {
 }
 
 impl LaunchQueues {
-    /// Creates the PE's own queue and the shared parts. `scratch` is the heap offset of the [`HostScratch::BYTES`]
-    /// bytes for host operations.
+    /// Creates the PE's own queue, and the tables and pools that all its queues share. `scratch` is the heap offset of
+    /// the [`HostScratch::BYTES`] bytes for host operations.
     pub(crate) fn new(machine: &dyn Machine, scratch: u64) -> Result<Self> {
         Ok(Self {
             own: LaunchQueue::own(machine.queue()?),

@@ -1,4 +1,4 @@
-//! The owner of launch queues: what they need from a PE.
+//! The interface that launch queues need from the PE that owns them.
 
 use std::sync::Arc;
 
@@ -7,25 +7,24 @@ use rushmem_machine::Watchdog;
 use super::{LaunchId, LaunchResources, LaunchTable, PerBlockQueues, PooledIndex};
 use crate::Result;
 
-/// What launch queues need from their PE.
+/// The PE that owns launch queues.
 pub(crate) trait QueueOwner {
-    /// Returns the PE number, for the log.
     fn number(&self) -> u32;
 
     fn table(&self) -> &LaunchTable;
 
-    /// Returns the state of the PE's per-block queues.
     fn per_block(&self) -> &PerBlockQueues;
 
     fn watchdog(&self) -> &Arc<Watchdog>;
 
-    /// Records that a queue has started to run launches.
+    /// Records that a queue of the PE has become busy.
     fn began(&self);
 
-    /// Records that a queue does not run anything any more.
+    /// Records that a queue of the PE has become idle.
     fn ended(&self);
 
-    /// Keeps the resources of a launch captured into a graph of the application, and its entry of the launch table.
+    /// Keeps the resources of a launch that the application has captured into a graph, and its entry of the launch
+    /// table.
     fn captured(&self, resources: LaunchResources, entry: Option<Arc<PooledIndex>>);
 
     /// Returns the outcome of finished launches. `failed` is the first launch that failed, and `ran` is the machine's
@@ -35,8 +34,8 @@ pub(crate) trait QueueOwner {
     /// - [`Error::Operation`](crate::Error::Operation) with the error and the name of the launch.
     fn outcome(&self, ran: Result<()>, failed: Option<LaunchId>) -> Result<()>;
 
-    /// Like [`QueueOwner::outcome`], but the error does not name the launch. `failed`: whether one of the launches
-    /// failed.
+    /// Returns the outcome of finished launches like [`QueueOwner::outcome`], but with an error that does not name the
+    /// launch. `failed` says whether one of the launches failed.
     ///
     /// # Errors
     /// - The error of the launch.

@@ -1,4 +1,4 @@
-//! The per-block queues of a PE, which only one kernel may use at a time.
+//! Keeps kernels that use the per-block queues of a PE from overlapping, since only one kernel may use them at a time.
 
 use std::sync::Mutex;
 
@@ -7,22 +7,23 @@ use rushmem_machine::Event;
 
 use crate::{Error, Result};
 
-/// The last launch that may use the per-block queues.
+/// The last launch of a kernel that may use the PE's per-block queues.
 #[derive(Default)]
 pub(crate) struct PerBlockQueues(Mutex<Option<LastUse>>);
 
 struct LastUse {
-    /// Counts the uses, starting at 1. Each use is ordered after the previous one.
+    /// Sequence number of this use of the queues, starting at 1. Each use is ordered after the previous one.
     number: u64,
     kernel: &'static str,
-    /// The event after the launch.
+    /// An event recorded after the launch.
     end: Event,
 }
 
 impl PerBlockQueues {
-    /// Launches `kernel`, which may use the queues, by calling `launch`. That returns an event after the kernel.
+    /// Launches `kernel`, which may use the per-block queues, by calling `launch`. `launch` returns an event after the
+    /// kernel.
     ///
-    /// `follows` is the last use that the stream is ordered after. It becomes this use.
+    /// `follows` is the number of the last use that the stream is ordered after. It is set to the number of this use.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if another kernel that may use the queues may be running at the same time.

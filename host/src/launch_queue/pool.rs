@@ -1,17 +1,17 @@
-//! A pool of indices, each lent to one owner at a time.
+//! A pool of indices, each of which has one owner at a time.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rushmem_base::{lock, wait_timeout};
 
-/// The free indices. [`IndexPool::take`] lends them.
+/// The free indices of a pool. [`IndexPool::take`] lends them.
 pub(crate) struct IndexPool {
     free: Mutex<Vec<u32>>,
     changed: Condvar,
 }
 
-/// An index, returned to its pool on drop.
+/// An index borrowed from an [`IndexPool`], returned on drop.
 pub(crate) struct PooledIndex {
     pool: Arc<IndexPool>,
     pub(crate) index: u32,
@@ -27,7 +27,7 @@ impl IndexPool {
         lock(&self.free)
     }
 
-    /// Borrows an index. Waits for a free one for at most `within`.
+    /// Borrows a free index. If there is none, waits for at most `within`, and then returns `None`.
     pub(crate) fn take(self: &Arc<Self>, within: Duration) -> Option<PooledIndex> {
         let begin = Instant::now();
         let mut free = self.lock();

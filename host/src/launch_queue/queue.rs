@@ -11,38 +11,38 @@ use rushmem_machine::{Event, KernelLaunch, KernelStream, LaunchConfig, LaunchSit
 use super::{LaunchId, LaunchResources, OWN, PooledIndex, QueueOwner, RecordedGraph, check_grid};
 use crate::{Error, Result};
 
-/// The launches of a stream. They share an entry of the launch table, in which a failing launch leaves its ID.
+/// The launches of one stream. They share an entry of the launch table, in which a failing launch leaves its ID.
 pub(crate) struct LaunchQueue {
     queue: Arc<dyn KernelStream>,
-    /// Index of its entry in the launch table.
+    /// Index of the queue's entry in the launch table.
     entry: u32,
-    /// Returns the entry to the table once neither this queue nor a captured launch reports to it. `None` for the PE's
-    /// own queue.
+    /// Owner of the table entry, shared with captured launches that report to it. `None` for the PE's own queue.
     lent: Option<Arc<PooledIndex>>,
     state: Mutex<QueueState>,
 }
 
-/// The launches of a queue that may be running or have failed.
+/// The launches of a queue that may be running or were skipped after a failure.
 #[derive(Default)]
 struct QueueState {
-    /// Last launch number. Wraps at [`LAUNCH_NUMBERS`].
+    /// Number of the last launch. Wraps at [`LAUNCH_NUMBERS`].
     launches: u32,
-    /// The launches that may be running, as registered with the service and the watchdog. `None` while nothing runs.
+    /// Registration of the launches that may be running with the watchdog. `None` while there are none.
     running: Option<Run>,
-    /// Ranges of launches that did not run: the failed launch before each range, and the last number in it.
+    /// Ranges of launches that did nothing: the failed launch before each range, and the number of the last launch in
+    /// it.
     skipped: Vec<(LaunchId, u32)>,
-    /// Resources of the launches that may be running.
+    /// Resources of the launches that may be running, kept until they have finished.
     resources: Vec<LaunchResources>,
-    /// Graphs launched since the last wait.
+    /// Recorded graphs launched since the last wait.
     graphs: Vec<Arc<RecordedGraph>>,
-    /// The last use of the per-block queues that later launches are ordered after.
+    /// Number of the last use of the per-block queues that later launches are ordered after.
     per_block_use: u64,
 }
 
-/// Launch numbers wrap here: the next bit is [`SEALED`](rushmem_device::abi::SEALED).
+/// Launch numbers are below this limit, because the next bit is [`SEALED`](rushmem_device::abi::SEALED).
 const LAUNCH_NUMBERS: u32 = 1 << 31;
 
-/// Number of failures remembered for waits on skipped launches.
+/// Maximum number of ranges kept in [`QueueState::skipped`].
 const MAX_SKIPPED_RANGES: usize = 64;
 
 impl LaunchQueue {
@@ -50,7 +50,7 @@ impl LaunchQueue {
         Self { queue: Arc::from(queue), entry: OWN, lent: None, state: Mutex::default() }
     }
 
-    /// Creates the queue of a stream, with its entry of the launch table.
+    /// Creates the launch queue of a stream. `entry` is its entry in the launch table.
     pub(crate) fn of_stream(queue: Box<dyn KernelStream>, entry: PooledIndex) -> Self {
         let index = entry.index;
         Self { queue: Arc::from(queue), entry: index, lent: Some(Arc::new(entry)), state: Mutex::default() }
@@ -60,8 +60,8 @@ impl LaunchQueue {
         lock(&self.state)
     }
 
-    /// Appends a launch of a kernel. For a kernel of the runtime, `asked` is the line of the application that asked for
-    /// it.
+    /// Appends a kernel launch. For a kernel of the runtime, `asked` is the application's source line that requested
+    /// the operation.
     pub(crate) fn launch(
         &self,
         owner: &dyn QueueOwner,
@@ -125,8 +125,8 @@ impl LaunchQueue {
         Ok(())
     }
 
-    /// Appends a kernel or graph by calling `launch`. If it uses the per-block queues, it must not overlap another one
-    /// that does.
+    /// Appends a kernel or graph by calling `launch`. If it uses the per-block queues, it must not overlap another
+    /// kernel or graph that does.
     fn begin(
         &self,
         state: &mut QueueState,
@@ -144,7 +144,7 @@ impl LaunchQueue {
         })
     }
 
-    /// Records that a launch, or a graph of `count` kernels, may be running.
+    /// Records that a kernel, or a graph of `count` kernels, may be running.
     fn began(&self, state: &mut QueueState, owner: &dyn QueueOwner, launched: Launched, count: u32) {
         match &state.running {
             Some(running) => running.add(launched, count),
@@ -158,7 +158,7 @@ impl LaunchQueue {
         }
     }
 
-    /// Checks that the application is not capturing the stream.
+    /// Checks that the application is not capturing the stream into a CUDA graph.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if it is.
@@ -172,18 +172,18 @@ impl LaunchQueue {
         }
     }
 
-    /// Returns an event after everything queued so far.
+    /// Records an event after everything queued so far.
     pub(crate) fn mark(&self) -> Result<Event> {
         self.check_not_captured("Stream::record")?;
         self.queue.record_event()
     }
 
-    /// Returns the last use of the per-block queues that later launches are ordered after.
+    /// Returns the number of the last use of the per-block queues that later launches are ordered after.
     pub(crate) fn per_block_use(&self) -> u64 {
         self.lock().per_block_use
     }
 
-    /// Orders later launches after `event`, which comes after use `per_block_use` of the per-block queues.
+    /// Orders later launches after `event`. The event comes after use `per_block_use` of the per-block queues.
     pub(crate) fn follow(&self, event: &Event, per_block_use: u64) -> Result<()> {
         self.queue.wait_event(event)?;
         let mut state = self.lock();
@@ -218,7 +218,7 @@ impl LaunchQueue {
         outcome
     }
 
-    /// Waits for one launch, up to `event` after it. Failures of other launches are left for their own waits.
+    /// Waits for one launch, given an `event` after it. Failures of other launches are left for the waits for those.
     ///
     /// # Errors
     /// - [`Error::NotRun`] if an earlier launch has failed.
@@ -254,7 +254,7 @@ impl LaunchQueue {
         }
     }
 
-    /// Waits until nothing runs in the queue.
+    /// Waits until everything queued so far has finished.
     fn drain(&self, owner: &dyn QueueOwner) -> Result<()> {
         let ran = self.queue.record_event().and_then(|event| self.queue.wait(&event));
         self.lock().ended(owner);
@@ -266,7 +266,7 @@ impl LaunchQueue {
         Ok(in_table.or_else(|| self.queue.failed().and_then(LaunchId::from_word)))
     }
 
-    /// Resumes the queue after a failure has been reported.
+    /// Lets the queue run launches again after the failure `failed` has been reported.
     fn restart(&self, owner: &dyn QueueOwner, failed: Option<LaunchId>) -> Result<()> {
         let Some(failed) = failed else { return Ok(()) };
         let mut state = self.lock();
@@ -286,7 +286,7 @@ impl LaunchQueue {
 }
 
 impl QueueState {
-    /// Records that launch `number` has finished, and with it all earlier ones. If it was the last, nothing runs.
+    /// Records that launch `number` and all earlier ones have finished. If it was the last one, the queue becomes idle.
     fn ended_with(&mut self, owner: &dyn QueueOwner, number: u32) {
         match (self.launches_after(number), &self.running) {
             (0, _) => self.ended(owner),
@@ -295,7 +295,7 @@ impl QueueState {
         }
     }
 
-    /// Returns how many launches there were after launch `number`.
+    /// Returns the number of launches after launch `number`.
     fn launches_after(&self, number: u32) -> u32 {
         self.launches.wrapping_sub(number) % LAUNCH_NUMBERS
     }
@@ -305,14 +305,14 @@ impl QueueState {
         self.launches_after(one) > self.launches_after(other)
     }
 
-    /// Drops the ranges of skipped launches whose numbers will be used again before the next call.
+    /// Drops old ranges of skipped launches, before their launch numbers are reused.
     fn forget_old_ranges(&mut self) {
         let ranges = std::mem::take(&mut self.skipped);
         let is_recent = |&(_, last): &(LaunchId, u32)| self.launches_after(last) < LAUNCH_NUMBERS / 2;
         self.skipped = ranges.into_iter().filter(is_recent).collect();
     }
 
-    /// Returns the failed launch because of which launch `number` did not run.
+    /// Returns the failed launch that made launch `number` do nothing, if there is one.
     fn skipped_after(&self, number: u32) -> Option<LaunchId> {
         let covers = |&&(failed, last): &&(LaunchId, u32)| {
             self.precedes(failed.number, number) && !self.precedes(last, number)
@@ -320,7 +320,7 @@ impl QueueState {
         self.skipped.iter().find(covers).map(|(failed, _)| *failed)
     }
 
-    /// Records that nothing runs.
+    /// Records that all launches of the queue have finished.
     fn ended(&mut self, owner: &dyn QueueOwner) {
         self.resources.clear();
         if self.running.take().is_some() {
@@ -329,7 +329,7 @@ impl QueueState {
     }
 }
 
-/// Adapts a context to a launch. If the kernel fails, it stores `launch_id` in the word at `status`.
+/// Adapts a kernel context to a launch. If the kernel fails, it stores `launch_id` in the word at `status`.
 pub(crate) fn for_launch(
     ctx: CtxParts,
     config: LaunchConfig,

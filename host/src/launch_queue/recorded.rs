@@ -1,16 +1,16 @@
-//! A recorded graph, as launch queues replay it.
+//! Graphs recorded from streams, which launch queues replay.
 
 use rushmem_machine::ExecGraph;
 
 use super::{LaunchResources, PooledIndex};
 
-/// A recorded graph, and the entry of the launch table that its kernels report to.
+/// A recorded graph, and the entry of the launch table to which its kernels report failures.
 pub(crate) struct RecordedGraph {
     recording: ExecGraph,
     entry: PooledIndex,
-    /// Whether one of its kernels may use the per-block queues.
+    /// Whether a kernel of the graph may use the per-block queues.
     per_block: bool,
-    /// Resources of each of its kernels, as of the recording: segments added later are not included.
+    /// Resources of each kernel in the graph, as of the recording: segments added later are not included.
     resources: Vec<LaunchResources>,
 }
 
@@ -28,7 +28,7 @@ impl RecordedGraph {
         self.per_block
     }
 
-    /// Returns the number of kernels.
+    /// Returns the number of kernels in the graph.
     pub(crate) fn len(&self) -> u32 {
         self.resources.len() as u32
     }
@@ -37,7 +37,7 @@ impl RecordedGraph {
         &self.recording
     }
 
-    /// Returns the index of its entry in the launch table.
+    /// Returns the index of the graph's entry in the launch table.
     pub(crate) fn entry(&self) -> u32 {
         self.entry.index
     }

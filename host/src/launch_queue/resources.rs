@@ -1,15 +1,15 @@
-//! Resources that a launch needs until it has finished.
+//! Resources that a launch keeps alive until it has finished.
 
 use std::sync::Arc;
 
 use rushmem_machine::Module;
 use rushmem_memory::SegmentMap;
 
-/// Shared resources of a launch, which must outlive it.
+/// Shared resources that a launch needs while it runs.
 pub(crate) struct LaunchResources {
-    /// The segments that the launch's context refers to.
+    /// The segment table to which the launch's context refers.
     pub(crate) table: Arc<SegmentMap>,
-    /// The module of its kernel, if the kernel is in one.
+    /// The module that contains the kernel. `None` for a native kernel outside any module.
     pub(crate) module: Option<Arc<Module>>,
 }
 

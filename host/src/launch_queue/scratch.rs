@@ -1,4 +1,5 @@
-//! Symmetric memory of the runtime for host operations: results, and staging buffers for the host's slices.
+//! Symmetric memory of the runtime for host operations: words for their results, and staging buffers for the host's
+//! slices.
 #![allow(unsafe_code, reason = "makes handles of the runtime's symmetric memory from offsets")]
 
 use std::sync::Arc;
@@ -10,47 +11,46 @@ use rushmem_device::{Sym, SymSlice};
 use super::pool::{IndexPool, PooledIndex};
 use crate::{Error, Result};
 
-/// Number of result words, which bounds the concurrent host operations with a result.
+/// Number of result words. It limits how many host operations with a result can run concurrently.
 const RESULTS: u32 = 256;
-/// Bytes per result word. Each has its own cache line.
+/// Bytes per result word. Each word has a cache line to itself.
 const RESULT_BYTES: u64 = 64;
 const STAGING_BUFFERS: u32 = 4;
 const STAGING_BYTES: u64 = 64 << 10;
 
-/// An argument for "none": a symmetric object without bytes.
+/// An empty symmetric object, passed to kernels as a missing argument.
 // SAFETY: nothing is read or written through a slice without elements.
 pub(crate) const NO_BYTES: SymSlice<u8> = unsafe { SymSlice::from_raw(0, 0) };
 
-/// The runtime's scratch in the symmetric heap.
+/// The part of the symmetric heap that the runtime uses for host operations.
 pub(crate) struct HostScratch {
-    /// Offset in the heap.
+    /// Offset of the scratch memory in the heap.
     at: u64,
     results: Arc<IndexPool>,
     buffers: Arc<IndexPool>,
 }
 
-/// A word for the result of a host operation, returned on drop.
+/// A borrowed word for the result of a host operation. Returned to the pool on drop.
 pub(crate) struct ResultWord<'a> {
     scratch: &'a HostScratch,
     index: PooledIndex,
 }
 
-/// A staging buffer, returned on drop.
+/// A borrowed staging buffer. Returned to the pool on drop.
 pub(crate) struct StagingBuffer<'a> {
     scratch: &'a HostScratch,
     index: PooledIndex,
 }
 
 impl HostScratch {
-    /// Size of the scratch in every PE's heap, in bytes.
+    /// Size of the scratch memory in every PE's heap, in bytes.
     pub(crate) const BYTES: u64 = RESULTS as u64 * RESULT_BYTES + STAGING_BUFFERS as u64 * STAGING_BYTES;
 
-    /// Creates the scratch at heap offset `at`.
     pub(crate) fn new(at: u64) -> Self {
         Self { at, results: IndexPool::new(0, RESULTS), buffers: IndexPool::new(0, STAGING_BUFFERS) }
     }
 
-    /// Borrows a result word. Waits for a free one for at most `within`.
+    /// Borrows a result word. If none is free, waits for at most `within`.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if none becomes free in time.
@@ -59,7 +59,7 @@ impl HostScratch {
         Ok(ResultWord { scratch: self, index })
     }
 
-    /// Borrows a staging buffer. Waits for a free one for at most `within`.
+    /// Borrows a staging buffer. If none is free, waits for at most `within`.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if none becomes free in time.
@@ -77,7 +77,7 @@ fn full(what: &str, most: u32) -> Error {
 }
 
 impl ResultWord<'_> {
-    /// Returns the word as a symmetric object of at most 8 bytes.
+    /// Returns the word as a symmetric object of type `T`, which has at most 8 bytes.
     pub(crate) fn word<T: Pod>(&self) -> Sym<T> {
         const { assert!(size_of::<T>() <= 8) };
         // SAFETY: a cache line of the runtime's scratch, which nothing else uses while the index is lent.
@@ -86,7 +86,7 @@ impl ResultWord<'_> {
 }
 
 impl StagingBuffer<'_> {
-    /// Returns how many elements of type `T` fit.
+    /// Returns the number of elements of type `T` that fit into a staging buffer.
     pub(crate) const fn room<T: Pod>() -> usize {
         match size_of::<T>() {
             0 => usize::MAX,
@@ -94,7 +94,7 @@ impl StagingBuffer<'_> {
         }
     }
 
-    /// Returns the first `len` elements as a symmetric object.
+    /// Returns the first `len` elements of the buffer as a symmetric object.
     pub(crate) fn slice<T: Pod>(&self, len: usize) -> SymSlice<T> {
         assert!(len <= Self::room::<T>(), "{len} elements in a staging buffer of {STAGING_BYTES} bytes");
         let buffers = self.scratch.at + u64::from(RESULTS) * RESULT_BYTES;

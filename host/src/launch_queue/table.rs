@@ -11,37 +11,37 @@ use rushmem_machine::{Machine, Region};
 use super::pool::{IndexPool, PooledIndex};
 use crate::{Error, Result};
 
-/// Maximum number of queues, graphs and host operations at the same time.
+/// Maximum number of launch queues, graphs and host operations that exist at the same time.
 const WORDS: u32 = LAUNCH_QUEUES as u32;
 
-/// Index of the PE's own queue.
+/// Index of the entry of the PE's own queue, to which [`Pe::launch`](crate::Pe::launch) appends.
 pub(crate) const OWN: u32 = 0;
 
-/// The words of a PE's launch queues, and the names of its kernels and operations.
+/// The launch table of a PE: a word per launch queue, and the names of all kernels and operations launched so far.
 pub(crate) struct LaunchTable {
     words: Region,
     pool: Arc<IndexPool>,
     names: Mutex<Vec<LaunchName>>,
 }
 
-/// The name of a kernel or operation. For an operation, also the application's line that asked for it.
+/// The name of a kernel or operation. For an operation, also the application's source line that requested it.
 type LaunchName = (&'static str, CallSite);
 
-/// Identifies a launch within its queue: its number, which is below 2^31, and the name of its kernel or operation.
+/// Identifies a launch within its queue by its number (below 2^31) and the name of its kernel or operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchId {
     pub(crate) number: u32,
-    /// Index of the name plus one: no ID is 0.
+    /// Index of the name, plus one so that no ID is 0.
     name: u32,
 }
 
 impl LaunchId {
-    /// Returns the word that a failing kernel stores.
+    /// Returns the ID as the word that a failing kernel stores in the launch table.
     pub(crate) const fn to_word(self) -> u64 {
         (self.number as u64) << 32 | self.name as u64
     }
 
-    /// Returns the ID in a word of the table, or `None` for 0.
+    /// Decodes the ID in a word of the launch table. Returns `None` for 0.
     pub(crate) const fn from_word(word: u64) -> Option<Self> {
         let word = word & !SEALED;
         if word == 0 { None } else { Some(Self { number: (word >> 32) as u32, name: word as u32 }) }
@@ -54,7 +54,7 @@ impl LaunchTable {
         Ok(Self { words, pool: IndexPool::new(OWN + 1, WORDS), names: Mutex::default() })
     }
 
-    /// Borrows the entry for a new queue. Waits for a free one for at most `within`.
+    /// Borrows an entry for a new queue. If none is free, waits for at most `within`.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if none becomes free in time.
@@ -65,19 +65,19 @@ impl LaunchTable {
         })
     }
 
-    /// Returns the device address of an entry's word.
+    /// Returns the device address of the word of entry `index`.
     pub(crate) fn addr(&self, index: u32) -> DevAddr {
         self.words.addr.add(u64::from(index) * 8)
     }
 
-    /// Returns the launch that failed in an entry's queue.
+    /// Returns the failed launch that has stored its ID in entry `index`, if any.
     pub(crate) fn failed(&self, index: u32) -> Result<Option<LaunchId>> {
         let mut word = 0u64;
         self.words.read(u64::from(index) * 8, bytemuck::bytes_of_mut(&mut word))?;
         Ok(LaunchId::from_word(word))
     }
 
-    /// Clears the entry of a queue in which nothing runs.
+    /// Clears entry `index`. No launch that reports to it may be running.
     pub(crate) fn clear(&self, index: u32) -> Result<()> {
         self.words.write(u64::from(index) * 8, &[0; 8])
     }
@@ -89,7 +89,8 @@ impl LaunchTable {
         Ok(words.iter().any(|&word| word != 0))
     }
 
-    /// Returns the ID of launch `number` of a queue. `site` is the application's line for an operation.
+    /// Returns the ID of launch `number` of a queue, and records its name. For an operation, `site` is the
+    /// application's source line.
     pub(crate) fn launch_id(&self, number: u32, name: &'static str, site: CallSite) -> LaunchId {
         let mut names = lock(&self.names);
         let known = names.iter().position(|known| *known == (name, site));
@@ -100,12 +101,12 @@ impl LaunchTable {
         LaunchId { number, name: index as u32 + 1 }
     }
 
-    /// Returns the name of a launch.
+    /// Returns the name of a launch's kernel or operation.
     pub(crate) fn name(&self, launch_id: LaunchId) -> &'static str {
         self.named(launch_id).0
     }
 
-    /// Returns the name of a launch, and the application's line for an operation.
+    /// Returns the name of a launch's kernel or operation. For an operation, also the application's source line.
     pub(crate) fn named(&self, launch_id: LaunchId) -> LaunchName {
         let names = lock(&self.names);
         let unknown = ("an unknown operation", CallSite::default());

@@ -1,4 +1,4 @@
-//! The error of a dropped launch or stream, which is reported when the PE shuts down.
+//! Keeps the error of a dropped launch or stream until the PE shuts down and reports it.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ use crate::Error;
 pub(crate) struct Unreported(Mutex<Option<Error>>);
 
 impl Unreported {
-    /// Keeps `error`, unless there already is one.
+    /// Keeps `error`, unless an error is already kept.
     ///
     /// A launch that did not run is only a consequence: the launch that failed reports the cause.
     pub(crate) fn keep(&self, error: Error) {

@@ -1,4 +1,4 @@
-//! The clock of a GPU, for the timeline.
+//! Compares a GPU's clock with the host's, to place kernels on the timeline.
 
 use rushmem_runtime_kernels::rushmem_clock;
 use rushmem_trace::now_ns;
@@ -7,11 +7,11 @@ use super::describe::ONE_THREAD;
 use crate::launch_queue::Operation;
 use crate::{Pe, Result};
 
-/// How often the clock is read. The fastest reading bounds it best.
+/// Number of times that the GPU's clock is read. The fastest reading bounds it best.
 const READINGS: u32 = 16;
 
 impl Pe {
-    /// Relates the GPU's clock to the host's, if its kernels are on the timeline.
+    /// Relates the GPU's clock to the host's, if the timeline shows kernels of this PE's GPU.
     ///
     /// # Errors
     /// - The [errors of all operations](crate::Operations#errors).

@@ -1,4 +1,4 @@
-//! Describes each operation as a kernel with arguments.
+//! Describes each operation of host or streams as a kernel call with arguments.
 //!
 //! Invalid arguments are rejected here, before anything runs.
 
@@ -22,7 +22,7 @@ use super::wait_set::{WaitSet, WantedValue};
 use crate::launch_queue::{NO_BYTES, Operation};
 use crate::{Error, Pe, Result};
 
-/// Minimum bytes per block of a transfer.
+/// Minimum number of bytes that each block of a transfer copies.
 const BYTES_PER_BLOCK: u64 = 64 << 10;
 
 impl Pe {
@@ -107,7 +107,7 @@ impl Pe {
         Ok(Operation { name, grid: self.one_block(), call })
     }
 
-    /// Describes an atomic update. The old value goes to `result`, if given.
+    /// Describes an atomic update as a kernel call. The old value is stored in `result`, if given.
     pub(crate) fn op_atomic<T: AmoWord>(
         &self,
         name: &'static str,
@@ -129,7 +129,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// Describes a compare-and-swap. The old value goes to `result`.
+    /// Describes a compare-and-swap as a kernel call. The old value is stored in `result`.
     pub(crate) fn op_compare_swap<T: Amo>(
         &self,
         name: &'static str,
@@ -146,7 +146,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// Describes an atomic read, as a fetch-and-add of 0.
+    /// Describes an atomic read as a kernel call: a fetch-and-add of 0.
     pub(crate) fn op_atomic_fetch<T: AmoWord>(
         &self,
         name: &'static str,
@@ -177,7 +177,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call })
     }
 
-    /// Describes a wait for, or a test of, a set of words. The result goes to `found`.
+    /// Describes a wait for a set of words, or a test of them, as a kernel call. The result is stored in `found`.
     pub(crate) fn op_wait_set<T: Amo + PartialOrd>(
         &self,
         name: &'static str,
@@ -228,7 +228,7 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call: rushmem_order(Order::QuietPe as u32, pe) })
     }
 
-    /// Describes a collective call that moves data. `root` matters for broadcasts only.
+    /// Describes a collective call that moves data as a kernel call. `root` is only used by broadcasts.
     pub(crate) fn op_collective<T: Pod>(
         &self,
         name: &'static str,
@@ -243,7 +243,7 @@ impl Pe {
         Ok(self.collective(name, what, team, (0, 0), (dst, src), extra))
     }
 
-    /// Describes a reduction or scan. `op` is a [`Reduce`](rushmem_device::Reduce) or a [`Scan`](rushmem_device::Scan).
+    /// Describes a reduction or scan as a kernel call. `op` is a [`Reduce`](rushmem_device::Reduce) or a
     /// [`Scan`](rushmem_device::Scan).
     pub(crate) fn op_reduction<T: Element>(
         &self,
@@ -258,8 +258,8 @@ impl Pe {
         Ok(self.collective(name, what, team, (op, T::KIND as u32), (dst, src), 0))
     }
 
-    /// Describes a collective call with the arguments of [`rushmem_collective`]. If there is data for several blocks, a
-    /// grid performs it.
+    /// Describes a collective call with the arguments of [`rushmem_collective`]. If there is data for several blocks,
+    /// several blocks perform it.
     fn collective(
         &self,
         name: &'static str,
@@ -289,7 +289,7 @@ impl Pe {
         Operation { name, grid: one.with_blocks(blocks), call }
     }
 
-    /// Returns how many bytes of a collective call justify another block. Equal on all PEs.
+    /// Returns the number of bytes of a collective call for which an additional block pays off. Equal on all PEs.
     fn bytes_per_block(&self) -> u64 {
         let all_p2p = self.team_n_pes(Team::SHARED) == Some(self.n_pes());
         if self.is_gpu() && all_p2p {
@@ -299,13 +299,13 @@ impl Pe {
         }
     }
 
-    /// Describes a collective call without data.
+    /// Describes a barrier or another collective call without data as a kernel call.
     pub(crate) fn op_team_sync(&self, name: &'static str, what: Collective, team: Team) -> Operation {
         let call = rushmem_collective(what as u32, team, 0, 0, NO_BYTES, NO_BYTES, 0);
         Operation { name, grid: self.one_block(), call }
     }
 
-    /// The grid of an operation that one block performs.
+    /// Returns the grid of an operation that a single block performs.
     fn one_block(&self) -> LaunchConfig {
         ONE_THREAD.with_threads(if self.is_gpu() { 256 } else { 1 })
     }
@@ -319,7 +319,7 @@ impl Pe {
         Err(Error::misuse(call, what))
     }
 
-    /// Checks an object's handle, and returns the object as bytes.
+    /// Checks the handle of an object, and returns the object as bytes.
     fn bytes<T: Pod>(&self, call: &'static str, object: SymSlice<T>) -> Result<SymSlice<u8>> {
         self.memory().check(object.handle()).map_err(|why| misuse(call, object, why))?;
         if InvalidRange::of_offset(object.offset()).is_some() {
@@ -333,8 +333,8 @@ impl Pe {
 /// The grid of an operation that a single thread performs.
 pub(super) const ONE_THREAD: LaunchConfig = LaunchConfig::new(1, 1);
 
-/// Returns the number of blocks for a collective call of `bytes` bytes per member, with at least `per_block` bytes per
-/// block. At most `most`, which all PEs can have resident.
+/// Returns the number of blocks for a collective call of `bytes` bytes per member: one per `per_block` bytes, but at
+/// most `most`, which all PEs can have resident.
 fn blocks_for(bytes: u64, per_block: u64, most: u32) -> u32 {
     let wanted = bytes.div_ceil(per_block).clamp(1, team_words::MAX_CHANNELS.into());
     (wanted as u32).min(most.max(1))
@@ -348,13 +348,12 @@ fn same_length<T: Pod>(call: &'static str, one: SymSlice<T>, other: SymSlice<T>)
     Err(Error::misuse(call, what))
 }
 
-/// Zero-extends a value of at most 8 bytes, as kernels expect.
+/// Zero-extends a value of at most 8 bytes to a word, as kernels expect.
 fn word<T: Pod>(value: T) -> u64 {
     let bytes = bytemuck::bytes_of(&value);
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
-/// Returns 1 in an integer type.
 pub(super) fn one<T: Amo>() -> T {
     let mut one = T::zeroed();
     // Rushmem supports little-endian machines only.
@@ -362,7 +361,8 @@ pub(super) fn one<T: Amo>() -> T {
     one
 }
 
-/// Returns the kind of a word type, which is signed if all ones are less than zero.
+/// Returns the size and signedness of a word type as kernels expect them. A type is signed if all ones are less than
+/// zero.
 fn kind<T: Amo + PartialOrd>() -> WordKind {
     let mut ones = T::zeroed();
     bytemuck::bytes_of_mut(&mut ones).fill(0xff);

@@ -1,4 +1,4 @@
-//! Operations of the host that return a value, or that transfer the host's own slices.
+//! Host operations that return a value, or that transfer the host's own slices.
 
 use std::time::Instant;
 
@@ -118,8 +118,8 @@ impl Pe {
         })
     }
 
-    /// Returns the value of a signal on this PE. Data that the signal announces may be read afterwards. OpenSHMEM 1.6
-    /// section 9.8.4, `shmem_signal_fetch`.
+    /// Returns the value of a signal on this PE. Data delivered before the signal, such as that of a `put_signal`, may
+    /// be read afterwards. OpenSHMEM 1.6 section 9.8.4, `shmem_signal_fetch`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
@@ -129,9 +129,10 @@ impl Pe {
         self.fetch_result(|seen| self.op_wait("signal_fetch", Some(seen), signal, Cmp::Ge, 0))
     }
 
-    /// Waits until the comparison `cmp` of a signal on this PE with `value` holds. Returns the signal's value.
+    /// Waits until a signal on this PE meets the condition that `cmp` and `value` express. Returns the signal's value.
     ///
-    /// Data that the signal announces may be read afterwards. OpenSHMEM 1.6 section 9.10, `shmem_signal_wait_until`.
+    /// Data delivered before the signal, such as that of a `put_signal`, may be read afterwards. OpenSHMEM 1.6 section
+    /// 9.10, `shmem_signal_wait_until`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] for invalid arguments, and the [errors of all operations](crate::Operations#errors).
@@ -142,8 +143,8 @@ impl Pe {
         self.fetch_result(|seen| self.op_wait("signal_wait_until", Some(seen), signal, cmp, value))
     }
 
-    /// Returns whether the comparison `cmp` of `word` on this PE with `value` holds. If so, data that the word
-    /// announces may be read afterwards.
+    /// Returns whether `word` on this PE meets the condition that `cmp` and `value` express. If so, data whose delivery
+    /// was ordered before the update of the word may be read afterwards.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test`.
     ///
@@ -198,8 +199,8 @@ impl Pe {
         })
     }
 
-    /// Calls `each` for the pieces of an object, with a staging buffer, the index of the piece's first element, and the
-    /// piece's length.
+    /// Splits `len` elements of `object` into pieces that fit into a staging buffer. Calls `each` with the buffer, the
+    /// index of the piece's first element, and the piece's length.
     #[track_caller]
     fn pieces<T: Pod>(
         &self,

@@ -1,4 +1,4 @@
-//! The only difference between host and stream operations: how they are issued.
+//! The interface of types that issue operations: a PE runs them immediately, a stream queues them.
 
 use rushmem_error::call_site;
 
@@ -7,7 +7,7 @@ use crate::{Pe, Result, Stream};
 
 /// A type that issues operations. Sealed: the module is private to this crate.
 pub trait Issue {
-    /// Returns the PE that issues.
+    /// Returns the PE on whose behalf operations are issued.
     #[doc(hidden)]
     fn issuer(&self) -> &Pe;
 

@@ -218,7 +218,8 @@ pub trait Operations: Issue {
         self.issue(|host| host.op_atomic("signal_op", atomic, None, signal, value, pe))
     }
 
-    /// Waits until the comparison `cmp` of `word` on this PE with `value` holds. See [`WaitSet`] for several words.
+    /// Waits until `word` on this PE meets the condition that `cmp` and `value` express. See [`WaitSet`] for several
+    /// words.
     ///
     /// Other streams keep running. OpenSHMEM 1.6 section 9.10, `shmem_wait_until`; NVSHMEM's
     /// `nvshmemx_wait_until_on_stream`.

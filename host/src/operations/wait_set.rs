@@ -1,4 +1,4 @@
-//! Sets of words that hosts and streams wait for, and waits and tests by the host that return indices.
+//! Sets of words that hosts and streams wait for, and the host's waits and tests that return indices of such words.
 
 use std::time::Instant;
 
@@ -34,16 +34,16 @@ pub struct WaitSet<T> {
     pub(crate) cmp: Cmp,
     pub(crate) wanted: WantedValue<T>,
     pub(crate) except: Option<SymSlice<i32>>,
-    /// Where the next search starts.
+    /// Index at which the next search starts.
     pub(crate) next: usize,
 }
 
-/// The values that words are compared with.
+/// The values with which the words of a set are compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WantedValue<T> {
-    /// The same value for all words.
+    /// All words are compared with the same value.
     One(T),
-    /// A value per word, read at the start of the call.
+    /// Each word is compared with the element at its index, read at the start of the call.
     Each(SymSlice<T>),
 }
 
@@ -67,7 +67,7 @@ impl<T: Amo + PartialOrd> WaitSet<T> {
         Self { except: Some(status), ..self }
     }
 
-    /// Continues the next search after index `i`.
+    /// Makes the next search start after index `i`.
     fn found(&mut self, i: u64) {
         self.next = (i as usize + 1) % self.words.len().max(1);
     }
@@ -75,7 +75,7 @@ impl<T: Amo + PartialOrd> WaitSet<T> {
 
 /// # Waits for sets of words
 ///
-/// Waits and tests that return indices.
+/// Waits and tests that return the indices of words that meet their conditions.
 impl Pe {
     /// Waits until a word meets its condition, and returns its index. Returns `None` for an empty set. OpenSHMEM 1.6
     /// section 9.10, `shmem_wait_until_any`, `shmem_wait_until_any_vector`.

@@ -1,4 +1,4 @@
-//! The clocks of the machines of a job with a timeline.
+//! Measures how the clocks of a job's machines differ, for the timeline.
 
 use rushmem_base::boot_id;
 use rushmem_observe::trace::PeTrace;
@@ -7,14 +7,15 @@ use rushmem_trace::{ClockMeetings, now_ns};
 use crate::Result;
 use crate::bootstrap::Bootstrap;
 
-/// Number of times that PEs meet to compare clocks. The best meeting counts.
+/// Number of exchanges by which PEs compare their clocks. The most precise one counts.
 const MEETINGS: usize = 12;
 
-/// What a PE contributes to the decision whether clocks must be compared.
+/// A PE's contribution to the decision whether clocks must be compared.
 pub(super) struct ClockPart(Vec<u8>);
 
 impl ClockPart {
-    /// Returns the contribution of this PE: a byte that says whether it has a timeline, followed by its machine.
+    /// Returns the contribution of this PE: a byte that says whether it has a timeline, followed by the boot ID of its
+    /// machine.
     pub(super) fn new(trace: &PeTrace) -> Self {
         let mut part = vec![trace.recorder().is_some().into()];
         part.extend(boot_id().unwrap_or_default().into_bytes());
@@ -25,13 +26,13 @@ impl ClockPart {
         &self.0
     }
 
-    /// Returns whether all PEs have a timeline and they are on several machines.
+    /// Returns whether clocks must be compared: all PEs have a timeline, and they are on several machines.
     fn need_comparison(parts: &[&[u8]]) -> bool {
         parts.iter().all(|part| part.first() == Some(&1)) && parts.iter().any(|part| *part != parts[0])
     }
 }
 
-/// Measures the offset of this PE's clock from PE 0's, if the contributions `parts` of all PEs call for it. Collective.
+/// Measures the offset of this PE's clock from PE 0's, if the contributions `parts` of all PEs require it. Collective.
 ///
 /// # Errors
 /// - The errors of the exchange.

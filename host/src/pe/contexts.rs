@@ -1,4 +1,4 @@
-//! Contexts that the host creates and destroys.
+//! The methods of [`Pe`] that create and destroy contexts.
 #![allow(unsafe_code, reason = "makes the handle of a context from the number of its queues")]
 
 use std::any::TypeId;
@@ -14,7 +14,7 @@ use crate::Result;
 
 /// # Contexts
 ///
-/// Contexts, which have their own queues, for kernels and streams.
+/// Contexts have separate queues, for kernels and streams.
 impl Pe {
     /// Creates a context with its own queues. Not collective.
     ///
@@ -74,8 +74,8 @@ impl Pe {
         Ok(unsafe { Context::from_raw(index) })
     }
 
-    /// Destroys a context after everything posted to it has completed. Not collective. Afterwards its puts are in the
-    /// memory of their targets, as after `quiet`.
+    /// Destroys a context after everything posted to it has completed. Not collective. Afterwards, the data of its puts
+    /// is in the memory of their targets, as after `quiet`.
     ///
     /// Kernels must not use the context any more. OpenSHMEM 1.6 section 9.5, `shmem_ctx_destroy`.
     ///

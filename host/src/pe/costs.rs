@@ -1,24 +1,25 @@
-//! What the control path of a PE costs.
+//! Counts what it costs to set up and connect a PE, as opposed to moving data.
 
 use super::Pe;
 use crate::bootstrap::Traffic;
 
-/// What the control path of a PE has cost so far: commands, bootstrap traffic and reserved memory.
+/// The cost of setting up and connecting a PE so far: commands, bootstrap traffic and reserved memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControlCosts {
-    /// PRM commands to the PE's NICs.
+    /// Number of PRM commands sent to the PE's NICs.
     pub commands: u64,
-    /// Calls and bytes over the bootstrap network.
+    /// Number of calls and bytes over the bootstrap network.
     pub bootstrap: Traffic,
-    /// Bytes reserved by the runtime: for all queues of the PE, the words that kernels update, and the memory of teams.
+    /// Number of bytes that the runtime reserves: for all queues of the PE, the words that kernels update, and team
+    /// memory.
     pub reserved_bytes: u64,
-    /// Bytes per QP included in these: queues, doorbell records and the words of the send queue.
+    /// Number of bytes in `reserved_bytes` for each QP: queues, doorbell records and the words of the send queue.
     pub qp_bytes: u64,
 }
 
 impl Pe {
-    /// Returns what the control path of this PE has cost so far. `rushmem scale` prints it for jobs of many PEs.
+    /// Returns the cost of setting up and connecting this PE so far. `rushmem scale` prints it for jobs of many PEs.
     pub fn control_costs(&self) -> ControlCosts {
         ControlCosts {
             commands: self.service.commands(),

@@ -1,4 +1,4 @@
-//! Kernels that a PE loads while the job runs.
+//! Loads and unloads kernels of a PE while the job runs.
 
 use std::sync::Weak;
 
@@ -38,7 +38,7 @@ impl Drop for Kernels<'_> {
 
 /// # Kernels
 ///
-/// Loading kernels while the job runs.
+/// Methods that load kernels while the job runs.
 impl Pe {
     /// Loads more kernels for this PE while the job runs. Not collective. NVSHMEM's `nvshmemx_cumodule_init`.
     ///

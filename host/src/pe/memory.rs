@@ -12,7 +12,7 @@ use rushmem_memory::{ALIGNMENTS, Rejection, SEGMENT_ALIGN, Segment, misuse};
 use super::Pe;
 use crate::{Error, Result};
 
-/// Bytes zeroed or copied at a time.
+/// Number of bytes zeroed or copied at a time.
 const STEP: u64 = 1 << 20;
 
 /// The intended use of allocated memory, for [`Pe::alloc_with_hints`]. OpenSHMEM 1.6 section 9.4, the `SHMEM_MALLOC_*`
@@ -55,7 +55,7 @@ impl std::ops::BitOr for Hints {
 
 /// # Symmetric memory
 ///
-/// Allocation in the symmetric heap, and access to this PE's copies.
+/// Allocation in the symmetric heap, and access to this PE's copies of objects.
 impl Pe {
     /// Allocates a symmetric object of `len` zeroed elements on every PE. Collective.
     ///
@@ -271,7 +271,7 @@ impl Pe {
         Ok(data)
     }
 
-    /// Reads this PE's copy of one element.
+    /// Reads this PE's copy of an object with one element.
     ///
     /// # Errors
     /// - The errors of [`Pe::read`].
@@ -313,7 +313,7 @@ impl Pe {
         Some(base.add(at).ptr())
     }
 
-    /// Returns the element of `object` at an address of this PE, or `None` if no element starts there.
+    /// Returns the element of `object` that starts at `address` on this PE, or `None` if there is none.
     ///
     /// This is the inverse of [`Pe::address`]. The element refers to the same location on every PE.
     ///
@@ -328,7 +328,7 @@ impl Pe {
         Ok(inside.then(|| object.at((at / size) as usize)))
     }
 
-    /// Allocates an object of `len` zeroed elements, in the `n`-th collective call.
+    /// Allocates an object of `len` zeroed elements. `n` is the sequence number of the collective call.
     #[track_caller]
     fn allocate_object<T: Pod>(
         &self,
@@ -356,13 +356,14 @@ impl Pe {
         Ok(unsafe { SymSlice::stamped(offset, len, stamp) })
     }
 
-    /// Registers a new object or buffer with the sanitizer and for messages. `name` may be empty.
+    /// Records the name and source line of a new object or buffer, for the sanitizer and for messages. `name` may be
+    /// empty.
     pub(super) fn begin_object(&self, object: Handle, name: &str, site: &'static Location<'static>) {
         self.memory.names().add(object, name, site);
         self.watch.alloc(object, name, site);
     }
 
-    /// Allocates memory in the heap. Returns its offset. Grows the heap if needed and allowed.
+    /// Allocates `bytes` bytes in the heap, and returns their offset. Grows the heap if needed and allowed.
     fn allocate(&self, call: &'static str, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         // The allocators of all PEs are in the same state, so all PEs find the heap full and take part in `grow`.
         match self.memory.alloc(bytes, align, stamp) {
@@ -402,7 +403,7 @@ impl Pe {
         Ok(())
     }
 
-    /// Concludes the allocation of an object: either all PEs have it or none does.
+    /// Concludes the allocation of an object, so that either all PEs have it or none does.
     ///
     /// `made` is the offset of the memory, and `ready` the result of preparing it.
     fn conclude_allocation(
@@ -420,7 +421,7 @@ impl Pe {
         outcome
     }
 
-    /// Returns the region that contains a new object, and the offset there.
+    /// Returns the memory region that contains a new object, and the object's offset in it.
     fn locate_new(&self, object: Handle) -> Result<(rushmem_machine::Region, u64)> {
         self.memory.locate(object).map_err(|why: Rejection| misuse("alloc", "the new object", why))
     }
@@ -436,7 +437,7 @@ impl Pe {
         Err(Error::Unavailable { what, why: format!("the heap of this PE has it at {address:#x}") })
     }
 
-    /// Zeroes an object, starting at byte `from`.
+    /// Zeroes an object, except its first `from` bytes.
     fn clear(&self, object: Handle, from: u64) -> Result<()> {
         let (region, base) = self.locate_new(object)?;
         let zeros = vec![0; STEP.min(object.bytes - from) as usize];
@@ -464,7 +465,7 @@ impl Pe {
     }
 }
 
-/// Returns an object of no bytes, which takes up no memory in the heap.
+/// Returns an object of `len` elements without bytes. It takes up no memory in the heap.
 fn empty_object<T: Pod>(len: usize) -> SymSlice<T> {
     // SAFETY: nothing is read or written through it.
     unsafe { SymSlice::from_raw(0, len) }
@@ -474,7 +475,7 @@ fn is_empty_object(object: Handle) -> bool {
     object == Handle { offset: 0, bytes: 0, stamp: 0 }
 }
 
-/// Returns the size of `len` elements in bytes.
+/// Returns the size of `len` elements of type `T` in bytes. Fails on overflow.
 fn bytes_of<T>(call: &'static str, len: usize) -> Result<u64> {
     (len as u64)
         .checked_mul(size_of::<T>() as u64)

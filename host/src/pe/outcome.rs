@@ -1,4 +1,4 @@
-//! The outcome of launches: which error a failed launch reports.
+//! Determines the outcome of launches, and which error a failed launch reports.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::pe::Pe;
 use crate::{Error, Result};
 
 impl Pe {
-    /// Runs an operation on the calling thread, independently of all queues. Reports only the operation's own errors.
+    /// Runs an operation on the calling thread, independently of all launch queues. Reports only the operation's own
+    /// errors.
     ///
     /// # Errors
     /// - [`Error::Operation`] with the error of the operation.
@@ -52,7 +53,7 @@ impl Pe {
     }
 }
 
-/// Launches and streams that the program dropped without waiting for them.
+/// Methods for launches and streams that the program dropped without waiting for them.
 impl Pe {
     /// Keeps a dropped launch or stream for [`Pe::wait_for_dropped`]. Does not wait for it: the program may be about to
     /// return an error, for which the kernel would wait in vain. If the thread is panicking, aborts the waits of all
@@ -78,8 +79,8 @@ impl Pe {
         });
     }
 
-    /// Aborts the waits of this PE's kernels, because the PE has failed with the given cause. The watchdog deals with
-    /// kernels that run on.
+    /// Aborts the waits of this PE's kernels, because the PE has failed with the given cause. The watchdog handles
+    /// kernels that keep running.
     pub(super) fn end_kernels(&self, cause: String) {
         self.watchdog.job_failed(cause);
         set_abort_word(&*self.control.memory);

@@ -18,10 +18,11 @@ use rushmem_memory::{GONE, Segment, misuse};
 use super::Pe;
 use crate::{Error, Result};
 
-/// Alignment of windows in bytes. Kernels may view the bytes of a window as elements of another type.
+/// Alignment of windows (user memory registered as symmetric) in bytes. Kernels may view their bytes as elements of
+/// another type.
 const WINDOW_ALIGN: u64 = 16;
 
-/// A local buffer: user memory registered with one PE. [`Pe::register`] creates it.
+/// User memory registered with one PE as a local buffer. [`Pe::register`] creates it.
 ///
 /// [`Pe::unregister`] returns the memory. If this value is dropped, the runtime keeps the memory until the PE shuts
 /// down.
@@ -38,7 +39,7 @@ impl<B: Buffer> RegisteredBuffer<B> {
     }
 }
 
-/// A window: user memory that every PE has registered as symmetric memory. [`Pe::register_symmetric`] creates it.
+/// User memory that every PE has registered as symmetric memory. [`Pe::register_symmetric`] creates it.
 ///
 /// An element has the same index on every PE. [`Pe::unregister_symmetric`] returns the memory. If this value is
 /// dropped, the runtime keeps the memory until the PE shuts down.
@@ -55,7 +56,7 @@ impl<B: Buffer> Window<B> {
     }
 }
 
-/// Why memory could not be unregistered, with the registration itself. `?` converts it to an [`Error`].
+/// The error of a failed attempt to unregister memory, with the registration. `?` converts it to an [`Error`].
 ///
 /// ```no_run
 /// # fn app(pe: &rushmem::Pe) -> Result<(), Box<dyn std::error::Error>> {
@@ -65,7 +66,7 @@ impl<B: Buffer> Window<B> {
 /// # }
 /// ```
 pub struct UnregisterError<R> {
-    /// Why the call failed.
+    /// The reason why the memory is still registered.
     pub error: Box<Error>,
     /// The registration, which is still valid.
     pub registration: Box<R>,
@@ -275,8 +276,8 @@ impl Pe {
         closed.map_err(|error| UnregisterError::new(error, window))
     }
 
-    /// Registers a buffer with the machine and with all NICs of this PE. Its address must be a multiple of `align`
-    /// bytes.
+    /// Registers a user buffer with the machine and with all NICs of this PE. The buffer's address must be a multiple
+    /// of `align` bytes.
     fn adopt_buffer<B: Buffer>(&self, call: &'static str, mut buffer: B, align: u64) -> Result<Segment> {
         let wrong = |what: String| Error::misuse(call, what);
         let bytes = (buffer.len() as u64).checked_mul(size_of::<B::Element>() as u64);
@@ -308,7 +309,8 @@ impl Pe {
     /// # Errors
     /// - The error of `made`, or [`Error::Elsewhere`] if another PE has failed.
     pub(super) fn share(&self, call: &'static str, made: Result<Segment>) -> Result<Segment> {
-        /// Base, data key and strict key, by rail. Or why the PE has no segment.
+        /// For each rail, wire address, data key and strict key of the PE's part. Or the reason why the PE has no
+        /// segment.
         type KeyMessage = Result<Vec<(u64, u32, u32)>, String>;
         let malformed = |pe| Error::misuse(call, format!("PE {pe} sent malformed keys"));
         // A PE that failed takes part as well: the others learn of its error instead of waiting for it.
@@ -341,7 +343,7 @@ impl Pe {
     }
 }
 
-/// Drops a segment with its registrations, and returns the user's buffer.
+/// Deregisters a segment, and returns the user's buffer.
 fn buffer_of<B: Buffer>(segment: Segment) -> Result<B> {
     let buffer = segment.into_owner().and_then(|owner| owner.downcast::<B>().ok());
     buffer.map(|buffer| *buffer).ok_or_else(|| misuse("unregister", "the registration", GONE))

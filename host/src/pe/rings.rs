@@ -1,4 +1,4 @@
-//! The rings of the timeline in GPU memory.
+//! Places the timeline's rings for kernels in GPU memory.
 #![allow(unsafe_code, reason = "reads constants of kernels at their addresses")]
 
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use rushmem_observe::trace::RingMemory;
 
 use crate::Result;
 
-/// Memory of the machine for rings.
+/// A memory area of the machine in which kernels record timeline entries.
 pub(super) struct MachineRings {
     machine: Arc<dyn Machine>,
     area: Region,
 }
 
 impl MachineRings {
-    /// Allocates `bytes` zeroed bytes.
+    /// Allocates an area of `bytes` zeroed bytes.
     ///
     /// # Errors
     /// - The errors of the machine, if it has no memory left.

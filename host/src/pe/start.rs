@@ -34,19 +34,19 @@ use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
 use crate::{Error, Result};
 
-/// What a PE allocates before it knows its peers.
+/// The memory that a PE allocates before it knows its peers.
 struct PeMemory {
     state: Arc<StateMap>,
     heap: Region,
-    /// Size of the heap in bytes, including the reserved ones.
+    /// Size of the heap in bytes, including the `reserved` ones.
     heap_bytes: u64,
-    /// Bytes at the start of the heap that belong to the runtime.
+    /// Number of bytes at the start of the heap that the runtime uses for itself.
     reserved: u64,
     shape: Shape,
 }
 
 impl Pe {
-    /// Starts a PE. Collective.
+    /// Starts a PE: sets up its memory, queues, teams and service thread. Collective.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if too few of `nics` pass their probe, or if a heap of this node cannot be mapped.
@@ -152,7 +152,7 @@ impl Pe {
     }
 }
 
-/// How a PE reaches its peers.
+/// The routes and connections from a PE to its peers.
 struct Links {
     peer_map: PeerMap,
     connections: Connections,
@@ -160,7 +160,7 @@ struct Links {
     flags: u32,
 }
 
-/// Exchanges the addresses of the NICs, maps the heaps of P2P peers, and prepares the connections. Collective.
+/// Exchanges the addresses of all PEs' NICs, maps the heaps of P2P peers, and prepares the connections. Collective.
 fn link_peers(
     config: &Config,
     machine: &dyn Machine,
@@ -197,7 +197,8 @@ fn link_peers(
     Ok(Links { peer_map, connections, uses_soft_nic, flags })
 }
 
-/// Completes a PE's context and writes the tables it refers to. `print` is the ring of printed lines.
+/// Completes the kernel context of a PE, and writes the tables to which the context refers. `print` is the address of
+/// the ring for printed lines.
 fn describe(
     config: &Config,
     opened: &PeMemory,
@@ -218,7 +219,7 @@ fn describe(
     Ok(parts)
 }
 
-/// Registers a callback for lost PEs. Returns the slot where it stores the first one.
+/// Registers a callback for lost PEs. Returns the slot in which the callback stores the first lost PE.
 ///
 /// The callback sets the abort word in the control page, which aborts the PE's kernels. If the lost PE exited the job
 /// with an exit code, the callback exits this process instead.
@@ -254,7 +255,7 @@ fn watch_peers(
     Ok(lost)
 }
 
-/// Aborts the waits of this PE if the sanitizer finds a deadlock.
+/// Registers a callback that aborts this PE's kernels and the job if the sanitizer finds a deadlock.
 fn end_on_deadlock(
     watch: &PeWatch,
     bootstrap: &Arc<dyn Bootstrap>,
@@ -288,7 +289,7 @@ fn log_loss(first: &Lost, peer: &PeerLost, is_reported: bool) {
     }
 }
 
-/// Allocates the symmetric heap and the state of the queues, and sets up the rails.
+/// Allocates the symmetric heap and the memory for queue state, and sets up the rails.
 fn open_machine(
     config: &Config,
     machine: &dyn Machine,
@@ -313,7 +314,7 @@ fn open_machine(
     Ok((PeMemory { state, heap, heap_bytes, reserved, shape }, rails))
 }
 
-/// Sets up a rail on each of the first `nics` that pass their probe, as many as the shape has.
+/// Sets up a rail on each of `nics` that passes its probe, until there are as many rails as the settings request.
 ///
 /// # Errors
 /// - The error of the last NIC that failed, if too few remain.
@@ -342,13 +343,13 @@ fn open_rails(nics: Vec<Box<dyn Provider>>, setup: RailSetup<'_>) -> Result<Vec<
     Err(last.unwrap_or_else(|| Error::Unavailable { what: format!("{} NICs", shape.rails), why: why() }))
 }
 
-/// Exchanges the descriptions of the NICs. Returns those of every PE. Collective.
+/// Exchanges the descriptions of all PEs' NICs, and returns them by PE. Collective.
 ///
-/// Each contribution starts with a hash of the settings that must be equal on all PEs.
+/// Each PE's message starts with a hash of the settings that must be equal on all PEs.
 ///
 /// # Errors
 /// - [`Error::Mismatch`] if the settings of a PE differ, [`Error::MixedNics`] if the kinds of NICs differ.
-/// - [`Error::Misuse`] if a contribution is malformed, and the errors of the bootstrap.
+/// - [`Error::Misuse`] if a message is malformed, and the errors of the bootstrap.
 fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> Result<Vec<PeNics>> {
     let settings = common_settings(config);
     // Not a random state: the hash must be equal in all processes.
@@ -407,7 +408,7 @@ fn common_settings(config: &Config) -> String {
     )
 }
 
-/// Checks that all PEs have equal settings. Collective.
+/// Checks that all PEs have the same settings. Collective.
 ///
 /// # Errors
 /// - [`Error::Mismatch`] with the settings of a PE that differ, and the errors of the bootstrap.
@@ -426,7 +427,7 @@ fn compare_settings(bootstrap: &dyn Bootstrap, settings: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the parts of a kernel's context that do not depend on peers.
+/// Returns the fields of a PE's kernel context that do not depend on peers.
 fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> CtxParts {
     let PeMemory { state, heap, heap_bytes, shape, .. } = opened;
     CtxParts {
@@ -448,13 +449,14 @@ fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> Ct
     }
 }
 
-/// Links the NICs to the wait channel of the kernels, if the machine has one. Returns functions that wake the NICs.
+/// Connects the NICs to the wait channel of the PE's kernels, if the machine has one. Returns functions that wake the
+/// NICs.
 fn link_nics(machine: &dyn Machine, nics: &[Box<dyn Provider>]) -> Vec<WakeNic> {
     let Some(channel) = machine.wait_channel() else { return Vec::new() };
     nics.iter().filter_map(|nic| nic.link(channel)).collect()
 }
 
-/// Starts the service that connects QPs. With `connect=eager`, also connects all of them.
+/// Starts the service thread that connects QPs. With `connect=eager`, also connects all QPs.
 fn start_service(
     config: &Config,
     connections: Connections,

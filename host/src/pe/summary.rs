@@ -1,4 +1,5 @@
-//! The summary of a job: one line about its NICs, and a warning about PEs whose rails are not at the highest level.
+//! Logs the summary of a job: one line about its NICs, and a warning about PEs whose rails are not at the highest
+//! level.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +8,9 @@ use rushmem_fabric::queues::{PeNics, RailLevel};
 
 use crate::log::SUMMARY;
 
-/// Logs the summary. `all_p2p`: no kernel of this PE posts to a NIC.
+/// Logs the summary of a job. `all_p2p` means that no kernel of this PE posts to a NIC.
 ///
-/// Jobs without RDMA devices get the line only at log level `info`.
+/// In a job without RDMA devices, the line appears only at log level `info`.
 pub(super) fn log<'a>(nics: &'a [PeNics], all_p2p: bool) {
     let of_pe = |(pe, nics): (usize, &'a PeNics)| nics.rails.iter().map(move |rail| (pe, &rail.level));
     let levels: Vec<Level<'a>> = nics.iter().enumerate().flat_map(of_pe).collect();
@@ -24,10 +25,10 @@ pub(super) fn log<'a>(nics: &'a [PeNics], all_p2p: bool) {
     }
 }
 
-/// A PE, and the level of one of its rails.
+/// The rank of a PE, and the level of one of its rails.
 type Level<'a> = (usize, &'a RailLevel);
 
-/// Formats the line: groups of PEs with equal levels, and their NICs.
+/// Formats the summary line: groups of PEs with equal levels, and their NICs.
 fn describe(levels: &[Level], all_p2p: bool) -> String {
     let mut groups = BTreeMap::<String, (Vec<usize>, Vec<&str>)>::new();
     for &(pe, level) in levels {
@@ -53,7 +54,8 @@ fn short(name: &str) -> &str {
     name.split_once(' ').map_or(name, |(device, _)| device)
 }
 
-/// Formats the warning, if there is anything to warn about: each distinct fallback, with the first PE it occurred on.
+/// Formats the warning about rails below the highest level: each distinct fallback, with the first PE it occurred on.
+/// Returns `None` if there is no fallback.
 fn steps(levels: &[Level]) -> Option<String> {
     let mut found = Vec::<(&str, usize, Vec<usize>)>::new();
     for &(pe, level) in levels {

@@ -1,4 +1,4 @@
-//! Host calls that create, translate and destroy teams.
+//! The methods of [`Pe`] that create, translate and destroy teams.
 
 use rushmem_device::Team;
 use rushmem_error::call_site;
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 /// # Teams
 ///
-/// Calls that create or destroy a team are collective over the PEs named in their docs only.
+/// Calls that create or destroy a team are collective only over the PEs that their docs name.
 impl Pe {
     /// Creates a team of the members `start + k * stride` of `parent`, for `k` in `0..size`, in that order. Collective
     /// over `parent`. OpenSHMEM 1.6 section 9.4, `shmem_team_split_strided`.
@@ -97,7 +97,7 @@ impl Pe {
         }
     }
 
-    /// Creates a team of `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
+    /// Creates a team of the PEs `pes`, in this order. Collective over `pes`. NVSHMEM's `nvshmem_team_init`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the list is empty, contains a PE twice or one that does not exist, or does not contain
@@ -146,19 +146,19 @@ impl Pe {
         Ok(())
     }
 
-    /// Returns this PE's number in the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
+    /// Returns this PE's number in `team`, or `None` if this PE has no such team. OpenSHMEM 1.6 section 9.4,
     /// `shmem_team_my_pe`.
     pub fn team_my_pe(&self, team: Team) -> Option<u32> {
         self.number_in(team, self.my_pe())
     }
 
-    /// Returns the number of members, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
+    /// Returns the number of members of `team`, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
     /// `shmem_team_n_pes`.
     pub fn team_n_pes(&self, team: Team) -> Option<u32> {
         Some(self.teams.pes(team)?.len() as u32)
     }
 
-    /// Returns the PEs in the team, in team order, or `None` if the team does not exist.
+    /// Returns the members of `team` as PE numbers, in team order, or `None` if the team does not exist.
     pub fn team_pes(&self, team: Team) -> Option<Vec<u32>> {
         self.teams.pes(team)
     }
@@ -172,8 +172,8 @@ impl Pe {
         self.number_in(to, pe)
     }
 
-    /// Returns the configuration of the team, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
-    /// `shmem_team_get_config`.
+    /// Returns the configuration with which `team` was created, or `None` if the team does not exist. OpenSHMEM 1.6
+    /// section 9.4, `shmem_team_get_config`.
     pub fn team_config(&self, team: Team) -> Option<TeamConfig> {
         self.teams.config(team)
     }
@@ -183,7 +183,8 @@ impl Pe {
         Some(at as u32)
     }
 
-    /// Creates the teams into which `members_of` divides `parent`. Collective over `parent`.
+    /// Creates the teams into which `members_of` divides `parent`, and returns this PE's new team. Collective over
+    /// `parent`.
     fn split(
         &self,
         parent: Team,
@@ -199,7 +200,7 @@ impl Pe {
         made.inspect(|team| self.watch_team(*team))
     }
 
-    /// Announces a new team to the sanitizer and to the report of waits.
+    /// Registers a new team with the sanitizer and with the report of what kernels are waiting for.
     fn watch_team(&self, team: Team) {
         if let Some(members) = self.teams.pes(team) {
             self.watch.add_team(team, &members);

@@ -18,14 +18,14 @@ use super::{Sink, Stream};
 use crate::launch_queue::{LaunchResources, Operation, RecordedGraph, check_grid, for_launch};
 use crate::{Error, Pe, Result};
 
-/// A sequence of operations and kernels that is launched as a whole. [`Stream::capture`] creates it.
+/// A recorded sequence of operations and kernels that is launched as a whole. [`Stream::capture`] creates it.
 pub struct Graph<'a> {
     pe: &'a Pe,
     recorded: Arc<RecordedGraph>,
     len: usize,
 }
 
-/// Records the operations of a stream during its capture.
+/// Collects the operations and kernels of a stream while it is being captured.
 pub(super) struct GraphRecorder {
     word: DevAddr,
     steps: Mutex<Vec<KernelLaunch>>,
@@ -115,7 +115,7 @@ impl Graph<'_> {
         self.len
     }
 
-    /// Returns whether nothing was recorded.
+    /// Returns whether the graph contains no operations or kernels.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

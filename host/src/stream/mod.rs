@@ -1,4 +1,4 @@
-//! Streams: each runs operations and kernels of a PE in order, concurrently with other streams.
+//! Streams run operations and kernels of a PE in order, concurrently with other streams.
 //!
 //! A stream is not ordered with other streams, with the host's own operations or with [`Pe::launch`], except through an
 //! event or a signal.
@@ -59,23 +59,23 @@ use crate::{Error, Pe, Result};
 pub struct Stream<'a> {
     pe: &'a Pe,
     sink: Sink,
-    /// The context of its operations. `None` for the PE's default context.
+    /// Context used by the stream's operations. `None` for the PE's default context.
     context: Option<Context>,
 }
 
-/// Where a stream's operations go.
+/// The destination of the operations submitted to a stream.
 enum Sink {
-    /// To the stream's launch queue.
+    /// The stream's launch queue, which runs them.
     Queue(Arc<LaunchQueue>),
-    /// Into a graph that is being captured.
+    /// A graph that is being captured, which records them.
     Graph(GraphRecorder),
 }
 
-/// An event after everything queued in a stream before. [`Stream::record`] creates it.
+/// A point in a stream: an event that occurs after everything queued before it. [`Stream::record`] creates it.
 #[derive(Clone)]
 pub struct Event {
     event: MachineEvent,
-    /// The last use of the per-block queues before the event.
+    /// Number of the last use of the per-block queues that the event comes after.
     per_block_use: u64,
 }
 
@@ -317,7 +317,7 @@ impl Stream<'_> {
         self.enqueue(self.pe.op_wait("signal_wait_until", None, signal, cmp, value)?)
     }
 
-    /// Returns the launch queue, unless the stream is being captured.
+    /// Returns the stream's launch queue. Fails if the stream is being captured.
     fn launch_queue(&self, call: &'static str) -> Result<&LaunchQueue> {
         self.pe.wait_for_dropped();
         match &self.sink {
@@ -329,7 +329,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Queues an operation in the stream's context.
+    /// Queues an operation of the runtime, in the stream's context.
     #[track_caller]
     pub(crate) fn enqueue(&self, operation: Operation) -> Result<()> {
         let Operation { name, grid, call } = operation;
@@ -338,7 +338,8 @@ impl Stream<'_> {
         self.queue(operation, set.transpose()?, None)
     }
 
-    /// Queues a kernel, launched at `site`. With `set`, its default context uses the queue sets starting there.
+    /// Queues a kernel, launched at `site`. If `set` is given, the kernel's default context uses the QP sets from `set`
+    /// on, one per rail.
     fn queue(&self, operation: Operation, set: Option<u32>, site: Option<LaunchSite>) -> Result<()> {
         let (ctx, resources) = self.pe.launch_context(&operation.call)?;
         let ctx = set.map_or(ctx, |set| with_queue_sets(ctx, set));
@@ -354,7 +355,7 @@ impl Stream<'_> {
     }
 }
 
-/// Returns a context that uses the queue sets starting with `set`, one per rail.
+/// Returns `ctx` with a default context that uses the QP sets from `set` on, one per rail.
 fn with_queue_sets(ctx: CtxParts, set: u32) -> CtxParts {
     CtxParts { first_set: set, n_sets: ctx.rails, ..ctx }
 }

@@ -1,6 +1,7 @@
 //! Selects the members of new teams from a parent team.
 
-/// Returns the members `start`, `start + stride`, ... of `parent`, `size` in all. The error says what is wrong.
+/// Returns the members `start`, `start + stride`, ... of `parent`, `size` in all. The error describes an invalid
+/// argument.
 pub(crate) fn strided(parent: &[u32], start: u32, stride: i32, size: u32) -> Result<Vec<u32>, String> {
     if size == 0 {
         return Err("a team has at least one member".into());
@@ -18,7 +19,7 @@ pub(crate) fn strided(parent: &[u32], start: u32, stride: i32, size: u32) -> Res
     Ok((0..size).filter_map(member).collect())
 }
 
-/// Returns the PEs in the row or column of member `me` when `parent` is arranged in a grid of this width.
+/// Returns the PEs in the row or column of member `me` when `parent` is arranged in rows of `width` PEs.
 pub(crate) fn in_axis(parent: &[u32], me: usize, width: usize, rows: bool) -> Vec<u32> {
     let same = |at: usize| if rows { at / width == me / width } else { at % width == me % width };
     parent.iter().enumerate().filter(|(at, _)| same(*at)).map(|(_, &pe)| pe).collect()

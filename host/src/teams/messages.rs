@@ -1,4 +1,4 @@
-//! Messages between the PEs that create or destroy a team. Other PEs are not involved.
+//! Exchanges messages between the PEs that create or destroy a team. Other PEs are not involved.
 //!
 //! Every PE sends its part to the first PE, which returns all parts to every PE.
 
@@ -12,34 +12,34 @@ use rushmem_error::call_site::CallSite;
 use crate::bootstrap::{Bootstrap, PeerLost, PeerMessage};
 use crate::{Error, Result};
 
-/// First byte of every team message. Messages about queues start with a different byte.
+/// First byte of every team message. It distinguishes them from connect messages.
 const TEAM_MESSAGE: u8 = b'T';
-/// How often a waiting call checks for lost PEs.
+/// Interval at which a waiting call checks for lost PEs.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a PE contributes to a call.
+/// A PE's part in the agreement on a team call.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct CallPart {
-    /// The call, with its arguments.
+    /// Name and arguments of the call, which must be equal on all PEs.
     pub(super) call: String,
-    /// Bit set of the free slots in the team table.
+    /// Bit set of the slots that are free in the PE's team table.
     pub(super) free: Vec<u64>,
-    /// The latest generation known to the PE.
+    /// Latest team generation known to the PE.
     pub(super) generation: u32,
 }
 
-/// A message between two PEs that make a call together.
+/// A message between two PEs that make a team call together.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum TeamMessage {
-    /// To the first PE: the sender's part.
+    /// The sender's part, sent to the first PE.
     Mine(CallPart),
-    /// From the first PE: all parts.
+    /// The parts of all PEs, sent by the first PE.
     All(Vec<CallPart>),
-    /// From the first PE: the PEs that did not make the call.
+    /// The ranks of the PEs that did not make the call in time, sent by the first PE.
     Missing(Vec<u32>),
 }
 
-/// Messages that have not been taken by a call yet, by sender and key.
+/// Received team messages that no call has taken yet, by sender and key of the call.
 #[derive(Clone, Default)]
 pub(crate) struct Inbox(Arc<Arrived>);
 
@@ -54,7 +54,7 @@ impl Inbox {
         lock(&self.0.messages)
     }
 
-    /// Keeps a team message, and returns any other message.
+    /// Keeps a team message for a later call, and returns any other message.
     pub(crate) fn keep(&self, mail: PeerMessage) -> Option<PeerMessage> {
         let Some((&TEAM_MESSAGE, text)) = mail.bytes.split_first() else { return Some(mail) };
         match serde_json::from_slice::<(String, TeamMessage)>(text) {
@@ -67,8 +67,8 @@ impl Inbox {
         None
     }
 
-    /// Waits for messages from all PEs in `from`. Returns the messages in that order, and the PEs whose message is
-    /// missing at `until`.
+    /// Waits for messages from all PEs in `from`. Returns the messages in the order of `from`, and the PEs whose
+    /// message has not arrived by `until`.
     fn take(
         &self,
         from: &[u32],
@@ -93,7 +93,7 @@ impl Inbox {
     }
 }
 
-/// An exchange between the PEs that make a call together.
+/// The message exchange between the PEs that make a team call together.
 pub(crate) struct TeamExchange<'a> {
     pub(crate) bootstrap: &'a dyn Bootstrap,
     pub(crate) inbox: &'a Inbox,
@@ -103,7 +103,8 @@ pub(crate) struct TeamExchange<'a> {
 }
 
 impl TeamExchange<'_> {
-    /// Sends `mine` to all PEs, and returns all parts in the order of the PEs. `key` identifies this call on every PE.
+    /// Sends `mine` to all PEs of the exchange, and returns the parts of all, in the order of the PEs. `key` identifies
+    /// the call on every PE.
     ///
     /// # Errors
     /// - [`Error::Mismatch`] if a PE makes another call. It names that PE.
@@ -126,7 +127,7 @@ impl TeamExchange<'_> {
         }
     }
 
-    /// On the first PE: collects the parts, and sends all of them to the others.
+    /// Collects the parts of the other PEs, and sends all parts to them. To be called on the first PE of the exchange.
     fn gather(&self, key: &str, mine: &CallPart) -> Result<Vec<CallPart>> {
         let others = self.pes.get(1..).unwrap_or_default();
         let (came, missing) = self.inbox.take(others, key, Instant::now() + self.within, self.lost)?;
@@ -144,7 +145,8 @@ impl TeamExchange<'_> {
         self.read(answer, mine)
     }
 
-    /// On any other PE: sends its part to the first PE, and waits for all parts.
+    /// Sends this PE's part to the first PE of the exchange, and waits for the parts of all. To be called on all other
+    /// PEs.
     fn send_part(&self, first: u32, key: &str, mine: &CallPart) -> Result<Vec<CallPart>> {
         self.send(first, key, &TeamMessage::Mine(mine.clone()))?;
         // Longer than the first PE waits, since it knows which PEs are missing.

@@ -1,4 +1,4 @@
-//! The teams of a PE: the team table, and the agreement of members on a slot.
+//! The teams of a PE: the team table, and the agreement of members on a slot in it.
 //!
 //! The members of a new team agree on a slot that is free in all their team tables, so the team's words are at the same
 //! heap offset on every member. Every member clears these words before any member returns from the call: the first
@@ -28,7 +28,7 @@ pub(crate) use self::table::TeamTable;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TeamConfig {
-    /// How many contexts the program intends to use with the team at the same time (`num_contexts`).
+    /// Number of contexts that the program intends to use with the team at the same time (`num_contexts`).
     ///
     /// The value is only stored, for [`Pe::team_config`](crate::Pe::team_config). Contexts belong to the PE, and work
     /// with every team.
@@ -42,7 +42,7 @@ impl TeamConfig {
         Self { contexts: 0 }
     }
 
-    /// Sets the number of contexts.
+    /// Sets the number of contexts that the program intends to use with the team.
     #[must_use]
     pub const fn contexts(mut self, contexts: u32) -> Self {
         self.contexts = contexts;
@@ -50,48 +50,48 @@ impl TeamConfig {
     }
 }
 
-/// A team that contains this PE.
+/// A slot of the team table with a team that contains this PE.
 #[derive(Clone)]
 struct TeamEntry {
     generation: u32,
     pes: Vec<u32>,
     config: TeamConfig,
-    /// Number of collective calls that its members have made.
+    /// Number of host calls so far that destroy the team or create teams from it. Equal on all members.
     calls: u64,
 }
 
 pub(crate) struct Teams {
     table: TeamTable,
-    /// The node of each PE: see [`PeerMap::nodes`](rushmem_memory::p2p::PeerMap::nodes).
+    /// For each PE, the lowest rank on its node: see [`PeerMap::nodes`](rushmem_memory::p2p::PeerMap::nodes).
     nodes: Vec<u32>,
     inbox: Inbox,
     known: Mutex<TeamSlots>,
 }
 
-/// The slots of the team table, and the counters that identify calls.
+/// The slots of the team table, and the counters that identify team calls.
 struct TeamSlots {
     slots: Vec<Option<TeamEntry>>,
     generation: u32,
-    /// How many teams have been created from each list of PEs.
+    /// For each list of PEs, the number of teams created from it.
     lists: HashMap<Vec<u32>, u64>,
 }
 
-/// The members of the new team that this PE joins, in order. `None` if it joins none.
+/// The members of the new team that this PE joins, in team order. `None` if it joins none.
 pub(crate) type Members = Option<Vec<u32>>;
 
-/// A call that creates teams.
+/// A collective call that creates teams.
 pub(crate) struct TeamCall<'a> {
-    /// Name of the function.
+    /// Name of the method, for errors.
     pub(crate) name: &'static str,
-    /// The call with its arguments, which all PEs compare.
+    /// Name and arguments of the call, which must be equal on all PEs.
     pub(crate) text: &'a str,
-    /// Identifies the exchange: no other call of these PEs has the same key.
+    /// Key of the message exchange. No other call of these PEs has the same key.
     pub(crate) key: &'a str,
     pub(crate) config: TeamConfig,
 }
 
 impl Teams {
-    /// Creates the predefined teams with these members, by slot.
+    /// Creates the predefined teams. `members` contains the members of each, by slot.
     ///
     /// # Errors
     /// - [`Error::Memory`] or [`Error::Cuda`] if the table cannot be written.
@@ -112,7 +112,6 @@ impl Teams {
         Ok(Self { table, nodes: nodes.to_vec(), inbox, known: Mutex::new(state) })
     }
 
-    /// Returns the predefined teams and their members.
     pub(crate) fn predefined(&self) -> impl Iterator<Item = (Team, Vec<u32>)> {
         let all = [Team::WORLD, Team::SHARED, Team::NODE, Team::RAIL];
         all.into_iter().filter_map(|team| Some((team, self.pes(team)?)))
@@ -140,7 +139,7 @@ impl Teams {
         &self.inbox
     }
 
-    /// Returns the PEs in `team`, and a key for their next call.
+    /// Returns the PEs in `team`, and a key for the next call that concerns the team.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the team does not exist.
@@ -157,7 +156,7 @@ impl Teams {
         }
     }
 
-    /// Returns a key for the next team created from exactly these PEs.
+    /// Returns a key for the creation of the next team from exactly the PEs `pes`.
     pub(crate) fn next_key(&self, pes: &[u32]) -> String {
         let mut state = self.lock();
         let nth = state.lists.entry(pes.to_vec()).or_default();
@@ -165,8 +164,8 @@ impl Teams {
         format!("{pes:?}.{nth}")
     }
 
-    /// Creates teams of the PEs of `exchange`, all of which make this call. `members` returns the members of this PE's
-    /// new team.
+    /// Creates teams of the PEs in `exchange`, all of which make the call `call`. `members` returns the members of this
+    /// PE's new team.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `members` fails, or a member is in too many teams.
@@ -242,7 +241,7 @@ impl TeamSlots {
         (known.generation == team.generation()).then_some(known)
     }
 
-    /// Returns the bit set of free slots.
+    /// Returns a bit set of the slots that are free in the team table.
     fn free(&self) -> Vec<u64> {
         let bits = |slots: &[Option<TeamEntry>]| {
             (0..).zip(slots).fold(0, |bits, (i, slot)| bits | u64::from(slot.is_none()) << i)
@@ -251,7 +250,7 @@ impl TeamSlots {
     }
 }
 
-/// Returns the lowest slot that is free on all PEs.
+/// Returns the lowest slot that is free on all PEs, given the bit set of each PE's free slots.
 fn common_slot<'a>(frees: impl Iterator<Item = &'a Vec<u64>>) -> Option<u32> {
     let common = frees.cloned().reduce(|a, b| a.iter().zip(b).map(|(a, b)| a & b).collect())?;
     let (at, bits) = (0..).zip(common).find(|(_, bits)| *bits != 0)?;

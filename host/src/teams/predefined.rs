@@ -1,16 +1,16 @@
-//! The predefined teams.
+//! Determines the members of the predefined teams from the locations of all PEs.
 
 use crate::bootstrap::Bootstrap;
 use crate::{Error, Result};
 
-/// Where a PE is, and its P2P peers.
+/// The node of a PE, and its P2P peers.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct PeLocation {
-    /// Index of its node.
+    /// Index of the PE's node in the job.
     pub(crate) node: u32,
-    /// Index among the PEs of its node.
+    /// Index of the PE among those of its node.
     pub(crate) local: u32,
-    /// The PEs whose heaps it has mapped, in ascending order.
+    /// Ranks of the PEs whose heaps the PE has mapped, in ascending order. Includes the PE itself.
     pub(crate) p2p: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The team table in memory that kernels read, and each team's words in the symmetric heap.
+//! Writes the team table, from which kernels learn about teams, and each team's words in the symmetric heap.
 
 use bytemuck::Zeroable;
 use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_flags, team_words};
@@ -7,7 +7,7 @@ use rushmem_machine::{Machine, Region};
 
 use crate::Result;
 
-/// Number of descriptors per team: one per channel.
+/// Number of descriptors per team in the table: one per channel.
 const DESCS: usize = team_words::MAX_CHANNELS as usize;
 
 pub(crate) struct TeamTable {
@@ -17,7 +17,7 @@ pub(crate) struct TeamTable {
 }
 
 impl TeamTable {
-    /// Creates an empty table.
+    /// Allocates an empty team table.
     ///
     /// # Errors
     /// - The machine's error, if it has no memory left.
@@ -27,23 +27,23 @@ impl TeamTable {
         Ok(Self { region, heap: heap.clone(), shape })
     }
 
-    /// Returns the offset of a slot's descriptors.
+    /// Returns the offset in the table of the descriptors of team slot `slot`.
     const fn descs_at(slot: u32) -> u64 {
         slot as u64 * (DESCS * size_of::<TeamDesc>()) as u64
     }
 
-    /// Returns the bytes of a list, which has a word per PE and one more.
+    /// Returns the size of a list in the table, in bytes. A list has one word for each PE of the job, and one more.
     fn list_bytes(shape: Shape) -> u64 {
         ((u64::from(shape.n_pes) + 1) * 4).next_multiple_of(128)
     }
 
-    /// Returns the offset of a slot's list. `list` is one of [`lists`].
+    /// Returns the offset in the table of a list of team slot `slot`. `list` is one of [`lists`].
     fn list_at(&self, slot: u32, list: u64) -> u64 {
         let before = lists::COUNT * u64::from(slot) + list;
         Self::descs_at(self.shape.teams) + before * Self::list_bytes(self.shape)
     }
 
-    /// Stores the table's location in the PE's context.
+    /// Stores the location of the team table in the PE's kernel context.
     pub(crate) fn describe(&self, parts: &mut CtxParts) {
         parts.teams = self.region.addr;
         parts.team_words = self.shape.team_words();
@@ -51,8 +51,8 @@ impl TeamTable {
         parts.team_slots = self.shape.teams;
     }
 
-    /// Puts a team of `pes`, which include this PE, into `slot`. Clears its words and LL slots. `nodes` has the node of
-    /// each PE.
+    /// Writes a team of `pes`, which include this PE, to `slot`. Clears the team's words and LL slots in the heap.
+    /// `nodes` contains the node of each PE.
     ///
     /// The memory of the additional channels is already zero: it is either new, or has been cleared by
     /// [`TeamTable::clear`].
@@ -111,7 +111,7 @@ impl TeamTable {
     }
 }
 
-/// Indices of a slot's lists.
+/// Indices of the lists that the table has for each team slot.
 mod lists {
     pub(super) const PES: u64 = 0;
     pub(super) const MEMBERS: u64 = 1;
@@ -121,7 +121,7 @@ mod lists {
     pub(super) const COUNT: u64 = 5;
 }
 
-/// The nodes of a team, as described by [`TeamDesc`].
+/// The division of a team into nodes, as kernels read it from [`TeamDesc`].
 struct TeamNodes {
     by_node: Vec<u32>,
     starts: Vec<u32>,
@@ -129,7 +129,7 @@ struct TeamNodes {
 }
 
 impl TeamNodes {
-    /// Divides the members into nodes, given the node of each PE. Nodes are in the order of their first members.
+    /// Divides the members `pes` into nodes, given the node of each PE. Nodes are in the order of their first members.
     fn new(pes: &[u32], nodes: &[u32]) -> Self {
         let mut numbers: Vec<u32> = Vec::new();
         let mut number = |pe: &u32| {
@@ -154,7 +154,7 @@ impl TeamNodes {
     }
 }
 
-/// Returns the (wrapping) step from each PE to the next, or 0 if the steps differ. 1 for a single PE.
+/// Returns the step from each PE in `pes` to the next (wrapping), or 0 if the steps differ. Returns 1 for a single PE.
 fn stride(pes: &[u32]) -> u32 {
     let mut steps = pes.windows(2).map(|two| two[1].wrapping_sub(two[0]));
     let first = steps.next().unwrap_or(1);
