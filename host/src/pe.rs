@@ -165,7 +165,7 @@ impl Pe {
         self.machine.grid(self.uses_soft_nic)
     }
 
-    /// Returns the route to each PE, by PE number: P2P or a NIC, and why.
+    /// Returns for each PE, by PE number, the route to it (P2P or a NIC) and the reason.
     pub fn peer_routes(&self) -> Vec<PeerRoute> {
         self.peer_map.routes(&self.config, &self.nics)
     }

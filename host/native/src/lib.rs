@@ -45,7 +45,7 @@ pub use rushmem_base::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS};
 pub use stall::{Stall, stalled};
 pub use wait_channel::WaitChannel;
 
-/// Options of a launch.
+/// Options of a native kernel launch.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Stack size of each lane in bytes, rounded up to whole pages. The system allocates pages as they are touched, and

@@ -67,7 +67,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Runs one worker until no block is left.
+    /// Runs a worker on the calling thread until no block of the launch is left.
     pub(crate) fn run(&self) {
         overflow::prepare();
         let mut worker = Worker::new(self);
@@ -105,7 +105,7 @@ struct Worker<'a> {
     /// Started blocks, by slot. The slot of a block that has returned is reused, so there are only as many slots as
     /// blocks were live at the same time.
     blocks: Vec<Running<'a>>,
-    /// Slots of blocks that have returned.
+    /// Free slots: those of blocks that have returned.
     free: Vec<u32>,
     /// Number of blocks that this worker has started.
     taken: u32,

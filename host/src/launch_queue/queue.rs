@@ -1,4 +1,4 @@
-//! The launches of one stream, and the outcome of each.
+//! Tracks the launches of one stream, and determines the outcome of each.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -15,7 +15,8 @@ use crate::{Error, Pe, Result};
 
 /// # Operations that return a value
 ///
-/// Reads, atomics, waits and tests that the host initiates. [`Operations`](crate::Operations) has the others.
+/// Reads, atomics, waits and tests that the host initiates. [`Operations`](crate::Operations) has those that return
+/// nothing.
 impl Pe {
     /// Reads `src` on `pe` and returns its value. OpenSHMEM 1.6 section 9.5, `shmem_g`.
     ///

@@ -5,7 +5,7 @@ use rushmem_error::call_site;
 use crate::launch_queue::Operation;
 use crate::{Pe, Result, Stream};
 
-/// A type that issues operations. Sealed: the module is private to this crate.
+/// A type that issues operations: a [`Pe`] or a stream. Sealed: the module is private to this crate.
 pub trait Issue {
     /// Returns the PE on whose behalf operations are issued.
     #[doc(hidden)]

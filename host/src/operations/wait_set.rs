@@ -61,7 +61,8 @@ impl<T: Amo + PartialOrd> WaitSet<T> {
         Self { words, cmp, wanted: WantedValue::Each(values), except: None, next: 0 }
     }
 
-    /// Ignores the words whose element in `status` is nonzero. `status` is in this PE's part of the heap.
+    /// Ignores the words for which the element of `status` at the same index is nonzero. `status` is in this PE's part
+    /// of the heap.
     #[must_use]
     pub fn except(self, status: SymSlice<i32>) -> Self {
         Self { except: Some(status), ..self }

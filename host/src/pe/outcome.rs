@@ -132,8 +132,9 @@ impl QueueOwner for Pe {
 
     /// Returns the outcome of finished launches, without the name of the failed one.
     ///
-    /// A record belongs to a failed launch. If no launch in this queue has failed, the record may belong to a failed
-    /// launch in another queue. A record that no launch claims is reported by the first wait while nothing runs.
+    /// An error record on the control page belongs to a failed launch. If no launch in this queue has failed, the
+    /// record may belong to a failed launch in another queue. A record that no launch claims is reported by the first
+    /// wait while nothing runs.
     fn error(&self, ran: Result<()>, failed: bool) -> Result<()> {
         let ran = ran.map_err(|error| error.on_pe(self.my_pe()));
         // Before the launch table: whatever finishes in between has left its failure in the table.

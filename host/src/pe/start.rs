@@ -507,8 +507,8 @@ fn make_teams(
     Teams::new(table, inbox, shape.teams, (me, peer_map.nodes()), members)
 }
 
-/// Returns a random ID for the job, drawn by PE 0, and the minimum of `blocks` over all PEs. If necessary, also
-/// compares the clocks of the machines. Collective.
+/// Exchanges the facts on which all PEs of a job agree. Returns a random ID for the job, drawn by PE 0, and the minimum
+/// of `blocks` over all PEs. If necessary, also compares the clocks of the machines. Collective.
 fn job_facts(bootstrap: &dyn Bootstrap, trace: &PeTrace, blocks: u32) -> Result<(u32, u32)> {
     let mut mine = [0; 4];
     getrandom::fill(&mut mine).map_err(|error| bootstrap::Error::Random(error.to_string()))?;

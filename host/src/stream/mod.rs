@@ -81,7 +81,7 @@ pub struct Event {
 
 /// # Streams
 ///
-/// Ordered queues of launches and operations.
+/// Methods that create streams: ordered queues of launches and operations.
 impl Pe {
     /// Creates a stream of this PE. Not collective.
     ///
@@ -302,10 +302,10 @@ impl Stream<'_> {
         self.enqueue(self.pe.op_transfer("g", Transfer::Get, src.as_slice(), result.as_slice(), pe)?)
     }
 
-    /// Waits in the stream until the comparison `cmp` of a signal on this PE with `value` holds. Other streams keep
-    /// running.
+    /// Waits in the stream until a signal on this PE meets the condition that `cmp` and `value` express. Other streams
+    /// keep running.
     ///
-    /// Later work in the stream sees the data that the signal announces. NVSHMEM's
+    /// Later work in the stream sees the data delivered before the signal, such as that of a `put_signal`. NVSHMEM's
     /// `nvshmemx_signal_wait_until_on_stream`.
     ///
     /// # Errors

@@ -125,12 +125,10 @@ impl Teams {
         self.lock().find(team).cloned()
     }
 
-    /// Returns the PEs in the team, in team order, or `None` if the team does not exist.
     pub(crate) fn pes(&self, team: Team) -> Option<Vec<u32>> {
         Some(self.find(team)?.pes)
     }
 
-    /// Returns the configuration of the team, or `None` if the team does not exist.
     pub(crate) fn config(&self, team: Team) -> Option<TeamConfig> {
         Some(self.find(team)?.config)
     }

@@ -14,10 +14,11 @@ pub(crate) struct PeLocation {
     pub(crate) p2p: Vec<u32>,
 }
 
-/// Exchanges the locations of all PEs. Returns the members of this PE's predefined teams, by slot. Collective.
+/// Exchanges the locations of all PEs. Returns the members of this PE's predefined teams, in the order of their slots.
+/// Collective.
 ///
 /// # Errors
-/// - [`Error::Bootstrap`] if a PE never makes the call.
+/// - [`Error::Bootstrap`] if a PE never takes part.
 pub(crate) fn predefined(bootstrap: &dyn Bootstrap, mine: &PeLocation) -> Result<[Vec<u32>; 4]> {
     let malformed = |pe: u32| Error::misuse("start", format!("PE {pe} sent a malformed location"));
     let bytes = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe()))?;

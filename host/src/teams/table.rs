@@ -102,7 +102,7 @@ impl TeamTable {
         self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
     }
 
-    /// Removes the team in `slot`, and clears the memory of its additional channels.
+    /// Removes the team in slot `slot` from the table, and clears the memory of its additional channels.
     pub(super) fn clear(&self, slot: u32) -> Result<()> {
         let (begin, bytes) = self.shape.team_channels(slot);
         self.heap.write(begin, &vec![0; bytes as usize])?;

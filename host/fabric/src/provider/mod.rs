@@ -99,7 +99,7 @@ pub type WakeNic = Box<dyn Fn() + Send + Sync>;
 /// An asynchronous event of a NIC, such as a failed QP or a port that went down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NicEvent {
-    /// The port went down.
+    /// The port became inactive, for example because its cable was unplugged.
     PortDown,
     /// The port is active again after [`PortDown`](Self::PortDown).
     PortUp,
@@ -109,7 +109,7 @@ pub enum NicEvent {
     DeviceFailed,
     /// The CQ accepts no more completions.
     CqFailed { cqn: u32 },
-    /// The QP failed by itself, not because of a request from its peer.
+    /// The QP failed for a reason other than a request from its peer.
     QpFailed { qpn: u32 },
     /// The QP refused a request from its peer. The peer sees the reason in its completion.
     RequestRefused { qpn: u32 },

@@ -38,7 +38,7 @@ pub struct PciPath {
 }
 
 impl PciPath {
-    /// Returns the location of the device with this directory in sysfs.
+    /// Returns the location of the device whose directory in sysfs is `sysfs`.
     #[cfg(any(test, feature = "rdma"))]
     pub fn of(sysfs: PathBuf) -> Self {
         let text = std::fs::read_to_string(sysfs.join("numa_node")).unwrap_or_default();

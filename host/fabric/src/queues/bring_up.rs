@@ -164,7 +164,7 @@ mod tests {
         Command(CmdOpcode),
     }
 
-    /// An RDMA device whose queues are tried in GPU memory first.
+    /// A software NIC that poses as an RDMA device, so its queues are tried in GPU memory first.
     struct Device {
         soft: Soft,
         refused: Option<RefusedCall>,
@@ -284,7 +284,8 @@ mod tests {
         (rail, umems)
     }
 
-    /// Returns the rail, the number of registered umems, and the number of doorbells in use.
+    /// Opens a rail on a fake RDMA [`Device`]. Returns the rail, the number of registered umems, and the number of
+    /// doorbells in use.
     fn open_device(
         refused: Option<RefusedCall>,
         is_deaf: bool,

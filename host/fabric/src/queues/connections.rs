@@ -301,8 +301,8 @@ impl Connections {
         format!("missing: {}; {state}", Pes(peers.into_iter().collect()))
     }
 
-    /// Waits for everything that kernels have posted to QP `i`. On success the data is in the peers' memory: in their
-    /// heaps, and in the memory that `others` returns by PE and rail.
+    /// Waits until everything that kernels have posted to QP `i` is complete. On success the data is in the peers'
+    /// memory: in their heaps, and in the memory that `others` returns by PE and rail.
     ///
     /// # Errors
     /// The errors of [`Drain::run`].

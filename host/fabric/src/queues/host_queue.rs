@@ -150,7 +150,7 @@ pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, ent
     Ok(end)
 }
 
-/// Describes a syndrome for messages.
+/// Formats the syndrome and vendor code of an error CQE for messages.
 pub(super) fn describe(syndrome: Syndrome, vendor: u8) -> String {
     let name = syndrome.name().unwrap_or("unknown syndrome");
     format!("{name} (syndrome {:#04x}, vendor {vendor:#04x}): {}", syndrome.0, syndrome.meaning())

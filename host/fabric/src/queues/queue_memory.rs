@@ -41,7 +41,7 @@ impl QueueMemory {
     /// The software ConnectX needs only the first CQE reset. The others then take up no memory until they are used.
     ///
     /// # Errors
-    /// The errors of the machine.
+    /// Fails if the machine cannot write the queue memory.
     pub(super) fn clear(&self, nic: &dyn Provider, slot: u64) -> Result<()> {
         let at = self.shape.place(slot);
         let cqes = if nic.port().kind == NicKind::Software { 1 } else { self.shape.cqes() };

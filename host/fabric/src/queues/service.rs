@@ -100,7 +100,7 @@ impl Steps {
         });
     }
 
-    /// Queues the handling of a peer's message.
+    /// Queues a step that handles a peer's connect message.
     fn receive(self: &Arc<Self>, mail: &PeerMessage) {
         let from = mail.from;
         match ConnectMessage::decode(&mail.bytes) {

@@ -117,7 +117,7 @@ impl StateMap {
         self.region.addr.add(Shape::entry_at(i))
     }
 
-    /// Returns the offset of the state of QP `i`.
+    /// Returns the offset of QP `i`'s state in the memory that kernels update.
     pub(super) const fn qp_at(i: u64) -> u64 {
         Shape::entry_at(i) + offset_of!(QpEntry, state) as u64
     }

@@ -18,7 +18,7 @@ use super::ffi;
 use super::memory::RdmaPd;
 use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 
-/// Returns the port's counter set. If it cannot be found, warns once per process and returns 0.
+/// Returns the ID of the port's counter set. If it cannot be found, warns once per process and returns 0.
 pub(super) fn counter_set(context: &Context, pd: &RdmaPd, port: u8) -> u8 {
     static WARNED: AtomicBool = AtomicBool::new(false);
     find(context, pd, port).unwrap_or_else(|error| {

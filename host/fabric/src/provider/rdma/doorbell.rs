@@ -195,7 +195,7 @@ unsafe impl Send for DoorbellWord {}
 unsafe impl Sync for DoorbellWord {}
 
 impl DoorbellWord {
-    /// Returns the word's address for kernels.
+    /// Returns the device address at which kernels store doorbell values.
     pub(super) fn addr(&self) -> DevAddr {
         self.addr
     }

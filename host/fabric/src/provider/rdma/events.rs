@@ -1,4 +1,4 @@
-//! Events of a device: of its port, of the device itself, and of the CQs and QPs created through DevX.
+//! Reads the events of an RDMA device: of its port, of the device itself, and of the CQs and QPs created through DevX.
 //!
 //! Verbs report port and device events in the context's event file. DevX objects have no verbs events; they are
 //! reported by a DevX event channel.
@@ -102,7 +102,7 @@ impl Events {
         }
     }
 
-    /// Drains the events of `port`, of the device and of its objects.
+    /// Takes the pending events of `port`, of the device and of its DevX objects.
     pub(super) fn take(&self, port: &Port) -> Vec<NicEvent> {
         let mut events = Vec::new();
         while let Some((number, event_type)) = self.next_verbs_event() {

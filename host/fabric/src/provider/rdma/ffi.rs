@@ -27,7 +27,7 @@ pub(super) mod uar_type {
     pub(in super::super) const NC_DEDICATED: u32 = 1 << 31;
 }
 
-/// `struct mlx5dv_context_attr`.
+/// C layout of `struct mlx5dv_context_attr`.
 #[repr(C)]
 pub(super) struct ContextAttr {
     pub(super) flags: u32,
@@ -40,13 +40,13 @@ pub(super) struct DevxObj {
     _opaque: [u8; 0],
 }
 
-/// `struct mlx5dv_devx_umem`.
+/// C layout of `struct mlx5dv_devx_umem`.
 #[repr(C)]
 pub(super) struct DevxUmem {
     pub(super) umem_id: u32,
 }
 
-/// `struct mlx5dv_devx_umem_in`.
+/// C layout of `struct mlx5dv_devx_umem_in`.
 #[repr(C)]
 pub(super) struct UmemIn {
     pub(super) addr: *mut c_void,
@@ -57,7 +57,7 @@ pub(super) struct UmemIn {
     pub(super) dmabuf_fd: c_int,
 }
 
-/// `struct mlx5dv_devx_uar`.
+/// C layout of `struct mlx5dv_devx_uar`.
 #[repr(C)]
 pub(super) struct DevxUar {
     pub(super) reg_addr: *mut c_void,
@@ -67,7 +67,7 @@ pub(super) struct DevxUar {
     pub(super) comp_mask: u64,
 }
 
-/// `struct ibv_async_event`. The C struct starts with a union that includes pointers, hence the alignment.
+/// C layout of `struct ibv_async_event`, which starts with a union that includes pointers, hence the alignment.
 #[repr(C, align(8))]
 pub(super) struct AsyncEvent {
     /// Index of the port, valid only for port events.
@@ -80,7 +80,7 @@ impl AsyncEvent {
     pub(super) const EMPTY: Self = Self { port: 0, rest: 0, event_type: 0 };
 }
 
-/// Values of `enum ibv_event_type`.
+/// Event types: values of `enum ibv_event_type`.
 pub(super) mod event_type {
     pub(in super::super) const DEVICE_FATAL: u32 = 8;
     pub(in super::super) const PORT_ACTIVE: u32 = 9;
@@ -90,7 +90,7 @@ pub(super) mod event_type {
     pub(in super::super) const GID_CHANGE: u32 = 18;
 }
 
-/// `struct mlx5dv_devx_event_channel`.
+/// C layout of `struct mlx5dv_devx_event_channel`.
 #[repr(C)]
 pub(super) struct EventChannel {
     pub(super) fd: c_int,
@@ -107,21 +107,21 @@ impl DevxEvent {
     pub(super) const EMPTY: Self = Self { cookie: 0, entry: [0; 64] };
 }
 
-/// `struct mlx5dv_pd`.
+/// C layout of `struct mlx5dv_pd`.
 #[repr(C)]
 pub(super) struct DvPd {
     pub(super) pdn: u32,
     pub(super) comp_mask: u64,
 }
 
-/// `struct mlx5dv_ah`.
+/// C layout of `struct mlx5dv_ah`.
 #[repr(C)]
 pub(super) struct DvAh {
     pub(super) av: *mut Av,
     pub(super) comp_mask: u64,
 }
 
-/// `struct mlx5_wqe_av`. Integers are big-endian.
+/// C layout of `struct mlx5_wqe_av`. Integers are big-endian.
 #[repr(C)]
 pub(super) struct Av {
     pub(super) key: u64,
@@ -148,7 +148,7 @@ impl InOut {
     const NONE: Self = Self { input: std::ptr::null_mut(), output: std::ptr::null_mut() };
 }
 
-/// `struct mlx5dv_obj`.
+/// C layout of `struct mlx5dv_obj`, the argument of `mlx5dv_init_obj`.
 #[repr(C)]
 pub(super) struct DvObj {
     pub(super) qp: InOut,

@@ -226,7 +226,7 @@ unsafe impl Send for RdmaUmem {}
 unsafe impl Sync for RdmaUmem {}
 
 impl RdmaUmem {
-    /// Registers all of `region`.
+    /// Registers all of `region` as memory for queues.
     pub(super) fn new(context: &Arc<Context>, region: &Region) -> Result<Self, RdmaError> {
         match (&region.gpu, region.memory.host_ptr()) {
             (Some(buffer), _) => Self::register_gpu(context, region, buffer),

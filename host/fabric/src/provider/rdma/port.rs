@@ -20,22 +20,22 @@ use super::ffi;
 use super::remedy::{SEE_DMESG, last_errno};
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
-/// `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`.
+/// The values of `IBV_LINK_LAYER_INFINIBAND` and `IBV_LINK_LAYER_ETHERNET`, in this order.
 const LINK_LAYERS: [u8; 2] = [1, 2];
-/// `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr.flags`.
+/// The flag `IBV_QPF_GRH_REQUIRED` of `ibv_port_attr.flags`: packets need a GRH even within the subnet.
 const GRH_REQUIRED: u8 = 1;
 
 /// An active port, with its selected GID and partition key.
 #[derive(Clone, Debug)]
 pub(super) struct Port {
     pub(super) address: PortAddress,
-    /// Index in the port's GID table.
+    /// Index of the selected GID in the port's GID table.
     pub(super) gid_index: u8,
-    /// Index in the port's partition key table.
+    /// Index of the selected partition key in the port's table.
     pub(super) pkey_index: u16,
     /// Whether InfiniBand packets need a GRH even within the subnet.
     pub(super) grh_required: bool,
-    /// Rate in Gb/s, if known.
+    /// Rate of the port in Gb/s, if known.
     pub(super) gbps: Option<u32>,
     /// Number of ports that the device has.
     pub(super) ports: u8,

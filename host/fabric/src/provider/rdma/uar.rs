@@ -32,7 +32,7 @@ const REMEDY: &str = "To let a GPU ring, load the NVIDIA driver with NVreg_Regis
 /// A function that allocates a UAR page of a given type, or returns why that failed.
 type AllocPage = Box<dyn Fn(u32) -> Result<Page, String> + Send + Sync>;
 
-/// The UAR pages of an open device.
+/// Allocates the UAR pages of an open device, and determines who writes to their doorbell registers.
 pub(super) struct Doorbells {
     nic: String,
     alloc_page: AllocPage,
@@ -212,7 +212,7 @@ unsafe impl Send for DevxUarPage {}
 unsafe impl Sync for DevxUarPage {}
 
 impl DevxUarPage {
-    /// Allocates a page (`mlx5dv_devx_alloc_uar`).
+    /// Allocates a UAR page with the type `flags` (`mlx5dv_devx_alloc_uar`).
     fn alloc(context: &Arc<Context>, flags: u32) -> Result<Page, String> {
         // SAFETY: the context is open.
         let raw = NonNull::new(unsafe { ffi::mlx5dv_devx_alloc_uar(context.raw(), flags) });
