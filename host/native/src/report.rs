@@ -6,8 +6,8 @@ const MAX_LISTED_BLOCKS: usize = 16;
 
 /// The positions of lanes when an error terminated their launch.
 ///
-/// The text has one line per block, deadlocked blocks first: `block 3: lanes 0-31 at kernels/ring.rs:40 (block
-/// barrier), lanes 32-63 exited`.
+/// The text has one line per block, deadlocked blocks first:
+/// `block 3: lanes 0-31 at kernels/ring.rs:40 (block barrier), lanes 32-63 exited`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Blocks that had not returned: first the deadlocked ones, then the others, both in order of their indices.
@@ -26,7 +26,7 @@ pub struct BlockReport {
     pub groups: Vec<(Vec<(u32, u32)>, String)>,
 }
 
-/// What a lane was doing when it last suspended, with its source location.
+/// The state of a lane: running, exited, or suspended at a source location.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
     Running,

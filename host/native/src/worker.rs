@@ -36,8 +36,8 @@ pub(crate) struct Launch<'a> {
     kernel: Kernel<'a>,
     /// Index of the first block that no worker has started.
     next: AtomicU32,
-    /// Number of blocks that each worker starts without need. A worker that has finished its blocks starts more, so a
-    /// kernel that does not wait may complete before the other workers have even woken up.
+    /// Number of blocks that each worker starts while its earlier blocks are still running. A worker whose blocks have
+    /// all returned starts more, so a kernel that does not wait may complete before the other workers have woken up.
     share: u32,
     stop: AtomicBool,
     failure: Mutex<Option<Error>>,

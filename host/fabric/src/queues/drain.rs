@@ -117,7 +117,7 @@ impl StateMap {
         self.write_words(i, &[done, (offset_of!(QpState, cq_next), words.cq_next.word)])
     }
 
-    /// Stores in the QP table how many blocks have been posted to QP `i`, including their doorbell.
+    /// Stores in the QP table how many blocks have been posted to QP `i`. The doorbell has been rung for all of them.
     fn count_postings(&self, i: u64, words: &QpState) -> Result<()> {
         let reserved = (offset_of!(QpState, reserved), words.reserved.word);
         self.write_words(i, &[reserved, (offset_of!(QpState, doorbell), words.doorbell.word)])

@@ -1,4 +1,4 @@
-//! The state of a PE's QPs as reported by its NICs, for users and tests.
+//! The state of a PE's QPs, as reported by its NICs.
 
 use std::time::Duration;
 

@@ -552,7 +552,7 @@ fn writer_of(uars: &[Box<dyn Uar>]) -> DoorbellWriter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     retry_count: u8,
-    /// Timeout of the first retransmission, encoded as the exponent v in 4.096 us * 2^v.
+    /// Time to wait for an ACK before a packet is resent, encoded as the exponent v in 4.096 us * 2^v.
     ack_timeout: u8,
     /// Whether the timeout was given by the setting `ack_timeout`.
     is_set: bool,

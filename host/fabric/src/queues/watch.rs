@@ -34,7 +34,7 @@ pub(super) struct NicWatch {
 }
 
 impl NicWatch {
-    /// Draws conclusions from `events`, which occurred since the last call, and from the time `now`.
+    /// Returns what follows from `events`, which occurred since the last call, and from the time `now`.
     pub(super) fn observe(&mut self, events: Vec<NicEvent>, now: Instant) -> Vec<Notice> {
         let mut notices: Vec<Notice> =
             events.into_iter().filter_map(|event| self.conclude(event, now)).collect();

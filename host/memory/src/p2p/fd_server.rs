@@ -117,10 +117,10 @@ fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token, within: Duration
     descriptor::send(&stream, &token.proof(Role::HeapOwner, &ours, &theirs), file)
 }
 
-/// Receives the file served under `name`.
+/// Receives the file descriptor that another process serves under `name`.
 ///
 /// # Errors
-/// An error if no server answers in time, or if the server does not know the token.
+/// An error if no server answers within `within`, or if the server does not know the token.
 pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<OwnedFd> {
     let mut stream = UnixStream::connect_addr(&address(name)?)?;
     prepare(&stream, within)?;

@@ -303,7 +303,7 @@ impl Memory {
         Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
     }
 
-    /// Checks that [`Memory::remove`] would succeed: that `buffer` is registered and no launch may be using it.
+    /// Checks, as [`Memory::remove`] does, that `buffer` is registered and that no launch may be using it.
     ///
     /// # Errors
     /// [`Error::Misuse`], for the same reasons as [`Memory::remove`].
