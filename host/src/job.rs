@@ -80,8 +80,7 @@ impl Job {
         Self { config, ptx: Vec::new(), rendezvous: Rendezvous::Environment, output: Output::default() }
     }
 
-    /// Returns the job's settings. The values that a launcher supplies are only known after [`run`](Job::run): see
-    /// [`Pe::config`].
+    /// Returns the job's settings. [`run`](Job::run) adds the values that a launcher supplies: see [`Pe::config`].
     pub fn config(&self) -> &Config {
         &self.config
     }
