@@ -1,4 +1,4 @@
-//! The errors of one kernel, reported together.
+//! Collects the errors found in one kernel, so that `#[kernel]` reports all of them together.
 
 use quote::ToTokens;
 use syn::{Error, Result};

@@ -62,7 +62,8 @@ pub(crate) fn entry(
     }
 }
 
-/// Returns the host function that binds the arguments. `entry` evaluates to the name of the PTX entry.
+/// Returns the host function that binds the kernel's arguments to a `Call`. `entry` is an expression for the name of
+/// the PTX entry.
 pub(crate) fn launcher(kernel: &Kernel, generics: &Generics, entry: TokenStream) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, .. } = kernel;
     let ctx = &ctx.name;

@@ -35,7 +35,7 @@ fn trait_name(kernel: &Ident) -> Ident {
     format_ident!("{}Instance", words.collect::<String>())
 }
 
-/// Returns the generic parameters of the kernel, with the bounds of its launcher.
+/// Returns the kernel's generic parameters, with the additional bounds that its launcher needs.
 fn launcher_generics(kernel: &Kernel, instance: &Ident) -> Generics {
     let (_, arguments, _) = kernel.generics.split_for_impl();
     let names: Vec<String> =
@@ -52,7 +52,7 @@ fn launcher_generics(kernel: &Kernel, instance: &Ident) -> Generics {
     generics
 }
 
-/// Returns the trait implemented for instances. Its diagnostic lists them.
+/// Returns the trait that all instances implement. The compiler error for a missing instance lists those that exist.
 fn instance_trait(kernel: &Kernel, name: &Ident) -> TokenStream {
     let Kernel { vis, generics, instances, .. } = kernel;
     let kernel = kernel.name.unraw().to_string();
@@ -91,7 +91,7 @@ fn instance_trait(kernel: &Kernel, name: &Ident) -> TokenStream {
     }
 }
 
-/// Returns the function, named like the kernel, that all entries call.
+/// Returns the GPU function with the kernel's name and body, which the entries of all instances call.
 fn gpu_function(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, ctx, args, generics, .. } = kernel;
     let ctx = &ctx.name;

@@ -16,7 +16,8 @@ pub(crate) struct Instance {
     pub(crate) arguments: Vec<GenericArgument>,
 }
 
-/// Returns the instances of a kernel with these lists. There are none if the kernel is not generic or has errors.
+/// Returns the instances of a kernel, one per combination of the values in `lists`. Empty if the kernel is not generic
+/// or has errors.
 pub(crate) fn of(sig: &Signature, lists: &[List], errors: &mut Errors) -> Vec<Instance> {
     let params = &sig.generics.params;
     for (i, List { name, .. }) in lists.iter().enumerate() {
@@ -42,7 +43,7 @@ pub(crate) fn of(sig: &Signature, lists: &[List], errors: &mut Errors) -> Vec<In
     })
 }
 
-/// Returns the listed values of a parameter.
+/// Returns the values that `lists` gives for `param`. Without a list, reports an error and returns none.
 fn values<'a>(param: &GenericParam, lists: &'a [List], errors: &mut Errors) -> &'a [GenericArgument] {
     let Some(name) = param_name(param) else {
         errors.add(
@@ -89,7 +90,7 @@ pub(crate) fn param_name(param: &GenericParam) -> Option<&Ident> {
     }
 }
 
-/// Returns the identifiers and numbers in a type or constant.
+/// Returns the identifiers and numbers in a type or constant, which become parts of an entry's name.
 pub(crate) fn words(tokens: impl ToTokens) -> Vec<String> {
     let words = |tree| match tree {
         TokenTree::Ident(ident) => vec![ident.unraw().to_string()],

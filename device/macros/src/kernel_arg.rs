@@ -43,7 +43,7 @@ pub(crate) fn derive(input: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Checks that the struct has a C layout.
+/// Checks that the struct is `#[repr(C)]`.
 fn check_repr(input: &DeriveInput) -> Result<()> {
     let mut is_fixed = false;
     for attr in input.attrs.iter().filter(|attr: &&Attribute| attr.path().is_ident("repr")) {

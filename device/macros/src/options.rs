@@ -6,20 +6,19 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Error, GenericArgument, Ident, LitInt, Result, Token, bracketed, token};
 
-/// The arguments of the attribute, all of them optional.
+/// Arguments of the `#[kernel]` attribute, all of them optional.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// `max_threads = 512`
+    /// Maximum number of threads per block, from `max_threads = 512`.
     pub(crate) max_threads: Option<u32>,
-    /// `per_block`
+    /// Whether `per_block` is given, which allows the kernel to call `Ctx::per_block`.
     pub(crate) per_block: bool,
-    /// `T = [f32, f64]`
+    /// Lists such as `T = [f32, f64]`, at most one per generic parameter.
     pub(crate) lists: Vec<List>,
 }
 
-/// The types or constants for which a kernel is compiled.
+/// A list such as `T = [f32, f64]`: the types or constants that one generic parameter can have.
 pub(crate) struct List {
-    /// The generic parameter of the kernel.
     pub(crate) name: Ident,
     pub(crate) values: Vec<GenericArgument>,
 }

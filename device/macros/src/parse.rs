@@ -21,7 +21,7 @@ pub(crate) struct Kernel {
     pub(crate) vis: Visibility,
     pub(crate) name: Ident,
     pub(crate) generics: Generics,
-    /// Instances, if the kernel is generic.
+    /// Instances of a generic kernel; empty for other kernels.
     pub(crate) instances: Vec<Instance>,
     pub(crate) ctx: Arg,
     pub(crate) args: Vec<Arg>,
@@ -31,7 +31,7 @@ pub(crate) struct Kernel {
 
 pub(crate) struct Arg {
     pub(crate) attrs: Vec<Attribute>,
-    /// `mut n`: the body may modify its copy.
+    /// Whether the parameter is declared as `mut`, so that the body can modify its copy.
     pub(crate) mutable: bool,
     pub(crate) name: Ident,
     pub(crate) ty: Type,
@@ -77,7 +77,7 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     })
 }
 
-/// Returns the error of `syn` if it concerns the inside of a function, and otherwise an error with `message`.
+/// Returns `error` if `syn` found it inside of the function, and otherwise an error with `message`.
 fn at_or(error: Error, item: Span, message: &str) -> Error {
     let first = error.to_string();
     if first.starts_with("expected `fn`")

@@ -1,9 +1,9 @@
-//! Accepted and rejected kernels, and the compile errors.
+//! Kernels that the macros accept or reject, and their compile errors.
 
 use rushmem_device::kernel::{KernelArg, kernel};
 use rushmem_device::{Ctx, Handle, SymSlice};
 
-/// Adds up.
+/// Adds `a` to a parameter that is declared as `mut`.
 #[kernel]
 pub fn add(ctx: &Ctx, a: u32, mut b: u64) {
     let _ = ctx;

@@ -1,4 +1,4 @@
-//! Wrong calls of a launcher.
+//! Passes wrong arguments to the launcher of a kernel.
 use rushmem_device::Ctx;
 use rushmem_device::kernel::kernel;
 

@@ -10,7 +10,7 @@ use rushmem_device::{Ctx, SymSlice};
 #[inline(never)]
 pub fn documented(_ctx: &Ctx, _n: u32) {}
 
-/// Has arguments with names that the expansion might use itself.
+/// Has parameters with names that the expansion might use for its own variables.
 #[kernel]
 pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
     let _ = result;
@@ -21,23 +21,23 @@ pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Table<T: Copy + Send + Sync + 'static> {
-    /// The words.
+    /// Words in symmetric memory.
     pub words: SymSlice<T>,
-    /// Whether they are sorted.
+    /// Whether the words of the table are sorted.
     pub sorted: bool,
 }
 
-/// Gets a structure, and a name that the expansion might use.
+/// Takes a struct, and a parameter with a name that the expansion might use for its own variables.
 #[kernel]
 pub fn look(_ctx: &Ctx, rushmem_table: Table<u64>, native: u32) {
     let _ = (rushmem_table.sorted, native);
 }
 
-/// Limits the size of its blocks.
+/// Limits the number of threads per block.
 #[kernel(max_threads = 512)]
 pub fn bounded(_ctx: &Ctx) {}
 
-/// Uses the queues of its block, and limits the size of its blocks.
+/// Uses the per-block queues, and limits the number of threads per block.
 #[kernel(per_block, max_threads = 64)]
 pub fn with_block_queues(_ctx: &Ctx) {}
 

@@ -1,4 +1,4 @@
-//! Generic kernels.
+//! Generic kernels that compile.
 #![deny(missing_docs, warnings)]
 
 use rushmem_device::kernel::KernelArg;
@@ -28,7 +28,7 @@ mod kernels {
         if b.len() == N { Ok(()) } else { Err(1) }
     }
 
-    /// Has a type that no argument has.
+    /// Has a generic type that is not the type of any argument.
     #[kernel(T = [u8])]
     pub fn without_arguments<T: Default + 'static>(_ctx: &Ctx) {
         let _ = T::default();
@@ -38,7 +38,7 @@ mod kernels {
     #[derive(Clone, Copy, KernelArg)]
     #[repr(C)]
     pub struct Scale<T: KernelArg> {
-        /// The factor.
+        /// Factor of the generic type `T`.
         pub factor: T,
     }
 
@@ -49,7 +49,7 @@ mod kernels {
     }
 }
 
-/// Launches any instance.
+/// Launches the instance for any listed type `T`.
 fn name<T: KernelArg>(factor: T) -> &'static str
 where
     (): LoopInstance<T, true>,
