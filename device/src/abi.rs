@@ -1,4 +1,4 @@
-//! The layout of everything that the host fills in and kernels read.
+//! Memory layout of everything that the host fills in and kernels read: contexts, descriptors, words and error records.
 //!
 //! Plain data is `Pod`. Types with an address that device code trusts, such as the context or a symmetric handle, are
 //! not, so safe code cannot forge them from bytes. The host writes descriptors once. Words that kernels update are in
@@ -17,10 +17,10 @@ use core::mem::{offset_of, size_of};
 /// "RUSH": the first word of every context.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
-/// Version of the meaning of the layout. Incremented for incompatible changes that the layout hash cannot detect.
+/// Version of the ABI between host and kernels. Incremented for incompatible changes that [`LAYOUT`] cannot detect.
 pub const VERSION: u32 = 8;
 
-/// A hash of the sizes and offsets below. Host and kernel agree on it if both were built with the same layout.
+/// Hash of the sizes and field offsets of the ABI's structs. A kernel rejects a host that was built with another hash.
 pub const LAYOUT: u64 = layout_hash();
 
 /// An address in the address space of the kernel: that of the GPU, or of the process of a native kernel.
@@ -40,15 +40,16 @@ impl DevAddr {
     }
 }
 
-/// What a kernel checks before it trusts anything else. The layout of the header itself never changes.
+/// Identifies the host's build. A kernel checks it before it trusts the rest of its context. The layout of the header
+/// itself never changes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Header {
-    /// [`MAGIC`].
+    /// Always [`MAGIC`].
     pub magic: u32,
-    /// [`VERSION`].
+    /// [`VERSION`] with which the host was built.
     pub version: u32,
-    /// [`LAYOUT`].
+    /// [`LAYOUT`] with which the host was built.
     pub layout: u64,
     /// The [`ControlPage`], on which even a kernel from another build can report the mismatch.
     pub control: DevAddr,
@@ -58,19 +59,19 @@ pub struct Header {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CtxParts {
-    /// See [`Header`].
+    /// Identifies the host's build, for the kernel to check.
     pub header: Header,
-    /// The [`DeviceState`] of this PE.
+    /// Address of this PE's [`DeviceState`].
     pub state: DevAddr,
     /// Base of this PE's symmetric heap.
     pub heap: DevAddr,
     /// Length of the heap, in bytes.
     pub heap_bytes: u64,
-    /// The [`SegmentTable`] of the launch, for memory at offsets past `heap_bytes`.
+    /// Address of the launch's [`SegmentTable`], for memory at offsets past `heap_bytes`.
     pub segments: DevAddr,
-    /// `n_pes` [`PeerDesc`]s.
+    /// Address of the table of [`PeerDesc`]s, indexed by PE number.
     pub peers: DevAddr,
-    /// The [`QpEntry`]s, in sets of `n_pes`; shared sets come first.
+    /// Address of the table of [`QpEntry`]s, in sets of `n_pes` QPs; the sets that blocks share come first.
     pub qps: DevAddr,
     /// This PE's own number.
     pub pe: u32,
@@ -125,7 +126,8 @@ pub struct CtxParts {
     /// Number of blocks of the launch in `x` and `y`. The GPU only sees one dimension;
     /// [`Ctx::block_idx`](crate::Ctx::block_idx) divides the block index by these.
     pub grid_dim: [u32; 2],
-    /// Number of threads per block in `x` and `y`, for the same purpose.
+    /// Number of threads per block in `x` and `y`. [`Ctx::thread_idx`](crate::Ctx::thread_idx) divides the thread index
+    /// by these.
     pub block_dim: [u32; 2],
 }
 
@@ -144,7 +146,7 @@ impl CtxParts {
     }
 }
 
-/// Flags in [`CtxParts::flags`].
+/// Bits of [`CtxParts::flags`].
 pub mod ctx_flags {
     /// Atomics on mapped heaps are processor atomics, because no PE updates these words through a NIC. Contexts of one
     /// launch may differ in this flag.
@@ -155,7 +157,7 @@ pub mod ctx_flags {
     pub const GPU_QUEUES: u32 = 4;
     /// A segment of the launch is in host memory.
     pub const HOST_MEMORY: u32 = 8;
-    /// No heaps are mapped here except those of P2P peers.
+    /// This PE maps no heaps except those of its P2P peers.
     pub const NO_P2P_OTHERS: u32 = 16;
     /// Processor atomics on mapped heaps are atomic with respect to each other. [`P2P_ATOMICS`] may be set for words
     /// that no NIC peer updates.
@@ -175,8 +177,8 @@ pub mod ctx_flags {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentTable {
-    /// The context of these launches, without their [launch queue](CtxParts::status). Outlined functions read it from
-    /// here.
+    /// Context of the launches that use this table, without their [launch queue](CtxParts::status). Outlined functions
+    /// read the context from the table.
     pub parts: CtxParts,
     /// Number of segments in this table.
     pub count: u64,
@@ -189,17 +191,17 @@ pub struct SegmentTable {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentDesc {
-    /// First offset.
+    /// First offset of the segment, in the address space of heap offsets.
     pub begin: u64,
-    /// Length in bytes.
+    /// Length of the segment, in bytes.
     pub bytes: u64,
     /// Address of the segment on this PE.
     pub addr: DevAddr,
-    /// [`SegmentEnd`]s, the NICs' views of the memory: one for each NIC of this PE. For a symmetric segment, one for
-    /// each NIC of each PE follows.
+    /// Address of the [`SegmentEnd`]s: one for each NIC of this PE. For a symmetric segment, one for each NIC of each
+    /// PE follows.
     pub ends: DevAddr,
-    /// For a symmetric segment, a [`DevAddr`] for each PE: where its memory is mapped here, or 0. Segments are mapped
-    /// wherever heaps are.
+    /// For a symmetric segment, the address of one [`DevAddr`] per PE: where that PE's memory is mapped on this PE, or
+    /// 0. Segments are mapped wherever heaps are.
     pub mapped: DevAddr,
 }
 
@@ -207,11 +209,11 @@ pub struct SegmentDesc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SegmentEnd {
-    /// Address of the first byte on the wire.
+    /// Address of the segment's first byte in RDMA requests.
     pub base: u64,
-    /// Key for data.
+    /// Memory key for bulk data.
     pub key: u32,
-    /// Key for words; never relaxed.
+    /// Memory key for single words, which never allows relaxed ordering.
     pub strict_key: u32,
 }
 
@@ -219,7 +221,8 @@ pub struct SegmentEnd {
 /// consecutive words.
 pub const LAUNCH_QUEUES: u64 = 512;
 
-/// First offset of buffers registered with their own PE only. Symmetric memory is below it.
+/// First offset of local buffers, which are registered only with the NICs of their own PE. Symmetric memory has lower
+/// offsets.
 pub const LOCAL_OFFSETS: u64 = 1 << 63;
 
 /// Set in [`CtxParts::status`] by the first launch after a failed one, to keep a replayed graph from running the failed
@@ -238,7 +241,7 @@ pub struct PeerDesc {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CacheLine {
-    /// The word.
+    /// The word; the rest of the cache line is padding.
     pub word: u64,
     /// Reserved, zero.
     pub reserved: [u64; 15],
@@ -248,7 +251,7 @@ pub struct CacheLine {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct DeviceState {
-    /// The [`ControlPage`].
+    /// Address of the PE's [`ControlPage`].
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
@@ -258,17 +261,17 @@ pub struct DeviceState {
     pub reserved: u32,
     /// Deadline for connecting a QP, in nanoseconds. The host gives up a little earlier and reports the cause.
     pub connect_ns: u64,
-    /// The [`PrintRing`], or 0 if printing is disabled.
+    /// Address of the [`PrintRing`], or 0 if printing is disabled.
     pub print: DevAddr,
     /// Reserved, zero.
     pub reserved_2: [u32; 22],
-    /// Number of error records claimed.
+    /// Number of errors so far. Each claims a record of the [`ControlPage`], while there are any left.
     pub records: CacheLine,
-    /// Number of blocks that wait in the grid barrier.
+    /// Number of blocks that are waiting in the current grid barrier.
     pub grid_arrived: CacheLine,
     /// Number of grid barriers completed.
     pub grid_generation: CacheLine,
-    /// The last grid barrier, counted from 1, that a block entered with an error.
+    /// Index, counted from 1, of the last grid barrier that a block entered with an error.
     pub grid_failed: CacheLine,
     /// 1 once any [`WEAK`](qp_flags::WEAK) QP has been connected.
     pub weak: CacheLine,
@@ -302,16 +305,16 @@ pub struct PrintSlot {
     pub ready: u64,
     /// Number of slots left in the line, including this one.
     pub left: u64,
-    /// Block in the lower half, thread in the upper half.
+    /// Block index in the lower half, thread index in the upper half.
     pub place: u64,
-    /// Contents, continued in the next slot.
+    /// Words of the line, which continue in the next slot.
     pub words: [u64; PRINT_WORDS],
 }
 
-/// A PE's entry of a team it is a member of, including the words that kernels update.
+/// A team as seen by one of its members, including the words that kernels update.
 ///
-/// A team has one entry per *channel*. A group uses channel 0. In a call of the whole grid, each participating block
-/// uses the channel of its index, in parallel with the other blocks.
+/// A team has one such entry per *channel*. A group uses channel 0. In a call of the whole grid, each participating
+/// block uses the channel of its index, in parallel with the other blocks.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TeamDesc {
@@ -327,18 +330,18 @@ pub struct TeamDesc {
     pub generation: u32,
     /// Bits of [`team_flags`].
     pub flags: u32,
-    /// A `u32` per member: its PE.
+    /// Address of a `u32` per member: its PE number in the job.
     pub pes: DevAddr,
-    /// A `u32` per PE: its number in the team, or `u32::MAX`.
+    /// Address of a `u32` per PE of the job: its number in the team, or `u32::MAX` for a PE that is not a member.
     pub members: DevAddr,
-    /// A `u32` per member: the members of node 0, then those of node 1, and so on. A node is a set of members that are
-    /// P2P peers of each other. Its first member is the leader.
+    /// Address of a `u32` per member, sorted by node: the members of node 0, then those of node 1, and so on. A node is
+    /// a set of members that are P2P peers of each other. Its first member is the leader.
     pub by_node: DevAddr,
-    /// A `u32` per node, and one more: where its members start in `by_node`.
+    /// Address of a `u32` per node, and one more: the index in `by_node` at which its members start.
     pub node_starts: DevAddr,
-    /// A `u32` per member: the index of its node.
+    /// Address of a `u32` per member: the index of its node.
     pub nodes: DevAddr,
-    /// Number of nodes.
+    /// Number of nodes on which the team has members.
     pub n_nodes: u32,
     /// Index of this PE's node.
     pub node: u32,
@@ -348,7 +351,7 @@ pub struct TeamDesc {
     pub channels: u32,
     /// Heap offset of this channel's words and scratch.
     pub words: u64,
-    /// Length of these words and the scratch, in bytes.
+    /// Length of this channel's words and scratch, in bytes.
     pub bytes: u64,
     /// Reserved, zero.
     pub reserved_2: [u64; 4],
@@ -358,19 +361,20 @@ pub struct TeamDesc {
     pub counters: TeamCounters,
 }
 
-/// Flags in [`TeamDesc::flags`].
+/// Bits of [`TeamDesc::flags`].
 pub mod team_flags {
     /// All members are P2P peers of each other, with processor atomics. The same on all members.
     pub const P2P: u32 = 1;
 }
 
-/// Bits of [`TeamDesc::word`]. The bits above them count check-ins of all members.
+/// Bits of [`TeamDesc::word`]. The bits from [`SHIFT`](team_word::SHIFT) on count check-ins, with which the members
+/// verify at the start of a collective that they make the same call.
 pub mod team_word {
     /// A group is in a collective call on the team. Only that group may change the word.
     pub const BUSY: u64 = 1;
     /// A call has left the members out of step. [`TeamCounters::failed`](super::TeamCounters::failed) has the error.
     pub const FAILED: u64 = 2;
-    /// Position of the count.
+    /// Position of the number of check-ins in the word.
     pub const SHIFT: u32 = 2;
 }
 
@@ -394,9 +398,9 @@ pub struct TeamCounters {
 
 /// Offsets of the words at the start of a team slot's heap range.
 pub mod team_words {
-    /// Maximum number of rounds of a check-in.
+    /// Maximum number of rounds of a check-in. In each round, a member signals one other member.
     pub const ROUNDS: u32 = 32;
-    /// Words of check-ins by rounds: `ROUNDS` for even check-ins, followed by the same number for odd ones.
+    /// Words of check-ins that proceed in rounds: `ROUNDS` words for even check-ins, followed by as many for odd ones.
     pub const IN_ROUNDS: u64 = 0;
     /// Counter of messages received through the NIC.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
@@ -407,45 +411,45 @@ pub mod team_words {
     /// Distance from a counter of NIC peers to that of P2P peers. NIC atomics and processor atomics are not atomic with
     /// respect to each other, so each kind has its own word.
     pub const P2P: u64 = 32;
-    /// Words of check-ins in which each member sends to all: one word per member for even check-ins, followed by the
-    /// same number for odd ones.
+    /// Words of check-ins in which each member signals all others: one word per member for even check-ins, followed by
+    /// as many for odd ones.
     pub const MEETINGS: u64 = MESSAGES + 128;
 
-    /// Returns the offset of the value words in a team of `n`: two per member, for calls in which members contribute
-    /// different lengths.
+    /// Returns the offset of the value words in a team of `n`. A member has two of them, for calls in which members
+    /// contribute different lengths.
     pub const fn values(n: u32) -> u64 {
         MEETINGS + n as u64 * 16
     }
 
-    /// Returns the offset of the scratch in a team of `n`.
+    /// Returns the offset of the scratch space in a team of `n` members.
     pub const fn scratch(n: u32) -> u64 {
         (values(n) + n as u64 * 16).next_multiple_of(128)
     }
 
-    /// Maximum length of a set of LL slots for small calls, in bytes. Half of that is flags; for more data, a large
-    /// call is faster. Without NICs, the scratch starts with two sets.
+    /// Maximum length of the low-latency (LL) slots for small collective calls, in bytes. Half of a slot is flags, so
+    /// calls with more data are faster without LL. Without NICs, the scratch starts with two sets of slots.
     pub const MOST_SLOTS: u64 = 16 << 10;
 
-    /// Returns the length of a set of slots, for a scratch of `bytes` bytes. Other calls use the rest, which is at
-    /// least half of the scratch.
+    /// Returns the length of one set of LL slots in a scratch of `bytes` bytes. At least half of the scratch is left
+    /// for other calls.
     pub const fn slots(bytes: u64) -> u64 {
         let most = bytes / 4;
         (if most < MOST_SLOTS { most } else { MOST_SLOTS }) & !127
     }
 
-    /// Returns the minimum length of the scratch: two cache lines per member. Collective calls proceed in lines, within
-    /// half of the scratch if no transfer goes through a NIC.
+    /// Returns the minimum length of the scratch in a team of `n`: two cache lines per member. Collective calls split
+    /// data into cache lines, and use only half of the scratch if no transfer goes through a NIC.
     pub const fn least_scratch(n: u32) -> u64 {
         n as u64 * 256
     }
 
     /// Maximum number of channels of a team.
     pub const MAX_CHANNELS: u32 = 64;
-    /// Amount of data, in bytes, for which an additional channel pays off in a call with NIC peers.
+    /// Minimum amount of data per channel, in bytes, for which a call with NIC peers uses another channel.
     pub const BYTES_PER_CHANNEL: u64 = 8 << 10;
 
-    /// Returns that amount for calls of P2P teams in a job of `n_pes`: what a block of 256 threads exchanges in one
-    /// step.
+    /// Returns the minimum amount of data per channel, in bytes, for which a call of a P2P team uses another channel,
+    /// in a job of `n_pes`. It is what a block of 256 threads exchanges in one step.
     pub const fn p2p_bytes_per_channel(n_pes: u32) -> u64 {
         const OF_TWO: u64 = 1536;
         const LEAST: u64 = 256;
@@ -484,9 +488,9 @@ pub mod team_words {
 
 /// Offsets of the runtime's own words in the symmetric heap. User objects start after [`reserved::bytes`].
 pub mod reserved {
-    /// Where unused results go: 8 bytes.
+    /// Offset of 8 bytes to which a NIC writes results that nobody reads, such as those of non-fetching atomics.
     pub const SINK: u64 = 0;
-    /// Fetch slots of the QPs.
+    /// Offset of the fetch slots of the QPs, to which a NIC writes the results of fetching operations.
     pub const FETCH: u64 = 128;
 
     /// Returns the offset of the team words, after the fetch slots of `qps` QPs that are `depth` blocks deep.
@@ -505,29 +509,29 @@ pub mod reserved {
 pub mod call_kind {
     /// Position of the kind in a call hash.
     pub const SHIFT: u32 = 27;
-    /// `barrier` and `sync`.
+    /// Kind in the call hash of `barrier` and `sync`.
     pub const SYNC: u32 = 1;
-    /// `broadcast`.
+    /// Kind in the call hash of `broadcast`.
     pub const BROADCAST: u32 = 2;
-    /// `fcollect`.
+    /// Kind in the call hash of `fcollect`.
     pub const FCOLLECT: u32 = 3;
-    /// `collect`.
+    /// Kind in the call hash of `collect`.
     pub const COLLECT: u32 = 4;
-    /// `alltoall`.
+    /// Kind in the call hash of `alltoall`.
     pub const ALLTOALL: u32 = 5;
-    /// `alltoalls`.
+    /// Kind in the call hash of `alltoalls`.
     pub const ALLTOALLS: u32 = 6;
-    /// `alltoallv`.
+    /// Kind in the call hash of `alltoallv`.
     pub const ALLTOALLV: u32 = 7;
-    /// `reduce`.
+    /// Kind in the call hash of `reduce`.
     pub const REDUCE: u32 = 8;
-    /// `reduce_scatter`.
+    /// Kind in the call hash of `reduce_scatter`.
     pub const REDUCE_SCATTER: u32 = 9;
-    /// `scan`.
+    /// Kind in the call hash of `scan`.
     pub const SCAN: u32 = 10;
-    /// A further check-in within the same call.
+    /// Kind in the call hash of a further check-in within the same collective call.
     pub const STEP: u32 = 11;
-    /// A call whose arguments its own member has found to be wrong.
+    /// Kind in the call hash of a call that its own PE rejects because of wrong arguments.
     pub const WRONG: u32 = 15;
 }
 
@@ -570,13 +574,13 @@ pub struct ErrorRecord {
     pub qpn: u32,
     /// Index of the failed WQE, 16 bits.
     pub wqe: u32,
-    /// Opcode of that WQE.
+    /// Opcode of the failed WQE.
     pub opcode: u32,
     /// Syndrome of the error CQE.
     pub syndrome: u32,
-    /// Vendor syndrome.
+    /// Vendor syndrome of the error CQE.
     pub vendor: u32,
-    /// Block index of the thread.
+    /// Block index of the thread that encountered the error.
     pub block: u32,
     /// Thread index within the block.
     pub thread: u32,

@@ -1,4 +1,4 @@
-//! The table of QPs: descriptors, connections and state words, and how kernels request a connection.
+//! Table of QPs in the ABI: descriptors, connections and state words, and how kernels request a connection.
 
 use core::mem::offset_of;
 
@@ -14,13 +14,13 @@ use super::{CacheLine, DevAddr};
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpDesc {
-    /// The PE's [`DeviceState`](super::DeviceState).
+    /// Address of the [`DeviceState`](super::DeviceState) of the PE that owns the QP.
     pub pe_state: DevAddr,
-    /// The [`Handshake`], in host memory.
+    /// Address of the [`Handshake`] with which kernels request the connection, in host memory.
     pub handshake: DevAddr,
-    /// Key of this PE's heap for data, which is what puts and gets transfer.
+    /// Local memory key for data in this PE's heap, which is what puts and gets transfer.
     pub lkey: u32,
-    /// Key of the peer's heap for data. May be [relaxed](qp_flags::RELAXED).
+    /// Remote memory key for data in the peer's heap. May be [relaxed](qp_flags::RELAXED).
     pub rkey: u32,
     /// The peer, as a PE number.
     pub peer: u32,
@@ -28,15 +28,15 @@ pub struct QpDesc {
     pub log_depth: u32,
     /// Bits of [`qp_flags`].
     pub flags: u32,
-    /// Index of the rail, which is that of the NIC on both PEs.
+    /// Index of the rail. The QP uses the NIC with this index on both PEs.
     pub rail: u32,
-    /// Key of this PE's heap for words: single values and results of atomics. Never relaxed.
+    /// Local memory key for words in this PE's heap: single values and results of atomics. Never relaxed.
     pub strict_lkey: u32,
-    /// Key of the peer's heap for words: single values, atomics, signals and read-backs. Never relaxed.
+    /// Remote memory key for words in the peer's heap: single values, atomics, signals and read-backs. Never relaxed.
     pub strict_rkey: u32,
-    /// The address vector of the peer's target, if the QP is [`DC`](qp_flags::DC).
+    /// Address vector of the peer's DC target, if the QP is [`DC`](qp_flags::DC).
     pub target: AvSeg,
-    /// The entry that holds the QP, if it is [`DC`](qp_flags::DC).
+    /// Address of the [`QpEntry`] that holds the shared QP, if it is [`DC`](qp_flags::DC).
     pub queue: DevAddr,
     /// Reserved, zero.
     pub reserved: [u32; 6],
@@ -50,43 +50,44 @@ pub struct QpDesc {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Connection {
-    /// Send queue: 64-byte blocks.
+    /// Address of the send queue, which consists of 64-byte blocks.
     pub sq: DevAddr,
-    /// Send doorbell record: one big-endian word.
+    /// Address of the send doorbell record, one big-endian word.
     pub dbr: DevAddr,
-    /// Doorbell register in the UAR page.
+    /// Address of the doorbell register in the UAR page.
     pub uar: DevAddr,
     /// QP number.
     pub qpn: u32,
     /// [`QpDesc::flags`], plus [`qp_flags::UNORDERED`] and [`qp_flags::RELAXED`] where they apply.
     pub flags: u32,
-    /// Completion queue: 64-byte entries.
+    /// Address of the completion queue, which consists of 64-byte entries.
     pub cq: DevAddr,
-    /// A word per block: the reservation last published there. See [`ReadyEntry`](crate::sq::ReadyEntry).
+    /// Address of a word per block of the send queue: the reservation last published in the block. See
+    /// [`ReadyEntry`](crate::sq::ReadyEntry).
     pub ready: DevAddr,
-    /// A word per block: 1 while its fetch slot is in use.
+    /// Address of a word per block of the send queue: 1 while the fetch slot of the block is in use.
     pub fetch_busy: DevAddr,
-    /// Heap offset of the fetch slots, 8 bytes per block.
+    /// Heap offset of the fetch slots: 8 bytes per block of the send queue, for the result of its operation.
     pub fetch_slots: u64,
     /// Reserved, zero.
     pub reserved_2: [u64; 8],
 }
 
-/// An entry of the table of QPs.
+/// A QP in the table of QPs, connected or not.
 ///
 /// All parts are at fixed offsets, so the loads of a posting need not wait for each other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct QpEntry {
-    /// Fixed properties.
+    /// Fixed properties of the QP.
     pub desc: QpDesc,
-    /// Queues. Valid once the QP is connected.
+    /// Queues of the QP. Valid once it is connected.
     pub connection: Connection,
-    /// Words that kernels update.
+    /// Words of the QP that kernels update.
     pub state: QpState,
 }
 
-/// The words with which a kernel requests a connection, and the answer.
+/// Words with which a kernel requests the connection of a QP, and the host's answer.
 ///
 /// In host memory, because the host may be unable to write GPU memory while a kernel is waiting.
 #[repr(C, align(128))]
@@ -98,13 +99,13 @@ pub struct Handshake {
     pub answer: u32,
     /// Reserved, zero.
     pub reserved: [u32; 30],
-    /// Valid if `answer` is [`answer::CONNECTED`].
+    /// Queues of the connected QP. Valid if `answer` is [`answer::CONNECTED`].
     pub connection: Connection,
 }
 
 /// Values of [`Handshake::answer`].
 pub mod answer {
-    /// No answer yet.
+    /// The host has not answered yet.
     pub const NONE: u32 = 0;
     /// The connection is established.
     pub const CONNECTED: u32 = 1;
@@ -118,7 +119,7 @@ pub mod answer {
 /// with [`QpState::done`] of 0, look full.
 pub const FIRST_BLOCK: u64 = 1 << 16;
 
-/// Flags in [`QpDesc::flags`].
+/// Bits of [`QpDesc::flags`] and [`Connection::flags`].
 pub mod qp_flags {
     /// Every CQE is written to entry 0 of the CQ.
     pub const COLLAPSED: u32 = 1;
@@ -138,11 +139,11 @@ pub mod qp_flags {
     pub const RELAXED: u32 = 32;
     /// A DC initiator: each WQE contains the address vector of its target, and takes two blocks.
     pub const DC: u32 = 64;
-    /// The flags of a *weak* QP, on which `fence` has to post something.
+    /// The flags of a *weak* QP, one whose WRITEs may overtake each other unless `fence` posts a WQE.
     pub const WEAK: u32 = UNORDERED | RELAXED;
 }
 
-/// The words of a QP that kernels update.
+/// State of a QP that kernels update.
 ///
 /// Block indices are 64-bit, start at [`FIRST_BLOCK`], never wrap, and are one past the last block in question.
 #[repr(C)]
@@ -166,9 +167,10 @@ pub struct QpState {
     pub connect_fetched: CacheLine,
     /// Owner of the QP set, or 0 if it is free. Only used in the QP to PE 0; see [`Ctx::context`](crate::Ctx::context).
     pub owner: CacheLine,
-    /// One past the last block of an open [`Batch`](crate::Batch); 0 if everything has been announced.
+    /// One past the last block of an open [`Batch`](crate::Batch); 0 if no announcement is being held back.
     pub batch_end: CacheLine,
-    /// Four times a block index, plus bits for the remedies posted after all blocks before it. See `delivery.rs`.
+    /// Four times a block index, plus bits for the fences and read-backs posted after all blocks before it. See
+    /// `delivery.rs`.
     pub fenced: CacheLine,
 }
 

@@ -7,7 +7,7 @@ use super::{CacheLine, LAUNCH_QUEUES};
 /// Number of rings of a [`TraceArea`]. Blocks with equal indices modulo this share a ring.
 pub const TRACE_RINGS: usize = 256;
 
-/// The calls made by kernels with a timeline, followed by the rings of `calls` [`TracedCall`]s each.
+/// Header of the calls that kernels with a timeline record, followed by the rings of `calls` [`TracedCall`]s each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TraceArea {
@@ -23,30 +23,30 @@ pub struct TraceArea {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct TracedCall {
-    /// Device clock when it started, in nanoseconds.
+    /// Device clock when the call started, in nanoseconds.
     pub begin_ns: u64,
-    /// Device clock when it returned; 0 before that.
+    /// Device clock when the call returned, in nanoseconds; 0 before that.
     pub end_ns: u64,
-    /// Address of its name, in the kernel's memory.
+    /// Address of the call's name, in the kernel's memory.
     pub name: u64,
     /// Address of the call site's file name, in the kernel's memory.
     pub file: u64,
     /// [`CtxParts::mark`](super::CtxParts::mark) of the launch. The bits [`TRACED_QUEUE`] hold the index of its launch
     /// queue.
     pub launch: u64,
-    /// Offset on the peer. For a wait: the value waited for.
+    /// Heap offset on the peer that the call accesses. For a wait: the value waited for.
     pub remote: u64,
-    /// Offset of the word that it changes or waits for. For a collective call: slot and generation of the team.
+    /// Offset of the word that the call changes or waits for. For a collective call: slot and generation of the team.
     pub word: u64,
-    /// Number of bytes that it moves.
+    /// Number of bytes that the call transfers.
     pub bytes: u64,
-    /// The peer, or `u32::MAX`.
+    /// PE number of the peer, or `u32::MAX` without one.
     pub peer: u32,
     /// Line of the call site.
     pub line: u32,
     /// Block index of the thread.
     pub block: u32,
-    /// One of [`traced`].
+    /// Kind of the call: one of the constants in [`traced`].
     pub kind: u32,
     /// Thread index within the block.
     pub thread: u16,
@@ -61,7 +61,7 @@ pub struct TracedCall {
 /// The bits of [`TracedCall::launch`] that hold the index of the launch queue.
 pub const TRACED_QUEUE: u64 = (LAUNCH_QUEUES - 1) << 20;
 
-/// Values of [`TracedCall::kind`].
+/// Kinds of recorded calls, for [`TracedCall::kind`].
 pub mod traced {
     /// One block's run of a kernel.
     pub const KERNEL: u32 = 1;
@@ -73,14 +73,14 @@ pub mod traced {
     pub const GET: u32 = 4;
     /// A change of a single word.
     pub const CHANGE: u32 = 5;
-    /// `fence`.
+    /// A call of `fence`.
     pub const FENCE: u32 = 6;
-    /// `quiet` or `flush`.
+    /// A call of `quiet` or `flush`.
     pub const COMPLETION: u32 = 7;
     /// A wait for a word.
     pub const WAIT: u32 = 8;
     /// A collective call.
     pub const COLLECTIVE: u32 = 9;
-    /// The barrier of the grid.
+    /// A barrier of all blocks of the grid.
     pub const GRID: u32 = 10;
 }

@@ -23,7 +23,7 @@ enum Masked {
     Add,
 }
 
-/// Operands of a masked atomic, in the low bits.
+/// Operands of a masked atomic. For a 4-byte word, they are in the low halves.
 ///
 /// `compare` and `compare_mask` only apply to the swap. `mask` selects the bits that the swap may change, or marks the
 /// top bit of each field of a sum.
@@ -36,7 +36,7 @@ struct Operands {
 }
 
 impl Masked {
-    /// Returns the new value of a word that holds `old`.
+    /// Returns the value that the atomic stores in a word that holds `old`.
     #[inline(always)]
     fn of(self, old: u64, o: Operands) -> u64 {
         match self {
@@ -81,8 +81,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.masked(word, Masked::CompareSwap, o, pe)
     }
 
-    /// Adds to each field of a word separately, and returns the value found. A set bit in `tops` is the top bit of a
-    /// field; no carry leaves it.
+    /// Adds to each bit field of a word separately, and returns the value found. Each set bit of `tops` marks the top
+    /// bit of a field, out of which no carry propagates.
     ///
     /// With `tops` of 0 there is a single field; with all bits set, the result is an exclusive or. GPUNetIO: extended
     /// atomics. On a NIC: masked FETCH_ADD.

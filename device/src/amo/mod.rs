@@ -148,13 +148,13 @@ pub(crate) enum Kind {
     Xor,
     Set,
     CompareSwap,
-    /// A set that is only atomic with respect to other sets of this kind: a store to P2P peers, even in a job that
-    /// spans nodes.
+    /// A set of a signal word, only atomic with respect to other sets of this kind. It is a store to P2P peers, even in
+    /// a job that spans nodes.
     SignalSet,
 }
 
 impl Kind {
-    /// Decodes the numbering of [`Ctx::atomic_fetching`].
+    /// Returns the atomic with the number that [`Ctx::atomic_fetching`] takes.
     #[inline(always)]
     fn of(number: u32) -> Self {
         match number {
@@ -167,7 +167,7 @@ impl Kind {
         }
     }
 
-    /// Returns the names of the public calls: without a result, with one, and non-blocking with one.
+    /// Returns the names of the atomic's public calls: without a result, with one, and non-blocking with one.
     #[inline(always)]
     fn names(self) -> [&'static str; 3] {
         match self {
@@ -251,7 +251,8 @@ impl<const WIDTH: usize> Op<WIDTH> {
         }
     }
 
-    /// Returns how many blocks the WQE takes. The 64-bit masked compare-and-swap needs a second one for its operands.
+    /// Returns how many 64-byte blocks of the send queue the WQE takes. The 64-bit masked compare-and-swap needs a
+    /// second one for its operands.
     #[inline(always)]
     pub(crate) fn blocks(self) -> u64 {
         let two = WIDTH == 8 && matches!(self.kind, Kind::And | Kind::Or | Kind::Set | Kind::SignalSet);
@@ -509,8 +510,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_op(word, Kind::Xor, value, T::zeroed(), pe)
     }
 
-    /// Adds a float by compare-and-swap, and returns the old value. A swap fails only if another PE has changed the
-    /// word.
+    /// Adds a float by fetching the word and swapping in the sum, and returns the old value. Retries when another PE
+    /// has changed the word in between.
     #[inline(always)]
     #[track_caller]
     fn add_by_swap<T: Addend>(&self, word: Sym<T>, value: T, pe: u32) -> Result<T> {
@@ -540,8 +541,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Applies the atomic with this number and returns the old value, for kernels that serve many atomics: 0 is add, 1
-    /// and, 2 or, 3 exclusive or, 4 set, anything else compare-and-swap.
+    /// Applies the atomic selected by `number` and returns the old value, for kernels that serve many atomics: 0 is
+    /// add, 1 and, 2 or, 3 exclusive or, 4 set, anything else compare-and-swap.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch`].
