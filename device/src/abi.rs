@@ -445,11 +445,11 @@ pub mod team_words {
 
     /// Maximum number of channels of a team.
     pub const MAX_CHANNELS: u32 = 64;
-    /// Minimum amount of data per channel, in bytes, for which a call with NIC peers uses another channel.
+    /// Number of bytes for which a call with NIC peers uses a channel. More data uses more channels.
     pub const BYTES_PER_CHANNEL: u64 = 8 << 10;
 
-    /// Returns the minimum amount of data per channel, in bytes, for which a call of a P2P team uses another channel,
-    /// in a job of `n_pes`. It is what a block of 256 threads exchanges in one step.
+    /// Returns the number of bytes for which a call of a P2P team uses a channel, in a job of `n_pes`: what a block of
+    /// 256 threads exchanges in one step.
     pub const fn p2p_bytes_per_channel(n_pes: u32) -> u64 {
         const OF_TWO: u64 = 1536;
         const LEAST: u64 = 256;

@@ -1,4 +1,4 @@
-//! Batches: many postings with few doorbells.
+//! Batches: contexts that announce many postings to the NIC with few doorbells.
 
 use core::ops::Deref;
 
@@ -41,7 +41,7 @@ use crate::sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
 /// ```
 pub struct Batch<'c, S: Sharing>(Ctx<'c, Batched<S>>);
 
-/// A sharing that is not batched yet, whose contexts can open a batch.
+/// Sharing modes whose contexts can open a batch, because they are not part of one.
 pub trait Batchable: Sharing {}
 impl Batchable for Exclusive {}
 impl Batchable for PerBlock {}
@@ -87,7 +87,7 @@ impl<S: Sharing> Drop for Batch<'_, S> {
 }
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Announces the postings in this block's queues, if this context belongs to a batch.
+    /// Rings the doorbells that were held back for postings in this block's queues, if this context belongs to a batch.
     #[inline(always)]
     pub(crate) fn announce_batches(&self) {
         if !S::BATCHED {

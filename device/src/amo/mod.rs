@@ -595,14 +595,14 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns whether atomics of this kind on mapped memory are processor atomics. A signal's set is a store, which
-    /// needs no atomicity.
+    /// Returns whether a processor atomic implements `kind` on mapped memory. True for any set of a signal, which is a
+    /// store and needs no atomicity.
     #[inline(always)]
     pub(crate) fn applies_to_mapped(&self, kind: Kind) -> bool {
         kind == Kind::SignalSet || self.p2p_atomics()
     }
 
-    /// Applies or posts an atomic without a result.
+    /// Applies an atomic without a result to mapped memory, or posts it to a NIC.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op<T: AmoWord>(&self, word: Sym<T>, kind: Kind, value: T, pe: u32) -> Result {
@@ -610,7 +610,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op_at(mapped, word, kind, value, pe)
     }
 
-    /// Applies an atomic without a result at the address of the word, or posts it if the word is not mapped.
+    /// Applies an atomic without a result to the word at address `mapped`, or posts it to a NIC if the word is not
+    /// mapped.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op_at<T: AmoWord>(
@@ -654,7 +655,7 @@ pub(crate) fn fetch_event<S, T: AmoWord>(ctx: &Ctx<S>, word: Sym<T>, pe: u32, is
     Event::post(ctx.parts_ref(), operation, Completion::Done)
 }
 
-/// Slow path of an atomic without a result.
+/// Executes an atomic without a result that [`Ctx::post_op_at`] could not apply to mapped memory.
 #[inline(never)]
 #[track_caller]
 fn post_slow<S: Sharing, const WIDTH: usize>(
@@ -677,8 +678,8 @@ fn post_slow<S: Sharing, const WIDTH: usize>(
     post_atomic(Thread, &qp, ctx.remote_word(&qp, offset), op, Location::caller()).map(|_| ())
 }
 
-/// Slow path of an atomic whose result is waited for. Returns an error code, or 0 and the old value: plain words, to
-/// spare kernels a stack.
+/// Executes a fetching atomic that could not be applied to mapped memory, and waits for its result. Returns an error
+/// code, or 0 and the old value: plain words, because a returned struct would require stack memory.
 #[inline(never)]
 #[track_caller]
 fn fetch_slow<S: Sharing, const WIDTH: usize>(
@@ -706,8 +707,8 @@ fn fetch_slow<S: Sharing, const WIDTH: usize>(
     }
 }
 
-/// Converts a NIC's result to this processor's byte order. 4-byte results are always big-endian; for 8-byte results it
-/// depends on the device.
+/// Converts a NIC's result to this processor's byte order. 4-byte results are always big-endian; the byte order of
+/// 8-byte results depends on the NIC.
 #[inline(always)]
 fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     match (WIDTH, big_endian_8) {
@@ -717,7 +718,7 @@ fn to_native_order<const WIDTH: usize>(found: u64, big_endian_8: bool) -> u64 {
     }
 }
 
-/// Posts an atomic or set without a result. `word` is the address and key of the word.
+/// Posts an atomic or set without a result. `word` is the remote address and memory key of the target.
 #[inline(always)]
 pub(crate) fn post_atomic<G: Group, S: Sharing, const WIDTH: usize>(
     group: G,

@@ -25,9 +25,9 @@ use crate::watch::{self, Completion, Event, Operation};
 /// Not a plain `T`, because the byte order in which a NIC writes results depends on the NIC.
 #[repr(C)]
 pub struct Fetched<T> {
-    /// The result as written, in the first bytes.
+    /// Bytes of the result as written by the NIC or the processor, from the first byte on.
     raw: u64,
-    /// One of [`order`].
+    /// Byte order of the result: one of the constants in [`order`].
     order: u32,
     reserved: u32,
     _value: PhantomData<T>,
@@ -37,9 +37,9 @@ pub struct Fetched<T> {
 mod order {
     /// This processor's byte order.
     pub(super) const OWN: u32 = 0;
-    /// 8 bytes in this processor's order, 4 bytes big-endian.
+    /// The order in which some NICs write results: 8 bytes in this processor's byte order, but 4 bytes big-endian.
     pub(super) const NIC: u32 = 1;
-    /// Everything big-endian.
+    /// The order in which other NICs write results: 4 and 8 bytes big-endian.
     pub(super) const NIC_BIG_ENDIAN_8: u32 = 2;
 }
 
@@ -59,7 +59,7 @@ unsafe impl<T: 'static> Pod for Fetched<T> {}
 ///
 /// Fetching atomics whose old value arrives in symmetric memory.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Starts reading the word.
+    /// Starts reading the word and storing its value in `result`.
     ///
     /// The value is in `result`, on this PE, after [`Ctx::quiet`], or after a wait that proves its arrival. No other
     /// call may use `result` before that.
@@ -75,7 +75,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Add, T::zeroed(), T::zeroed(), pe)
     }
 
-    /// Starts setting the word to `value`. OpenSHMEM: `shmem_atomic_swap_nbi`.
+    /// Starts setting the word to `value` and storing its old value in `result`. OpenSHMEM: `shmem_atomic_swap_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -135,7 +135,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Add, T::from_bits(1), T::zeroed(), pe)
     }
 
-    /// Starts a bitwise and with `value`. OpenSHMEM: `shmem_atomic_fetch_and_nbi`.
+    /// Starts replacing the word by its bitwise and with `value`. OpenSHMEM: `shmem_atomic_fetch_and_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -151,7 +151,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::And, value, T::zeroed(), pe)
     }
 
-    /// Starts a bitwise or with `value`. OpenSHMEM: `shmem_atomic_fetch_or_nbi`.
+    /// Starts replacing the word by its bitwise or with `value`. OpenSHMEM: `shmem_atomic_fetch_or_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -167,7 +167,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.fetch_nbi(result, word, Kind::Or, value, T::zeroed(), pe)
     }
 
-    /// Starts a bitwise exclusive or with `value`. OpenSHMEM: `shmem_atomic_fetch_xor_nbi`.
+    /// Starts replacing the word by its bitwise exclusive or with `value`. OpenSHMEM: `shmem_atomic_fetch_xor_nbi`.
     ///
     /// # Errors
     /// - The errors of [`Ctx::atomic_fetch_nbi`].
@@ -204,7 +204,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(T::from_bits(found))
     }
 
-    /// Returns the event that reports the atomic to the sanitizer.
+    /// Returns the event that reports a non-blocking atomic to the sanitizer.
     #[inline(always)]
     fn fetch_nbi_event<T: AmoWord>(
         &self,
@@ -218,7 +218,7 @@ impl<S: Sharing> Ctx<'_, S> {
         Event::post(self.parts_ref(), operation, Completion::Posted)
     }
 
-    /// Starts a fetching atomic.
+    /// Starts a fetching atomic, whose old value will be stored in `result`.
     #[inline(always)]
     #[track_caller]
     fn fetch_nbi<T: AmoWord>(
@@ -242,8 +242,8 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Starts an atomic on any word, for one thread. The old value goes to the [`Fetched`] at `result`. Outlined to keep
-/// kernels with many calls small.
+/// Starts an atomic on a word that may be mapped or not, for one thread. The old value goes to the [`Fetched`] at
+/// `result`. Outlined to keep kernels with many calls small.
 #[inline(never)]
 #[track_caller]
 fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(

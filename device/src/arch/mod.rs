@@ -1,4 +1,4 @@
-//! Everything that differs between a GPU and a CPU: two files with the same functions.
+//! Primitives that differ between a GPU and a CPU. `nvptx` and `native` implement the same functions.
 
 #[cfg_attr(target_arch = "nvptx64", path = "nvptx.rs")]
 #[cfg_attr(not(target_arch = "nvptx64"), path = "native.rs")]
@@ -7,14 +7,15 @@ mod imp;
 mod weak_memory;
 mod word;
 
-/// Consecutive failed tests of a thread. A GPU keeps them per warp; in large blocks, several warps share one copy.
+/// Statistics of a thread's consecutive failed tests, such as `test` calls in a loop, by which such a loop times out. A
+/// GPU keeps them per warp; in large blocks, several warps share one copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedTests {
-    /// Time spent waiting in them, in nanoseconds.
+    /// Time for which the thread has repeated the test, in nanoseconds.
     pub waited: u64,
-    /// Time of the last one, in nanoseconds; 0 if there is none.
+    /// Time of the last failed test, in nanoseconds; 0 if there is none.
     pub last: u64,
-    /// The same time, in [`ticks`].
+    /// Time of the last failed test, in [`ticks`].
     pub ticks: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The primitives on a CPU. A kernel runs natively, with each GPU thread as a [`Lane`] of an executor.
+//! Primitives on a CPU, where a kernel runs natively, with each GPU thread as a [`Lane`] of an executor.
 //!
 //! This file does not schedule lanes. An executor, such as that of the host runtime, installs a lane with [`enter`]
 //! before it resumes it, and every primitive calls the installed lane.
@@ -38,20 +38,20 @@ pub trait Lane {
     ///
     /// Bit `i` of `mask` is lane `i`. The caller's bit is set.
     fn warp_gather(&self, mask: u32, value: u64, site: &'static Location<'static>) -> [u64; 32];
-    /// Returns the lanes of this warp that are at this call site together (`activemask` at a point of convergence).
+    /// Returns the lanes of this warp that execute this call together (`activemask` at a point of convergence).
     ///
-    /// Returns once every other live lane of the warp has arrived here, waits somewhere else, or has spun.
+    /// Returns once every other live lane of the warp has reached `site`, waits at another call site, or has spun.
     fn converged(&self, site: &'static Location<'static>) -> u32;
     /// Returns the block's shared memory: one allocation for all its lanes, 16-byte aligned, zeroed at launch.
     fn shared(&self) -> (*mut u8, usize);
-    /// Returns two words that all lanes of the block share.
+    /// Returns two words that all lanes of the block share, for [`block_broadcast`].
     fn broadcast_words(&self) -> &Cell<(u64, u64)>;
-    /// Returns the failed tests of this lane. Initially there are none.
+    /// Returns the statistics of this lane's failed tests. Initially there are none.
     fn failed_tests(&self) -> &Cell<FailedTests>;
     /// Yields to other lanes, without waiting for them.
     fn pass(&self, _site: &'static Location<'static>) {}
-    /// Called at the start of a wait loop. It shows an executor that yields the CPU while no lane makes progress that
-    /// this lane did.
+    /// Called at the start of a wait loop. It tells an executor that lets the CPU idle while no lane makes progress
+    /// that this lane has made some.
     fn wait_begins(&self) {}
     /// Returns the watcher of this lane, if the sanitizer watches the launch.
     fn watcher(&self) -> Option<&dyn Watcher> {
@@ -106,7 +106,7 @@ fn weakly<R>(f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
     lane.weak_memory().map(|memory| f(memory, lane.thread()))
 }
 
-/// This build has no weak memory.
+/// Returns `None`: builds without debug assertions or the sanitizer have no weak memory.
 #[cfg(not(any(debug_assertions, feature = "sanitize")))]
 #[inline(always)]
 fn weakly<R>(_f: impl FnOnce(&WeakMemory, u32) -> R) -> Option<R> {
@@ -147,40 +147,40 @@ pub fn spin() {
     lane(|l| l.spin(site))
 }
 
-/// Called once at the start of a wait loop.
+/// Called once at the start of a wait loop. Informs the executor that this lane has made progress.
 pub fn wait_begins() {
     lane(|l| l.wait_begins())
 }
 
-/// Returns the time in units that are cheap to read: nanoseconds here, cycles on a GPU.
+/// Returns the time in a unit that is cheap to read: nanoseconds on a CPU, cycles on a GPU.
 pub fn ticks() -> u64 {
     now_ns()
 }
 
-/// A thread has done other work between two tests if more ticks than this have passed. Loops are slower in debug
-/// builds.
+/// Maximum number of ticks between two tests of the same loop. After a longer pause, the thread has done other work.
+/// Loops are slower in debug builds.
 pub const PAUSE: u64 = if cfg!(debug_assertions) { 2000 } else { 200 };
 
-/// Returns the failed tests of this thread.
+/// Returns the statistics of this thread's failed tests.
 pub fn failed_tests() -> FailedTests {
     lane(|l| l.failed_tests().get())
 }
 
-/// Replaces the failed tests of this thread.
+/// Replaces the statistics of this thread's failed tests.
 pub fn set_failed_tests(tests: FailedTests) {
     lane(|l| l.failed_tests().set(tests))
 }
 
-/// Resets the failed tests, after a successful one.
+/// Resets the statistics of failed tests, after a successful test.
 pub fn clear_failed_tests() {
     set_failed_tests(FailedTests::default())
 }
 
-/// Suspends a GPU thread for about `ns` nanoseconds. A no-op here, because [`spin`] runs other lanes.
+/// Does nothing. On a GPU, suspends the thread for about `ns` nanoseconds; on a CPU, [`spin`] runs other lanes instead.
 #[inline(always)]
 pub fn rest(_ns: u32) {}
 
-/// Turns of a wait loop between two checks of the clock and the abort word.
+/// Number of iterations of a wait loop between two checks of the clock and the abort word.
 pub const TURNS: u32 = 16;
 
 /// Aborts the kernel. For broken invariants only, never for an error that a user can cause.
@@ -212,7 +212,7 @@ pub fn sync_block() {
 
 /// Returns the result of the barrier `meet`, and two values for the whole block, each passed by one thread.
 ///
-/// Two such calls need another barrier between them, so no thread overwrites the values before all have read them.
+/// Two such calls need another barrier between them, or a thread could overwrite the values before all have read them.
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     lane(|l| {
         // Threads that pass no value keep what another thread has stored.
@@ -232,12 +232,12 @@ fn gather(mask: u32, value: u64) -> [u64; 32] {
     lane(|l| l.warp_gather(mask, value, site))
 }
 
-/// Returns `value`. See the GPU version.
+/// Returns `value`. On a GPU, hides from ptxas that the value is warp-uniform.
 pub fn opaque(value: u64) -> u64 {
     value
 }
 
-/// Returns `value`. See the GPU version.
+/// Returns `value`. On a GPU, keeps the compiler from computing it elsewhere.
 pub fn overlap(value: u64) -> u64 {
     value
 }
@@ -248,7 +248,7 @@ pub fn sync_warp(mask: u32) {
     gather(mask, 0);
 }
 
-/// Returns the value passed by lane `from`.
+/// Returns the value passed by lane `from` of the warp.
 #[track_caller]
 pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     gather(mask, value)[from as usize & 31]
@@ -260,7 +260,7 @@ pub fn ballot(mask: u32, vote: bool) -> u32 {
     lanes_where(mask, &gather(mask, vote as u64), 1)
 }
 
-/// Returns the lanes of `mask` that passed the same value as this one.
+/// Returns the lanes of `mask` that passed the same value as the calling lane.
 #[track_caller]
 pub fn match_any(mask: u32, value: u64) -> u32 {
     lanes_where(mask, &gather(mask, value), value)
@@ -270,7 +270,7 @@ fn lanes_where(mask: u32, values: &[u64; 32], wanted: u64) -> u32 {
     (0..32).filter(|&i| mask >> i & 1 == 1 && values[i] == wanted).fold(0, |m, i| m | 1 << i)
 }
 
-/// Returns `condition`, because lanes are always alone.
+/// Returns `condition`. On a CPU, every lane counts as converged only with itself.
 #[inline(always)]
 pub fn together(condition: bool) -> bool {
     condition
@@ -281,7 +281,7 @@ pub fn converged(site: &'static Location<'static>) -> u32 {
     lane(|l| l.converged(site))
 }
 
-/// Returns base and length, in bytes, of the block's dynamic shared memory.
+/// Returns the base address and the length, in bytes, of the block's dynamic shared memory.
 pub fn shared() -> (*mut u8, usize) {
     lane(|l| l.shared())
 }
@@ -314,7 +314,7 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     }
 }
 
-/// Loads a word that only this thread uses.
+/// Loads a word that no other thread uses.
 ///
 /// # Safety
 /// `p` is an aligned word, valid for reads and writes. No other thread accesses it at the same time.
@@ -323,7 +323,7 @@ pub unsafe fn load_own(p: *const u64) -> u64 {
     unsafe { <u64 as SysWord>::load_relaxed(p) }
 }
 
-/// Stores a word that only this thread uses.
+/// Stores a word that no other thread uses.
 ///
 /// # Safety
 /// The same as for [`load_own`].
@@ -332,7 +332,7 @@ pub unsafe fn store_own(p: *mut u64, v: u64) {
     unsafe { <u64 as SysWord>::store_relaxed(p, v) }
 }
 
-/// Stores with relaxed ordering, if `does`.
+/// Stores `v` with relaxed ordering, provided that `does` is `true`.
 ///
 /// # Safety
 /// If `does`, `p` is aligned and valid for writes.
@@ -368,7 +368,8 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     }
 }
 
-/// Loads 16 bytes. On a CPU, the gate itself orders the load.
+/// Loads 16 bytes, no earlier than a preceding gate (see [`Scope::load_gate`]). On a CPU, the gate itself orders the
+/// load.
 ///
 /// # Safety
 /// The same as for [`load16`].
@@ -461,7 +462,8 @@ pub unsafe fn write<T: Copy>(p: *mut T, v: T) {
     }
 }
 
-/// Orders a strong access after the plain stores it must follow, and drops the copies that must not be read after it.
+/// Prepares an atomic access to `len` bytes at `at` in the emulated weak memory: writes the plain stores that must
+/// precede it, and drops the stale copies that must not be read after it.
 #[inline(always)]
 fn order_weak<const WRITES: bool>(at: usize, len: usize, order: Ordering) {
     weakly(|memory, thread| {
@@ -491,11 +493,12 @@ fn show_weak() {
     weakly(|memory, thread| memory.show(thread));
 }
 
-/// The threads of a block share copies, so an acquire at block scope has nothing to drop.
+/// Does nothing for an acquire at block scope, because the threads of a block share their copies of memory.
 #[inline(always)]
 fn keep_weak() {}
 
-/// Orders the plain accesses around a strong access. Evaluates to its word.
+/// Evaluates to the atomic word at `$p`, after ordering the plain accesses around its access in the emulated weak
+/// memory.
 macro_rules! strong {
     ($atomic:ty, $p:ident, $writes:literal, $order:ident) => {{
         order_weak::<$writes>($p.addr(), size_of::<$atomic>(), Ordering::$order);

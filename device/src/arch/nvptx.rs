@@ -1,4 +1,4 @@
-//! The primitives on a GPU, in PTX where `core` has no correct equivalent.
+//! Primitives on a GPU, in PTX where `core` has no correct equivalent.
 //!
 //! Three rules apply in this file:
 //!
@@ -42,11 +42,11 @@ pub fn blocks() -> u32 {
     unsafe { nvptx::_grid_dim_x() as u32 }
 }
 
-/// Runs one iteration of a wait loop. Nothing to do here: the hardware schedules other warps.
+/// Does nothing in a wait loop of a GPU thread, because the hardware schedules other warps.
 #[inline(always)]
 pub fn spin() {}
 
-/// Called at the start of a wait loop. Only the emulator needs it.
+/// Called at the start of a wait loop. Does nothing on a GPU; the native emulator needs it.
 #[inline(always)]
 pub fn wait_begins() {}
 
@@ -57,7 +57,8 @@ pub fn rest(ns: u32) {
     unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) }
 }
 
-/// Turns of a wait loop between two checks of the clock and the abort word, which is in host memory.
+/// Number of iterations of a wait loop between two checks of the clock and the abort word. Reading the abort word is
+/// slow, because it is in host memory.
 pub const TURNS: u32 = 256;
 
 /// Aborts the kernel. For broken invariants only, never for an error that a user can cause.
@@ -116,7 +117,7 @@ core::arch::global_asm!(".shared .align 16 .b64 rushmem_cast[2];");
 
 /// Returns the result of the barrier `meet`, and two values for the whole block, each passed by one thread.
 ///
-/// Two such calls need another barrier between them, so no thread overwrites the values before all have read them.
+/// Two such calls need another barrier between them, or a thread could overwrite the values before all have read them.
 #[inline(always)]
 pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnce() -> R) -> (R, u64, u64) {
     if let Some(a) = one {
@@ -142,7 +143,7 @@ pub fn block_broadcast<R>(one: Option<u64>, other: Option<u64>, meet: impl FnOnc
 // they name. There are four sets, one allocation unit of shared memory; the warps of larger blocks share them.
 core::arch::global_asm!(".shared .align 16 .b64 rushmem_tests[16];");
 
-/// Returns the address of the warp's words in shared memory.
+/// Returns the address of the words in shared memory that hold the failed tests of this warp.
 #[inline(always)]
 fn tests_of_warp() -> u32 {
     let base: u32;
@@ -151,7 +152,7 @@ fn tests_of_warp() -> u32 {
     base + (thread() >> 5 & 3) * 32
 }
 
-/// Returns an identifier of this launch, `%gridid`.
+/// Returns an ID of the kernel launch, `%gridid`.
 #[inline(always)]
 fn launch_number() -> u64 {
     let n: u64;
@@ -160,7 +161,7 @@ fn launch_number() -> u64 {
     n
 }
 
-/// Returns the time in units that are cheap to read: cycles here, nanoseconds on a CPU.
+/// Returns the time in a unit that is cheap to read: cycles on a GPU, nanoseconds on a CPU.
 #[inline(always)]
 pub fn ticks() -> u64 {
     let t: u64;
@@ -169,10 +170,11 @@ pub fn ticks() -> u64 {
     t
 }
 
-/// A thread has done other work between two tests if more ticks than this have passed: about a microsecond.
+/// Maximum number of ticks between two tests of the same loop, about a microsecond. After a longer pause, the thread
+/// has done other work.
 pub const PAUSE: u64 = 2000;
 
-/// Returns the failed tests of this warp.
+/// Returns the statistics of this warp's failed tests.
 #[inline(always)]
 pub fn failed_tests() -> FailedTests {
     let (launch, waited, last, ticks): (u64, u64, u64, u64);
@@ -184,7 +186,7 @@ pub fn failed_tests() -> FailedTests {
     if launch == launch_number() { FailedTests { waited, last, ticks } } else { FailedTests::default() }
 }
 
-/// Replaces the failed tests of this warp.
+/// Replaces the statistics of this warp's failed tests.
 #[inline(always)]
 pub fn set_failed_tests(FailedTests { waited, last, ticks }: FailedTests) {
     // SAFETY: words of the warp's own. Lanes that store together store equal values, or one of them wins.
@@ -194,7 +196,7 @@ pub fn set_failed_tests(FailedTests { waited, last, ticks }: FailedTests) {
     };
 }
 
-/// Resets the failed tests, after a successful one. Costs one store.
+/// Resets the statistics of failed tests, after a successful test. Costs one store.
 #[inline(always)]
 pub fn clear_failed_tests() {
     // SAFETY: a word of the warp's own.
@@ -220,7 +222,7 @@ pub fn set_trace(area: u64, launch: u64) {
     }
 }
 
-/// Returns the values set by [`set_trace`].
+/// Returns the address of the timeline and the launch ID, as set by [`set_trace`].
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn trace() -> (u64, u64) {
@@ -233,7 +235,7 @@ pub fn trace() -> (u64, u64) {
     (a, b)
 }
 
-/// Saves the timeline entry of the kernel, for the first thread of the block.
+/// Saves the timeline entry of the running kernel. Called by the first thread of the block.
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn set_traced_kernel(entry: u64) {
@@ -241,7 +243,7 @@ pub fn set_traced_kernel(entry: u64) {
     unsafe { asm!("st.shared.b64 [rushmem_trace+16], {e};", e = in(reg64) entry) };
 }
 
-/// Returns the entry saved by [`set_traced_kernel`].
+/// Returns the timeline entry saved by [`set_traced_kernel`].
 #[cfg(feature = "trace")]
 #[inline(always)]
 pub fn traced_kernel() -> u64 {
@@ -268,8 +270,8 @@ pub fn opaque(value: u64) -> u64 {
     v
 }
 
-/// Returns `value`, computed at this point. Earlier loads are still in flight here, so the computation overlaps with
-/// them.
+/// Returns `value` and keeps the compiler from moving its computation. Used where earlier loads are still in flight, so
+/// the computation overlaps with them.
 #[inline(always)]
 pub fn overlap(value: u64) -> u64 {
     let v;
@@ -287,7 +289,7 @@ pub fn sync_warp(mask: u32) {
     unsafe { warp_sync(mask as i32) }
 }
 
-/// Returns the value passed by lane `from`.
+/// Returns the value passed by lane `from` of the warp.
 #[inline(always)]
 pub fn shuffle(mask: u32, value: u64, from: u32) -> u64 {
     let half = |v: u32| {
@@ -304,23 +306,23 @@ pub fn ballot(mask: u32, vote: bool) -> u32 {
     unsafe { vote_ballot(mask as i32, vote) as u32 }
 }
 
-/// Returns the lanes of `mask` that passed the same value as this one.
+/// Returns the lanes of `mask` that passed the same value as the calling lane.
 #[inline(always)]
 pub fn match_any(mask: u32, value: u64) -> u32 {
     // SAFETY: as `sync_warp`.
     unsafe { match_any_64(mask as i32, value as i64) as u32 }
 }
 
-/// Returns the lanes that are converged at `site`. Any set that includes this lane is correct.
+/// Returns the lanes that are converged with the calling lane. Any set that includes this lane is correct.
 #[inline(always)]
 pub fn converged(_: &'static Location<'static>) -> u32 {
     // SAFETY: reads a special value.
     unsafe { activemask() as u32 }
 }
 
-/// Returns whether `condition` holds in each lane converged with this one. May return `false` without a reason.
+/// Returns whether `condition` holds in each lane converged with this one. May also return `false` if it does.
 ///
-/// It proves to ptxas that these lanes take the same branch, which saves the barrier at their reconvergence; that
+/// A vote proves to ptxas that these lanes take the same branch, which saves the barrier at their reconvergence; that
 /// barrier would cost more than a store. ptxas 13.0 crashes if a predicate is both operand and result of the vote.
 #[inline(always)]
 pub fn together(condition: bool) -> bool {
@@ -335,7 +337,7 @@ pub fn together(condition: bool) -> bool {
 
 core::arch::global_asm!(".extern .shared .align 16 .b8 rushmem_shared[];");
 
-/// Returns base and length, in bytes, of the block's dynamic shared memory.
+/// Returns the base address and the length, in bytes, of the block's dynamic shared memory.
 #[inline(always)]
 pub fn shared() -> (*mut u8, usize) {
     let (base, bytes): (u64, u32);
@@ -394,7 +396,7 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Loads a word that only this thread uses. The load is weak on purpose: in loops with strong loads, ptxas inserts an
+/// Loads a word that no other thread uses. The load is weak on purpose: in loops with strong loads, ptxas inserts an
 /// instruction that yields to other threads and takes 55 cycles.
 ///
 /// # Safety
@@ -408,7 +410,7 @@ pub unsafe fn load_own(p: *const u64) -> u64 {
     v
 }
 
-/// Stores a word that only this thread uses.
+/// Stores a word that no other thread uses.
 ///
 /// # Safety
 /// The same as for [`load_own`].
@@ -419,8 +421,8 @@ pub unsafe fn store_own(p: *mut u64, v: u64) {
     unsafe { asm!("st.global.b64 [{p}], {v};", p = in(reg64) p, v = in(reg64) v) }
 }
 
-/// Stores with relaxed ordering at system scope, if `does`. Predicated instead of branching, which keeps the lanes of a
-/// warp converged.
+/// Stores `v` with relaxed ordering at system scope, provided that `does` is `true`. The store is predicated instead of
+/// branched around, which keeps the lanes of a warp converged.
 ///
 /// # Safety
 /// If `does`, `p` lies in global memory, is aligned and valid for writes.

@@ -1,4 +1,4 @@
-//! An adversary for plain loads and stores.
+//! Emulation of weak memory for native kernels, which exposes missing fences.
 //!
 //! An x86 processor makes plain stores visible in program order and never returns stale values, so a missing fence goes
 //! unnoticed. A [`WeakMemory`] delays the plain stores of a block and answers its plain loads from stale copies, within
@@ -27,10 +27,10 @@ use std::vec::Vec;
 /// Maximum length of a plain access, in bytes. Longer elements are split.
 const MAX_BYTES: usize = 16;
 
-/// Maximum number of stores delayed per thread, and per block. At this limit, a random one is written.
+/// Maximum number of stores delayed per thread, and per block. Beyond it, a random one is written to memory.
 const MAX_HELD: usize = 24;
 
-/// Length of a cached copy, in bytes.
+/// Length of the words of memory that are kept as stale copies, in bytes.
 const LINE: usize = 8;
 
 /// The weak memory of one block: delayed stores, and stale copies of memory.
@@ -41,7 +41,7 @@ pub struct WeakMemory(RefCell<State>);
 struct Copies(BTreeMap<usize, [u8; LINE]>);
 
 impl Copies {
-    /// Drops the words that contain any of the `len` bytes at `at`.
+    /// Drops the copies of words that contain any of the `len` bytes at address `at`.
     fn forget(&mut self, at: usize, len: usize) {
         self.0.retain(|&line, _| line + LINE <= at || at + len <= line);
     }
@@ -49,9 +49,9 @@ impl Copies {
 
 struct State {
     dice: u64,
-    /// Stores of each thread that no other thread sees yet.
+    /// Delayed stores of each thread that no other thread sees yet.
     threads: Vec<Vec<Store>>,
-    /// Stores that a barrier has shown to the block.
+    /// Delayed stores that a barrier has shown to all threads of the block.
     block: Vec<Store>,
     copies: Copies,
 }
@@ -68,7 +68,7 @@ impl Store {
         self.to.addr() < at + len && at < self.to.addr() + self.len
     }
 
-    /// Writes the bytes. Each aligned word of up to 8 bytes is written as a whole.
+    /// Writes the delayed bytes to memory. Each aligned word of up to 8 bytes is written as a whole.
     fn commit(&self) {
         let mut done = 0;
         while done < self.len {
@@ -86,7 +86,7 @@ impl Store {
         }
     }
 
-    /// Writes the widest aligned part at `to` below 8 bytes. Returns its length.
+    /// Writes the bytes from `done` on to `to`, as the widest aligned word below 8 bytes that fits. Returns its length.
     fn commit_part(&self, to: *mut u8, done: usize) -> usize {
         use core::sync::atomic::{AtomicU16, AtomicU32};
         let (b, left) = (&self.bytes[done..], self.len - done);
@@ -114,7 +114,7 @@ impl WeakMemory {
         Self(RefCell::new(State { dice: seed, threads, block: Vec::new(), copies: Copies::default() }))
     }
 
-    /// Stores `from` at `to`, for `thread`.
+    /// Delays a plain store of `from` to address `to` by `thread`.
     ///
     /// # Safety
     /// `to` is valid for writes of that many bytes until they are written, at the latest when this value is dropped.
@@ -130,7 +130,7 @@ impl WeakMemory {
         state.write_some(thread as usize);
     }
 
-    /// Loads from `from` into `to`, for `thread`.
+    /// Loads the bytes at `from` into `to`, as `thread` may see them.
     ///
     /// # Safety
     /// `from` is valid for reads of that many bytes, and so are the aligned words around its ends.
@@ -153,7 +153,8 @@ impl WeakMemory {
         state.write_some(thread as usize);
     }
 
-    /// Prepares a strong access of `thread` to `len` bytes.
+    /// Writes delayed stores to the `len` bytes at `at` before a strong access of `thread` to these bytes. Before a
+    /// strong store, also drops stale copies of the bytes.
     pub(super) fn strong(&self, thread: u32, at: usize, len: usize, writes: bool) {
         let State { threads, block, copies, .. } = &mut *self.0.borrow_mut();
         // Stores shown to the block precede the thread's own.
@@ -165,13 +166,13 @@ impl WeakMemory {
         }
     }
 
-    /// Shows the stores of `thread` to its block.
+    /// Makes the delayed stores of `thread` visible to its block.
     pub(super) fn show(&self, thread: u32) {
         let State { threads, block, .. } = &mut *self.0.borrow_mut();
         block.append(&mut threads[thread as usize]);
     }
 
-    /// Writes all stores made by `thread` or shown to its block.
+    /// Writes all delayed stores to memory that were made by `thread` or shown to its block.
     pub fn release(&self, thread: u32) {
         // What the thread has seen of its block is released with it.
         self.show(thread);
@@ -189,7 +190,7 @@ impl WeakMemory {
         self.0.borrow_mut().copies.0.clear();
     }
 
-    /// Advances the clock of a waiting thread, so every delayed store reaches memory eventually.
+    /// Gives delayed stores a chance to be written while `thread` waits, so every store reaches memory eventually.
     pub(super) fn pass(&self, thread: u32) {
         let state = &mut *self.0.borrow_mut();
         state.write_some(thread as usize);
@@ -205,7 +206,7 @@ impl Drop for WeakMemory {
 }
 
 impl State {
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    /// Returns the next random number, by SplitMix64 (Steele, Lea and Flood, 2014).
     fn roll(&mut self) -> u64 {
         self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.dice ^ self.dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -231,7 +232,7 @@ impl State {
         word.to_ne_bytes()
     }
 
-    /// Writes a random delayed store now and then, and whenever there are too many.
+    /// Writes a random delayed store with a probability of 1/16, and whenever there are more than [`MAX_HELD`].
     fn write_some(&mut self, thread: usize) {
         // One roll serves both choices, from different bits.
         let roll = self.roll();
@@ -252,7 +253,7 @@ impl State {
     }
 }
 
-/// Copies the bytes that overlap from `bytes`, at address `at`, to `to`, which represents memory at `first`.
+/// Copies those of `bytes`, which are stored at address `at`, that overlap memory at address `first` to its copy `to`.
 fn overlay(to: &mut [u8], first: usize, at: usize, bytes: &[u8]) {
     for (at, &byte) in (at..).zip(bytes) {
         if let Some(to) = at.checked_sub(first).and_then(|i| to.get_mut(i)) {
@@ -261,7 +262,7 @@ fn overlay(to: &mut [u8], first: usize, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Writes and removes the entries that overlap the `len` bytes at `at`.
+/// Writes the delayed stores that overlap the `len` bytes at `at` to memory, and removes them from `held`.
 fn write_overlapping(held: &mut Vec<Store>, copies: &mut Copies, at: usize, len: usize) {
     held.retain(|store| {
         let overlaps = store.overlaps(at, len);
@@ -272,7 +273,7 @@ fn write_overlapping(held: &mut Vec<Store>, copies: &mut Copies, at: usize, len:
     });
 }
 
-/// Writes and removes entry `i`, and before it the older entries that it overlaps.
+/// Writes delayed store `i`, after any older ones that it overlaps, and removes them from `held`.
 fn write_one(held: &mut Vec<Store>, copies: &mut Copies, i: usize) {
     let last = held[i];
     let mut at = 0;
@@ -287,7 +288,8 @@ fn write_one(held: &mut Vec<Store>, copies: &mut Copies, i: usize) {
     });
 }
 
-/// Writes a store. Drops copies from before it, which would hide it from the thread that made it.
+/// Writes a store to memory. Drops stale copies of these bytes, which would hide the store from the thread that made
+/// it.
 fn write(store: &Store, copies: &mut Copies) {
     store.commit();
     copies.forget(store.to.addr(), store.len);

@@ -1,4 +1,4 @@
-//! Words shared by several observers. The scope is a type, the ordering is part of the name.
+//! Accesses to words that several observers share. The scope is a type, and the ordering is part of the method name.
 #![allow(unsafe_code, reason = "declares accesses to raw addresses")]
 
 /// A set of observers that must see a store, and the accesses to 64-bit words at that scope that the send-queue
@@ -44,15 +44,15 @@ pub trait Scope: Copy + 'static {
     unsafe fn swap_acq_rel(p: *mut u64, v: u64) -> u64;
 }
 
-/// All observers in the system: other GPUs, the CPU, NICs.
+/// System scope: all observers, including other GPUs, the CPU and NICs.
 #[derive(Clone, Copy, Debug)]
 pub struct Sys;
 
-/// The threads of this GPU.
+/// GPU scope: the threads of this GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpu;
 
-/// The threads of this block.
+/// Block scope: the threads of this block.
 #[derive(Clone, Copy, Debug)]
 pub struct Cta;
 
@@ -70,7 +70,7 @@ pub trait SysWord: Copy + PartialEq + 'static {
     unsafe fn store_relaxed(p: *mut Self, v: Self);
     /// Stores with release ordering.
     unsafe fn store_release(p: *mut Self, v: Self);
-    /// Adds, wrapping. Returns the old value.
+    /// Adds `v`, wrapping, with relaxed ordering. Returns the old value.
     unsafe fn fetch_add(p: *mut Self, v: Self) -> Self;
     /// Applies bitwise and. Returns the old value.
     unsafe fn fetch_and(p: *mut Self, v: Self) -> Self;
@@ -78,7 +78,7 @@ pub trait SysWord: Copy + PartialEq + 'static {
     unsafe fn fetch_or(p: *mut Self, v: Self) -> Self;
     /// Applies bitwise exclusive or. Returns the old value.
     unsafe fn fetch_xor(p: *mut Self, v: Self) -> Self;
-    /// Adds, wrapping, without a result. Like the three functions below, it saves the response over the link.
+    /// Adds `v`, wrapping, without a result. No response travels over the link, unlike for `fetch_add`.
     unsafe fn add(p: *mut Self, v: Self);
     /// Applies bitwise and, without a result.
     unsafe fn and(p: *mut Self, v: Self);

@@ -1,4 +1,5 @@
-//! An all-to-all for small data by the LL protocol, in which each store carries a word and its flag.
+//! All-to-all exchange of small data by NCCL's LL (low latency) protocol, in which each store carries a word and its
+//! flag.
 
 #![allow(unsafe_code, reason = "exchanges flagged words in scratch memory")]
 
@@ -17,7 +18,7 @@ use crate::watch::{self, Collective};
 
 /// # Exchange with low latency
 ///
-/// An exchange of small blocks by the LL protocol.
+/// All-to-all exchange of small blocks by NCCL's LL (low latency) protocol.
 impl<S: Sharing> Ctx<'_, S> {
     /// Exchanges 4-byte words like [`Ctx::alltoall`], in half a round trip. This is NCCL's LL protocol.
     ///

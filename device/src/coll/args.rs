@@ -1,4 +1,4 @@
-//! Arguments of collective calls: types, checks and hash.
+//! Checks and hashes of the arguments of collective calls.
 //!
 //! Used by both implementations: [`call`](super::call) for teams with NIC peers, and [`p2p`](super::p2p) for teams
 //! whose members are all reached by loads and stores.
@@ -48,7 +48,8 @@ pub(super) fn call_hash<G: Group>(group: G, generation: u32, kind: u32, argument
     kind << kind::SHIFT | (sum >> (64 - kind::SHIFT)) as u32
 }
 
-/// Checks that both objects are in symmetric memory and do not overlap. They may overlap if `src` starts at `may`.
+/// Checks that the destination and source of a collective are in symmetric memory and do not overlap, unless `src`
+/// starts at `may`.
 ///
 /// All checks take the `site` of the call as an argument, because a closure has no caller location.
 #[inline(always)]
@@ -73,16 +74,16 @@ pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) 
     Err(length_mismatch(ctx.parts_ref().state, u32::MAX, found, wanted, site))
 }
 
-/// Returns the span of `n` strided elements, in bytes.
+/// Returns the distance from the start of the first to the end of the last of `n` strided elements, in bytes.
 #[inline(always)]
 fn extent(n: u64, stride: u64, size: u64) -> u64 {
     if n == 0 { 0 } else { (n - 1).saturating_mul(stride).saturating_add(1).saturating_mul(size) }
 }
 
-/// Strides of destination and source in a strided call, in elements.
+/// Strides of destination and source in a strided collective, in elements.
 pub(super) type Strides = (u64, u64);
 
-/// Checks that both objects have room for `all` elements of `size` bytes.
+/// Checks that destination and source have room for `all` strided elements of `size` bytes.
 #[inline(always)]
 pub(super) fn check_strided<S>(
     site: Site,
@@ -122,7 +123,7 @@ impl Reduction {
         (self.op as u64) << 32 | self.kind as u64
     }
 
-    /// Checks that the reduction is defined, and that both objects consist of whole, aligned elements.
+    /// Checks that the reduction is defined, and that destination and source consist of whole, aligned elements.
     #[inline(always)]
     pub(super) fn check<S>(self, site: Site, ctx: &Ctx<S>, dst: Span, src: Span) -> Result {
         let state = ctx.parts_ref().state;
@@ -141,16 +142,18 @@ impl Reduction {
     }
 }
 
-/// Returns where share `i` of `n` starts, in `bytes` bytes. A multiple of 16, so no share splits an element.
+/// Returns the start of share `i` when `bytes` bytes are divided into `n` shares. A multiple of 16 below `bytes`, so no
+/// share splits an element.
 #[inline(always)]
 pub(super) fn cut(bytes: u64, i: u64, n: u64) -> u64 {
     let units = bytes.div_ceil(16);
     (units.wrapping_mul(i).checked_div(n).unwrap_or(0) * 16).min(bytes)
 }
 
-/// Returns which of `bytes` bytes `group` moves, as offset and length. The ranges of all channels partition the bytes.
+/// Returns the part of `bytes` bytes that `group` moves, as offset and length. The parts of all channels partition the
+/// bytes.
 ///
-/// A channel moves at least `per_channel` bytes, so small amounts use channel 0 alone.
+/// There is at most one channel for each started `per_channel` bytes, so small amounts use channel 0 alone.
 #[inline(always)]
 pub(super) fn part<G: Group>(group: G, bytes: u64, per_channel: u64) -> Span {
     if group.channels() == 1 {
@@ -159,7 +162,7 @@ pub(super) fn part<G: Group>(group: G, bytes: u64, per_channel: u64) -> Span {
     part_of(group.channel(), group.channels(), bytes, per_channel)
 }
 
-/// Alignment of the ranges of [`part`], in bytes: a cache line. Empty ranges may be unaligned.
+/// Alignment of the ranges that [`part`] returns, in bytes: a cache line. Empty ranges may be unaligned.
 const PART_UNIT: u64 = 128;
 
 /// Implements [`part`] for channel `channel` of `channels`.
@@ -182,7 +185,7 @@ pub(super) fn share_of(bytes: u64, n: u32) -> u64 {
     }
 }
 
-/// Wraps a member number below `2 * n` into `0..n`.
+/// Wraps a member's rank below `2 * n` into `0..n`.
 #[inline(always)]
 pub(super) fn wrapped(member: u32, n: u32) -> u32 {
     if member >= n { member - n } else { member }
@@ -213,22 +216,22 @@ pub(super) fn check_in_word(number: u64, n: u32, member: u32) -> u64 {
     team_words::MEETINGS + (set + member as u64) * 8
 }
 
-/// Returns the handle of a word of the runtime.
+/// Returns the handle of a word that the runtime keeps at `offset` of the symmetric heap.
 #[inline(always)]
 pub(super) fn team_word(offset: u64) -> Sym<Signal> {
     // SAFETY: the host has reserved it at the same offset on all members.
     unsafe { Sym::from_raw(offset) }
 }
 
-/// Returns where the scratch of a channel starts, relative to its words, and its length in bytes. `bytes` is the total
-/// for a channel of a team of `n`.
+/// Returns where the scratch of a team channel starts, relative to the channel's words, and its length in bytes.
+/// `bytes` is the total length of the channel in a team of `n`.
 #[inline(always)]
 pub(super) fn scratch_of(bytes: u64, n: u32) -> (u64, u64) {
     let words = team_words::scratch(n);
     (words, bytes.saturating_sub(words))
 }
 
-/// Waits until the upper half of a word on this PE is `number`. Returns the lower half. The word is written by `pe`.
+/// Waits until the upper half of a word on this PE, which `pe` writes, is `number`. Returns the lower half.
 #[inline(always)]
 pub(super) fn await_number<S: Sharing>(
     ctx: &Ctx<S>,

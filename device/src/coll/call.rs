@@ -38,7 +38,7 @@ use super::nic_check_in::check_in;
 use super::nodes::{Nodes, pe_of};
 use super::team_lock::{check_locked, try_lock, unlock};
 
-/// Message counts: from NIC peers and from P2P peers.
+/// Numbers of messages, from NIC peers and from P2P peers.
 #[derive(Clone, Copy)]
 pub(super) struct Messages {
     pub(super) nic: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Call<G, S> {
     pub(crate) group: G,
     pub(crate) ctx_ref: CtxRef,
     desc: *mut TeamDesc,
-    /// Heap offset of the words of this channel.
+    /// Heap offset of the words of the team channel that the group uses.
     words: u64,
     pub(crate) n: u32,
     pub(crate) me: u32,
@@ -111,7 +111,8 @@ impl<G: Group, S: Sharing> Call<G, S> {
         pe_of(self.desc, member)
     }
 
-    /// Returns the member `k` after this one, in a ring. `k` is at most the number of members.
+    /// Returns the member that follows this one at distance `k` in the ring of all members. `k` is at most their
+    /// number.
     #[inline(always)]
     pub(crate) fn after(self, k: u32) -> u32 {
         wrapped(self.me + k, self.n)
@@ -129,7 +130,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         unsafe { (*self.desc).node_rank }
     }
 
-    /// Sends `bytes` bytes from `src` of this PE to `dst` of a member, followed by a message.
+    /// Sends `bytes` bytes from `src` of this PE to `dst` of a member, and increments the member's message counter.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn deliver(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
@@ -137,7 +138,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         deliver::<G, S>(self.group, self.ctx_ref, self.pe(member), dst, src, bytes, signal)
     }
 
-    /// Starts copying `bytes` bytes from `src` of a member to `dst` of this PE. [`Call::complete`] waits for it.
+    /// Starts copying `bytes` bytes from `src` of a member to `dst` of this PE. [`Call::complete`] waits for the copy.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fetch(self, member: u32, dst: u64, src: u64, bytes: u64) -> Result {
@@ -160,7 +161,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.await_messages(Messages { nic: (self.n - local) as u64, p2p: (local - 1) as u64 })
     }
 
-    /// Waits for this many messages in addition to those taken so far.
+    /// Waits for `messages` in addition to those that this PE has received in the team so far.
     #[inline(always)]
     #[track_caller]
     pub(super) fn await_messages(self, messages: Messages) -> Result {
@@ -182,7 +183,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         self.group.sync();
     }
 
-    /// Returns heap offset and length, in bytes, of the scratch for calls through this module.
+    /// Returns heap offset and length, in bytes, of the scratch for transfers to and from NIC peers.
     #[inline(always)]
     pub(crate) fn scratch(self) -> (u64, u64) {
         // SAFETY: the host made the entry, and it does not change while the team exists.
@@ -192,8 +193,8 @@ impl<G: Group, S: Sharing> Call<G, S> {
         (self.words + offset + theirs, bytes - theirs)
     }
 
-    /// Sends two values to each member `j`, as given by `mine(j)`, and waits for theirs. [`Call::values_of`] returns
-    /// those.
+    /// Sends the two values `mine(j)` to each member `j`, and waits for two values from each, which [`Call::values_of`]
+    /// returns.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn exchange_values(self, mine: impl Fn(u32) -> (u64, u64)) -> Result {
@@ -215,7 +216,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, sent)
     }
 
-    /// Returns the values that another member sent. [`Call::exchange_values`] has returned.
+    /// Returns the two values that another member sent. Requires that [`Call::exchange_values`] has returned.
     #[inline(always)]
     pub(crate) fn values_of(self, member: u32) -> (u64, u64) {
         let ctx = self.ctx_ref.ctx::<S>();
@@ -225,7 +226,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         unsafe { (u64::load_acquire(at) - 1, u64::load_acquire(at.add(1)) - 1) }
     }
 
-    /// Resets the received values, for the next call that exchanges some.
+    /// Resets the received values, for the next call that uses [`Call::exchange_values`].
     #[inline(always)]
     #[track_caller]
     pub(crate) fn clear_values(self) {
@@ -274,7 +275,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
     }
 }
 
-/// Copies bytes, in words where alignment allows.
+/// Copies bytes as words where their alignment allows.
 ///
 /// # Safety
 /// `to` is valid for writes of `bytes` bytes and `from` for reads of them. They do not overlap.
@@ -345,7 +346,8 @@ fn deliver<G: Group, S: Sharing>(
     ctx.for_node_words().put_signal_nbi(group, dst, src, team_word(signal).add(1), pe)
 }
 
-/// Returns the offset of the counter to increment at `member`. NIC peers use the one at `at`.
+/// Returns the offset of the counter that this PE increments at `member`: `at` for a NIC peer, or the counter of P2P
+/// peers next to it.
 #[inline(always)]
 fn count_for(nodes: Nodes, member: u32, at: u64) -> u64 {
     if nodes.is_local(member) { at + team_words::P2P } else { at }
@@ -357,7 +359,7 @@ fn fetch<G: Group, S: Sharing>(group: G, ctx_ref: CtxRef, pe: u32, dst: u64, src
     ctx_ref.ctx::<S>().get_nbi(group, span(dst, bytes), span(src, bytes), pe)
 }
 
-/// Starts copying `bytes` bytes from `src` of this PE to `dst` of another PE, without a message.
+/// Starts copying `bytes` bytes from `src` of this PE to `dst` of another PE, without incrementing its message counter.
 #[inline(never)]
 #[track_caller]
 pub(crate) fn put<G: Group, S: Sharing>(
@@ -420,7 +422,7 @@ fn await_messages<S: Sharing>(
     )
 }
 
-/// Waits until both counters, that of NIC peers at `at` and that of P2P peers, have reached `wanted`.
+/// Waits until the counter of NIC peers at `at`, and that of P2P peers next to it, have reached `wanted`.
 #[inline(always)]
 #[track_caller]
 fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Result {
@@ -431,7 +433,7 @@ fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Resul
     ctx.await_word("wait_until", team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
 }
 
-/// Sends two values to another member. They are incremented by 1, because 0 means "not arrived".
+/// Sends two values to the PE of another member. Each is incremented by 1, because 0 means "not arrived".
 #[inline(never)]
 #[track_caller]
 fn send_values<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)) -> Result {

@@ -1,4 +1,4 @@
-//! The check-in of P2P teams: waiting for the words of other members, and finding the cause of a mismatch.
+//! Check-ins of P2P teams: waits for the words of other members, and finds the cause of a mismatch.
 
 #![allow(unsafe_code, reason = "exchanges call hashes in team words")]
 
@@ -10,8 +10,8 @@ use crate::group::Group;
 use crate::outlined::outlined;
 use crate::wait::{poll_briefly, poll_until};
 
-/// Waits until the word at `at` belongs to check-in `number`. Returns 0 or an error code, and the word found. Does not
-/// record anything.
+/// Waits until the word at `at` has been written by check-in `number`. Returns 0 or an error code, and the word found.
+/// Does not record an error.
 ///
 /// A lane without a member to wait for passes `comes = false` and gets `call_hash`, which keeps the lanes converged.
 #[inline(always)]
@@ -50,7 +50,7 @@ fn has_number(found: u64, number: u64) -> bool {
     (found >> 32) as u32 == number as u32
 }
 
-/// What one lane knows of a failed check-in.
+/// Observations of one lane about a check-in that failed.
 pub(super) struct Mismatch {
     pub(super) state: DevAddr,
     pub(super) desc: *mut TeamDesc,
@@ -58,14 +58,14 @@ pub(super) struct Mismatch {
     pub(super) words: u64,
     /// PE of member 0, and stride to the next member.
     pub(super) pes: (u32, u32),
-    /// Number of members, and this member.
+    /// Number of members of the team, and this PE's rank among them.
     pub(super) members: (u32, u32),
     pub(super) number: u64,
     /// Call hash of this member.
     pub(super) call_hash: u32,
-    /// First member that this lane has seen differ or be late; `u32::MAX` if none.
+    /// First member whose word was late or different, as seen by this lane; `u32::MAX` if none.
     pub(super) odd: u32,
-    /// Error code of the wait, or 0, and the word found.
+    /// Error code of the lane's wait, or 0, and the word that it found.
     pub(super) found: (u32, u64),
 }
 
@@ -73,7 +73,7 @@ outlined! {
     /// Returns the outcome of a check-in that failed for some lane or member. All lanes call it and get the same
     /// outcome.
     ///
-    /// The lane that saw the first odd member records the error.
+    /// The lane that saw the first late or different member records the error.
     #[cold]
     pub(super) fn outcome_of[F: Group](
         leaders: F,

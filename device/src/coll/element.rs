@@ -1,4 +1,4 @@
-//! Element types and reductions.
+//! Element types of collectives, and reductions on them.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -6,7 +6,7 @@ use crate::half::{Bf16, F16};
 
 /// A type that collective calls can reduce.
 pub trait Element: Pod + sealed::Sealed {
-    /// The number of the type, as exchanged between members.
+    /// ID of the element type, part of the call hash that members compare.
     const KIND: ElementKind;
 }
 
@@ -14,7 +14,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The number of an element type, as exchanged between members. Types of equal size and meaning share a number.
+/// ID of an element type, part of the call hash that members compare. Types of equal size and meaning share an ID.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
@@ -83,9 +83,9 @@ pub enum Scan {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 pub struct ValueIndex {
-    /// The value that is compared.
+    /// Value that is compared by `Min` and `Max`.
     pub value: f64,
-    /// The index reported for the value.
+    /// Index that accompanies the smallest or largest value.
     pub index: i64,
 }
 

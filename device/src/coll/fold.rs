@@ -1,6 +1,6 @@
-//! The loops of reductions: read the sources of all members, combine them in team order, write the result.
+//! Inner loops of reductions: read the sources of all members, combine them in team order, write the result.
 //!
-//! Aligned data moves 16 bytes at a time with several loads on their way, because P2P loads have a long latency.
+//! Aligned data moves 16 bytes at a time with several loads in flight, because P2P loads have a long latency.
 
 #![allow(unsafe_code, reason = "reads sources and writes results at checked addresses")]
 
@@ -11,41 +11,44 @@ use crate::arch;
 use crate::half::{Bf16, F16};
 use crate::outlined::outlined;
 
-/// 16 bytes. The first word holds the first 8 bytes.
+/// 16 bytes of data, as two words. The first word holds the first 8 bytes.
 pub(super) type Unit = (u64, u64);
 
-/// The addresses of one object on all members.
+/// Addresses at which this PE reaches one symmetric object on all members.
 #[derive(Clone, Copy)]
 pub(super) struct MemberAddrs {
-    /// The address on this member.
+    /// Address on this PE.
     pub(super) own: u64,
-    /// The address on member 0, or on PE 0 with a list of PEs.
+    /// Address on member 0. With a list of the members' PEs: address on PE 0.
     pub(super) first: u64,
-    /// The wrapping distance from each member, or PE, to the next.
+    /// Wrapping distance between the addresses of successive members. With a list of the members' PEs: of successive
+    /// PEs.
     pub(super) step: u64,
 }
 
-/// A reduction of the sources of all members. Pairs of addresses are of the source and of the destination.
+/// A reduction of the sources of all members. A pair of addresses belongs to source and destination.
 #[derive(Clone, Copy)]
 pub(super) struct Fold {
-    /// Undefined reductions change nothing: see [`is_defined`](super::element::is_defined).
+    /// Operation and element type. An undefined combination changes nothing: see
+    /// [`is_defined`](super::element::is_defined).
     pub(super) reduction: Reduction,
-    /// The addresses on this member.
+    /// Addresses of source and destination on this PE.
     pub(super) own: (u64, u64),
-    /// The addresses on member 0, or on PE 0 with a list of PEs.
+    /// Addresses of source and destination on member 0. With a list of the members' PEs: on PE 0.
     pub(super) first: (u64, u64),
-    /// The wrapping distances from each member, or PE, to the next.
+    /// Wrapping distances between the addresses of successive members, for source and destination. With a list of the
+    /// members' PEs: of successive PEs.
     pub(super) step: (u64, u64),
-    /// The list of the members' PEs by which addresses count, or 0.
+    /// Address of the list of the members' PEs, or 0 if addresses are computed from member ranks.
     pub(super) pes: DevAddr,
-    /// This member, and the number of members to combine, from member 0 on.
+    /// Rank of this member, and number of members to combine, starting with member 0.
     pub(super) members: (u32, u32),
-    /// Whether the result goes to all members, or to this one only.
+    /// Whether the result is written to all members, or only to this one.
     pub(super) to_all: bool,
     pub(super) bytes: u64,
 }
 
-/// Returns the address of an object on a member.
+/// Returns the address at which this PE reaches an object on `member`. See [`Fold`] for the arguments.
 #[inline(always)]
 pub(super) fn member_addr(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, member: u32) -> u64 {
     if member == me {
@@ -118,20 +121,20 @@ outlined! {
     }
 }
 
-/// The bodies of the loops of [`run`].
+/// Operation, members and addresses, for the loops of [`run`].
 struct Loops<S, T> {
     what: (u32, u32),
     n: u32,
-    /// The range of members that get the result.
+    /// Range of member ranks to which the result is written.
     targets: (u32, u32),
-    /// The address of a member's source.
+    /// Function from a member's rank to the address of its source.
     source: S,
-    /// The address of a member's destination.
+    /// Function from a member's rank to the address of its destination.
     target: T,
 }
 
 impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
-    /// Combines eight units, from unit `i` on, `threads` apart.
+    /// Combines eight 16-byte units, `threads` units apart, from unit `i` on.
     ///
     /// # Safety
     /// In the source of each member and the destination of each target, these units are valid, as [`run`] demands, and
@@ -158,7 +161,7 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
         }
     }
 
-    /// Combines four units, from unit `i` on, `threads` apart.
+    /// Combines four 16-byte units, `threads` units apart, from unit `i` on.
     ///
     /// # Safety
     /// The same as for [`Loops::eight_units`], for these units.
@@ -181,7 +184,7 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
         }
     }
 
-    /// Combines unit `i`, with the loads of up to four members on their way.
+    /// Combines the 16-byte unit `i`, with loads from up to four members in flight.
     ///
     /// # Safety
     /// The same as for [`Loops::eight_units`], for this unit.
@@ -215,10 +218,11 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
         }
     }
 
-    /// Combines the element of `2^log` bytes at byte `at`.
+    /// Combines the element of `2^log` bytes at byte offset `at`.
     ///
     /// # Safety
-    /// In the source of each member and the destination of each target, the element is valid and aligned, as [`run`] demands.
+    /// In the source of each member and the destination of each target, the element is valid and aligned, as [`run`]
+    /// demands.
     #[inline(always)]
     unsafe fn one_element(&self, at: u64, log: u32) {
         // SAFETY: the element at `at` is valid in each member's source and destination, and aligned, by this
@@ -239,7 +243,7 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
     }
 }
 
-/// Loads four units, from unit `i` on, `step` apart.
+/// Loads four 16-byte units, `step` units apart, from unit `i` on.
 ///
 /// # Safety
 /// `from` is a multiple of 16, and the units there are valid for reads.
@@ -250,7 +254,7 @@ pub(super) unsafe fn load_four(from: u64, i: u64, step: u64) -> Four {
     Four(unit(0), unit(1), unit(2), unit(3))
 }
 
-/// Stores four units, from unit `i` on, `step` apart.
+/// Stores four 16-byte units, `step` units apart, from unit `i` on.
 ///
 /// # Safety
 /// `to` is a multiple of 16, and the units there are valid for writes until the kernel returns.
@@ -329,7 +333,7 @@ unsafe fn store_element(at: u64, log: u32, (a, b): Unit) {
     }
 }
 
-/// Combines four units with four others, element by element.
+/// Combines four 16-byte units with four others, element by element.
 #[inline(always)]
 fn combine_four((op, kind): (u32, u32), a: Four, b: Four) -> Four {
     match wide(op, kind, (a, b)) {
@@ -338,7 +342,7 @@ fn combine_four((op, kind): (u32, u32), a: Four, b: Four) -> Four {
     }
 }
 
-/// Combines two units, element by element.
+/// Combines two 16-byte units, element by element.
 #[inline(never)]
 fn combine((op, kind): (u32, u32), a: Unit, b: Unit) -> Unit {
     match wide(op, kind, (a, b)) {
@@ -353,16 +357,17 @@ pub(super) fn has_words(kind: u32) -> bool {
     kind != VALUE_INDEX
 }
 
-/// Combines two words of whole elements with two others. The words need not be adjacent.
+/// Combines two words of whole elements with two others, element by element. The two words need not be adjacent in
+/// memory.
 #[inline(always)]
 pub(super) fn combine_words(reduction: Reduction, a: Unit, b: Unit) -> Unit {
     combine((reduction.op, reduction.kind), a, b)
 }
 
-/// One or several pairs of units to combine.
+/// One pair, or four pairs, of 16-byte units to combine.
 trait Pairs {
     type Sum;
-    /// Applies `f` to each pair.
+    /// Applies `f` to each pair of units.
     fn by(self, f: impl Fn(Unit, Unit) -> Unit) -> Self::Sum;
 }
 
@@ -374,7 +379,7 @@ impl Pairs for (Unit, Unit) {
     }
 }
 
-/// Four units. They have names because indexed values would lie in memory.
+/// Four 16-byte units. Separate fields rather than an array, which would have to be in memory to be indexed.
 #[derive(Clone, Copy)]
 pub(super) struct Four(pub(super) Unit, pub(super) Unit, pub(super) Unit, pub(super) Unit);
 
@@ -393,7 +398,7 @@ impl Pairs for (Four, Four) {
     }
 }
 
-/// Combines elements of 4 and 8 bytes. Returns `None` for other sizes.
+/// Combines pairs of 16-byte units, for elements of 4 and 8 bytes. Returns `None` for other element sizes.
 #[inline(always)]
 fn wide<P: Pairs>(op: u32, kind: u32, pairs: P) -> Option<P::Sum> {
     Some(match (kind, op) {
@@ -424,7 +429,7 @@ fn wide<P: Pairs>(op: u32, kind: u32, pairs: P) -> Option<P::Sum> {
     })
 }
 
-/// Combines elements of 1, 2 and 16 bytes.
+/// Combines two 16-byte units, for elements of 1, 2 and 16 bytes.
 #[inline(always)]
 fn narrow(op: u32, kind: u32, a: Unit, b: Unit) -> Unit {
     match (kind, op) {
@@ -473,7 +478,7 @@ fn is_more(b: f32, a: f32) -> bool {
     b > a || a.is_nan()
 }
 
-/// Splits a [`ValueIndex`](super::ValueIndex) into value and index.
+/// Splits the 16 bytes of a [`ValueIndex`](super::ValueIndex) into value and index.
 #[inline(always)]
 fn located((value, index): Unit) -> (f64, i64) {
     (f64::from_bits(value), index as i64)

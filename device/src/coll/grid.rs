@@ -33,7 +33,8 @@ impl<S: Sharing> Ctx<'_, S> {
         agree(block, mine)
     }
 
-    /// Waits like [`Ctx::sync_grid`], and concludes a step that may have failed in some blocks: it then fails in all.
+    /// Waits like [`Ctx::sync_grid`] at the end of a step. If the step has failed in some block, returns an error in
+    /// all blocks.
     ///
     /// # Errors
     /// - The block's own error, in a block with `Err`.
@@ -56,7 +57,7 @@ impl<S: Sharing> Ctx<'_, S> {
         done.and(agree(block, mine))
     }
 
-    /// Waits for the other blocks, in the leader of this one. Returns whether any block has `failed`.
+    /// Waits in the leader of a block for the other blocks of the grid. Returns whether any block passed `failed`.
     #[inline(always)]
     #[track_caller]
     fn await_blocks(&self, block: Block, failed: bool) -> Result<bool> {
