@@ -56,9 +56,10 @@ impl<S> Context<S> {
     }
 }
 
-/// A sharing under which threads can claim a context of the host.
+/// Sharing modes of contexts that the host creates and threads claim with [`Ctx::context`].
 pub trait ClaimableSharing: Sharing {
-    /// Returns the owner word of a claimant that runs in launch queue `queue`, or `None` if no claim is needed.
+    /// Returns the value that identifies the calling thread or block as the owner of a context, in a kernel of launch
+    /// queue `queue`. `None` if no claim is needed.
     #[doc(hidden)]
     fn claimant(queue: u64) -> Option<u64>;
 }
@@ -121,10 +122,10 @@ impl Ctx<'_> {
 
 /// # Release of a block's context
 ///
-/// Giving up a claim on a context returned by [`Ctx::context`].
+/// Release of a context that [`Ctx::context`] has returned.
 impl Ctx<'_, PerBlock> {
     /// Releases this thread's claim, made with [`Ctx::context`]. Other blocks can claim the context once all threads of
-    /// this block have released theirs. Does not wait for posted operations.
+    /// this block have released it. Does not wait for posted operations.
     #[inline(always)]
     pub fn release(self) {
         self.owner_qp().release_set()

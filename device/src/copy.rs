@@ -21,7 +21,7 @@ pub(crate) unsafe fn copy<T: Pod, G: Group>(group: G, to: *mut T, from: *const T
     unsafe { copy_one(group, false, to, from, len) }
 }
 
-/// Like [`copy`]. `of_many` means that the group proceeds to the next transfer without a barrier.
+/// Copies like [`copy`]. `of_many` means that the group proceeds to the next transfer without a barrier.
 ///
 /// # Safety
 /// The same as for [`copy`].
@@ -57,10 +57,11 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     unsafe { copy_bytes(share, to.cast(), from.cast(), bytes, align_of::<T>()) }
 }
 
-/// Like [`copy`], for bytes, in elements aligned to `unit`. `rank` is the rank of this thread among `of` threads.
+/// Copies bytes like [`copy`], as elements aligned to `unit`, by thread `rank` of `of`.
 ///
 /// # Safety
-/// The same as for [`copy`], with elements of `unit` bytes: both ends and `bytes` are multiples of it. `rank` is below `of`.
+/// The same as for [`copy`], with elements of `unit` bytes: both ends and `bytes` are multiples of it. `rank` is below
+/// `of`.
 #[inline(always)]
 pub(crate) unsafe fn copy_part(
     (rank, of): (u32, u32),
@@ -73,7 +74,7 @@ pub(crate) unsafe fn copy_part(
     unsafe { copy_bytes(Share { rank: rank as usize, of: of as usize }, to, from, bytes, unit) }
 }
 
-/// A thread's share of a copy: its rank, and the number of threads.
+/// Position of a thread among the threads that share a copy.
 #[derive(Clone, Copy)]
 struct Share {
     rank: usize,
@@ -81,8 +82,8 @@ struct Share {
 }
 
 impl Share {
-    /// Rotates the ranks by a number of warps that depends on the address. If a few warps suffice for a transfer and
-    /// nobody waits for them, other warps do the next transfer.
+    /// Rotates the ranks by a number of warps that depends on the address. If few warps suffice for a transfer, and
+    /// nobody waits for them, a transfer to another address is then made by other warps.
     #[inline(always)]
     fn turned(self, address: usize) -> Self {
         let warps = self.of / 32;
@@ -94,8 +95,8 @@ impl Share {
     }
 }
 
-/// Copies `bytes` bytes. `unit` divides them, and both sides are aligned to it. Outlined, so one copy of the code
-/// serves all types.
+/// Copies `bytes` bytes. `unit` divides this number, and both addresses are aligned to it. Outlined, so one copy of the
+/// code serves all types.
 ///
 /// # Safety
 /// The same as for [`copy_part`].
@@ -142,7 +143,7 @@ unsafe fn narrow(share: Share, to: *mut u8, from: *const u8, bytes: usize, width
     }
 }
 
-/// A word that a single load or store moves.
+/// Words that a single load or store moves.
 trait Word: Copy {
     /// Loads the word at `p`.
     ///
@@ -223,7 +224,7 @@ unsafe fn stream<W: Word>(share: Share, to: *mut W, from: *const W, count: usize
     }
 }
 
-/// Loads four words, `step` apart, starting at index `i`. An array and a loop would put them into local memory.
+/// Loads four words, `step` apart, starting at index `i`. Returns a tuple, because an array would be in local memory.
 ///
 /// # Safety
 /// `from` is aligned and valid for reads of `i + 3 * step + 1` words.
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
 
     const GUARD: u8 = 0xa5;
-    /// Enough for the largest offset on each side.
+    /// Number of bytes that the tests check before and after each copy, more than the largest offset they use.
     const MARGIN: usize = 64;
 
     /// Copies with a group of `of` threads, one after another, and checks all surrounding bytes.

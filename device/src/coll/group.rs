@@ -52,7 +52,7 @@ impl WholeGrid {
         Self(())
     }
 
-    /// Returns the same blocks, for calls without grid barriers.
+    /// Returns a group of the same blocks, for collectives that do not start and finish with a grid barrier.
     ///
     /// Such a call does not imply a barrier at all. Within the kernel, a [`Ctx::sync_grid`] must separate it from
     /// earlier writes to the source or reads of the destination by any block, and another one from later uses of the
@@ -78,15 +78,15 @@ pub(crate) mod sealed {
     use super::{Ctx, Group, Result, Sharing, Team};
 
     pub trait Enter {
-        /// The threads that make one part of the call.
+        /// The group that makes one channel's part of a collective call.
         type Group: Group;
-        /// Starts the call. Returns the group of this thread, or `None` if it has no part in the call.
+        /// Starts a collective call. Returns the group of this thread, or `None` if the thread has no part in the call.
         ///
         /// # Errors
         /// - The errors of [`Ctx::sync_grid`].
         #[track_caller]
         fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<Self::Group>>;
-        /// Finishes the call with the result of this thread's group.
+        /// Finishes a collective call with the result `done` of this thread's group.
         ///
         /// # Errors
         /// - The error of the group.
@@ -135,10 +135,10 @@ impl sealed::Enter for WithoutBarrier<WholeGrid> {
     }
 }
 
-/// A block that makes its part of a call of the grid, through the channel of its index.
+/// One block of a collective call by the whole grid. It uses the team channel with the block's index.
 #[derive(Clone, Copy, Debug)]
 pub struct GridBlock {
-    /// Number of participating blocks.
+    /// Number of blocks that take part in the call.
     channels: u32,
 }
 

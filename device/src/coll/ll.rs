@@ -30,10 +30,10 @@ use crate::error::Error;
 use crate::outlined::outlined;
 use crate::wait::{Watch, poll_briefly};
 
-/// A word pair: a member, or the index of its block, and the index of the pair within the block.
+/// Index of a word pair: the rank of a member, or the index of its block, and the index of the pair within the block.
 type PairIndex = (u32, u32);
 
-/// A block of data in slots: its length in bytes, and the flag of its words.
+/// A block of data in LL slots: its length in bytes, and the flag of its words.
 #[derive(Clone, Copy)]
 pub(super) struct LlBlock {
     pub(super) bytes: u64,
@@ -65,29 +65,30 @@ impl LlBlock {
         self.has_flag(pair[0]) & self.has_flag(pair[1])
     }
 
-    /// Check-in words have the flag in the same half, so this works for them too.
+    /// Returns whether a word of a slot, or a check-in word, carries the flag of this block's check-in.
     #[inline(always)]
     fn has_flag(self, word: u64) -> bool {
         (word >> 32) as u32 == self.flag
     }
 }
 
-/// Returns how many bytes of slots a block of `block` bytes takes. Saturates.
+/// Returns the length of the LL slots that `block` bytes of data take, in bytes. Saturates.
 #[inline(always)]
 pub(super) fn bytes(block: u64) -> u64 {
     // 8 bytes of data take a pair of words, 16 bytes.
     block.saturating_add(7) / 8 * 16
 }
 
-/// The sending side of a small call.
+/// Sending side of a small collective call, which delivers its data by the LL protocol.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     pub(super) members: (u32, u32),
-    /// Address of the block's slots on the first member, and the distance from one member to the next.
+    /// Address of the receiving slots on member 0, and distance between the addresses on successive members.
     pub(super) to: (u64, u64),
-    /// The members' PEs, if that distance is per PE; 0 if it is per member.
+    /// Address of the list of the members' PEs, if the distance in `to` is between successive PEs rather than members;
+    /// else 0.
     pub(super) pes: DevAddr,
-    /// Address of the block for member 0, and the distance to the block for the next member.
+    /// Address of the data for member 0, and distance to the data for the next member.
     pub(super) src: (u64, u64),
     pub(super) block: LlBlock,
 }
@@ -107,7 +108,7 @@ impl Sender {
         unsafe { send((rank, size), self.members, self.to, self.pes, self.src, self.block) }
     }
 
-    /// Sends at most one word pair, as thread `rank`, when there are at least as many threads as pairs.
+    /// Sends at most one word pair, as thread `rank`. Requires at least as many threads as there are pairs to send.
     ///
     /// # Safety
     /// The same as for [`Sender::send`].
@@ -179,7 +180,7 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Returns the index of this member's own block, if it is within the range.
+    /// Returns the index of this member's own block, if the member is within the range.
     #[inline(always)]
     fn own(self) -> Option<u32> {
         let (first, end) = self.members;
@@ -191,7 +192,7 @@ impl Senders {
         self.members.1 - self.members.0 - self.own().is_some() as u32
     }
 
-    /// Returns the block index of another member, given its index among the other members.
+    /// Returns the index of another member's block among all blocks, given its index among the blocks of other members.
     #[inline(always)]
     fn block(self, other: u32) -> u32 {
         // There is no own block among the others, so the indices after it shift by one.
@@ -200,15 +201,15 @@ impl Senders {
     }
 }
 
-/// The receiving side of a small call.
+/// Receiving side of a small collective call, whose data arrives by the LL protocol.
 #[derive(Clone, Copy)]
 pub(super) struct Receiver {
-    /// The sending members, as a range, and this member.
+    /// Range of member ranks that send data.
     pub(super) members: (u32, u32),
     pub(super) me: u32,
-    /// Address of this member's slots.
+    /// Address of the slots in which this member receives data.
     pub(super) from: u64,
-    /// Destination of the first block, and the distance to the next one.
+    /// Address at which the first block is stored, and distance to the next one.
     pub(super) to: (u64, u64),
     pub(super) block: LlBlock,
 }
@@ -219,11 +220,12 @@ impl Receiver {
         Senders { members: self.members, me: self.me }
     }
 
-    /// Receives at most one word pair of another member and one pair of this member's own block. Returns whether the
-    /// pair arrived within the brief poll; if not, the caller falls back to [`receive`].
+    /// Receives at most one word pair from another member, and copies at most one pair of this member's own block.
+    /// Returns whether the pair arrived within a brief poll; if not, the caller falls back to [`receive`].
     ///
     /// # Safety
-    /// The same as for [`receive`]. There is a thread for each pair of another member, and for each pair of the own block.
+    /// The same as for [`receive`]. There is a thread for each pair of another member, and for each pair of the own
+    /// block.
     #[inline(always)]
     pub(super) unsafe fn receive_one(self, rank: u32, own: impl FnOnce() -> u64) -> bool {
         let Self { from, to, block, .. } = self;
@@ -383,14 +385,15 @@ outlined! {
 pub(super) struct Reducer {
     pub(super) reduction: Reduction,
     pub(super) members: (u32, u32),
-    /// Address of the first member's slots, and the distance from one member to the next.
+    /// Address of the receiving slots on member 0, and distance between the addresses on successive members.
     pub(super) to: (u64, u64),
-    /// The members' PEs, if that distance is per PE; 0 if it is per member.
+    /// Address of the list of the members' PEs, if the distance in `to` is between successive PEs rather than members;
+    /// else 0.
     pub(super) pes: DevAddr,
-    /// Address of this member's slots.
+    /// Address of the slots in which this member receives data.
     pub(super) from: u64,
-    /// Address of the block for member 0, and the distance to the block for the next member. A distance of 0 sends the
-    /// same block to all.
+    /// Address of the data for member 0, and distance to the data for the next member. A distance of 0 sends the same
+    /// data to all.
     pub(super) src: (u64, u64),
     pub(super) dst: u64,
     pub(super) block: LlBlock,
@@ -514,8 +517,8 @@ impl Reducer {
         0
     }
 
-    /// Returns the index of the block of member `from` in the slots of member `to`. Members do not send to themselves,
-    /// so there is no slot for that block.
+    /// Returns the index at which the slots of member `to` hold the block of member `from`. Members do not send to
+    /// themselves, so there is no slot for their own block.
     #[inline(always)]
     fn place(self, from: u32, to: u32) -> u32 {
         from - (from > to) as u32
@@ -526,7 +529,7 @@ impl Reducer {
         DevAddr(slots + (place as u64 * self.block.pairs() as u64 + pair as u64) * 16).ptr()
     }
 
-    /// Loads the words of a pair for `member`, and of the pair `size` further on if there is one.
+    /// Loads the data of pair `pair` for `member`, and of pair `pair + size` if it exists.
     ///
     /// # Safety
     /// The same as for [`Reducer::send`], for the block for `member`.
@@ -573,7 +576,7 @@ unsafe fn await_pairs(
     }
 }
 
-/// Loads a word pair of a block's slots.
+/// Loads a word pair from the LL slots of a block.
 ///
 /// # Safety
 /// `from` is a multiple of 16 and valid for reads of the slots of the blocks up to this one, which has that pair.
@@ -584,11 +587,11 @@ unsafe fn load_pair((number, pair): PairIndex, from: u64, block: LlBlock) -> [u6
     unsafe { arch::load_two(DevAddr(from + slot * 16).ptr()) }
 }
 
-/// Stores the data of a pair at its destination.
+/// Stores the 8 bytes of data of a word pair at the destination of its block.
 ///
 /// # Safety
-/// The destination of the block at `to` is valid for writes of `block.bytes` bytes until the kernel returns. The block has
-/// that pair, and no other thread stores it.
+/// The destination of the block at `to` is valid for writes of `block.bytes` bytes until the kernel returns. The block
+/// has that pair, and no other thread stores it.
 #[inline(always)]
 unsafe fn store_data((number, pair): PairIndex, to: (u64, u64), block: LlBlock, data: u64) {
     let offset = pair as u64 * 8;
@@ -596,7 +599,8 @@ unsafe fn store_data((number, pair): PairIndex, to: (u64, u64), block: LlBlock, 
     unsafe { store(to.0 + number as u64 * to.1 + offset, block.bytes - offset, data) }
 }
 
-/// Returns the index `by` pairs on, with `pairs` pairs per member. Past the last pair, its member is `end`.
+/// Returns the index of the pair that follows at distance `by`, with `pairs` pairs per member. Past the last pair,
+/// returns member `end`.
 #[inline(always)]
 fn advance((member, pair): PairIndex, by: u32, pairs: u32, end: u32) -> PairIndex {
     let (mut member, mut pair) = (member, pair + by);
@@ -607,7 +611,8 @@ fn advance((member, pair): PairIndex, by: u32, pairs: u32, end: u32) -> PairInde
     (member, pair)
 }
 
-/// Loads up to 8 bytes, the first into the lowest bits. `bytes` is what is left of the block and may exceed 8.
+/// Loads up to 8 bytes of a block, the first into the lowest bits. `bytes` is the length of the rest of the block and
+/// may exceed 8.
 ///
 /// # Safety
 /// `at` is valid for reads of `bytes` bytes.
@@ -630,7 +635,8 @@ unsafe fn load(at: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Stores up to 8 bytes, the lowest bits first.
+/// Stores up to 8 bytes of a block, the lowest bits first. `bytes` is the length of the rest of the block and may
+/// exceed 8.
 ///
 /// # Safety
 /// `at` is valid for writes of `bytes` bytes until the kernel returns.

@@ -1,5 +1,4 @@
-//! Data movement among the members of a team: broadcast, collect and all-to-all. Data is sent directly to its
-//! destination.
+//! Data movement among the members of a team: broadcast, collect and all-to-all.
 
 use core::panic::Location;
 
@@ -222,7 +221,7 @@ fn broadcast_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span, ro
     call.complete()
 }
 
-/// Sends the data of a broadcast to the members of the root's node, and to the leader of each other node.
+/// Sends the data of a broadcast from the root to the members of its node, and to the leader of each other node.
 #[inline(always)]
 #[track_caller]
 fn broadcast_from_root<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> Result {
@@ -301,9 +300,11 @@ fn fcollect_in<G: Group, S: Sharing>(call: Call<G, S>, dst: Span, src: Span) -> 
     share_by_nodes(call, (dst.0 + begin, src.1), (src.0 + begin, bytes))
 }
 
-/// Delivers `src` to this member's place in `dst` of every member; places are `stride` bytes apart. One member of each
-/// other node gets the data through the NIC and passes it on. The members of a node receive from different members of
-/// this one, which keeps all NICs busy.
+/// Sends this member's block to all members for `fcollect`. Its place in `dst` is at `stride` bytes times this member's
+/// rank.
+///
+/// One member of each other node gets the block through the NIC and passes it on within its node. The members of a node
+/// receive from different members of this node, which keeps all NICs busy.
 #[inline(always)]
 #[track_caller]
 fn share_by_nodes<G: Group, S: Sharing>(call: Call<G, S>, (dst, stride): (u64, u64), src: Span) -> Result {

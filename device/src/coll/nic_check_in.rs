@@ -1,11 +1,11 @@
-//! The check-in of teams with NIC peers.
+//! Check-ins of teams with NIC peers: the members verify that all of them make the same collective call.
 //!
 //! Each member sends its call hash to all others and compares it with theirs. Two variants send fewer words:
 //!
 //! - **By nodes.** Where a node has several members, they send to the leader of their node. The leaders check in with
 //!   each other, and each passes the result on to the members of its node. Words within a node are plain stores, so a
 //!   node sends a single word to each other node.
-//! - **By rounds.** For many members or leaders. In round `r`, each sends to the one `2^r` after it (a dissemination
+//! - **By rounds.** For many members or leaders. In round `r`, each sends to the one at distance `2^r` (a dissemination
 //!   barrier), so log2 rounds suffice.
 //!
 //! In both, a word says either "all hashes so far are equal" or "these two members differ". Each word has a single
@@ -24,9 +24,9 @@ use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
 
-/// Maximum number of members, or leaders, that check in without rounds.
+/// Maximum number of members, or node leaders, that check in directly with each other rather than in rounds.
 const MAX_DIRECT: u32 = 32;
-/// The flag for "two members differ". Their indices follow, 15 bits each.
+/// Flag of a check-in word for "two members differ". Their indices are in the bits below, 15 bits each.
 const DIFFER: u32 = 1 << 31;
 
 /// Increments the check-in count of the team and returns the new value.
@@ -45,7 +45,8 @@ unsafe fn next_check_in(desc: *mut TeamDesc) -> u64 {
     }
 }
 
-/// Combines what this member knows with `theirs`, from member `from`. A difference, once found, is passed on unchanged.
+/// Combines the check-in state of this member with that of member `from`. A difference, once found, is passed on
+/// unchanged.
 #[inline(always)]
 fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
     if mine & DIFFER != 0 || mine == theirs {
@@ -57,7 +58,8 @@ fn combined(mine: u32, theirs: u32, me: u32, from: u32) -> u32 {
     }
 }
 
-/// Checks in. Called by the leader of the group that holds the team lock; `mine` is the result of its argument check.
+/// Checks in with all members of the team. Called by the leader of the group that holds the team lock; `mine` is the
+/// result of its argument check.
 #[inline(never)]
 #[track_caller]
 pub(super) fn check_in<S: Sharing>(
@@ -106,7 +108,7 @@ struct CheckIn<'c, 'k, S> {
     ctx: &'c Ctx<'k, S>,
     desc: *mut TeamDesc,
     nodes: Nodes,
-    /// Heap offset of the team's words.
+    /// Heap offset of the words of the team channel that the group uses.
     words: u64,
     number: u64,
     n: u32,
@@ -120,7 +122,8 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         self.words + check_in_word(self.number, self.n, member)
     }
 
-    /// Returns this member's hash in the upper half and the other's in the lower; 0 if that hash is not available here.
+    /// Returns the hashes of a mismatch, for its error record: this member's in the upper half, that of `member` in the
+    /// lower. 0 if this PE has not received the latter.
     #[inline(always)]
     fn hashes_with(self, member: u32, call_hash: u32) -> u64 {
         // SAFETY: an aligned word of the runtime in this PE's heap, which its member writes next two check-ins later.
@@ -129,20 +132,21 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         if has_hash { (call_hash as u64) << 32 | word as u32 as u64 } else { 0 }
     }
 
-    /// Sends what this member knows to the word at `at` of another member, tagged with the check-in number.
+    /// Writes this member's check-in state `known` to the word at `at` of another member, tagged with the check-in
+    /// number.
     #[inline(always)]
     fn tell(self, member: u32, at: u64, known: u32) -> Result {
         let value = self.number << 32 | known as u64;
         self.ctx.signal_op(team_word(at).set(value), pe_of(self.desc, member))
     }
 
-    /// Waits for the word of another member and combines it with what this member knows.
+    /// Waits for the check-in word of another member and combines its state with this member's.
     #[inline(always)]
     fn hear(self, member: u32, known: u32) -> Result<u32> {
         Ok(combined(known, self.await_known(self.word_of(member), member)?, self.me, member))
     }
 
-    /// Waits for the word that a member writes at `at`. Returns what that member knows.
+    /// Waits for the check-in word that `member` writes at `at`, and returns the state in it.
     #[inline(always)]
     fn await_known(self, at: u64, member: u32) -> Result<u32> {
         // The words sent above may be in an open batch, and the other member waits for them.
@@ -150,8 +154,8 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         await_number(self.ctx, at, self.number as u32, pe_of(self.desc, member), self.site)
     }
 
-    /// Sends to all of `count` participants and waits for them. `member` maps their indices to members; this one has
-    /// index `own`.
+    /// Checks in directly: sends to all of `count` participants and waits for them. `member` maps their indices to
+    /// members; this one has index `own`.
     #[inline(always)]
     fn direct(self, known: u32, (own, count): (u32, u32), member: impl Fn(u32) -> u32) -> Result<u32> {
         // Send everything before the first wait; otherwise two members could wait for each other.
@@ -169,7 +173,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         Ok(all)
     }
 
-    /// Exchanges words in rounds among `count` participants. `member` maps their indices to members; this one has index
+    /// Checks in by rounds among `count` participants. `member` maps their indices to members; this one has index
     /// `own`.
     #[inline(always)]
     fn by_rounds(self, mut known: u32, (own, count): (u32, u32), member: impl Fn(u32) -> u32) -> Result<u32> {
@@ -192,7 +196,8 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
         Ok(known)
     }
 
-    /// Sends to the leader of the node, which checks in with the other leaders and passes the result on.
+    /// Checks in by nodes: sends to the leader of the node, which checks in with the other leaders and passes the
+    /// result on.
     #[inline(always)]
     fn by_nodes(self, mut known: u32) -> Result<u32> {
         let (nodes, mine) = (self.nodes, self.nodes.mine);

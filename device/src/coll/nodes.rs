@@ -12,10 +12,10 @@ pub(super) fn pe_of(desc: *mut TeamDesc, member: u32) -> u32 {
     args::pe_of(desc, unsafe { ((*desc).start, (*desc).stride) }, member)
 }
 
-/// The nodes of a team, as seen by this member.
+/// Nodes of a team, as described by this member's table entry.
 #[derive(Clone, Copy)]
 pub(super) struct Nodes {
-    /// See [`TeamDesc::by_node`], [`TeamDesc::node_starts`] and [`TeamDesc::nodes`].
+    /// Addresses of the tables [`TeamDesc::by_node`], [`TeamDesc::node_starts`] and [`TeamDesc::nodes`].
     by_node: DevAddr,
     starts: DevAddr,
     nodes: DevAddr,
@@ -50,13 +50,14 @@ impl Nodes {
         word(self.starts, node + 1) - word(self.starts, node)
     }
 
-    /// Returns member `k` of a node; `k` 0 is the leader.
+    /// Returns the rank in the team of member `k` of a node; `k` 0 is the leader.
     #[inline(always)]
     pub(super) fn member(self, node: u32, k: u32) -> u32 {
         word(self.by_node, word(self.starts, node) + k)
     }
 
-    /// Returns the node `k` after this member's node, in a ring. `k` is at most the number of nodes.
+    /// Returns the node that follows this member's node at distance `k` in the ring of all nodes. `k` is at most their
+    /// number.
     #[inline(always)]
     pub(super) fn after(self, k: u32) -> u32 {
         args::wrapped(self.mine + k, self.n)

@@ -1,19 +1,19 @@
-//! Collective calls of P2P teams: members write to each other's memory.
+//! Collective calls of P2P teams, whose members write to each other's memory.
 //!
-//! Memory that other members access lies in the heap itself. Calls on segments take the path of [`call`](super::call);
-//! all members see that from their own arguments.
+//! Memory that other members access is in the heap itself. Calls on segments are left to [`call`](super::call); all
+//! members see from their own arguments which of the two they need.
 //!
 //! **Check-in.** Each lane of the leader warp stores this member's word at one other member, after a fence, and waits
 //! for the word of that member. [`call`](super::call) uses the same words, so calls of both kinds can check in with
 //! each other.
 //!
-//! **Small calls** take one flight and no fence, by the [LL protocol](super::ll). Data and check-in word travel at the
-//! same time. Each member writes only to its own destination, by its own arguments, while it receives the words. If
-//! the call hashes differ, the destinations hold arbitrary data.
+//! **Small calls** take the latency of one store and no fence, by the [LL protocol](super::ll). Data and check-in word
+//! travel at the same time. Each member writes only to its own destination, by its own arguments, while it receives the
+//! words. If the call hashes differ, the destinations hold arbitrary data.
 //!
 //! **Large calls** check in, write straight to the destinations or read from the sources, and check in again.
 //!
-//! The fence takes longer than all other local work. So a helper warp locks the team at the same time.
+//! The fence takes longer than all other local work, so another warp locks the team at the same time.
 
 mod call;
 
@@ -61,19 +61,19 @@ macro_rules! p2p_call {
     };
 }
 
-/// Returns `src`, unless the block lies at its destination already.
+/// Returns `src`, or `None` if the block is already at its destination.
 #[inline(always)]
 fn unless_there(src: u64, dst: u64) -> Option<u64> {
     if src == dst { None } else { Some(src) }
 }
 
-/// Returns the range of `bytes` bytes that `group` moves.
+/// Returns the range of `bytes` bytes that `group` moves in the channel of its block.
 #[inline(always)]
 fn part<G: Group>(group: G, team: P2pTeam, bytes: u64) -> Span {
     args::part(group, bytes, team_words::p2p_bytes_per_channel(team.n_pes()))
 }
 
-/// Returns whether a call that delivers so many bytes to a member is a large one in every team.
+/// Returns whether `bytes` bytes for one member exceed the LL slots of every team, so that the call is a large one.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
     ll::bytes(bytes) > team_words::MOST_SLOTS
@@ -206,8 +206,8 @@ p2p_call! {
     }
 }
 
-/// Sends each member a block, or this channel's part of it. The block for member `m` begins at `src + m * step` of the
-/// sender.
+/// Sends one block to each member, or the part of it that belongs to this channel. The block for member `m` starts at
+/// `src + m * step`.
 #[inline(always)]
 #[track_caller]
 fn send_blocks<G: Group>(
@@ -289,23 +289,26 @@ p2p_call! {
     }
 }
 
-/// Bytes from which the other member of a team of two reads a broadcast from the root. Below, the root writes.
+/// Minimum length, in bytes, of a broadcast in a team of two that the other member reads from the root. The root writes
+/// shorter ones.
 const LARGE_READ: u64 = 256 << 10;
 
-/// Bytes of a block from which it is copied within this PE beside the stores to peers.
+/// Minimum length, in bytes, of a block whose local copy runs together with the stores to peers. Shorter local copies
+/// run during the last check-in.
 const LARGE_BLOCK: u64 = 128 << 10;
 
-/// Bytes of a member's share of a reduction from which it is worth while to combine first and to copy afterwards.
+/// Minimum length, in bytes, of a member's share of a reduction that is combined locally first and copied afterwards.
 const LARGE_SHARE: u64 = 16 << 10;
 
-/// Returns whether the members combine blocks of `bytes` as they arrive.
+/// Returns whether the members of a small reduction combine blocks of `bytes` bytes as they arrive.
 #[inline(always)]
 fn combines<G: Group>(call: &P2pCall<G>, reduction: Reduction, bytes: u64) -> bool {
     has_words(reduction.kind) && call.is_small((call.n - 1).max(1), bytes)
 }
 
-/// Reduces. In a small call each member receives all sources and combines them. In a large one each member combines a
-/// share of the elements, straight from the sources, and writes it to all. No other member reads that share.
+/// Reduces in one of two ways. In a small call, each member receives all sources and combines them. In a large one,
+/// each member combines a share of the elements, straight from the sources, and writes it to all. No other member reads
+/// that share.
 #[inline(always)]
 #[track_caller]
 fn reduce_in<G: Group>(

@@ -1,4 +1,4 @@
-//! The part of a context that collective calls of P2P teams need.
+//! Teams of P2P peers, with the fields of a context that their collective calls need.
 
 #![allow(unsafe_code, reason = "reads the team table of the launch")]
 
@@ -13,7 +13,8 @@ use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-/// The largest number of PEs of a job with these calls. Number and PE fit into half a word each.
+/// Maximum number of PEs in a job that uses P2P collectives. It keeps a member's rank and its PE number within 16 bits
+/// each.
 const MAX_PES: u32 = 1 << 15;
 
 /// A team of P2P peers, and the fields of the context that its calls read.
@@ -21,41 +22,43 @@ const MAX_PES: u32 = 1 << 15;
 /// The fields are kernel parameters. [`outlined`](crate::outlined) passes them to functions in registers.
 #[derive(Clone, Copy)]
 pub(super) struct P2pTeam {
-    /// The heap of this PE.
+    /// Address of this PE's heap.
     pub(super) heap: u64,
     pub(super) heap_bytes: u64,
-    /// The address at which the heap of PE 0 is mapped or would be, and the distance from each PE to the next.
+    /// Address at which the heap of PE 0 is mapped, or would be. The heaps of successive PEs are `p2p_stride` bytes
+    /// apart.
     pub(super) p2p_base: u64,
     pub(super) p2p_stride: u64,
     pub(super) segments: u64,
     pub(super) state: u64,
-    /// The table of teams.
+    /// Address of the table of teams.
     pub(super) teams: u64,
-    /// Heap offset of the first team's words, and the heap bytes of each team.
+    /// Heap offset of the words of team slot 0. The words of successive slots are `team_bytes` bytes apart.
     pub(super) team_words: u64,
     pub(super) team_bytes: u64,
-    /// The number of PEs in the upper half, this PE in the lower half.
+    /// Number of PEs in the upper half, this PE's own number in the lower half.
     pub(super) pes: u64,
     pub(super) team: Team,
 }
 
 impl P2pTeam {
-    /// Returns the team if the job has no NIC peers, and the handle names a team. Call sites make this test of kernel
-    /// parameters before they call a function. All members get the same answer, whatever they had registered at their
-    /// launch.
+    /// Returns the team if the job has no NIC peers, and the handle refers to a team slot. Reads only kernel
+    /// parameters, so call sites can test this before they call a function. All members get the same answer, whatever
+    /// segments they had registered at their launch.
     #[inline(always)]
     pub(super) fn of<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team) -> Option<Self> {
         if ctx.p2p_heaps() { Self::by_slot(group, ctx, team) } else { None }
     }
 
-    /// Returns the team as [`P2pTeam::of`], if `span` lies in the heap. Callers pass the range that other members access.
+    /// Returns the team like [`P2pTeam::of`], provided that `span` is in the heap. `span` is the range that other
+    /// members access.
     #[inline(always)]
     pub(super) fn to<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team, span: Span) -> Option<Self> {
         if in_heap(ctx, span) { Self::of(group, ctx, team) } else { None }
     }
 
-    /// Returns the team of a job with NIC peers, if the team itself has none, and `span` lies in the heap. It reads the table
-    /// of teams, so the functions behind the call sites make this test.
+    /// Returns the team if the job has NIC peers but the team has none, and `span` is in the heap. Reads the table of
+    /// teams, so this test is left to the outlined functions.
     #[inline(always)]
     pub(super) fn in_mixed_job<G: Group, S: Sharing>(
         group: G,
@@ -70,7 +73,7 @@ impl P2pTeam {
         Self::by_slot(group, ctx, team).filter(|team| is_p2p(team.desc()))
     }
 
-    /// Returns the team in the slot of the handle, if there is one.
+    /// Returns the team in the slot of the handle, if the job has such a slot.
     #[inline(always)]
     fn by_slot<G: Group, S: Sharing>(group: G, ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let p = ctx.parts_ref();
@@ -98,8 +101,8 @@ impl P2pTeam {
         Some(if group.channel() == 0 { parameters } else { parameters.in_channel(group.channel()) })
     }
 
-    /// Returns the team with the words of another channel. The entries and words of a channel look like the ones of
-    /// channel 0 in other tables.
+    /// Returns the team with the words of another channel, which then look like those of channel 0 in another table of
+    /// teams.
     #[inline(always)]
     fn in_channel(self, channel: u32) -> Self {
         let teams = self.teams + channel as u64 * size_of::<TeamDesc>() as u64;
@@ -121,7 +124,7 @@ impl P2pTeam {
         (self.pes >> 32) as u32
     }
 
-    /// Returns a context with the fields that these calls read.
+    /// Returns a context with the fields that P2P collectives read; all others are zero.
     #[inline(always)]
     pub(super) fn ctx<'k>(self) -> Ctx<'k> {
         let parts = CtxParts {
@@ -144,14 +147,14 @@ impl P2pTeam {
         DevAddr(self.state)
     }
 
-    /// Returns the call hash of a step of this team.
+    /// Returns the call hash of a collective call of this team, or of a step of it.
     #[inline(always)]
     pub(super) fn call_hash<G: Group>(self, group: G, kind: u32, arguments: [u64; 4]) -> u32 {
         call_hash(group, self.team.generation(), kind, arguments)
     }
 
-    /// Returns whether both spans lie in the heap and do not overlap, or `src` begins at `may`. It is the branch-free
-    /// common case of [`check_spans`](super::args::check_spans).
+    /// Returns whether both spans are in the heap and do not overlap, unless `src` starts at `may`. This is a
+    /// branch-free test for the common case of [`check_spans`](super::args::check_spans).
     #[inline(always)]
     pub(super) fn are_plain(self, dst: Span, src: Span, may: u64) -> bool {
         let all = self.heap_bytes;
@@ -160,13 +163,13 @@ impl P2pTeam {
         inside(dst) & inside(src) & ((dst_end <= src.0) | (src_end <= dst.0) | (src.0 == may))
     }
 
-    /// Returns the team's table entry, which exists: `of` has checked the slot.
+    /// Returns the team's table entry. It exists, because [`P2pTeam::of`] has checked the slot.
     #[inline(always)]
     pub(super) fn desc(self) -> *mut TeamDesc {
         DevAddr(self.teams).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize * MAX_CHANNELS as usize)
     }
 
-    /// Returns `[my_pe, n_pes, start, stride]` of the team's table entry, and its generation. It reads no memory for the
+    /// Returns `[my_pe, n_pes, start, stride]` of the team's table entry, and its generation. Reads no memory for the
     /// world team.
     #[inline(always)]
     pub(super) fn entry(self) -> ([u32; 4], u32) {
@@ -186,7 +189,7 @@ impl P2pTeam {
         self.team_words.wrapping_add(self.team_bytes.wrapping_mul(self.team.slot() as u64))
     }
 
-    /// Returns the heap offset of the scratch of a team of `n`, and the bytes of one set of LL slots there.
+    /// Returns the heap offset of the scratch of a team of `n`, and the length of one set of LL slots in it, in bytes.
     #[inline(always)]
     pub(super) fn scratch(self, n: u32) -> (u64, u64) {
         let (offset, bytes) = scratch_of(self.team_bytes, n);
@@ -194,13 +197,12 @@ impl P2pTeam {
     }
 }
 
-/// Returns whether the span lies in the heap.
 #[inline(always)]
 fn in_heap<S: Sharing>(ctx: &Ctx<S>, (offset, bytes): Span) -> bool {
     offset.saturating_add(bytes) <= ctx.parts_ref().heap_bytes
 }
 
-/// Returns whether the team with this entry has P2P peers only.
+/// Returns whether all members of the team with this entry are P2P peers of each other.
 #[inline(always)]
 fn is_p2p(desc: *mut TeamDesc) -> bool {
     // SAFETY: the host made the table. The flags do not change while the team exists.

@@ -1,4 +1,5 @@
-//! Reductions. With NIC peers, each member fetches its share of all sources into its scratch and combines them there.
+//! Reductions and scans. With NIC peers, each member fetches its share of all sources into its scratch and combines
+//! them there.
 
 #![allow(unsafe_code, reason = "reads sources and writes results at checked addresses")]
 
@@ -201,14 +202,14 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Returns a range from offset 0 that includes both spans, for checks that only look at the last offset.
+/// Returns a range from offset 0 to the end of both spans, for checks that only depend on the last offset.
 #[inline(always)]
 fn both(dst: Span, src: Span) -> Span {
     let end = |(offset, bytes): Span| offset.saturating_add(bytes);
     (0, end(dst).max(end(src)))
 }
 
-/// Returns how much scratch there is for each member's piece, in bytes.
+/// Returns the length of each member's part of the scratch, in bytes.
 #[inline(always)]
 fn piece_bytes<G: Group, S: Sharing>(call: Call<G, S>) -> u64 {
     let (_, bytes) = call.scratch();
@@ -216,8 +217,8 @@ fn piece_bytes<G: Group, S: Sharing>(call: Call<G, S>) -> u64 {
 }
 
 /// Combines `bytes` bytes of the sources of the members below `until`. The source is at `own` on this PE and at
-/// `theirs` on the others. The result goes to `out`, or to the start of the scratch. `bytes` is at most one piece, and
-/// `until` includes at least one other member.
+/// `theirs` on the others. The result goes to `out`, or to the start of the scratch. `bytes` is at most
+/// [`piece_bytes`], and `until` includes at least one other member.
 #[inline(always)]
 #[track_caller]
 fn combine<G: Group, S: Sharing>(
@@ -407,8 +408,8 @@ fn scan<G: Group, S: Sharing>(
     call.end(done)
 }
 
-/// Scans piece by piece. A check-in separates reading a piece, on all members, from writing it on any: `dst` may be
-/// `src`.
+/// Computes prefix sums piece by piece. A check-in between reading a piece, on all members, and writing it on any
+/// allows `dst` to be `src`.
 #[inline(always)]
 #[track_caller]
 fn scan_in<G: Group, S: Sharing>(call: Call<G, S>, which: u32, kind: u32, dst: Span, src: Span) -> Result {

@@ -1,4 +1,4 @@
-//! Copies from one member to several.
+//! Copies data of this PE to several members of a team at the same time.
 //!
 //! A thread stores a few units to every target before it loads the next ones. The links to all targets are busy at the
 //! same time, and the copy within this PE's own memory overlaps with the stores to peers.
@@ -11,28 +11,29 @@ use crate::abi::DevAddr;
 use crate::copy::copy_part;
 use crate::outlined::outlined;
 
-/// Units per thread up to which a copy loads eight at a time. A short copy waits for the latency of loads. In a longer one,
-/// a link carries slightly more if each thread has only four loads in flight.
+/// Maximum number of 16-byte units per thread for which a copy loads eight at a time. A short copy waits for the
+/// latency of loads. In a longer one, a link carries slightly more if each thread has only four loads in flight.
 const SHORT: u64 = 32;
 
-/// The data that one member copies to others.
+/// A copy of data of this PE to the members of a team.
 #[derive(Clone, Copy)]
 pub(super) struct Spread {
-    /// The address of the data for member 0, and the distance to the data for each further one.
+    /// Address of the data for member 0, and distance to the data for the next member.
     pub(super) src: (u64, u64),
-    /// The destination on this member.
+    /// Address of the destination on this PE.
     pub(super) own: u64,
-    /// The destination on member 0, or on PE 0 with a list of PEs.
+    /// Address of the destination on member 0. With a list of the members' PEs: on PE 0.
     pub(super) first: u64,
-    /// The wrapping distance from the destination on each member, or PE, to the next.
+    /// Wrapping distance between the destinations on successive members. With a list of the members' PEs: on successive
+    /// PEs.
     pub(super) step: u64,
-    /// The list of the members' PEs by which addresses count, or 0.
+    /// Address of the list of the members' PEs, or 0 if addresses are computed from member ranks.
     pub(super) pes: DevAddr,
-    /// This member, and the number of members.
+    /// Rank of this member, and number of members.
     pub(super) members: (u32, u32),
-    /// A member that receives nothing; `u32::MAX` if all do.
+    /// Rank of a member that receives nothing; `u32::MAX` if all do.
     pub(super) except: u32,
-    /// The length of the data for one member, in bytes.
+    /// Length of the data for one member, in bytes.
     pub(super) bytes: u64,
 }
 
@@ -59,9 +60,9 @@ impl Spread {
 }
 
 outlined! {
-    /// Runs a copy, as one of `(rank, size)` threads of a group. Each thread does its share.
+    /// Runs the copy, as one of `(rank, size)` threads of a group. Each thread copies a share.
     ///
-    /// The rotation starts at the member after this one, so concurrent callers store to different members.
+    /// Stores start with the member after this one, so concurrent callers store to different members.
     ///
     /// # Safety
     /// - For each member but `except`, the data is valid for reads of `bytes` bytes, and the destination is valid for
@@ -120,8 +121,8 @@ outlined! {
     }
 }
 
-/// Loads four units like [`load_four`]. Indices past the last of `units` load that one again: without branches, all loads
-/// are issued before the first store.
+/// Loads four units like [`load_four`], but loads the last of `units` units instead of any beyond it. Without branches,
+/// all loads are issued before the first store.
 ///
 /// # Safety
 /// `from` is a multiple of 16, and `units` units are valid for reads there, at least one.
@@ -132,7 +133,7 @@ unsafe fn load_within(from: u64, i: u64, step: u64, units: u64) -> Four {
     Four(unit(0), unit(1), unit(2), unit(3))
 }
 
-/// Stores those of four units that are below `units`.
+/// Stores those of four units whose index is below `units`.
 ///
 /// # Safety
 /// `to` is a multiple of 16, and `units` units are valid for writes there until the kernel returns.

@@ -1,4 +1,4 @@
-//! All-to-all with strides, and with blocks of different lengths.
+//! All-to-all exchanges with strides, or with blocks of different lengths.
 
 #![allow(unsafe_code, reason = "reads checked layout tables")]
 
@@ -185,7 +185,7 @@ fn alltoalls_in<G: Group, S: Sharing>(call: Call<G, S>, blocks: StridedBlocks) -
     announce(call)
 }
 
-/// Completes the puts of this member and then notifies the others, by messages without data.
+/// Completes the puts of this member, and then increments the message counters of the other members.
 #[inline(always)]
 #[track_caller]
 fn announce<G: Group, S: Sharing>(call: Call<G, S>) -> Result {

@@ -1,4 +1,4 @@
-//! Team barriers.
+//! Barriers of teams, with or without completion of pending operations.
 
 use crate::coll::args::kind;
 use crate::coll::call::Call;

@@ -13,7 +13,7 @@ use crate::arch::{Gpu, Scope};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::team::Team;
 
-/// Tries to lock the team. Returns the previous lock word, for [`check_locked`].
+/// Tries to lock the team. Returns the previous lock word, which the caller passes to [`check_locked`].
 ///
 /// Locking takes two steps, so the caller can overlap the latency of the atomic with other work.
 ///
@@ -26,8 +26,8 @@ pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
     unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
 }
 
-/// Returns the number of the last check-in if the group that found `word` now holds the lock. `generation` is that of
-/// the entry; a stale team handle has another one.
+/// Returns the number of the last check-in if [`try_lock`], which returned `word`, has locked the team. `generation` is
+/// that of the entry; the generation of a stale team handle differs.
 ///
 /// # Safety
 /// The same as for [`try_lock`]. `word` is what it has returned to this thread.
@@ -49,8 +49,8 @@ pub(super) unsafe fn check_locked(
     Err(unsafe { lock_error(state, desc, (current, free), word, team, core::panic::Location::caller()) })
 }
 
-/// Records why the group that found `word` cannot use the team: the entry is not `current`, another group holds the
-/// lock (not `free`), or the team has failed. Releases the lock if this thread took it.
+/// Records why [`try_lock`], which returned `word`, could not lock the team: the entry is not `current`, another group
+/// holds the lock (not `free`), or the team has failed. Releases the lock if this thread took it.
 ///
 /// # Safety
 /// The same as for [`check_locked`].
@@ -100,7 +100,8 @@ pub(super) unsafe fn unlock(desc: *mut TeamDesc, number: u64, result: Result) {
     unsafe { Gpu::store_relaxed(&raw mut (*desc).word.word, number << team_word::SHIFT | failed) }
 }
 
-/// Returns the failed bit if a call with this error leaves the members' counters different, and otherwise 0.
+/// Returns the lock word's failed bit if a call with this error leaves the members' counters different, and otherwise
+/// 0.
 ///
 /// # Safety
 /// The same as for [`unlock`].

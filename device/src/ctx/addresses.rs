@@ -24,7 +24,7 @@ impl<S> Ctx<'_, S> {
         segment::address(p.segments, offset).ptr()
     }
 
-    /// Checks that `pe` exists, and records an error if not.
+    /// Checks that the job has a PE `pe`, and records an error if not.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn check_pe(&self, pe: u32) -> Result {
@@ -54,7 +54,7 @@ impl<S> Ctx<'_, S> {
         }
     }
 
-    /// Like [`Ctx::p2p_addr`], for this lane alone.
+    /// Returns the address of a word like [`Ctx::p2p_addr`], but tests it for this lane alone.
     ///
     /// Without the vote, a signal arrives 20 ns earlier. With it, loops of many accesses are faster and need fewer
     /// registers.
@@ -63,8 +63,8 @@ impl<S> Ctx<'_, S> {
         if self.is_mapped(pe, offset, bytes) { Some(self.p2p_heap_addr(pe, offset)) } else { None }
     }
 
-    /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if that memory is mapped into this
-    /// process.
+    /// Returns the address of a checked offset on `pe`, which is below `n_pes`, if the memory of `pe` is mapped into
+    /// this process.
     #[inline(always)]
     pub(crate) fn peer_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
         let p = &self.parts;
@@ -84,13 +84,13 @@ impl<S> Ctx<'_, S> {
         if there.0 != 0 { Some(there.ptr()) } else { None }
     }
 
-    /// Returns [`Ctx::peer_addr`] if atomics on that memory are processor atomics.
+    /// Returns the address like [`Ctx::peer_addr`], if atomics on mapped memory are processor atomics.
     #[inline(always)]
     pub(crate) fn peer_atomic_addr<T>(&self, pe: u32, offset: u64) -> Option<*mut T> {
         if self.p2p_atomics() { self.peer_addr(pe, offset) } else { None }
     }
 
-    /// Returns [`Ctx::p2p_addr`] if atomics on that memory are processor atomics.
+    /// Returns the address like [`Ctx::p2p_addr`], if atomics on mapped memory are processor atomics.
     #[inline(always)]
     pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
         let direct = self.p2p_atomics();
@@ -106,7 +106,7 @@ impl<S> Ctx<'_, S> {
         self.parts.flags & ctx_flags::P2P_ATOMICS != 0
     }
 
-    /// Returns whether nothing goes through a NIC: all heaps are mapped, and atomics are processor atomics.
+    /// Returns whether no operation goes through a NIC: all heaps are mapped, and atomics are processor atomics.
     #[inline(always)]
     pub(crate) fn p2p_all(&self) -> bool {
         self.parts.flags & ctx_flags::P2P_ALL != 0
@@ -119,8 +119,8 @@ impl<S> Ctx<'_, S> {
         self.parts.p2p_count == self.parts.n_pes && self.p2p_atomics()
     }
 
-    /// Returns the address of a checked heap offset on a P2P peer. (Every PE is one if [`Ctx::p2p_heaps`] holds.) Needs
-    /// only kernel parameters and reads no memory.
+    /// Returns the address of a checked heap offset on a P2P peer, which may be any PE if [`Ctx::p2p_heaps`] holds.
+    /// Uses only kernel parameters and reads no memory.
     #[inline(always)]
     pub(crate) fn p2p_heap_addr<T>(&self, pe: u32, offset: u64) -> *mut T {
         heap_of(&self.parts, pe).add(offset).ptr()
@@ -184,8 +184,8 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Returns the base of a P2P peer's heap. Written without a branch, because the compiler does not keep values in
-/// registers that only one branch loads.
+/// Returns the base address of a P2P peer's heap. Written without a branch, because the compiler does not keep values
+/// in registers that only one branch loads.
 #[inline(always)]
 fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     let window = parts.p2p_base.0.wrapping_add(pe as u64 * parts.p2p_stride);
@@ -193,7 +193,7 @@ fn heap_of(parts: &CtxParts, pe: u32) -> DevAddr {
     DevAddr(if pe == parts.pe { own } else { window })
 }
 
-/// Returns the address of an object on this PE outside its heap. Returns 0, and writes a record, if there is none.
+/// Returns the address of an object on this PE outside of its heap. If there is none, records an error and returns 0.
 #[cold]
 #[inline(never)]
 #[track_caller]

@@ -8,17 +8,17 @@
 use super::Ctx;
 use crate::abi::{CtxParts, DevAddr, SegmentTable, ctx_flags};
 
-/// Bit that holds [`ctx_flags::P2P_ATOMICS`], the one flag in which contexts of a launch differ. No launch has that
-/// many QP sets.
+/// Position, in the lower half of [`CtxRef::sets`], of the bit that holds [`ctx_flags::P2P_ATOMICS`], the one flag in
+/// which contexts of a launch differ. No launch has that many QP sets.
 const P2P_ATOMICS: u32 = 31;
 const _: () = assert!(ctx_flags::P2P_ATOMICS == 1);
 
-/// A context by reference: two words, which fit in registers.
+/// Reference to a context, as two words that fit in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct CtxRef {
-    /// Segment table of the launch, which also holds the context from the host.
+    /// Address of the launch's segment table, which also holds the context from the host.
     table: DevAddr,
-    /// Lower half: first QP set of this context, and [`P2P_ATOMICS`]. Upper half: the number of sets.
+    /// Lower half: first QP set of the context, and bit [`P2P_ATOMICS`]. Upper half: number of QP sets.
     sets: u64,
 }
 

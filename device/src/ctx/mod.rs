@@ -1,4 +1,4 @@
-//! The context of a kernel: its PE, its memory and its queues.
+//! The context of a kernel: its PE, its symmetric memory and its queues.
 #![allow(unsafe_code, reason = "a context trusts the addresses that the host gave it")]
 
 mod addresses;

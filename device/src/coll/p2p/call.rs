@@ -1,4 +1,4 @@
-//! A collective call of a P2P team in progress: lock the team, check in, send and receive.
+//! Steps of a collective call of a P2P team: lock the team, check in, send and receive.
 
 #![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps")]
 
@@ -17,8 +17,9 @@ use crate::copy::{copy, copy_part};
 use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
 
-/// The data that a member of a small call sends: `bytes` from `src` to block `block` of each receiver's slots. The source
-/// of each further receiver lies `step` bytes on. With `bytes` 0 it sends nothing.
+/// Data that a member of a small call sends: `bytes` bytes to block `block` of each receiver's slots. The data for
+/// member 0 is at `src`, that for the next ones at multiples of `step` from there. If `bytes` is 0, the member sends
+/// nothing.
 pub(super) struct Sent {
     pub(super) src: u64,
     pub(super) step: u64,
@@ -26,9 +27,9 @@ pub(super) struct Sent {
     pub(super) bytes: u64,
 }
 
-/// The data that a member of a small call receives: `bytes` from each of a range of members. Their blocks come first in
-/// its slots. The first block goes to `dst`, and each further one `step` bytes on. The member's own block comes from
-/// `own`, unless it is in place already.
+/// Data that a member of a small call receives: `bytes` bytes from each of a range of members. The first block is
+/// stored at `dst`, the next ones at multiples of `step` from there. The member's own block is copied from `own`,
+/// unless it is in place already.
 pub(super) struct Received {
     pub(super) dst: u64,
     pub(super) step: u64,
@@ -37,32 +38,31 @@ pub(super) struct Received {
     pub(super) bytes: u64,
 }
 
-/// A call in progress. Its group holds the team lock.
+/// A collective call of a P2P team in progress. Its group holds the team lock.
 #[derive(Clone, Copy)]
 pub(super) struct P2pCall<G> {
     pub(super) group: G,
     pub(super) team: P2pTeam,
-    /// The hash of this member's call.
     pub(super) call_hash: u32,
-    /// Heap offset of the two sets of LL slots, and the bytes of one set. It is (0, 0) in calls that are always large.
+    /// Heap offset of the two sets of LL slots, and length of one set in bytes. (0, 0) in calls that are always large.
     pub(super) slots: (u64, u64),
     pub(super) n: u32,
     pub(super) me: u32,
-    /// The PE of member 0, and the stride to the next member.
+    /// PE of member 0, and stride to the next member.
     pes: (u32, u32),
-    /// The number of the last check-in.
+    /// Number of the last check-in.
     number: u64,
-    /// Whether a fence has covered all stores so far.
+    /// Whether a fence already covers all stores of the group.
     fenced: bool,
-    /// Whether the team is unlocked already. A call that fails later unlocks it again.
+    /// Whether the team has already been unlocked. A call that fails later unlocks it again.
     unlocked: bool,
 }
 
 impl<G: Group> P2pCall<G> {
     /// Locks the team for this group and checks the arguments. [`P2pCall::end`] unlocks it.
     ///
-    /// `check` gets the number of members, this member, and the result of `plain`. All threads get its result. With
-    /// `fences`, the next check-in also publishes all earlier stores of the group to the other members.
+    /// `check` gets the number of members, this member's rank, and the result of `plain`. All threads get its result.
+    /// With `fences`, the next check-in also publishes all earlier stores of the group to the other members.
     #[inline(always)]
     #[track_caller]
     pub(super) fn begin(
@@ -78,7 +78,7 @@ impl<G: Group> P2pCall<G> {
         Ok((call, mine.map(|_| ())))
     }
 
-    /// Begins a call like [`P2pCall::begin`], and also returns the 56-bit number that `check` computed.
+    /// Starts a call like [`P2pCall::begin`], and also returns the 56-bit number that `check` computed.
     ///
     /// One thread checks while another locks, so their latencies overlap.
     #[inline(always)]
@@ -138,7 +138,7 @@ impl<G: Group> P2pCall<G> {
         Ok((call, decode(mine)))
     }
 
-    /// Ends the call and unlocks the team, unless the last check-in has.
+    /// Finishes the call and unlocks the team, unless the last check-in has already done so.
     #[inline(always)]
     pub(super) fn end(self, result: Result) -> Result {
         if result.is_err() {
@@ -155,7 +155,7 @@ impl<G: Group> P2pCall<G> {
         result
     }
 
-    /// Unlocks the team after a successful call. A barrier follows before the call ends.
+    /// Unlocks the team after a successful call. The caller executes a group barrier afterwards.
     #[inline(always)]
     fn unlock(self) {
         if self.group.helper_warp() {
@@ -164,15 +164,17 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Waits until all members have checked in with the same call hash. `mine` is the result of the local argument check;
-    /// if it failed anywhere, no member proceeds. All earlier stores of the group are visible to the members afterwards.
+    /// Waits until all members have checked in with the same call hash. `mine` is the result of the local argument
+    /// check; if the check failed on any member, no member proceeds. All earlier stores of the group are visible to the
+    /// members afterwards.
     #[inline(always)]
     #[track_caller]
     pub(super) fn check_in(&mut self, mine: Result) -> Result {
         self.check_in_beside(mine, |_, _| (), false)
     }
 
-    /// Runs the only check-in of a call that began with a fence and stored nothing since. Its barrier unlocks the team.
+    /// Runs the only check-in of a call that started with a fence and has stored nothing since. Unlocks the team as
+    /// well.
     #[inline(always)]
     #[track_caller]
     pub(super) fn check_in_once(&mut self) -> Result {
@@ -189,8 +191,8 @@ impl<G: Group> P2pCall<G> {
         agree(self.group, checked_in)
     }
 
-    /// Runs the last check-in of a call. Threads outside of the leader warp run `overlap` beside it; it gets their rank and
-    /// number. Without such threads, all threads run it first. Other members do not see its stores.
+    /// Runs the last check-in of a call. Meanwhile, threads outside of the leader warp run `overlap` with their rank
+    /// and number; if there are none, all threads run it before. Its stores need not be visible to other members.
     #[inline(always)]
     #[track_caller]
     pub(super) fn check_in_last(&mut self, overlap: impl Fn(Self, u32, u32)) -> Result {
@@ -199,7 +201,7 @@ impl<G: Group> P2pCall<G> {
         self.check_in_beside(Ok(()), |rank, of| overlap(call, rank, of), true)
     }
 
-    /// Implements [`P2pCall::check_in`] and [`P2pCall::check_in_last`]. The barrier of the `last` check-in unlocks the team.
+    /// Implements [`P2pCall::check_in`] and [`P2pCall::check_in_last`]. With `last`, unlocks the team as well.
     #[inline(always)]
     #[track_caller]
     fn check_in_beside(&mut self, mine: Result, overlap: impl Fn(u32, u32), last: bool) -> Result {
@@ -230,8 +232,8 @@ impl<G: Group> P2pCall<G> {
         agree(self.group, checked_in)
     }
 
-    /// Stores this member's check-in word at all other members, one lane for each. A caller that publishes earlier stores
-    /// has fenced in these lanes.
+    /// Stores this member's check-in word at all other members, one lane for each. To publish earlier stores, the
+    /// caller must have issued a fence in these lanes.
     #[inline(always)]
     fn send_hash<F: Group>(self, leaders: F, mine: Result) {
         let (base, stride) = (self.team.p2p_base, self.team.p2p_stride);
@@ -254,13 +256,13 @@ impl<G: Group> P2pCall<G> {
         member < self.n && member != self.me
     }
 
-    /// Returns the heap offset of a member's word at this check-in.
+    /// Returns the heap offset of a member's word for the current check-in.
     #[inline(always)]
     fn word_of(self, member: u32) -> u64 {
         self.team.words() + check_in_word(self.number, self.n, member)
     }
 
-    /// Waits for the words of the other members, one lane for each, and compares them.
+    /// Waits for the check-in words of the other members, one lane for each, and compares their hashes.
     #[inline(always)]
     #[track_caller]
     fn compare_hashes<F: Group>(self, leaders: F, mine: Result) -> Result {
@@ -296,19 +298,19 @@ impl<G: Group> P2pCall<G> {
         outcome_of(leaders, mine, Location::caller(), mismatch)
     }
 
-    /// Returns the PE of a member.
     #[inline(always)]
     fn pe(self, member: u32) -> u32 {
         pe_of(self.team.desc(), self.pes, member.min(self.n - 1))
     }
 
-    /// Returns the member `k` after this one, for `k` up to the number of members.
+    /// Returns the member that follows this one at distance `k` in the ring of all members. `k` is at most their
+    /// number.
     #[inline(always)]
     pub(super) fn after(self, k: u32) -> u32 {
         wrapped(self.me + k, self.n)
     }
 
-    /// Returns the address of a symmetric offset on this PE.
+    /// Returns the address of an offset in the heap or a segment of this PE.
     #[inline(always)]
     fn own(self, offset: u64) -> *mut u8 {
         self.team.ctx().address(offset)
@@ -326,7 +328,7 @@ impl<G: Group> P2pCall<G> {
         self.team.ctx().p2p_heap_addr(self.pe(member), offset)
     }
 
-    /// Returns the address of a symmetric offset on this PE.
+    /// Returns the address of an offset in the heap or a segment of this PE.
     #[inline(always)]
     pub(super) fn address(self, offset: u64) -> u64 {
         self.own(offset).addr() as u64
@@ -338,13 +340,14 @@ impl<G: Group> P2pCall<G> {
         self.theirs(member, offset).addr() as u64
     }
 
-    /// Returns this member's rank among the members after `root`, from 0.
+    /// Returns this member's rank in the ring of all members that starts after `root`.
     #[inline(always)]
     pub(super) fn rank_after(self, root: u32) -> u32 {
         wrapped(self.me + self.n - 1 - root, self.n)
     }
 
-    /// Stores the [`SOURCE`](team_words::SOURCE) of a broadcast at all other members. The next check-in publishes it.
+    /// Stores the offset of a broadcast's source in the [`SOURCE`](team_words::SOURCE) words of all other members. The
+    /// next check-in publishes it.
     #[inline(always)]
     pub(super) fn tell_source(&mut self, offset: u64) {
         if let Some(leaders) = self.group.leader_warp() {
@@ -359,7 +362,7 @@ impl<G: Group> P2pCall<G> {
         self.fenced = false;
     }
 
-    /// Returns the offset that the root has told.
+    /// Returns the source offset that the root stored with [`P2pCall::tell_source`].
     #[inline(always)]
     pub(super) fn source(self) -> u64 {
         let here = DevAddr(self.here(self.team.words() + team_words::SOURCE));
@@ -367,8 +370,8 @@ impl<G: Group> P2pCall<G> {
         unsafe { arch::read(here.ptr()) }
     }
 
-    /// Copies `bytes` bytes to `dst` of all members but `except`, with all threads of the group. `src` has the address of
-    /// the data for member 0, and the distance to the data for each further one.
+    /// Copies `bytes` bytes to `dst` of all members but `except`, with all threads of the group. `src` is the address
+    /// of the data for member 0, and the distance to the data for the next member.
     #[inline(always)]
     pub(super) fn spread(self, src: (u64, u64), dst: u64, bytes: u64, except: u32) {
         let (members, MemberAddrs { own, first, step }) = ((self.me, self.n), self.on_all(dst));
@@ -377,7 +380,7 @@ impl<G: Group> P2pCall<G> {
         unsafe { spread::run((self.group.rank(), self.group.size()), spread) }
     }
 
-    /// Copies from `src` of this PE to `dst` of a member.
+    /// Copies `bytes` bytes from `src` of this PE to `dst` of a member.
     #[inline(always)]
     pub(super) fn put(self, member: u32, dst: u64, src: u64, bytes: u64) {
         // SAFETY: parts of objects that have been checked, or of the scratch.
@@ -400,7 +403,7 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Copies within the memory of this PE, as thread `rank` of `of`.
+    /// Copies `bytes` bytes within the memory of this PE, as thread `rank` of `of`.
     #[inline(always)]
     pub(super) fn copy(self, rank: u32, of: u32, dst: u64, src: u64, bytes: u64) {
         if bytes != 0 {
@@ -409,14 +412,14 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Returns whether a call that delivers `blocks` blocks of `bytes` to a member fits into the LL slots.
+    /// Returns whether a call that delivers `blocks` blocks of `bytes` bytes to a member fits into the LL slots.
     #[inline(always)]
     pub(super) fn is_small(self, blocks: u32, bytes: u64) -> bool {
         ll::bytes(bytes).saturating_mul(blocks as u64) <= self.slots.1
     }
 
-    /// Runs the check-in of a small call together with its data. If it fails, this member may have received part of the
-    /// data.
+    /// Runs the check-in of a small call while its data travels. If the check-in fails, this member may have received
+    /// part of the data.
     #[inline(always)]
     #[track_caller]
     pub(super) fn exchange(&mut self, mine: Result, sent: Sent, received: Received) -> Result {
@@ -433,9 +436,10 @@ impl<G: Group> P2pCall<G> {
         self.all_arrived(checked_in, missed)
     }
 
-    /// Runs the check-in of a small reduction together with its data. If it fails, the destination may hold arbitrary data.
+    /// Runs the check-in of a small reduction while its data travels. If the check-in fails, the destination may hold
+    /// arbitrary data.
     ///
-    /// `src` has the offset of the block for member 0, and the distance to the block for each further one.
+    /// `src` is the offset of the block for member 0, and the distance to the block for the next member.
     #[inline(always)]
     #[track_caller]
     pub(super) fn exchange_to_combine(
@@ -487,7 +491,8 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Ends an exchange: no thread has `missed` data, and all members have checked in.
+    /// Returns the outcome of a small call in which this thread has `missed` data, or 0, and whose check-in returned
+    /// `checked_in`.
     #[inline(always)]
     #[track_caller]
     fn all_arrived(self, checked_in: Result, missed: u64) -> Result {
@@ -498,7 +503,7 @@ impl<G: Group> P2pCall<G> {
         Err(self.missing(missed))
     }
 
-    /// Sends the data of a small call.
+    /// Sends the data of a small call to the LL slots of the other members.
     #[inline(always)]
     fn send(self, sent: Sent) {
         let block = self.block(sent.bytes);
@@ -525,7 +530,8 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Receives the data of a small call if this thread `proceeds`. Returns 0, or the result of [`ll::receive`].
+    /// Receives the data of a small call from the LL slots, if this thread `proceeds`. Returns 0, or the result of
+    /// [`ll::receive`].
     #[inline(always)]
     fn receive(self, received: Received, proceeds: bool) -> u64 {
         let (senders, block) =
@@ -553,8 +559,8 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Returns this thread's rank among the threads that move `pairs` word pairs, their number, and whether each moves at
-    /// most one. If the threads outside of the leader warp suffice for that, only they work.
+    /// Returns this thread's rank among the threads that move `pairs` word pairs, their number, and whether each moves
+    /// at most one. Only threads outside of the leader warp work if there are enough of them.
     #[inline(always)]
     fn workers(self, pairs: u32) -> (u32, u32, bool) {
         let (rank, of) = self.spare();
@@ -570,8 +576,8 @@ impl<G: Group> P2pCall<G> {
         (self.group.rank().wrapping_sub(size - spare), spare)
     }
 
-    /// Returns the error of a call in which some thread has `missed` data of a member that checked in. The leader records
-    /// it.
+    /// Returns the error of a call in which some thread has `missed` data of a member that checked in. The leader
+    /// records the error.
     #[cold]
     #[track_caller]
     fn missing(self, missed: u64) -> Error {
@@ -596,26 +602,28 @@ impl<G: Group> P2pCall<G> {
         self.slots.0 + (self.number & 1) * self.slots.1
     }
 
-    /// Describes a block of data in the slots of the last check-in.
+    /// Returns a block of `bytes` bytes with the flag of the last check-in.
     #[inline(always)]
     fn block(self, bytes: u64) -> LlBlock {
         LlBlock { bytes, flag: self.number as u32 }
     }
 
-    /// Addresses a symmetric offset on this PE only.
+    /// Returns the address of a symmetric offset on this PE, without addresses on other members.
     #[inline(always)]
     pub(super) fn on_this(self, offset: u64) -> MemberAddrs {
         MemberAddrs { own: self.own(offset).addr() as u64, first: 0, step: 0 }
     }
 
-    /// Addresses a heap offset on all members, indexed by member or by the [list](P2pCall::list) of their PEs.
+    /// Returns the addresses of a heap offset on all members, indexed by rank or by the [list](P2pCall::list) of their
+    /// PEs.
     #[inline(always)]
     pub(super) fn on_all(self, offset: u64) -> MemberAddrs {
         let (first, step) = self.others(offset);
         MemberAddrs { first, step, ..self.on_this(offset) }
     }
 
-    /// Returns the address of a heap offset on the first member, and the distance from each member to the next.
+    /// Returns the address of a heap offset on the first member, or on PE 0 with a list of PEs, and the distance to the
+    /// next.
     #[inline(always)]
     fn others(self, offset: u64) -> (u64, u64) {
         let (base, bytes) = (self.team.p2p_base, self.team.p2p_stride);
@@ -626,7 +634,7 @@ impl<G: Group> P2pCall<G> {
         (base.wrapping_add(start.wrapping_mul(bytes)).wrapping_add(offset), step.wrapping_mul(bytes))
     }
 
-    /// Returns the list of the members' PEs, or 0 if they have one stride.
+    /// Returns the address of the list of the members' PEs, or 0 if the PE numbers have one stride.
     #[inline(always)]
     pub(super) fn list(self) -> DevAddr {
         match self.pes {
@@ -636,7 +644,8 @@ impl<G: Group> P2pCall<G> {
         }
     }
 
-    /// Combines `bytes` at `from` of all members into `to`. With a list of `pes` the addresses of members go by PE.
+    /// Combines `bytes` bytes at `from` of all members into `to`. With a list of PEs, their addresses are indexed by PE
+    /// number.
     #[inline(always)]
     pub(super) fn fold(
         self,
@@ -654,7 +663,7 @@ impl<G: Group> P2pCall<G> {
     }
 }
 
-/// Encodes a 56-bit number or an error as one word.
+/// Encodes a 56-bit number or an error as one word, which a thread can broadcast to its group.
 #[inline(always)]
 fn encode(number: Result<u64>) -> u64 {
     match number {
@@ -663,7 +672,7 @@ fn encode(number: Result<u64>) -> u64 {
     }
 }
 
-/// Decodes a word of [`encode`].
+/// Decodes a word produced by [`encode`].
 #[inline(always)]
 fn decode(word: u64) -> Result<u64> {
     outcome(word as u32 & 0xff).map(|()| word >> 8)
