@@ -1,4 +1,4 @@
-//! Strong fences and read-backs, for ordering that QPs and ACKs do not provide.
+//! Ordering of WRITEs by strong fences and read-backs, where QPs and ACKs do not provide it.
 //!
 //! | cause | lacking order | remedy |
 //! |---|---|---|
@@ -30,9 +30,9 @@ use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 
-/// Bit of a mark: a read-back was posted.
+/// Bit of [`QpState::fenced`]: a read-back has been posted after all blocks before its index.
 const READ_BACK: u64 = 1;
-/// Bit of a mark: a strong fence was posted.
+/// Bit of [`QpState::fenced`]: a strong fence has been posted after all blocks before its index.
 const FENCE: u64 = 2;
 const MARK_INDEX: u32 = 2;
 
@@ -52,7 +52,7 @@ impl<S: Sharing> Ctx<'_, S> {
         unsafe { Gpu::load_relaxed(&raw const (*state).weak.word) != 0 }
     }
 
-    /// Orders WRITEs that this block posts to `pe` from now on after its earlier ones on the same QP.
+    /// Orders later WRITEs of this block to `pe` after earlier ones on the same QP.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn fence_queue(&self, pe: u32) -> Result {
@@ -60,15 +60,15 @@ impl<S: Sharing> Ctx<'_, S> {
         if qp.weakness() != 0 { self.order(qp.peer_entry(), FENCE) } else { Ok(()) }
     }
 
-    /// Posts a read-back after all postings to the PE of `entry`, unless ACKs suffice. When it completes, they are
-    /// complete for all observers.
+    /// Posts a read-back after all postings to the PE of `entry`, unless ACKs suffice. Once the read-back completes,
+    /// all observers see the data of these postings.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn read_back(&self, entry: *mut QpEntry) -> Result {
         if self.has_early_acks() { self.order(entry, READ_BACK) } else { Ok(()) }
     }
 
-    /// Posts the remedies in `wanted` after all postings to the PE of `entry`.
+    /// Posts the remedies in `wanted`, [`READ_BACK`] or [`FENCE`], after all postings to the PE of `entry`.
     #[inline(always)]
     #[track_caller]
     fn order(&self, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -95,20 +95,21 @@ impl<S: Sharing> Ctx<'_, S> {
 }
 
 impl<S: Sharing> Qp<'_, S> {
-    /// Returns which flags of [`qp_flags::WEAK`] the QP has. An unconnected QP has none.
+    /// Returns the QP's flags among [`qp_flags::WEAK`], or 0 while it is unconnected.
     #[inline(always)]
     fn weakness(&self) -> u32 {
         if self.is_connected() { self.connection_flags() & qp_flags::WEAK } else { 0 }
     }
 
-    /// Returns the mark, or 0 if none was recorded.
+    /// Returns [`QpState::fenced`], or 0 if neither a fence nor a read-back has been recorded.
     #[inline(always)]
     fn mark(&self) -> u64 {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::load_relaxed(self.word(offset_of!(QpState, fenced))) }
     }
 
-    /// Records a mark. If two threads race, the older mark may win, which costs nothing but a redundant remedy.
+    /// Sets [`QpState::fenced`]. If two threads race, the older mark may win, which costs nothing but a redundant
+    /// remedy.
     #[inline(always)]
     fn set_mark(&self, mark: u64) {
         // SAFETY: a word of the QP's state.
@@ -116,8 +117,8 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Posts those remedies in `wanted` that the QP of `entry` lacks, after all postings. The first of several converged
-/// lanes posts for all.
+/// Posts those remedies in `wanted` that the QP of `entry` lacks, after all postings to it. The first of several
+/// converged lanes posts for all.
 #[inline(never)]
 #[track_caller]
 fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -134,8 +135,8 @@ fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> 
     Ok(())
 }
 
-/// Posts a read-back after all postings of a DC initiator to the PE of `entry`. For [`FENCE`] it also waits for the
-/// result, which orders everything posted later.
+/// Posts a read-back after all postings of a DC initiator to the PE of `entry`. If `wanted` is [`FENCE`], also waits
+/// for its completion, which orders everything posted later.
 #[inline(never)]
 #[track_caller]
 fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {
@@ -161,7 +162,7 @@ fn order_dc<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Re
     segment::for_each_end(p.segments, far_end(p, peer), read)
 }
 
-/// Posts the remedies in `wanted` that the mark lacks.
+/// Posts those remedies in `wanted` that [`QpState::fenced`] does not record for the last posting.
 #[inline(always)]
 fn post_missing<S: Sharing>(ctx: &Ctx<'_, S>, qp: &Qp<'_, S>, wanted: u64, site: Site) -> Result {
     let (last, mark) = (qp.last().0, qp.mark());
@@ -198,13 +199,13 @@ fn post_missing<S: Sharing>(ctx: &Ctx<'_, S>, qp: &Qp<'_, S>, wanted: u64, site:
     Ok(())
 }
 
-/// Single-block WQEs that one thread posts in succession.
+/// A series of single-block WQEs that one thread posts to a QP.
 struct Run<'a, 'b, S> {
     qp: &'a Qp<'b, S>,
     site: Site,
-    /// End index of the last one, or 0 before the first.
+    /// Index one past the last WQE of the series, or 0 before the first.
     end: u64,
-    /// Whether another thread has posted in between. The order of its postings is unknown.
+    /// Whether another thread has posted between WQEs of the series. They do not order its postings reliably.
     broken: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of device calls: a code for the kernel, and a record for the host.
+//! Errors of device calls: a code that the call returns, and a record for the host.
 //!
 //! A failed call writes one [`ErrorRecord`] to the control page and returns an [`Error`]; the host prints the record.
 //! An error does not terminate the kernel: the GPU context survives, and so does traffic to other peers.
@@ -15,7 +15,7 @@ pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
 pub(crate) type Site = &'static Location<'static>;
 
-/// Why a device call failed. The record on the host has the details.
+/// Reason why a device call failed. The error record on the host has the details.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -34,7 +34,7 @@ pub enum Error {
     BadPe = 6,
     /// An offset or index outside its object, or outside the heap.
     OutOfRange = 7,
-    /// Two lengths that must be equal differ.
+    /// Two lengths that a call requires to be equal differ.
     LengthMismatch = 8,
     /// There is no QP of the requested sharing for this block or index.
     NoQp = 9,
@@ -42,11 +42,11 @@ pub enum Error {
     Busy = 10,
     /// A signal or word did not get the expected value before the deadline.
     WaitTimeout = 11,
-    /// Another thread of the group encountered the error and has returned the cause.
+    /// Another thread of the group failed, and its call returned the cause.
     InGroup = 12,
     /// The host did not connect the QP before the deadline.
     Unconnected = 13,
-    /// The handle names no team, or a destroyed one.
+    /// The handle refers to no team, or to a destroyed one.
     BadTeam = 14,
     /// Another member of the team is making a different collective call, or the same one with other arguments.
     TeamMismatch = 15,
@@ -56,23 +56,23 @@ pub enum Error {
     TeamFailed = 17,
     /// Operands of a call overlap in a way that it does not allow.
     Overlap = 18,
-    /// There is no such reduction, or not for this type.
+    /// The reduction does not exist, or not for this element type.
     BadReduction = 19,
-    /// A stride of 0, or one that is shorter than its blocks.
+    /// A stride is 0, or is shorter than its blocks.
     BadStride = 20,
     /// A PE cleared a lock that it does not hold, or set one that it holds already.
     BadLock = 21,
 }
 
-/// Converts a code, where 0 is success, to a result. Outlined functions return codes, because a `Result` would cost
-/// kernels a stack.
+/// Converts an error code, or 0 for success, to a result. Outlined functions return codes, because a `Result` would
+/// require stack memory.
 #[inline(always)]
 pub(crate) fn outcome(code: u32) -> Result {
     Error::from_code(code).map_or(Ok(()), Err)
 }
 
 impl Error {
-    /// Returns the error with this code.
+    /// Returns the error with this code, or `None` if there is none.
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
             1 => Self::Layout,
@@ -101,14 +101,14 @@ impl Error {
     }
 }
 
-/// The details of an error, apart from location and time.
+/// Details of an error for its record, apart from location and time.
 #[derive(Clone, Copy)]
 pub(crate) struct Detail {
-    /// The peer, or `u32::MAX` if none is involved.
+    /// PE number of the peer, or `u32::MAX` if none is involved.
     pub(crate) peer: u32,
     /// The 24-bit QP number, or 0 if no QP is involved.
     pub(crate) qpn: u32,
-    /// The error CQE: see [`Completion::packed`].
+    /// Contents of the error CQE, as returned by [`Completion::packed`].
     pub(crate) completion: u64,
     pub(crate) found: u64,
     pub(crate) wanted: u64,
@@ -120,7 +120,7 @@ impl Detail {
         Self { peer: u32::MAX, qpn: 0, completion: 0, found: 0, wanted: 0, offset: u64::MAX };
 }
 
-/// What an error CQE contains.
+/// Fields of an error CQE that its record reports.
 #[derive(Clone, Copy)]
 pub(crate) struct Completion {
     pub(crate) wqe: u16,
@@ -130,8 +130,8 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// Packs the contents into one word. Any other argument type on the path to a record would cost every kernel a
-    /// stack.
+    /// Packs the fields into one word. Functions that write error records take only plain words: any other argument
+    /// type would require stack memory in every kernel.
     pub(crate) const fn packed(self) -> u64 {
         u64::from_le_bytes([
             self.wqe as u8,
@@ -146,7 +146,8 @@ impl Completion {
     }
 }
 
-/// Writes the record of `error` for the PE with this state, and returns the error.
+/// Writes an error record of `error` for the PE with this [`DeviceState`](crate::abi::DeviceState), and returns the
+/// error.
 #[cold]
 #[inline(always)]
 pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Error {
@@ -154,8 +155,8 @@ pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Err
     error
 }
 
-/// Records that there is no such PE. Outlined like [`out_of_range`], because nearly every call of every kernel contains
-/// one.
+/// Records that the job has no PE `pe`. Outlined like [`out_of_range`], because nearly every call in a kernel may
+/// record one of these errors.
 #[cold]
 #[inline(never)]
 pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
@@ -163,7 +164,8 @@ pub(crate) fn bad_pe(state: DevAddr, pe: u32, n_pes: u32, site: Site) -> Error {
     record(state, Error::BadPe, d, site)
 }
 
-/// Records that `found` exceeds `wanted`: bytes at a heap offset, or an index if `offset` is `u64::MAX`.
+/// Records that `found` exceeds `wanted`. Both are lengths in bytes at a heap offset, or element indices if `offset` is
+/// `u64::MAX`.
 #[cold]
 #[inline(never)]
 pub(crate) fn out_of_range(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> Error {
@@ -177,7 +179,7 @@ pub(crate) fn length_mismatch(state: DevAddr, peer: u32, found: u64, wanted: u64
 }
 
 outlined! {
-    /// Claims the next free record and writes it. Errors beyond the last record are dropped.
+    /// Claims the next free error record and writes it. Does nothing if all [`RECORDS`] are in use.
     #[cold]
     fn record_detail(
         state: DevAddr,
@@ -197,7 +199,7 @@ outlined! {
     }
 }
 
-/// Writes record `place`, which is below [`RECORDS`] and claimed by this thread.
+/// Writes error record `place`, which is below [`RECORDS`] and has been claimed by this thread.
 #[inline(always)]
 pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, detail: Detail, site: Site) {
     // SAFETY: the control page has RECORDS records; this thread alone has `place`.
@@ -224,7 +226,7 @@ pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, det
     }
 }
 
-/// Writes the last bytes of a file name that fit into an [`ErrorRecord`]. Returns their number.
+/// Writes the last bytes of a file name to an [`ErrorRecord`], as many as fit. Returns their number.
 ///
 /// # Safety
 /// `to` has room for 32 bytes.

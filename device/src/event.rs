@@ -1,4 +1,4 @@
-//! Descriptions of calls for the sanitizer, in plain numbers.
+//! Descriptions of device calls and memory accesses, which code instrumented for the sanitizer reports to it.
 
 use core::panic::Location;
 
@@ -10,9 +10,9 @@ use crate::scope::FenceScope;
 pub struct PeRange {
     /// The PE that owns the memory.
     pub pe: u32,
-    /// Offset in bytes, as in handles.
+    /// Offset of the first byte, in the same space as offsets of handles.
     pub offset: u64,
-    /// The length in bytes.
+    /// Length of the range, in bytes.
     pub bytes: u64,
 }
 
@@ -24,10 +24,10 @@ impl PeRange {
     }
 }
 
-/// Ranges at equal distances.
+/// A series of memory ranges at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
-    /// The first range.
+    /// First range of the series.
     pub first: PeRange,
     /// Distance between the starts of two ranges, in bytes.
     pub stride: u64,
@@ -36,160 +36,161 @@ pub struct Blocks {
 /// How an operation changes a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A signal that sets.
+    /// The word is set by a signal.
     Set,
-    /// An atomic, or a signal that adds.
+    /// The word is updated by an atomic, or by a signal that adds.
     Update,
-    /// An atomic that sets. Unlike an update, it does not carry on what earlier writes of the word have published.
+    /// The word is set by an atomic. Unlike an update, this does not carry on what earlier writes of the word have
+    /// published.
     Replace,
 }
 
-/// An operation that a call posts.
+/// A remote memory operation that a call posts.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
-    /// A put, with its signal if any.
+    /// A put, possibly with a signal.
     Put {
-        /// Memory that is read; `None` for a value.
+        /// Memory that the put reads; `None` for a value.
         src: Option<PeRange>,
-        /// Memory that is written.
+        /// Memory that the put writes.
         dst: PeRange,
-        /// Word that is changed after the data.
+        /// Word that the signal changes after the data has been written.
         signal: Option<(PeRange, Change)>,
     },
     /// A get.
     Get {
-        /// Memory that is read.
+        /// Memory that the get reads.
         src: PeRange,
-        /// Memory that is written; `None` for a value.
+        /// Memory that the get writes; `None` if the call returns a value.
         dst: Option<PeRange>,
     },
     /// A strided put.
     PutBlocks {
-        /// Memory that is read.
+        /// Memory that the put reads.
         src: Blocks,
-        /// Memory that is written.
+        /// Memory that the put writes.
         dst: Blocks,
-        /// The number of ranges.
+        /// Number of blocks.
         count: u64,
     },
     /// A strided get.
     GetBlocks {
-        /// Memory that is read.
+        /// Memory that the get reads.
         src: Blocks,
-        /// Memory that is written.
+        /// Memory that the get writes.
         dst: Blocks,
-        /// The number of ranges.
+        /// Number of blocks.
         count: u64,
     },
     /// A signal, or an atomic without a result.
     Change {
-        /// The word it changes.
+        /// Word that the operation changes.
         word: PeRange,
         /// How the word changes.
         change: Change,
     },
-    /// An atomic with a result.
+    /// An atomic that returns the old value.
     Fetch {
-        /// The word it reads and changes.
+        /// Word that the atomic reads or changes.
         word: PeRange,
-        /// Whether it only reads the word.
+        /// Whether the atomic only reads the word.
         is_read: bool,
         /// Memory that receives the result; `None` if the call returns it.
         result: Option<PeRange>,
     },
 }
 
-/// How far an operation has got when its call returns.
+/// Progress of an operation when the call that posted it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// It has been posted.
+    /// The operation has been posted, and may read its source later.
     Posted,
-    /// Its source may be reused.
+    /// The source of the operation may be reused.
     SourceFree,
-    /// It is complete.
+    /// The operation is complete.
     Done,
 }
 
 /// An operation and the queues it uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Posting {
-    /// Index of the context: its first queue set.
+    /// Index of the context through which it was posted, which is that of the context's first QP set.
     pub context: u32,
-    /// The operation.
+    /// Operation that was posted.
     pub operation: Operation,
-    /// How far it has got when the call returns.
+    /// Progress of the operation when the call returns.
     pub completion: Completion,
-    /// Whether it is ordered after all earlier operations to its PE.
+    /// Whether the operation is ordered after all earlier ones to its PE.
     pub after_all: bool,
 }
 
-/// Which ordering call was made.
+/// Kind of an ordering call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
-    /// `fence`.
+    /// A call of `fence`.
     Fence,
-    /// `quiet`.
+    /// A call of `quiet`.
     Quiet,
-    /// `flush`.
+    /// A call of `flush`.
     Flush,
 }
 
-/// An ordering call: what it orders, and for which PEs.
+/// A call of `fence`, `quiet` or `flush`.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// Index of the context: its first queue set.
+    /// Index of the context whose operations are ordered, which is that of the context's first QP set.
     pub context: u32,
-    /// Which call it is.
+    /// Which of the three calls was made.
     pub ordering: Ordering,
-    /// The PE it is limited to; `None` for all.
+    /// PE to which the call is limited; `None` if it orders operations to all PEs.
     pub pe: Option<u32>,
 }
 
-/// Which part of a collective call this call is.
+/// Part of a collective that a call performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
-    /// A whole collective call.
+    /// The call performs the whole collective.
     Whole,
-    /// An arrival at the split barrier.
+    /// The call arrives at the team's split barrier.
     SplitArrive,
-    /// A wait at the split barrier.
+    /// The call waits at the team's split barrier.
     SplitWait,
 }
 
-/// A collective call of a team.
+/// A collective call of a team, as reported to the sanitizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Collective {
-    /// The slot and the generation of the team.
+    /// Slot and generation of the team.
     pub team: (u32, u32),
-    /// Which part of the call this is.
+    /// Part of the collective that the call performs.
     pub meeting: Meeting,
-    /// Whether the call moves data and thus only synchronises its buffers. Other calls are barriers.
+    /// Whether the call moves data, which orders only accesses to its buffers. Other calls are barriers.
     pub moves: bool,
-    /// The context whose earlier operations the call completes, if any.
+    /// Index of the context whose earlier operations the call completes, if any.
     pub completes: Option<u32>,
-    /// The member whose source is the only one read; `None` if all have one.
+    /// Rank of the only member whose source is read; `None` if all sources are read.
     pub root: Option<u32>,
-    /// Offset and length of what the call reads on each PE. Unused entries have length 0.
+    /// Offset and length of the ranges that the call reads on each PE. Unused entries have length 0.
     pub reads: [(u64, u64); 5],
-    /// Offset and length of what the call writes on each PE.
+    /// Offset and length of the range that the call writes on each PE.
     pub writes: (u64, u64),
 }
 
 /// Memory of this PE used by the collective call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Whether the call writes it.
+    /// Whether the collective writes the memory, rather than reading it.
     pub is_written: bool,
-    /// Offset in bytes.
+    /// Offset of the first byte, in the same space as offsets of handles.
     pub offset: u64,
-    /// The length in bytes.
+    /// Length of the memory, in bytes.
     pub bytes: u64,
 }
 
 pub(crate) const NOTHING: (u64, u64) = (0, 0);
 
 impl Collective {
-    /// Describes a call that only synchronises.
+    /// Describes a collective without data, which only synchronises the members.
     #[inline(always)]
     pub(crate) const fn sync(team: (u32, u32), meeting: Meeting) -> Self {
         Self {
@@ -203,7 +204,7 @@ impl Collective {
         }
     }
 
-    /// Describes a call that moves `src` to `dst`.
+    /// Describes a collective that moves `src` to `dst`.
     #[inline(always)]
     pub(crate) const fn moves(team: (u32, u32), dst: (u64, u64), src: (u64, u64)) -> Self {
         let reads = [src, NOTHING, NOTHING, NOTHING, NOTHING];
@@ -211,82 +212,82 @@ impl Collective {
     }
 }
 
-/// A step of a thread.
+/// A step of a thread, as reported to the sanitizer.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// A strong load through a view.
     StrongLoad {
         /// Address of the first byte.
         address: u64,
-        /// Length in bytes.
+        /// Number of bytes loaded.
         bytes: u64,
     },
     /// A strong store through a view.
     StrongStore {
         /// Address of the first byte.
         address: u64,
-        /// Length in bytes.
+        /// Number of bytes stored.
         bytes: u64,
     },
-    /// A memory fence.
+    /// A memory fence of the thread.
     MemoryFence {
-        /// Whether it is a release.
+        /// Whether the fence is a release.
         releases: bool,
-        /// Whether it is an acquire.
+        /// Whether the fence is an acquire.
         acquires: bool,
-        /// The observers it covers.
+        /// Set of observers for which the fence orders memory.
         scope: FenceScope,
     },
-    /// A posted operation.
+    /// A call has posted an operation.
     Post(Posting),
-    /// An ordering call.
+    /// A call of `fence`, `quiet` or `flush`.
     Order(Order),
-    /// A call that announces this thread's earlier stores to peers.
+    /// A call that makes this thread's earlier stores visible to peers.
     OwnStores,
     /// This thread's part of its group's ordering call, which another thread reports. When the call returns, it has
     /// released for this thread too, and acquired if `acquires`.
     OwnOrder {
-        /// Whether it is an acquire as well.
+        /// Whether the call is an acquire as well.
         acquires: bool,
-        /// The observers it covers.
+        /// Set of observers for which the call orders memory.
         scope: FenceScope,
     },
-    /// A word has been polled or waited for.
+    /// The thread has polled or awaited a word.
     Look {
-        /// The word that was read.
+        /// Word that was read.
         word: PeRange,
-        /// Whether the comparison held.
+        /// Whether the comparison with the awaited value held.
         is_seen: bool,
-        /// The value in the low bits; `None` where the hook does not know it.
+        /// Value that was read, in the low bits; `None` if the reporting code does not know it.
         value: Option<u64>,
     },
     /// A collective call of a team.
     Collective(Collective),
-    /// The barrier of the grid.
+    /// A barrier of all blocks of the grid.
     Grid,
-    /// A wait for the operations of a ticket has returned.
+    /// A wait for the operations of this ticket has returned. See [`Watcher::ticket`].
     Complete(u64),
-    /// A wait for a word has started. It may take long.
+    /// The thread starts to wait for a word, possibly for a long time.
     Wait {
-        /// The word waited for.
+        /// Word that the thread waits for.
         word: PeRange,
-        /// The comparison, as in reports.
+        /// Comparison operator, as printed in reports.
         cmp: &'static str,
-        /// The value to compare with, in the low bits.
+        /// Value with which the word is compared, in the low bits.
         value: u64,
     },
-    /// A collective call that another thread of the group reports.
+    /// This thread's part of a collective call that another thread of its group reports.
     Member(Collective),
-    /// Memory of a collective call, reported by the thread inside the call that knows it.
+    /// Memory that a collective call uses, reported from inside of the call by the thread that knows it.
     Part(Part),
-    /// A lock that this PE has acquired or is about to clear.
+    /// A lock has been acquired by this PE, or is about to be cleared.
     Lock {
-        /// The memory of the lock.
+        /// Memory of the lock.
         lock: PeRange,
-        /// Whether this PE holds it now.
+        /// Whether this PE holds the lock now.
         is_held: bool,
     },
-    /// Part of a call that another thread of the group reports.
+    /// This thread's part of a call that another thread of its group reports.
     Silent,
 }
 
@@ -312,32 +313,32 @@ impl Event {
     }
 }
 
-/// A plain load or store.
+/// A plain load or store, as reported to the sanitizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Whether it is a store.
+    /// Whether the access is a store.
     pub is_store: bool,
     /// Address of the first byte.
     pub address: u64,
-    /// Length in bytes.
+    /// Number of bytes accessed.
     pub bytes: u64,
 }
 
-/// The sanitizer, as seen by the code of one lane. An executor gives each lane its watcher.
+/// Receiver of the events of one lane, implemented by the sanitizer. An executor gives each lane its watcher.
 pub trait Watcher {
-    /// Called when a call of the program starts. Calls nested in it are silent.
+    /// Called when the kernel calls a function of this crate. Calls that this function makes itself are not reported.
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>);
-    /// Called when the innermost call returns.
+    /// Called when the innermost reported call returns.
     fn end(&self);
-    /// Reports a plain load or store: a call without nested calls, and by far the most frequent one. Returns whether
+    /// Called for a plain load or store, by far the most frequent call, which has no nested calls. Returns whether
     /// other lanes of the block should run now.
     fn access(&self, name: &'static str, access: Access, site: &'static Location<'static>) -> bool;
-    /// Reports that the lane is still waiting in a call and will poll again.
+    /// Called when the lane is still waiting in a call and will poll again.
     fn waits(&self);
-    /// Reports the value of the word that the lane waits for, at each poll.
+    /// Called at each poll with the value of the word that the lane waits for.
     fn sees(&self, value: u64);
-    /// Returns a ticket for the last operation of this lane.
+    /// Returns a ticket for the last operation of this lane, by which [`Event::Complete`] identifies it.
     fn ticket(&self) -> u64;
-    /// Returns a ticket for all earlier operations of a context to a PE.
+    /// Returns a ticket for all earlier operations of a context to a PE, by which [`Event::Complete`] identifies them.
     fn ticket_of(&self, context: u32, pe: u32) -> u64;
 }

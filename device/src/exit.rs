@@ -1,4 +1,4 @@
-//! Terminating the whole job from a kernel.
+//! Termination of the whole job by a kernel.
 #![allow(unsafe_code, reason = "writes the exit words of the control page")]
 
 use crate::Ctx;
@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// # End of the job
 ///
-/// Terminating all PEs from a kernel.
+/// Termination of all PEs by a kernel.
 impl<S> Ctx<'_, S> {
     /// Terminates all processes of the job with exit code `code`. The host does this soon after, whatever the processes
     /// are waiting for, and without their cooperation.

@@ -1,4 +1,4 @@
-//! Groups: threads that make a call together. A group is a value, so collective calls are visible at the call site.
+//! Groups of threads that make a call together. A group is a value, so collective calls are visible at the call site.
 
 use core::ops::Range;
 
@@ -58,8 +58,8 @@ pub trait Group: Copy + sealed::Sealed {
         self.sync();
         self.broadcast_any(false, value).1
     }
-    /// Concludes a step that may fail in some of the threads: if it has, it fails in all. Costs a barrier; all threads
-    /// of the group must call it.
+    /// Shares the failure of a step among the threads: if the step failed in any of them, the call returns an error in
+    /// all. Costs a barrier; all threads of the group must call it.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -81,7 +81,6 @@ pub trait Group: Copy + sealed::Sealed {
     /// Runs `step` in the leader, and returns its value to all threads of the group. Costs two barriers; all threads of
     /// the group must call it.
     ///
-    /// `step` must not make calls that take the whole group.
     /// `step` must not make calls of the whole group.
     ///
     /// # Errors
@@ -99,37 +98,37 @@ pub trait Group: Copy + sealed::Sealed {
     fn leader(self) -> bool {
         self.rank() == 0
     }
-    /// Returns whether this thread leads the helper warp, which holds in exactly one thread. In a group of several
-    /// warps, it is not in the leader's warp, so the two can work in parallel.
+    /// Returns whether this thread leads the helper warp, which is true in exactly one thread. In a group of several
+    /// warps, the helper warp is not the leader's warp, so the two can work in parallel.
     fn helper_warp(self) -> bool {
         self.leader()
     }
     /// Returns two values to all threads of the group: `one` from the helper warp, and `other` from the leader or the
     /// helper warp. As with [`Group::broadcast_any`], two such calls need another barrier between them.
     fn broadcast_both(self, one: Option<u64>, other: Option<u64>) -> (u64, u64);
-    /// Returns the same threads as a group whose calls skip barriers.
+    /// Returns a group of the same threads whose calls skip barriers.
     #[inline(always)]
     fn without_barrier(self) -> WithoutBarrier<Self> {
         WithoutBarrier(self)
     }
 }
 
-/// The calling thread alone. If several lanes of a warp make a call together, their WQEs are posted together.
+/// A group of only the calling thread. If several lanes of a warp make a call together, their WQEs are posted together.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread;
 
-/// The calling thread's warp. All of its lanes make the call.
+/// A group of all threads of the calling thread's warp.
 #[derive(Clone, Copy, Debug)]
 pub struct Warp(());
 
-/// A tile: `2^k` adjacent lanes of a warp. All of its lanes make the call; other tiles of the warp are independent.
+/// A group of `2^k` adjacent lanes of a warp, independent of other tiles of the warp.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
     /// Number of lanes, minus 1.
     last: u32,
 }
 
-/// The calling thread's block. All of its threads make the call.
+/// A group of all threads of the calling thread's block.
 #[derive(Clone, Copy, Debug)]
 pub struct Block(());
 
@@ -161,7 +160,7 @@ pub(crate) mod sealed {
     pub trait Sealed: Sized {
         /// Whether calls skip the entry barrier, and the exit barrier too unless they complete operations.
         const NEEDS_NO_BARRIER: bool = false;
-        /// Whether converged lanes post together, each being its own group.
+        /// Whether converged lanes post together although each of them is a group by itself.
         const TOGETHER: bool = false;
         /// The leader warp's lanes as a group.
         type LeaderWarp: super::Group;
@@ -234,8 +233,8 @@ pub(crate) mod sealed {
     }
 }
 
-/// Concludes a step that only some threads, usually the leader, can fail. Costs a barrier, and returns the same outcome
-/// to all threads of the group.
+/// Shares the failure of a step that only some threads, usually the leader, can fail. Costs a barrier. All threads of
+/// the group fail if one of them did.
 ///
 /// # Errors
 /// - The thread's own error, in threads that failed.
@@ -247,7 +246,8 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
 }
 
-/// Like [`agree`], and also returns the leader's value. The rule of [`Group::broadcast_any`] applies.
+/// Shares the failure of a step like [`agree`], and otherwise returns the leader's value. As with
+/// [`Group::broadcast_any`], two such calls need another barrier between them.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
@@ -257,8 +257,8 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
     }
 }
 
-/// Returns the error of a call whose arguments every thread of the group has found to be wrong: in the leader, the
-/// recorded `why`; in the others, [`Error::InGroup`].
+/// Returns the error of a call whose arguments every thread of the group has found to be wrong: the recorded `why` in
+/// the leader, [`Error::InGroup`] in the others.
 #[cold]
 #[inline(always)]
 pub(crate) fn refused(why: Result) -> Error {
@@ -393,7 +393,7 @@ impl Tile {
         (u32::MAX >> (31 - self.last)) << self.first()
     }
 
-    /// Returns the lane with rank 0.
+    /// Returns the lane of the warp that has rank 0 in the tile.
     #[inline(always)]
     fn first(self) -> u32 {
         arch::thread() & 31 & !self.last

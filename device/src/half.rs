@@ -13,7 +13,7 @@ pub struct F16(pub u16);
 pub struct Bf16(pub u16);
 
 impl F16 {
-    /// Rounds to nearest, ties to even.
+    /// Converts a `f32`, rounding to nearest, ties to even.
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
@@ -34,7 +34,7 @@ impl F16 {
         Self(sign | half)
     }
 
-    /// Converts without loss.
+    /// Returns the number as a `f32`, without loss.
     pub fn to_f32(self) -> f32 {
         let (sign, magnitude) = ((self.0 as u32 & 0x8000) << 16, self.0 as u32 & 0x7fff);
         let bits = if magnitude >= 0x7c00 {
@@ -50,7 +50,7 @@ impl F16 {
 }
 
 impl Bf16 {
-    /// Rounds to nearest, ties to even.
+    /// Converts a `f32`, rounding to nearest, ties to even.
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         if bits & 0x7fff_ffff > 0x7f80_0000 {
@@ -59,7 +59,7 @@ impl Bf16 {
         Self(round(bits, 16))
     }
 
-    /// Converts without loss.
+    /// Returns the number as a `f32`, without loss.
     pub fn to_f32(self) -> f32 {
         f32::from_bits((self.0 as u32) << 16)
     }

@@ -1,5 +1,5 @@
-//! Handles of memory: symmetric objects, identified by their offset in the symmetric heap, and registered buffers of
-//! one PE.
+//! Handles of memory that kernels use: symmetric objects, identified by their offset in the symmetric heap, and
+//! registered buffers of one PE.
 #![allow(unsafe_code, reason = "makes handles of raw offsets")]
 
 use core::marker::PhantomData;
@@ -102,15 +102,15 @@ impl<T> core::fmt::Debug for Sym<T> {
     }
 }
 
-/// The stamp of handles that the host does not check.
+/// Stamp of handles created by `from_raw`, which the host does not check.
 const RAW: u64 = 0;
 
-/// What the host checks of a handle: its bytes, and the stamp of its object.
+/// Properties of a handle that the host checks: its bytes, and the stamp of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     /// Offset of the first byte, or an [`InvalidRange`] for an invalid handle.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length of the memory, in bytes.
     pub bytes: u64,
     /// Stamp of the object, unique among all objects of all jobs; 0 for a handle created by `from_raw`.
     pub stamp: u64,
@@ -127,7 +127,7 @@ pub struct Handle {
     note = "use a `SymSlice<{T}>`, or the `Local<{T}>` of a buffer registered by the host"
 )]
 pub trait LocalBuffer<T: Pod>: Copy + sealed::Sealed {
-    /// Returns what the host checks of the handle.
+    /// Returns the properties of the handle that the host checks.
     fn handle(self) -> Handle;
     /// Returns the number of elements.
     fn elements(self) -> usize;
@@ -161,15 +161,15 @@ impl<T: Pod> LocalBuffer<T> for Local<T> {
     }
 }
 
-/// Returns a local operand in the form that transfers take.
+/// Returns a local operand, of whichever kind, in the form that transfers take.
 #[inline(always)]
 pub(crate) fn local_operand<T: Pod>(end: impl LocalBuffer<T>) -> SymSlice<T> {
     let Handle { offset, stamp, .. } = end.handle();
     SymSlice { offset, len: end.elements() as u64, stamp, _element: PhantomData }
 }
 
-/// Returns offset and length of elements `range` of an object of `len` elements at `offset`; an invalid offset if the
-/// range exceeds the object.
+/// Returns offset and length of elements `range` of an object of `len` elements at `offset`, or an [`InvalidRange`] and
+/// 0 if the range exceeds the object.
 #[inline(always)]
 const fn part<T>(offset: u64, len: u64, range: Range<usize>) -> (u64, u64) {
     let (start, end) = (range.start as u64, range.end as u64);
@@ -185,7 +185,7 @@ impl<T: Pod> Local<T> {
     /// Creates a handle of `len` elements of a registered buffer at `offset`, with its stamp.
     ///
     /// # Safety
-    /// They are registered, with this element type, on the PE that runs the kernels with the handle.
+    /// The elements are registered, with this type, on the PE that runs the kernels with the handle.
     pub const unsafe fn from_raw(offset: u64, len: usize, stamp: u64) -> Self {
         Self { offset, len: len as u64, stamp, _element: PhantomData }
     }
@@ -196,19 +196,19 @@ impl<T: Pod> Local<T> {
         self.len as usize
     }
 
-    /// Returns whether there are no elements.
+    /// Returns whether the buffer has no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the buffer in bytes.
     #[inline(always)]
     pub const fn bytes(self) -> u64 {
         self.len * size_of::<T>() as u64
     }
 
-    /// Returns elements `range`. The result is invalid if they exceed the buffer.
+    /// Returns a handle of elements `range`. It is invalid if they exceed the buffer.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (offset, len) = part::<T>(self.offset, self.len, range);
@@ -220,12 +220,13 @@ impl<T: Pod> SymSlice<T> {
     /// Creates a handle of `len` elements, `offset` bytes from the base of the heap. The host does not check it.
     ///
     /// # Safety
-    /// They are an allocated object of this type in the heap of the context that the handle is used with.
+    /// The elements are an allocated object of this type in the heap of the context that the handle is used with.
     pub const unsafe fn from_raw(offset: u64, len: usize) -> Self {
         Self { offset, len: len as u64, stamp: RAW, _element: PhantomData }
     }
 
-    /// Like [`SymSlice::from_raw`], with the object's stamp, so the host refuses the handle once the object is gone.
+    /// Creates a handle like [`SymSlice::from_raw`], with the object's stamp, so the host refuses the handle once the
+    /// object has been freed.
     ///
     /// # Safety
     /// The rules of [`SymSlice::from_raw`] hold.
@@ -239,32 +240,32 @@ impl<T: Pod> SymSlice<T> {
         self.len as usize
     }
 
-    /// Returns whether there are no elements.
+    /// Returns whether the object has no elements.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Returns the offset in bytes from the base of the heap.
+    /// Returns the offset of the first element from the base of the heap, in bytes.
     #[inline(always)]
     pub const fn offset(self) -> u64 {
         self.offset
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the object in bytes.
     #[inline(always)]
     pub const fn bytes(self) -> u64 {
         self.len * size_of::<T>() as u64
     }
 
-    /// Returns elements `range`. The result is invalid if they exceed the object.
+    /// Returns a handle of elements `range`. It is invalid if they exceed the object.
     #[inline(always)]
     pub const fn slice(self, range: Range<usize>) -> Self {
         let (offset, len) = part::<T>(self.offset, self.len, range);
         Self { offset, len, ..self }
     }
 
-    /// Returns element `i`. The result is invalid if there is none.
+    /// Returns a handle of element `i`. It is invalid if there is no such element.
     #[inline(always)]
     pub const fn at(self, i: usize) -> Sym<T> {
         let i = i as u64;
@@ -276,8 +277,8 @@ impl<T: Pod> SymSlice<T> {
         Sym { offset, stamp: self.stamp, _element: PhantomData }
     }
 
-    /// Returns the same bytes as elements of another type. The result is invalid if they are not whole elements or not
-    /// aligned.
+    /// Returns a handle of the same bytes as elements of another type. It is invalid if they are not whole elements or
+    /// not aligned.
     #[inline(always)]
     pub const fn cast<U: Pod>(self) -> SymSlice<U> {
         const { assert!(align_of::<U>() <= 16, "symmetric memory is aligned to 16 bytes, wherever it is") };
@@ -307,7 +308,7 @@ impl<T: Pod> Sym<T> {
         Self { offset, stamp: RAW, _element: PhantomData }
     }
 
-    /// Returns the offset in bytes from the base of the heap.
+    /// Returns the offset of the element from the base of the heap, in bytes.
     #[inline(always)]
     pub const fn offset(self) -> u64 {
         self.offset
@@ -319,7 +320,7 @@ impl<T: Pod> Sym<T> {
         SymSlice { offset: self.offset, len: 1, stamp: self.stamp, _element: PhantomData }
     }
 
-    /// Returns the field at offset `at` of the element, in bytes. A field of an invalid handle is invalid.
+    /// Returns a handle of the field at byte offset `at` of the element. A field of an invalid handle is invalid.
     ///
     /// # Safety
     /// The element has a field of this type there.
@@ -337,9 +338,9 @@ impl<T: Pod> Sym<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Strided<T> {
     pub(crate) whole: SymSlice<T>,
-    /// Elements per block.
+    /// Number of elements per block.
     pub(crate) block: u64,
-    /// Distance between the starts of two blocks, in elements.
+    /// Distance between the starts of successive blocks, in elements.
     pub(crate) stride: u64,
     count: u64,
 }
@@ -351,7 +352,7 @@ impl<T: Pod> SymSlice<T> {
         self.blocks(1, stride)
     }
 
-    /// Returns all blocks of `block` elements that fit, at a distance of `stride` elements.
+    /// Returns all blocks of `block` elements that fit into the object, with starts that are `stride` elements apart.
     #[inline(always)]
     pub fn blocks(self, block: usize, stride: usize) -> Strided<T> {
         let (block, stride) = (block as u64, stride as u64);
@@ -374,7 +375,7 @@ impl<T: Pod> Strided<T> {
         self.block as usize
     }
 
-    /// Returns the distance between the starts of two blocks, in elements.
+    /// Returns the distance between the starts of successive blocks, in elements.
     #[inline(always)]
     pub fn stride(self) -> usize {
         self.stride as usize

@@ -1,24 +1,25 @@
-//! Offsets of invalid handles. Each encodes the range that exceeds its object, and the length of the object.
+//! Encoding of out-of-range slices in the offsets of invalid handles, for error records to report.
 
 use core::fmt;
 use core::ops::Range;
 
-/// First offset of an invalid handle. No heap, segment or local buffer reaches it.
+/// Lowest offset of an invalid handle. No heap, segment or local buffer reaches it.
 const FIRST: u64 = 3 << 62;
 
-/// Bits 60 and 61 of the offset: what kind of range is encoded.
+/// Values of bits 60 and 61 of an invalid handle's offset: the kind of range that it encodes.
 mod kind {
-    /// A range of elements, in three fields.
+    /// Kind of a range of elements: start, end and length of the object in three fields.
     pub(super) const ELEMENTS: u64 = 0;
-    /// A range of elements whose indices do not fit into these fields.
+    /// Kind of a range of elements whose indices do not fit into [`FIELD`](super::FIELD) bits.
     pub(super) const MANY_ELEMENTS: u64 = 1;
-    /// The first blocks of a strided object.
+    /// Kind of a range of the first blocks of a strided object.
     pub(super) const BLOCKS: u64 = 2;
-    /// An object cast to elements of another type.
+    /// Kind of an object cast to elements of another type.
     pub(super) const CAST: u64 = 3;
 }
 
-/// Width of a field. A small range uses three fields; the other kinds use one field, and one of double width.
+/// Width of a field of an invalid handle's offset, in bits. A small range of elements has three fields; the other kinds
+/// have one field, and one of double width.
 const FIELD: u32 = 20;
 
 /// A range that exceeds its object, encoded in the offset of an invalid handle.
@@ -29,15 +30,15 @@ const FIELD: u32 = 20;
 pub struct InvalidRange(u64);
 
 impl InvalidRange {
-    /// An object cast to a type that does not fit it.
+    /// Encodes that an object was cast to a type that does not fit it.
     pub(crate) const CAST: Self = Self::new(kind::CAST, 0);
 
     const fn new(kind: u64, numbers: u64) -> Self {
         Self(FIRST | kind << (3 * FIELD) | numbers)
     }
 
-    /// Describes elements `start..end` of an object of `len` elements at `offset`. A part of an invalid range stays
-    /// that range.
+    /// Encodes elements `start..end` of an object of `len` elements at `offset`. If `offset` is invalid already,
+    /// returns its range.
     ///
     /// Outlined, because only incorrect programs need it.
     #[cold]
@@ -54,7 +55,8 @@ impl InvalidRange {
         }
     }
 
-    /// Describes the first `n` of `count` blocks, in the same way.
+    /// Encodes the first `n` of `count` blocks of a strided object at `offset`. If `offset` is invalid already, returns
+    /// its range.
     #[cold]
     #[inline(never)]
     pub(crate) const fn blocks(offset: u64, n: u64, count: u64) -> Self {
@@ -64,7 +66,7 @@ impl InvalidRange {
         Self::new(kind::BLOCKS, bounded(n, FIELD) << (2 * FIELD) | bounded(count, 2 * FIELD))
     }
 
-    /// Decodes `offset`. Returns `None` if it is not that of an invalid handle.
+    /// Decodes the offset of a handle. Returns `None` if the handle is valid.
     pub const fn of_offset(offset: u64) -> Option<Self> {
         // Error records use this value for "no offset".
         if Self::is_bad(offset) && offset != u64::MAX { Some(Self(offset)) } else { None }
@@ -80,13 +82,13 @@ impl InvalidRange {
         self.0
     }
 
-    /// Returns `width` bits, starting at bit `from`.
+    /// Returns the `width` bits from bit `from` on.
     const fn field(self, from: u32, width: u32) -> u64 {
         self.0 >> from & ((1 << width) - 1)
     }
 }
 
-/// Saturates `value` at the largest number of `bits` bits.
+/// Returns `value`, or the largest number of `bits` bits if that is less.
 const fn bounded(value: u64, bits: u32) -> u64 {
     let most = (1 << bits) - 1;
     if value < most { value } else { most }

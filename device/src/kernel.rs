@@ -1,4 +1,4 @@
-//! What `#[kernel]` expands to.
+//! Types and functions that the expansion of `#[kernel]` uses, and that a runtime launches kernels with.
 //!
 //! For the GPU, the attribute emits a PTX entry that takes the context and the arguments by value. For the host, it
 //! emits a function without the context that returns a [`Call`]. The runtime adds the context, so a kernel cannot run
@@ -24,10 +24,11 @@ pub use rushmem_macros::{KernelArg, kernel};
             `#[derive(KernelArg)]`"
 )]
 pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
-    /// Passes each handle in the value to the host, which refuses the launch if the object of one is gone.
+    /// Calls `see` with each handle in the value, for the host to refuse the launch if the object of one has been
+    /// freed.
     fn handles(&self, _see: &mut dyn FnMut(Handle)) {}
 
-    /// Writes the value to `bytes`, which has its size and is zeroed.
+    /// Writes the value to `bytes`, which has the size of the type and is zeroed.
     #[doc(hidden)]
     fn write(&self, bytes: &mut [u8]) {
         // SAFETY: the trait promises a type without padding, so all its bytes are initialised.
@@ -38,7 +39,7 @@ pub unsafe trait KernelArg: Copy + Send + Sync + 'static {
     }
 }
 
-/// Writes a field of a structure at its offset in the structure's bytes. Called by `#[derive(KernelArg)]`.
+/// Writes a field of a struct to the struct's bytes, at the field's offset. Called by `#[derive(KernelArg)]`.
 #[doc(hidden)]
 pub fn write_field<T: KernelArg>(field: &T, offset: usize, bytes: &mut [u8]) {
     if let Some(bytes) = bytes.get_mut(offset..offset.saturating_add(size_of::<T>())) {
@@ -46,7 +47,7 @@ pub fn write_field<T: KernelArg>(field: &T, offset: usize, bytes: &mut [u8]) {
     }
 }
 
-/// Compiles only for a kernel argument.
+/// Fails to compile if `T` is not a kernel argument.
 #[doc(hidden)]
 pub const fn is_arg<T: KernelArg>() {}
 
@@ -107,8 +108,8 @@ mod sealed {
     impl<E> Sealed for Result<(), E> {}
 }
 
-/// Runs at the start of a kernel. Returns whether host and kernel agree on the layout and no earlier launch in the same
-/// launch queue has failed.
+/// Runs at the start of a kernel. Returns whether host and kernel agree on the ABI layout and no earlier launch in the
+/// same launch queue has failed.
 ///
 /// If the layouts differ, records the error where the host finds it; the kernel must not touch the context.
 #[inline(always)]
@@ -124,8 +125,8 @@ pub fn enter(ctx: &Ctx) -> bool {
     trusted && !ctx.follows_failure()
 }
 
-/// Runs when a kernel returns. The failed call has recorded its error already; this marks the launch as failed in its
-/// launch queue.
+/// Runs when a kernel returns. If `result` is an error, marks the launch as failed in its launch queue. The failed call
+/// has recorded its error already.
 #[inline(always)]
 pub fn finish<R: KernelResult>(ctx: &Ctx, result: R) {
     watch::kernel_ends();
@@ -165,10 +166,12 @@ mod host {
     }
 
     impl Call {
-        /// Creates a call of the PTX entry `name`, or of `native`, without arguments. Used by `#[kernel]`.
+        /// Creates a call of a kernel, as PTX entry `name` or natively as `native`, without arguments. Used by
+        /// `#[kernel]`.
         ///
         /// # Safety
-        /// The entry `name` and `native` are one kernel. The caller adds all its arguments, in its order.
+        /// The entry `name` and `native` are compiled from the same kernel. The caller appends all arguments of the
+        /// kernel, in its order.
         #[doc(hidden)]
         pub unsafe fn new(name: &'static str, native: impl Fn(&Ctx) + Send + Sync + 'static) -> Self {
             Self {
@@ -200,7 +203,7 @@ mod host {
         /// Appends an argument. Used by `#[kernel]`.
         ///
         /// # Safety
-        /// It is the kernel's next argument, and has that type.
+        /// `value` is the kernel's next argument, and has its type.
         #[doc(hidden)]
         pub unsafe fn with_arg<T: KernelArg>(mut self, value: T) -> Self {
             let mut bytes = std::vec![0; size_of::<T>()];
@@ -230,12 +233,13 @@ mod host {
             self.max_threads
         }
 
-        /// Marks the call as performing an operation of the host, with the operation's name and line.
+        /// Marks the call as part of a host operation, such as a host-side collective, with the operation's name and
+        /// call site.
         pub fn of_operation(self, name: &'static str, site: &'static Location<'static>) -> Self {
             Self { operation: Some((name, site)), ..self }
         }
 
-        /// Returns name and line of the operation that the kernel performs, if it was launched by one.
+        /// Returns name and call site of the host operation that the call is part of, if any.
         pub fn operation(&self) -> Option<(&'static str, &'static Location<'static>)> {
             self.operation
         }
@@ -245,11 +249,11 @@ mod host {
             self.per_block
         }
 
-        /// Runs one GPU thread of the native kernel.
+        /// Runs the native kernel as one GPU thread.
         ///
         /// # Safety
-        /// The contract of [`Ctx::from_parts`] holds for `parts` until it returns. The caller is a thread of the native GPU
-        /// emulator.
+        /// The contract of [`Ctx::from_parts`] holds for `parts` until it returns. The caller is a thread of the native
+        /// GPU emulator.
         pub unsafe fn run_native(&self, parts: &CtxParts) {
             // SAFETY: every address in `parts` is valid until this function returns, by its contract. A kernel cannot
             // keep the context longer.

@@ -155,7 +155,7 @@ pub use team::Team;
 pub use view::{RemoteView, View};
 pub use wait_until::{Cmp, WaitWords};
 
-/// What a kernel file imports.
+/// Items that nearly every kernel uses, for glob imports.
 pub mod prelude {
     pub use crate::amo::{Addend, Amo, AmoWord, Fetched};
     pub use crate::kernel::{KernelArg, kernel};

@@ -23,9 +23,9 @@ use crate::watch::{self, Event, PeRange};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Lock {
-    /// On the home PE: the last requester plus one, or 0 if the lock is free.
+    /// PE number of the last requester plus one, or 0 if the lock is free. Only used on the home PE.
     last: u64,
-    /// The next requester after this PE, plus one; 0 while unknown.
+    /// PE number of the requester after this PE, plus one; 0 while unknown.
     next: u64,
     /// 1 once this PE's predecessor has passed the lock on.
     granted: u64,

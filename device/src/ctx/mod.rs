@@ -100,7 +100,7 @@ impl Ctx<'_> {
         if mine.owner_qp().take_set(u64::MAX) { Ok(mine) } else { Err(self.fail(Error::Busy, Detail::NONE)) }
     }
 
-    /// Records that host and kernel disagree on the layout. In that case only the fixed part of the header can be
+    /// Records that host and kernel disagree on the ABI layout. In that case, only the fixed part of the header can be
     /// trusted.
     #[cold]
     pub(crate) fn report_layout(&self) {
@@ -133,7 +133,7 @@ impl Ctx<'_> {
         true
     }
 
-    /// Marks this launch as failed, unless an earlier one has failed already.
+    /// Marks this launch as failed in the status word of its launch queue, unless an earlier launch has failed already.
     #[cold]
     pub(crate) fn mark_failed(&self) {
         mark_failed(self.parts.status, self.parts.mark);
@@ -147,14 +147,14 @@ impl Ctx<'_> {
 
 /// # Atomics within a node
 ///
-/// Promises about the words that a kernel updates.
+/// Atomics on words that only PEs of one node update.
 impl<S> Ctx<'_, S> {
-    /// Returns this context for atomics and signals on words that only PEs of one node update.
+    /// Returns a context with the same queues, for atomics and signals on words that only PEs of one node update.
     ///
     /// Processor atomics and NIC atomics are not atomic with respect to each other. In a job that spans nodes, atomics
-    /// and signals with [`SignalOp::Add`](crate::SignalOp::Add) to P2P peers therefore go through the NIC. This context
-    /// executes them as processor atomics, as every context does in a job on one node. If the links within the node do
-    /// not support atomics, the NIC still executes them. The queues are those of the original context.
+    /// and signals with [`SignalOp::Add`](crate::SignalOp::Add) to P2P peers therefore go through the NIC. The returned
+    /// context executes them as processor atomics, as every context does in a job on one node. If the links within the
+    /// node do not support atomics, the NIC still executes them.
     ///
     /// **The promise**: the word is only accessed by atomics and signals through such contexts, and only by its own PE
     /// and P2P peers of that PE. Other PEs do not even read it atomically. If the promise is broken, updates may be
@@ -181,7 +181,7 @@ impl<S> Ctx<'_, S> {
         self.with_flags(self.parts.flags | atomics)
     }
 
-    /// Returns this context for atomics on words that any PE of the job may update.
+    /// Returns a context with the same queues, for atomics on words that any PE of the job may update.
     #[inline(always)]
     pub(crate) fn for_job_words(&self) -> Ctx<'_, S> {
         // Any PE may update the word, so processor atomics are safe only if no heap is accessed through a NIC.
@@ -197,7 +197,7 @@ impl<S> Ctx<'_, S> {
 
 /// # Release of a thread's context
 ///
-/// Giving up exclusive QPs.
+/// Release of the QPs that [`Ctx::exclusive`] has claimed.
 impl Ctx<'_, Exclusive> {
     /// Releases the exclusive queues. Does not wait for posted operations: call [`Ctx::quiet`] first to complete them.
     #[inline(always)]
@@ -208,7 +208,7 @@ impl Ctx<'_, Exclusive> {
 
 /// # PEs
 ///
-/// PE numbers and reachability.
+/// Number of this PE, number of PEs in the job, and which of them are P2P peers.
 impl<S> Ctx<'_, S> {
     /// Returns this PE's number, from 0 to `n_pes() - 1`.
     ///
@@ -226,7 +226,7 @@ impl<S> Ctx<'_, S> {
         self.parts.n_pes
     }
 
-    /// Returns the PE `k` after this one, in a ring of all PEs.
+    /// Returns the PE that follows this one at distance `k` in the ring of all PEs.
     #[inline(always)]
     pub fn pe_after(&self, k: u32) -> u32 {
         let (pe, n) = (self.parts.pe as u64 + k as u64, self.parts.n_pes as u64);
@@ -255,7 +255,7 @@ impl<S> Ctx<'_, S> {
         Ctx { parts, _marker: PhantomData }
     }
 
-    /// Returns a context with the same queues, under another sharing.
+    /// Returns a context with the same queues, whose type names other threads as the ones that share them.
     #[inline(always)]
     pub(crate) fn shared_as<Q>(&self) -> Ctx<'_, Q> {
         Ctx { parts: self.parts, _marker: PhantomData }
@@ -266,7 +266,7 @@ impl<S> Ctx<'_, S> {
         &self.parts
     }
 
-    /// Records `error` with the caller's location, and returns it.
+    /// Records `error` for the host, with `detail` and the caller's location, and returns it.
     #[cold]
     #[inline(always)]
     #[track_caller]
@@ -275,7 +275,8 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Marks a launch as failed. Outlined because it is rare, with plain words as arguments to spare the kernel a stack.
+/// Marks a launch as failed in the status word of its launch queue. Outlined because it is rare. Takes plain words,
+/// because a struct would require stack memory.
 #[cold]
 #[inline(never)]
 fn mark_failed(status: DevAddr, mark: u64) {

@@ -6,7 +6,8 @@ use crate::arch;
 /// # Position in the launch
 ///
 /// Coordinates of `LaunchConfig::new_2d` and `new_3d`, in the order `x`, `y`, `z`; `x` varies fastest. To the GPU,
-/// every launch is one-dimensional, which lets a rank in a group cost a single register. These methods divide it.
+/// every launch is one-dimensional, which lets a rank in a group cost a single register. These methods compute the
+/// coordinates by division.
 impl<S> Ctx<'_, S> {
     /// Returns the index of this block in the grid, per dimension. CUDA: `blockIdx`.
     ///
@@ -49,8 +50,8 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Splits an index into coordinates. Applications that launch the kernel themselves pass no extents, which means one
-/// dimension.
+/// Splits a linear index into coordinates. If both extents are 0, because the application launched the kernel itself,
+/// the launch has one dimension.
 #[inline(always)]
 fn split(index: u32, [width, height]: [u32; 2]) -> [u32; 3] {
     match (index.checked_div(width), index.checked_rem(width)) {

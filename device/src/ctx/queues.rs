@@ -1,4 +1,4 @@
-//! Selection of the QP that a block posts to, and addresses as the NIC of that QP sees them.
+//! Selects the QP to which a block posts, and translates offsets to the addresses and keys that its NIC uses.
 #![allow(unsafe_code, reason = "reads the table of QPs of the launch")]
 
 use super::Ctx;
@@ -50,7 +50,7 @@ impl<S> Ctx<'_, S> {
         segment::word_end(p.segments, offset, desc.rail)
     }
 
-    /// Returns the entry of `pe` in a set. Its descriptor holds the keys of that PE.
+    /// Returns the table entry of the QP to `pe` in a set. Its descriptor holds the memory keys of `pe`.
     #[inline(always)]
     pub(crate) fn qp_entry(&self, set: u32, pe: u32) -> *mut QpEntry {
         let i = set as usize * self.parts.n_pes as usize + pe as usize;
@@ -60,7 +60,7 @@ impl<S> Ctx<'_, S> {
 
 /// # Queues
 ///
-/// Individual access to the QPs that all threads share.
+/// Selection of one of the queues that all threads share.
 impl Ctx<'_> {
     /// Returns the number of queues that [`Ctx::queue`] can select, which is the number of QPs to each peer (setting
     /// `qps_per_peer`).
@@ -125,8 +125,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.qp_of_set(p.first_set + spread, pe)
     }
 
-    /// Orders earlier stores to memory outside this GPU before a message to `pe`: stores to host memory, and stores to
-    /// that PE's mapped memory. A doorbell fence at system scope orders them already, one at GPU scope does not.
+    /// Orders earlier stores to host memory, or to memory of `pe` that is mapped, before a message to `pe`. Only needed
+    /// if doorbells are preceded by a fence at GPU scope, which does not order stores to memory outside of this GPU.
     #[inline(always)]
     fn release_to(&self, pe: u32) {
         let p = &self.parts;
@@ -136,21 +136,21 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Number of entries of this context: all PEs in all of its sets.
+    /// Returns the number of QP table entries of this context: one per PE in each of its sets.
     #[inline(always)]
     pub(crate) fn n_entries(&self) -> u32 {
         self.parts.n_sets * self.parts.n_pes
     }
 
-    /// Returns entry `i` of this context.
+    /// Returns QP table entry `i` of this context, below [`Ctx::n_entries`].
     #[inline(always)]
     pub(crate) fn nth_entry(&self, i: u32) -> *mut QpEntry {
         // Entries of successive sets are adjacent.
         self.qp_entry(self.parts.first_set, 0).wrapping_add(i as usize)
     }
 
-    /// Returns the QP of entry `i` of this context. The QP of an entry that only describes a peer of a DC initiator is
-    /// idle.
+    /// Returns the QP of table entry `i` of this context. If the entry only describes a peer of a DC initiator, its own
+    /// QP is idle.
     #[inline(always)]
     pub(crate) fn nth_qp(&self, i: u32) -> Qp<'_, S> {
         // SAFETY: as in `qp_at`.
@@ -174,8 +174,8 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Returns the index of a peer's NIC in the list of a segment's ends, which starts with the NICs of this PE. `desc` is
-/// the peer's.
+/// Returns the index, in a segment's list of [`SegmentEnd`](crate::abi::SegmentEnd)s, of the peer's NIC that `desc`
+/// uses. The list starts with the NICs of this PE.
 #[inline(always)]
 pub(crate) fn far_end(p: &CtxParts, desc: &QpDesc) -> u32 {
     p.rails + desc.peer * p.rails + desc.rail
