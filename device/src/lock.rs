@@ -86,7 +86,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(())
     }
 
-    /// Acquires the lock if it is free. Returns whether it did. (OpenSHMEM's function returns 0 in that case.)
+    /// Acquires the lock if it is free. Returns whether this PE now holds it; OpenSHMEM's function returns 0 in that
+    /// case.
     ///
     /// OpenSHMEM 1.6 section 9.12.1, `shmem_test_lock`.
     ///
@@ -138,13 +139,14 @@ impl<S: Sharing> Ctx<'_, S> {
         self.quiet_pe(next as u32 - 1)
     }
 
-    /// Returns the home of a lock. The offset spreads the locks of a program over the PEs.
+    /// Returns the home PE of a lock. It depends on the offset, which spreads the locks of a program over the PEs.
     #[inline(always)]
     fn lock_home(&self, lock: Sym<Lock>) -> u32 {
         (lock.offset() / 128).checked_rem(self.n_pes() as u64).unwrap_or(0) as u32
     }
 
-    /// Resets this PE's words for a request. Returns the PE number plus one, and the home of the lock.
+    /// Resets this PE's words of the lock before a request. Returns this PE's number plus one, and the home PE of the
+    /// lock.
     #[inline(always)]
     #[track_caller]
     fn prepare_request(&self, lock: Sym<Lock>) -> Result<(u64, u32)> {

@@ -33,8 +33,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Orders delivery: at each PE, the calling thread's earlier puts, sets and signals are delivered before its later
     /// ones.
     ///
-    /// Also publishes the thread's earlier stores, to any PE, with its later puts, signals and atomics. Completes
-    /// nothing, and usually does not wait: see the errors.
+    /// Also publishes the thread's earlier stores, to any PE, with its later puts, signals and atomics. Does not
+    /// complete any operation, and usually does not wait: see the errors.
     ///
     /// OpenSHMEM 1.6 section 9.11, `shmem_fence`.
     ///
@@ -85,7 +85,8 @@ impl<S: Sharing> Ctx<'_, S> {
         quiet_slow::<G, S, true>(group, CtxRef::of(self))
     }
 
-    /// Completes postings like [`Ctx::quiet`], without ordering stores. The group has synchronised.
+    /// Completes postings like [`Ctx::quiet`], without ordering stores. The threads of the group must have
+    /// synchronised.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn complete_postings<G: Group>(&self, group: G) -> Result {
@@ -255,7 +256,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Issues an acquire fence, the counterpart of [`Ctx::fence_release`]. Call it after a load that has seen a store
-    /// made after such a fence; what that fence ordered may then be read, and put.
+    /// made after a release fence; what that fence ordered may then be read, and put.
     ///
     /// Waits and tests of this crate include an acquire fence at system scope. GPUNetIO:
     /// `doca_gpu_dev_verbs_fence_acquire`.
@@ -279,7 +280,7 @@ impl<S: Sharing> Ctx<'_, S> {
         if !self.p2p_all() && several() { self.quiet_pe(pe) } else { Ok(()) }
     }
 
-    /// Waits for all QPs of this context to `pe`.
+    /// Waits for the completion of all postings of this context to `pe`, on all QPs.
     #[inline(always)]
     #[track_caller]
     fn wait_queues(&self, pe: u32) -> Result {
@@ -332,9 +333,11 @@ fn fence_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx_ref.ctx::<S>().fence_queue(pe)
 }
 
-/// With `STORES`, also orders the group's stores.
+/// Implements [`Ctx::quiet`] and [`Ctx::complete_postings`] for jobs with NIC peers. With `STORES`, also orders the
+/// group's stores.
 ///
-/// The group agrees here and not at the call site, because a call must not separate two barriers: see `sync_block`.
+/// Includes the group's agreement on the result, because no call may separate two barriers at the call site: see
+/// `sync_block`.
 #[inline(never)]
 #[track_caller]
 fn quiet_slow<G: Group, S: Sharing, const STORES: bool>(group: G, ctx_ref: CtxRef) -> Result {
@@ -355,7 +358,7 @@ fn quiet_slow<G: Group, S: Sharing, const STORES: bool>(group: G, ctx_ref: CtxRe
     agree(group, mine.and(wait_share::<S>(ctx_ref, group.rank(), group.size())))
 }
 
-/// Completes all postings to one PE.
+/// Waits for the completion of all postings to `pe`.
 #[inline(never)]
 #[track_caller]
 pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
@@ -363,7 +366,8 @@ pub(crate) fn quiet_pe_slow<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
     ctx.read_back_all(pe).and(ctx.wait_queues(pe))
 }
 
-/// Waits for every `step`-th QP, starting with QP `first`. Outlined to keep the register count of its callers low.
+/// Waits for the completion of all postings to every `step`-th QP of the context, starting with QP `first`. Outlined to
+/// keep the register count of its callers low.
 #[inline(never)]
 #[track_caller]
 fn wait_share<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {

@@ -1,4 +1,4 @@
-//! A macro for outlined functions that take a struct.
+//! Macro for outlined functions that take a struct without passing it through memory.
 //!
 //! Rust passes a struct of more than two words through memory. On a GPU, that is the local memory of each thread: the
 //! call has to wait for stores and loads, and the kernel needs a stack. Single words and pairs of words stay in

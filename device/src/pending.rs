@@ -15,15 +15,15 @@ use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 use crate::watch::{self, Event, Ticket};
 
-/// An operation in flight, as a position in the queues that it uses.
+/// Handle of an operation in flight, by which it can be waited for or tested.
 ///
 /// Each thread of the group that started the operation has its own copy. Dropping it does not cancel anything. GIN:
 /// asynchronous requests. GPUNetIO: tickets.
 #[must_use = "without a wait or test of it, `quiet` must complete it"]
 #[derive(Clone, Copy)]
 pub struct Pending<'a, S> {
-    /// The queues, each with the index to wait for; `None` where nothing is outstanding. There are two, because puts
-    /// and signals of a block may use different queues.
+    /// QPs that the operation uses, each with the index up to which to wait; `None` where nothing is outstanding. There
+    /// are two, because puts and signals of a block may use different QPs.
     parts: [Option<(Qp<'a, S>, EndIndex)>; 2],
     ticket: Ticket,
 }
@@ -81,7 +81,6 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
-    /// /// Puts two halves, and reuses the first one early.
     /// /// Puts two halves, and reuses the source of the first early.
     /// pub fn put_halves(ctx: &Ctx, dst: SymSlice<u32>, src: SymSlice<u32>) -> Result {
     ///     let (block, right, n) = (Block::current(), ctx.pe_after(1), src.len());

@@ -1,4 +1,4 @@
-//! Posting WQEs: by one thread, by converged lanes, or by a group.
+//! Posts WQEs: from one thread, from converged lanes together, or from a whole group.
 
 use rushmem_mlx5::{Flags, Wqe};
 
@@ -22,7 +22,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     pub(crate) const ALONE: Self = Self { mask: 0, rank: 0, count: 1 };
 
-    /// Returns the lanes that post `blocks` blocks each to `qp` together with the leader of `group`.
+    /// Returns the converged lanes that each post `blocks` blocks to `qp` in the same call, as leaders of their groups.
     #[inline(always)]
     pub(crate) fn of<G: Group, S: Sharing>(_: G, qp: &Qp<'_, S>, blocks: u64, site: Site) -> Self {
         // Lanes that post to one DC initiator often have different peers, so joining them would rarely pay off.
@@ -35,7 +35,7 @@ impl Lanes {
         }
     }
 
-    /// Returns the lanes that are converged here with the same `key`.
+    /// Returns the lanes that are converged at `site` and pass the same `key`.
     #[inline(always)]
     fn together(key: u64, site: Site) -> Self {
         let here = arch::converged(site);
@@ -49,7 +49,7 @@ impl Lanes {
         Self { mask, rank: below.count_ones(), count: mask.count_ones() }
     }
 
-    /// Returns the value of the first lane.
+    /// Returns the `value` that the first of the lanes passed.
     #[inline(always)]
     fn first(self, value: u64) -> u64 {
         if self.count == 1 { value } else { arch::shuffle(self.mask, value, self.mask.trailing_zeros()) }
@@ -65,7 +65,7 @@ impl Lanes {
         if self.count == 1 { vote } else { arch::ballot(self.mask, vote) != 0 }
     }
 
-    /// Orders the lanes' earlier writes before what any of them does next.
+    /// Synchronises the lanes, and orders memory among them.
     #[inline(always)]
     pub(crate) fn sync(self) {
         if self.count > 1 {
@@ -74,14 +74,14 @@ impl Lanes {
     }
 }
 
-/// The calling lane's blocks, between [`begin`] and [`Posting::commit`].
+/// Blocks that the calling lane has reserved with [`begin`] and publishes with [`Posting::commit`].
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
     lanes: Lanes,
     all: Reservation,
-    /// First block of the calling lane.
+    /// First of the blocks that belong to the calling lane.
     pub(crate) first: u64,
-    /// Flags for the last WQE of the calling lane; all others are unsignalled.
+    /// Flags for the last WQE of the calling lane. All its other WQEs are unsignalled.
     pub(crate) last: Flags,
 }
 
@@ -131,7 +131,7 @@ impl Posting {
         qp.write(qp.send_queue(qp.depth()), index, wqe, flags)
     }
 
-    /// Publishes the written blocks. The returned index covers the WQEs of all lanes.
+    /// Publishes the written blocks of all lanes. The returned index covers the WQEs of all lanes.
     #[inline(always)]
     pub(crate) fn commit<S: Sharing>(self, qp: &Qp<'_, S>) -> EndIndex {
         // The WQEs of all lanes must be ordered before the doorbell that the first lane rings.
@@ -142,8 +142,8 @@ impl Posting {
         self.all.end_index()
     }
 
-    /// Like [`Posting::commit`], unless a lane failed to write its WQEs; `written` is the calling lane's result. A lane
-    /// that failed has poisoned the QP, and nothing is published.
+    /// Publishes like [`Posting::commit`], unless a lane failed to write its WQEs; `written` is the calling lane's
+    /// result. A lane that failed has poisoned the QP, and nothing is published.
     #[inline(always)]
     pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<EndIndex> {
         if self.lanes.any(written.is_err()) {
@@ -216,7 +216,7 @@ pub(crate) fn post_many<G: Group, S: Sharing>(
     Ok(last)
 }
 
-/// Posts one WQE in the leader of `group`. It takes `blocks` blocks, not counting an address vector.
+/// Posts one WQE, from the leader of `group`. The WQE takes `blocks` blocks, not counting an address vector.
 ///
 /// # Errors
 /// - The errors of a full queue: see [`Ctx::put_nbi`](crate::Ctx::put_nbi).

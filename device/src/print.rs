@@ -21,28 +21,29 @@ pub const MAX_FORMAT: usize = 1024;
 /// Maximum number of arguments per line.
 pub const MAX_VALUES: usize = 32;
 
-/// An argument: its kind and its bits. `From` is implemented for integers, floats, `bool` and `char`.
+/// An argument of [`kprintln!`](crate::kprintln), by kind and bits. Integers, floats, `bool` and `char` convert by
+/// `From`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// One of the constants of [`kind`].
+    /// Type of the argument: one of the constants of [`kind`].
     pub kind: u64,
-    /// The value, in the low bits. Signed integers are sign-extended, floats are converted to 64 bits.
+    /// Bits of the argument, from the lowest on. Signed integers are sign-extended, floats are converted to 64 bits.
     pub bits: u64,
 }
 
-/// The kinds of values.
+/// Types of arguments of [`kprintln!`](crate::kprintln), for [`Value::kind`].
 pub mod kind {
-    /// An unsigned integer.
+    /// An unsigned integer, zero-extended to 64 bits.
     pub const UNSIGNED: u64 = 0;
-    /// A signed integer.
+    /// A signed integer, sign-extended to 64 bits.
     pub const SIGNED: u64 = 1;
-    /// A double-precision float. The bits are those of an `f64`.
+    /// An `f64`, by its bits.
     pub const FLOAT: u64 = 2;
-    /// A single-precision float, stored as an `f64`. Printed with the precision of an `f32`.
+    /// An `f32` or a 16-bit float, stored as the bits of an `f64` but printed with the precision of an `f32`.
     pub const SINGLE: u64 = 3;
-    /// `true` or `false`.
+    /// A `bool`: 0 or 1.
     pub const BOOL: u64 = 4;
-    /// A Unicode scalar value.
+    /// A `char`: its Unicode scalar value.
     pub const CHAR: u64 = 5;
 }
 
@@ -143,7 +144,7 @@ macro_rules! kprintln {
 }
 
 impl<S> Ctx<'_, S> {
-    /// Prints a line on behalf of [`kprintln!`](crate::kprintln), which has checked it.
+    /// Prints a line on behalf of [`kprintln!`](crate::kprintln), which has checked that `format` and `values` match.
     #[doc(hidden)]
     #[inline(always)]
     pub fn print_line(&self, format: &'static str, values: &[Value]) {
@@ -156,7 +157,7 @@ impl<S> Ctx<'_, S> {
     }
 }
 
-/// Reserves slots and writes the line to them.
+/// Writes a line to slots of the print ring that it reserves.
 #[cold]
 #[inline(never)]
 fn write_line(state: DevAddr, ring: DevAddr, format: &'static str, values: &[Value]) {
@@ -186,7 +187,8 @@ fn write_line(state: DevAddr, ring: DevAddr, format: &'static str, values: &[Val
     line.publish();
 }
 
-/// Reserves consecutive slots and returns the index of the first. If there is no room, counts a lost line.
+/// Reserves consecutive slots of the print ring and returns the index of the first. If there is no room, counts a lost
+/// line.
 #[inline(always)]
 fn reserve(state: DevAddr, ring: DevAddr, slots: u64, capacity: u64) -> Option<u64> {
     let state = state.ptr::<DeviceState>();
@@ -210,16 +212,16 @@ fn reserve(state: DevAddr, ring: DevAddr, slots: u64, capacity: u64) -> Option<u
     }
 }
 
-/// A line that is being written.
+/// Writer of one line to reserved slots of the print ring.
 struct Line {
     ring: DevAddr,
     /// Number of slots of the ring, minus 1.
     mask: u64,
-    /// Slot of the next word.
+    /// Index of the slot into which the next word is written.
     slot: u64,
-    /// Index of the next word within its slot.
+    /// Index, within its slot, of the next word.
     word: usize,
-    /// Slots left, including `slot`. The host uses it to find the end of the line.
+    /// Number of slots left in the line, including `slot`. The host uses it to find the end of the line.
     slots: u64,
 }
 
@@ -247,7 +249,7 @@ impl Line {
         self.word += 1;
     }
 
-    /// Publishes the slot, labelled with the block and thread of the writer.
+    /// Publishes the current slot to the host, labelled with the block and thread of the writer.
     #[inline(always)]
     fn publish(&mut self) {
         let slot = self.slot_at(self.slot);

@@ -38,7 +38,8 @@ use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};
 use crate::watch::{self, Completion, Event, Operation, PeRange};
 
-/// Maximum length of the message of one WQE: 2^30 bytes, the `log_msg_max` of our QPs.
+/// Maximum length of the message of one WQE, in bytes. Corresponds to the `log_msg_max` with which the host creates
+/// QPs.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 
 /// A plain value of 1, 2, 4 or 8 bytes. It fits in an inline WQE and in a fetch slot.
@@ -79,7 +80,7 @@ pub(crate) enum Direction {
     Get,
 }
 
-/// The variant of a transfer call.
+/// Variant of a transfer call, which may wait and may have a signal.
 #[derive(Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) name: &'static str,
@@ -102,7 +103,7 @@ impl Form {
         Self { name, waits: false, strong: true }
     }
 
-    /// Returns what has completed when the call returns.
+    /// Returns how far a transfer of this form has got when its call returns, for the sanitizer.
     #[inline(always)]
     pub(crate) fn completion(self, direction: Direction) -> Completion {
         match direction {
@@ -113,7 +114,7 @@ impl Form {
     }
 }
 
-/// One operand of a transfer in plain words: heap offset, and number of elements.
+/// One operand of a transfer, in plain words: heap offset, and number of elements.
 pub(crate) type End = (u64, u64);
 
 /// Size and alignment of an element, in bytes.
@@ -124,7 +125,7 @@ pub(crate) fn end_of<T: Pod>(object: SymSlice<T>) -> End {
     (object.offset(), object.len() as u64)
 }
 
-/// Returns the range that an element occupies on `pe`.
+/// Returns the memory range that an element occupies on `pe`, for the sanitizer.
 #[inline(always)]
 pub(crate) fn word_at<T: Pod>(pe: u32, word: Sym<T>) -> PeRange {
     PeRange::new(pe, word.offset(), size_of::<T>() as u64)
@@ -289,8 +290,8 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Puts `local`, on this PE, to `remote`, on `pe`, or gets it from there. Returns the leader's end index if a NIC does the
-    /// transfer.
+    /// Copies `local`, on this PE, to `remote`, on `pe`, or in the other `direction`. Returns the leader's end index if
+    /// a NIC does the transfer.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn transfer<G: Group, T: Pod>(
@@ -378,8 +379,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Event::post(parts, operation, form.completion(direction))
     }
 
-    /// Returns the addresses of the operands, `remote` first, if both are in heaps and `pe` is a P2P peer. Costs one
-    /// branch.
+    /// Returns the addresses of both operands of a transfer, `remote` first, if both are in heaps and `pe` is a P2P
+    /// peer. Costs one branch.
     #[inline(always)]
     pub(crate) fn p2p_operands<T: Pod>(
         &self,
@@ -398,8 +399,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Some((self.p2p_heap_addr(pe, remote.offset()), self.parts_ref().heap.add(local.offset()).ptr()))
     }
 
-    /// Returns whether this is a valid transfer between heaps through a NIC. Almost all NIC transfers take this path,
-    /// with one branch.
+    /// Returns whether the operands form a valid transfer between heaps through a NIC. Almost all NIC transfers take
+    /// this path, with one branch.
     #[inline(always)]
     fn is_nic_peer<T: Pod>(&self, remote: SymSlice<T>, local: SymSlice<T>, pe: u32) -> bool {
         let (p, last) = (self.parts_ref(), remote.offset().max(local.offset()));
@@ -407,7 +408,7 @@ impl<S: Sharing> Ctx<'_, S> {
         pe < p.n_pes && far && p.has(last, local.bytes()) && remote.len() == local.len()
     }
 
-    /// Returns the addresses of operands that have been checked, if the memory of `pe` is mapped.
+    /// Returns the addresses of both operands of a transfer, which have been checked, if the memory of `pe` is mapped.
     #[inline(always)]
     pub(crate) fn mapped_operands(&self, remote: End, local: End, pe: u32) -> Option<(*mut u8, *mut u8)> {
         let there = self.peer_addr(pe, remote.0)?;
@@ -438,7 +439,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// The arguments of a transfer, in plain words.
+/// Arguments of a transfer, in plain words.
 #[derive(Clone, Copy)]
 struct Transfer {
     direction: Direction,
@@ -450,8 +451,8 @@ struct Transfer {
 }
 
 outlined! {
-    /// Transfers for which neither fast path applies. Returns an error code, or 0 and the leader's end index, which is
-    /// 0 if there is none.
+    /// Executes a transfer for which neither fast path applies. Returns an error code, or 0 and the leader's end index,
+    /// which is 0 if nothing was posted.
     #[track_caller]
     fn transfer_slow[G: Group, S: Sharing](
         group: G,
@@ -496,7 +497,7 @@ outlined! {
     }
 }
 
-/// Puts the low `bytes` bytes of `word`. Slow path of [`Ctx::p`].
+/// Puts the low `bytes` bytes of `word`, where the fast path of [`Ctx::p`] does not apply.
 #[inline(never)]
 #[track_caller]
 fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u32) -> Result {
@@ -527,7 +528,7 @@ fn p_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, word: u64, bytes: u32, pe: u
     post(Thread, &qp, 1, &Wqe::WriteInline { raddr, rkey, data }, Location::caller()).map(|_| ())
 }
 
-/// Gets `bytes` bytes. Slow path of [`Ctx::g`]; returns an error code, or 0 and the bytes.
+/// Gets `bytes` bytes, where the fast path of [`Ctx::g`] does not apply. Returns an error code, or 0 and the bytes.
 #[inline(never)]
 #[track_caller]
 fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32, u64) {
@@ -557,7 +558,7 @@ fn g_slow<S: Sharing>(ctx_ref: CtxRef, offset: u64, bytes: u32, pe: u32) -> (u32
     }
 }
 
-/// A transfer through a NIC, by address and key.
+/// A transfer through a NIC, whose operands are given by address and memory key.
 #[derive(Clone, Copy)]
 pub(crate) struct NicTransfer {
     pub(crate) direction: Direction,
@@ -568,8 +569,8 @@ pub(crate) struct NicTransfer {
 }
 
 outlined! {
-    /// Outlined [`send_here`] for the peer of `entry`; returns an error code, or 0 and the end index. `DC` says whether
-    /// its QP is a DC initiator.
+    /// Outlined version of [`send_here`] for the peer of `entry`. Returns an error code, or 0 and the end index. `DC`
+    /// means that the QP of the entry is a DC initiator.
     pub(crate) fn send[G: Group, S: Sharing; const DC: bool](
         group: G,
         entry: *mut QpEntry,
@@ -591,7 +592,7 @@ outlined! {
     }
 }
 
-/// Calls [`send`] for an entry whose kind is known only at run time.
+/// Calls [`send`] with the constant `DC` that applies to `entry`.
 #[inline(always)]
 pub(crate) fn send_to<G: Group, S: Sharing>(
     group: G,
@@ -606,7 +607,8 @@ pub(crate) fn send_to<G: Group, S: Sharing>(
     }
 }
 
-/// Posts a transfer through a NIC, in the leader. Returns the end index of the posting, or 0 for an empty transfer.
+/// Posts a transfer through a NIC, from the leader of the group. Returns the end index of the posting, or 0 for an
+/// empty transfer.
 #[inline(always)]
 fn send_here<G: Group, S: Sharing>(
     group: G,
@@ -635,7 +637,7 @@ fn send_here<G: Group, S: Sharing>(
     Ok(ticket.0)
 }
 
-/// Posts a WQE whose result goes to a fetch slot, waits for it, and returns the word in the slot.
+/// Posts a WQE whose result goes to a fetch slot, waits for it to complete, and returns the word in the slot.
 #[inline(always)]
 pub(crate) fn fetch<S: Sharing>(
     qp: &Qp<'_, S>,

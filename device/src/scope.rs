@@ -1,6 +1,6 @@
-//! Scopes of memory fences.
+//! Scopes of memory fences: sets of observers.
 
-/// The observers that a fence covers.
+/// Set of observers for which a fence orders memory.
 ///
 /// CUDA: thread scopes. GPUNetIO: `doca_gpu_dev_verbs_sync_scope`. GIN: `ncclMemFenceScope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Segments: symmetric memory beyond the heap, and registered buffers. They are looked up by offset in the table of the
 //! launch.
 //!
-//! Offsets within the heap never get here. The search is linear: there is one entry per registered buffer, and only few
-//! for a heap that doubles whenever it grows.
+//! Offsets within the heap are never looked up. The search is linear: there is one entry per registered buffer, and
+//! only few for a heap that doubles whenever it grows.
 #![allow(unsafe_code, reason = "reads the segment table of the launch")]
 
 use crate::abi::{DevAddr, LOCAL_OFFSETS, SegmentDesc, SegmentEnd, SegmentTable};
@@ -29,8 +29,8 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
     core::ptr::null()
 }
 
-/// Calls `visit` with the wire address and strict key of the first byte of each symmetric segment, as seen at `end`,
-/// until it fails.
+/// Calls `visit` with the RDMA address and strict key of the first byte of each symmetric segment, as seen by the NIC
+/// with index `end`, until `visit` fails.
 ///
 /// # Errors
 /// - The error of `visit`.
@@ -68,7 +68,8 @@ pub(crate) fn holds(table: DevAddr, offset: u64, bytes: u64) -> bool {
     !find(table, offset, bytes).is_null()
 }
 
-/// Returns the address of `offset` on this PE, or 0 if there is none, as one past the heap.
+/// Returns the address of `offset` on this PE, or 0 if no segment contains it. A transfer of 0 bytes may be one past
+/// the heap.
 #[cold]
 #[inline(never)]
 pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
@@ -80,7 +81,7 @@ pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
     unsafe { (*segment).addr.add(offset - (*segment).begin) }
 }
 
-/// Returns the address at which `offset` on `pe` is mapped here, or 0 if it is not mapped.
+/// Returns the address at which `offset` on `pe` is mapped on this PE, or 0 if it is not mapped.
 #[cold]
 #[inline(never)]
 pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
@@ -95,7 +96,7 @@ pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
     }
 }
 
-/// Returns wire address and key for data at `offset`, as seen at `end`.
+/// Returns RDMA address and memory key for data at `offset`, as seen by the NIC with index `end`.
 #[cold]
 #[inline(never)]
 pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
@@ -103,7 +104,7 @@ pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     (address, key)
 }
 
-/// Returns wire address and strict key for a word at `offset`, as seen at `end`.
+/// Returns RDMA address and strict memory key for a word at `offset`, as seen by the NIC with index `end`.
 #[cold]
 #[inline(never)]
 pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
@@ -111,7 +112,7 @@ pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     (address, strict_key)
 }
 
-/// Returns the wire address of `offset` at `end`, and the segment's keys there.
+/// Returns RDMA address of `offset` and memory keys of its segment, as seen by the NIC with index `end`.
 #[inline(always)]
 fn find_end(table: DevAddr, offset: u64, end: u32) -> (u64, SegmentEnd) {
     let segment = find(table, offset, 0);

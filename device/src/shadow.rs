@@ -14,18 +14,18 @@ use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
 use crate::wait_until::Cmp;
 
-/// A signal word and its shadow, as an element of symmetric memory.
+/// A signal word and its shadow: the value that this PE expects of the signal. An element of symmetric memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Shadowed {
     /// The word that peers signal.
     pub signal: Signal,
-    /// The value that this PE expects.
+    /// Value of the signal that this PE expects.
     pub shadow: u64,
 }
 
 impl Sym<Shadowed> {
-    /// Returns the word that peers signal.
+    /// Returns a handle of the word that peers signal.
     #[inline(always)]
     pub const fn signal(self) -> Sym<Signal> {
         // SAFETY: the first field of an object of this type.
@@ -41,9 +41,10 @@ impl Sym<Shadowed> {
 
 /// # Shadowed signals
 ///
-/// Waiting for signals that count, with a word on the same PE that counts what has been consumed.
+/// Waits for signals that only grow. A second word on the same PE, the shadow, holds the expected value.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Increases the expected value by `by`. Only one thread of the PE at a time may use a shadow.
+    /// Increases the shadow, the expected value of a signal, by `by`. Only one thread of the PE at a time may use a
+    /// shadow.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
@@ -97,7 +98,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(group.broadcast(moved))
     }
 
-    /// Waits in one thread. Returns the shadow, and the value of the signal, which is at least `least` past it.
+    /// Waits for a signal to be at least `least` past its shadow, in one thread. Returns the shadow, and the value of
+    /// the signal.
     #[inline(always)]
     #[track_caller]
     fn await_shadow(&self, name: &'static str, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {

@@ -1,4 +1,4 @@
-//! Sharing: which threads post to a QP, as a type parameter selected with the queues.
+//! Sharing modes: type parameters of contexts that tell which threads post to the same QP.
 
 use core::marker::PhantomData;
 
@@ -6,23 +6,23 @@ use crate::arch::{Cta, Gpu, Scope};
 
 /// The set of threads that may post to a QP concurrently.
 pub trait Sharing: Copy + sealed::Sealed + 'static {
-    /// Whether more than one thread may post.
+    /// Whether more than one thread may post to a QP.
     const SHARED: bool;
     /// Whether doorbells are delayed: see [`Batch`](crate::Batch).
     const BATCHED: bool = false;
-    /// The scope that includes all posters.
+    /// Memory scope that includes all threads that post to a QP.
     type Scope: Scope;
 }
 
-/// One thread. Posting needs no atomics and no doorbell protocol.
+/// A QP is used by one thread. Posting needs no atomics and no doorbell protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusive;
 
-/// The threads of one block.
+/// A QP is shared by the threads of one block.
 #[derive(Clone, Copy, Debug)]
 pub struct PerBlock;
 
-/// All threads of the GPU. The default.
+/// A QP is shared by all threads of the GPU. This is the default.
 #[derive(Clone, Copy, Debug)]
 pub struct PerGpu;
 
@@ -39,7 +39,7 @@ impl Sharing for PerGpu {
     type Scope = Gpu;
 }
 
-/// The sharing `S` within a [`Batch`](crate::Batch), which delays announcements.
+/// Sharing mode `S` within a [`Batch`](crate::Batch), which delays doorbells.
 #[derive(Clone, Copy, Debug)]
 pub struct Batched<S>(PhantomData<S>);
 

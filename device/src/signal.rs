@@ -1,4 +1,4 @@
-//! Signals: words that announce data.
+//! Signals: words that other PEs update to announce data.
 #![allow(unsafe_code, reason = "accesses checked addresses of mapped heaps, and QPs by entry")]
 
 use core::panic::Location;
@@ -40,11 +40,11 @@ pub enum SignalOp {
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a signal is updated by the call that takes the update"]
 pub struct SignalUpdate {
-    /// The word, on the `pe` passed to the call.
+    /// Signal word to update, on the PE that is passed to the call.
     pub signal: Sym<Signal>,
     /// How the word changes.
     pub op: SignalOp,
-    /// The new value, or the addend.
+    /// New value of the word for [`SignalOp::Set`], or the addend for [`SignalOp::Add`].
     pub value: u64,
 }
 
@@ -71,8 +71,8 @@ impl SignalOp {
         }
     }
 
-    /// Returns the operand of the update. `opaque` keeps the compiler from summing over the warp: usually only one lane
-    /// adds.
+    /// Returns the operand of the update. For an add, [`arch::opaque`] keeps ptxas from summing over the warp, because
+    /// usually only one lane adds.
     #[inline(always)]
     fn operand(self, value: u64) -> u64 {
         if self == Self::Add { arch::opaque(value) } else { value }
@@ -219,7 +219,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.put_with_signal(group, dst, local_operand(src), update, pe, Form::strong("put_signal_strong"))
     }
 
-    /// Returns the value of a signal word of this PE. Acquires: the announced data may be read afterwards.
+    /// Returns the value of a signal word of this PE. Includes an acquire: the announced data may be read afterwards.
     ///
     /// OpenSHMEM 1.6 section 9.8.4, `shmem_signal_fetch`.
     ///
@@ -301,7 +301,7 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op(signal, op.kind(), op.operand(value), pe)
     }
 
-    /// Signals, in the leader, once all threads of the group have stored the data.
+    /// Applies a signal update in the leader, once all threads of the group have stored their data.
     #[inline(always)]
     #[track_caller]
     fn signal_by_leader<G: Group>(&self, group: G, update: SignalUpdate, pe: u32) -> Result {
@@ -316,13 +316,13 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// The arguments of a put with signal, in plain words.
+/// Arguments of a put with signal, in plain words.
 #[derive(Clone, Copy)]
 struct SignalPut {
     dst: End,
     src: End,
     unit: Unit,
-    /// Offset of the signal word.
+    /// Heap offset of the signal word.
     signal: u64,
     op: SignalOp,
     value: u64,
@@ -331,7 +331,7 @@ struct SignalPut {
 }
 
 outlined! {
-    /// Puts and signals. Slow path, for everything but heaps of P2P peers.
+    /// Executes a put with signal where the fast path for heaps of P2P peers does not apply.
     #[track_caller]
     fn put_signal_slow[G: Group, S: Sharing](
         group: G,
@@ -388,7 +388,7 @@ outlined! {
     }
 }
 
-/// A put with signal through a NIC, by address and key.
+/// A put with signal through a NIC, whose operands are given by address and memory key.
 #[derive(Clone, Copy)]
 struct NicSignalPut {
     there: (u64, u32),
@@ -401,7 +401,7 @@ struct NicSignalPut {
 }
 
 outlined! {
-    /// Puts and signals through a NIC, in the leader. Outlined to keep kernels with many calls small.
+    /// Posts a put with signal to a NIC, from the leader. Outlined to keep kernels with many calls small.
     fn send_put_signal[G: Group, S: Sharing](
         group: G,
         entry: *mut QpEntry,

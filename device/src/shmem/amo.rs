@@ -1,4 +1,4 @@
-//! Atomics.
+//! OpenSHMEM names of the atomics.
 
 use crate::amo::{Addend, Amo, AmoWord, Fetched};
 use crate::{Ctx, Result, Sharing, Sym};

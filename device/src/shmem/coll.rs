@@ -1,4 +1,4 @@
-//! Collective calls.
+//! OpenSHMEM names of the collectives.
 
 use bytemuck::Pod;
 

@@ -1,13 +1,13 @@
 //! OpenSHMEM names, as thin functions over the methods of [`Ctx`].
 //!
 //! A call made by a group takes the group as its second argument: `shmem_put(ctx, Block::current(), ..)` is NVSHMEM's
-//! `nvshmemx_put_block(..)`. The element type follows from the arguments, not from the name.
+//! `nvshmemx_put_block(..)`. Unlike in C, the element type is inferred from the arguments and is not part of the name.
 
 use bytemuck::Pod;
 
 use crate::{Ctx, RemoteView, Sharing, SymSlice};
 
-/// Defines functions that call methods: `name = method [type parameters] (arguments) -> result;`.
+/// Defines functions that call methods of [`Ctx`]: `name = method [type parameters] (arguments) -> result;`.
 macro_rules! names {
     ($($name:ident = $method:ident [$($g:ident: $b:ident $(+ $bs:ident)*),*] ($($arg:ident: $t:ty),*) -> $r:ty;)*) => {$(
         #[doc = concat!("Calls [`Ctx::", stringify!($method), "`], and returns its errors.")]
@@ -36,19 +36,19 @@ pub use signal::*;
 pub use team::*;
 pub use wait::*;
 
-/// Calls [`Ctx::my_pe`].
+/// Returns this PE's number. Calls [`Ctx::my_pe`].
 #[inline(always)]
 pub fn shmem_my_pe<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.my_pe()
 }
 
-/// Calls [`Ctx::n_pes`].
+/// Returns the number of PEs in the job. Calls [`Ctx::n_pes`].
 #[inline(always)]
 pub fn shmem_n_pes<S: Sharing>(ctx: &Ctx<S>) -> u32 {
     ctx.n_pes()
 }
 
-/// Calls [`Ctx::ptr`].
+/// Returns the memory of an object on a P2P peer, if it is mapped. Calls [`Ctx::ptr`].
 #[inline(always)]
 pub fn shmem_ptr<'k, S: Sharing, T: Pod>(
     ctx: &Ctx<'k, S>,

@@ -1,4 +1,4 @@
-//! Ordering, completion, barriers and locks.
+//! OpenSHMEM names of ordering, completion, barriers and locks.
 
 use crate::{Ctx, Group, Lock, Result, Sharing, Sym, View};
 

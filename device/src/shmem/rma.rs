@@ -1,4 +1,4 @@
-//! Puts and gets.
+//! OpenSHMEM names of puts and gets.
 
 use bytemuck::Pod;
 

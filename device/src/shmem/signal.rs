@@ -1,4 +1,4 @@
-//! Signals.
+//! OpenSHMEM names of signal operations.
 
 use bytemuck::Pod;
 

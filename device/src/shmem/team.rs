@@ -1,20 +1,20 @@
-//! Teams.
+//! OpenSHMEM names of team queries.
 
 use crate::{Ctx, Sharing, Team};
 
-/// Calls [`Ctx::team_my_pe`]. Returns -1 if the handle names no team.
+/// Calls [`Ctx::team_my_pe`]. Returns -1 if the handle refers to no team.
 #[inline(always)]
 pub fn shmem_team_my_pe<S: Sharing>(ctx: &Ctx<S>, team: Team) -> i32 {
     number(ctx.team_my_pe(team))
 }
 
-/// Calls [`Ctx::team_n_pes`]. Returns -1 if the handle names no team.
+/// Calls [`Ctx::team_n_pes`]. Returns -1 if the handle refers to no team.
 #[inline(always)]
 pub fn shmem_team_n_pes<S: Sharing>(ctx: &Ctx<S>, team: Team) -> i32 {
     number(ctx.team_n_pes(team))
 }
 
-/// Calls [`Ctx::translate_pe`]. Returns -1 if there is no such member.
+/// Calls [`Ctx::translate_pe`]. Returns -1 if that returns `None`.
 #[inline(always)]
 pub fn shmem_team_translate_pe<S: Sharing>(ctx: &Ctx<S>, from: Team, index: u32, to: Team) -> i32 {
     number(ctx.translate_pe(from, index, to))

@@ -1,4 +1,4 @@
-//! Waits and tests.
+//! OpenSHMEM names of waits and tests.
 //!
 //! The variants over arrays compare with a single value, or with one value per word (`_vector`). Words whose element of
 //! `status` is not 0 are excluded. Each call starts at a word chosen by the clock, because it has no state;
@@ -17,7 +17,7 @@ names! {
     shmem_test = test [T: Amo + PartialOrd] (word: Sym<T>, cmp: Cmp, value: T) -> Result<bool>;
 }
 
-/// Defines the variants with a single value, and with one per word.
+/// Defines the variants of a call over an array of words: with a single value to compare, and with one value per word.
 macro_rules! sets {
     ($($name:ident, $vector:ident = $method:ident [$($words:tt)*] ($($arg:ident: $t:ty)?) -> $r:ty;)*) => {$(
         #[doc = concat!("Calls [`Ctx::", stringify!($method), "`], and returns its errors.")]

@@ -1,4 +1,4 @@
-//! Completion: polling the CQ, waiting and testing for completed blocks, error CQEs, and poisoning.
+//! Completion of WQEs: polls the CQ, waits and tests for completed blocks, handles error CQEs, and poisons QPs.
 //!
 //! Many threads may wait on one QP. One of them, the poller, reads the CQ, which may be in host memory. The others read
 //! `done`, which the poller advances. An error poisons the QP: the first thread to see it writes the record, all others
@@ -32,7 +32,8 @@ impl<S: Sharing> Qp<'_, S> {
         if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, site) }
     }
 
-    /// Like [`Qp::wait`], for callers that are outlined themselves. Saves a call, and with it registers.
+    /// Waits like [`Qp::wait`], but inlined, for callers that are outlined themselves. Saves a call, and with it
+    /// registers.
     ///
     /// # Errors
     /// - The errors of [`Qp::wait`].
@@ -125,8 +126,8 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// The completion queue as seen by its poller. It caches what nobody else changes, so a poll that finds no new CQE
-/// costs one load from the memory of the CQ.
+/// The completion queue as seen by its poller. It caches words that no other thread changes, so a poll that finds no
+/// new CQE costs one load from the memory of the CQ.
 struct Poller<'q, 'a, S> {
     qp: &'q Qp<'a, S>,
     /// Depth minus 1, or 0 for a collapsed CQ, in which the NIC overwrites entry 0 with each CQE.
@@ -138,7 +139,7 @@ struct Poller<'q, 'a, S> {
 }
 
 impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
-    /// Must be called by the poller only.
+    /// Reads the state of the completion queue. May only be called by the thread that has become the poller.
     #[inline(always)]
     fn new(qp: &'q Qp<'a, S>) -> Self {
         let collapsed = qp.desc().flags & qp_flags::COLLAPSED != 0;
@@ -165,8 +166,8 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
         Ok(true)
     }
 
-    /// Polls like [`Poller::poll`], at most [`POLLS_PER_ROUND`] times. All rare checks happen between two such rounds, when this
-    /// loop's registers are free.
+    /// Polls like [`Poller::poll`], at most [`POLLS_PER_ROUND`] times. The caller makes all rare checks between two
+    /// such rounds, when the registers of this loop are free.
     #[inline(always)]
     fn poll_for_a_while(&mut self, target: u64, site: Site) -> Result<bool> {
         let mut left = POLLS_PER_ROUND;
@@ -258,19 +259,20 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
 /// Minimum time a NIC takes to execute a block, in nanoseconds.
 const BLOCK_NS: u32 = 16;
 
-/// Number of polls between two checks of poison, batches and the deadline.
+/// Number of polls between two checks for poison, open batches and the deadline.
 const POLLS_PER_ROUND: u32 = 64;
 
-/// Longest rest, in nanoseconds. GPUs do not support longer ones.
+/// Maximum time for which a GPU thread can be suspended, in nanoseconds.
 const LONGEST_REST_NS: u32 = 1_000_000;
 
-/// Waits until `done` reaches `target`. Outlined, because it would cost every kernel registers if inlined.
+/// Waits until the `done` index of the QP reaches `target`. Outlined, because it would cost every kernel registers if
+/// inlined.
 #[inline(never)]
 pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     wait_loop::<S>(entry, target, site)
 }
 
-/// Like [`wait_slow`], for callers that are outlined themselves.
+/// Waits like [`wait_slow`], but inlined, for callers that are outlined themselves.
 #[inline(always)]
 pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
@@ -323,8 +325,8 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     }
 }
 
-/// Polls the CQ while it has new CQEs. Returns whether `done` has reached `target`. Outlined for the same reason as
-/// [`wait_slow`].
+/// Polls the CQ while it has new CQEs. Returns whether the `done` index of the QP has reached `target`. Outlined for
+/// the same reason as [`wait_slow`].
 #[inline(never)]
 fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result<bool> {
     let begin = arch::ticks();

@@ -27,7 +27,8 @@ use crate::error::{Detail, Error, Result, Site};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
 
-/// Turns between two reads of the answer in host memory, for threads that did not request the connection.
+/// Number of iterations between two reads of the answer in host memory, for threads that did not request the
+/// connection.
 const TURNS_PER_ANSWER_READ: u32 = 1 << 10;
 
 /// Requests the connection from the host and waits for it. Outlined for the same reason as `wait_slow`.
@@ -95,7 +96,8 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     Ok(())
 }
 
-/// Sets the QP's own flag before the PE-wide one, so a host that sees the latter finds the former.
+/// Requests the connection of a QP from the host. Sets the QP's own flag before the PE-wide one, so a host that sees
+/// the latter finds the former.
 #[inline(always)]
 fn request(desc: &QpDesc, handshake: *mut Handshake) {
     // SAFETY: the host made handshake and control page, and reads these words atomically.
@@ -106,7 +108,7 @@ fn request(desc: &QpDesc, handshake: *mut Handshake) {
     }
 }
 
-/// Copies the connection into the QP's entry and releases the waiting threads.
+/// Copies the connection from the host's answer into the QP's entry, and releases the waiting threads.
 ///
 /// # Safety
 /// `handshake` is the QP's, and the host has written the connection there. No other thread calls this for the QP.

@@ -1,4 +1,4 @@
-//! Publishing and announcing postings through the doorbell word and the ready entries.
+//! The send-queue protocol for publishing blocks and ringing the doorbell, by the doorbell word and the ready entries.
 //!
 //! The `ring_doorbell` callbacks receive the new producer index and write the doorbell record and the doorbell
 //! register. Only one thread at a time calls one, with indices that never decrease. Everything written before a
@@ -8,7 +8,7 @@
 
 use super::state::{DoorbellState, ReadyEntry, SendQueueState};
 
-/// Announces blocks `first..end`, written but not published, on the uncontended path.
+/// Announces blocks `first..end` to the NIC, written but not published, on the uncontended path.
 ///
 /// The doorbell must have been [idle](DoorbellState::is_idle_at) at `first` at some earlier time. Returns `false` if
 /// another poster has set the pending bit since, in which case the caller must call [`ring_contended`].
@@ -30,7 +30,7 @@ pub fn ring_uncontended<Q: SendQueueState>(
 /// Completes a [`ring_uncontended`] that returned `false`: moves the doorbell word to `end`, and announces what other
 /// posters have published unless another thread holds the doorbell.
 ///
-/// It retries only when another poster has set the pending bit or released the doorbell in between.
+/// Retries only when another poster has set the pending bit or released the doorbell in between.
 #[inline(always)]
 pub fn ring_contended<Q: SendQueueState>(
     queue: &Q,
@@ -56,8 +56,8 @@ pub fn ring_contended<Q: SendQueueState>(
     }
 }
 
-/// Publishes blocks `first..end`, already written, of a queue of `depth` blocks, and announces them unless another
-/// thread holds the doorbell.
+/// Publishes blocks `first..end`, already written, of a queue of `depth` blocks, and announces them to the NIC unless
+/// another thread holds the doorbell.
 #[inline(always)]
 pub fn publish_and_announce<Q: SendQueueState>(
     queue: &Q,
@@ -77,9 +77,9 @@ pub fn publish<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, end: u64) {
     queue.set_ready_entry(first & (depth - 1), ReadyEntry::new(first, end));
 }
 
-/// Announces all published postings, or leaves them to the current doorbell holder.
+/// Announces all published postings to the NIC, or leaves them to the current doorbell holder.
 ///
-/// Covers everything that the caller has published or that happened before this call.
+/// Covers all postings whose publication happens before this call.
 #[inline(always)]
 pub fn announce<Q: SendQueueState>(queue: &Q, depth: u64, ring_doorbell: impl FnMut(u64)) {
     // Publishing precedes this release, so whoever takes the bit sees the caller's ready entry.
@@ -89,8 +89,8 @@ pub fn announce<Q: SendQueueState>(queue: &Q, depth: u64, ring_doorbell: impl Fn
     }
 }
 
-/// Announces, as the doorbell holder, what is published from block `announced` on, until no posting is pending.
-/// Releases the doorbell before it returns.
+/// Announces, as the doorbell holder, postings that are published from block `announced` on, until no posting is
+/// pending. Releases the doorbell before it returns.
 #[inline(always)]
 fn announce_as_holder<Q: SendQueueState>(
     queue: &Q,
@@ -118,7 +118,7 @@ fn announce_as_holder<Q: SendQueueState>(
     }
 }
 
-/// Returns the block after the contiguous run of published postings that starts at `from`.
+/// Returns the index one past the contiguous run of published postings that starts at block `from`.
 ///
 /// Each entry holds the position of the next, which makes this a chain of dependent loads. Successive reservations
 /// usually have the same length, so four entries are loaded together, at the positions that this guess yields. An entry

@@ -1,4 +1,4 @@
-//! Fetch slots: 8 bytes of heap per block, into which the NIC writes the result of a blocking `g` or atomic.
+//! Fetch slots: 8 bytes of heap per block, to which the NIC writes the result of a blocking `g` or atomic.
 #![allow(unsafe_code, reason = "accesses the busy words of the fetch slots, at addresses from the host")]
 
 use core::mem::offset_of;
@@ -11,7 +11,7 @@ use crate::sharing::Sharing;
 use crate::wait::Watch;
 
 impl<S: Sharing> Qp<'_, S> {
-    /// Returns the fetch slot of block `index`, as a heap offset in bytes.
+    /// Returns the heap offset of the fetch slot that belongs to block `index`.
     #[inline(always)]
     pub(crate) fn fetch_slot(&self, index: u64) -> u64 {
         self.connected(offset_of!(Connection, fetch_slots)).0 + (index & (self.depth() - 1)) * 8
@@ -49,7 +49,7 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Outlined for the same reason as `wait_slow`.
+/// Waits for a fetch slot that is in use. Outlined, because it would cost every kernel registers if inlined.
 #[cold]
 #[inline(never)]
 fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site) -> Result {

@@ -1,12 +1,10 @@
 //! The send queue of a queue pair: how threads post to one queue without waiting for each other.
 //!
-//! A send queue is a ring of 64-byte basic blocks (WQEBBs). Blocks are counted from [`FIRST_BLOCK`](crate::abi::FIRST_BLOCK)
-//! in 64 bits and never wrap. Every counter holds the index *one past the last* block of its stage:
-//!
-//! ```text
 //! A send queue is a ring of 64-byte basic blocks (WQEBBs), numbered from [`FIRST_BLOCK`](crate::abi::FIRST_BLOCK) in
 //! 64 bits; the numbers never wrap. Each stage has a counter, which holds the index *one past* the last block that
 //! reached it:
+//!
+//! ```text
 //!  ---------+---------------+-------------------------------+-----> block index
 //!  complete |   announced   |  published, written or only   |  free
 //!           | the NIC reads |  reserved, in any mixture     |

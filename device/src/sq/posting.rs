@@ -1,4 +1,4 @@
-//! Posting to a queue pair: the send-queue protocol on the memory of a QP.
+//! Postings to a queue pair: the send-queue protocol, applied to the memory of a QP.
 #![allow(unsafe_code, reason = "accesses the state words of a QP, at addresses from the host")]
 
 use core::mem::offset_of;
@@ -29,8 +29,8 @@ impl Reservation {
 }
 
 impl<S: Sharing> Qp<'_, S> {
-    /// Reserves `blocks` blocks, at most `depth`, and waits until they may be written. Connects the QP if necessary: an
-    /// unconnected queue looks full.
+    /// Reserves `blocks` blocks, at most `depth`, and waits until they may be written. Connects the QP if necessary,
+    /// because an unconnected queue appears full.
     #[inline(always)]
     pub(crate) fn reserve(&self, blocks: u64, depth: u64, site: Site) -> Result<Reservation> {
         // All three accesses are issued before the first result is needed. `done` is a gate: the connection is read,
@@ -49,8 +49,8 @@ impl<S: Sharing> Qp<'_, S> {
         Ok(Reservation { first, end, uncontended: seen.is_idle_at(first) })
     }
 
-    /// Publishes a written reservation, and announces it unless `S` is batched. `send_queue` is called only if the view
-    /// is needed.
+    /// Publishes a written reservation, and announces it to the NIC unless `S` is batched. `send_queue` is called only
+    /// if the view is needed.
     #[inline(always)]
     pub(crate) fn publish(&self, r: Reservation, send_queue: impl FnOnce() -> SendQueueView) {
         if S::BATCHED {
@@ -89,8 +89,8 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Announces what an open batch has published. Every wait for WQEs calls it first; otherwise it could wait for WQEs
-    /// that the NIC has never seen.
+    /// Announces the published postings of an open batch to the NIC. Every wait for WQEs calls it first; otherwise it
+    /// could wait for WQEs that the NIC has never seen.
     #[inline(always)]
     pub(crate) fn announce_batch(&self) {
         // SAFETY: a word of the QP's state.
@@ -99,8 +99,8 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Returns the index one past everything reserved so far, or 0 if nothing is. A wait for 0 returns without
-    /// connecting the QP.
+    /// Returns the index one past the last reserved block, or 0 if no block has been reserved. A wait for 0 returns
+    /// without connecting the QP.
     #[inline(always)]
     pub(crate) fn last(&self) -> EndIndex {
         // A QP on which nothing has been reserved may be unconnected. A wait for 0 returns immediately.
@@ -186,7 +186,8 @@ impl<S: Sharing> SendQueueState for Qp<'_, S> {
     }
 }
 
-/// Outlined, as are the functions below: a rare step of posting must not cost every kernel registers.
+/// Publishes blocks `first..end`, and announces them to the NIC unless another thread holds the doorbell. Outlined,
+/// because a rare step of posting must not cost every kernel registers.
 #[inline(never)]
 fn publish_and_announce<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
@@ -203,7 +204,7 @@ fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     super::ring_contended(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
 }
 
-/// Rings the doorbell in any configuration of the queue.
+/// Rings the doorbell for all blocks before `end`, in any configuration of the queue. Outlined, because it is rare.
 #[inline(never)]
 fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
     // SAFETY: the caller has it from a QP.

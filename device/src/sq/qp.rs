@@ -1,4 +1,4 @@
-//! A queue pair as device code sees it: descriptor, state words and owner.
+//! A queue pair as seen by device code: descriptor, state words and owner.
 #![allow(unsafe_code, reason = "accesses the table of QPs, at addresses from the host")]
 
 use core::hint::assert_unchecked;
@@ -18,7 +18,7 @@ use crate::sharing::{Exclusive, Sharing};
 /// registers.
 pub(crate) const HAS_DC: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "dc"));
 
-/// The index one past the last block of a posting, which is complete once the QP's `done` reaches it.
+/// Index one past the last block of a posting, which is complete once the QP's `done` index reaches it.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndIndex(pub(crate) u64);
