@@ -1,4 +1,4 @@
-//! Atomic operations.
+//! Kernel for atomic operations that the host starts.
 
 use rushmem_device::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The clock of the device.
+//! Kernel that reads the clock of the device.
 
 use rushmem_device::arch;
 use rushmem_device::prelude::*;

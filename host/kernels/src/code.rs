@@ -1,32 +1,33 @@
-//! Operation codes, which kernels take as plain integers.
+//! Codes of operations, which the kernels for host operations take as plain integers.
 
 use rushmem_device::Cmp;
 
-/// An operation of [`rushmem_transfer`](crate::rushmem_transfer).
+/// Code of a transfer, for [`rushmem_transfer`](crate::rushmem_transfer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Transfer {
-    /// `put`.
+    /// Calls [`Ctx::put`](rushmem_device::Ctx::put).
     Put,
-    /// `put_nbi`.
+    /// Calls [`Ctx::put_nbi`](rushmem_device::Ctx::put_nbi).
     PutNbi,
-    /// `get`.
+    /// Calls [`Ctx::get`](rushmem_device::Ctx::get).
     Get,
-    /// `get_nbi`.
+    /// Calls [`Ctx::get_nbi`](rushmem_device::Ctx::get_nbi).
     GetNbi,
 }
 
-/// An operation of [`rushmem_atomic`](crate::rushmem_atomic). All but the last have the codes of the device API.
+/// Code of an atomic operation, for [`rushmem_atomic`](crate::rushmem_atomic). All but the last are those of the device
+/// API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Atomic {
-    /// Adds, wrapping.
+    /// Adds to an integer word, wrapping.
     Add = 0,
-    /// Bitwise and.
+    /// Replaces the word by its bitwise and with the operand.
     And = 1,
-    /// Bitwise or.
+    /// Replaces the word by its bitwise or with the operand.
     Or = 2,
-    /// Bitwise exclusive or.
+    /// Replaces the word by its bitwise exclusive or with the operand.
     Xor = 3,
     /// Sets the word.
     Set = 4,
@@ -36,63 +37,63 @@ pub enum Atomic {
     AddFloat = 6,
 }
 
-/// An operation of [`rushmem_order`](crate::rushmem_order).
+/// Code of an ordering call or barrier, for [`rushmem_order`](crate::rushmem_order).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Order {
-    /// Nothing.
+    /// Does nothing.
     Nothing,
-    /// `fence`.
+    /// Calls [`Ctx::fence`](rushmem_device::Ctx::fence).
     Fence,
-    /// `quiet`.
+    /// Calls [`Ctx::quiet`](rushmem_device::Ctx::quiet).
     Quiet,
-    /// `quiet_pe`.
+    /// Calls [`Ctx::quiet_pe`](rushmem_device::Ctx::quiet_pe).
     QuietPe,
-    /// `sync_all`.
+    /// Calls [`Ctx::sync_all`](rushmem_device::Ctx::sync_all).
     SyncAll,
-    /// `barrier_all`.
+    /// Calls [`Ctx::barrier_all`](rushmem_device::Ctx::barrier_all).
     BarrierAll,
 }
 
-/// An operation of [`rushmem_wait_set`](crate::rushmem_wait_set).
+/// Code of a wait or test on several words, for [`rushmem_wait_set`](crate::rushmem_wait_set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WaitSetOp {
-    /// `wait_until_all`.
+    /// Calls [`Ctx::wait_until_all`](rushmem_device::Ctx::wait_until_all).
     WaitAll,
-    /// `wait_until_any`.
+    /// Calls [`Ctx::wait_until_any`](rushmem_device::Ctx::wait_until_any).
     WaitAny,
-    /// `wait_until_some`.
+    /// Calls [`Ctx::wait_until_some`](rushmem_device::Ctx::wait_until_some).
     WaitSome,
-    /// `test_all`.
+    /// Calls [`Ctx::test_all`](rushmem_device::Ctx::test_all).
     TestAll,
-    /// `test_any`.
+    /// Calls [`Ctx::test_any`](rushmem_device::Ctx::test_any).
     TestAny,
-    /// `test_some`.
+    /// Calls [`Ctx::test_some`](rushmem_device::Ctx::test_some).
     TestSome,
 }
 
-/// An operation of [`rushmem_collective`](crate::rushmem_collective).
+/// Code of a collective, for [`rushmem_collective`](crate::rushmem_collective).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Collective {
-    /// `team_sync`.
+    /// Calls [`Ctx::team_sync`](rushmem_device::Ctx::team_sync).
     Sync,
-    /// `barrier`.
+    /// Calls [`Ctx::barrier`](rushmem_device::Ctx::barrier).
     Barrier,
-    /// `broadcast`.
+    /// Calls [`Ctx::broadcast`](rushmem_device::Ctx::broadcast).
     Broadcast,
-    /// `fcollect`.
+    /// Calls [`Ctx::fcollect`](rushmem_device::Ctx::fcollect).
     Fcollect,
-    /// `collect`.
+    /// Calls [`Ctx::collect`](rushmem_device::Ctx::collect).
     Collect,
-    /// `alltoall`.
+    /// Calls [`Ctx::alltoall`](rushmem_device::Ctx::alltoall).
     Alltoall,
-    /// `reduce`.
+    /// Calls [`Ctx::reduce`](rushmem_device::Ctx::reduce).
     Reduce,
-    /// `reduce_scatter`.
+    /// Calls [`Ctx::reduce_scatter`](rushmem_device::Ctx::reduce_scatter).
     ReduceScatter,
-    /// `sum_scan`.
+    /// Calls [`Ctx::sum_scan`](rushmem_device::Ctx::sum_scan).
     Scan,
 }
 
@@ -110,12 +111,12 @@ pub enum WordKind {
     I64,
 }
 
-/// Encodes a comparison.
+/// Encodes a comparison operator for the kernels that take one.
 pub const fn cmp(cmp: Cmp) -> u32 {
     cmp as u32
 }
 
-/// Decodes a comparison. Unknown codes are taken for the last one, since only the host passes them.
+/// Decodes a comparison operator. Unknown codes become [`Cmp::Reached`]; the host never passes any.
 #[inline(always)]
 pub(crate) fn cmp_of(number: u32) -> Cmp {
     match number {

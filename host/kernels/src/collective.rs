@@ -1,4 +1,4 @@
-//! Collective calls of teams.
+//! Kernels for collective calls that the host starts.
 
 use rushmem_device::prelude::*;
 
@@ -25,7 +25,7 @@ pub fn rushmem_grid_collective(
     by_callers(ctx, grid, what, team, op, kind, dst, src, extra)
 }
 
-/// Performs a call that both blocks and grids can make.
+/// Performs a collective that both blocks and whole grids can call, as coded by `what`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the union of all their arguments
 fn by_callers<C: CollectiveGroup>(
@@ -52,7 +52,7 @@ fn by_callers<C: CollectiveGroup>(
     }
 }
 
-/// Exchanges elements of `size` bytes. The members compare their element sizes, so the type must have the right one.
+/// Calls `alltoall` with elements of `size` bytes, because the members compare their element sizes.
 #[inline(always)]
 fn alltoall<C: CollectiveGroup>(
     ctx: &Ctx,

@@ -1,4 +1,4 @@
-//! Memory ordering, completion, and barriers of all PEs.
+//! Kernel with which the host orders memory, completes operations and synchronises all PEs.
 
 use rushmem_device::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The kernel that probes a NIC.
+//! Kernel that checks whether the operations of a NIC work.
 
 use rushmem_device::prelude::*;
 

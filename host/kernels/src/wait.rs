@@ -1,4 +1,4 @@
-//! Waiting for, and testing, words of this PE.
+//! Kernels with which the host waits for words of its PE, and tests them.
 
 use rushmem_device::prelude::*;
 
@@ -75,7 +75,7 @@ pub fn rushmem_wait_set(
     }
 }
 
-/// What each word of a set is compared with, and where the search starts.
+/// Comparison operator and excluded words of a set, and index at which the search for a match starts.
 struct Conditions {
     cmp: Cmp,
     except: SymSlice<i32>,
