@@ -27,7 +27,7 @@ use crate::watch::{self, Blocks, Event, Operation, PeRange};
 
 /// # Strided put and get
 ///
-/// Transfers of blocks at equal distances.
+/// Transfers of blocks that are at equal distances from each other.
 impl<S: Sharing> Ctx<'_, S> {
     /// Copies the blocks of `src`, on this PE, to the blocks of `dst` on `pe`. Returns once `src` may be reused.
     /// Elements between the blocks are not touched on either side.
@@ -172,7 +172,8 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 }
 
-/// Copies the blocks, with all threads of the group. Each side comes with the address of its first element.
+/// Copies the blocks of `src` to the blocks of `dst`, with all threads of the group. Each side comes with the address
+/// of its first element.
 ///
 /// # Safety
 /// The first elements of both sides are at these addresses and valid. Both sides have as many blocks.
@@ -200,13 +201,13 @@ unsafe fn copy_blocks<G: Group, T: Pod>(
     }
 }
 
-/// Blocks that a NIC transfers, by address and key of the first.
+/// A strided transfer through a NIC, by address and key of the first block at each PE.
 #[derive(Clone, Copy)]
 struct NicBlocks {
     direction: Direction,
     there: (u64, u32),
     here: (u64, u32),
-    /// Distance to the next block, in bytes: at the peer, and at this PE.
+    /// Distances between the starts of successive blocks, in bytes: at the peer, and at this PE.
     steps: (u64, u64),
     /// Length of a block, in bytes.
     block: u64,
@@ -215,7 +216,8 @@ struct NicBlocks {
 }
 
 outlined! {
-    /// Posts blocks through a NIC, with all threads of the group. Outlined to keep kernels with many calls small.
+    /// Posts a strided transfer to a NIC, with all threads of the group. Outlined to keep kernels with many calls
+    /// small.
     fn send_blocks[G: Group, S: Sharing](
         group: G,
         entry: *mut QpEntry,

@@ -14,10 +14,10 @@ use crate::heap::SymSlice;
 use crate::kernel::KernelArg;
 use crate::view::RemoteView;
 
-/// A handle of a team, valid on this PE. Each member has its own.
+/// Handle of a team on this PE. Each member has its own handle of the same team.
 ///
 /// Only the runtime creates handles. A handle of a destroyed team, or one obtained by a PE outside the team
-/// ([`Team::INVALID`]), names no team: collective calls return [`Error::BadTeam`](crate::Error::BadTeam).
+/// ([`Team::INVALID`]), refers to no team: collective calls return [`Error::BadTeam`](crate::Error::BadTeam).
 ///
 /// OpenSHMEM 1.6 section 9.4, `shmem_team_t`.
 #[repr(C)]
@@ -28,15 +28,15 @@ pub struct Team {
 }
 
 impl Team {
-    /// All PEs of the job. `SHMEM_TEAM_WORLD`.
+    /// The team of all PEs of the job. `SHMEM_TEAM_WORLD`.
     pub const WORLD: Self = Self { slot: 0, generation: 1 };
-    /// The PEs that access each other's heaps by loads and stores, including this one. `SHMEM_TEAM_SHARED`.
+    /// The team of PEs that access each other's heaps by loads and stores, including this one. `SHMEM_TEAM_SHARED`.
     pub const SHARED: Self = Self { slot: 1, generation: 1 };
-    /// The PEs on this PE's node. `NVSHMEMX_TEAM_NODE`.
+    /// The team of PEs on this PE's node. `NVSHMEMX_TEAM_NODE`.
     pub const NODE: Self = Self { slot: 2, generation: 1 };
-    /// The PEs that have the same rank on their nodes as this PE. `NVSHMEMX_TEAM_SAME_MYPE_NODE`.
+    /// The team of PEs that have the same rank on their nodes as this PE. `NVSHMEMX_TEAM_SAME_MYPE_NODE`.
     pub const RAIL: Self = Self { slot: 3, generation: 1 };
-    /// No team: what a PE outside a team gets for it. `SHMEM_TEAM_INVALID`.
+    /// The handle that a PE outside a team gets for it. It refers to no team. `SHMEM_TEAM_INVALID`.
     pub const INVALID: Self = Self { slot: u32::MAX, generation: 0 };
 
     /// Number of predefined teams, which exist for the whole job.
@@ -45,12 +45,12 @@ impl Team {
     /// Returns the handle of the team in `slot` with this `generation`.
     ///
     /// # Safety
-    /// The runtime has put it there for the PE that uses the handle.
+    /// The runtime has put the team into this slot of the PE that uses the handle.
     pub const unsafe fn from_raw(slot: u32, generation: u32) -> Self {
         Self { slot, generation }
     }
 
-    /// Returns the slot of the team in the table.
+    /// Returns the index of the team in the PE's table of teams.
     #[inline(always)]
     pub const fn slot(self) -> u32 {
         self.slot
@@ -67,7 +67,7 @@ impl Team {
         (self.slot, self.generation)
     }
 
-    /// Returns whether this is not [`Team::INVALID`]. The handle of a destroyed team still counts as valid here.
+    /// Returns whether the handle is not [`Team::INVALID`]. The handle of a destroyed team still counts as valid.
     #[inline(always)]
     pub const fn is_valid(self) -> bool {
         self.slot != u32::MAX
@@ -79,9 +79,9 @@ unsafe impl KernelArg for Team {}
 
 /// # Teams
 ///
-/// Numbering of PEs within teams.
+/// Translation between members of teams and PE numbers.
 impl<S> Ctx<'_, S> {
-    /// Returns this PE's number in the team, or `None` if the handle names no team.
+    /// Returns this PE's number in the team, or `None` if the handle refers to no team.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.
     #[inline(always)]
@@ -91,7 +91,7 @@ impl<S> Ctx<'_, S> {
         Some(unsafe { (*desc).my_pe })
     }
 
-    /// Returns the number of members, or `None` if the handle names no team.
+    /// Returns the number of members of the team, or `None` if the handle refers to no team.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_n_pes`.
     #[inline(always)]
@@ -102,7 +102,7 @@ impl<S> Ctx<'_, S> {
     }
 
     /// Translates member `index` of team `from` to its number in team `to`. Returns `None` if that PE is not in `to`,
-    /// if there is no such member, or if a handle names no team.
+    /// if there is no such member, or if a handle refers to no team.
     ///
     /// `ctx.translate_pe(team, 2, Team::WORLD)` returns the PE number of member 2.
     ///
@@ -131,7 +131,7 @@ impl<S> Ctx<'_, S> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 
-    /// Returns the table entry of a team, or `None` if the handle names no team.
+    /// Returns the table entry of a team, or `None` if the handle refers to no team.
     #[inline(always)]
     pub(crate) fn team_desc(&self, team: Team) -> Option<*mut TeamDesc> {
         let desc = self.team_entry(team)?;
@@ -140,7 +140,8 @@ impl<S> Ctx<'_, S> {
         if generation != 0 && generation == team.generation { Some(desc) } else { None }
     }
 
-    /// Returns the table entry in the handle's slot, for channel 0, whatever its generation.
+    /// Returns the table entry in the handle's slot, for channel 0, whether or not it is that of the handle's team.
+    /// `None` if there is no such slot.
     #[inline(always)]
     pub(crate) fn team_entry(&self, team: Team) -> Option<*mut TeamDesc> {
         let p = self.parts_ref();

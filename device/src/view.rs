@@ -1,4 +1,4 @@
-//! Elements of memory that other threads, PEs and NICs access concurrently.
+//! Views of memory elements that other threads, PEs and NICs access concurrently.
 #![allow(unsafe_code, reason = "reads and writes elements of shared memory in bounds")]
 
 use core::marker::PhantomData;
@@ -18,7 +18,8 @@ use crate::watch::{self, Event};
 /// A view of shared elements. Each access is a single load or store, never a reference.
 ///
 /// Accesses are weak: order them with barriers, signals or fences. A load outside the view returns zero and a store
-/// does nothing, but both write an error record: the launch fails with [`Error::OutOfRange`](crate::Error::OutOfRange).
+/// outside of it does nothing, but both write an error record: the launch fails with
+/// [`Error::OutOfRange`](crate::Error::OutOfRange).
 #[derive(Clone, Copy)]
 pub struct View<'k, T> {
     base: *mut T,
@@ -44,13 +45,13 @@ impl<T: Pod> View<'_, T> {
         self.len
     }
 
-    /// Returns whether there are no elements.
+    /// Returns whether the view has no elements.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.len == 0
     }
 
-    /// Returns element `i`. If there is none, records an error and returns zero.
+    /// Returns element `i`. If there is no such element, records an error and returns zero.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, i: usize) -> T {
@@ -65,7 +66,7 @@ impl<T: Pod> View<'_, T> {
         }
     }
 
-    /// Writes element `i`. If there is none, records an error and does nothing.
+    /// Writes element `i`. If there is no such element, records an error and does nothing.
     #[inline(always)]
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
@@ -78,7 +79,7 @@ impl<T: Pod> View<'_, T> {
         }
     }
 
-    /// Returns the base address, for code that needs more than access to single elements.
+    /// Returns the address of the first element, for code that needs more than access to single elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.base
@@ -175,27 +176,27 @@ impl<'k, T: Pod> RemoteView<'k, T> {
         self.0.len()
     }
 
-    /// Returns whether there are no elements.
+    /// Returns whether the view has no elements.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns element `i`. If there is none, records an error and returns zero.
+    /// Returns element `i`. If there is no such element, records an error and returns zero.
     #[inline(always)]
     #[track_caller]
     pub fn load(self, i: usize) -> T {
         self.0.load(i)
     }
 
-    /// Writes element `i`. If there is none, records an error and does nothing.
+    /// Writes element `i`. If there is no such element, records an error and does nothing.
     #[inline(always)]
     #[track_caller]
     pub fn store(self, i: usize, v: T) {
         self.0.store(i, v)
     }
 
-    /// Returns the base address, for code that needs more than access to single elements.
+    /// Returns the address of the first element, for code that needs more than access to single elements.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut T {
         self.0.as_ptr()
@@ -204,7 +205,7 @@ impl<'k, T: Pod> RemoteView<'k, T> {
 
 /// # Memory of this PE and of P2P peers
 ///
-/// Views, through which a kernel loads and stores elements.
+/// Views through which a kernel loads and stores elements of symmetric objects.
 impl<'k, S> Ctx<'k, S> {
     /// Returns this PE's copy of a symmetric object, or a registered buffer, for plain loads and stores.
     ///
@@ -251,7 +252,8 @@ impl<'k, S> Ctx<'k, S> {
         Some(RemoteView::new(unsafe { View::new(base, object.len(), self.parts_ref().state) }))
     }
 
-    /// Returns the block's dynamic shared memory, as as many `T` as fit. On a GPU, its initial content is undefined.
+    /// Returns the block's dynamic shared memory as a view with as many elements as fit. On a GPU, its initial content
+    /// is undefined.
     #[inline(always)]
     pub fn shared<T: Pod>(&self) -> View<'k, T> {
         let (base, bytes) = arch::shared();
@@ -261,8 +263,8 @@ impl<'k, S> Ctx<'k, S> {
     }
 }
 
-/// Returns the address of an object on a PE that is not a P2P peer, or 0 if it is not mapped or there is no such PE or
-/// object.
+/// Returns the address of an object on a PE whose heap is not in the P2P window, or 0 if it is not mapped or there is
+/// no such PE or object.
 #[inline(never)]
 fn ptr_slow(ctx_ref: CtxRef, offset: u64, bytes: u64, pe: u32) -> DevAddr {
     let ctx = ctx_ref.ctx::<PerGpu>();

@@ -1,5 +1,6 @@
-//! The wait loop. Every wait of this crate goes through [`Watch`], and every failed test through [`test_failed`], so
-//! waits and loops of tests return when a deadline expires or the job is aborted.
+//! Wait loops that return when a deadline expires or the job is aborted.
+//!
+//! Every wait of this crate goes through [`Watch`], and every failed test through [`test_failed`].
 #![allow(unsafe_code, reason = "reads the control page")]
 
 use crate::abi::{ControlPage, DevAddr, DeviceState};
@@ -13,26 +14,27 @@ pub(crate) struct Watch {
     /// Time when the wait started, in nanoseconds. 0 until the first check, since most waits are over by then.
     since: u64,
     turns: u32,
-    /// Next rest, in nanoseconds.
+    /// Duration of the next rest, in nanoseconds. A rest suspends the thread between two polls.
     rest_ns: u32,
     /// Deadline of this wait, in nanoseconds; `None` for the PE's deadline.
     within: Option<u64>,
 }
 
-/// Each rest exceeds the previous one by this fraction of it, so it takes about the same fraction of the whole wait.
+/// Divisor of the growth of rests: each is longer than the previous one by 1/32. A rest thus takes about the same
+/// fraction of the whole wait.
 const REST_DIVISOR: u32 = 32;
 
-/// Rest before the second turn, in nanoseconds. Later ones are longer.
+/// Duration of the first rest of a waiting thread, in nanoseconds.
 const SHORTEST_REST_NS: u32 = 16;
 
-/// Longest rest, in nanoseconds.
+/// Maximum duration of a rest of a waiting thread, in nanoseconds.
 const LONGEST_REST_NS: u32 = 64_000;
 
-/// Nanoseconds of rest that count as a turn in a wait with its own deadline, which needs more frequent checks. Other
-/// waits check less often: thousands of threads reading a word of host memory would delay each other.
+/// Nanoseconds of rest that count as an iteration in a wait with its own deadline, which needs more frequent checks.
+/// Other waits check less often: thousands of threads reading a word of host memory would delay each other.
 const TURN_NS: u32 = 512;
 
-/// Turns of [`poll_briefly`].
+/// Number of iterations for which [`poll_briefly`] polls before it gives up.
 const BRIEF_TURNS: u32 = 16;
 
 impl Watch {
@@ -41,18 +43,18 @@ impl Watch {
         Self::within(state, None)
     }
 
-    /// Returns a watch with its own deadline, in nanoseconds, or the PE's.
+    /// Returns a watch with the deadline `within`, in nanoseconds, or with the PE's deadline.
     #[inline(always)]
     pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
         arch::wait_begins();
         Self { state, since: 0, turns: 0, rest_ns: 0, within }
     }
 
-    /// Runs one iteration of the loop. The clock and the abort word, which is in host memory, are only checked every
-    /// [`arch::TURNS`] turns.
+    /// Runs one iteration of a wait loop. The clock and the abort word, which is in host memory, are only checked every
+    /// [`arch::TURNS`] iterations.
     ///
-    /// Turns include rests that grow with the duration of the wait, each about 3 % of the time before it: many polling
-    /// threads would slow down the memory accesses of all others.
+    /// An iteration includes a rest, which grows to about 3 % of the time waited so far: many polling threads would
+    /// slow down the memory accesses of all others.
     ///
     /// # Errors
     /// - [`Error::Timeout`]: the deadline has expired.
@@ -73,7 +75,7 @@ impl Watch {
         self.turn_awake()
     }
 
-    /// Runs one iteration like [`Watch::turn`], without a rest. For threads that others wait for.
+    /// Runs one iteration of a wait loop like [`Watch::turn`], without a rest. For threads for which others wait.
     ///
     /// # Errors
     /// - The errors of [`Watch::turn`].
@@ -101,8 +103,9 @@ impl Watch {
     }
 }
 
-/// Polls for a short time, and returns the last value read, which is `wanted` if it has arrived. Every wait starts with
-/// this, because most are over so soon. Longer waits continue in an outlined function, with [`poll_until`].
+/// Polls for a short time, and returns the last value read, for which `wanted` holds if it has arrived. Every wait
+/// starts with a brief poll, because most waits are that short. Longer ones continue in an outlined function, with
+/// [`poll_until`].
 ///
 /// The loop has a single exit. With several, the threads of a warp would have to reconverge for each.
 #[inline(always)]
@@ -121,7 +124,7 @@ pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> 
     }
 }
 
-/// Polls until the value returned by `read` is `wanted`. Returns 0, or the code of [`Error::Timeout`] or
+/// Polls until `wanted` holds for the value that `read` returns. Returns 0, or the code of [`Error::Timeout`] or
 /// [`Error::Aborted`], and the last value read.
 ///
 /// The deadline is `within`, in nanoseconds, or the PE's. As with [`Watch::turn`], nothing is recorded.
@@ -145,7 +148,8 @@ pub(crate) fn poll_until<V: Copy>(
     }
 }
 
-/// log2 of the nanoseconds between two reads of the abort word, which is in host memory.
+/// log2 of the time between two reads of the abort word, in nanoseconds. Reads are rare because the word is in host
+/// memory.
 const LOG_ABORT_READ_NS: u32 = 17;
 
 /// Counts a failed test that started at tick `begin`. Returns 0, or the code of [`Error::Timeout`] or
@@ -161,7 +165,7 @@ pub(crate) fn test_failed(state: DevAddr, begin: u64) -> u32 {
     count_failed_test(state, begin)
 }
 
-/// Continues [`test_failed`]. Outlined, since most tests are followed by other work.
+/// Continues [`test_failed`] after the iteration. Outlined, because most tests are followed by other work.
 #[cold]
 #[inline(never)]
 fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
@@ -193,8 +197,8 @@ fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
     0
 }
 
-/// Called when a test of a group returns. Its threads synchronise after [`test_failed`]; that time belongs to the test,
-/// not to the pause before the next one.
+/// Called when a test by a group returns. The threads synchronise after [`test_failed`], and this time must not count
+/// as work between two tests.
 #[inline(always)]
 pub(crate) fn test_returns() {
     arch::set_failed_tests(FailedTests { ticks: arch::ticks(), ..arch::failed_tests() });
@@ -210,8 +214,8 @@ fn limits(state: DevAddr) -> (u32, u64) {
     }
 }
 
-/// Checks the clock and the abort word. Returns an error code or 0, and the time when the wait started. Outlined to
-/// keep the loops short.
+/// Checks the clock and the abort word for a wait. Returns an error code or 0, and the time when the wait started.
+/// Outlined to keep the loops short.
 #[cold]
 #[inline(never)]
 fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {

@@ -20,29 +20,29 @@ use crate::view::View;
 use crate::wait::{poll_briefly, poll_until, test_failed, test_returns};
 use crate::watch::{self, Event};
 
-/// A comparison between a word and a given value.
+/// Comparison operator between a word and a given value.
 ///
 /// OpenSHMEM 1.6 section 9.10, the `SHMEM_CMP_*` constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cmp {
-    /// Equal.
+    /// The word is equal to the value.
     Eq,
-    /// Not equal.
+    /// The word is not equal to the value.
     Ne,
-    /// Greater.
+    /// The word is greater than the value.
     Gt,
-    /// Greater or equal.
+    /// The word is greater than or equal to the value.
     Ge,
-    /// Less.
+    /// The word is less than the value.
     Lt,
-    /// Less or equal.
+    /// The word is less than or equal to the value.
     Le,
-    /// At or past the value on a circle, by less than half of the circle. For counters that wrap.
+    /// The word is at or past the value, by less than half of the type's range. For counters that wrap.
     Reached,
 }
 
 impl Cmp {
-    /// Spelling for reports.
+    /// Returns the operator as reports of the sanitizer print it.
     #[inline(always)]
     fn symbol(self) -> &'static str {
         match self {
@@ -78,7 +78,7 @@ impl Cmp {
 /// of waits and tests.
 ///
 /// The threads of a group must pass equal sets; each thread has its own copy. The set remembers where the last match
-/// was and starts after it next time, so no index is starved by repeated calls.
+/// was and starts after it next time, so no word is starved by repeated calls.
 #[derive(Clone, Copy)]
 pub struct WaitWords<'k, T> {
     words: SymSlice<T>,
@@ -86,7 +86,7 @@ pub struct WaitWords<'k, T> {
     value: T,
     each: Option<View<'k, T>>,
     except: Option<View<'k, i32>>,
-    /// Index of the word to check first.
+    /// Index of the word that the next call checks first.
     next: usize,
 }
 
@@ -117,7 +117,7 @@ impl<'k, T: Amo + PartialOrd> WaitWords<'k, T> {
         Self { next: i, ..self }
     }
 
-    /// [`WaitWords::except`] with an optional `status`.
+    /// Excludes words like [`WaitWords::except`], if there is a `status`.
     #[inline(always)]
     pub(crate) fn excepting(self, status: Option<View<'k, i32>>) -> Self {
         Self { except: status, ..self }
@@ -132,12 +132,12 @@ impl<'k, T: Amo + PartialOrd> WaitWords<'k, T> {
     }
 }
 
-/// Whether a scan of words returns immediately or waits.
+/// Mode of a scan of a set of words.
 #[derive(Clone, Copy)]
 enum ScanMode {
-    /// Scans once.
+    /// Scans the words once.
     Test,
-    /// Scans until a word matches or the PE's deadline expires.
+    /// Scans the words until one matches or the PE's deadline expires.
     Wait,
 }
 
@@ -151,7 +151,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Waits until the comparison of `signal`, on this PE, with `value` holds. Returns the value that satisfied it, the
     /// same to all threads of the group, even if the word has changed since.
     ///
-    /// After it, all threads of the group may read the data that the signal announced.
+    /// When the call returns, all threads of the group may read the data that the signal announced.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -187,7 +187,7 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Waits until the comparison of `word`, on this PE, with `value` holds. All threads of the group call it; only the
-    /// leader polls. Acquires at system scope.
+    /// leader polls. Includes an acquire at system scope.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_wait_until`.
     ///
@@ -258,7 +258,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(if in_time != 0 { Some(T::from_bits(group.broadcast(found))) } else { None })
     }
 
-    /// Returns whether the comparison of `word`, on this PE, with `value` holds now. Called by one thread. Acquires.
+    /// Returns whether the comparison of `word`, on this PE, with `value` holds now. Called by one thread. Includes an
+    /// acquire at system scope.
     ///
     /// Loops of tests are subject to the deadline too. Time that a thread (on a GPU: a warp) spends on nothing but
     /// failing tests adds up, and a successful test resets it. A thread that does other work between its tests is not
@@ -464,7 +465,8 @@ impl<S: Sharing> Ctx<'_, S> {
         Ok(found as usize)
     }
 
-    /// Scans the words in the leader. Returns its result to all threads of the group, with acquire ordering.
+    /// Scans a set of words in the leader of the group. Returns the result of [`scan_words`] to all threads of the
+    /// group.
     #[inline(always)]
     #[track_caller]
     fn scan<G: Group, T: Amo + PartialOrd>(
@@ -535,7 +537,7 @@ impl<S: Sharing> Ctx<'_, S> {
         }
     }
 
-    /// Returns the value of word `i` unless it matches. The caller has checked the set.
+    /// Returns the value of word `i` unless it matches. The caller must have checked the set.
     #[inline(always)]
     #[track_caller]
     fn mismatch<T: Amo + PartialOrd>(&self, words: &WaitWords<T>, i: usize) -> Option<T> {
@@ -548,8 +550,8 @@ impl<S: Sharing> Ctx<'_, S> {
         if is_seen { None } else { Some(found) }
     }
 
-    /// Counts a failed test, started at tick `begin`, of the word at `offset`. At the deadline of a loop of tests,
-    /// fails and writes a record like a wait.
+    /// Counts a failed test, started at tick `begin`, of the word at `offset`. When a loop of failing tests reaches the
+    /// deadline, returns and records [`Error::WaitTimeout`], as a wait does.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn test_failed(&self, begin: u64, found: u64, wanted: u64, offset: u64) -> Result {
@@ -564,7 +566,8 @@ impl<S: Sharing> Ctx<'_, S> {
         outcome(code)
     }
 
-    /// Waits for a word, in one thread. Returns the value that satisfied the comparison. `name` is the public call.
+    /// Waits for a word, in one thread. Returns the value that satisfied the comparison. `name` is the name of the
+    /// public call that waits.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(
@@ -603,8 +606,8 @@ impl<T: Amo + PartialOrd> WaitWords<'_, T> {
     }
 }
 
-/// Polls the word at `at`, heap offset `offset`, until the comparison holds, and returns the value that satisfied it.
-/// When a deadline given as `timeout_ns` expires, returns [`Error::Timeout`] without a record.
+/// Polls the word at address `at`, which is that of heap offset `offset`, until the comparison holds. Returns the value
+/// that satisfied it. When a deadline given as `timeout_ns` expires, returns [`Error::Timeout`] without a record.
 ///
 /// # Safety
 /// `at` is aligned and valid for reads. While others may write the word, all accesses to it are atomic.
@@ -664,20 +667,20 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
     (code, found.bits())
 }
 
-/// Records that the comparison did not hold at the deadline. Returns the error code.
+/// Records [`Error::WaitTimeout`]: the word at `offset` held `found` at the deadline. Returns the error code.
 #[cold]
 #[inline(never)]
 fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Site) -> u32 {
     record(state, Error::WaitTimeout, Detail { found, wanted, offset, ..Detail::NONE }, site) as u32
 }
 
-/// Scans the words at `at`: once, for a test that started at tick `begin`, or until a word matches. Returns an error
-/// code, or 0 and the index of the word. With `out`, stores the indices of all matching words there and returns their
-/// count instead.
+/// Scans a set of words, the first of which is at `at`: once, for a test that started at tick `begin`, or until a word
+/// matches. Returns an error code, or 0 and the index of the word. With `out`, stores the indices of all matching words
+/// there and returns their number instead.
 ///
 /// # Safety
-/// `at` leads to the words of `words`, for each of which the contract of [`await_address`] holds. There are as many statuses
-/// and values as words.
+/// `at` leads to the words of `words`, for each of which the contract of [`await_address`] holds. There are as many
+/// statuses and values as words.
 #[inline(never)]
 unsafe fn scan_words<T: Amo + PartialOrd>(
     state: DevAddr,
@@ -714,7 +717,7 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
     (code, seen.result)
 }
 
-/// Returns how many words a scan with the result `seen` has matched.
+/// Returns how many words have matched in a scan with the result `seen`.
 #[inline(always)]
 fn seen_words(out: Option<View<u64>>, seen: u64) -> u64 {
     match (seen, out) {
@@ -724,12 +727,12 @@ fn seen_words(out: Option<View<u64>>, seen: u64) -> u64 {
     }
 }
 
-/// The result of one scan.
+/// Outcome of one pass over a set of words.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// The result of [`scan_words`], or [`NONE`] if no word matches.
+    /// Result of [`scan_words`], or [`NONE`] if no word matched.
     result: u64,
-    /// Index of the last word that did not match, or [`NONE`]; `found` is its value.
+    /// Index of the last word that did not match, or [`NONE`]; `found` is the value of that word.
     missing: u64,
     found: u64,
 }

@@ -1,5 +1,5 @@
-//! The send-queue protocol under loom: every interleaving, and every value that weak memory ordering allows a load to
-//! return.
+//! Model of the send-queue protocol for loom, which checks every interleaving and every value that weak memory ordering
+//! allows a load to return.
 //!
 //! Posters write slots without any synchronisation besides the protocol. Loom's `UnsafeCell` panics on a race. The NIC
 //! only trusts the doorbell: announced blocks must have been written, in order. Once all posters are done, all blocks
@@ -17,17 +17,17 @@ use loom::thread;
 use rushmem_device::abi::FIRST_BLOCK;
 use rushmem_device::sq::{self, DoorbellState, ReadyEntry, SendQueueState};
 
-/// A queue of `DEPTH` single-block slots.
+/// A send queue of `DEPTH` single-block slots.
 struct Queue<const DEPTH: usize> {
     reserved: AtomicU64,
     done: AtomicU64,
     doorbell: AtomicU64,
     ready: [AtomicU64; DEPTH],
     slots: [UnsafeCell<u64>; DEPTH],
-    /// The doorbell register: one past the last announced block.
+    /// The doorbell register: index one past the last announced block.
     register: AtomicU64,
-    /// Only accessed while ringing. Loom panics if two threads ring concurrently, or if one rings without having seen
-    /// the last ring.
+    /// End of the last ring, only accessed while ringing. Loom panics if two threads ring concurrently, or if one rings
+    /// without having seen the last ring.
     holder: UnsafeCell<u64>,
 }
 
@@ -59,7 +59,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
     }
 
-    /// Publishes `blocks` blocks as part of a batch that is announced later. The queue is never full here.
+    /// Publishes `blocks` blocks of a batch that is announced later. The caller must know that the queue is not full.
     fn post_in_batch(&self, blocks: u64) {
         let (first, end) = sq::reserve(self, blocks);
         self.write(first, end);
@@ -135,7 +135,7 @@ impl<const DEPTH: usize> SendQueueState for Queue<DEPTH> {
     }
 }
 
-/// Spawns a thread that posts once.
+/// Spawns a thread that posts `blocks` blocks once.
 fn poster<const DEPTH: usize>(q: &Arc<Queue<DEPTH>>, blocks: u64) -> thread::JoinHandle<()> {
     let q = Arc::clone(q);
     thread::spawn(move || q.post(blocks))
@@ -180,7 +180,7 @@ fn three_posters_leave_nothing_unannounced() {
     });
 }
 
-/// A batch, and another poster before or after it.
+/// One thread posts in a batch; another poster posts before or after the batch is closed.
 #[test]
 fn closing_a_batch_announces_it() {
     model(3, || {
@@ -242,7 +242,7 @@ fn slots_may_be_reused_before_the_doorbell_word_moves() {
     });
 }
 
-/// Plays the NIC until `blocks` blocks have completed.
+/// Executes blocks like a NIC until `blocks` of them have completed.
 fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
     let mut at = FIRST_BLOCK;
     while at < FIRST_BLOCK + blocks {

@@ -23,11 +23,11 @@ pub(crate) const HAS_DC: bool = cfg!(any(not(target_arch = "nvptx64"), feature =
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndIndex(pub(crate) u64);
 
-/// A queue pair towards a peer, shared as `S` says. It may be unconnected.
+/// A queue pair to a peer, connected or not. `S` says which threads share it.
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a, S> {
     entry: *mut QpEntry,
-    /// The entry of the peer if the QP is a DC initiator; otherwise null.
+    /// Table entry of the peer if the QP is a DC initiator, which several peers share; otherwise null.
     peer: *mut QpEntry,
     _sharing: PhantomData<(&'a QpEntry, S)>,
 }
@@ -42,7 +42,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         Self { entry, peer: null_mut(), _sharing: PhantomData }
     }
 
-    /// Returns the DC initiator towards the PE of a table entry.
+    /// Returns the DC initiator that serves the PE of a table entry.
     ///
     /// # Safety
     /// The same as for [`Qp::new`]. The QPs of the set are DC initiators, so `desc.queue` leads to one's entry.
@@ -57,7 +57,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         Self { entry, peer, _sharing: PhantomData }
     }
 
-    /// Returns the QP towards the PE of a table entry, DC initiator or not.
+    /// Returns the QP that serves the PE of a table entry, DC initiator or not.
     ///
     /// # Safety
     /// The same as for [`Qp::new`].
@@ -71,14 +71,15 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
     }
 
-    /// The entry that holds the queue and its state. Outlined functions take it instead of a `Qp`, because it fits in
-    /// one register.
+    /// Returns the table entry that holds the queue and its state. Outlined functions take it instead of a `Qp`,
+    /// because it fits in one register.
     #[inline(always)]
     pub(crate) fn entry(&self) -> *mut QpEntry {
         self.entry
     }
 
-    /// The argument for [`Qp::of`], for outlined functions that also need the peer.
+    /// Returns the table entry of the peer, from which [`Qp::of`] makes the same `Qp`. For outlined functions that also
+    /// need the peer.
     #[inline(always)]
     pub(crate) fn peer_entry(&self) -> *mut QpEntry {
         if self.is_dc() { self.peer } else { self.entry }
@@ -102,13 +103,14 @@ impl<'a, S: Sharing> Qp<'a, S> {
         unsafe { if self.is_dc() { &(*self.peer).desc } else { self.desc() } }
     }
 
-    /// Returns the number of blocks that `wqes` WQEs take. `blocks` is that number without address vectors.
+    /// Returns the number of blocks that `wqes` WQEs take, which is `blocks` plus the blocks for address vectors.
     #[inline(always)]
     pub(crate) fn blocks(&self, wqes: u64, blocks: u64) -> u64 {
         if self.is_dc() { wqes * DC_BLOCKS } else { blocks }
     }
 
-    /// Writes one WQE at block `index` of a reservation to `queue`, the view of this QP. Returns the next block.
+    /// Writes one WQE at block `index` of a reservation to `queue`, the view of this QP. Returns the index of the next
+    /// block.
     #[inline(always)]
     pub(crate) fn write(&self, queue: SendQueueView, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         if self.is_dc() {
@@ -137,7 +139,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
         SendQueueView::new(head, tail, depth)
     }
 
-    /// Returns a word of the connection, at offset `field`. As for [`Qp::send_queue`], the QP must be known to be
+    /// Returns the connection's word at byte offset `field`. As for [`Qp::send_queue`], the QP must be known to be
     /// connected.
     #[inline(always)]
     pub(super) fn connected(&self, field: usize) -> DevAddr {
@@ -193,16 +195,16 @@ impl<'a, S: Sharing> Qp<'a, S> {
         unsafe { self.entry.cast::<u8>().add(offset_of!(QpEntry, state) + field).cast() }
     }
 
-    /// Returns the details of an error on a connected QP; `found` and `wanted` are block indices. The peer of a DC
-    /// initiator is not recorded here: it has several, and the host looks the peer up by block.
+    /// Returns the details of an error on a connected QP; `found` and `wanted` are block indices. Omits the peer of a
+    /// DC initiator, which has several; the host finds the peer by block.
     #[inline(always)]
     pub(super) fn detail(&self, found: u64, wanted: u64) -> Detail {
         let (peer, qpn) = (self.desc().peer, self.send_queue(self.depth()).qpn);
         Detail { peer, qpn, found: found - FIRST_BLOCK, wanted: wanted - FIRST_BLOCK, ..Detail::NONE }
     }
 
-    /// Poisons the QP. The first thread writes the error record and gets `error` back; all others get
-    /// [`Error::Poisoned`].
+    /// Poisons the QP: all later operations on it fail. The first thread writes the error record and gets `error` back;
+    /// all others get [`Error::Poisoned`].
     #[cold]
     #[inline(always)]
     pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
@@ -220,21 +222,21 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 }
 
-/// Low 40 bits of the owner word: the block that holds a shared claim. The bits above count its claims.
+/// Mask of the owner word's low 40 bits: the block that holds a claim on the QP set. The bits above count its claims.
 const OWNER_BLOCK: u64 = (1 << 40) - 1;
 
 const ONE_CLAIM: u64 = OWNER_BLOCK + 1;
 
-/// Set in the owner word if the owner is a single thread, not a block.
+/// Bit of the owner word that is set if a single thread owns the QP set, rather than a block.
 const OWNER_THREAD: u64 = 1 << 63;
 
-/// Returns whether the claim count has saturated. The block then keeps the set.
+/// Returns whether the claim count in an owner word has saturated. The block can then no longer release the QP set.
 #[inline(always)]
 const fn is_full(owner: u64) -> bool {
     (owner | OWNER_BLOCK) + ONE_CLAIM >= OWNER_THREAD
 }
 
-/// Returns the owner word after a claim by `claimant`, or `None` if the set belongs to somebody else.
+/// Returns the owner word after a claim by `claimant`, or `None` if another block or thread owns the QP set.
 #[inline(always)]
 const fn claimed(owner: u64, claimant: u64) -> Option<u64> {
     if owner == 0 {
@@ -285,8 +287,8 @@ impl Qp<'_, Exclusive> {
         self.update_owner(|owner| Some(released(owner)));
     }
 
-    /// Replaces the owner word with the result of `update`, retrying on contention. Returns `false` if `update`
-    /// refuses.
+    /// Replaces the owner word with the result of `update`, retrying on contention. Returns `false` if `update` returns
+    /// `None`.
     #[inline(always)]
     fn update_owner(&self, update: impl Fn(u64) -> Option<u64>) -> bool {
         let word = self.word(offset_of!(QpState, owner));

@@ -1,8 +1,8 @@
-//! The first stage of a posting: reserving blocks.
+//! First stage of a posting: reserves blocks of a send queue.
 
 use super::state::SendQueueState;
 
-/// Reserves `blocks` blocks. Returns the first one and the first after them.
+/// Reserves `blocks` blocks. Returns the index of the first, and the index one past the last.
 ///
 /// `blocks` is at most the depth of the queue: a larger reservation could never be written. The caller waits for
 /// [`writable_at`] before it writes.
@@ -12,8 +12,8 @@ pub fn reserve<Q: SendQueueState>(queue: &Q, blocks: u64) -> (u64, u64) {
     (first, first + blocks)
 }
 
-/// Returns the value that `done` must reach before a reservation that stops at `end` may be written, in a queue of
-/// `depth` blocks.
+/// Returns the value that `done` must reach before a reservation whose last block is before `end` may be written, in a
+/// queue of `depth` blocks.
 #[inline(always)]
 pub const fn writable_at(end: u64, depth: u64) -> u64 {
     // Cannot underflow: `FIRST_BLOCK` exceeds every depth.

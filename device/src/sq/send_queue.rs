@@ -1,4 +1,4 @@
-//! One connected send queue in memory: WQEs, doorbell record and doorbell register.
+//! Memory of a connected send queue: WQEs, doorbell record and doorbell register.
 #![allow(
     unsafe_code,
     reason = "writes WQEs, the doorbell record and the doorbell register at addresses from the host"
@@ -12,10 +12,10 @@ use rushmem_mlx5::{Flags, Wqe, Wqebb};
 use crate::abi::{DevAddr, qp_flags};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 
-/// Every WQE of a DC initiator takes two blocks: its address vector fills three of the eight segments.
+/// Number of blocks per WQE of a DC initiator. The WQE's address vector fills three of the eight segments.
 pub(super) const DC_BLOCKS: u64 = 2;
 
-/// The part of a [`Connection`](crate::abi::Connection) that posting needs, and the depth of the queue.
+/// Fields of a [`Connection`](crate::abi::Connection) that posting needs, and the depth of the queue.
 ///
 /// Valid only in a thread that has seen the connection established.
 #[derive(Clone, Copy)]
@@ -29,14 +29,14 @@ pub(crate) struct SendQueueView {
 }
 
 impl SendQueueView {
-    /// Decodes the first 32 bytes of a connection.
+    /// Decodes the first 32 bytes of a [`Connection`](crate::abi::Connection).
     #[inline(always)]
     pub(super) fn new([a, b, c, d]: [u32; 4], [e, f, qpn, flags]: [u32; 4], depth: u64) -> Self {
         let address = |low: u32, high: u32| DevAddr(u64::from(low) | u64::from(high) << 32);
         Self { sq: address(a, b), dbr: address(c, d), uar: address(e, f), qpn, flags, depth }
     }
 
-    /// Writes one WQE of a DC initiator to the target with this address vector. Returns the next block.
+    /// Writes one WQE of a DC initiator to the target with this address vector. Returns the index of the next block.
     ///
     /// The vector is copied from memory to memory one segment at a time; held in registers, it would cost every kernel
     /// twelve of them. Native debug builds would put it on the stack of every caller, so there this function is not
@@ -62,7 +62,7 @@ impl SendQueueView {
         index + DC_BLOCKS
     }
 
-    /// Writes one WQE at block `index` of a reservation. Returns the next block.
+    /// Writes one WQE at block `index` of a reservation. Returns the index of the next block.
     #[inline(always)]
     pub(super) fn write(self, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         let entry = wqe.emit(index as u16, self.qpn, flags);
@@ -97,8 +97,8 @@ impl SendQueueView {
         self.flags & qp_flags::ON_GPU != 0
     }
 
-    /// Returns whether this is the common fast configuration: the queue is in GPU memory, and the NIC needs the
-    /// doorbell record before the doorbell.
+    /// Returns whether the queue has the common fast configuration: it is in GPU memory, and the NIC needs the doorbell
+    /// record before the doorbell.
     #[inline(always)]
     pub(super) fn is_plain(self) -> bool {
         self.flags & (qp_flags::ON_GPU | qp_flags::LATE_RECORD) == qp_flags::ON_GPU
@@ -137,7 +137,8 @@ impl SendQueueView {
         }
     }
 
-    /// Stores the doorbell record and then the doorbell register. `fence` precedes both, `between` separates them.
+    /// Stores the doorbell record and then the doorbell register. `fence` runs before both stores, `between` between
+    /// them.
     ///
     /// WQEs, record and register become visible in this order, to the NIC and to every other observer. Both stores are
     /// strong at system scope, and each follows a release at the scope that covers queue and record. The second release

@@ -1,4 +1,4 @@
-//! State words of a send queue.
+//! State words of a send queue, and the memory ordering of accesses to them.
 
 /// Maximum depth of a send queue, in 64-byte blocks.
 pub const MAX_DEPTH: u64 = 1 << 14;
@@ -8,13 +8,13 @@ pub const MAX_DEPTH: u64 = 1 << 14;
 pub struct DoorbellState(pub u64);
 
 impl DoorbellState {
-    /// What a poster sets to announce its posting: the doorbell is held, and postings may be pending.
+    /// Bits that a poster sets to announce its posting: the doorbell is held, and postings may be pending.
     pub const HELD_PENDING: u64 = Self::HELD | Self::PENDING;
-    /// Matches no real state. Used by posters that never take the uncontended path and so skip the load.
+    /// Equals no real state. Used by posters that never take the uncontended path and so skip the load.
     pub(crate) const UNKNOWN: Self = Self(u64::MAX);
     pub(super) const HELD: u64 = 1 << 63;
     pub(super) const PENDING: u64 = 1 << 62;
-    /// Blocks past `announced` are reserved, so a posting may be published after a gap.
+    /// Bit that is set if blocks past the last announced one are reserved, so a posting may be published after a gap.
     pub(super) const GAP: u64 = 1 << 61;
 
     #[inline(always)]
@@ -27,8 +27,8 @@ impl DoorbellState {
         Self(announced | Self::HELD)
     }
 
-    /// The state in which a poster leaves a doorbell held by another thread, after it has announced the blocks before
-    /// `announced` itself.
+    /// Returns the state in which a poster leaves a doorbell held by another thread, after the poster has announced the
+    /// blocks before `announced`.
     #[inline(always)]
     pub(super) const fn held_pending(announced: u64) -> Self {
         Self(announced | Self::HELD_PENDING)
@@ -51,13 +51,13 @@ impl DoorbellState {
     }
 }
 
-/// The word of a slot: the reservation last published at this slot. Zero means none.
+/// The ready word of a slot: the reservation last published at this slot. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyEntry(pub u64);
 
 impl ReadyEntry {
-    /// Width of the length field; the length is at most [`MAX_DEPTH`]. The remaining 49 bits hold the first block; no
-    /// queue lives long enough to overflow them.
+    /// Width of the length field in bits; the length is at most [`MAX_DEPTH`]. The remaining 49 bits hold the first
+    /// block; no queue lives long enough to overflow them.
     const LENGTH: u32 = 15;
 
     /// Returns the entry that publishes blocks `first..end`.
@@ -87,18 +87,18 @@ pub trait SendQueueState {
     fn fetch_add_reserved(&self, blocks: u64) -> u64;
     /// Returns the index one past the last reserved block. Relaxed.
     fn reserved(&self) -> u64;
-    /// Returns the ready entry of `slot`. Relaxed: the fence before the doorbell turns it into an acquire.
+    /// Returns the ready entry of `slot`. Relaxed, because the fence before the doorbell makes it an acquire.
     fn ready_entry(&self, slot: u64) -> ReadyEntry;
-    /// Sets the ready entry of `slot`. Release: a thread that reads the entry also sees the WQEs.
+    /// Sets the ready entry of `slot`. Release, so a thread that reads the entry also sees the WQEs.
     fn set_ready_entry(&self, slot: u64, entry: ReadyEntry);
     /// Returns the doorbell state. Relaxed.
     fn doorbell(&self) -> DoorbellState;
-    /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release: the next holder sees what the caller
+    /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release, so the next holder sees what the caller
     /// published.
     fn set_pending(&self) -> DoorbellState;
-    /// Replaces the doorbell state, held by the caller, with `held` and returns the old state. Acquire: everything done
-    /// before the pending bit was set is visible.
+    /// Replaces the doorbell state, held by the caller, with `held` and returns the old state. Acquire, so everything
+    /// done before the pending bit was set is visible.
     fn take_pending(&self, held: DoorbellState) -> DoorbellState;
-    /// Replaces the doorbell state `from` with `to`, and returns the state found. Release.
+    /// Replaces the doorbell state with `to` if it equals `from`, and returns the state found. Release.
     fn compare_swap_doorbell(&self, from: DoorbellState, to: DoorbellState) -> DoorbellState;
 }

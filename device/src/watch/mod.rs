@@ -1,4 +1,5 @@
-//! Hooks of the communication sanitizer and of the timeline. A call reports what it does to the lane's [`Watcher`].
+//! Hooks of the communication sanitizer and of the timeline, by which a call reports what it does to the lane's
+//! [`Watcher`].
 //!
 //! Hooks are placed in public calls. Calls nested in such a call are silent until its `Call` is dropped. A hook that
 //! releases precedes the step that others can see; a hook that acquires follows the step that has seen it.

@@ -1,4 +1,4 @@
-//! Hooks that report to the lane's watcher.
+//! Hooks that report the calls of a lane to its sanitizer watcher.
 
 use core::panic::Location;
 
@@ -12,7 +12,7 @@ pub(crate) use super::off::{kernel_begins, kernel_ends};
 /// Whether calls report to the sanitizer.
 pub const ENABLED: bool = true;
 
-/// A call of the program. Dropping it marks the return of the call.
+/// Guard of a call that has been reported to the watcher. Dropping it reports the return of the call.
 pub(crate) struct Call(());
 
 impl Drop for Call {
@@ -21,10 +21,11 @@ impl Drop for Call {
     }
 }
 
-/// A collective call of a group. All threads of the group leave it together.
+/// Guard of a call that all threads of a group make together. The threads synchronise before they report its return.
 pub(crate) struct Together<G: Group> {
     group: Option<G>,
-    /// Whether this thread reports the call. It leaves first, so the others see what it has learned.
+    /// Whether this thread reports the call for the group. It then reports the return before the others, so they get
+    /// the order that the call establishes.
     tells: bool,
 }
 
@@ -42,11 +43,11 @@ impl<G: Group> Drop for Together<G> {
     }
 }
 
-/// The operations that a handle covers.
+/// Identifies operations that have been reported to the watcher, to report their completion later.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket(u64);
 
-/// Reports a call without nested calls.
+/// Reports a call and its return, without nested calls.
 #[track_caller]
 pub(crate) fn note(name: &'static str, event: Event) {
     let site = Location::caller();
@@ -85,7 +86,7 @@ pub(crate) fn sees(value: u64) {
     arch::watched(|watcher| watcher.sees(value));
 }
 
-/// Reports `count` steps of a call.
+/// Reports `count` steps of the call `name`, if there is a watcher.
 #[track_caller]
 pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event) {
     if arch::watched(|_| ()).is_some() {
@@ -93,7 +94,7 @@ pub(crate) fn each(name: &'static str, count: u64, event: impl Fn(u64) -> Event)
     }
 }
 
-/// Reports the start of a call.
+/// Reports the start of a call. Dropping the guard reports its return.
 #[track_caller]
 pub(crate) fn call(name: &'static str, event: Event) -> Call {
     let site = Location::caller();
@@ -101,20 +102,21 @@ pub(crate) fn call(name: &'static str, event: Event) -> Call {
     Call(())
 }
 
-/// Reports the start of a call that the leader makes for the group.
+/// Reports the start of a call that the leader makes for the group. Other threads report nothing.
 #[track_caller]
 pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Option<Call> {
     if group.leader() { Some(call(name, event)) } else { None }
 }
 
-/// Reports the start of an ordering call of the whole group. The leader reports the context, the others their own part.
+/// Reports the start of an ordering call of the whole group. The leader reports `event`, each other thread its own
+/// part.
 #[track_caller]
 pub(crate) fn lead_own<G: Group>(group: G, name: &'static str, event: Event) -> Call {
     let own = Event::OwnOrder { acquires: false, scope: FenceScope::System };
     call(name, if group.leader() { event } else { own })
 }
 
-/// Reports the start of a collective call.
+/// Reports the start of a collective call by all threads of a group.
 #[track_caller]
 pub(crate) fn collective<G: Group>(group: G, name: &'static str, collective: Collective) -> Together<G> {
     if collective.completes.is_some() {
@@ -129,8 +131,8 @@ pub(crate) fn grid<G: Group>(block: G) -> Together<G> {
     together(block, "sync_grid", Event::Grid)
 }
 
-/// Reports the start of a call of a group, once all its threads have arrived. The leader reports it; in a call of the
-/// grid, the leader of the first block.
+/// Reports the start of a call that a group makes together, once all its threads have arrived. The group's leader
+/// reports `event`, or in a call of the whole grid the leader of block 0; the others report their own part.
 #[track_caller]
 fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G> {
     let site = Location::caller();
@@ -148,7 +150,7 @@ fn together<G: Group>(group: G, name: &'static str, event: Event) -> Together<G>
     Together { group: Some(group), tells }
 }
 
-/// Returns the ticket of the group's last operation.
+/// Returns the ticket of the last operation of the group's leader.
 pub(crate) fn ticket<G: Group>(group: G) -> Ticket {
     let Some(mine) = arch::watched(|watcher| if group.leader() { watcher.ticket() } else { 0 }) else {
         return Ticket(0);
@@ -157,12 +159,12 @@ pub(crate) fn ticket<G: Group>(group: G) -> Ticket {
 }
 
 impl Ticket {
-    /// Returns a ticket for all earlier operations of a context to a PE.
+    /// Returns a ticket for all earlier operations of a context to `pe`.
     pub(crate) fn of(context: u32, pe: u32) -> Self {
         Self(arch::watched(|watcher| watcher.ticket_of(context, pe)).unwrap_or(0))
     }
 
-    /// Reports that the operations are complete.
+    /// Reports that the operations of this ticket are complete.
     #[track_caller]
     pub(crate) fn complete(self, name: &'static str) {
         note(name, Event::Complete(self.0));

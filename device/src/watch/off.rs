@@ -1,4 +1,4 @@
-//! Empty hooks. See `native.rs` for what they report.
+//! Empty hooks for builds without sanitizer and timeline. See `native.rs` for what they would report.
 
 use crate::abi::CtxParts;
 use crate::event::{Collective, Event};

@@ -1,4 +1,4 @@
-//! Hooks that write calls to the ring of the block, for the timeline of a GPU.
+//! Hooks that record calls in the ring of the block, for the timeline of a GPU.
 //!
 //! A call claims an entry of the ring when it starts, and adds its time of return to it. The host reads the rings when
 //! the job is over. If a ring is full, later calls overwrite its oldest entries.
@@ -17,9 +17,9 @@ use crate::group::Group;
 pub use super::off::ENABLED;
 pub(crate) use super::off::{Ticket, each, load, sees, store, ticket, waits};
 
-/// A call of the program. Dropping it records the time of return.
+/// Guard of a call in the timeline. Dropping it records the time of return.
 pub(crate) struct Call {
-    /// The entry of the call, or 0 if it has none.
+    /// Address of the call's entry in the ring, or 0 if it has none.
     entry: DevAddr,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Call {
     }
 }
 
-/// Called at the start of the kernel in each thread. Finds the ring of the block.
+/// Saves the timeline's address for the block, and records the start of the kernel. Called at the start in each thread.
 #[inline(always)]
 pub(crate) fn kernel_begins(parts: &CtxParts) {
     // The status words of all launch queues are in one page, so the address identifies the queue.
@@ -47,7 +47,7 @@ pub(crate) fn kernel_begins(parts: &CtxParts) {
     }
 }
 
-/// Called when the kernel returns in a thread. The first thread of the block records it for the block.
+/// Records the return of the kernel for the block, in its first thread. Called when the kernel returns in a thread.
 #[inline(always)]
 pub(crate) fn kernel_ends() {
     if arch::thread() == 0 {
@@ -55,7 +55,7 @@ pub(crate) fn kernel_ends() {
     }
 }
 
-/// Records a call without nested calls.
+/// Records a call and its return, without nested calls.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn note(name: &'static str, event: Event) {
@@ -63,7 +63,7 @@ pub(crate) fn note(name: &'static str, event: Event) {
     drop(call(name, event));
 }
 
-/// Records the start of a call.
+/// Records the start of a call. Dropping the guard records its return.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn call(name: &'static str, event: Event) -> Call {
@@ -73,7 +73,7 @@ pub(crate) fn call(name: &'static str, event: Event) -> Call {
     }
 }
 
-/// Records the start of a call that the leader makes for the group.
+/// Records the start of a call that the leader makes for the group. Other threads record nothing.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn lead<G: Group>(group: G, name: &'static str, event: Event) -> Call {
@@ -101,7 +101,7 @@ pub(crate) fn grid<G: Group>(block: G) -> Call {
     lead(block, "sync_grid", Event::Grid)
 }
 
-/// Fields of a call, as in [`TracedCall`].
+/// Fields of a call's entry, as in [`TracedCall`].
 #[derive(Clone, Copy)]
 struct Fields {
     kind: u32,
@@ -123,7 +123,7 @@ impl Fields {
     }
 }
 
-/// Returns the fields for an event, or `None` if the timeline does not show it.
+/// Returns the fields of an event's entry, or `None` if the timeline does not show the event.
 #[inline(always)]
 fn describe(event: &Event) -> Option<Fields> {
     Some(match event {
@@ -185,7 +185,7 @@ fn begin(name: &'static str, fields: Fields, site: &'static Location<'static>) -
     Call { entry }
 }
 
-/// Writes the entry of a call that has started. Returns its address.
+/// Claims an entry of the ring for a call that has started, and fills it. Returns the entry's address.
 #[inline(never)]
 fn write(
     (area, launch): (DevAddr, u64),
@@ -228,7 +228,7 @@ fn write(
     }
 }
 
-/// Records the time of return of a call.
+/// Records the time of return in the entry of a call.
 #[inline(always)]
 fn end(entry: DevAddr) {
     if entry.0 != 0 {
