@@ -34,7 +34,7 @@ impl DevAddr {
         self.0 as usize as *mut T
     }
 
-    /// Returns the address `bytes` bytes after this one.
+    /// Returns the address that is `bytes` bytes higher.
     pub const fn add(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
@@ -73,7 +73,7 @@ pub struct CtxParts {
     pub peers: DevAddr,
     /// Address of the table of [`QpEntry`]s, in sets of `n_pes` QPs; the sets that blocks share come first.
     pub qps: DevAddr,
-    /// This PE's own number.
+    /// PE number of the PE on which the kernel runs.
     pub pe: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
@@ -88,16 +88,16 @@ pub struct CtxParts {
     pub exclusive_sets: u32,
     /// Number of rails. Set `s` uses rail `s % rails`, which is the NIC with that index on both PEs.
     pub rails: u32,
-    /// First of the mixed PEs, whose memory is mapped here but whose atomics go through the NIC. `fence` must wait for
-    /// the QPs to them. Not every PE in the range need be mixed.
+    /// First of the mixed PEs, whose memory is mapped on this PE but whose atomics go through the NIC. `fence` must
+    /// wait for the QPs to them. Not every PE in the range need be mixed.
     pub mixed_from: u32,
     /// One past the last mixed PE.
     pub mixed_to: u32,
     /// Number of contexts created by the host, see [`Context`](crate::Context). Each has `rails` QP sets, stored after
     /// the exclusive ones.
     pub context_sets: u32,
-    /// The status word of the launch queue, or 0 if there is none. It holds the `mark` of the launch that failed, or 0.
-    /// A launch after a failed one does nothing.
+    /// Address of the status word of the launch queue, or 0 if there is none. The word holds the `mark` of the launch
+    /// that failed, or 0. A launch after a failed one does nothing.
     pub status: DevAddr,
     /// Identifies this launch within its queue; never 0. Opaque to kernels, which only store it in `status`.
     pub mark: u64,
@@ -111,7 +111,7 @@ pub struct CtxParts {
     pub p2p_from: u32,
     /// Number of P2P peers, including this PE; 0 if this PE cannot access even its own memory by loads and stores.
     pub p2p_count: u32,
-    /// Bits of [`ctx_flags`].
+    /// Properties of the context: bits of [`ctx_flags`].
     pub flags: u32,
     /// Number of team slots, including predefined teams.
     pub team_slots: u32,
@@ -119,9 +119,9 @@ pub struct CtxParts {
     pub teams: DevAddr,
     /// Heap offset of the words and scratch of team slot 0; see [`team_words`].
     pub team_words: u64,
-    /// Heap bytes per team slot.
+    /// Length of a team slot in the heap, in bytes.
     pub team_bytes: u64,
-    /// The [`TraceArea`] of the PE, for kernels built with a timeline; 0 if there is none.
+    /// Address of the PE's [`TraceArea`], for kernels built with a timeline; 0 if there is none.
     pub trace: DevAddr,
     /// Number of blocks of the launch in `x` and `y`. The GPU only sees one dimension;
     /// [`Ctx::block_idx`](crate::Ctx::block_idx) divides the block index by these.
@@ -233,7 +233,7 @@ pub const SEALED: u64 = 1 << 63;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PeerDesc {
-    /// Address at which the peer's heap is mapped here, or 0.
+    /// Address at which the peer's heap is mapped on this PE, or 0 if it is not.
     pub direct: DevAddr,
 }
 
@@ -255,7 +255,7 @@ pub struct DeviceState {
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
-    /// This PE's own number.
+    /// PE number of the PE to which the state belongs.
     pub pe: u32,
     /// Reserved, zero.
     pub reserved: u32,
@@ -269,7 +269,7 @@ pub struct DeviceState {
     pub records: CacheLine,
     /// Number of blocks that are waiting in the current grid barrier.
     pub grid_arrived: CacheLine,
-    /// Number of grid barriers completed.
+    /// Number of grid barriers that all blocks have completed.
     pub grid_generation: CacheLine,
     /// Index, counted from 1, of the last grid barrier that a block entered with an error.
     pub grid_failed: CacheLine,
@@ -303,7 +303,7 @@ pub const PRINT_WORDS: usize = 29;
 pub struct PrintSlot {
     /// Index of the slot plus 1, once the slot has been written.
     pub ready: u64,
-    /// Number of slots left in the line, including this one.
+    /// Number of slots from this one to the end of the line.
     pub left: u64,
     /// Block index in the lower half, thread index in the upper half.
     pub place: u64,
@@ -322,13 +322,13 @@ pub struct TeamDesc {
     pub my_pe: u32,
     /// Number of members of the team.
     pub n_pes: u32,
-    /// The PE of member 0.
+    /// PE number of member 0.
     pub start: u32,
     /// Difference between the PE numbers of successive members, wrapping; 0 if it varies.
     pub stride: u32,
     /// Distinguishes the team from earlier ones in this slot; 0 while the slot is free. The same on all members.
     pub generation: u32,
-    /// Bits of [`team_flags`].
+    /// Properties of the team: bits of [`team_flags`].
     pub flags: u32,
     /// Address of a `u32` per member: its PE number in the job.
     pub pes: DevAddr,
@@ -404,7 +404,8 @@ pub mod team_words {
     pub const IN_ROUNDS: u64 = 0;
     /// Counter of messages received through the NIC.
     pub const MESSAGES: u64 = 2 * ROUNDS as u64 * 8;
-    /// Heap offset of a broadcast's source on its root; `u64::MAX` if the other members cannot read it.
+    /// Offset of the word in which the root of a broadcast stores the heap offset of its source, or `u64::MAX` if the
+    /// other members cannot read the source.
     pub const SOURCE: u64 = MESSAGES + 32;
     /// Counter of arrivals of NIC peers at the split barrier.
     pub const ARRIVALS: u64 = MESSAGES + 64;
@@ -582,9 +583,9 @@ pub struct ErrorRecord {
     pub vendor: u32,
     /// Block index of the thread that encountered the error.
     pub block: u32,
-    /// Thread index within the block.
+    /// Index, within its block, of the thread that encountered the error.
     pub thread: u32,
-    /// Line of the call site.
+    /// Line of the failed call in the kernel's source.
     pub line: u32,
     /// Number of bytes used in `file`.
     pub file_len: u32,

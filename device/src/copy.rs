@@ -258,7 +258,6 @@ mod tests {
     use super::*;
 
     const GUARD: u8 = 0xa5;
-    /// Number of bytes that the tests check before and after each copy, more than the largest offset they use.
     const MARGIN: usize = 64;
 
     /// Copies with a group of `of` threads, one after another, and checks all surrounding bytes.

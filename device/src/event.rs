@@ -57,14 +57,14 @@ pub enum Operation {
         /// Word that the signal changes after the data has been written.
         signal: Option<(PeRange, Change)>,
     },
-    /// A get.
+    /// A get: reads memory of another PE.
     Get {
         /// Memory that the get reads.
         src: PeRange,
         /// Memory that the get writes; `None` if the call returns a value.
         dst: Option<PeRange>,
     },
-    /// A strided put.
+    /// A strided put: writes blocks at equal distances.
     PutBlocks {
         /// Memory that the put reads.
         src: Blocks,
@@ -73,7 +73,7 @@ pub enum Operation {
         /// Number of blocks.
         count: u64,
     },
-    /// A strided get.
+    /// A strided get: reads blocks at equal distances.
     GetBlocks {
         /// Memory that the get reads.
         src: Blocks,
@@ -86,7 +86,7 @@ pub enum Operation {
     Change {
         /// Word that the operation changes.
         word: PeRange,
-        /// How the word changes.
+        /// Kind of change, which decides how the word synchronises.
         change: Change,
     },
     /// An atomic that returns the old value.
@@ -217,14 +217,14 @@ impl Collective {
 pub enum Event {
     /// A strong load through a view.
     StrongLoad {
-        /// Address of the first byte.
+        /// Address of the first byte loaded.
         address: u64,
         /// Number of bytes loaded.
         bytes: u64,
     },
     /// A strong store through a view.
     StrongStore {
-        /// Address of the first byte.
+        /// Address of the first byte stored.
         address: u64,
         /// Number of bytes stored.
         bytes: u64,
@@ -245,7 +245,7 @@ pub enum Event {
     /// A call that makes this thread's earlier stores visible to peers.
     OwnStores,
     /// This thread's part of its group's ordering call, which another thread reports. When the call returns, it has
-    /// released for this thread too, and acquired if `acquires`.
+    /// released this thread's stores too, and acquired for this thread if `acquires`.
     OwnOrder {
         /// Whether the call is an acquire as well.
         acquires: bool,
@@ -318,7 +318,7 @@ impl Event {
 pub struct Access {
     /// Whether the access is a store.
     pub is_store: bool,
-    /// Address of the first byte.
+    /// Address of the first byte accessed.
     pub address: u64,
     /// Number of bytes accessed.
     pub bytes: u64,
@@ -326,9 +326,9 @@ pub struct Access {
 
 /// Receiver of the events of one lane, implemented by the sanitizer. An executor gives each lane its watcher.
 pub trait Watcher {
-    /// Called when the kernel calls a function of this crate. Calls that this function makes itself are not reported.
+    /// Called at the start of a call, including calls nested in another one, which the watcher ignores.
     fn begin(&self, name: &'static str, event: Event, site: &'static Location<'static>);
-    /// Called when the innermost reported call returns.
+    /// Called when the innermost call returns.
     fn end(&self);
     /// Called for a plain load or store, by far the most frequent call, which has no nested calls. Returns whether
     /// other lanes of the block should run now.

@@ -124,7 +124,7 @@ pub struct Warp(());
 /// A group of `2^k` adjacent lanes of a warp, independent of other tiles of the warp.
 #[derive(Clone, Copy, Debug)]
 pub struct Tile {
-    /// Number of lanes, minus 1.
+    /// Number of lanes of the tile, minus 1.
     last: u32,
 }
 
@@ -132,7 +132,7 @@ pub struct Tile {
 #[derive(Clone, Copy, Debug)]
 pub struct Block(());
 
-/// A group that needs no barrier at a call, because the other threads see its writes already, or the call reads none of
+/// A group whose calls skip barriers. The other threads must see its writes already, or the call must read none of
 /// them.
 ///
 /// Non-blocking puts and gets of such a group have no barrier at either end, so its warps proceed to the next transfer

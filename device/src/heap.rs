@@ -129,7 +129,7 @@ pub struct Handle {
 pub trait LocalBuffer<T: Pod>: Copy + sealed::Sealed {
     /// Returns the properties of the handle that the host checks.
     fn handle(self) -> Handle;
-    /// Returns the number of elements.
+    /// Returns the number of elements to transfer.
     fn elements(self) -> usize;
 }
 
@@ -190,7 +190,7 @@ impl<T: Pod> Local<T> {
         Self { offset, len: len as u64, stamp, _element: PhantomData }
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the buffer.
     #[inline(always)]
     pub const fn len(self) -> usize {
         self.len as usize
@@ -234,7 +234,7 @@ impl<T: Pod> SymSlice<T> {
         Self { offset, len: len as u64, stamp, _element: PhantomData }
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the object.
     #[inline(always)]
     pub const fn len(self) -> usize {
         self.len as usize
@@ -387,7 +387,7 @@ impl<T: Pod> Strided<T> {
         self.count as usize
     }
 
-    /// Returns whether there are no blocks.
+    /// Returns whether the object has no blocks.
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.count == 0

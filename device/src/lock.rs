@@ -58,7 +58,7 @@ const HELD: u64 = 3;
 
 /// # Locks
 ///
-/// Mutual exclusion among PEs.
+/// Mutual exclusion among PEs by [`Lock`]s.
 impl<S: Sharing> Ctx<'_, S> {
     /// Acquires the lock. Waits while other PEs hold it; requests are served in order. Everything the last holder did
     /// before it cleared the lock is complete.

@@ -5,7 +5,7 @@
 /// CUDA: thread scopes. GPUNetIO: `doca_gpu_dev_verbs_sync_scope`. GIN: `ncclMemFenceScope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceScope {
-    /// The threads of the block.
+    /// The threads of the calling thread's block.
     Block,
     /// All threads of the GPU.
     Gpu,

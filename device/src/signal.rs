@@ -42,7 +42,7 @@ pub enum SignalOp {
 pub struct SignalUpdate {
     /// Signal word to update, on the PE that is passed to the call.
     pub signal: Sym<Signal>,
-    /// How the word changes.
+    /// Whether the signal sets the word or adds to it.
     pub op: SignalOp,
     /// New value of the word for [`SignalOp::Set`], or the addend for [`SignalOp::Add`].
     pub value: u64,

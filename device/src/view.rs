@@ -39,7 +39,7 @@ impl<T: Pod> View<'_, T> {
         Self { base, len, state, _kernel: PhantomData }
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the view.
     #[inline(always)]
     pub fn len(self) -> usize {
         self.len
@@ -170,7 +170,7 @@ impl<'k, T: Pod> RemoteView<'k, T> {
         Self(view)
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the view.
     #[inline(always)]
     pub fn len(self) -> usize {
         self.0.len()

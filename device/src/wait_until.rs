@@ -141,12 +141,12 @@ enum ScanMode {
     Wait,
 }
 
-/// Result of [`scan`] if no word matches, or there are no words.
+/// Result of a scan in which no word matches, or of an empty set.
 const NONE: u64 = u64::MAX;
 
 /// # Waits and tests
 ///
-/// Waiting for words of this PE that other PEs update, and testing such words.
+/// Waits for words of this PE that other PEs update, and tests of such words.
 impl<S: Sharing> Ctx<'_, S> {
     /// Waits until the comparison of `signal`, on this PE, with `value` holds. Returns the value that satisfied it, the
     /// same to all threads of the group, even if the word has changed since.
@@ -356,8 +356,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.some_of(group, words, indices, ScanMode::Wait)
     }
 
-    /// Returns whether the comparison holds for all words now; `true` if there are none. The threads of the group share
-    /// the words.
+    /// Returns whether the comparison holds for all words now; `true` if there are none. Each thread of the group tests
+    /// a share of the words.
     ///
     /// OpenSHMEM 1.6 section 9.10, `shmem_test_all` and `shmem_test_all_vector`.
     ///

@@ -1,5 +1,5 @@
-//! `#[kernel]` turns one source function into a PTX entry and a native kernel, with a typed launcher.
-//! `#[derive(KernelArg)]` makes a struct an argument of kernels.
+//! The macros `#[kernel]`, which turns a function into a PTX entry and a native kernel with a typed launcher, and
+//! `#[derive(KernelArg)]`, which makes a struct an argument of kernels.
 //!
 //! Import them from `rushmem_device::kernel`, which also has the types that the expansion uses.
 

@@ -26,7 +26,7 @@ pub struct QpDesc {
     pub peer: u32,
     /// log2 of the depth of send queue and completion queue, in blocks and entries.
     pub log_depth: u32,
-    /// Bits of [`qp_flags`].
+    /// Properties of the QP: bits of [`qp_flags`].
     pub flags: u32,
     /// Index of the rail. The QP uses the NIC with this index on both PEs.
     pub rail: u32,
@@ -56,7 +56,7 @@ pub struct Connection {
     pub dbr: DevAddr,
     /// Address of the doorbell register in the UAR page.
     pub uar: DevAddr,
-    /// QP number.
+    /// QP number, as in WQEs and doorbells.
     pub qpn: u32,
     /// [`QpDesc::flags`], plus [`qp_flags::UNORDERED`] and [`qp_flags::RELAXED`] where they apply.
     pub flags: u32,
@@ -103,11 +103,11 @@ pub struct Handshake {
     pub connection: Connection,
 }
 
-/// Values of [`Handshake::answer`].
+/// States of the host's answer, for [`Handshake::answer`].
 pub mod answer {
     /// The host has not answered yet.
     pub const NONE: u32 = 0;
-    /// The connection is established.
+    /// The QP is connected, and `connection` is valid.
     pub const CONNECTED: u32 = 1;
     /// The host could not connect the QP, and reports why.
     pub const FAILED: u32 = 2;

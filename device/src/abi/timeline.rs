@@ -42,13 +42,13 @@ pub struct TracedCall {
     pub bytes: u64,
     /// PE number of the peer, or `u32::MAX` without one.
     pub peer: u32,
-    /// Line of the call site.
+    /// Line of the call in the kernel's source.
     pub line: u32,
-    /// Block index of the thread.
+    /// Index of the block that made the call.
     pub block: u32,
     /// Kind of the call: one of the constants in [`traced`].
     pub kind: u32,
-    /// Thread index within the block.
+    /// Index, within its block, of the thread that made the call.
     pub thread: u16,
     /// Length of the name, in bytes.
     pub name_len: u8,
@@ -77,9 +77,9 @@ pub mod traced {
     pub const FENCE: u32 = 6;
     /// A call of `quiet` or `flush`.
     pub const COMPLETION: u32 = 7;
-    /// A wait for a word.
+    /// A wait for a word to satisfy a comparison.
     pub const WAIT: u32 = 8;
-    /// A collective call.
+    /// A collective call of a team.
     pub const COLLECTIVE: u32 = 9;
     /// A barrier of all blocks of the grid.
     pub const GRID: u32 = 10;

@@ -54,8 +54,8 @@ impl Masked {
 ///
 /// Atomic updates of parts of a word.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Swaps in the bits of `value` selected by `swap_mask`, if the bits of the word selected by `compare_mask` equal
-    /// those of `compare`. Returns the value found.
+    /// Replaces the bits of a word that `swap_mask` selects by those of `value`, if the bits that `compare_mask`
+    /// selects equal those of `compare`. Returns the value found.
     ///
     /// GPUNetIO: extended atomics. On a NIC: masked CMP_SWAP.
     ///

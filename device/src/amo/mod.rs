@@ -61,7 +61,7 @@ mod sealed {
     use crate::arch::SysWord;
 
     pub trait Sealed: Sized {
-        /// The unsigned integer of the same size.
+        /// Unsigned integer of the same size, for atomic accesses.
         type Word: SysWord;
         fn word(bits: u64) -> Self::Word;
         /// Returns the value, zero-extended.
@@ -610,8 +610,8 @@ impl<S: Sharing> Ctx<'_, S> {
         self.post_op_at(mapped, word, kind, value, pe)
     }
 
-    /// Applies an atomic without a result to the word at address `mapped`, or posts it to a NIC if the word is not
-    /// mapped.
+    /// Applies an atomic without a result to the word at address `mapped`, if it is mapped and processor atomics apply
+    /// to it. Otherwise takes the slow path.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn post_op_at<T: AmoWord>(

@@ -33,9 +33,9 @@ pub struct Fetched<T> {
     _value: PhantomData<T>,
 }
 
-/// Byte orders of [`Fetched::raw`].
+/// Byte orders of the results of atomics, for [`Fetched::order`].
 mod order {
-    /// This processor's byte order.
+    /// The byte order of this processor, in which processor atomics store results.
     pub(super) const OWN: u32 = 0;
     /// The order in which some NICs write results: 8 bytes in this processor's byte order, but 4 bytes big-endian.
     pub(super) const NIC: u32 = 1;

@@ -204,7 +204,7 @@ pub fn block_any(vote: bool) -> bool {
     lane(|l| l.block_any(vote, site))
 }
 
-/// Synchronises the whole block.
+/// Synchronises all threads of the block.
 #[track_caller]
 pub fn sync_block() {
     block_any(false);

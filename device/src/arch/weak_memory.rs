@@ -185,7 +185,7 @@ impl WeakMemory {
         }
     }
 
-    /// Drops all stale copies.
+    /// Drops all stale copies of memory, as an acquire does.
     pub(super) fn acquire(&self) {
         self.0.borrow_mut().copies.0.clear();
     }

@@ -18,17 +18,17 @@ pub trait Scope: Copy + 'static {
     /// Issues an acquire fence: once a relaxed load has seen a store, later loads see what precedes that store. It
     /// invalidates a GPU's L1 cache and waits for nothing.
     fn acquire();
-    /// Loads with relaxed ordering.
+    /// Loads a word with relaxed ordering.
     unsafe fn load_relaxed(p: *const u64) -> u64;
     /// Loads with relaxed ordering, to open a gate. The caller branches on the value, and after the branch only stores,
     /// or loads with `asm!` that is not moved. A GPU issues neither before the branch is decided. A CPU may speculate,
     /// so there this is an acquire load.
     unsafe fn load_gate(p: *const u64) -> u64;
-    /// Loads with acquire ordering.
+    /// Loads a word with acquire ordering.
     unsafe fn load_acquire(p: *const u64) -> u64;
-    /// Stores with relaxed ordering.
+    /// Stores a word with relaxed ordering.
     unsafe fn store_relaxed(p: *mut u64, v: u64);
-    /// Stores with release ordering.
+    /// Stores a word with release ordering.
     unsafe fn store_release(p: *mut u64, v: u64);
     /// Adds, wrapping, with relaxed ordering. Returns the old value.
     unsafe fn fetch_add_relaxed(p: *mut u64, v: u64) -> u64;
@@ -62,13 +62,13 @@ pub struct Cta;
 /// The same as for [`Scope`].
 #[allow(clippy::missing_safety_doc)] // stated once, above
 pub trait SysWord: Copy + PartialEq + 'static {
-    /// Loads with relaxed ordering.
+    /// Loads the word with relaxed ordering.
     unsafe fn load_relaxed(p: *const Self) -> Self;
-    /// Loads with acquire ordering.
+    /// Loads the word with acquire ordering.
     unsafe fn load_acquire(p: *const Self) -> Self;
-    /// Stores with relaxed ordering.
+    /// Stores `v` with relaxed ordering.
     unsafe fn store_relaxed(p: *mut Self, v: Self);
-    /// Stores with release ordering.
+    /// Stores `v` with release ordering.
     unsafe fn store_release(p: *mut Self, v: Self);
     /// Adds `v`, wrapping, with relaxed ordering. Returns the old value.
     unsafe fn fetch_add(p: *mut Self, v: Self) -> Self;
@@ -86,7 +86,7 @@ pub trait SysWord: Copy + PartialEq + 'static {
     unsafe fn or(p: *mut Self, v: Self);
     /// Applies bitwise exclusive or, without a result.
     unsafe fn xor(p: *mut Self, v: Self);
-    /// Swaps. Returns the old value.
+    /// Replaces the word by `v`, and returns the old value.
     unsafe fn swap(p: *mut Self, v: Self) -> Self;
     /// Stores `new` if the word equals `old`. Returns the value found.
     unsafe fn compare_swap(p: *mut Self, old: Self, new: Self) -> Self;

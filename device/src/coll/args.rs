@@ -29,8 +29,8 @@ pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
     (object.offset(), object.bytes())
 }
 
-/// Returns the 31-bit hash of call `kind` by `group` with these arguments, on the team of this generation. Never equal
-/// to [`WRONG`].
+/// Returns the 31-bit hash of a collective call, by which members verify that they make the same one. Never equal to
+/// [`WRONG`].
 ///
 /// The kind is part of the hash, which allows the record of a mismatch to name both calls.
 #[inline(always)]

@@ -123,7 +123,6 @@ impl<G: Group, S: Sharing> Call<G, S> {
         Nodes::of(self.desc)
     }
 
-    /// Returns this member's rank among the members of its node.
     #[inline(always)]
     pub(super) fn rank_in_node(self) -> u32 {
         // SAFETY: the host made the entry, and it does not change while the team exists.
@@ -256,7 +255,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
         agree(self.group, arrived)
     }
 
-    /// Waits for the other members at the team's split barrier.
+    /// Waits until the other members have arrived at the team's split barrier.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_arrivals(self) -> Result {

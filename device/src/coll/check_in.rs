@@ -61,7 +61,6 @@ pub(super) struct Mismatch {
     /// Number of members of the team, and this PE's rank among them.
     pub(super) members: (u32, u32),
     pub(super) number: u64,
-    /// Call hash of this member.
     pub(super) call_hash: u32,
     /// First member whose word was late or different, as seen by this lane; `u32::MAX` if none.
     pub(super) odd: u32,

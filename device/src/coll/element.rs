@@ -18,31 +18,31 @@ mod sealed {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
-    /// `u8`.
+    /// Elements of type `u8`.
     U8 = 0,
-    /// `i8`.
+    /// Elements of type `i8`.
     I8 = 1,
-    /// `u16`.
+    /// Elements of type `u16`.
     U16 = 2,
-    /// `i16`.
+    /// Elements of type `i16`.
     I16 = 3,
-    /// `u32`.
+    /// Elements of type `u32`.
     U32 = 4,
-    /// `i32`.
+    /// Elements of type `i32`.
     I32 = 5,
-    /// `u64`, `usize`.
+    /// Elements of type `u64` or `usize`.
     U64 = 6,
-    /// `i64`, `isize`.
+    /// Elements of type `i64` or `isize`.
     I64 = 7,
-    /// [`F16`].
+    /// Elements of type [`F16`].
     F16 = 8,
-    /// [`Bf16`].
+    /// Elements of type [`Bf16`].
     Bf16 = 9,
-    /// `f32`.
+    /// Elements of type `f32`.
     F32 = 10,
-    /// `f64`.
+    /// Elements of type `f64`.
     F64 = 11,
-    /// [`ValueIndex`].
+    /// Elements of type [`ValueIndex`].
     ValueIndex = 12,
 }
 
@@ -53,19 +53,19 @@ pub enum ElementKind {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
-    /// `SHMEM_SUM`.
+    /// Sum of the elements: `SHMEM_SUM`.
     Sum = 0,
-    /// `SHMEM_PROD`.
+    /// Product of the elements: `SHMEM_PROD`.
     Prod = 1,
-    /// `SHMEM_MIN`.
+    /// Least element: `SHMEM_MIN`; for [`ValueIndex`], `SHMEM_MINLOC`.
     Min = 2,
-    /// `SHMEM_MAX`; for [`ValueIndex`], `SHMEM_MAXLOC`.
+    /// Greatest element: `SHMEM_MAX`; for [`ValueIndex`], `SHMEM_MAXLOC`.
     Max = 3,
-    /// `SHMEM_AND`, for integers.
+    /// Bitwise and of integers: `SHMEM_AND`.
     And = 4,
-    /// `SHMEM_OR`, for integers.
+    /// Bitwise or of integers: `SHMEM_OR`.
     Or = 5,
-    /// `SHMEM_XOR`, for integers.
+    /// Bitwise exclusive or of integers: `SHMEM_XOR`.
     Xor = 6,
 }
 
@@ -73,9 +73,9 @@ pub enum Reduce {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// All members up to and including this one.
+    /// The prefix sum of a member includes its own source.
     Inclusive = 0,
-    /// All members before this one. The first member gets 0.
+    /// The prefix sum of a member only includes the sources of the members before it. The first member gets 0.
     Exclusive = 1,
 }
 
@@ -102,7 +102,7 @@ elements! {
     F16, F16; Bf16, Bf16; f32, F32; f64, F64; ValueIndex, ValueIndex;
 }
 
-/// Returns log2 of the size of elements of this kind, or `None` if there is no such kind.
+/// Returns log2 of the element size of an [`ElementKind`] in bytes, or `None` if `kind` is none.
 #[inline(always)]
 pub(super) fn log_size(kind: u32) -> Option<u32> {
     match kind {

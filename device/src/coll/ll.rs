@@ -447,8 +447,9 @@ impl Reducer {
         first
     }
 
-    /// Combines the blocks of all members, as thread `rank` of `size`, which must have sent the same pairs. `first` is
-    /// the result of [`Reducer::send`]. `hashes`, `state` and the return value are as in [`receive`].
+    /// Receives the blocks of all members and combines them with this member's own, as thread `rank` of `size`, which
+    /// must have sent the same pairs. `first` is the result of [`Reducer::send`]. `hashes`, `state` and the return
+    /// value are as in [`receive`].
     ///
     /// The order is that of the members, on every member, so floating-point results are identical everywhere.
     ///

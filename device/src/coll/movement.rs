@@ -253,7 +253,7 @@ fn deliver_in_node<G: Group, S: Sharing>(call: Call<G, S>, dst: u64, src: u64, b
     Ok(())
 }
 
-/// Delivers `src` to `at` of every member, including this one.
+/// Delivers `src` of this PE to offset `at` on every member, including this one.
 #[inline(always)]
 #[track_caller]
 fn share<G: Group, S: Sharing>(call: Call<G, S>, at: u64, src: Span) -> Result {

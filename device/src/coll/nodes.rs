@@ -19,7 +19,7 @@ pub(super) struct Nodes {
     by_node: DevAddr,
     starts: DevAddr,
     nodes: DevAddr,
-    /// Number of nodes.
+    /// Number of nodes on which the team has members.
     pub(super) n: u32,
     /// Index of this member's node.
     pub(super) mine: u32,

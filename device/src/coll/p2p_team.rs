@@ -13,8 +13,7 @@ use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
-/// Maximum number of PEs in a job that uses P2P collectives. It keeps a member's rank and its PE number within 16 bits
-/// each.
+/// Maximum number of PEs in a job whose P2P teams use these algorithms. Larger jobs use those for NIC peers.
 const MAX_PES: u32 = 1 << 15;
 
 /// A team of P2P peers, and the fields of the context that its calls read.

@@ -112,8 +112,8 @@ impl Ctx<'_> {
         write_record(h.control, 0, u32::MAX, Error::Layout as u32, d, Location::caller());
     }
 
-    /// Returns whether an earlier launch of the same launch queue has failed. All threads of a launch get the same
-    /// answer, because a failure of this launch itself does not count.
+    /// Returns whether an earlier launch of the same launch queue has failed. Ignores a failure of this launch itself,
+    /// so all threads of the launch get the same answer.
     ///
     /// The first launch after the failed one seals the status word, so a graph does not run the failed launch again.
     #[inline(always)]

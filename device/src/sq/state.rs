@@ -91,7 +91,7 @@ pub trait SendQueueState {
     fn ready_entry(&self, slot: u64) -> ReadyEntry;
     /// Sets the ready entry of `slot`. Release, so a thread that reads the entry also sees the WQEs.
     fn set_ready_entry(&self, slot: u64, entry: ReadyEntry);
-    /// Returns the doorbell state. Relaxed.
+    /// Returns the doorbell state by a relaxed load.
     fn doorbell(&self) -> DoorbellState;
     /// Sets [`DoorbellState::HELD_PENDING`] and returns the old state. Release, so the next holder sees what the caller
     /// published.

@@ -57,13 +57,13 @@ pub(crate) fn note(name: &'static str, event: Event) {
     });
 }
 
-/// Reports a plain load.
+/// Reports a plain load to the watcher.
 #[track_caller]
 pub(crate) fn load(name: &'static str, address: u64, bytes: u64) {
     access(name, Access { is_store: false, address, bytes }, Location::caller());
 }
 
-/// Reports a plain store.
+/// Reports a plain store to the watcher.
 #[track_caller]
 pub(crate) fn store(name: &'static str, address: u64, bytes: u64) {
     access(name, Access { is_store: true, address, bytes }, Location::caller());

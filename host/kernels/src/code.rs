@@ -29,7 +29,7 @@ pub enum Atomic {
     Or = 2,
     /// Replaces the word by its bitwise exclusive or with the operand.
     Xor = 3,
-    /// Sets the word.
+    /// Replaces the word by the operand.
     Set = 4,
     /// Sets the word if it equals the comparand.
     CompareSwap = 5,

@@ -5,7 +5,7 @@
 use rushmem_device::kernel::{KernelArg, kernel};
 use rushmem_device::{Ctx, SymSlice};
 
-/// Runs as a documented kernel.
+/// Has a doc comment, which the expansion must keep.
 #[kernel]
 #[inline(never)]
 pub fn documented(_ctx: &Ctx, _n: u32) {}
@@ -17,7 +17,7 @@ pub fn names(result: &Ctx, body: u32, name: u32, args: u32) -> Result<(), u32> {
     if body == name + args { Ok(()) } else { Err(1) }
 }
 
-/// A table of words.
+/// A struct with a generic field, as a kernel argument.
 #[derive(Clone, Copy, KernelArg)]
 #[repr(C)]
 pub struct Table<T: Copy + Send + Sync + 'static> {

@@ -481,7 +481,6 @@ impl<G: Group> P2pCall<G> {
         self.all_arrived(checked_in, missed)
     }
 
-    /// Waits for the check-in words of the other members, in the leader warp.
     #[inline(always)]
     #[track_caller]
     fn await_hashes(self, mine: Result) -> Result {
