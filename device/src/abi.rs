@@ -51,11 +51,11 @@ pub struct Header {
     pub version: u32,
     /// [`LAYOUT`] with which the host was built.
     pub layout: u64,
-    /// The [`ControlPage`], on which even a kernel from another build can report the mismatch.
+    /// Address of the [`ControlPage`], on which even a kernel from another build can report the mismatch.
     pub control: DevAddr,
 }
 
-/// The contents of a context: the first parameter of every kernel.
+/// Contents of a context, which is the first parameter of every kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CtxParts {
@@ -115,7 +115,7 @@ pub struct CtxParts {
     pub flags: u32,
     /// Number of team slots, including predefined teams.
     pub team_slots: u32,
-    /// The [`TeamDesc`]s: [`MAX_CHANNELS`](team_words::MAX_CHANNELS) per slot.
+    /// Address of the table of teams: [`MAX_CHANNELS`](team_words::MAX_CHANNELS) [`TeamDesc`]s per slot.
     pub teams: DevAddr,
     /// Heap offset of the words and scratch of team slot 0; see [`team_words`].
     pub team_words: u64,
@@ -237,11 +237,11 @@ pub struct PeerDesc {
     pub direct: DevAddr,
 }
 
-/// A word in its own 128-byte cache line.
+/// A 64-bit word in its own 128-byte cache line.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct CacheLine {
-    /// The word; the rest of the cache line is padding.
+    /// Value of the word; the rest of the cache line is padding.
     pub word: u64,
     /// Reserved, zero.
     pub reserved: [u64; 15],
@@ -355,7 +355,7 @@ pub struct TeamDesc {
     pub bytes: u64,
     /// Reserved, zero.
     pub reserved_2: [u64; 4],
-    /// The team lock and the number of check-ins: see [`team_word`].
+    /// Lock word of the team, which also counts check-ins: see [`team_word`].
     pub word: CacheLine,
     /// Counters of the team's calls.
     pub counters: TeamCounters,
@@ -372,7 +372,8 @@ pub mod team_flags {
 pub mod team_word {
     /// A group is in a collective call on the team. Only that group may change the word.
     pub const BUSY: u64 = 1;
-    /// A call has left the members out of step. [`TeamCounters::failed`](super::TeamCounters::failed) has the error.
+    /// An earlier call has left the members with different counters, so the team is unusable.
+    /// [`TeamCounters::failed`](super::TeamCounters::failed) has the error.
     pub const FAILED: u64 = 2;
     /// Position of the number of check-ins in the word.
     pub const SHIFT: u32 = 2;
@@ -569,7 +570,7 @@ pub struct ErrorRecord {
     pub code: u32,
     /// PE on which the kernel ran.
     pub pe: u32,
-    /// The peer involved, or `u32::MAX`.
+    /// PE number of the peer, or `u32::MAX` if none is involved.
     pub peer: u32,
     /// QP number, or 0 if no QP is involved.
     pub qpn: u32,

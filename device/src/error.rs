@@ -10,7 +10,7 @@ use crate::abi::{ControlPage, DevAddr, DeviceState, ErrorRecord, RECORDS};
 use crate::arch::{self, Gpu, Scope, SysWord};
 use crate::outlined::outlined;
 
-/// The result of a device call.
+/// Result of a device call, which usually returns nothing but success.
 pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
 pub(crate) type Site = &'static Location<'static>;
@@ -28,17 +28,17 @@ pub enum Error {
     Aborted = 3,
     /// The NIC completed a work request with an error. Its QP is now in the error state.
     Completion = 4,
-    /// The QP was already in the error state.
+    /// The QP was already in the error state, because of an earlier error.
     Poisoned = 5,
-    /// There is no PE with this number.
+    /// The job has no PE with this number.
     BadPe = 6,
-    /// An offset or index outside its object, or outside the heap.
+    /// An offset or index is outside of its object, or outside of the heap.
     OutOfRange = 7,
     /// Two lengths that a call requires to be equal differ.
     LengthMismatch = 8,
     /// There is no QP of the requested sharing for this block or index.
     NoQp = 9,
-    /// The exclusive QP set is in use.
+    /// The context or exclusive QP set is in use by another thread or block.
     Busy = 10,
     /// A signal or word did not get the expected value before the deadline.
     WaitTimeout = 11,
@@ -106,7 +106,7 @@ impl Error {
 pub(crate) struct Detail {
     /// PE number of the peer, or `u32::MAX` if none is involved.
     pub(crate) peer: u32,
-    /// The 24-bit QP number, or 0 if no QP is involved.
+    /// 24-bit QP number, or 0 if no QP is involved.
     pub(crate) qpn: u32,
     /// Contents of the error CQE, as returned by [`Completion::packed`].
     pub(crate) completion: u64,

@@ -8,7 +8,7 @@ use crate::scope::FenceScope;
 /// A range of a PE's symmetric memory or local buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeRange {
-    /// The PE that owns the memory.
+    /// PE number of the PE that owns the memory.
     pub pe: u32,
     /// Offset of the first byte, in the same space as offsets of handles.
     pub offset: u64,
@@ -111,7 +111,7 @@ pub enum Completion {
     Done,
 }
 
-/// An operation and the queues it uses.
+/// An operation that a call has posted, and the queues that it uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Posting {
     /// Index of the context through which it was posted, which is that of the context's first QP set.

@@ -162,7 +162,7 @@ pub(crate) mod sealed {
         const NEEDS_NO_BARRIER: bool = false;
         /// Whether converged lanes post together although each of them is a group by itself.
         const TOGETHER: bool = false;
-        /// The leader warp's lanes as a group.
+        /// Group of the lanes of the leader warp.
         type LeaderWarp: super::Group;
         /// Returns the leader warp as a group with the same leader, or `None` in threads outside that warp.
         fn leader_warp(self) -> Option<Self::LeaderWarp>;

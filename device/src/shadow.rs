@@ -18,7 +18,7 @@ use crate::wait_until::Cmp;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Shadowed {
-    /// The word that peers signal.
+    /// Signal word that peers update.
     pub signal: Signal,
     /// Value of the signal that this PE expects.
     pub shadow: u64,

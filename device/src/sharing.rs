@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use crate::arch::{Cta, Gpu, Scope};
 
-/// The set of threads that may post to a QP concurrently.
+/// Set of threads that may post to a QP concurrently.
 pub trait Sharing: Copy + sealed::Sealed + 'static {
     /// Whether more than one thread may post to a QP.
     const SHARED: bool;

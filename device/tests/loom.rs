@@ -26,8 +26,8 @@ struct Queue<const DEPTH: usize> {
     slots: [UnsafeCell<u64>; DEPTH],
     /// The doorbell register: index one past the last announced block.
     register: AtomicU64,
-    /// Index announced by the last ring, only accessed while ringing. Loom panics if two threads ring concurrently, or if one rings
-    /// without having seen the last ring.
+    /// Index announced by the last ring, only accessed while ringing. Loom panics if two threads ring concurrently, or
+    /// if one rings without having seen the last ring.
     holder: UnsafeCell<u64>,
 }
 

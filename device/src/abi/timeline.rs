@@ -1,4 +1,4 @@
-//! The rings in which GPU kernels record their calls.
+//! Layout of the rings in which GPU kernels with a timeline record their calls.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -65,13 +65,13 @@ pub const TRACED_QUEUE: u64 = (LAUNCH_QUEUES - 1) << 20;
 pub mod traced {
     /// One block's run of a kernel.
     pub const KERNEL: u32 = 1;
-    /// A put without a signal.
+    /// A call that puts data, without a signal.
     pub const PUT: u32 = 2;
-    /// A put with a signal.
+    /// A call that puts data and then signals.
     pub const PUT_SIGNAL: u32 = 3;
-    /// A get, or an atomic that only reads.
+    /// A call that reads memory of a peer: a get, or an atomic that only reads.
     pub const GET: u32 = 4;
-    /// A change of a single word.
+    /// A call that changes a single word of a peer.
     pub const CHANGE: u32 = 5;
     /// A call of `fence`.
     pub const FENCE: u32 = 6;

@@ -33,7 +33,7 @@ const MAX_HELD: usize = 24;
 /// Length of the words of memory that are kept as stale copies, in bytes.
 const LINE: usize = 8;
 
-/// The weak memory of one block: delayed stores, and stale copies of memory.
+/// Weak memory of one block: delayed stores, and stale copies of memory.
 pub struct WeakMemory(RefCell<State>);
 
 /// Copies of aligned words by address, as read by the block.

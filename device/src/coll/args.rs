@@ -18,7 +18,7 @@ use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
 use crate::wait::poll_until;
 
-/// The call hash of a member with invalid arguments.
+/// Call hash of a member that found its own arguments to be invalid.
 pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
 
 /// A range of the symmetric heap: offset and length, in bytes.

@@ -45,7 +45,7 @@ pub(super) struct Messages {
     pub(super) p2p: u64,
 }
 
-/// A collective call in progress. Its group holds the team lock.
+/// A collective call in progress, on a team with NIC peers. Its group holds the team lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<G, S> {
     pub(crate) group: G,

@@ -17,12 +17,12 @@ pub(super) type Unit = (u64, u64);
 /// Addresses at which this PE reaches one symmetric object on all members.
 #[derive(Clone, Copy)]
 pub(super) struct MemberAddrs {
-    /// Address on this PE.
+    /// Address of the object on this PE.
     pub(super) own: u64,
-    /// Address on member 0. With a list of the members' PEs: address on PE 0.
+    /// Address of the object on member 0. With a list of the members' PEs: on PE 0.
     pub(super) first: u64,
-    /// Wrapping distance between the addresses of successive members. With a list of the members' PEs: of successive
-    /// PEs.
+    /// Wrapping distance between the object's addresses on successive members. With a list of the members' PEs: on
+    /// successive PEs.
     pub(super) step: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The grid barrier, across all blocks of a kernel.
+//! Barrier of all blocks of a kernel.
 
 #![allow(unsafe_code, reason = "updates the words of the grid barrier")]
 

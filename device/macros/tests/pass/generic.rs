@@ -34,7 +34,7 @@ mod kernels {
         let _ = T::default();
     }
 
-    /// A structure with a generic field.
+    /// A struct with a field of a generic type, as a kernel argument.
     #[derive(Clone, Copy, KernelArg)]
     #[repr(C)]
     pub struct Scale<T: KernelArg> {
