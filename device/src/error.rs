@@ -146,8 +146,7 @@ impl Completion {
     }
 }
 
-/// Writes an error record of `error` for the PE with this [`DeviceState`](crate::abi::DeviceState), and returns the
-/// error.
+/// Writes an error record of `error` for the PE with this [`DeviceState`], and returns the error.
 #[cold]
 #[inline(always)]
 pub(crate) fn record(state: DevAddr, error: Error, d: Detail, site: Site) -> Error {
