@@ -263,6 +263,7 @@ const FEW_STEPS: [&str; 8] =
     ["--steps", "37", "--launch-steps", "3", "--graph-launches", "10", "--repetitions", "1"];
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn jacobi_on_any_grid_of_pes() {
     for (pes, dims, size) in [
         ("1", "1,1,1", "1"),

@@ -172,6 +172,7 @@ fn app_here() -> App {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn application_outside_the_repository_embeds_its_kernels() {
     let name = "application_outside_the_repository_embeds_its_kernels";
     if !has_compiler(name) {

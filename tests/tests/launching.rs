@@ -408,6 +408,7 @@ fn leaves_nothing(command: Option<Command>, jobs: &str) {
 
 /// Launchers such as mpiexec.hydra wait forever for a process that a signal has stopped.
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn stopped_process_is_killed_after_the_job_fails() {
     let Some(id) = id("stopped_process_is_killed_after_the_job_fails") else { return };
     let start = |i| with_id(&id, i, 2, &["wait"]).env("RUSHMEM_TIMEOUT", "1s").spawn().unwrap();
@@ -430,6 +431,7 @@ fn stopped_process_is_killed_after_the_job_fails() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn hundred_jobs_of_threads_leak_nothing() {
     let mut threads = pe(&[]);
     threads.env("RUSHMEM_PES", "2");
@@ -437,6 +439,7 @@ fn hundred_jobs_of_threads_leak_nothing() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn repeated_jobs_of_processes_leak_nothing() {
     let test = "repeated_jobs_of_processes_leak_nothing";
     let ours = launcher(PE).map(|launcher| {
@@ -494,6 +497,7 @@ fn starts_256_pes_as_threads_within_16_mib_each() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn connection_takes_less_than_64_kib() {
     let (up, full) = (kib_of_threads(64, "up"), kib_of_threads(64, "full"));
     assert!(full - up < 64 * 64 * 64, "{up} KiB, with all connections {full} KiB");
@@ -511,11 +515,13 @@ fn processes(test: &str, n: &str, what: &str) -> Option<Vec<String>> {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn starts_256_pes_as_processes() {
     processes("starts_256_pes_as_processes", "256", "up");
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn all_to_all_between_64_processes() {
     if let Some(lines) = processes("all_to_all_between_64_processes", "64", "ring") {
         assert_eq!(lines, ring_lines(64));

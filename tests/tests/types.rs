@@ -2,6 +2,7 @@
 //! the wrong purpose.
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn memory_misuse_does_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
 }

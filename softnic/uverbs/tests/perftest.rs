@@ -135,6 +135,7 @@ fn writes_and_sends_of_unreliable_connections() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn dynamic_connections() {
     for tool in ["ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_bw", "ib_send_lat"] {
         perftest(&[], &format!("{tool} -c DC -n 20"));
@@ -150,6 +151,7 @@ fn dynamic_connections() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn extended_connections() {
     for tool in ["ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_send_lat"] {
         perftest(&[], &format!("{tool} -c XRC -n 20"));

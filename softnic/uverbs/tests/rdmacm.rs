@@ -237,6 +237,7 @@ fn qperf_connects() {
 /// Runs a ping-pong with each kind of endpoint. Datagrams need no connection, which is why they work over InfiniBand as
 /// well.
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn libfabric_checks_its_data() {
     if !all_there("libfabric_checks_its_data", &["fi_pingpong"], "libfabric-bin") {
         return;
@@ -274,6 +275,7 @@ fn a_closed_port_rejects() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn nobody_is_unreachable() {
     if has_rdmacm_utils("nobody_is_unreachable") {
         let (text, took) = refused("127.64.100.1");

@@ -89,6 +89,7 @@ fn rc_verbs() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn rc_mlx5() {
     reliable("rc_mlx5", "rc_x");
 }
@@ -100,6 +101,7 @@ fn dc_mlx5() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn ud_verbs() {
     transport("ud_verbs", "ud_v", UCT_MESSAGES);
 }

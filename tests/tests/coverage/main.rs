@@ -8,6 +8,7 @@ mod source;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 
@@ -49,6 +50,8 @@ enum State {
     No,
 }
 
+static SOURCE: LazyLock<Source> = LazyLock::new(|| Source::read(&root()));
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -60,7 +63,7 @@ fn rows() -> Vec<Row> {
 
 #[test]
 fn listed_items_and_tests_exist() {
-    let source = Source::read(&root());
+    let source = &*SOURCE;
     let mut wrong = Vec::new();
     for row in rows() {
         let missing = |item: &&String| !source.has(item);
@@ -99,7 +102,7 @@ fn page_has_every_row() {
 
 #[test]
 fn detects_missing_items_and_tests() {
-    let source = Source::read(&root());
+    let source = &*SOURCE;
     for item in ["rushmem_device::Ctx::put", "rushmem::Pe", "rushmem::ptx", "setting heap_bytes"] {
         assert!(source.has(item), "{item}");
     }

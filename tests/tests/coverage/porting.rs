@@ -2,7 +2,7 @@
 
 use rushmem::config::{PREFIX, SETTINGS};
 
-use crate::root;
+use crate::{SOURCE, root};
 use crate::source::Source;
 
 /// Returns the names in backquotes in the last column of each table.
@@ -23,10 +23,10 @@ fn exists(source: &Source, name: &str) -> bool {
 
 #[test]
 fn porting_guide_names_existing_items() {
-    let source = Source::read(&root());
+    let source = &*SOURCE;
     let page = std::fs::read_to_string(root().join("docs/porting.md")).unwrap();
     assert!(names(&page).count() > 100, "the tables were not found");
-    let missing: Vec<_> = names(&page).filter(|name| !exists(&source, name)).collect();
+    let missing: Vec<_> = names(&page).filter(|name| !exists(source, name)).collect();
     assert!(missing.is_empty(), "docs/porting.md names {missing:?}, which do not exist");
-    assert!(!exists(&source, "Pe::mallocc") && !exists(&source, "RUSHMEM_HEEP"));
+    assert!(!exists(source, "Pe::mallocc") && !exists(source, "RUSHMEM_HEEP"));
 }

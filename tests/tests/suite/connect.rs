@@ -114,6 +114,7 @@ fn startup_rejects_queues_beyond_the_budget() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn many_pes_connect_with_few_commands_and_messages() {
     const PES: usize = 160;
     let setup =

@@ -34,6 +34,7 @@ fn skipped(test: &str) -> bool {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn incorrect_programs_show_forbidden_outcomes() {
     if skipped("incorrect_programs_show_forbidden_outcomes") {
         return;

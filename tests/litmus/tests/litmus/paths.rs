@@ -68,7 +68,7 @@ paths! {
     own_nic_adversary = 1, Adversary, ignore;
     own_nic_reordering = 1, Reordering, ignore;
     own_nic_relaxed = 1, Relaxed, ignore;
-    one_queue = 2, None;
+    one_queue = 2, None, ignore;
     one_queue_adversary = 2, Adversary, ignore;
     one_queue_reordering = 2, Reordering, ignore;
     one_queue_relaxed = 2, Relaxed, ignore;
@@ -77,10 +77,10 @@ paths! {
     three_queues_reordering = 3, Reordering, ignore;
     three_queues_relaxed = 3, Relaxed, ignore;
     collapsed = 4, None, ignore;
-    collapsed_adversary = 4, Adversary;
+    collapsed_adversary = 4, Adversary, ignore;
     collapsed_reordering = 4, Reordering, ignore;
     collapsed_relaxed = 4, Relaxed, ignore;
-    p2p = 5, None;
+    p2p = 5, None, ignore;
     p2p_and_nic = 6, None, ignore;
     p2p_and_nic_adversary = 6, Adversary, ignore;
     p2p_and_nic_reordering = 6, Reordering, ignore;

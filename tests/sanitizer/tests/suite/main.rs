@@ -119,6 +119,7 @@ macro_rules! topics {
 
         mod without_sanitizer {
             $(#[test]
+            #[ignore = "slow: runs with --ignored"]
             fn $topic() {
                 super::assert_all(stringify!($topic), |_, program| super::ends(program));
             })*

@@ -253,6 +253,7 @@ fn collectives_on_objects_in_heap_segments() {
 
 /// Uses more members than a warp has lanes, over the NIC and over P2P.
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn teams_of_many_members() {
     for (pes, path) in [(33, "nic"), (40, "p2p")] {
         let setup = Setup::new(pes).with("peer_path", path).with("heap_bytes", "1MiB").with("teams", 6);
