@@ -111,23 +111,23 @@ rushmem run -n 16 rushmem doctor --job      # check all nodes of a job, under an
 rushmem explain 0x15                        # explain a number or name of an error message
 ```
 
-`rushmem doctor` checks GPUs, NICs, the paths between them and the system, and then runs jobs of two PEs that move a few bytes and
-compare them. It changes nothing and needs no privileges. Checks that do not concern the machine are left out.
+`rushmem doctor` checks GPUs, NICs, the paths between them and the system, and then runs jobs of two PEs that move and compare a
+few bytes. It changes nothing, needs no privileges, and leaves out checks that do not concern the machine.
 
 | mark | meaning |
 |---|---|
 | `ok`, `note` | No problem; information only. |
-| `?` | The state cannot be read, such as state that only root can read. |
+| `?` | The state cannot be read, for example without root. |
 | `slow`, `lesser` | It works, but slower than possible, or by a fallback. |
 | `risk` | It may fail. |
 | `FAIL` | It does not work. The exit code is 3. |
 
-Lines worse than `?` are followed by the reason and, after `->`, the remedy. The last line names the first failure.
+The reason follows each line worse than `?` and, after `->`, the remedy. The last line names the first failure.
 
-With `--job` on all PEs of a job, PE 0 reports where the PEs are, how nodes differ and what is wrong on each. Each PE puts to each
-other one, or in jobs of more than 64 PEs to those at distances of powers of two.
+With `--job`, PE 0 reports where the PEs are, how nodes differ and what is wrong on each. Each PE puts to each other one, or in jobs
+of more than 64 PEs to those at distances of powers of two.
 
-`--json` prints JSON. `--save FILE` records everything that was read, for a bug report, and `--saved FILE` checks such a record.
+`--json` prints JSON. `--save FILE` records everything that was read, and `--saved FILE` checks such a record. For a bug report,
 `--report FILE` adds versions, changed settings, the litmus tests and four benchmarks through the NIC, which takes some minutes. It
 contains no token, ID or address, and replaces the host's name by `HOST`.
 
