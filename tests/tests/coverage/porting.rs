@@ -2,8 +2,8 @@
 
 use rushmem::config::{PREFIX, SETTINGS};
 
-use crate::{SOURCE, root};
 use crate::source::Source;
+use crate::{SOURCE, root};
 
 /// Returns the names in backquotes in the last column of each table.
 fn names(page: &str) -> impl Iterator<Item = &str> {
