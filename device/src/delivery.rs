@@ -117,8 +117,8 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Posts those remedies in `wanted` that the QP of `entry` lacks, after all postings to it. The first of several
-/// converged lanes posts for all.
+/// Posts the operations in `wanted`, [`READ_BACK`] or [`FENCE`], to the QP of `entry`, unless they have been posted since
+/// its last other WQE. One lane posts for all converged lanes.
 #[inline(never)]
 #[track_caller]
 fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> Result {

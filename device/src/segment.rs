@@ -96,7 +96,7 @@ pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
     }
 }
 
-/// Returns RDMA address and memory key for data at `offset`, as seen by the NIC with index `end`.
+/// Returns the RDMA address and the memory key for data at `offset`, as seen by the NIC with index `end`.
 #[cold]
 #[inline(never)]
 pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
@@ -104,7 +104,7 @@ pub(crate) fn data_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     (address, key)
 }
 
-/// Returns RDMA address and strict memory key for a word at `offset`, as seen by the NIC with index `end`.
+/// Returns the RDMA address and the strict memory key for a word at `offset`, as seen by the NIC with index `end`.
 #[cold]
 #[inline(never)]
 pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
@@ -112,7 +112,7 @@ pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
     (address, strict_key)
 }
 
-/// Returns RDMA address of `offset` and memory keys of its segment, as seen by the NIC with index `end`.
+/// Returns the RDMA address of heap offset `offset` and the memory keys of its segment, for the NIC with index `end`.
 #[inline(always)]
 fn find_end(table: DevAddr, offset: u64, end: u32) -> (u64, SegmentEnd) {
     let segment = find(table, offset, 0);

@@ -24,7 +24,7 @@ pub enum Error {
     NoDriver {
         /// Message of the dynamic loader about the driver's library.
         reason: String,
-        /// File names under which the driver's library was searched.
+        /// File names tried for the driver's library, as text.
         tried: String,
     },
     /// The driver is too old: it lacks a function that this crate calls.

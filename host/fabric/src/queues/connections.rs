@@ -251,7 +251,7 @@ impl Connections {
         self.targets.get(peer as usize * self.rails.len() + rail)
     }
 
-    /// Destroys all QPs and restores their initial state. No kernel may be running on any PE.
+    /// Destroys all QPs and marks every connection as unconnected, as after start-up. No kernel may be running on any PE.
     ///
     /// # Errors
     /// An error if the machine cannot write its memory.
