@@ -37,10 +37,21 @@ pub(crate) unsafe fn copy_one<T: Pod, G: Group>(
     let mut share = Share { rank: group.rank() as usize, of: group.size() as usize };
     let aligned = (to.addr() | from.addr() | bytes) & 15 == 0;
     if aligned && bytes <= share.of * 16 {
-        // For the smallest copies, the call would take as long as everything else.
         if of_many {
             share = share.turned(to.addr());
+            if share.of >= 64 && bytes > share.of * 8 {
+                // Some warps move four words per thread. Nobody waits for them, so the others go on to the next
+                // transfer, and the loads of several transfers are in flight.
+                let of = bytes.div_ceil(64).next_multiple_of(32).min(share.of);
+                if share.rank < of {
+                    // SAFETY: as for `at_once` below.
+                    unsafe { stream::<[u32; 4]>(Share { of, ..share }, to.cast(), from.cast(), bytes / 16) };
+                }
+                return;
+            }
         }
+        // For the smallest copies, the call would take as long as everything else.
+        //
         // SAFETY: the bytes are valid, by the contract of `copy`. `to`, `from` and `bytes` are multiples of 16.
         return unsafe { at_once::<[u32; 4]>(share, to.cast(), from.cast(), bytes / 16) };
     }
