@@ -56,6 +56,7 @@ if [[ -n $pack ]]; then
     cp "$here"/common.cuh "$pack/"
     cp "$here"/bounds/*.cu "$here"/bounds/*.cuh "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
+    git -C "$root" log -1 --format=%h >"$pack/commit"
     du -sh "$pack"
     exit
 fi
@@ -111,6 +112,10 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
 printf '%s, %s\n' "$(date -u +%Y-%m-%d)" "$(uname -sr)"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c || true
 ((gpus > 0)) || printf 'no GPU: kernels run natively, and the figures are of this CPU\n'
+commit=$(cat "$here/commit" 2>/dev/null || git -C "$here" log -1 --format=%h)
+((gpus == 0)) || printf '%d x %s, driver %s, commit %s, %s\n' "$gpus" \
+    "$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0)" \
+    "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$commit" "$(date -u +%Y-%m-%d)" >"$out/machine.txt"
 
 nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
 arch=sm_90
@@ -213,11 +218,15 @@ else
                 fi
                 shared=(env NCCL_MULTI_RANK_GPU_ENABLE=1)
             fi
-            if step "NCCL, $pes ranks" 240 "${shared[@]}" "$out/nccl-perf" "$out/plan-$pes" "$out/nccl-$pes.json"; then
-                beside_nccl+=(--compare "$out/nccl-$pes.json")
-            else
-                failed=1
-            fi
+            for buffers in plain windows; do
+                [[ $buffers == plain ]] || ! is_older "$nccl" 2.27 || continue
+                if step "NCCL, $pes ranks, $buffers" 240 "${shared[@]}" "$out/nccl-perf" "$out/plan-$pes" \
+                    "$out/nccl-$buffers-$pes.json" "$buffers"; then
+                    beside_nccl+=(--compare "$out/nccl-$buffers-$pes.json")
+                else
+                    failed=1
+                fi
+            done
         done
     fi
 fi
