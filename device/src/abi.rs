@@ -430,18 +430,20 @@ pub mod team_words {
 
     /// Maximum length of the low-latency (LL) slots for small collective calls, in bytes. Half of a slot is flags, so
     /// calls with more data are faster without LL. Without NICs, the scratch starts with two sets of slots.
-    pub const MOST_SLOTS: u64 = 16 << 10;
+    pub const MAX_SLOT_BYTES: u64 = 16 << 10;
 
-    /// Returns the length of one set of LL slots in a scratch of `bytes` bytes. At least half of the scratch is left
-    /// for other calls.
-    pub const fn slots(bytes: u64) -> u64 {
-        let most = bytes / 4;
-        (if most < MOST_SLOTS { most } else { MOST_SLOTS }) & !127
+    /// Returns the length of one set of LL slots in a scratch of `bytes` bytes, for a team of `n`.
+    ///
+    /// The rest of the scratch has room for the data of one set, which is half as long, with each member's block at a
+    /// multiple of 16. Other calls use the rest in pieces of at least one cache line per member.
+    pub const fn slots(bytes: u64, n: u32) -> u64 {
+        let most = bytes.saturating_sub(128 * n as u64) * 2 / 5;
+        (if most < MAX_SLOT_BYTES { most } else { MAX_SLOT_BYTES }) & !127
     }
 
-    /// Returns the minimum length of the scratch in a team of `n`: two cache lines per member. Collective calls split
-    /// data into cache lines, and use only half of the scratch if no transfer goes through a NIC.
-    pub const fn least_scratch(n: u32) -> u64 {
+    /// Returns the minimum length of the scratch in a team of `n`: two cache lines per member, so at least one beside the
+    /// LL slots. Collective calls split data into cache lines.
+    pub const fn min_scratch(n: u32) -> u64 {
         n as u64 * 256
     }
 
@@ -454,9 +456,9 @@ pub mod team_words {
     /// 256 threads exchanges in one step.
     pub const fn p2p_bytes_per_channel(n_pes: u32) -> u64 {
         const OF_TWO: u64 = 1536;
-        const LEAST: u64 = 256;
+        const MIN: u64 = 256;
         let each = (2 * OF_TWO as u32 / if n_pes > 2 { n_pes } else { 2 }) as u64;
-        (if each > LEAST { each } else { LEAST }) & !127
+        (if each > MIN { each } else { MIN }) & !127
     }
 
     /// Minimum scratch of a channel through which NIC peers send. Each fetch of a reduction fills one member's share of
@@ -465,21 +467,21 @@ pub mod team_words {
 
     /// Returns how many bytes a channel of a team of `n` needs for words and scratch. `is_p2p` means that the team is
     /// on one node.
-    const fn least_channel(n: u32, is_p2p: bool) -> u64 {
-        let least = least_scratch(n);
+    const fn min_channel(n: u32, is_p2p: bool) -> u64 {
+        let least = min_scratch(n);
         scratch(n) + if is_p2p || least > NIC_SCRATCH { least } else { NIC_SCRATCH }
     }
 
     /// Returns how many bytes the additional channels of a team share in a job of `n_pes`: at least `wanted`, and
     /// enough for one channel of all PEs.
     pub const fn channels_bytes(wanted: u64, n_pes: u32) -> u64 {
-        let least = least_channel(n_pes, false);
+        let least = min_channel(n_pes, false);
         (if wanted > least { wanted } else { least }).next_multiple_of(128)
     }
 
     /// Returns the number of additional channels of a team of `n` that share `bytes`, and the length of each.
     pub const fn channels(bytes: u64, n: u32, is_p2p: bool) -> (u32, u64) {
-        let room = bytes / least_channel(n, is_p2p);
+        let room = bytes / min_channel(n, is_p2p);
         let count = if room < MAX_CHANNELS as u64 { room } else { MAX_CHANNELS as u64 - 1 };
         match bytes.checked_div(count) {
             Some(each) => (count as u32, each & !127),

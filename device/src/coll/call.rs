@@ -187,8 +187,8 @@ impl<G: Group, S: Sharing> Call<G, S> {
     pub(crate) fn scratch(self) -> (u64, u64) {
         // SAFETY: the host made the entry, and it does not change while the team exists.
         let (offset, bytes) = scratch_of(unsafe { (*self.desc).bytes }, self.n);
-        // The P2P algorithms use the first half of the scratch of teams within one node.
-        let theirs = if self.nodes().n == 1 { bytes / 2 } else { 0 };
+        // The scratch of teams within one node starts with two sets of LL slots.
+        let theirs = if self.nodes().n == 1 { 2 * team_words::slots(bytes, self.n) } else { 0 };
         (self.words + offset + theirs, bytes - theirs)
     }
 

@@ -72,6 +72,15 @@ impl WholeGrid {
     pub fn without_barrier(self) -> WithoutBarrier<Self> {
         WithoutBarrier(self)
     }
+
+    /// Returns a group like [`WholeGrid::without_barrier`], for a grid that has no more blocks than the team has
+    /// channels, as the host's operations launch them. That saves a load at the start of the call. Further blocks would
+    /// fail with [`Error::BadTeam`](crate::Error::BadTeam).
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn of_channels(self) -> GridOfChannels {
+        GridOfChannels(())
+    }
 }
 
 pub(crate) mod sealed {
@@ -128,6 +137,23 @@ impl sealed::Enter for WithoutBarrier<WholeGrid> {
     #[inline(always)]
     fn enter<S: Sharing>(self, ctx: &Ctx<S>, team: Team) -> Result<Option<GridBlock>> {
         Ok(GridBlock::of(ctx, team))
+    }
+    #[inline(always)]
+    fn leave<S: Sharing>(self, _: &Ctx<S>, done: Result) -> Result {
+        done
+    }
+}
+
+/// All blocks of a kernel that has no more of them than the team has channels.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct GridOfChannels(());
+
+impl sealed::Enter for GridOfChannels {
+    type Group = GridBlock;
+    #[inline(always)]
+    fn enter<S: Sharing>(self, _: &Ctx<S>, _: Team) -> Result<Option<GridBlock>> {
+        Ok(Some(GridBlock { channels: arch::blocks() }))
     }
     #[inline(always)]
     fn leave<S: Sharing>(self, _: &Ctx<S>, done: Result) -> Result {

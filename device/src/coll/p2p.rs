@@ -76,7 +76,7 @@ fn part<G: Group>(group: G, team: P2pTeam, bytes: u64) -> Span {
 /// Returns whether `bytes` bytes for one member exceed the LL slots of every team, so that the call is a large one.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
-    ll::bytes(bytes) > team_words::MOST_SLOTS
+    ll::bytes(bytes) > team_words::MAX_SLOT_BYTES
 }
 
 p2p_call! {

@@ -192,7 +192,7 @@ impl P2pTeam {
     #[inline(always)]
     pub(super) fn scratch(self, n: u32) -> (u64, u64) {
         let (offset, bytes) = scratch_of(self.team_bytes, n);
-        (self.words() + offset, team_words::slots(bytes))
+        (self.words() + offset, team_words::slots(bytes, n))
     }
 }
 

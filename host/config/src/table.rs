@@ -134,7 +134,7 @@ settings! {
         Memory expert team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",
             "Scratch memory for the collective calls of each team.";
         Memory expert grid_scratch: Auto<Bytes>, "RUSHMEM_GRID_SCRATCH", "auto", "bytes",
-            "Memory of each team for collective calls by all blocks of a grid. The blocks share it. Auto is 2560KiB in jobs \
+            "Memory of each team for collective calls by all blocks of a grid. The blocks share it. Auto is 2624KiB in jobs \
              of up to 16 PEs, and 256KiB in others.";
         Network common nic: Nic, "RUSHMEM_NIC", "auto", "",
             "NICs for all transfers that P2P does not carry. Each PE uses the nearest ones.";

@@ -5,6 +5,7 @@ use rushmem_device::prelude::*;
 use crate::code::Collective;
 
 /// Performs `what`, a [`Collective`] that a whole grid can perform. The arguments are those of [`rushmem_collective`].
+/// The grid has at most as many blocks as `team` has channels.
 ///
 /// # Errors
 /// - The errors of the collective call, such as [`Ctx::broadcast`].
@@ -21,7 +22,7 @@ pub fn rushmem_grid_collective(
     extra: u32,
 ) -> Result {
     // Earlier kernels of the stream have completed, so the grid needs no barrier first.
-    let grid = WholeGrid::current().without_barrier();
+    let grid = WholeGrid::current().of_channels();
     by_callers(ctx, grid, what, team, op, kind, dst, src, extra)
 }
 

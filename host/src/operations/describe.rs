@@ -280,8 +280,9 @@ impl Pe {
             _ => 0,
         };
         let one = self.one_block();
-        let blocks = blocks_for(bytes, self.bytes_per_block(), self.collective_blocks);
-        if blocks == 1 {
+        let most = self.collective_blocks.min(self.teams.channels(team).unwrap_or(1));
+        let blocks = blocks_for(bytes, self.bytes_per_block(), most);
+        if blocks == 1 || bytes <= self.bytes_of_one_block(what) {
             let call = rushmem_collective(what as u32, team, op, kind, dst, src, extra);
             return Operation { name, grid: one, call };
         }
@@ -297,6 +298,17 @@ impl Pe {
         } else {
             team_words::BYTES_PER_CHANNEL
         }
+    }
+
+    /// Returns the number of bytes of a collective call up to which one block is faster than several, which take longer
+    /// to start and to find their parts. Equal on all PEs.
+    fn bytes_of_one_block(&self, what: Collective) -> u64 {
+        let of_two = match what {
+            Collective::Reduce | Collective::ReduceScatter => 4096,
+            Collective::Fcollect => 2048,
+            _ => 0,
+        };
+        if self.is_gpu() { of_two / u64::from(self.n_pes() - 1).max(1) } else { 0 }
     }
 
     /// Describes a barrier or another collective call without data as a kernel call.

@@ -55,6 +55,7 @@ impl TeamConfig {
 struct TeamEntry {
     generation: u32,
     pes: Vec<u32>,
+    channels: u32,
     config: TeamConfig,
     /// Number of host calls so far that destroy the team or create teams from it. Equal on all members.
     calls: u64,
@@ -104,9 +105,10 @@ impl Teams {
     ) -> Result<Self> {
         let mut known = vec![None; slots as usize];
         for (slot, pes) in members.into_iter().enumerate() {
-            table.put(slot as u32, Team::WORLD.generation(), me, &pes, nodes)?;
-            let config = TeamConfig::default();
-            known[slot] = Some(TeamEntry { generation: Team::WORLD.generation(), pes, config, calls: 0 });
+            let generation = Team::WORLD.generation();
+            let channels = table.put(slot as u32, generation, me, &pes, nodes)?;
+            known[slot] =
+                Some(TeamEntry { generation, pes, channels, config: TeamConfig::default(), calls: 0 });
         }
         let state = TeamSlots { slots: known, generation: Team::WORLD.generation(), lists: HashMap::new() };
         Ok(Self { table, nodes: nodes.to_vec(), inbox, known: Mutex::new(state) })
@@ -127,6 +129,11 @@ impl Teams {
 
     pub(crate) fn pes(&self, team: Team) -> Option<Vec<u32>> {
         Some(self.find(team)?.pes)
+    }
+
+    /// Returns the maximum number of blocks that take part in a collective call of the team.
+    pub(crate) fn channels(&self, team: Team) -> Option<u32> {
+        Some(self.find(team)?.channels)
     }
 
     pub(crate) fn config(&self, team: Team) -> Option<TeamConfig> {
@@ -186,8 +193,9 @@ impl Teams {
         });
         let slot = match &made {
             Some((Some(slot), pes)) => {
-                self.table.put(*slot, generation, exchange.bootstrap.pe(), pes, &self.nodes)?;
-                Some(*slot)
+                let channels =
+                    self.table.put(*slot, generation, exchange.bootstrap.pe(), pes, &self.nodes)?;
+                Some((*slot, channels))
             }
             _ => None,
         };
@@ -201,7 +209,7 @@ impl Teams {
         if outcomes.iter().any(|part| part.free != [0]) {
             let most = state.slots.len();
             drop(state);
-            if let Some(slot) = slot {
+            if let Some((slot, _)) = slot {
                 self.table.clear(slot)?;
             }
             return Err(misuse(format!(
@@ -210,8 +218,9 @@ impl Teams {
                 Team::PREDEFINED
             )));
         }
-        let (Some(slot), Some((_, pes))) = (slot, made) else { return Ok(Team::INVALID) };
-        state.slots[slot as usize] = Some(TeamEntry { generation, pes, config: call.config, calls: 0 });
+        let (Some((slot, channels)), Some((_, pes))) = (slot, made) else { return Ok(Team::INVALID) };
+        state.slots[slot as usize] =
+            Some(TeamEntry { generation, pes, channels, config: call.config, calls: 0 });
         // SAFETY: the team has just been added to this PE's table.
         Ok(unsafe { Team::from_raw(slot, generation) })
     }

@@ -52,11 +52,11 @@ impl TeamTable {
     }
 
     /// Writes a team of `pes`, which include this PE, to `slot`. Clears the team's words and LL slots in the heap.
-    /// `nodes` contains the node of each PE.
+    /// `nodes` contains the node of each PE. Returns the number of the team's channels.
     ///
     /// The memory of the additional channels is already zero: it is either new, or has been cleared by
     /// [`TeamTable::clear`].
-    pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<()> {
+    pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<u32> {
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];
         for (number, &pe) in (0..).zip(pes) {
             members[pe as usize] = number;
@@ -91,7 +91,7 @@ impl TeamTable {
         let (bytes, channels) = (self.shape.team_bytes(), more + 1);
         let words = self.shape.team_words() + u64::from(slot) * bytes;
         let scratch = team_words::scratch(desc.n_pes);
-        let used = scratch + 2 * team_words::slots(bytes - scratch);
+        let used = scratch + 2 * team_words::slots(bytes - scratch, desc.n_pes);
         // The words first: once the descriptor has the generation, kernels may use them.
         self.heap.write(words, &vec![0; used as usize])?;
         let mut descs = [TeamDesc::zeroed(); DESCS];
@@ -99,7 +99,8 @@ impl TeamTable {
         for (at, channel) in (begin..).step_by(each.max(1) as usize).zip(&mut descs[1..channels as usize]) {
             *channel = TeamDesc { channels, words: at, bytes: each, ..desc };
         }
-        self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))
+        self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))?;
+        Ok(channels)
     }
 
     /// Removes the team in slot `slot` from the table, and clears the memory of its additional channels.

@@ -56,7 +56,7 @@ pub struct Shape {
 /// With few PEs, calls of up to 4 KiB per channel then need a single exchange. With many PEs no size achieves that.
 pub(super) fn grid_scratch(config: &Config, n_pes: u32) -> u64 {
     const FEW_PES: u32 = 16;
-    let auto = if n_pes <= FEW_PES { 2560 << 10 } else { 256 << 10 };
+    let auto = if n_pes <= FEW_PES { 2624 << 10 } else { 256 << 10 };
     config.grid_scratch.0.map_or(auto, |bytes| bytes.0)
 }
 
@@ -87,7 +87,7 @@ impl Shape {
             relaxed_ordering: config.relaxed_ordering,
             record: config.doorbell_record,
             teams: config.teams.get().max(Team::PREDEFINED),
-            team_scratch: config.team_scratch.0.max(team_words::least_scratch(n_pes)).next_multiple_of(256),
+            team_scratch: config.team_scratch.0.max(team_words::min_scratch(n_pes)).next_multiple_of(256),
             team_channels: team_words::channels_bytes(grid_scratch(config, n_pes), n_pes),
             budget: config.queue_memory.0,
         };
