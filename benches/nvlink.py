@@ -70,8 +70,8 @@ def table(header, rows):
 
 
 def summary(ours, theirs):
-    """One line per benchmark: how many rows, how they compare, and which is the worst."""
-    for pes in sorted({work[4] for work in ours}):
+    """One line per benchmark and number of PEs."""
+    for pes in sorted({work[4] for work in theirs}):
         for bench in dict.fromkeys(work[0] for work in ours):
             found = [work for work in ours if work[0] == bench and work[4] == pes and work in theirs]
             if not found:
@@ -130,8 +130,8 @@ def main():
 
     print(fixed[0].replace("MACHINE", (out / "machine.txt").read_text().strip()), end="")
     print(f"## Beside {newest}\n")
-    print(f"How many times as fast Rushmem is as {newest}: mean (geometric), least and most of the rows.\n")
-    header = ("what", "PEs", "rows", "mean", "least", "most")
+    print(f"How many times as fast Rushmem is as {newest}: geometric mean, minimum and maximum of the rows.\n")
+    header = ("what", "PEs", "rows", "mean", "minimum", "maximum")
     print("\n".join(table(header, summary(ours, others[newest]))))
     rows = list(behind(ours, others[newest]))
     total = sum(work in others[newest] for work in ours)
@@ -141,10 +141,10 @@ def main():
 
     compared = [(program, rows) for program, rows in others.items() if program == newest or "NCCL" in program]
     names = ", ".join(program for program, _ in compared)
-    for pes in sorted({work[4] for work in ours}):
+    for pes in sorted({work[4] for work in ours if work[0] in CALLS}):
         print(f"## Collective calls on streams, {pes} PEs\n")
-        print(f"Microseconds, and how many times as fast Rushmem is as {names}. Bytes are those of the longer of source and")
-        print("destination on one PE.\n")
+        print("Microseconds, and how many times as fast Rushmem is as")
+        print(f"{names}. Bytes are those of the longer of source and destination on one PE.\n")
         print("\n".join(table(("bytes", *CALLS.values()), streams(ours, compared, pes))))
     print(fixed[1], end="")
 
