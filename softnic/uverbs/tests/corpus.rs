@@ -37,6 +37,7 @@ const PROGRAMS: [&str; 21] = [
 ];
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn all_that_libmlx5_writes_is_read_and_written_again() {
     let tools =
         ["ibv_rc_pingpong", "ibv_xsrq_pingpong", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_bw"];

@@ -1,8 +1,8 @@
 //! Parses the public items and the tests of the workspace from its source.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rushmem::config::SETTINGS;
 use syn::{Attribute, Fields, ImplItem, Item, TraitItem, Visibility};
@@ -34,7 +34,12 @@ const CRATES: &[(&str, &str)] = &[
 pub(crate) struct Source {
     /// Public items, as `crate::name` or `crate::Type::name`.
     items: BTreeSet<String>,
-    root: std::path::PathBuf,
+}
+
+/// Finds tests in source files. Parses each file once.
+pub(crate) struct TestFiles {
+    root: PathBuf,
+    parsed: HashMap<String, Option<(Vec<Item>, Macros)>>,
 }
 
 impl Source {
@@ -47,7 +52,7 @@ impl Source {
             files.iter().for_each(|file| collect(name, &file.items, &macros, &mut items));
         }
         items.extend(SETTINGS.iter().map(|setting| format!("setting {}", setting.key)));
-        Self { items, root: root.into() }
+        Self { items }
     }
 
     /// Whether a public item or setting exists. Modules in the path are ignored: `crate::module::name` is looked up as
@@ -63,17 +68,26 @@ impl Source {
         }
         self.items.contains(&parts.join("::"))
     }
+}
+
+impl TestFiles {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.into(), parsed: HashMap::new() }
+    }
 
     /// Whether the test `file::name` exists.
-    pub(crate) fn has_test(&self, path: &str) -> bool {
+    pub(crate) fn has_test(&mut self, path: &str) -> bool {
         let Some((file, name)) = path.rsplit_once("::") else { return false };
-        let file = self.root.join(file);
-        if !file.is_file() {
-            return false;
-        }
-        let (items, mut macros) = (parse(&file).items, Macros::default());
-        macros.add(&items);
-        has_test(&items, &macros, name)
+        let root = &self.root;
+        let parsed = self.parsed.entry(file.into()).or_insert_with(|| {
+            let file = root.join(file);
+            file.is_file().then(|| {
+                let (items, mut macros) = (parse(&file).items, Macros::default());
+                macros.add(&items);
+                (items, macros)
+            })
+        });
+        parsed.as_ref().is_some_and(|(items, macros)| has_test(items, macros, name))
     }
 }
 

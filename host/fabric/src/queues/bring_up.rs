@@ -324,6 +324,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow: runs with --ignored"]
     fn cpu_thread_rings_if_kernel_doorbells_get_lost() {
         let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, DoorbellKind::Auto);
         let level = rail.unwrap().info().level;

@@ -52,6 +52,7 @@ fn test_names_are_unique() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn incorrect_programs_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/litmus/fail/*.rs");
 }

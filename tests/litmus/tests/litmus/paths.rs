@@ -84,7 +84,7 @@ paths! {
     p2p_and_nic = 6, None, ignore;
     p2p_and_nic_adversary = 6, Adversary, ignore;
     p2p_and_nic_reordering = 6, Reordering, ignore;
-    p2p_and_nic_relaxed = 6, Relaxed;
+    p2p_and_nic_relaxed = 6, Relaxed, ignore;
     two_nics = 7, None, ignore;
     two_nics_adversary = 7, Adversary, ignore;
     two_nics_reordering = 7, Reordering, ignore;

@@ -68,6 +68,7 @@ fn four_processes_in_two_p2p_pairs() {
 }
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn four_processes_over_packets_adversary() {
     nothing_forbidden("four_processes_over_packets_adversary", 4, 16, &adversary());
 }

@@ -134,6 +134,7 @@ macro_rules! topics {
 
         mod processes_with_sanitizer {
             $(#[test]
+            #[ignore = "slow: runs with --ignored"]
             fn $topic() {
                 super::assert_all(stringify!($topic), super::processes::misjudged);
             })*

@@ -24,6 +24,7 @@ const KINDS: [(ElementKind, u64, u64); 12] = [
 ];
 
 #[test]
+#[ignore = "slow: runs with --ignored"]
 fn every_reduction_of_every_type() {
     for pes in [2, 5] {
         let (mut steps, mut at) = (Vec::new(), 0);
