@@ -679,6 +679,7 @@ const fn layout_hash() -> u64 {
         team_words::MAX_CHANNELS as usize,
         team_words::BYTES_PER_CHANNEL as usize,
         team_words::p2p_bytes_per_channel(2) as usize,
+        team_words::slots(1 << 16, 2) as usize,
         size_of::<ControlPage>(),
         size_of::<ErrorRecord>(),
         offset_of!(ErrorRecord, found),
