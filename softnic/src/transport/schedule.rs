@@ -1,4 +1,7 @@
 //! The run queue of QPs, and their timers.
+//!
+//! A QP with work is queued once and runs for one burst, then goes to the back if it has more. Timers are never removed
+//! from the heap: a QP stores the time that counts, and an entry with another time is ignored when it expires.
 
 use crate::objects::qp::Qp;
 use crate::table::Table;

@@ -1,4 +1,8 @@
 //! The requester: processes acknowledgements, responses and timeouts, and completes WQEs.
+//!
+//! WQEs complete in order. If the timer expires, the requester resends everything that is not acknowledged, or, to a peer
+//! that keeps packets, a probe; the wait then doubles. A QP fails once nothing has been acknowledged for its whole retry
+//! time.
 
 use crate::dma::{Dma, Mkeys, Rights, User};
 use crate::memory::MemoryError;

@@ -1,4 +1,8 @@
 //! The responder: executes the peer's requests in PSN order.
+//!
+//! The first packet past a gap is answered by a NAK. The others are dropped, unless [selective
+//! retransmission](super::selective) buffers them. A duplicate is answered again: a READ reads memory again, an atomic
+//! returns the stored result, and anything else is only acknowledged, since a repeated WRITE could overwrite newer data.
 
 use super::late;
 use crate::dma::{Dma, Mkeys};

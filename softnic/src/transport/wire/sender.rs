@@ -1,4 +1,11 @@
-//! Splits send WQEs into packets and sends them, within the congestion window.
+//! The sending half of a connection: splits send WQEs into packets, within the congestion window.
+//!
+//! A QP sends in bursts of [`BURST`] packets, so QPs that share an adapter take turns. Missing packets go before new ones,
+//! because the peer executes requests in order and drops or buffers whatever follows a gap.
+//!
+//! Sending stops when the window is full, when the link has no room, after the last started WQE if the next one has to
+//! wait, and during the pause that a peer without receives asks for (RNR). An acknowledgement, a timer or a doorbell
+//! schedules the QP again.
 
 use super::ahead::{self, Ahead, BURST};
 use super::packet::{self, Destination, Parts, Portion};
