@@ -226,7 +226,7 @@ impl CqArm {
         ArmWord(Be32::new((self.0.get() >> 32) as u32))
     }
 
-    /// Returns the number of the CQ to arm, 24 bits.
+    /// Returns the CQN of the CQ to arm, 24 bits.
     pub const fn cqn(self) -> u32 {
         self.0.get() as u32 & 0xff_ffff
     }

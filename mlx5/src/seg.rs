@@ -285,7 +285,7 @@ impl WaitSeg {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct XrcSeg {
-    /// Bits 23:0: number of the peer's shared receive queue (SRQN).
+    /// Bits 23:0: shared receive queue number (SRQN) at the peer.
     pub srqn: Be32,
     /// Reserved, zero.
     pub reserved: [u8; 12],

@@ -126,7 +126,7 @@ pub struct Cqe {
     pub l4_hdr_type: u8,
     /// VLAN tag stripped by Ethernet receive queues; not used by RDMA.
     pub vlan_info: Be16,
-    /// User index of the QP (CQE version 1), or the number of its shared receive queue (SRQN).
+    /// User index of the QP (CQE version 1), or the shared receive queue number (SRQN).
     pub srqn_uidx: Be32,
     /// Immediate data, or the rkey that a SEND with invalidate named. Only set in received messages.
     pub imm_inval_pkey: Be32,
@@ -170,7 +170,7 @@ pub struct Reception {
     pub qpn: u32,
     /// Index of the receive entry that was consumed.
     pub wqe_counter: u16,
-    /// User index of the QP, or the number of the shared receive queue (SRQN); 24 bits.
+    /// User index of the QP, or the shared receive queue number (SRQN); 24 bits.
     pub srqn_uidx: u32,
     /// QPN of the sender, 24 bits; zero on a connection.
     pub remote_qpn: u32,
@@ -207,11 +207,11 @@ pub struct Failure {
     pub qpn: u32,
     /// Index of the failed work-queue entry's first 64-byte block (WQEBB).
     pub wqe_counter: u16,
-    /// User index of the QP, or the number of the shared receive queue (SRQN); 24 bits.
+    /// User index of the QP, or the shared receive queue number (SRQN); 24 bits.
     pub srqn_uidx: u32,
     /// Why the work-queue entry failed, as an InfiniBand error class.
     pub syndrome: Syndrome,
-    /// Vendor-specific error code, an opaque number of the firmware.
+    /// Vendor-specific error code of the firmware.
     pub vendor_syndrome: u8,
 }
 
@@ -299,7 +299,7 @@ impl Cqe {
         self.tail.wqe_counter.get()
     }
 
-    /// Returns the QP's user index, or the number of the shared receive queue (SRQN); 24 bits.
+    /// Returns the QP's user index, or the shared receive queue number (SRQN); 24 bits.
     pub const fn user_index(&self) -> u32 {
         self.srqn_uidx.get() & 0xff_ffff
     }
@@ -351,7 +351,7 @@ impl Cqe {
 pub struct ErrCqe {
     /// Reserved, zero.
     pub reserved0: [u8; 32],
-    /// User index of the QP, or the number of the shared receive queue (SRQN); 24 bits.
+    /// User index of the QP, or the shared receive queue number (SRQN); 24 bits.
     pub srqn_uidx: Be32,
     /// Reserved, zero.
     pub reserved1: [u8; 16],
@@ -359,7 +359,7 @@ pub struct ErrCqe {
     pub hw_err_synd: u8,
     /// Type of the hardware's error code in `hw_err_synd`.
     pub hw_synd_type: u8,
-    /// Vendor-specific error code, an opaque number of the firmware.
+    /// Vendor-specific error code of the firmware.
     pub vendor_err_synd: u8,
     /// Why the work-queue entry failed, as an InfiniBand error class.
     pub syndrome: Syndrome,

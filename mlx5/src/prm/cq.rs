@@ -55,7 +55,7 @@ layout! {
         cq_period: u16 = 0x084, 12;
         /// Event moderation: number of completions after which an event is raised without further delay.
         cq_max_count: u16 = 0x090, 16;
-        /// Number of the event queue (EQN) that receives the events.
+        /// Event queue number (EQN) of the queue that receives the events.
         c_eqn: u8 = 0x0b8, 8;
         /// log2 of the page size, minus 12; ignored with a umem.
         log_page_size: u8 = 0x0c3, 5;
@@ -89,7 +89,7 @@ command! { CREATE_CQ -> CreateCqOut;
 response! {
     /// The NIC's reply to [`CreateCq`], with the new queue's number (CQN).
     pub struct CreateCqOut[16] {
-        /// Number of the new completion queue (CQN).
+        /// Completion queue number (CQN) of the new queue.
         cqn: u32 = 0x48, 24;
     }
 }
@@ -103,7 +103,7 @@ command! { MODIFY_CQ -> ModifyCqOut;
     pub struct ModifyCq[272] {
         /// 0 modifies the fields in `field_select`, [`ModifyCq::RESIZE`] the size.
         op_mod: u16 = 0x30, 16;
-        /// Number of the completion queue (CQN).
+        /// Completion queue number (CQN).
         cqn: u32 = 0x48, 24;
         /// Bit mask of the fields to modify. For the size, see [`ModifyCq::LOG_SIZE`].
         field_select: u32 = 0x60, 32;
@@ -133,7 +133,7 @@ response! {
 command! { QUERY_CQ -> QueryCqOut;
     /// QUERY_CQ: queries the context of a completion queue.
     pub struct QueryCq[16] {
-        /// Number of the completion queue (CQN).
+        /// Completion queue number (CQN).
         cqn: u32 = 0x48, 24;
     }
 }
@@ -149,7 +149,7 @@ response! {
 command! { DESTROY_CQ -> DestroyCqOut;
     /// DESTROY_CQ: destroys a completion queue. No queue pair may still use it.
     pub struct DestroyCq[16] {
-        /// Number of the completion queue (CQN).
+        /// Completion queue number (CQN).
         cqn: u32 = 0x48, 24;
     }
 }

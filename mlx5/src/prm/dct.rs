@@ -97,7 +97,7 @@ command! { CREATE_DCT -> CreateDctOut;
 response! {
     /// The NIC's reply to [`CreateDct`], with the new target's number (DCTN).
     pub struct CreateDctOut[16] {
-        /// Number of the new target (DCTN), which initiators put into [`AvSeg::dqpn`](crate::av::AvSeg::dqpn).
+        /// DC target number (DCTN) of the new target, which initiators put into [`AvSeg::dqpn`](crate::av::AvSeg::dqpn).
         dctn: u32 = 0x48, 24;
         /// Options of enhanced connection establishment (ECE) that the NIC accepted.
         ece: u32 = 0x60, 32;
@@ -107,7 +107,7 @@ response! {
 command! { DRAIN_DCT -> DrainDctOut;
     /// DRAIN_DCT: stops the target from accepting connections. The NIC raises an event when none are left.
     pub struct DrainDct[16] {
-        /// Number of the target (DCTN).
+        /// DC target number (DCTN).
         dctn: u32 = 0x48, 24;
     }
 }
@@ -120,7 +120,7 @@ response! {
 command! { QUERY_DCT -> QueryDctOut;
     /// QUERY_DCT: queries the context of a DC target.
     pub struct QueryDct[16] {
-        /// Number of the target (DCTN).
+        /// DC target number (DCTN).
         dctn: u32 = 0x48, 24;
     }
 }
@@ -136,7 +136,7 @@ response! {
 command! { DESTROY_DCT -> DestroyDctOut;
     /// DESTROY_DCT: destroys a DC target and its connections.
     pub struct DestroyDct[16] {
-        /// Number of the target (DCTN).
+        /// DC target number (DCTN).
         dctn: u32 = 0x48, 24;
     }
 }

@@ -79,7 +79,7 @@ command! { CREATE_RMP -> CreateRmpOut;
 response! {
     /// The NIC's reply to [`CreateRmp`], with the new pool's number (RMPN).
     pub struct CreateRmpOut[16] {
-        /// Number of the new pool (RMPN).
+        /// Receive memory pool number (RMPN) of the new pool.
         rmpn: u32 = 0x48, 24;
     }
 }
@@ -89,7 +89,7 @@ command! { MODIFY_RMP -> ModifyRmpOut;
     pub struct ModifyRmp[272] {
         /// The pool's current state, which the NIC checks.
         rmp_state: RmpState = 0x40, 4;
-        /// Number of the pool (RMPN).
+        /// Receive memory pool number (RMPN).
         rmpn: u32 = 0x48, 24;
         /// Whether to set the limit watermark, [`Wq::lwm`].
         lwm: bool = 0xbf, 1;
@@ -106,7 +106,7 @@ response! {
 command! { QUERY_RMP -> QueryRmpOut;
     /// QUERY_RMP: queries the context of a receive memory pool.
     pub struct QueryRmp[16] {
-        /// Number of the pool (RMPN).
+        /// Receive memory pool number (RMPN).
         rmpn: u32 = 0x48, 24;
     }
 }
@@ -122,7 +122,7 @@ response! {
 command! { DESTROY_RMP -> DestroyRmpOut;
     /// DESTROY_RMP: destroys a receive memory pool. No queue pair may still use it.
     pub struct DestroyRmp[16] {
-        /// Number of the pool (RMPN).
+        /// Receive memory pool number (RMPN).
         rmpn: u32 = 0x48, 24;
     }
 }

@@ -79,7 +79,7 @@ command! { CREATE_XRC_SRQ -> CreateXrcSrqOut;
 response! {
     /// The NIC's reply to [`CreateXrcSrq`], with the new queue's number (SRQN).
     pub struct CreateXrcSrqOut[16] {
-        /// Number of the new shared receive queue (SRQN).
+        /// Shared receive queue number (SRQN) of the new queue.
         xrc_srqn: u32 = 0x48, 24;
     }
 }
@@ -89,7 +89,7 @@ command! { ARM_XRC_SRQ -> ArmXrcSrqOut;
     pub struct ArmXrcSrq[16] {
         /// Must be [`ArmXrcSrq::XRC_SRQ`].
         op_mod: u16 = 0x30, 16;
-        /// Number of the shared receive queue (SRQN).
+        /// Shared receive queue number (SRQN).
         xrc_srqn: u32 = 0x48, 24;
         /// The new limit: an event is raised, once, when fewer entries than this are posted.
         lwm: u16 = 0x70, 16;
@@ -109,7 +109,7 @@ response! {
 command! { QUERY_XRC_SRQ -> QueryXrcSrqOut;
     /// QUERY_XRC_SRQ: queries the context of a shared receive queue in an XRC domain.
     pub struct QueryXrcSrq[16] {
-        /// Number of the shared receive queue (SRQN).
+        /// Shared receive queue number (SRQN).
         xrc_srqn: u32 = 0x48, 24;
     }
 }
@@ -125,7 +125,7 @@ response! {
 command! { DESTROY_XRC_SRQ -> DestroyXrcSrqOut;
     /// DESTROY_XRC_SRQ: destroys a shared receive queue in an XRC domain.
     pub struct DestroyXrcSrq[16] {
-        /// Number of the shared receive queue (SRQN).
+        /// Shared receive queue number (SRQN).
         xrc_srqn: u32 = 0x48, 24;
     }
 }

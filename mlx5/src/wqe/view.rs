@@ -213,7 +213,7 @@ impl<'a> View<'a> {
         self.format == DYNAMIC
     }
 
-    /// Returns the number of the shared receive queue (SRQN) that an entry of an XRC initiator addresses.
+    /// Returns the shared receive queue number (SRQN) that an entry of an XRC initiator addresses.
     pub fn xrc_srqn(&self) -> Option<u32> {
         match self.segments {
             [_, first, ..] if self.format == EXTENDED && self.av == 1 => {

@@ -59,7 +59,7 @@ command! { QUERY_ROCE_ADDRESS -> QueryRoceAddressOut;
     pub struct QueryRoceAddress[16] {
         /// Index of the table entry to query.
         roce_address_index: u16 = 0x40, 16;
-        /// Number of the port whose table is queried.
+        /// Port whose table is queried, from 1.
         vhca_port_num: u8 = 0x5c, 4;
     }
 }

@@ -246,7 +246,7 @@ layout! {
         q_key: u32 = 0x540, 32;
         /// Where the QP takes its receive entries from.
         rq_type: RqType = 0x565, 3;
-        /// Number of the shared receive queue (SRQN).
+        /// Shared receive queue number (SRQN).
         srqn_rmpn_xrqn: u32 = 0x568, 24;
         /// Receive message sequence number. Only set in query results.
         rmsn: u32 = 0x588, 24;
