@@ -33,7 +33,7 @@ fn race(finding: Finding) -> Race {
     }
 }
 
-/// Returns the number of the line with this mark in the source of the test kernels.
+/// Returns the line number of this mark in the source of the test kernels.
 fn line(mark: &str) -> u32 {
     let source = include_str!("../kernels/src/sanitizer.rs");
     let at = source.lines().position(|line| line.ends_with(&format!("// {mark}")));

@@ -123,9 +123,9 @@ pub struct End {
     pub uar: Uar,
     /// Memory of the send queue, the completion queue and the doorbell records.
     pub queues: Arc<HostBuffer>,
-    /// Number of this side's QP.
+    /// QPN of this side's QP.
     pub qpn: u32,
-    /// Number of this side's completion queue.
+    /// CQN of this side's completion queue.
     pub cqn: u32,
 }
 

@@ -66,7 +66,7 @@ struct Slot {
 pub(crate) struct Adapter {
     /// Context of the simulated kernel driver, which owns the port's counter set and the XRC domains.
     pub(crate) driver: Arc<Context>,
-    /// Number of the simulated kernel driver's protection domain, which XRC target QPs use.
+    /// Protection domain number of the simulated kernel driver, which XRC target QPs use.
     pub(crate) pd: u32,
     pub(crate) domains: Domains,
     /// Counter set of QPs made through verbs, as in Linux.

@@ -20,7 +20,7 @@ pub(crate) struct Function {
     subsystem: u16,
     /// Class, subclass and programming interface.
     class: [u8; 3],
-    /// Number of the bus below a bridge. `None` for an adapter.
+    /// Bus number below a bridge. `None` for an adapter.
     secondary_bus: Option<u8>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Domains(Mutex<BTreeMap<Identity, Weak<Domain>>>);
 
 /// An XRC domain of the adapter, which is destroyed on drop.
 pub(crate) struct Domain {
-    /// Number of the XRC domain in firmware commands.
+    /// XRC domain number (XRCD) in firmware commands.
     pub(crate) number: u32,
     driver: Arc<Context>,
     targets: Mutex<BTreeMap<u32, Weak<Target>>>,

@@ -268,7 +268,7 @@ pub enum Needs {
 /// The registers of all actors after a round of a litmus test.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// Number of the round, from 0.
+    /// Index of the round.
     pub round: u64,
     /// Final registers of each actor.
     pub registers: &'a [[u64; REGS]],

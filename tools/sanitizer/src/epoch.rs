@@ -39,6 +39,6 @@ pub(crate) type ActorSet = HashSet<ActorId, BuildHasherDefault<ActorHasher>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) actor: ActorId,
-    /// Number of the step, starting at 1.
+    /// Step of the actor, starting at 1.
     pub(crate) count: u32,
 }

@@ -86,7 +86,7 @@ impl Qp {
     }
 }
 
-/// Returns the number of the QP that an observation concerns, if any.
+/// Returns the QPN that an observation concerns, if any.
 fn qp_of(observation: &Observation) -> Option<u32> {
     match *observation {
         Observation::Doorbell { qpn, .. }

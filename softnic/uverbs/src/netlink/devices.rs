@@ -14,7 +14,7 @@ use std::sync::Arc;
 const NODE_CA: u8 = 1;
 /// The kernel's driver ID of mlx5, by which libibverbs selects libmlx5.
 const DRIVER_MLX5: u32 = 1;
-/// Number of the only port of a device.
+/// Port number of a device's only port.
 const PORT: u32 = 1;
 /// ABI version of the device nodes.
 const UVERBS_ABI: u64 = 1;

@@ -17,7 +17,7 @@ use rushmem_mlx5::prm::xrc::{ArmXrcSrq, CreateXrcSrq, DestroyXrcSrq, QueryXrcSrq
 use std::sync::Arc;
 
 pub(crate) struct Srq {
-    /// Number of the SRQ in firmware commands: an RMPN or an XRC SRQN.
+    /// RMPN or XRC SRQN, by which firmware commands name the SRQ.
     pub(crate) srqn: u32,
     pd: u32,
     umems: [u32; 2],

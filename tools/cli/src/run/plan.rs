@@ -41,7 +41,7 @@ pub(super) enum LaunchMode {
 #[derive(Clone)]
 pub(super) struct NodeShare {
     pub(super) n_pes: u32,
-    /// PE number of the first PE on this node.
+    /// First PE on this node.
     pub(super) first: u32,
     /// Number of PEs on this node.
     pub(super) count: u32,
