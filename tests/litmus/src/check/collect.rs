@@ -9,9 +9,9 @@ use super::{Check, Verdict, must};
 const ROUNDS: u64 = 40;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check::new(&["L64", "L65", "L69", "L70"], "collective calls follow each other", follow),
-    Check::new(&["L67"], "two teams do not meet", apart),
-    Check::new(&["L71"], "nothing and nobody else are legal", nothing),
+    Check::new(&["L64", "L65", "L69", "L70"], "consecutive collective calls do not overlap", follow),
+    Check::new(&["L67"], "collective calls of two teams are independent", apart),
+    Check::new(&["L71"], "empty data and teams of one are legal", nothing),
 ];
 
 /// Checks the memory model for consecutive collective calls.

@@ -12,10 +12,10 @@ const ONE: LaunchConfig = LaunchConfig::new(1, 1);
 pub(super) const CHECKS: &[Check] = &[
     Check::new(&["L73"], "memory is ready on all PEs when alloc returns", ready),
     Check::new(&["L74"], "an early put is not overwritten by zeros", zeroed),
-    Check::new(&["L75"], "memory that is given out again is zero", given_out_again),
+    Check::new(&["L75"], "reallocated memory is zero", given_out_again),
     Check::new(&["L23", "L90"], "the quiet of a kernel completes its puts", completed).races(),
     Check::new(&["L62"], "barriers of host and kernels mix", barriers),
-    Check::new(&["L105"], "the host that sees a flag reads the data before it", observed_by_host).races(),
+    Check::new(&["L105"], "a host that sees a flag sees the data before it", observed_by_host).races(),
     Check::new(
         &["L106"],
         "an operation on a stream publishes the stores of earlier kernels",

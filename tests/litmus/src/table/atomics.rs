@@ -21,7 +21,7 @@ pub(super) fn all() -> Vec<Test> {
 
 fn tickets() -> Test {
     let draw = [fetch_add(X, 1, 0), fetch_add(X, 1, 1)];
-    Test::new("L46", "tickets of everybody")
+    Test::new("L46", "tickets drawn by all PEs")
         .on(0, draw)
         .on(1, draw)
         .on(2, draw)
@@ -38,7 +38,7 @@ fn counter() -> Test {
     let mut count: Vec<Op> =
         (0..8).map(|i| if i & 1 == 0 { fetch_add(X, 1, 0) } else { add(X, 1) }).collect();
     count.extend([quiet(), add(Y, 1)]);
-    Test::new("L47", "one counter, all paths")
+    Test::new("L47", "one counter, updated over all paths")
         .on(0, count.clone())
         .on(1, count.clone())
         .on(2, count)
@@ -61,7 +61,7 @@ fn neighbours() -> Test {
 const VALUE: u64 = 0x0102_0304_0506_0708;
 
 fn byte_order() -> Test {
-    Test::new("L49", "what fetching atomics return")
+    Test::new("L49", "values that fetching atomics return")
         .on(1, [store(X, VALUE), fence(), signal_set(Y, 1).at(0)])
         .on(
             0,
@@ -115,7 +115,7 @@ fn locked() -> Test {
 }
 
 fn to_self() -> Test {
-    Test::new("L53", "atomics on the own PE")
+    Test::new("L53", "atomics on the calling PE")
         .on(0, [fetch_add(X, 5, 0), fetch(X, 1)])
         .never(|o| o.r(0, 0) != 0 || o.r(0, 1) != 5)
 }

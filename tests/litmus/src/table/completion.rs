@@ -68,7 +68,7 @@ fn reused(who: Who, n: u64) -> Test {
 }
 
 fn flag_outside_of_the_queues() -> Test {
-    Test::new("L16", "put, and a message that the context does not know")
+    Test::new("L16", "put, and a message from outside the context")
         .on(0, [fill(S, 1, 1), put(X, S, 1).at(1), private_p(0, Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), load(X, 0)])
         .never(|o| o.r(1, 0) > 1)
@@ -156,7 +156,7 @@ fn of_other_blocks() -> Test {
 
 /// Test in which the flag goes through queues that the quiet does not cover, so only completion orders it.
 fn after_kernel_with_quiet() -> Test {
-    Test::new("L23", "put_nbi, quiet, and a message that the context does not know")
+    Test::new("L23", "put_nbi, quiet, and a message from outside the context")
         .on(0, [fill(S, 32, 1), put_nbi(D, S, 32).at(1), quiet(), private_p(1, Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), expect(D, 32, 1, 0)])
         .never(|o| o.r(1, 0) != 0)

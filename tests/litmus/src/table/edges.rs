@@ -38,7 +38,7 @@ fn no_elements() -> Test {
 }
 
 fn guards() -> Test {
-    Test::new("L80", "what is around unaligned puts")
+    Test::new("L80", "unaligned puts leave neighbouring bytes unchanged")
         .on(0, [put_piece().at(1), quiet(), p(Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), expect_piece(0)])
         .never(|o| o.r(1, 0) != 0)
@@ -52,7 +52,7 @@ fn bytes() -> Test {
     };
     let mut look: Vec<Op> = (0..7).map(|i| load_byte(i, i)).collect();
     look.insert(0, wait(Y, EQ, 3));
-    Test::new("L81", "bytes of one word, written by several")
+    Test::new("L81", "bytes of one word, written by several PEs")
         .on(0, writer(0))
         .on(1, writer(1))
         .on(2, writer(2))
@@ -61,7 +61,7 @@ fn bytes() -> Test {
 }
 
 fn own_view() -> Test {
-    Test::new("L82", "put to the own PE, and its own view")
+    Test::new("L82", "put to the calling PE, read through its own view")
         .on(0, [fill(S, 1, 1), put_nbi(X, S, 1), load(X, 0), quiet(), load(X, 1)])
         .never(|o| o.r(0, 0) > 1 || o.r(0, 1) != 1)
         .maybe("not yet", |o| o.r(0, 0) == 0)
@@ -69,7 +69,7 @@ fn own_view() -> Test {
 }
 
 fn flooded() -> Test {
-    Test::new("L86", "more single puts than the queue takes")
+    Test::new("L86", "more single puts than the queue holds")
         .on(0, [flood(D, 32, 1).at(1), quiet(), add(Y, 1).at(1)])
         .on(0, [flood(S, 32, 1).at(1), quiet(), add(Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 2), expect(D, 64, 1, 0)])

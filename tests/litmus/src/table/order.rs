@@ -143,7 +143,7 @@ fn p_behind_large_put() -> Test {
 }
 
 fn stores_before_fence() -> Test {
-    Test::new("L08", "plain stores to the own PE, fence, p")
+    Test::new("L08", "plain stores to the calling PE, fence, p")
         .on(0, [fill(D, 32, 1), fence(), p(Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), expect(D, 32, 1, 0)])
         .never(|o| o.r(1, 0) != 0)
@@ -151,7 +151,7 @@ fn stores_before_fence() -> Test {
 }
 
 fn peer_stores_before_fence() -> Test {
-    Test::new("L08", "stores by way of ptr, fence, p")
+    Test::new("L08", "stores through ptr, fence, p")
         .on(0, [ptr_store(X, 1, 0).at(1), ptr_store(X + 1, 1, 0).at(1), fence(), p(Y, 1).at(1)])
         .on(1, [wait(Y, EQ, 1), expect(X, 2, 1, 0)])
         .never(|o| o.r(0, 0) == 0 && o.r(1, 0) != 0)

@@ -29,7 +29,7 @@ pub(super) fn store_and_atomic(fenced: bool) -> Test {
         send.insert(1, fence());
     }
     let how = if fenced { "fence" } else { "no fence" };
-    let test = Test::new("L98", format!("stores to the own PE, {how}, atomic_add, get"))
+    let test = Test::new("L98", format!("stores to the calling PE, {how}, atomic_add, get"))
         .on(0, send)
         .on(1, [wait(Y, EQ, 1), get(T, D, 8).at(0), expect(T, 8, 1, 0)]);
     if fenced {
@@ -41,7 +41,7 @@ pub(super) fn store_and_atomic(fenced: bool) -> Test {
 
 /// Tests that a put with signal also publishes stores that it does not carry.
 fn store_and_put_signal() -> Test {
-    Test::new("L98", "stores to the own PE, put_signal of other words, get")
+    Test::new("L98", "stores to the calling PE, put_signal of other words, get")
         .with(Who::Block)
         .on(0, [fill(D, 32, 1), fill(S, 4, 1), put_signal_nbi(T, S, 4, Y, 1).at(1)])
         .on(1, [signal_wait_all(Y, EQ, 1, 1), get(S, D, 32).at(0), expect(S, 32, 1, 0)])
@@ -94,7 +94,7 @@ fn cumulative(fenced: bool) -> Test {
 
 /// Test in which one thread waits. After a barrier, other threads read what may be in their multiprocessor's cache.
 fn block_after_wait() -> Test {
-    Test::new("L101", "one thread waits, then a barrier, and all read what they have read before")
+    Test::new("L101", "one thread waits, then a barrier, and all read words they have read before")
         .with(Who::Block)
         .on(0, [fill(S, 32, 1), wait(Z, EQ, 1), put_signal_nbi(D, S, 32, Y, 1).at(1)])
         .on(

@@ -134,7 +134,7 @@ fn nothing() -> Test {
 }
 
 fn to_self() -> Test {
-    Test::new("L32", "put_signal to the own PE")
+    Test::new("L32", "put_signal to the calling PE")
         .on(0, [fill(S, 9, 5), put_signal(D, S, 9, Y, 1), signal_wait(Y, EQ, 1, 1), expect(D, 9, 5, 0)])
         .never(|o| o.r(0, 0) != 0)
 }
@@ -148,7 +148,7 @@ fn from_everybody() -> Test {
         quiet(),
         signal_add(Y, 1),
     ];
-    Test::new("L33", "signals of everybody add up")
+    Test::new("L33", "signals from all PEs add up")
         .on(0, adder)
         .on(1, adder)
         .on(2, adder)
@@ -162,7 +162,7 @@ const SECOND: u64 = 0x3333_3333_4444_4444;
 
 fn no_tearing() -> Test {
     let fetches: Vec<Op> = (0..6).flat_map(|r| [delay(30), signal_fetch(X, r)]).collect();
-    Test::new("L34", "two set one signal")
+    Test::new("L34", "two PEs set one signal")
         .on(0, [signal_set(X, FIRST).at(1)])
         .on(2, [signal_set(X, SECOND).at(1)])
         .on(1, fetches)
@@ -170,7 +170,7 @@ fn no_tearing() -> Test {
 }
 
 fn returned_value() -> Test {
-    Test::new("L35", "what a signal wait returns, while it lasts")
+    Test::new("L35", "value returned by a signal wait, of a constant signal")
         .on(0, [signal_set(X, 1).at(1), quiet(), wait(Y, EQ, 1), signal_set(X, 0).at(1)])
         .on(1, [signal_wait(X, EQ, 1, 0), p(Y, 1).at(0)])
         .never(|o| o.r(1, 0) != 1)
@@ -179,7 +179,7 @@ fn returned_value() -> Test {
 fn toggled() -> Test {
     let toggle: Vec<Op> =
         (0..20).map(|i| signal_set(X, 1 + (i & 1)).at(1)).chain([signal_set(X, 1).at(1)]).collect();
-    Test::new("L35", "what a signal wait returns, while the signal changes")
+    Test::new("L35", "value returned by a signal wait, of a changing signal")
         .on(0, toggle)
         .on(1, [signal_wait(X, EQ, 1, 0), signal_wait(X, EQ, 1, 1), signal_wait(X, EQ, 1, 2)])
         .never(|o| (0..3).any(|r| o.r(1, r) != 1))
@@ -188,7 +188,7 @@ fn toggled() -> Test {
 fn polled(with_test: bool) -> Test {
     let send = [fill(S, 32, 1), put_signal_nbi(D, S, 32, Y, 1).at(1)];
     if with_test {
-        Test::new("L36", "test until the signal is there")
+        Test::new("L36", "test until the signal has arrived")
             .on(0, send)
             .on(1, [test_until(Y, EQ, 1, 0), expect(D, 32, 1, 1)])
             .never(|o| o.r(1, 0) != 0 || o.r(1, 1) != 0)

@@ -28,7 +28,7 @@ fn words_of_one_put() -> Test {
 }
 
 fn block_reads() -> Test {
-    Test::new("L40", "one thread waits, its block reads")
+    Test::new("L40", "one thread waits, and its block reads")
         .with(Who::Block)
         .on(0, [fill(S, 32, 1).each_round(), wait(Z, EQ, 1), put_signal_nbi(K, S, 32, Y, 1).at(1)])
         .on(

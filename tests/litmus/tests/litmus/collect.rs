@@ -29,21 +29,21 @@ fn assert_check(name: &str, paths: impl Iterator<Item = Path>) {
 
 #[test]
 fn consecutive_collective_calls_do_not_overlap() {
-    assert_check("collective calls follow each other", two_paths());
+    assert_check("consecutive collective calls do not overlap", two_paths());
 }
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn consecutive_collective_calls_do_not_overlap_on_any_path() {
-    assert_check("collective calls follow each other", all_paths());
+    assert_check("consecutive collective calls do not overlap", all_paths());
 }
 
 #[test]
 fn two_teams_do_not_interfere() {
-    assert_check("two teams do not meet", all_paths());
+    assert_check("collective calls of two teams are independent", all_paths());
 }
 
 #[test]
 fn empty_calls_and_single_member_teams_are_legal() {
-    assert_check("nothing and nobody else are legal", all_paths());
+    assert_check("empty data and teams of one are legal", all_paths());
 }

@@ -122,7 +122,7 @@ fn allowed_weak_outcomes_occur() {
         ("get_nbi, fence, put of the same word", 2),
         ("two contexts, fence of the first", 3),
         ("the last word of a put as its flag", 2),
-        ("put to the own PE, and its own view", 1),
+        ("put to the calling PE, read through its own view", 1),
     ] {
         until_seen(&named(name), PATHS[path].with_adversary(), |row| {
             row.weak.iter().any(|(_, seen)| *seen > 0)

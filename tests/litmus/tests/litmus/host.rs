@@ -27,7 +27,7 @@ fn zeroing_does_not_overwrite_an_early_put() {
 
 #[test]
 fn reallocated_memory_is_zeroed() {
-    assert_check("memory that is given out again is zero");
+    assert_check("reallocated memory is zero");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn host_and_kernel_barriers_match() {
 
 #[test]
 fn host_that_sees_a_flag_reads_the_data_written_before_it() {
-    assert_check("the host that sees a flag reads the data before it");
+    assert_check("a host that sees a flag sees the data before it");
 }
 
 #[test]

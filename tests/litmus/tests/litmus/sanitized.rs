@@ -14,7 +14,7 @@ const RUNS: u32 = 60;
 
 /// Tests with allowed but rare outcomes that do not race, each with the reason.
 const NO_RACE: &[(&str, &str)] = &[
-    ("stores by way of ptr, fence, p", "The weak outcome is another path."),
+    ("stores through ptr, fence, p", "The weak outcome is another path."),
     ("two fetching atomics, unfenced", "Atomics of one word never race; only their order is open."),
     (
         "two PEs set a word each and fetch the other, nothing in between",
