@@ -248,11 +248,7 @@ impl Shared {
 
     /// Authenticates a new connection, and serves the PE or the observer at its other end until it is closed.
     fn serve(self: &Arc<Self>, id: u64, mut stream: TcpStream) {
-        let first_message = self.handshake(&stream);
-        let evicted = !lock(&self.state).unauthenticated.remove(&id);
-        // Check for eviction first: `register` closed the connection, so the handshake's own error would be misleading.
-        match first_message {
-            _ if evicted => lock(&self.state).refusals.add("too many others are in the handshake"),
+        match self.handshake(id, &stream) {
             Ok(Message::Join { pe, n_pes, build, origin }) => {
                 self.serve_pe(stream, pe, n_pes, &build, &origin)
             }
@@ -292,19 +288,32 @@ impl Shared {
 
     /// Performs mutual authentication. Returns the first message of the other side, which should be `Join` or
     /// `Observe`.
-    fn handshake(&self, stream: &TcpStream) -> Result<Message, String> {
+    fn handshake(&self, id: u64, stream: &TcpStream) -> Result<Message, String> {
         let io = |error: std::io::Error| error.to_string();
-        tune(stream, self.options.n_pes).map_err(io)?;
         let within = crowd_deadline(HANDSHAKE_TIMEOUT, self.options.n_pes);
         let mut socket = UntilDeadline::new(stream, Instant::now() + within);
+        let proof =
+            tune(stream, self.options.n_pes).map_err(io).and_then(|()| self.authenticate(&mut socket));
+        // Once the other side has our proof, it takes a closed connection for the end of the job. So from here on,
+        // `register` must not close it. If it already has, the error of the handshake would be misleading.
+        if !lock(&self.state).unauthenticated.remove(&id) {
+            return Err("too many others are in the handshake".into());
+        }
+        write_frame(&mut socket, &Message::Proof { proof: proof? }).map_err(io)?;
+        let first_message = read_frame(&mut socket, server_limit(self.options.n_pes)).map_err(io)?;
+        socket.release(write_timeout(self.options.n_pes)).map_err(io)?;
+        first_message.ok_or_else(|| "it closed the connection".into())
+    }
+
+    /// Checks that the other side knows the job's token. Returns the proof that this side knows it too.
+    fn authenticate(&self, socket: &mut UntilDeadline<'_>) -> Result<[u8; 32], String> {
+        let io = |error: std::io::Error| error.to_string();
         let ours = nonce().map_err(|error| error.to_string())?;
-        write_frame(&mut socket, &Message::Hello { protocol: PROTOCOL, nonce: ours }).map_err(io)?;
-        let theirs = match read_frame(&mut socket, HANDSHAKE_LIMIT).map_err(io)? {
-            Some(Message::Auth { protocol, .. }) if protocol != PROTOCOL => {
-                return Err(format!(
-                    "it speaks protocol {protocol}, the launcher {PROTOCOL}; use the same build of rushmem everywhere"
-                ));
-            }
+        write_frame(socket, &Message::Hello { protocol: PROTOCOL, nonce: ours }).map_err(io)?;
+        match read_frame(socket, HANDSHAKE_LIMIT).map_err(io)? {
+            Some(Message::Auth { protocol, .. }) if protocol != PROTOCOL => Err(format!(
+                "it speaks protocol {protocol}, the launcher {PROTOCOL}; use the same build of rushmem everywhere"
+            )),
             Some(Message::Auth { nonce: theirs, proof, .. }) => {
                 // Verify before sending our own proof: a stranger learns nothing that depends on the token.
                 if !self.options.token.verify(Role::Pe, &ours, &theirs, &proof) {
@@ -312,15 +321,10 @@ impl Shared {
                         "its token is not this job's; RUSHMEM_ID, or else RUSHMEM_TOKEN, must be the same for all PEs".into()
                     );
                 }
-                theirs
+                Ok(self.options.token.proof(Role::Launcher, &ours, &theirs))
             }
-            _ => return Err("it does not prove that it knows the job's token".into()),
-        };
-        let proof = self.options.token.proof(Role::Launcher, &ours, &theirs);
-        write_frame(&mut socket, &Message::Proof { proof }).map_err(io)?;
-        let first_message = read_frame(&mut socket, server_limit(self.options.n_pes)).map_err(io)?;
-        socket.release(write_timeout(self.options.n_pes)).map_err(io)?;
-        first_message.ok_or_else(|| "it closed the connection".into())
+            _ => Err("it does not prove that it knows the job's token".into()),
+        }
     }
 
     fn serve_pe(self: &Arc<Self>, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, origin: &str) {

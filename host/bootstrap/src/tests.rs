@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::wire::{Message, PROTOCOL, read_frame, write_frame};
+use crate::dial::Dial;
+use crate::wire::{HANDSHAKE_LIMIT, Message, PROTOCOL, read_frame, write_frame};
 use rushmem_config::Config;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -611,6 +612,22 @@ fn idle_connections_do_not_stop_a_job() {
     idle[0].set_read_timeout(Some(LONG)).unwrap();
     let closed = (&idle[0]).read_to_end(&mut Vec::new());
     assert!(!closed.is_err_and(|error| dial::is_timeout(&error)));
+}
+
+#[test]
+fn idle_connections_do_not_close_an_authenticated_one() {
+    let (server, token) = server(1, Duration::ZERO);
+    let address = server.addr().to_string();
+    let dial = Dial { server: &address, token: &token, n_pes: 1, within: LONG, retry: false };
+    let mut authenticated = dial.open().unwrap();
+    let idle: Vec<_> = (0..200).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();
+    // The server has closed the oldest of them, so it would have closed an older one before.
+    idle[0].set_read_timeout(Some(LONG)).unwrap();
+    assert!(!(&idle[0]).read_to_end(&mut Vec::new()).is_err_and(|error| dial::is_timeout(&error)));
+    let join = Message::Join { pe: 0, n_pes: 1, build: "b".into(), origin: String::new() };
+    write_frame(&mut authenticated, &join).unwrap();
+    authenticated.set_read_timeout(Some(LONG)).unwrap();
+    assert!(read_frame(&mut authenticated, HANDSHAKE_LIMIT).unwrap().is_some(), "it was closed");
 }
 
 #[test]
