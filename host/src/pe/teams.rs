@@ -155,7 +155,7 @@ impl Pe {
     /// Returns the number of members of `team`, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
     /// `shmem_team_n_pes`.
     pub fn team_n_pes(&self, team: Team) -> Option<u32> {
-        Some(self.teams.pes(team)?.len() as u32)
+        self.teams.n_pes(team)
     }
 
     /// Returns the members of `team` as PE numbers, in team order, or `None` if the team does not exist.

@@ -123,21 +123,26 @@ impl Teams {
         lock(&self.known)
     }
 
-    fn find(&self, team: Team) -> Option<TeamEntry> {
-        self.lock().find(team).cloned()
+    /// Returns what `part` reads from the team's entry, or `None` if the team does not exist.
+    fn read<T>(&self, team: Team, part: impl FnOnce(&TeamEntry) -> T) -> Option<T> {
+        self.lock().find(team).map(|entry| part(entry))
     }
 
     pub(crate) fn pes(&self, team: Team) -> Option<Vec<u32>> {
-        Some(self.find(team)?.pes)
+        self.read(team, |entry| entry.pes.clone())
+    }
+
+    pub(crate) fn n_pes(&self, team: Team) -> Option<u32> {
+        self.read(team, |entry| entry.pes.len() as u32)
     }
 
     /// Returns the maximum number of blocks that take part in a collective call of the team.
     pub(crate) fn channels(&self, team: Team) -> Option<u32> {
-        Some(self.find(team)?.channels)
+        self.read(team, |entry| entry.channels)
     }
 
     pub(crate) fn config(&self, team: Team) -> Option<TeamConfig> {
-        Some(self.find(team)?.config)
+        self.read(team, |entry| entry.config)
     }
 
     pub(crate) fn inbox(&self) -> &Inbox {

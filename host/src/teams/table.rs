@@ -52,7 +52,7 @@ impl TeamTable {
     }
 
     /// Writes a team of `pes`, which include this PE, to `slot`. Clears the team's words and LL slots in the heap.
-    /// `nodes` contains the node of each PE. Returns the number of the team's channels.
+    /// `nodes` contains the node of each PE. Returns how many channels the team has.
     ///
     /// The memory of the additional channels is already zero: it is either new, or has been cleared by
     /// [`TeamTable::clear`].
