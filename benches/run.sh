@@ -19,6 +19,11 @@ fail() {
     exit 1
 }
 
+# Prints the commit of a checkout. An exported source tree has none.
+commit_of() {
+    git -C "$1" log -1 --format=%h 2>/dev/null || printf 'unknown\n'
+}
+
 out=
 pack=
 while (($#)); do
@@ -56,7 +61,7 @@ if [[ -n $pack ]]; then
     cp "$here"/common.cuh "$pack/"
     cp "$here"/bounds/*.cu "$here"/bounds/*.cuh "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
-    git -C "$root" log -1 --format=%h >"$pack/commit"
+    commit_of "$root" >"$pack/commit"
     du -sh "$pack"
     exit
 fi
@@ -112,10 +117,10 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
 printf '%s, %s\n' "$(date -u +%Y-%m-%d)" "$(uname -sr)"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | sort | uniq -c || true
 ((gpus > 0)) || printf 'no GPU: kernels run natively, and the figures are of this CPU\n'
-commit=$(cat "$here/commit" 2>/dev/null || git -C "$here" log -1 --format=%h)
 ((gpus == 0)) || printf '%d x %s, driver %s, commit %s, %s\n' "$gpus" \
     "$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0)" \
-    "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" "$commit" "$(date -u +%Y-%m-%d)" >"$out/machine.txt"
+    "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)" \
+    "$(cat "$here/commit" 2>/dev/null || commit_of "$here")" "$(date -u +%Y-%m-%d)" >"$out/machine.txt"
 
 nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
 arch=sm_90
