@@ -167,10 +167,8 @@ fn has_compiler(test: &str) -> bool {
     search.found.is_some()
 }
 
-fn app_here() -> App {
-    App::new("app-here", r#"rushmem_ptx::build("kernels");"#)
-}
-
+/// Builds applications, also after mistakes and changes. This is a single test because each application costs a full GPU
+/// build.
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn application_outside_the_repository_embeds_its_kernels() {
@@ -178,23 +176,12 @@ fn application_outside_the_repository_embeds_its_kernels() {
     if !has_compiler(name) {
         return;
     }
-    let ptx = has_its_kernels(&app_here());
+    let here = App::new("app-here", r#"rushmem_ptx::build("kernels");"#);
+    let ptx = has_its_kernels(&here);
     match ptxas::find() {
         Ok(ptxas) => assembles(&ptx, &ptxas),
         Err(why) => skip(&format!("{name}: assembles"), &why.to_string()),
     }
-}
-
-/// Builds applications after mistakes and changes. This is a single test because each application costs a full GPU
-/// build.
-#[test]
-#[ignore = "slow: runs with --ignored"]
-fn builds_follow_changes_and_name_mistakes() {
-    if !has_compiler("builds_follow_changes_and_name_mistakes") {
-        return;
-    }
-    let here = app_here();
-    let ptx = has_its_kernels(&here);
     names_a_kernel_that_may_panic(&here);
     names_errors_of_the_gpu_build(&here);
     asks_for_no_std(&here);
