@@ -73,7 +73,7 @@ pub struct CtxParts {
     pub peers: DevAddr,
     /// Address of the table of [`QpEntry`]s, in sets of `n_pes` QPs; the sets that blocks share come first.
     pub qps: DevAddr,
-    /// PE number of the PE on which the kernel runs.
+    /// This PE's number in the job.
     pub pe: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
@@ -255,7 +255,7 @@ pub struct DeviceState {
     pub control: DevAddr,
     /// Deadline of every blocking call, in nanoseconds.
     pub deadline_ns: u64,
-    /// PE number of the PE to which the state belongs.
+    /// PE whose state this is.
     pub pe: u32,
     /// Reserved, zero.
     pub reserved: u32,
@@ -303,7 +303,7 @@ pub const PRINT_WORDS: usize = 29;
 pub struct PrintSlot {
     /// Index of the slot plus 1, once the slot has been written.
     pub ready: u64,
-    /// Number of slots from this one to the end of the line.
+    /// Number of slots that the line still occupies, counting this one.
     pub left: u64,
     /// Block index in the lower half, thread index in the upper half.
     pub place: u64,
@@ -572,7 +572,7 @@ pub struct ErrorRecord {
     pub code: u32,
     /// PE on which the kernel ran.
     pub pe: u32,
-    /// PE number of the peer, or `u32::MAX` if none is involved.
+    /// The peer's PE number, or `u32::MAX` if no peer is involved.
     pub peer: u32,
     /// QP number, or 0 if no QP is involved.
     pub qpn: u32,

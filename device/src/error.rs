@@ -104,7 +104,7 @@ impl Error {
 /// Details of an error for its record, apart from location and time.
 #[derive(Clone, Copy)]
 pub(crate) struct Detail {
-    /// PE number of the peer, or `u32::MAX` if none is involved.
+    /// The peer's PE number, or `u32::MAX` if no peer is involved.
     pub(crate) peer: u32,
     /// 24-bit QP number, or 0 if no QP is involved.
     pub(crate) qpn: u32,

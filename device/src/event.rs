@@ -8,7 +8,7 @@ use crate::scope::FenceScope;
 /// A range of a PE's symmetric memory or local buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeRange {
-    /// PE number of the PE that owns the memory.
+    /// PE that owns the memory.
     pub pe: u32,
     /// Offset of the first byte, in the same space as offsets of handles.
     pub offset: u64,

@@ -96,7 +96,7 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Compiles the crate again, with source lines, so that violations name the line in the source.
+    /// Compiles the crate again, with source lines, to name the line of each violation.
     fn located(&self) -> Option<(PathBuf, Vec<Violation>)> {
         let asm = self.run(Lines::All).ok()?;
         let text = files::read(&asm).ok()?;

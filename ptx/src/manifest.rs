@@ -202,7 +202,7 @@ impl Dependencies<'_> {
     }
 }
 
-/// Makes the path of a dependency, which is relative to the manifest in `dir`, absolute.
+/// Resolves the path of a dependency, which is relative to the manifest in `dir`.
 fn placed(spec: &Table, dir: &Path) -> Value {
     let mut spec = spec.clone();
     if let Some(Value::String(path)) = spec.get_mut("path") {

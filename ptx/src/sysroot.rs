@@ -78,7 +78,7 @@ impl Sysroot {
         self.path.join("rustc-wrapper")
     }
 
-    /// Builds the sysroot under a temporary name and renames it, so that an interrupted build leaves no incomplete
+    /// Builds the sysroot under a temporary name and renames it: an interrupted build must not leave an incomplete
     /// sysroot.
     fn make(&self, toolchain: &Toolchain, target: &Target) -> Result<()> {
         let unfinished = self.cache.join("sysroot.unfinished");

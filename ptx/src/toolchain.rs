@@ -1,4 +1,4 @@
-//! Finds a Rust compiler whose standard-library source is installed, so that it can build `core` for GPUs.
+//! Finds a Rust compiler that can build `core` for GPUs: one whose standard-library source is installed.
 
 use std::env;
 use std::ffi::OsString;

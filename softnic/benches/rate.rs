@@ -256,7 +256,7 @@ fn report_losses(shared_memory: bool) {
     }
 }
 
-/// Connects two adapters that inject `faults`, over shared memory or UDP, and calls `measure` with their ends.
+/// Connects two adapters that inject `faults`, over shared memory or UDP, and calls `measure` with both of them.
 fn between(faults: &Faults, shared_memory: bool, measure: impl FnOnce(&End, &End)) {
     let faults = |seed| Faults { seed, ..faults.clone() };
     let config =

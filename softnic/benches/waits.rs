@@ -23,7 +23,7 @@ fn bind(core: usize) {
     assert_eq!(done, 0, "core {core}: {}", io::Error::last_os_error());
 }
 
-/// Gives the calling thread real-time priority and precise timers, like those of an engine thread.
+/// Sets real-time priority and precise timers for the calling thread, like those of an engine thread.
 fn hurry() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: changes properties of the calling thread, from a live parameter.

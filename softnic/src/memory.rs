@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Error of an access to a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The access extends past the end of the memory.
+    /// The access extends beyond the memory.
     #[error("access of {len} bytes at offset {offset:#x} leaves the memory")]
     OutOfRange {
         /// Offset of the first accessed byte from the start of the memory.

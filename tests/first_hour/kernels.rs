@@ -35,7 +35,7 @@ pub fn add(ctx: &Ctx, old: Sym<Fetched<u64>>, word: Sym<u64>, pe: u32) -> Result
     ctx.quiet(Block::current())
 }
 
-/// Makes a call that fails in the leader only. All threads return the error.
+/// Performs a call that fails in the leader only. All threads return the error.
 #[kernel]
 pub fn fail_in_leader(ctx: &Ctx, word: Sym<u64>, pe: u32) -> Result {
     let block = Block::current();

@@ -53,7 +53,7 @@ fn passed(output: &Output, pes: usize) {
     assert!(text(&output.stderr).contains("traffic goes through mlx5_"), "{}", all(output));
 }
 
-/// Asserts that each of `pes` PEs received all data. Unlike [`passed`], does not look for the device.
+/// Asserts that each of `pes` PEs received all data. Unlike [`passed`], does not check for the device.
 fn passed_quietly(output: &Output, pes: usize) {
     assert!(output.status.success(), "{}", all(output));
     let out = text(&output.stdout);

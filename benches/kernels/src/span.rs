@@ -28,7 +28,7 @@ impl<'a, 'k> Span<'a, 'k> {
         self.store_now(0);
     }
 
-    /// Waits for all threads of the block, then records the end time.
+    /// Waits for all threads of the block, and records the time.
     #[inline(always)]
     pub(crate) fn end(self) {
         Block::current().sync();

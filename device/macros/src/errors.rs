@@ -1,4 +1,4 @@
-//! Collects the errors found in one kernel, so that `#[kernel]` reports all of them together.
+//! Collects the errors found in one kernel, to report all of them in one compilation.
 
 use quote::ToTokens;
 use syn::{Error, Result};

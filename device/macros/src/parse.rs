@@ -31,7 +31,7 @@ pub(crate) struct Kernel {
 
 pub(crate) struct Arg {
     pub(crate) attrs: Vec<Attribute>,
-    /// Whether the parameter is declared as `mut`, so that the body can modify its copy.
+    /// Whether the parameter is declared as `mut`. The body can then modify its copy.
     pub(crate) mutable: bool,
     pub(crate) name: Ident,
     pub(crate) ty: Type,

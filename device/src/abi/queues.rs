@@ -22,7 +22,7 @@ pub struct QpDesc {
     pub lkey: u32,
     /// Remote memory key for data in the peer's heap. May be [relaxed](qp_flags::RELAXED).
     pub rkey: u32,
-    /// PE number of the peer.
+    /// The peer's PE number.
     pub peer: u32,
     /// log2 of the depth of send queue and completion queue, in blocks and entries.
     pub log_depth: u32,

@@ -40,7 +40,7 @@ pub struct TracedCall {
     pub word: u64,
     /// Number of bytes that the call transfers.
     pub bytes: u64,
-    /// PE number of the peer, or `u32::MAX` without one.
+    /// The peer's PE number, or `u32::MAX` if there is none.
     pub peer: u32,
     /// Line of the call in the kernel's source.
     pub line: u32,

@@ -190,7 +190,7 @@ impl WeakMemory {
         self.0.borrow_mut().copies.0.clear();
     }
 
-    /// Gives delayed stores a chance to be written while `thread` waits, so every store reaches memory eventually.
+    /// Writes some delayed stores while `thread` waits, so every store reaches memory eventually.
     pub(super) fn pass(&self, thread: u32) {
         let state = &mut *self.0.borrow_mut();
         state.write_some(thread as usize);

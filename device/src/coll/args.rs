@@ -74,7 +74,7 @@ pub(super) fn check_equal<S>(site: Site, ctx: &Ctx<S>, found: u64, wanted: u64) 
     Err(length_mismatch(ctx.parts_ref().state, u32::MAX, found, wanted, site))
 }
 
-/// Returns the distance from the start of the first to the end of the last of `n` strided elements, in bytes.
+/// Returns how many bytes `n` strided elements span, gaps included.
 #[inline(always)]
 fn extent(n: u64, stride: u64, size: u64) -> u64 {
     if n == 0 { 0 } else { (n - 1).saturating_mul(stride).saturating_add(1).saturating_mul(size) }

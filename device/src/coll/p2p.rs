@@ -73,7 +73,7 @@ fn part<G: Group>(group: G, team: P2pTeam, bytes: u64) -> Span {
     args::part(group, bytes, team_words::p2p_bytes_per_channel(team.n_pes()))
 }
 
-/// Returns whether `bytes` bytes for one member exceed the LL slots of every team, so that the call is a large one.
+/// Returns whether `bytes` bytes for one member exceed the LL slots of every team, which makes the call a large one.
 #[inline(always)]
 fn is_large(bytes: u64) -> bool {
     ll::bytes(bytes) > team_words::MAX_SLOT_BYTES

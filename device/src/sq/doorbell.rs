@@ -70,7 +70,7 @@ pub fn publish_and_announce<Q: SendQueueState>(
     announce(queue, depth, ring_doorbell);
 }
 
-/// Publishes blocks `first..end` and leaves their announcement to the next [`announce`] of any poster.
+/// Publishes blocks `first..end`, but does not announce them. The next [`announce`] of any poster does.
 #[inline(always)]
 pub fn publish<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, end: u64) {
     // A later lap overwrites the entry, which cannot happen before these blocks have completed.

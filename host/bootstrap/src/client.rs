@@ -272,7 +272,7 @@ impl Tcp {
 }
 
 impl Shared {
-    /// Calls `look` now and after each message of the server until it returns a value, for at most `within`.
+    /// Calls `look` immediately and after each message of the server until it returns a value, for at most `within`.
     fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Replies) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
         let mut replies = lock(&self.replies);

@@ -8,7 +8,7 @@ use rushmem_base::lock;
 /// A message that another PE of the job has sent with [`Bootstrap::send`](crate::Bootstrap::send).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMessage {
-    /// PE number of the sender.
+    /// The sending PE.
     pub from: u32,
     /// Content of the message, as passed to `send`.
     pub bytes: Vec<u8>,

@@ -151,7 +151,7 @@ pub enum Message {
 /// The reason why bytes do not decode to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A field extends past the end of the message.
+    /// A field is longer than the rest of the message.
     #[error("the message is truncated")]
     Short,
     /// Bytes are left after the last field of the message.

@@ -239,8 +239,8 @@ pub struct LaunchGuard<'a> {
 }
 
 impl LaunchGuard<'_> {
-    /// Makes the gate poll `queue` to find out whether the launched kernel is running. Call this after the launch has
-    /// returned.
+    /// Registers `queue`, which the gate polls to find out whether the launched kernel is running. Call this after the
+    /// launch has returned.
     pub fn watch<Q: KernelQueue + 'static>(self, queue: &Arc<Q>) {
         let queue: Arc<dyn KernelQueue> = Arc::clone(queue) as _;
         let mut state = self.gate.lock();
@@ -268,7 +268,7 @@ pub struct ServiceGuard<'a> {
 }
 
 impl ServiceGuard<'_> {
-    /// Makes blocking calls ask `service` to exit. Call this after the launch has returned.
+    /// Registers `service`, which blocking calls ask to exit. Call this after the launch has returned.
     pub fn watch<S: Service + 'static>(self, service: &Arc<S>) {
         let service: Arc<dyn Service> = Arc::clone(service) as _;
         let mut state = self.gate.lock();

@@ -205,7 +205,7 @@ impl DeviceError {
         format!("{file}:{} ({kernel}block {}, thread {})", r.line, r.block, r.thread)
     }
 
-    /// Returns the advice at the end of the message, or an empty text if there is none.
+    /// Returns the advice that concludes the message, or an empty text if there is none.
     fn remedy(&self) -> &'static str {
         match self.code() {
             Some(Code::WaitTimeout) if self.names_peer() => {

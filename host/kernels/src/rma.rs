@@ -4,7 +4,7 @@ use rushmem_device::prelude::*;
 
 use crate::code::Transfer;
 
-/// Alignment of each block's share of a transfer, in bytes, so that blocks transfer whole cache lines.
+/// Alignment of each block's share of a transfer, in bytes: blocks transfer whole cache lines.
 const LINE_BYTES: usize = 128;
 
 /// Performs `what`, a [`Transfer`], between `remote` on `pe` and `local` on this PE. The blocks share the work.

@@ -37,7 +37,7 @@ impl Order {
         lock(&self.state)
     }
 
-    /// Makes the call on the pool's thread, unless it was withdrawn.
+    /// Runs the call on the pool's thread, unless it was withdrawn.
     fn carry_out(&self) {
         let mut state = self.state();
         let State::Open(work) = *state else { return };

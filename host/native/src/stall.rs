@@ -58,7 +58,7 @@ static EARLIER: OnceLock<libc::sigaction> = OnceLock::new();
 struct Worker {
     thread: libc::pthread_t,
     clock: libc::clockid_t,
-    /// Rank of the PE whose lane is running, or `u32::MAX` for none.
+    /// PE whose lane is running, or `u32::MAX` for none.
     pe: AtomicU32,
     /// Twice the number of completed turns (runs of a lane from one suspension to the next), plus one while a lane is
     /// running.
@@ -118,7 +118,8 @@ pub(crate) fn turn<R>(pe: Option<u32>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Counts the start or the end of a lane's turn. Only this thread writes the counter, so it needs no read-modify-write.
+/// Counts that a lane's turn has started or finished. Only this thread writes the counter, so it needs no
+/// read-modify-write.
 fn step(pe: Option<u32>) {
     // A thread that is exiting has already destroyed its thread-local values, and is no longer watched.
     let _ = THIS.try_with(|Registration(worker)| {

@@ -64,7 +64,7 @@ struct Leader {
     lane: u32,
     lanes: u32,
     mask: u32,
-    /// Sequence number of the next request to execute.
+    /// Sequence number that the next request to execute must have.
     executed: u64,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct PooledIndex {
 }
 
 impl IndexPool {
-    /// Creates a pool of the indices `first..end`.
+    /// Creates a pool that hands out the indices `first..end`.
     pub(crate) fn new(first: u32, end: u32) -> Arc<Self> {
         Arc::new(Self { free: Mutex::new((first..end).rev().collect()), changed: Condvar::new() })
     }

@@ -266,7 +266,7 @@ impl LaunchQueue {
         Ok(in_table.or_else(|| self.queue.failed().and_then(LaunchId::from_word)))
     }
 
-    /// Lets the queue run launches again after the failure `failed` has been reported.
+    /// Resumes launches after the failure `failed` has been reported.
     fn restart(&self, owner: &dyn QueueOwner, failed: Option<LaunchId>) -> Result<()> {
         let Some(failed) = failed else { return Ok(()) };
         let mut state = self.lock();

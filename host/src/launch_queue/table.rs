@@ -31,7 +31,7 @@ type LaunchName = (&'static str, CallSite);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchId {
     pub(crate) number: u32,
-    /// Index of the name, plus one so that no ID is 0.
+    /// Index of the name plus one: no ID is 0.
     name: u32,
 }
 

@@ -68,7 +68,7 @@ impl<T: Amo + PartialOrd> WaitSet<T> {
         Self { except: Some(status), ..self }
     }
 
-    /// Makes the next search start after index `i`.
+    /// Starts the next search after index `i`.
     fn found(&mut self, i: u64) {
         self.next = (i as usize + 1) % self.words.len().max(1);
     }

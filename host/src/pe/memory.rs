@@ -403,7 +403,7 @@ impl Pe {
         Ok(())
     }
 
-    /// Concludes the allocation of an object, so that either all PEs have it or none does.
+    /// Concludes the allocation of an object: either all PEs have it, or none does.
     ///
     /// `made` is the offset of the memory, and `ready` the result of preparing it.
     fn conclude_allocation(

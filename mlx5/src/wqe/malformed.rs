@@ -51,7 +51,7 @@ pub enum Malformed {
     InlineLength {
         /// Payload length in the inline header, in bytes.
         len: u32,
-        /// Number of bytes between the inline header and the end of the entry.
+        /// Number of bytes that the entry has after the inline header.
         room: u32,
     },
     /// The opcode does not allow inline data.

@@ -2,7 +2,7 @@
 //!
 //! All panics of Rust end in the module `core::panicking`. Code rarely calls it directly: `unwrap` calls
 //! `core::option::unwrap_failed`, and a range calls a function of `core::slice::index`. Such functions of `core` never
-//! return. They count as panic machinery, too, so that a report names the function that contains the `unwrap`.
+//! return. They count as panic machinery, too: a report should name the function that contains the `unwrap`.
 
 use std::collections::BTreeSet;
 

@@ -99,7 +99,7 @@ impl Cq {
         Ok(self.arm_state.armed.is_some() && self.raise())
     }
 
-    /// Writes a CQE that ends the current ring, and continues in `ring`.
+    /// Writes the last CQE of the current ring, and continues in `ring`.
     ///
     /// Fails if either ring has no free slot besides the CQEs that the driver has not polled. The slot is required
     /// because the consumer counter lags.

@@ -39,7 +39,7 @@ impl Log {
         made.iter().map(|(_, observation)| *observation).collect()
     }
 
-    /// Returns all observations in the form of [`text`], in order.
+    /// Returns all observations as formatted by [`text`], in order.
     fn texts(&self) -> Vec<String> {
         self.all().iter().map(text).collect()
     }

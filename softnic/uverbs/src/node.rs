@@ -2,7 +2,7 @@
 
 use crate::abi::MAJOR;
 
-/// Minor number of the first uverbs node.
+/// Device minor of `uverbs0`.
 pub(crate) const FIRST_MINOR: u32 = 192;
 
 /// Returns the `dev_t` of a uverbs node.

@@ -84,7 +84,7 @@ pub struct PeerMemory {
     /// Executes an atomic at a given offset of the range, and stores the old value. Returns 0, or an error code of the
     /// client.
     pub atomic: unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *const PeerAtomic, *mut u64) -> i32,
-    /// Makes earlier writes to the range visible to all readers. Returns 0, or an error code of the client.
+    /// Publishes earlier writes to the range to all readers. Returns 0, or an error code of the client.
     pub flush: unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Cpus {
 /// NUMA node number in sysfs of a device that belongs to no node.
 const NO_NODE: &str = "-1";
 
-/// Returns the place of a device on a machine without GPUs. `sys` is the root of sysfs.
+/// Returns the PCI location of a device on a machine without GPUs. `sys` is the root of sysfs.
 pub(crate) fn anywhere(sys: &Path) -> Neighborhood {
     Neighborhood { switch: None, numa_node: NO_NODE.to_owned(), cpus: Cpus::of_node(sys, NO_NODE) }
 }

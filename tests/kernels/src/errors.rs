@@ -10,7 +10,7 @@ pub enum Misuse {
     PutToMissingPe,
     /// Performs an atomic on a PE that does not exist.
     AtomicOnMissingPe,
-    /// Puts from a range that extends past the end of its object.
+    /// Puts from a range that exceeds its object.
     BeyondTheEnd,
     /// Gets into an element that does not exist.
     GetOutside,
@@ -26,13 +26,13 @@ pub enum Misuse {
     NoBlockQueues,
     /// Uses exclusive queues in a job without them.
     NoExclusiveQueues,
-    /// Makes a strided put with a stride of 0.
+    /// Calls a strided put with a stride of 0.
     ZeroStride,
-    /// Makes a strided get with a stride shorter than its block.
+    /// Calls a strided get with a stride shorter than its block.
     ShortStride,
-    /// Makes a strided put with fewer source blocks than destination blocks.
+    /// Calls a strided put with fewer source blocks than destination blocks.
     UnequalBlocks,
-    /// Makes a strided get with more blocks than the source has.
+    /// Calls a strided get with more blocks than the source has.
     TooManyBlocks,
     /// Waits for words with a status array that is too short.
     FewStatuses,

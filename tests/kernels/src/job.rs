@@ -1,4 +1,4 @@
-//! Test kernels that query the job, end it by `global_exit`, or use a plain launch.
+//! Test kernels that query the job, terminate it by `global_exit`, or use a plain launch.
 
 use rushmem_device::info;
 use rushmem_device::prelude::*;

@@ -215,7 +215,7 @@ pub fn queue_handles(
     ctx.quiet(block)
 }
 
-/// Makes calls from diverged and reconverged lanes of a warp.
+/// Posts from diverged and reconverged lanes of a warp.
 ///
 /// Odd lanes put to the next PE, even lanes to this PE. Then the whole warp puts. Then each tile of `lanes` lanes makes
 /// a separate call: odd tiles a get, even tiles a put with signal. Thread `i` owns the elements `i`, `n + i`, `2n + i`

@@ -18,7 +18,7 @@ pub enum StridedCall {
     GetNbi,
 }
 
-/// Makes one strided transfer of `n` blocks of `block` elements with the next PE, by the first group of the grid.
+/// Transfers `n` strided blocks of `block` elements to or from the next PE, with the first group of the grid.
 #[kernel]
 #[allow(clippy::too_many_arguments)] // what goes and how
 pub fn move_strided(

@@ -20,7 +20,7 @@ pub struct Marks {
 pub struct Listing {
     /// Doc comment of the program's function, joined into one line.
     pub doc: String,
-    /// Line number of the function, starting from 1.
+    /// Line of the function, counted from 1.
     pub line: u32,
     /// Lines of the function that are marked by a comment.
     pub marks: Marks,

@@ -18,7 +18,7 @@ use source::{Source, TestFiles};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
-    /// Family and number of the row, such as `setup.01`.
+    /// ID of the row: its family and a number, such as `setup.01`.
     id: String,
     operation: String,
     /// Importance of the operations. 1: required of a PGAS library. 2: expected by users of NVSHMEM. 3: beyond that.

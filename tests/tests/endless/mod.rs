@@ -101,7 +101,7 @@ fn kernel_that_ignores_job_abort_terminates_its_process() {
 }
 
 /// Checks that PE 0 aborts its running kernel when its host code panics or fails, as `what` selects, and that the
-/// reported cause is PE 0's own error. `cause` ends the message about a kernel that never returns.
+/// reported cause is PE 0's own error. `cause` is the last part of the message about a kernel that never returns.
 fn ends_its_kernels(what: &str, cause: &str) {
     let run = |n: &str, args: &[&str], timeout: &str| {
         let mut command = with_limits(pe(args));

@@ -158,7 +158,7 @@ impl Actors {
     /// Returns the state of an actor.
     ///
     /// # Panics
-    /// Panics if the actor has settled, which means that a hook has used an actor after its end.
+    /// Panics if the actor has settled: a hook has used an actor that has finished.
     #[allow(clippy::expect_used, reason = "a hook that uses an ended actor is a mistake in Rushmem")]
     pub(crate) fn state(&mut self, id: ActorId) -> &mut State {
         self.states.get_mut(&id).expect("the actor has not ended")
@@ -254,7 +254,7 @@ impl Actors {
         self.get(stores).is_some_and(|state| state.is_open).then_some(stores)
     }
 
-    /// Makes the next store of an actor to a peer start a new operation.
+    /// Starts a new operation with the actor's next store to a peer.
     pub(crate) fn close_stores(&mut self, poster: ActorId) {
         if let Some(state) = self.states.get_mut(&poster) {
             state.stores = None;

@@ -11,7 +11,7 @@ use crate::epoch::ActorId;
 use crate::locks::Holder;
 use crate::report::{Named, Party};
 
-/// The condition that ends a wait.
+/// The condition that satisfies a wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Until {
     /// A word has a wanted value. Every other actor, and every operation in flight to this word, may write it.
@@ -44,12 +44,12 @@ pub enum Until {
     },
 }
 
-/// A wait of an actor: the waiting call, and the condition that ends it.
+/// A wait of an actor: the waiting call, and the condition that satisfies it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Wait {
     /// The call in which the actor waits.
     pub call: Call,
-    /// The condition that ends the wait.
+    /// The condition that satisfies the wait.
     pub until: Until,
 }
 

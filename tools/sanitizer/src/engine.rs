@@ -670,7 +670,8 @@ impl Engine {
         self.races.count()
     }
 
-    /// Records that an actor is waiting. For a word, this is called again after each read that does not end the wait.
+    /// Records that an actor is waiting. For a word, this is called again after each read that does not satisfy the
+    /// wait.
     pub fn wait(&mut self, actor: ActorId, wait: Wait) {
         self.waits.set(actor, Some(wait));
     }

@@ -107,7 +107,7 @@ impl<V: Clone + Default + PartialEq> IntervalMap<V> {
         }
     }
 
-    /// Lets `keep` change all values, and drops those for which it returns `false`.
+    /// Calls `keep`, which may change the value, for all ranges, and drops those for which it returns `false`.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut V) -> bool) {
         self.map.retain(|_, (_, value)| keep(value));
     }

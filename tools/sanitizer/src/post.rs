@@ -102,7 +102,7 @@ impl Post {
         ends.filter(|(_, kind)| matches!(kind, Kind::Atomic | Kind::Fetch)).map(|(span, _)| span)
     }
 
-    /// Makes the operation publish everything that its poster knows, like a put with signal.
+    /// Publishes with the operation everything that its poster knows, like a put with signal.
     pub fn releasing(self) -> Self {
         Self { releases: true, ..self }
     }

@@ -215,7 +215,7 @@ fn span_of(event: Event<'_>, base_ns: u64) -> Option<Span> {
     })
 }
 
-/// Maximum length, in nanoseconds, of the short span that is drawn at the end of a wait to receive its arrow.
+/// Maximum length, in nanoseconds, of the short span that receives the arrow of a satisfied wait.
 const MAX_SEEN_NS: u64 = 500;
 
 /// Returns the length of a span in nanoseconds, at least 1, because Perfetto attaches no arrow to an empty span.

@@ -17,7 +17,7 @@ const MAX_WAIT_ROWS: usize = 12;
 /// Summary tables of a trace, for display as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Time from the start of the first span to the end of the last, in nanoseconds.
+    /// Duration of the trace, from its first span to its last, in nanoseconds.
     pub ns: u64,
     /// Number of spans in the trace.
     pub spans: usize,
@@ -31,7 +31,7 @@ pub struct Summary {
     pub traffic: Vec<Traffic>,
     /// PEs that were the last to arrive at collective calls, those that delayed others the longest first.
     pub last: Vec<Last>,
-    /// Descriptions of the spans that were still open at the end of the trace.
+    /// Descriptions of the spans that the trace leaves open.
     pub open: Vec<String>,
 }
 
@@ -55,9 +55,9 @@ pub struct WaitLine {
 /// Traffic that a PE causes with one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Rank of the PE that posts the operations.
+    /// PE that posts the operations.
     pub pe: u32,
-    /// Rank of the peer.
+    /// The peer's PE number.
     pub peer: u32,
     /// Number of calls by the host and by kernels that access the peer.
     pub calls: u64,
@@ -95,7 +95,7 @@ impl Traffic {
 /// How often, and for how long, a PE made others wait in collective calls by arriving last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Last {
-    /// Rank of the PE.
+    /// PE number.
     pub pe: u32,
     /// Number of collective calls at which the PE was the last to arrive.
     pub calls: u64,

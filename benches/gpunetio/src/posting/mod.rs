@@ -129,7 +129,7 @@ pub trait Poster {
     }
 }
 
-/// GPU memory in which the blocks of a launch store their start and end times.
+/// GPU memory in which the blocks of a launch store when they started and finished.
 ///
 /// It starts with two words per block, in nanoseconds of the GPU's clock. Other data of the kernel follows.
 pub struct Spans {

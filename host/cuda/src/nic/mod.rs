@@ -1,4 +1,4 @@
-//! Gives the software ConnectX access to GPU memory.
+//! Access of the software ConnectX to GPU memory.
 //!
 //! The CPU cannot access GPU memory directly. Instead, there are two ways:
 //!

@@ -9,7 +9,7 @@ use crate::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 /// Size of the part of the staging buffer from which copies reserve pieces, in bytes.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Size of the scratch bytes at the end of the staging buffer, which serve short copies that wait for completion.
+/// Size of the staging buffer's last part, in bytes. Short copies that wait for completion use it.
 pub(super) const SCRATCH_BYTES: usize = 64 << 10;
 
 /// Alignment of the pieces in the staging buffer, for the copy engines.

@@ -23,7 +23,7 @@ use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
 use super::state::{Deadlines, Handshakes, StateMap};
 
-/// Size in bytes of the area that the probe's kernel uses at the end of the heap.
+/// Bytes reserved for the probe's kernel, in the last part of the heap.
 const BYTES: u64 = 64;
 const PATTERN: u64 = 0x5275_7368_6d65_6d21;
 const VALUE: u64 = 5;

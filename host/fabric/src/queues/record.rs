@@ -7,7 +7,7 @@ use rushmem_mlx5::prm::caps::{GeneralCap2, HcaCap};
 use super::Shape;
 use crate::provider::{DoorbellForm, DoorbellWriter, NicKind, Provider, capabilities};
 
-/// Returns the form of the doorbells that `writer` writes: with or without a doorbell record.
+/// Returns whether the doorbells that `writer` writes include a doorbell record.
 ///
 /// If a CPU thread writes, a record is used, because the thread delays each doorbell by more than the record costs. The
 /// software ConnectX gains nothing from doorbells without a record: it accepts late records.

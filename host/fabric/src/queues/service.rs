@@ -81,7 +81,7 @@ struct Steps {
     workers: Arc<Workers>,
     /// `None` once closed. A running step holds the read lock.
     shared: RwLock<Option<Arc<Shared>>>,
-    /// Rank of the PE. Added to the keys of steps, to spread the QPs of different PEs over the workers.
+    /// PE number. Added to the keys of steps, to spread the QPs of different PEs over the workers.
     me: usize,
 }
 
@@ -254,7 +254,7 @@ impl Service {
         self.shared.running.load(Ordering::Acquire) != 0
     }
 
-    /// Makes the service thread perform the steps that are due in the report of what kernels are waiting for.
+    /// Asks the service thread to perform the due steps of its report on what kernels are waiting for.
     pub fn look_at_waits(&self) {
         self.notify(ServiceEvent::LookAtWaits);
     }

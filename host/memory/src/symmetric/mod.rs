@@ -59,7 +59,7 @@ struct State {
     given: u64,
 }
 
-/// The reason why a handle is rejected, as the end of a sentence about the handle.
+/// Why a handle is rejected, as a predicate that follows the handle in a message.
 pub type Rejection = &'static str;
 
 pub const GONE: Rejection = "is not an object, or has been freed";

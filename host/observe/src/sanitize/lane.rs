@@ -73,7 +73,7 @@ impl Awaited {
 /// Minimum time between two reports of the same wait to the engine. Deadlock detection is far slower.
 const TELL_AFTER: Duration = Duration::from_millis(10);
 
-/// The event that ends a wait.
+/// The event that satisfies a wait.
 #[derive(Clone, Debug)]
 enum AwaitedEvent {
     /// A word in memory reaches the value described by `wanted`.

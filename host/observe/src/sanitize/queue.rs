@@ -104,7 +104,7 @@ impl Receiver {
         Self { pipe, bytes: vec![0; READ + PART], filled: 0 }
     }
 
-    /// Reads from the pipe, blocking until there are bytes. Returns `false` at the end of the stream.
+    /// Reads from the pipe, blocking until there are bytes. Returns `false` at EOF.
     ///
     /// # Errors
     /// Errors of the operating system.

@@ -139,7 +139,7 @@ layout! {
         isolate_vl_tc: bool = 0x012, 1;
         /// Path migration state.
         pm_state: PmState = 0x013, 2;
-        /// Padding of the end of scattered data, encoded.
+        /// Encoded padding after scattered data.
         end_padding_mode: u8 = 0x01c, 2;
         /// Work-queue entries carry an XOR signature that the NIC checks.
         wq_signature: bool = 0x020, 1;
@@ -202,7 +202,7 @@ layout! {
         cur_rnr_retry: u8 = 0x395, 3;
         /// Number of retries left after missing acknowledgements. Only set in query results.
         cur_retry_count: u8 = 0x398, 3;
-        /// Packet sequence number of the next packet to send.
+        /// PSN that the next packet to send will have.
         next_send_psn: u32 = 0x3c8, 24;
         /// CQN of the queue for send completions.
         cqn_snd: u32 = 0x3e8, 24;
@@ -234,7 +234,7 @@ layout! {
         cd_master: bool = 0x49f, 1;
         /// Time that the peer must wait after a receiver-not-ready NAK, encoded.
         min_rnr_nak: u8 = 0x4a3, 5;
-        /// Packet sequence number of the next packet to expect.
+        /// PSN expected next.
         next_rcv_psn: u32 = 0x4a8, 24;
         /// ID of the XRC domain.
         xrcd: u32 = 0x4c8, 24;

@@ -52,7 +52,7 @@ pub mod opt_param {
     pub const PRI_PORT: u32 = 1 << 16;
     /// Selects the DSCP bits of the IP header.
     pub const DSCP: u32 = 1 << 17;
-    /// Selects the number of the shared receive queue.
+    /// Selects the SRQN.
     pub const SRQN: u32 = 1 << 18;
     /// Selects the index of the local address (GID).
     pub const SGID_INDEX: u32 = 1 << 23;

@@ -183,7 +183,7 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<SharedSrq>,
     /// Set once the driver has been notified that the QP, which has failed, takes no more receives from its SRQ.
     pub(crate) has_left_srq: bool,
-    /// The doorbell record, or `None` if the QP has no queues of its own.
+    /// The doorbell record, or `None` if the QP uses only shared queues.
     pub(crate) record: Option<QueueMemory>,
     /// The producer counter in the record at the last reset, until a doorbell arrives. Drivers may leave it there, so
     /// it must not be taken for a doorbell.

@@ -19,7 +19,7 @@ pub(crate) struct Requester {
     /// Index into `messages` of the next message to send a packet of.
     pub(crate) next: usize,
     pub(crate) next_packet: u32,
-    /// Index of the next block of the send queue to start. The queue's consumer counter lags behind it.
+    /// Index of the next block of the send queue to start. The queue's consumer counter may be lower.
     pub(crate) started: u16,
     pub(crate) flight: Flight,
     /// Last PSN of each outstanding READ and atomic request.
@@ -165,7 +165,7 @@ impl Requester {
         if self.flight.peer_keeps { configured.min(self.pace.patience()) } else { configured }
     }
 
-    /// Returns when to send next although no response arrives: at the end of an RNR pause, or for a retransmission.
+    /// Returns the deadline for sending without a response: when the RNR pause is over, or the retransmission is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.pause {
             Some(pause) => Some(pause),

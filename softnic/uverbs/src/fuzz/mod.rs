@@ -164,7 +164,7 @@ impl Bed {
     }
 }
 
-/// Reader of fuzzer input, which supplies zeros after its end.
+/// Reader of fuzzer input, which supplies zeros once the input is used up.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {

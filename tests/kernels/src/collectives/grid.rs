@@ -44,7 +44,7 @@ pub fn grid_collectives(
     Ok(())
 }
 
-/// Makes a sum reduction with all blocks, `rounds` times. Before each call, every thread changes its elements of `src`.
+/// Sums with all blocks, `rounds` times. Before each call, every thread changes its elements of `src`.
 /// After it, every thread checks the elements of another block, and counts wrong ones in its element of `wrong`.
 #[kernel]
 pub fn many_sums(
@@ -78,7 +78,7 @@ pub fn many_sums(
     Ok(())
 }
 
-/// Makes a sum reduction of objects with different lengths with all blocks, which must fail, then a valid call. Each
+/// Sums objects of different lengths with all blocks, which must fail, then makes a valid call. Each
 /// block stores the error code in its element of `codes`.
 #[kernel]
 pub fn grid_fails(

@@ -40,7 +40,7 @@ pub enum Disagreement {
     NoSuchRoot,
     /// Calls `reduce` with the bitwise operation `And` on floating-point numbers.
     BitsOfFloats,
-    /// Calls `fcollect` with a destination that extends past the end of its object.
+    /// Calls `fcollect` with a destination longer than its object.
     Outside,
 }
 

@@ -293,7 +293,7 @@ fn result_of_a_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Makes a collective call that writes to the source of a get, before the get has been completed by `quiet`.
+/// Writes to the source of a get by a collective call, before `quiet` has completed the get.
 #[kernel]
 fn source_of_get_before_call_completes(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

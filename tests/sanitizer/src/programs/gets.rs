@@ -270,7 +270,7 @@ fn gets_of_two_pes(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Tells the owner that its memory has been read, although the get has not been completed by `quiet`.
+/// Signals the owner that its memory has been read, although `quiet` has not completed the get.
 #[kernel]
 fn source_of_get_stored_after_early_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {
@@ -283,7 +283,7 @@ fn source_of_get_stored_after_early_answer(ctx: &Ctx, m: Memory) -> Result {
     ctx.quiet(Thread)
 }
 
-/// Tells the owner that its memory has been read after completing the get by `quiet`.
+/// Signals the owner that its memory has been read, after `quiet` has completed the get.
 #[kernel]
 fn source_of_get_stored_after_answer(ctx: &Ctx, m: Memory) -> Result {
     if ctx.my_pe() == 0 {

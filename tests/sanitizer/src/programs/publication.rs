@@ -206,7 +206,7 @@ fn stores_of_a_block_and_fence_of_its_group(ctx: &Ctx, m: Memory) -> Result {
     Ok(())
 }
 
-/// Stores a word and fences in one thread. Another thread sends the signal without a fence of its own.
+/// Stores a word and fences in one thread. Another thread sends the signal without a fence.
 #[kernel]
 fn stores_of_a_block_and_fence_of_one_thread(ctx: &Ctx, m: Memory) -> Result {
     let block = Block::current();

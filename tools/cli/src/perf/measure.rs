@@ -72,7 +72,7 @@ struct TestBed<'a> {
     words: SymSlice<u64>,
     /// One word per thread, for the results of the thread's gets or fetches.
     sums: SymSlice<u64>,
-    /// Start and end time of each block, as recorded by the kernel.
+    /// Timestamps that the kernel records per block: when it started and when it finished.
     spans: SymSlice<u64>,
     /// One signal at each of [`WORD_LOCATIONS`] offsets.
     signals: SymSlice<Signal>,

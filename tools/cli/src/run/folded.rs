@@ -16,7 +16,7 @@ const MAX_ERRORS: usize = 64;
 /// Errors of PEs that were suppressed so far, and errors that were printed once.
 #[derive(Default)]
 pub(super) struct FoldedErrors {
-    /// PEs that merely report the loss of another PE, by the number of the lost PE and the text of the report.
+    /// PEs that merely report the loss of another PE, by the lost PE and the text of the report.
     losses: BTreeMap<(u32, String), Vec<u32>>,
     /// By error: the first PE that printed it, and the other PEs with the same error.
     same: BTreeMap<String, (u32, Vec<u32>)>,
