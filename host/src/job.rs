@@ -4,32 +4,33 @@ mod app_error;
 mod gpus;
 mod memory_check;
 mod resources;
+mod running;
 
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rushmem_base::boot_id;
 use rushmem_fabric::queues::Shape;
-use rushmem_machine::{KernelLine, Output, end_process, waits};
+use rushmem_machine::{KernelLine, Output, waits};
 use rushmem_observe::sanitize::{self, PeWatch};
 use rushmem_observe::trace::{JobTrace, PeTrace};
 
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, PeerPath, Switch};
-use crate::life::Up;
 use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::{Error, Pe, Ptx, Result, deadlines, log};
 
 pub use app_error::AppError;
 pub(crate) use gpus::share_gpus;
 pub(crate) use memory_check::queue_memory;
+pub use running::RunningPe;
 
 use gpus::count_gpus;
 use memory_check::check_memory;
 use resources::ProcessResources;
+use running::StartedPe;
 
 /// A job: the PEs that run an application, in one or more processes.
 ///
@@ -175,11 +176,54 @@ impl Job {
     /// # Log
     /// If the program has not set a `tracing` subscriber, the call starts the log as [`init_log`](crate::init_log)
     /// does. By default, the log shows warnings and errors; the setting `RUSHMEM_LOG` changes that.
-    pub fn run<R, E>(mut self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
+    pub fn run<R, E>(self, app: impl Fn(&Pe) -> Result<R, E> + Send + Sync) -> Result<Vec<R>>
     where
         R: Send,
         E: Into<AppError>,
     {
+        let (job, resources, pes) = self.prepare()?;
+        let results = job.run_pes(&resources, pes, &app);
+        job.conclude(resources, results)
+    }
+
+    /// Starts the only PE of this process, and returns it. [`RunningPe::finish`] shuts it down.
+    ///
+    /// For libraries and bindings whose initialization and finalization are separate calls. Programs use
+    /// [`run`](Job::run), which shuts the PE down on every path. This process is one PE under a launcher or with a
+    /// unique ID, or the whole job if `RUSHMEM_PES` is 1. All PEs must reach the start of the job and its end, whichever
+    /// of the two calls they use.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if this process is a job of several PEs.
+    /// - The errors of [`run`](Job::run) that are not about the application.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use rushmem::{Error, Job};
+    ///
+    /// fn main() -> Result<(), Error> {
+    ///     let pe = Job::new()?.start()?;
+    ///     let numbers = pe.alloc::<u64>(16)?;
+    ///     pe.free(numbers)?;
+    ///     pe.finish()
+    /// }
+    /// ```
+    pub fn start(self) -> Result<RunningPe> {
+        let pes = self.config.pes.get();
+        if pes > 1 && self.is_threads()? {
+            let what = format!(
+                "this process is a job of {pes} PEs; use `Job::run`, start each PE as a process with `rushmem run`, \
+                 or set RUSHMEM_PES=1"
+            );
+            return Err(Error::misuse("start", what));
+        }
+        let (job, resources, pes) = self.prepare()?;
+        RunningPe::start(job, resources, pes)
+    }
+
+    /// Finds the other PEs and prepares what the PEs of this process share. Returns the job with its final settings,
+    /// these resources, and the PEs of this process.
+    fn prepare(mut self) -> Result<(Self, ProcessResources, Vec<Arc<dyn Bootstrap>>)> {
         log::init_if_unset(&self.config)?;
         // First of all: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
@@ -195,18 +239,22 @@ impl Job {
         // From here on the other PEs know this one, so failures must be reported to them.
         let (job, pes) = self.join()?;
         let prepared = ProcessResources::prepare(&job.config, gpus, is_threads, trace);
-        let mut resources =
-            match prepared.and_then(|resources| resources.sanitized(&job.config, &pes, is_threads)) {
-                Ok(resources) => resources,
-                Err(error) => {
-                    pes.iter().for_each(|pe| pe.abort(&error.to_string()));
-                    return Err(error);
-                }
-            };
-        let results = job.run_pes(&resources, pes, &app);
-        let written = resources.finish_trace(&job.config);
+        match prepared.and_then(|resources| resources.sanitized(&job.config, &pes, is_threads)) {
+            Ok(resources) => Ok((job, resources, pes)),
+            Err(error) => {
+                pes.iter().for_each(|pe| pe.abort(&error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Finishes the reports on the job, after its PEs in this process have been shut down with `results`. Returns the
+    /// results, or the error closest to the cause.
+    fn conclude<R>(&self, mut resources: ProcessResources, results: Vec<Result<R>>) -> Result<Vec<R>> {
+        resources.stop_search();
+        let written = resources.finish_trace(&self.config);
         let has_timed_out = results.iter().any(|result| result.as_ref().is_err_and(Error::is_deadline));
-        let findings = resources.findings(&job.config, has_timed_out)?;
+        let findings = resources.findings(&self.config, has_timed_out)?;
         if !findings.is_empty() && !results.iter().any(is_own_error) {
             return Err(Error::Sanitizer(findings));
         }
@@ -233,11 +281,6 @@ impl Job {
         E: Into<AppError>,
     {
         std::thread::scope(|scope| {
-            let (running, has_ended) = std::sync::mpsc::channel::<()>();
-            if let Some(sanitizer) = &resources.sanitizer {
-                let deadline = self.config.timeout;
-                scope.spawn(move || sanitizer.look_for_deadlocks(&has_ended, deadline));
-            }
             let start = |(i, pe): (usize, Arc<dyn Bootstrap>)| {
                 let name = format!("rushmem-pe-{}", pe.pe());
                 let job = self.clone();
@@ -249,10 +292,7 @@ impl Job {
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            let results = results.collect();
-            // Disconnects the channel, which stops the search for deadlocks: the scope joins that thread as well.
-            drop(running);
-            results
+            results.collect()
         })
     }
 
@@ -314,6 +354,21 @@ impl Job {
     where
         E: Into<AppError>,
     {
+        let started = self.start_pe(resources, local, bootstrap)?;
+        let outcome = match catch_unwind(AssertUnwindSafe(|| app(started.pe()))) {
+            Ok(result) => result.map_err(|e| e.into().0),
+            Err(panic) => Err(Error::Panic(panic_text(&*panic))),
+        };
+        started.finish(outcome)
+    }
+
+    /// Starts a PE. `local` is its index in this process. If that fails, the other PEs are aborted.
+    fn start_pe(
+        self,
+        resources: &ProcessResources,
+        local: u32,
+        bootstrap: Arc<dyn Bootstrap>,
+    ) -> Result<StartedPe> {
         let watch = PeWatch::new(resources.sanitizer.as_ref(), bootstrap.pe());
         let trace = PeTrace::new(resources.trace.as_ref(), bootstrap.pe());
         let machine = resources.machine(&self.config, local, &watch, &trace);
@@ -335,40 +390,14 @@ impl Job {
                 self.output,
             )
         });
-        let pe = match started {
-            Ok(pe) => pe,
+        match started {
+            Ok(pe) => StartedPe::new(pe),
             Err(error) => {
                 bootstrap.abort(&error.abort_reason());
-                return Err(error);
+                Err(error)
             }
-        };
-        let _up = Up::new();
-        if let Err(error) = pe.compare_clocks() {
-            return pe.finish(Err(error));
         }
-        let process = std::process::id();
-        let outcome = catch_unwind(AssertUnwindSafe(|| app(&pe)));
-        if std::process::id() != process {
-            end_forked_child(pe.my_pe());
-        }
-        let outcome = match outcome {
-            Ok(result) => result.map_err(|e| e.into().0),
-            Err(panic) => Err(Error::Panic(panic_text(&*panic))),
-        };
-        pe.finish(outcome)
     }
-}
-
-/// Exits a forked child process that has returned from the application's function. It has neither the threads nor the
-/// queues of its parent, so it can neither leave the job in an orderly way nor return from [`Job::run`].
-fn end_forked_child(pe: u32) -> ! {
-    // If standard error is closed, there is nothing left to do about it.
-    let _ = writeln!(
-        std::io::stderr(),
-        "Error: PE {pe}: a forked child returned from the function of the application; end it by `std::process::exit` or \
-         `exec` inside of that function"
-    );
-    end_process(1)
 }
 
 /// Returns whether a PE failed because of an error in the application. If the sanitizer has found races or deadlocks,

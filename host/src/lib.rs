@@ -117,7 +117,7 @@ pub use rushmem_sanitizer as sanitizer;
 
 pub use comm::{Comm, CommRequirements};
 pub use inventory::{Choice, FoundGpu, Inventory, inventory};
-pub use job::{AppError, Job};
+pub use job::{AppError, Job, RunningPe};
 pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;

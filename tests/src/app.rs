@@ -41,6 +41,8 @@ const THREADS: usize = 128;
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
+/// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
+///   other, except the given one, which drops its PE without finishing it.
 /// - `doctor`: checks the machine without running a job.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -57,6 +59,15 @@ pub fn main() -> ExitCode {
             "files" => {
                 let files = Files::from_args(std::env::args().skip(2))?;
                 job.with_exchange(&files)?.kernels(kernels()).run(ring).map(drop)
+            }
+            "owned" => {
+                let pe = job.kernels(kernels()).start()?;
+                ring(&pe)?;
+                pe.finish()
+            }
+            "dropped" => {
+                let pe = job.start()?;
+                if Some(pe.my_pe()) == number { Ok(()) } else { pe.host_sync().and_then(|()| pe.finish()) }
             }
             what => job.kernels(kernels()).run(|pe| act(pe, what, number)).map(drop),
         }

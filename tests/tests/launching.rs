@@ -57,7 +57,7 @@ fn forked_child_that_returns_does_not_disturb_the_job() {
     let wanted =
         ["[0] PE 0 of 2 has waited: true, status 0x100", "[1] PE 1 of 2 has waited: true, status 0x100"];
     assert_eq!(sorted(&output.stdout), wanted, "{told}");
-    assert!(told.contains("a forked child returned from the function of the application"), "{told}");
+    assert!(told.contains("a forked child reached the end of the application"), "{told}");
 }
 
 /// Creates a job ID for this machine with `rushmem id`.

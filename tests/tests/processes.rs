@@ -41,6 +41,41 @@ fn ring_of_four_processes() {
 }
 
 #[test]
+fn program_starts_and_finishes_its_own_pe() {
+    let Some(mut command) = run("program_starts_and_finishes_its_own_pe", &["-n", "2", PE, "owned"]) else {
+        return;
+    };
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    assert_eq!(sorted(&output.stdout), ring_lines(2), "{}", all(&output));
+}
+
+#[test]
+fn only_pe_of_a_process_is_a_job_of_its_own() {
+    let mut command = clean(Path::new(PE));
+    let output = command.arg("owned").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let output = command.env("RUSHMEM_PES", "2").output().unwrap();
+    assert!(!output.status.success(), "{}", all(&output));
+    let told = "error: start: this process is a job of 2 PEs; use `Job::run`, start each PE as a process with \
+                `rushmem run`, or set RUSHMEM_PES=1\n";
+    assert_eq!(text(&output.stderr), told);
+}
+
+#[test]
+fn dropped_pe_aborts_the_job() {
+    let Some(mut command) = run("dropped_pe_aborts_the_job", &["-n", "2", PE, "dropped", "1"]) else {
+        return;
+    };
+    let begin = Instant::now();
+    let output = command.output().unwrap();
+    assert!(begin.elapsed() < PROMPT_LIMIT && !output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    assert!(told.contains("[1] ERROR") && told.contains("the PE was dropped without `finish`"), "{told}");
+    assert!(told.contains("rushmem: PE 1 failed"), "{told}");
+}
+
+#[test]
 fn small_queues_between_processes() {
     let args =
         ["-n", "2", "--set", "sq_depth=2", "--set", "cq=collapsed", "--set", "peer_path=nic", PE, "ring"];

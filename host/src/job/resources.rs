@@ -2,6 +2,9 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rushmem_fabric::nics::Nics;
 use rushmem_machine::{Gpu, Machine, Native, kernel_limit};
@@ -28,6 +31,7 @@ pub(super) struct ProcessResources {
     /// ID of this job, unique within the process.
     job: driver_gate::JobId,
     pub(super) sanitizer: Option<Arc<Sanitizer>>,
+    search: Option<DeadlockSearch>,
     pub(super) trace: Option<JobTrace>,
     trace_file: Option<TraceFile>,
 }
@@ -60,6 +64,7 @@ impl ProcessResources {
             first: config.local_pe.unwrap_or(0),
             job: driver_gate::JobId::unique(),
             sanitizer: None,
+            search: None,
             trace,
             trace_file,
         })
@@ -77,7 +82,15 @@ impl ProcessResources {
             [pe] if !is_threads => Some(Sanitizer::of_process(&**pe)?),
             pes => Some(Sanitizer::of_threads(pes.len() as u32)),
         };
-        Ok(Self { sanitizer, ..self })
+        let search = sanitizer.as_ref().map(|sanitizer| DeadlockSearch::start(sanitizer, config.timeout));
+        Ok(Self { search: search.transpose()?, sanitizer, ..self })
+    }
+
+    /// Stops the search for deadlocks. All PEs of this process must have been shut down.
+    pub(super) fn stop_search(&mut self) {
+        if let Some(search) = self.search.take() {
+            search.stop();
+        }
     }
 
     /// Reports and returns the findings of the sanitizer. `has_timed_out` is true if a deadline has stopped the job.
@@ -132,6 +145,30 @@ impl ProcessResources {
                  long for each other; start MPS (`nvidia-cuda-mps-control -d`), or run the PEs as threads of one \
                  process"
             );
+        }
+    }
+}
+
+/// A thread that searches the running job for deadlocks, on behalf of the sanitizer.
+struct DeadlockSearch {
+    /// Disconnected to stop the thread. Nothing is sent.
+    running: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl DeadlockSearch {
+    fn start(sanitizer: &Arc<Sanitizer>, deadline: Duration) -> Result<Self> {
+        let (running, has_ended) = channel();
+        let sanitizer = Arc::clone(sanitizer);
+        let search = move || sanitizer.look_for_deadlocks(&has_ended, deadline);
+        let thread = std::thread::Builder::new().name("rushmem-deadlocks".into()).spawn(search);
+        Ok(Self { running, thread: thread.map_err(Error::Thread)? })
+    }
+
+    fn stop(self) {
+        drop(self.running);
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
         }
     }
 }
