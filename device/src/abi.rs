@@ -588,7 +588,7 @@ pub struct ErrorRecord {
     pub block: u32,
     /// Index, within its block, of the thread that encountered the error.
     pub thread: u32,
-    /// Line of the failed call in the kernel's source.
+    /// Line of the failed call in the kernel's source, or 0 if `file` is the name of the called function.
     pub line: u32,
     /// Number of bytes used in `file`.
     pub file_len: u32,

@@ -62,6 +62,8 @@ pub enum Error {
     BadStride = 20,
     /// A PE cleared a lock that it does not hold, or set one that it holds already.
     BadLock = 21,
+    /// A number that selects a comparison or a signal operation is none of the call's constants.
+    BadConstant = 22,
 }
 
 /// Converts an error code, or 0 for success, to a result. Outlined functions return codes, because a `Result` would
@@ -96,6 +98,7 @@ impl Error {
             19 => Self::BadReduction,
             20 => Self::BadStride,
             21 => Self::BadLock,
+            22 => Self::BadConstant,
             _ => return None,
         })
     }
@@ -222,6 +225,28 @@ pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, det
         (*to).file_len = write_tail((&raw mut (*to).file).cast(), site.file());
         // The code comes last: the host takes a nonzero code to mean that the record is complete.
         <u32 as SysWord>::store_release(&raw mut (*to).code, code);
+    }
+}
+
+/// Replaces the place in the calling thread's last error record by `name`, the name of a function. Does nothing if the
+/// thread has no record.
+#[cold]
+#[inline(never)]
+pub(crate) fn name_call(state: DevAddr, name: &str) {
+    // SAFETY: the host made the state and its control page; a thread writes only to its own records.
+    unsafe {
+        let state = state.ptr::<DeviceState>();
+        let records = (&raw mut (*(*state).control.ptr::<ControlPage>()).records).cast::<ErrorRecord>();
+        let mut place = Gpu::load_relaxed(&raw mut (*state).records.word).min(RECORDS as u64);
+        while place > 0 {
+            place -= 1;
+            let record = records.add(place as usize);
+            if (*record).block == arch::block() && (*record).thread == arch::thread() {
+                (*record).line = 0;
+                (*record).file_len = write_tail((&raw mut (*record).file).cast(), name);
+                return;
+            }
+        }
     }
 }
 

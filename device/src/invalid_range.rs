@@ -14,8 +14,8 @@ mod kind {
     pub(super) const MANY_ELEMENTS: u64 = 1;
     /// Kind of a range of the first blocks of a strided object.
     pub(super) const BLOCKS: u64 = 2;
-    /// Kind of an object cast to elements of another type.
-    pub(super) const CAST: u64 = 3;
+    /// Kind of a range without numbers: [`CAST`](super::InvalidRange::CAST) or [`ADDRESS`](super::InvalidRange::ADDRESS).
+    pub(super) const OTHER: u64 = 3;
 }
 
 /// Width of a field of an invalid handle's offset, in bits. A small range of elements has three fields; the other kinds
@@ -31,7 +31,11 @@ pub struct InvalidRange(u64);
 
 impl InvalidRange {
     /// Encodes that an object was cast to a type that does not fit it.
-    pub(crate) const CAST: Self = Self::new(kind::CAST, 0);
+    pub(crate) const CAST: Self = Self::new(kind::OTHER, 0);
+    /// Encodes that an address is in no memory that kernels can name by offset.
+    pub(crate) const ADDRESS: Self = Self::new(kind::OTHER, 1);
+    /// A value that is no offset: error records use it for "no offset".
+    pub(crate) const NO_OFFSET: u64 = u64::MAX;
 
     const fn new(kind: u64, numbers: u64) -> Self {
         Self(FIRST | kind << (3 * FIELD) | numbers)
@@ -68,8 +72,12 @@ impl InvalidRange {
 
     /// Decodes the offset of a handle. Returns `None` if the handle is valid.
     pub const fn of_offset(offset: u64) -> Option<Self> {
-        // Error records use this value for "no offset".
-        if Self::is_bad(offset) && offset != u64::MAX { Some(Self(offset)) } else { None }
+        if Self::is_bad(offset) && offset != Self::NO_OFFSET { Some(Self(offset)) } else { None }
+    }
+
+    /// Returns whether the error is an address that is in no symmetric memory or registered buffer.
+    pub const fn is_address(self) -> bool {
+        self.0 == Self::ADDRESS.0
     }
 
     #[inline(always)]
@@ -112,6 +120,9 @@ impl fmt::Display for InvalidRange {
                 "a range that ends {at_least}{high} elements behind the end of an object of {or_more}{low} elements"
             ),
             kind::BLOCKS => write!(f, "the first {at_least}{high} of {or_more}{low} blocks"),
+            _ if self.is_address() => {
+                f.write_str("an address in no symmetric memory or registered buffer of this PE")
+            }
             _ => f.write_str("an object as elements of a type that does not divide or align it"),
         }
     }
@@ -139,6 +150,7 @@ mod tests {
                 "a range that ends before it starts, of an object of 9 elements",
             ),
             (InvalidRange::blocks(0, 9, 8), "the first 9 of 8 blocks"),
+            (InvalidRange::ADDRESS, "an address in no symmetric memory or registered buffer of this PE"),
             (InvalidRange::CAST, "an object as elements of a type that does not divide or align it"),
         ];
         for (part, text) in cases {

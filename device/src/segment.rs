@@ -7,6 +7,7 @@
 
 use crate::abi::{DevAddr, LOCAL_OFFSETS, SegmentDesc, SegmentEnd, SegmentTable};
 use crate::error::Result;
+use crate::invalid_range::InvalidRange;
 
 /// Returns the segment that contains all of the `bytes` bytes at `offset`, or null.
 #[inline(always)]
@@ -79,6 +80,29 @@ pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
     }
     // SAFETY: an entry of the table.
     unsafe { (*segment).addr.add(offset - (*segment).begin) }
+}
+
+/// Returns the offset of the `bytes` bytes at `address` on this PE, or [`InvalidRange::NO_OFFSET`] if no segment contains
+/// them.
+#[cold]
+#[inline(never)]
+pub(crate) fn offset(table: DevAddr, address: u64, bytes: u64) -> u64 {
+    let head = table.ptr::<SegmentTable>().cast_const();
+    // SAFETY: the host made the table, and keeps it while the kernel runs.
+    let mut left = unsafe { (*head).count };
+    let mut segment = head.wrapping_add(1).cast::<SegmentDesc>();
+    while left > 0 {
+        // SAFETY: the table has `count` entries.
+        let SegmentDesc { begin, bytes: len, addr, .. } = unsafe { *segment };
+        // Wraps to a huge value if `address` is before the segment, which then fails the comparison.
+        let at = address.wrapping_sub(addr.0);
+        if at <= len && bytes <= len - at && len > 0 {
+            return begin + at;
+        }
+        segment = segment.wrapping_add(1);
+        left -= 1;
+    }
+    InvalidRange::NO_OFFSET
 }
 
 /// Returns the address at which `offset` on `pe` is mapped on this PE, or 0 if it is not mapped.

@@ -5,6 +5,7 @@ mod addresses;
 mod ctx_ref;
 mod position;
 mod queues;
+mod resident;
 
 use core::marker::PhantomData;
 use core::panic::Location;

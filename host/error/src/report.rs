@@ -202,7 +202,8 @@ impl DeviceError {
     fn site(&self) -> String {
         let (r, file) = (&self.record, self.file());
         let kernel = self.kernel.map(|name| format!("kernel {name}, ")).unwrap_or_default();
-        format!("{file}:{} ({kernel}block {}, thread {})", r.line, r.block, r.thread)
+        let line = if r.line == 0 { String::new() } else { format!(":{}", r.line) };
+        format!("{file}{line} ({kernel}block {}, thread {})", r.block, r.thread)
     }
 
     /// Returns the advice that concludes the message, or an empty text if there is none.
@@ -246,6 +247,9 @@ impl DeviceError {
                 "a block has at least one element, and a stride is at least as long as its block"
             }
             Some(Code::BadLock) => "set and clear a lock in turn, from one thread of a PE at a time",
+            Some(Code::OutOfRange) if self.invalid_range().is_some_and(InvalidRange::is_address) => {
+                "pass the address that the allocation or the registration returned on this PE"
+            }
             Some(Code::OutOfRange) if self.invalid_range().is_some() => {
                 "compare the ranges of `slice`, `at`, `cast` and `first` before the call with `len` of their objects"
             }
@@ -367,6 +371,9 @@ impl DeviceError {
                 let holder = if r.found == 0 { "does not hold" } else { "already holds" };
                 write!(f, "this PE {holder} the lock at {}", self.offset(r.offset, 0))
             }
+            Code::BadConstant => {
+                write!(f, "{} is not a constant for the comparison or signal operation of the call", r.found)
+            }
             _ => self.fmt_range(f),
         }
     }
@@ -486,7 +493,8 @@ impl fmt::Display for DeviceError {
             | Code::Overlap
             | Code::BadReduction
             | Code::BadStride
-            | Code::BadLock => self.fmt_argument(code, f)?,
+            | Code::BadLock
+            | Code::BadConstant => self.fmt_argument(code, f)?,
             Code::BadTeam | Code::TeamMismatch | Code::TeamBusy | Code::TeamFailed => {
                 self.fmt_team(code, f)?
             }

@@ -252,6 +252,9 @@ pub fn meaning_of(code: Code) -> &'static str {
         Code::BadReduction => "The reduction does not exist, or not for this type.",
         Code::BadStride => "A stride is 0, or shorter than its blocks.",
         Code::BadLock => "A PE cleared a lock that it does not hold, or set a lock that it holds.",
+        Code::BadConstant => {
+            "A number that selects a comparison or a signal operation is none of the call's constants."
+        }
     }
 }
 

@@ -1,0 +1,74 @@
+//! Contexts found by their address, for kernels in languages without `#[kernel]`.
+#![allow(unsafe_code, reason = "finds the context in a segment table of the host")]
+
+use core::panic::Location;
+
+use super::Ctx;
+use crate::abi::DevAddr;
+use crate::error::{Detail, Error, Result, name_call, out_of_range};
+use crate::invalid_range::InvalidRange;
+use crate::segment;
+
+/// # Resident contexts
+///
+/// For functions that kernels in other languages call: `bindings/device`. Such a kernel gets the address of its PE's
+/// context, and passes symmetric memory by address.
+impl<'k> Ctx<'k> {
+    /// Returns the context at `table`, the address of a [`SegmentTable`](crate::abi::SegmentTable).
+    ///
+    /// # Errors
+    /// - [`Error::Layout`]: the host comes from another build.
+    ///
+    /// # Safety
+    /// The host returned the address for this PE, and the PE has not ended.
+    #[inline(always)]
+    pub unsafe fn resident(table: DevAddr) -> Result<&'k Self> {
+        // SAFETY: a segment table starts with the parts of a context, to which `Ctx` is transparent.
+        let ctx = unsafe { &*table.ptr::<Self>() };
+        if ctx.trusted() {
+            return Ok(ctx);
+        }
+        ctx.report_layout();
+        Err(Error::Layout)
+    }
+
+    /// Returns the offset of the `bytes` bytes at `address` on this PE, in symmetric memory or a registered buffer.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn offset_of(&self, address: u64, bytes: u64) -> Result<u64> {
+        let p = self.parts_ref();
+        let offset = address.wrapping_sub(p.heap.0);
+        if p.has(offset, bytes) {
+            return Ok(offset);
+        }
+        match segment::offset(p.segments, address, bytes) {
+            InvalidRange::NO_OFFSET => Err(out_of_range(
+                p.state,
+                bytes,
+                p.heap_bytes,
+                InvalidRange::ADDRESS.offset(),
+                Location::caller(),
+            )),
+            offset => Ok(offset),
+        }
+    }
+
+    /// Records that `value` is none of the constants of a call.
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    pub fn bad_constant(&self, value: i32) -> Error {
+        self.fail(Error::BadConstant, Detail { found: u64::from(value as u32), ..Detail::NONE })
+    }
+
+    /// Names the function whose call has failed in the calling thread, in place of a line in the thread's last error
+    /// record.
+    #[cold]
+    #[inline(always)]
+    pub fn name_failed_call(&self, name: &'static str) {
+        name_call(self.parts_ref().state, name);
+    }
+}
