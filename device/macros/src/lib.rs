@@ -7,6 +7,7 @@ use proc_macro::TokenStream;
 
 mod errors;
 mod expand;
+mod export;
 mod generic;
 mod instances;
 mod kernel_arg;
@@ -118,4 +119,15 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(KernelArg)]
 pub fn kernel_arg(input: TokenStream) -> TokenStream {
     kernel_arg::derive(input.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Exports a device call as `extern "C"` functions, for kernels in other languages. Only for `rushmem-device-c`.
+///
+/// `#[export(thread, warp, block)]` on `fn quiet(ctx: &Ctx<'_>, group: impl Group) -> Result` defines `rushmem_quiet`,
+/// `rushmem_quiet_warp` and `rushmem_quiet_block`. Without a `group`, the first thread of the warp or block makes the
+/// call. `T = [uint32: u32]` defines the functions of a generic call: `rushmem_uint32_atomic_inc`.
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn export(attr: TokenStream, item: TokenStream) -> TokenStream {
+    export::expand(attr.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }

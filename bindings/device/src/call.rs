@@ -1,0 +1,172 @@
+//! What every exported function does around its call of the device API.
+#![allow(unsafe_code, reason = "trusts the context and the addresses that the kernel passes")]
+
+use core::ffi::c_void;
+
+use rushmem_device::abi::DevAddr;
+use rushmem_device::{Ctx, Error, Group, Pod, Result, Sym, SymSlice, Team};
+
+/// A value that a call returns, as bits that its leader shares with the other threads.
+pub(crate) trait Value: Sized {
+    /// The type that the exported function returns.
+    type Word;
+    fn bits(self) -> u64;
+    fn word(bits: u64) -> Self::Word;
+}
+
+macro_rules! integers {
+    ($($t:ty)*) => {$(
+        impl Value for $t {
+            type Word = Self;
+            #[inline(always)]
+            fn bits(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn word(bits: u64) -> Self {
+                bits as Self
+            }
+        }
+    )*};
+}
+integers! { u8 u16 u32 u64 i32 }
+
+impl Value for () {
+    type Word = ();
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        0
+    }
+    #[inline(always)]
+    fn word(_: u64) {}
+}
+
+impl Value for *mut c_void {
+    type Word = u64;
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self as u64
+    }
+    #[inline(always)]
+    fn word(bits: u64) -> u64 {
+        bits
+    }
+}
+
+impl Value for f32 {
+    type Word = Self;
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        u64::from(self.to_bits())
+    }
+    #[inline(always)]
+    fn word(bits: u64) -> Self {
+        Self::from_bits(bits as u32)
+    }
+}
+
+impl Value for f64 {
+    type Word = Self;
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.to_bits()
+    }
+    #[inline(always)]
+    fn word(bits: u64) -> Self {
+        Self::from_bits(bits)
+    }
+}
+
+/// Makes a call of the whole group, for the exported function `name`.
+///
+/// # Safety
+/// `ctx` is the address of a context that the host returned for this PE, and `run` passes on the kernel's arguments.
+#[inline(always)]
+pub(crate) unsafe fn by_group<G: Group>(
+    ctx: u64,
+    name: &'static str,
+    group: G,
+    run: impl FnOnce(&Ctx<'_>, G) -> Result,
+) -> Result {
+    // SAFETY: the address of a context, by this function's contract.
+    let ctx = unsafe { Ctx::resident(DevAddr(ctx)) }?;
+    run(ctx, group).map_err(|error| failed(ctx, name, group, error))
+}
+
+/// Makes a call in the group's leader, for the exported function `name`. Returns its value to all threads.
+///
+/// # Safety
+/// The same as for [`by_group`].
+#[inline(always)]
+pub(crate) unsafe fn by_leader<G: Group, T: Value>(
+    ctx: u64,
+    name: &'static str,
+    group: G,
+    run: impl FnOnce(&Ctx<'_>) -> Result<T>,
+) -> Result<T::Word> {
+    // SAFETY: the address of a context, by this function's contract.
+    let ctx = unsafe { Ctx::resident(DevAddr(ctx)) }?;
+    let shared = group.leader_result(|| run(ctx).map(Value::bits));
+    shared.map(T::word).map_err(|error| failed(ctx, name, group, error))
+}
+
+/// Names the failed call in its error record. Returns the same error in all threads of the group, so a kernel that
+/// branches on it stays uniform.
+#[cold]
+#[inline(always)]
+fn failed<G: Group>(ctx: &Ctx<'_>, name: &'static str, group: G, error: Error) -> Error {
+    if error != Error::InGroup {
+        ctx.name_failed_call(name);
+    }
+    let mut code = 1;
+    while let Some(cause) = Error::from_code(code) {
+        if cause != Error::InGroup && group.any(cause == error) {
+            return cause;
+        }
+        code += 1;
+    }
+    error
+}
+
+#[inline(always)]
+pub(crate) fn status(result: Result) -> i32 {
+    result.err().map_or(0, |error| error as i32)
+}
+
+#[inline(always)]
+pub(crate) fn value<T: Default>(result: Result<T>) -> T {
+    result.unwrap_or_default()
+}
+
+/// Returns a handle of `bytes` bytes at `address`.
+///
+/// # Errors
+/// - [`Error::OutOfRange`].
+#[inline(always)]
+#[track_caller]
+pub(crate) fn bytes_at(ctx: &Ctx<'_>, address: *const c_void, bytes: usize) -> Result<SymSlice<u8>> {
+    let offset = ctx.offset_of(address as u64, bytes as u64)?;
+    // SAFETY: these bytes are in symmetric memory or in a registered buffer, and any bytes are a `u8`.
+    Ok(unsafe { SymSlice::from_raw(offset, bytes) })
+}
+
+/// Returns a handle of the word at `address`.
+///
+/// # Errors
+/// - [`Error::OutOfRange`], also if the address is not aligned.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn word_at<T: Pod>(ctx: &Ctx<'_>, address: *const T) -> Result<Sym<T>> {
+    let offset = ctx.offset_of(address as u64, size_of::<T>() as u64)?;
+    // SAFETY: the word is in symmetric memory or in a registered buffer, and any bytes are a value of a `Pod` type.
+    Ok(unsafe { Sym::from_raw(offset) })
+}
+
+/// A team handle: its slot in the lower half, its generation in the upper half.
+pub(crate) type TeamBits = u64;
+
+#[inline(always)]
+pub(crate) fn team_of(team: TeamBits) -> Team {
+    // SAFETY: device code checks both numbers against its table of teams.
+    unsafe { Team::from_raw(team as u32, (team >> 32) as u32) }
+}

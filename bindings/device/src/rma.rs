@@ -1,0 +1,72 @@
+//! Puts and gets.
+
+use core::ffi::c_void;
+
+use rushmem_device::{Ctx, Group, Result, Scalar};
+use rushmem_macros::export;
+
+use crate::call::{bytes_at, word_at};
+
+/// Copies `bytes` bytes from `src` to `dst` on `pe`. Returns once `src` may change; the data has not necessarily arrived.
+#[export(thread, warp, block)]
+fn putmem(
+    ctx: &Ctx<'_>,
+    group: impl Group,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    pe: i32,
+) -> Result {
+    ctx.put(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+}
+
+/// Starts copying `bytes` bytes from `src` to `dst` on `pe`. `src` must not change before `rushmem_quiet`.
+#[export(thread, warp, block)]
+fn putmem_nbi(
+    ctx: &Ctx<'_>,
+    group: impl Group,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    pe: i32,
+) -> Result {
+    ctx.put_nbi(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+}
+
+/// Copies `bytes` bytes from `src` on `pe` to `dst`, and waits for them.
+#[export(thread, warp, block)]
+fn getmem(
+    ctx: &Ctx<'_>,
+    group: impl Group,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    pe: i32,
+) -> Result {
+    ctx.get(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+}
+
+/// Starts copying `bytes` bytes from `src` on `pe` to `dst`. The data is in `dst` after `rushmem_quiet`.
+#[export(thread, warp, block)]
+fn getmem_nbi(
+    ctx: &Ctx<'_>,
+    group: impl Group,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    pe: i32,
+) -> Result {
+    ctx.get_nbi(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+}
+
+/// Stores `value` in `dst` on `pe`. The value has not necessarily arrived on return.
+#[export(thread, T = [uint8: u8, uint16: u16, uint32: u32, uint64: u64, float: f32, double: f64])]
+fn p<T: Scalar>(ctx: &Ctx<'_>, dst: *mut T, value: T, pe: i32) -> Result {
+    ctx.p(word_at(ctx, dst)?, value, pe as u32)
+}
+
+/// Returns the value of `src` on `pe`.
+#[export(thread, T = [uint8: u8, uint16: u16, uint32: u32, uint64: u64, float: f32, double: f64])]
+fn g<T: Scalar>(ctx: &Ctx<'_>, src: *const T, pe: i32) -> Result<T> {
+    ctx.g(word_at(ctx, src)?, pe as u32)
+}
