@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::header::Header;
 use crate::inspect::{self, Report, Violation};
+use crate::ir;
 use crate::source::{Source, hex};
 use crate::sysroot::{COMMON_FLAGS, Sysroot, TRIPLE, run};
 use crate::target::Target;
@@ -60,23 +61,45 @@ pub fn compile(
     cache: &Path,
 ) -> Result<Artifact> {
     let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build = Build { source, toolchain, target, extras, sysroot };
+    let build = Build { source, toolchain, target, extras, sysroot, form: Form::Kernels };
+    build.checked(build.run(Lines::None)?)
+}
+
+/// Device functions for kernels in other languages, compiled for one architecture.
+#[derive(Debug)]
+pub struct Library {
+    /// LLVM assembly, which the compiler of a kernel links and inlines. LLVM 22.0 and newer releases read it.
+    pub llvm: String,
+    /// Relocatable PTX with the same functions.
+    pub ptx: Artifact,
+}
+
+/// Compiles the crate of `extern "C"` device functions `source` for `target`, as [`compile`] does for kernels.
+///
+/// LLVM assembly cannot hold a second choice for newer GPUs, so each architecture gets the fences that it has.
+///
+/// # Errors
+/// The errors of [`compile`].
+pub fn compile_library(
+    source: &Source,
+    toolchain: &Toolchain,
+    target: &Target,
+    cache: &Path,
+) -> Result<Library> {
+    let sysroot = Sysroot::open(toolchain, target, cache)?;
+    let build = Build { source, toolchain, target, extras: Extras::default(), sysroot, form: Form::Library };
     let asm = build.run(Lines::None)?;
-    let text = bounds::apply(&files::read(&asm)?);
-    let body = target.apply(&text);
-    let header = Header {
-        krate: source.crate_name.clone(),
-        compiler: toolchain.version.to_string(),
-        target: target.to_string(),
-        source: source.hash.clone(),
-    };
-    match inspect::check(&body, target) {
-        Ok(report) => Ok(Artifact { text: format!("{header}{body}"), report }),
-        Err(violations) => {
-            let (ptx, violations) = build.located().unwrap_or((asm, violations));
-            Err(Error::Refused { krate: source.crate_name.clone(), ptx, violations })
-        }
-    }
+    let llvm = ir::portable(&files::read(&asm.with_extension("ll"))?);
+    Ok(Library { llvm, ptx: build.checked(asm)? })
+}
+
+/// What the compiled functions are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Kernels that the runtime loads.
+    Kernels,
+    /// Functions that kernels in other languages call.
+    Library,
 }
 
 /// Whether to emit the source lines of instructions.
@@ -93,9 +116,30 @@ struct Build<'a> {
     target: &'a Target,
     extras: Extras,
     sysroot: Sysroot,
+    form: Form,
 }
 
 impl Build<'_> {
+    /// Checks the PTX in the file `asm`, and adds its header.
+    fn checked(&self, asm: PathBuf) -> Result<Artifact> {
+        let Self { source, toolchain, target, .. } = self;
+        let text = bounds::apply(&files::read(&asm)?);
+        let body = target.apply(&text);
+        let header = Header {
+            krate: source.crate_name.clone(),
+            compiler: toolchain.version.to_string(),
+            target: target.to_string(),
+            source: source.hash.clone(),
+        };
+        match inspect::check(&body, target) {
+            Ok(report) => Ok(Artifact { text: format!("{header}{body}"), report }),
+            Err(violations) => {
+                let (ptx, violations) = self.located().unwrap_or((asm, violations));
+                Err(Error::Refused { krate: source.crate_name.clone(), ptx, violations })
+            }
+        }
+    }
+
     /// Compiles the crate again, with source lines, to name the line of each violation.
     fn located(&self) -> Option<(PathBuf, Vec<Violation>)> {
         let asm = self.run(Lines::All).ok()?;
@@ -111,12 +155,13 @@ impl Build<'_> {
         let workspace = if module.is_some() { dir.join(crate_name) } else { workspace.clone() };
         let workspace = hex(&Sha256::digest(workspace.as_os_str().as_encoded_bytes()));
         let extra: String = self.extras.features().iter().map(|name| format!("-{name}")).collect();
-        self.sysroot.cache.join(format!("build-{}{extra}", &workspace[..8]))
+        let form = if self.form == Form::Library { "-library" } else { "" };
+        self.sysroot.cache.join(format!("build-{}{extra}{form}", &workspace[..8]))
     }
 
     /// Compiles the crate with Cargo and returns the path of its PTX.
     fn run(&self, lines: Lines) -> Result<PathBuf> {
-        let Self { source, toolchain, target, extras, sysroot } = self;
+        let Self { source, toolchain, target, extras, sysroot, form } = self;
         let build = self.target_dir();
         let mut command = Command::new(cargo());
         scrub(&mut command);
@@ -137,13 +182,13 @@ impl Build<'_> {
         for feature in extras.features() {
             command.arg("--features").arg(format!("rushmem-device/{feature}"));
         }
-        command.args(["--", "--emit=asm"]);
+        command.args(["--", if *form == Form::Library { "--emit=asm,llvm-ir" } else { "--emit=asm" }]);
         command
             .env("RUSTC", &toolchain.rustc)
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTC_WRAPPER", sysroot.wrapper())
             .env("RUSTC_WORKSPACE_WRAPPER", "")
-            .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path).join("\x1f"))
+            .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path, *form).join("\x1f"))
             .env("CARGO_TERM_COLOR", "never");
         for (key, value) in PROFILE {
             command.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
@@ -193,9 +238,12 @@ const PROFILE: [(&str, &str); 8] = [
     ("INCREMENTAL", "false"),
 ];
 
-fn flags(source: &Source, target: &Target, sysroot: &Path) -> Vec<String> {
+fn flags(source: &Source, target: &Target, sysroot: &Path, form: Form) -> Vec<String> {
     let mut flags: Vec<String> = COMMON_FLAGS.map(str::to_owned).into();
     flags.extend(target.flags());
+    if form == Form::Library && !target.is_hopper() {
+        flags.push("--cfg=rushmem_two_way_fences".into());
+    }
     // Show errors only. The host's build of the same crates shows the warnings.
     flags.push("-Awarnings".into());
     // Do not link anything: the assembly of the last crate is the module.

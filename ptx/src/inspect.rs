@@ -66,7 +66,7 @@ pub enum Rule {
     Arch(String),
     /// The `.version` is older than requested, or too old for ringing doorbells. Contains the version found.
     Isa(u32, u32),
-    /// The module has no kernel.
+    /// The module has neither a kernel nor an exported function.
     NoEntry,
     /// An atomic without `.sem` or `.scope`. Contains the instruction.
     UnscopedAtomic(String),
@@ -103,7 +103,7 @@ pub fn check(ptx: &str, target: &Target) -> Result<Report, Vec<Violation>> {
     if report.isa < target.isa || report.isa < OLDEST_ISA {
         rules.push(Rule::Isa(report.isa.0, report.isa.1));
     }
-    if report.entries.is_empty() {
+    if report.entries.is_empty() && report.functions.keys().all(|name| symbol::rust_path(name).is_some()) {
         rules.push(Rule::NoEntry);
     }
     let whole = |rule| Violation { line: 0, source: None, function: None, kernels: Vec::new(), rule };

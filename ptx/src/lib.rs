@@ -90,6 +90,7 @@ mod files;
 mod header;
 mod index;
 pub mod inspect;
+mod ir;
 mod lock;
 mod manifest;
 mod module;
@@ -100,7 +101,7 @@ mod target;
 mod toolchain;
 
 pub use builder::{Builder, Built, Origin, build};
-pub use compile::{Artifact, Extras, compile};
+pub use compile::{Artifact, Extras, Library, compile, compile_library};
 pub use decide::Mode;
 pub use error::{Error, Result};
 pub use header::Header;

@@ -11,7 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rushmem_ptx::ptxas::{self, Usage};
-use rushmem_ptx::{Error, Extras, Header, Search, Source, Target, Toolchain, compile, inspect};
+use rushmem_ptx::{
+    Error, Extras, Header, Search, Source, Target, Toolchain, compile, compile_library, inspect,
+};
 
 /// A kernel crate of this project, as opposed to one of a user.
 struct KernelCrate {
@@ -46,6 +48,8 @@ usage: cargo run -p rushmem-ptx -- COMMAND
 
   update              compile the kernels of the runtime and the examples, and write their PTX
   check               compile all kernels, and compare with the committed PTX
+  library DIR         compile the device functions for other languages, and write them as LLVM assembly, PTX
+                      and, if there is a ptxas, objects
   report [FILE.ptx ...]
                       print registers, stack, spills and barriers of each kernel on Hopper, by
                       ptxas. Without files: compile all kernels, fail if those of the examples,
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["update"] => update(),
         ["check"] => check(),
+        ["library", dir] => library(Path::new(dir)),
         ["report", rest @ ..] => report(rest),
         _ => Err(USAGE.into()),
     };
@@ -76,6 +81,19 @@ fn root() -> PathBuf {
     ptx.parent().unwrap_or(ptx).to_owned()
 }
 
+fn toolchain() -> Result<Toolchain, Failure> {
+    let search = Search::run()?;
+    search.found.ok_or_else(|| {
+        let looked = search.rejected.iter().map(|(p, why)| format!("\n  {}: {why}", p.display()));
+        format!(
+            "no PTX compiler was found:{}\ninstall one: rustup toolchain install nightly --component rust-src, \
+             or apt-get install rustc-web rust-web-src",
+            looked.collect::<String>()
+        )
+        .into()
+    })
+}
+
 /// Compiles `kernel_crates` with `extras`. For each, calls `with` with the crate, its name in Rust, the compiler and
 /// the PTX text.
 fn compile_each<'a>(
@@ -83,16 +101,7 @@ fn compile_each<'a>(
     extras: Extras,
     mut with: impl FnMut(&KernelCrate, &str, &Toolchain, String) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let search = Search::run()?;
-    let Some(toolchain) = search.found else {
-        let looked = search.rejected.iter().map(|(p, why)| format!("\n  {}: {why}", p.display()));
-        return Err(format!(
-            "no PTX compiler was found:{}\ninstall one: rustup toolchain install nightly --component rust-src, \
-             or apt-get install rustc-web rust-web-src",
-            looked.collect::<String>()
-        )
-        .into());
-    };
+    let toolchain = toolchain()?;
     for kernel_crate in kernel_crates {
         let source = Source::read(&root().join(kernel_crate.dir))?;
         let made =
@@ -116,6 +125,30 @@ fn update() -> Result<(), Failure> {
         );
         Ok(fs::write(&path, text)?)
     })
+}
+
+/// Architectures for which the device functions for other languages are compiled: the oldest one, and the first one
+/// with one-way fences.
+const LIBRARY_ARCHES: [&str; 2] = ["sm_75", "sm_90"];
+
+fn library(dir: &Path) -> Result<(), Failure> {
+    let toolchain = toolchain()?;
+    let source = Source::read(&root().join("bindings/device"))?;
+    let ptxas = ptxas::find();
+    fs::create_dir_all(dir)?;
+    for arch in LIBRARY_ARCHES {
+        let target = Target { arch: arch.into(), ..Target::default() };
+        let made = compile_library(&source, &toolchain, &target, &root().join("target/rushmem-ptx"))?;
+        let stem = dir.join(format!("rushmem_device_{}", arch.replace('_', "")));
+        fs::write(stem.with_extension("ll"), &made.llvm)?;
+        fs::write(stem.with_extension("ptx"), &made.ptx.text)?;
+        println!("{}.ll: {} bytes, by {}", stem.display(), made.llvm.len(), toolchain.version);
+        match &ptxas {
+            Ok(ptxas) => ptxas::relocatable(ptxas, &made.ptx.text, arch, &stem.with_extension("o"))?,
+            Err(error) => println!("no object for {arch}: {error}"),
+        }
+    }
+    Ok(())
 }
 
 fn check() -> Result<(), Failure> {

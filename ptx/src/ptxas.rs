@@ -71,9 +71,23 @@ fn python_packages() -> Option<PathBuf> {
 /// - [`Error::Spawn`] if ptxas does not start.
 /// - [`Error::Ptxas`] if it rejects the text.
 pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to: &Path) -> Result<String> {
+    run(ptxas, &["-v"], ptx, text_arch, arch, to)
+}
+
+/// Assembles the functions in `ptx` to a relocatable object for `arch`, in the file at `to`.
+///
+/// # Errors
+/// - [`Error::Spawn`] if ptxas does not start.
+/// - [`Error::Ptxas`] if it rejects the text.
+pub fn relocatable(ptxas: &Path, ptx: &str, arch: &str, to: &Path) -> Result<()> {
+    run(ptxas, &["-c"], ptx, arch, arch, to).map(drop)
+}
+
+fn run(ptxas: &Path, options: &[&str], ptx: &str, text_arch: &str, arch: &str, to: &Path) -> Result<String> {
     let failed = |source| Error::Spawn { program: ptxas.into(), source };
     let mut child = Command::new(ptxas)
-        .args(["-v", &format!("-arch={arch}"), "-o"])
+        .args(options)
+        .args([&format!("-arch={arch}"), "-o"])
         .args([to, Path::new("-")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

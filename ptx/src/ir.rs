@@ -1,0 +1,57 @@
+//! Makes LLVM assembly readable for older and newer releases of LLVM than the compiler's.
+//!
+//! Triton and other compilers carry an LLVM of their own. Each reads the text of older releases, and that of newer ones
+//! as long as it knows the attributes and intrinsics in it. Bitcode would not do: its reader adds the attributes of
+//! intrinsics again.
+
+/// Attributes that optimizers can do without, and that LLVM before 22.1 does not know.
+const RECENT_ATTRIBUTES: [&str; 3] = ["nocreateundeforpoison ", ", target_mem0: none", ", target_mem1: none"];
+
+/// An intrinsic that LLVM 22.0 lacks: a barrier of the block that returns whether any thread passed `true`.
+const BARRIER: &str = "@llvm.nvvm.barrier.cta.red.or.all";
+
+/// The same by an older intrinsic, which newer releases translate. It takes no number, since it is for barrier 0.
+const OLDER_BARRIER: &str = "\
+define internal i1 @rushmem_barrier_or(i32 %barrier, i1 %vote) alwaysinline convergent nounwind {
+  %wide = zext i1 %vote to i32
+  %any = call i32 @llvm.nvvm.barrier0.or(i32 %wide)
+  %is_any = icmp ne i32 %any, 0
+  ret i1 %is_any
+}
+declare i32 @llvm.nvvm.barrier0.or(i32) convergent nounwind
+";
+
+/// Returns the module `text` without what only the newest releases of LLVM can read.
+pub(crate) fn portable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        if line.starts_with("declare") && line.contains(BARRIER) {
+            out += OLDER_BARRIER;
+        } else if line.starts_with("attributes ") {
+            out += &RECENT_ATTRIBUTES.iter().fold(line.to_owned(), |line, recent| line.replace(recent, ""));
+        } else {
+            out += &line.replace(BARRIER, "@rushmem_barrier_or");
+        }
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::portable;
+
+    #[test]
+    fn recent_attributes_and_intrinsics_are_replaced() {
+        let text = "define i1 @f(i1 %v) {\n  %r = tail call i1 @llvm.nvvm.barrier.cta.red.or.all(i32 0, i1 %v) #1\n}\n\
+                    declare i1 @llvm.nvvm.barrier.cta.red.or.all(i32, i1) #1\n\
+                    attributes #1 = { nocallback nocreateundeforpoison nofree memory(read, target_mem0: none, target_mem1: none) }\n";
+        let portable = portable(text);
+        assert!(portable.contains("%r = tail call i1 @rushmem_barrier_or(i32 0, i1 %v) #1\n"), "{portable}");
+        assert!(portable.contains("attributes #1 = { nocallback nofree memory(read) }\n"), "{portable}");
+        assert!(
+            portable.contains("define internal i1 @rushmem_barrier_or") && !portable.contains("cta.red"),
+            "{portable}"
+        );
+    }
+}
