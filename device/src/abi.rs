@@ -173,7 +173,7 @@ pub mod ctx_flags {
 }
 
 /// The segment table of one or more launches, followed by `count` [`SegmentDesc`]s. A table is immutable; the host
-/// replaces it by a new one.
+/// replaces it by a new one. Only the resident table, for kernels that the runtime does not launch, is updated in place.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SegmentTable {
@@ -193,7 +193,7 @@ pub struct SegmentTable {
 pub struct SegmentDesc {
     /// First offset of the segment, in the address space of heap offsets.
     pub begin: u64,
-    /// Length of the segment, in bytes.
+    /// Length of the segment, in bytes. 0 in an unused entry of the resident table.
     pub bytes: u64,
     /// Address of the segment on this PE.
     pub addr: DevAddr,

@@ -5,6 +5,7 @@
 
 mod memory;
 mod register;
+mod resident;
 
 mod clocks;
 mod contexts;

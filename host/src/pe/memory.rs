@@ -389,11 +389,11 @@ impl Pe {
     /// Extends the heap of every PE by `bytes` bytes, in a new segment. Collective.
     fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
         let whole = bytes.next_multiple_of(SEGMENT_ALIGN);
-        let made =
-            rushmem_memory::p2p::heap(&self.config, &*self.machine, whole, self.n_pes()).and_then(|region| {
-                let keys = self.service.register(&region)?;
-                Ok(Segment::new(region, keys, None))
-            });
+        let made = self.memory.check_room().and_then(|()| {
+            let region = rushmem_memory::p2p::heap(&self.config, &*self.machine, whole, self.n_pes())?;
+            let keys = self.service.register(&region)?;
+            Ok(Segment::new(region, keys, None))
+        });
         let segment = self.share(call, made)?;
         let grown = self.memory.grow(segment, bytes);
         self.watch.set_addresses(|| self.memory.addresses());

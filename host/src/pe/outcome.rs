@@ -139,6 +139,15 @@ impl QueueOwner for Pe {
         let ran = ran.map_err(|error| error.on_pe(self.my_pe()));
         // Before the launch table: whatever finishes in between has left its failure in the table.
         let busy = self.service().is_busy();
+        self.judge(ran, failed, failed || !busy)
+    }
+}
+
+/// The error that explains the outcome of kernels.
+impl Pe {
+    /// Returns the error that explains the outcome `ran` of kernels. `failed` says whether a launch of the queue in
+    /// question failed, and `takes_records` whether records that no launch claims are to be reported.
+    pub(super) fn judge(&self, ran: Result<()>, failed: bool, takes_records: bool) -> Result<()> {
         if !failed && self.launch_queues().table.any_failed()? {
             return ran;
         }
@@ -146,7 +155,7 @@ impl QueueOwner for Pe {
             self.take_errors()?;
             return Err(failure);
         }
-        let error = if failed || !busy { self.take_errors()? } else { None };
+        let error = if takes_records { self.take_errors()? } else { None };
         match (error, self.lost()) {
             // The kernel's own error may be the reason why the other PE was lost.
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),

@@ -279,6 +279,7 @@ impl Pe {
     /// Registers a user buffer with the machine and with all NICs of this PE. The buffer's address must be a multiple
     /// of `align` bytes.
     fn adopt_buffer<B: Buffer>(&self, call: &'static str, mut buffer: B, align: u64) -> Result<Segment> {
+        self.memory.check_room()?;
         let wrong = |what: String| Error::misuse(call, what);
         let bytes = (buffer.len() as u64).checked_mul(size_of::<B::Element>() as u64);
         let bytes =

@@ -33,7 +33,7 @@ fn line(error: &Error) -> String {
 }
 
 /// Returns the code of the first error that a kernel recorded.
-fn code(error: &Error) -> Option<Code> {
+pub(super) fn code(error: &Error) -> Option<Code> {
     match error {
         Error::Device { first, .. } => first.code(),
         _ => None,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rushmem::{Error, Hints, HostRange, Operations, Pages, Pe};
+use rushmem_device::kernel::Call;
 use rushmem_device::{Error as Code, Local, Signal, Sym, SymSlice};
 use rushmem_test_kernels::{fill, gather, put_beyond, reach, reach_from_own, wait_for_ever};
 use rushmem_tests::{Setup, grid, without_line};
@@ -14,6 +15,9 @@ use super::setups;
 pub(super) fn pattern(pe: u32, len: usize) -> Vec<u64> {
     (0..len as u64).map(|i| (i << 32 | u64::from(pe) << 8) + 0x5a).collect()
 }
+
+/// Number of blocks of the kernel [`reach`].
+pub(super) const BLOCKS: u32 = 3;
 
 /// Symmetric objects that the kernel [`reach`] accesses on the next PE.
 pub(super) struct Reached {
@@ -29,7 +33,11 @@ impl Reached {
     /// Runs the kernel [`reach`], then checks all memory that it has written. `dst` has one more element than the other
     /// arrays.
     pub(super) fn check(&self, pe: &Pe) -> Result<(), Error> {
-        const BLOCKS: u32 = 3;
+        self.check_with(pe, |call| pe.run(grid(BLOCKS, 33), call))
+    }
+
+    /// Does the same with a kernel that `run` runs in a grid of [`BLOCKS`] blocks.
+    pub(super) fn check_with(&self, pe: &Pe, run: impl Fn(Call) -> Result<(), Error>) -> Result<(), Error> {
         let Self { dst, src, back, word, arrived, seen } = *self;
         let (me, n, len) = (pe.my_pe(), pe.n_pes(), src.len());
         for object in [dst, back, word.as_slice(), arrived.as_slice(), seen.as_slice()] {
@@ -37,7 +45,7 @@ impl Reached {
         }
         pe.write(src, &pattern(me, len))?;
         pe.host_sync()?;
-        pe.run(grid(BLOCKS, 33), reach(dst, src, back, word, arrived, seen))?;
+        run(reach(dst, src, back, word, arrived, seen))?;
         pe.host_sync()?;
         let (left, right) = ((me + n - 1) % n, (me + 1) % n);
         let mut put = pattern(left, len);
@@ -317,7 +325,7 @@ fn error_names_a_pe_that_frees_another_object() {
 
 /// Changes a setup to an initial heap with space for the runtime's own words and little more, so allocations add
 /// segments.
-fn growing(setup: Setup) -> Setup {
+pub(super) fn growing(setup: Setup) -> Setup {
     setup.with("heap_bytes", "32KiB").with("heap_max", "24MiB")
 }
 

@@ -22,6 +22,7 @@ mod p2p;
 mod posting;
 mod print;
 mod program;
+mod resident;
 mod rma;
 mod setups;
 mod signals;

@@ -6,10 +6,12 @@
 //! | first heap |  gap  | segment | gap | segment | ...       | local buffers ...
 //! ```
 //!
-//! The first heap is described by its length alone. Every other range is a [`Segment`]. Each launch gets a segment
-//! table with its context. Offsets of segments are never reused, so an offset in a removed segment stays invalid.
+//! The first heap is described by its length alone. Every other range is a [`Segment`]. Each launch gets an immutable
+//! segment table with its context; kernels that others launch share the resident table. Offsets of segments are never
+//! reused, so an offset in a removed segment stays invalid.
 
 mod allocator;
+mod resident;
 mod segment;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +27,7 @@ use rushmem_observe::sanitize::Addresses;
 use rushmem_observe::trace::WireRange;
 
 use self::allocator::{ALIGN, Allocator, HandleError};
+use self::resident::ResidentTable;
 pub use self::segment::{Segment, SegmentMap};
 
 /// Alignment of a segment's offset and of its memory, in bytes. It is also the maximum alignment of an object.
@@ -52,6 +55,8 @@ pub struct Memory {
 struct State {
     allocator: Allocator,
     table: Arc<SegmentMap>,
+    /// The segment table of kernels that the runtime does not launch. `None` until [`Memory::resident`] creates it.
+    resident: Option<ResidentTable>,
     /// First offset that no symmetric segment has used. `next_local` is its counterpart for local buffers.
     next: u64,
     next_local: u64,
@@ -88,6 +93,7 @@ impl Memory {
         let state = State {
             allocator: Allocator::new(reserved, parts.heap_bytes),
             table: Arc::new(SegmentMap::new(&*machine, parts, Vec::new())?),
+            resident: None,
             // One past the heap, as between segments: see `insert`.
             next: parts.heap_bytes + 1,
             next_local: LOCAL_OFFSETS,
@@ -117,6 +123,32 @@ impl Memory {
     pub fn current(&self) -> (CtxParts, Arc<SegmentMap>) {
         let table = Arc::clone(&self.state().table);
         (table.ctx(), table)
+    }
+
+    /// Returns the address of the resident segment table, and whether this call has created it.
+    ///
+    /// The table contains all segments, now and in the future, and exists as long as this value.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if there are more segments than the table can hold.
+    /// - Another error if there is no memory for the table.
+    pub fn resident(&self) -> Result<(DevAddr, bool)> {
+        let mut state = self.state();
+        if let Some(resident) = &state.resident {
+            return Ok((resident.addr(), false));
+        }
+        let mut resident = ResidentTable::new(&*self.machine, self.parts)?;
+        resident.update(state.table.segments())?;
+        Ok((state.resident.insert(resident).addr(), true))
+    }
+
+    /// Checks that another segment can be added. PEs call this before they agree on a segment, because only some of
+    /// them may have a resident table.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the resident table is full.
+    pub fn check_room(&self) -> Result<()> {
+        self.state().resident.as_ref().map_or(Ok(()), ResidentTable::check_room)
     }
 
     /// Returns the addresses that kernels can currently access, for the sanitizer.
@@ -237,7 +269,7 @@ impl Memory {
     /// Adds the first `bytes` of `segment`, which must be symmetric, to the heap.
     ///
     /// # Errors
-    /// An error if there is no memory for the segment table.
+    /// An error if there is no memory for the segment table, or the resident one is full.
     pub fn grow(&self, segment: Segment, bytes: u64) -> Result<()> {
         let mut state = self.state();
         let begin = state.next.next_multiple_of(SEGMENT_ALIGN);
@@ -284,7 +316,16 @@ impl Memory {
     fn enter(&self, state: &mut State, segment: Segment) -> Result<()> {
         let mut segments = state.table.segments().to_vec();
         segments.push(Arc::new(segment));
-        state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, segments)?);
+        self.replace(state, segments)
+    }
+
+    /// Replaces the segment table of launches, and updates the resident one.
+    fn replace(&self, state: &mut State, segments: Vec<Arc<Segment>>) -> Result<()> {
+        let table = Arc::new(SegmentMap::new(&*self.machine, self.parts, segments)?);
+        if let Some(resident) = &mut state.resident {
+            resident.update(table.segments())?;
+        }
+        state.table = table;
         Ok(())
     }
 
@@ -298,7 +339,7 @@ impl Memory {
         let place = self.find_removable(&state, call, buffer)?;
         let mut stay = state.table.segments().to_vec();
         let gone = stay.remove(place);
-        state.table = Arc::new(SegmentMap::new(&*self.machine, self.parts, stay)?);
+        self.replace(&mut state, stay)?;
         // Cannot fail: `find_removable` has found no other owner, and launches need the lock to become one.
         Arc::into_inner(gone).ok_or_else(|| misuse(call, buffer, IN_USE))
     }

@@ -113,6 +113,32 @@ impl Segment {
         self.stamp != 0 && self.stamp == handle.stamp && inside.is_some_and(|end| end <= self.bytes)
     }
 
+    /// Number of bytes in the segment's tail: see [`Segment::describe`].
+    fn tail_bytes(&self) -> usize {
+        let peers = self.peers.as_ref();
+        let ends = self.keys.len() + peers.map_or(0, |peers| peers.ends.len());
+        ends * size_of::<SegmentEnd>() + peers.map_or(0, |peers| peers.mapped.len()) * size_of::<DevAddr>()
+    }
+
+    /// Returns the segment's entry in a segment table, and the tail to which it points: own keys, keys of peers,
+    /// addresses of peers. The tail will be at `tail_at`.
+    pub(super) fn describe(&self, tail_at: DevAddr) -> (SegmentDesc, Vec<u8>) {
+        let mut tail = bytemuck::cast_slice(&ends(&self.keys, false)).to_vec();
+        let mut entry = SegmentDesc {
+            begin: self.begin,
+            bytes: self.bytes,
+            addr: self.region.addr,
+            ends: tail_at,
+            ..SegmentDesc::zeroed()
+        };
+        if let Some(peers) = &self.peers {
+            tail.extend_from_slice(bytemuck::cast_slice(&peers.ends));
+            entry.mapped = tail_at.add(tail.len() as u64);
+            tail.extend_from_slice(bytemuck::cast_slice(&peers.mapped));
+        }
+        (entry, tail)
+    }
+
     /// Deregisters the memory and returns the user's buffer.
     pub fn into_owner(self) -> Option<Box<dyn Any + Send + Sync>> {
         let Self { keys, region, owner, .. } = self;
@@ -141,37 +167,18 @@ impl Segment {
 impl SegmentMap {
     /// Builds a segment table in memory of `machine`. `own` is the PE's kernel context without segments.
     pub(super) fn new(machine: &dyn Machine, own: CtxParts, segments: Vec<Arc<Segment>>) -> Result<Self> {
-        let tail = |segment: &Segment| {
-            let of_peers = segment.peers.as_ref();
-            let ends = segment.keys.len() + of_peers.map_or(0, |peers| peers.ends.len());
-            let mapped = of_peers.map_or(0, |peers| peers.mapped.len());
-            ends * size_of::<SegmentEnd>() + mapped * size_of::<DevAddr>()
-        };
         let descs = size_of::<SegmentTable>() + segments.len() * size_of::<SegmentDesc>();
         let head = descs.next_multiple_of(size_of::<SegmentEnd>());
-        let region = machine.local((head + segments.iter().map(|s| tail(s)).sum::<usize>()) as u64)?;
-        // Layout: header, one descriptor per segment, then their variable parts (own keys, keys of peers, addresses of
-        // peers), which the descriptors point to.
+        let region = machine.local((head + segments.iter().map(|s| s.tail_bytes()).sum::<usize>()) as u64)?;
+        // Layout: header, one descriptor per segment, then their tails.
         let (mut table, mut tails) = (vec![0u8; head], Vec::new());
         let (header, descs) = table.split_at_mut(size_of::<SegmentTable>());
-        let parts = CtxParts { segments: region.addr, ..known(own, &segments) };
+        let parts = CtxParts { segments: region.addr, ..adapt(own, &segments) };
         let count = segments.len() as u64;
         header.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, reserved: 0 }));
-        let after = |tails: &Vec<u8>| region.addr.add((head + tails.len()) as u64);
         for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
-            let mut entry = SegmentDesc {
-                begin: segment.begin,
-                bytes: segment.bytes,
-                addr: segment.region.addr,
-                ends: after(&tails),
-                ..SegmentDesc::zeroed()
-            };
-            tails.extend_from_slice(bytemuck::cast_slice(&ends(&segment.keys, false)));
-            if let Some(peers) = &segment.peers {
-                tails.extend_from_slice(bytemuck::cast_slice(&peers.ends));
-                entry.mapped = after(&tails);
-                tails.extend_from_slice(bytemuck::cast_slice(&peers.mapped));
-            }
+            let (entry, tail) = segment.describe(region.addr.add((head + tails.len()) as u64));
+            tails.extend(tail);
             desc.copy_from_slice(bytemuck::bytes_of(&entry));
         }
         table.extend(tails);
@@ -204,7 +211,7 @@ impl SegmentMap {
 
 /// Adapts a PE's kernel context to `segments`. If some segment is not mapped, a PE with P2P access to all heaps still
 /// uses the NIC.
-fn known(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
+pub(super) fn adapt(own: CtxParts, segments: &[Arc<Segment>]) -> CtxParts {
     let mut parts = own;
     if segments.iter().any(|segment| segment.region.memory.host_ptr().is_some()) {
         parts.flags |= ctx_flags::HOST_MEMORY;
