@@ -138,28 +138,44 @@ pub(crate) fn value<T: Default>(result: Result<T>) -> T {
     result.unwrap_or_default()
 }
 
-/// Returns a handle of `bytes` bytes at `address`.
+/// Returns a handle of `bytes` bytes at `address`, for a call of `group`.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`].
+/// - [`Error::OutOfRange`], which the leader records; [`Error::InGroup`] in other threads.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn bytes_at(ctx: &Ctx<'_>, address: *const c_void, bytes: usize) -> Result<SymSlice<u8>> {
-    let offset = ctx.offset_of(address as u64, bytes as u64)?;
-    // SAFETY: these bytes are in symmetric memory or in a registered buffer, and any bytes are a `u8`.
-    Ok(unsafe { SymSlice::from_raw(offset, bytes) })
+pub(crate) fn bytes_at<G: Group>(
+    ctx: &Ctx<'_>,
+    group: G,
+    address: *const c_void,
+    bytes: usize,
+) -> Result<SymSlice<u8>> {
+    match ctx.offset_of(address as u64, bytes as u64) {
+        // SAFETY: these bytes are in symmetric memory or in a registered buffer, and any bytes are a `u8`.
+        Some(offset) => Ok(unsafe { SymSlice::from_raw(offset, bytes) }),
+        None if group.leader() => Err(ctx.bad_address(bytes as u64)),
+        None => Err(Error::InGroup),
+    }
 }
 
-/// Returns a handle of the word at `address`.
+/// Returns a handle of the word at `address`, for a call of `group`.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`], also if the address is not aligned.
+/// The errors of [`bytes_at`].
 #[inline(always)]
 #[track_caller]
-pub(crate) fn word_at<T: Pod>(ctx: &Ctx<'_>, address: *const T) -> Result<Sym<T>> {
-    let offset = ctx.offset_of(address as u64, size_of::<T>() as u64)?;
+pub(crate) fn word_at<G: Group, T: Pod>(ctx: &Ctx<'_>, group: G, address: *const T) -> Result<Sym<T>> {
+    let bytes = bytes_at(ctx, group, address.cast(), size_of::<T>())?;
     // SAFETY: the word is in symmetric memory or in a registered buffer, and any bytes are a value of a `Pod` type.
-    Ok(unsafe { Sym::from_raw(offset) })
+    Ok(unsafe { Sym::from_raw(bytes.offset()) })
+}
+
+/// Returns the error of a call of `group` whose argument is none of its constants. The leader records it.
+#[cold]
+#[inline(always)]
+#[track_caller]
+pub(crate) fn bad_constant<G: Group>(ctx: &Ctx<'_>, group: G, value: i32) -> Error {
+    if group.leader() { ctx.bad_constant(value) } else { Error::InGroup }
 }
 
 /// A team handle: its slot in the lower half, its generation in the upper half.

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use rushmem_device::{CollectiveGroup, Ctx, Group, Result, Team};
+use rushmem_device::{Ctx, Group, Result, Team};
 use rushmem_macros::export;
 
 use crate::call::{TeamBits, bytes_at, team_of};
@@ -35,21 +35,27 @@ fn team_sync(ctx: &Ctx<'_>, group: impl Group, team: TeamBits) -> Result {
 #[export(warp, block)]
 fn broadcastmem(
     ctx: &Ctx<'_>,
-    group: impl CollectiveGroup,
+    group: impl Group,
     team: TeamBits,
     dst: *mut c_void,
     src: *const c_void,
     bytes: usize,
     root: i32,
 ) -> Result {
-    ctx.broadcast(group, team_of(team), bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, root as u32)
+    ctx.broadcast(
+        group,
+        team_of(team),
+        bytes_at(ctx, group, dst, bytes)?,
+        bytes_at(ctx, group, src, bytes)?,
+        root as u32,
+    )
 }
 
 /// Concatenates `bytes` bytes of `src` of every member in `dst`, in team order.
 #[export(warp, block)]
 fn fcollectmem(
     ctx: &Ctx<'_>,
-    group: impl CollectiveGroup,
+    group: impl Group,
     team: TeamBits,
     dst: *mut c_void,
     src: *const c_void,
@@ -57,7 +63,7 @@ fn fcollectmem(
 ) -> Result {
     let team = team_of(team);
     let all = bytes.wrapping_mul(members(ctx, team));
-    ctx.fcollect(group, team, bytes_at(ctx, dst, all)?, bytes_at(ctx, src, bytes)?)
+    ctx.fcollect(group, team, bytes_at(ctx, group, dst, all)?, bytes_at(ctx, group, src, bytes)?)
 }
 
 /// Sends the `i`th `bytes` bytes of `src` to member `i`, which stores those of the `j`th member in the `j`th place of its
@@ -65,7 +71,7 @@ fn fcollectmem(
 #[export(warp, block)]
 fn alltoallmem(
     ctx: &Ctx<'_>,
-    group: impl CollectiveGroup,
+    group: impl Group,
     team: TeamBits,
     dst: *mut c_void,
     src: *const c_void,
@@ -73,14 +79,14 @@ fn alltoallmem(
 ) -> Result {
     let team = team_of(team);
     let all = bytes.wrapping_mul(members(ctx, team));
-    ctx.alltoall(group, team, bytes_at(ctx, dst, all)?, bytes_at(ctx, src, all)?)
+    ctx.alltoall(group, team, bytes_at(ctx, group, dst, all)?, bytes_at(ctx, group, src, all)?)
 }
 
 /// Combines `bytes` bytes of `src` of all members, elements of `type` by `op`, and stores the result in `dst` of each.
 #[export(warp, block)]
 fn reduce(
     ctx: &Ctx<'_>,
-    group: impl CollectiveGroup,
+    group: impl Group,
     team: TeamBits,
     dst: *mut c_void,
     src: *const c_void,
@@ -88,7 +94,7 @@ fn reduce(
     r#type: i32,
     op: i32,
 ) -> Result {
-    let (dst, src) = (bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?);
+    let (dst, src) = (bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?);
     ctx.reduce_bytes(group, team_of(team), op as u32, r#type as u32, dst, src)
 }
 
@@ -97,7 +103,7 @@ fn reduce(
 #[export(warp, block)]
 fn reduce_scatter(
     ctx: &Ctx<'_>,
-    group: impl CollectiveGroup,
+    group: impl Group,
     team: TeamBits,
     dst: *mut c_void,
     src: *const c_void,
@@ -107,7 +113,7 @@ fn reduce_scatter(
 ) -> Result {
     let team = team_of(team);
     let all = bytes.wrapping_mul(members(ctx, team));
-    let (dst, src) = (bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, all)?);
+    let (dst, src) = (bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, all)?);
     ctx.reduce_scatter_bytes(group, team, op as u32, r#type as u32, dst, src)
 }
 

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use rushmem_device::{Ctx, Group, Result, Scalar};
+use rushmem_device::{Ctx, Group, Result, Scalar, Thread};
 use rushmem_macros::export;
 
 use crate::call::{bytes_at, word_at};
@@ -17,7 +17,7 @@ fn putmem(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.put(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+    ctx.put(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Starts copying `bytes` bytes from `src` to `dst` on `pe`. `src` must not change before `rushmem_quiet`.
@@ -30,7 +30,7 @@ fn putmem_nbi(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.put_nbi(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+    ctx.put_nbi(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Copies `bytes` bytes from `src` on `pe` to `dst`, and waits for them.
@@ -43,7 +43,7 @@ fn getmem(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.get(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+    ctx.get(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Starts copying `bytes` bytes from `src` on `pe` to `dst`. The data is in `dst` after `rushmem_quiet`.
@@ -56,17 +56,17 @@ fn getmem_nbi(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.get_nbi(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, pe as u32)
+    ctx.get_nbi(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Stores `value` in `dst` on `pe`. The value has not necessarily arrived on return.
 #[export(thread, T = [uint8: u8, uint16: u16, uint32: u32, uint64: u64, float: f32, double: f64])]
 fn p<T: Scalar>(ctx: &Ctx<'_>, dst: *mut T, value: T, pe: i32) -> Result {
-    ctx.p(word_at(ctx, dst)?, value, pe as u32)
+    ctx.p(word_at(ctx, Thread, dst)?, value, pe as u32)
 }
 
 /// Returns the value of `src` on `pe`.
 #[export(thread, T = [uint8: u8, uint16: u16, uint32: u32, uint64: u64, float: f32, double: f64])]
 fn g<T: Scalar>(ctx: &Ctx<'_>, src: *const T, pe: i32) -> Result<T> {
-    ctx.g(word_at(ctx, src)?, pe as u32)
+    ctx.g(word_at(ctx, Thread, src)?, pe as u32)
 }

@@ -2,10 +2,10 @@
 
 use core::ffi::c_void;
 
-use rushmem_device::{Ctx, Group, Result, Signal, SignalUpdate};
+use rushmem_device::{Ctx, Group, Result, Signal, SignalUpdate, Thread};
 use rushmem_macros::export;
 
-use crate::call::{bytes_at, word_at};
+use crate::call::{bad_constant, bytes_at, word_at};
 use crate::wait::comparison;
 
 /// `RUSHMEM_SIGNAL_SET`: the word becomes the value.
@@ -27,8 +27,14 @@ fn putmem_signal(
     op: i32,
     pe: i32,
 ) -> Result {
-    let update = update(ctx, signal, value, op)?;
-    ctx.put_signal(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, update, pe as u32)
+    let update = update(ctx, group, signal, value, op)?;
+    ctx.put_signal(
+        group,
+        bytes_at(ctx, group, dst, bytes)?,
+        bytes_at(ctx, group, src, bytes)?,
+        update,
+        pe as u32,
+    )
 }
 
 /// Starts a put with signal like `rushmem_putmem_signal`. `src` must not change before `rushmem_quiet`.
@@ -44,36 +50,44 @@ fn putmem_signal_nbi(
     op: i32,
     pe: i32,
 ) -> Result {
-    let update = update(ctx, signal, value, op)?;
-    ctx.put_signal_nbi(group, bytes_at(ctx, dst, bytes)?, bytes_at(ctx, src, bytes)?, update, pe as u32)
+    let update = update(ctx, group, signal, value, op)?;
+    ctx.put_signal_nbi(
+        group,
+        bytes_at(ctx, group, dst, bytes)?,
+        bytes_at(ctx, group, src, bytes)?,
+        update,
+        pe as u32,
+    )
 }
 
 /// Applies `value` to `signal` on `pe`. Not ordered after anything: call `rushmem_fence` first to announce data.
 #[export(thread, warp, block)]
 fn signal_op(ctx: &Ctx<'_>, signal: *mut u64, value: u64, op: i32, pe: i32) -> Result {
-    ctx.signal_op(update(ctx, signal, value, op)?, pe as u32)
+    ctx.signal_op(update(ctx, Thread, signal, value, op)?, pe as u32)
 }
 
 /// Returns the value of a signal on this PE. The data that it announced is visible afterwards.
 #[export(thread, warp, block)]
 fn signal_fetch(ctx: &Ctx<'_>, signal: *const u64) -> Result<u64> {
-    ctx.signal_fetch(word_at(ctx, signal.cast::<Signal>())?)
+    ctx.signal_fetch(word_at(ctx, Thread, signal.cast::<Signal>())?)
 }
 
 /// Waits until `signal` on this PE compares with `value` as `cmp` says. The data that it announced is visible afterwards.
 #[export(thread, warp, block)]
 fn signal_wait_until(ctx: &Ctx<'_>, group: impl Group, signal: *const u64, cmp: i32, value: u64) -> Result {
-    let cmp = comparison(ctx, cmp)?;
-    ctx.signal_wait_until(group, word_at(ctx, signal.cast::<Signal>())?, cmp, value).map(|_| ())
+    let cmp = comparison(ctx, group, cmp)?;
+    ctx.signal_wait_until(group, word_at(ctx, group, signal.cast::<Signal>())?, cmp, value).map(|_| ())
 }
 
+/// # Errors
+/// The errors of [`word_at`], and [`Error::BadConstant`](rushmem_device::Error::BadConstant).
 #[inline(always)]
 #[track_caller]
-fn update(ctx: &Ctx<'_>, signal: *mut u64, value: u64, op: i32) -> Result<SignalUpdate> {
-    let signal = word_at(ctx, signal.cast_const().cast::<Signal>())?;
+fn update<G: Group>(ctx: &Ctx<'_>, group: G, signal: *mut u64, value: u64, op: i32) -> Result<SignalUpdate> {
+    let signal = word_at(ctx, group, signal.cast_const().cast::<Signal>())?;
     match op {
         SET => Ok(signal.set(value)),
         ADD => Ok(signal.add(value)),
-        _ => Err(ctx.bad_constant(op)),
+        _ => Err(bad_constant(ctx, group, op)),
     }
 }

@@ -33,27 +33,24 @@ impl<'k> Ctx<'k> {
     }
 
     /// Returns the offset of the `bytes` bytes at `address` on this PE, in symmetric memory or a registered buffer.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`].
     #[inline(always)]
-    #[track_caller]
-    pub fn offset_of(&self, address: u64, bytes: u64) -> Result<u64> {
+    pub fn offset_of(&self, address: u64, bytes: u64) -> Option<u64> {
         let p = self.parts_ref();
         let offset = address.wrapping_sub(p.heap.0);
         if p.has(offset, bytes) {
-            return Ok(offset);
+            return Some(offset);
         }
-        match segment::offset(p.segments, address, bytes) {
-            InvalidRange::NO_OFFSET => Err(out_of_range(
-                p.state,
-                bytes,
-                p.heap_bytes,
-                InvalidRange::ADDRESS.offset(),
-                Location::caller(),
-            )),
-            offset => Ok(offset),
-        }
+        let offset = segment::offset(p.segments, address, bytes);
+        if offset == InvalidRange::NO_OFFSET { None } else { Some(offset) }
+    }
+
+    /// Records that an address has no [offset](Ctx::offset_of).
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    pub fn bad_address(&self, bytes: u64) -> Error {
+        let p = self.parts_ref();
+        out_of_range(p.state, bytes, p.heap_bytes, InvalidRange::ADDRESS.offset(), Location::caller())
     }
 
     /// Records that `value` is none of the constants of a call.
