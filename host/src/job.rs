@@ -58,6 +58,9 @@ pub struct Job {
     output: Output,
 }
 
+/// The connections of this process's PEs to the other PEs of the job.
+type ProcessPes = Vec<Arc<dyn Bootstrap>>;
+
 /// The way in which this process finds the other PEs of its job.
 #[derive(Clone, Copy, Debug)]
 enum Rendezvous {
@@ -223,7 +226,7 @@ impl Job {
 
     /// Finds the other PEs and prepares what the PEs of this process share. Returns the job with its final settings,
     /// these resources, and the PEs of this process.
-    fn prepare(mut self) -> Result<(Self, ProcessResources, Vec<Arc<dyn Bootstrap>>)> {
+    fn prepare(mut self) -> Result<(Self, ProcessResources, ProcessPes)> {
         log::init_if_unset(&self.config)?;
         // First of all: loading CUDA sets environment variables, which is safe only before other threads exist.
         let gpus = count_gpus(&self.config, &self.ptx)?;
@@ -273,7 +276,7 @@ impl Job {
     fn run_pes<R, E>(
         &self,
         resources: &ProcessResources,
-        pes: Vec<Arc<dyn Bootstrap>>,
+        pes: ProcessPes,
         app: &(impl Fn(&Pe) -> Result<R, E> + Sync),
     ) -> Vec<Result<R>>
     where
@@ -320,7 +323,7 @@ impl Job {
 
     /// Finds the other PEs. Returns the job, with the PE numbers of this process added to its settings, and the PEs of
     /// this process.
-    fn join(mut self) -> Result<(Self, Vec<Arc<dyn Bootstrap>>)> {
+    fn join(mut self) -> Result<(Self, ProcessPes)> {
         let config = &mut self.config;
         let found = match self.rendezvous {
             Rendezvous::Environment => bootstrap::from_env(config, build_id())?,

@@ -2,13 +2,11 @@
 
 use std::io::Write;
 use std::ops::Deref;
-use std::sync::Arc;
 
 use rushmem_machine::end_process;
 
-use super::Job;
 use super::resources::ProcessResources;
-use crate::bootstrap::Bootstrap;
+use super::{Job, ProcessPes};
 use crate::life::Up;
 use crate::{Error, Pe, Result};
 
@@ -82,7 +80,7 @@ const _: () = {
 
 impl RunningPe {
     /// Starts the only one of `pes`.
-    pub(super) fn start(job: Job, resources: ProcessResources, pes: Vec<Arc<dyn Bootstrap>>) -> Result<Self> {
+    pub(super) fn start(job: Job, resources: ProcessResources, pes: ProcessPes) -> Result<Self> {
         let bootstrap = pes.into_iter().next().expect("a process has at least one PE");
         let pe = job.clone().start_pe(&resources, 0, bootstrap)?;
         Ok(Self(Some(Running { pe, job, resources })))
