@@ -41,7 +41,7 @@ pub use environment::environment;
 pub use error::{Capability, Error};
 pub use graph::{GraphExec, GraphNode};
 pub use load::Cuda;
-pub use memory::{DeviceBuffer, HostKind, PinnedBuffer, RegisteredHost};
+pub use memory::{DeviceBuffer, HostKind, KnownMemory, PinnedBuffer, RegisteredHost};
 pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{Bar, CopyEngine, CudaMemory};
 pub use ptx::{Image, ptx_kernels};

@@ -107,6 +107,37 @@ impl DeviceBuffer {
     }
 }
 
+/// Memory that the driver knows, by its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownMemory {
+    /// Memory of a GPU.
+    Gpu,
+    /// Page-locked host memory.
+    PageLocked,
+}
+
+impl Device {
+    /// Returns the kind of the memory at `address`, or `None` if the driver does not know it, as is the case with
+    /// ordinary host memory.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the driver fails
+    pub fn known_memory(self: &Arc<Self>, address: u64) -> Result<Option<KnownMemory>, Error> {
+        let mut kind: c_uint = 0;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        let _current = self.make_current()?;
+        // SAFETY: the attribute is written to a live variable of its size. The driver checks the address.
+        let result =
+            unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast::<c_void>(), attribute, address) };
+        if result == CUresult::CUDA_ERROR_INVALID_VALUE {
+            return Ok(None);
+        }
+        check_with("cuPointerGetAttribute", result, || format!("of {address:#x}"))?;
+        let is_host = kind == sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
+        Ok(Some(if is_host { KnownMemory::PageLocked } else { KnownMemory::Gpu }))
+    }
+}
+
 fn check_range(offset: usize, len: usize, size: usize) -> Result<(), Error> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),

@@ -1,0 +1,52 @@
+//! The exported functions, one module per section of the header. The first line of each module is the section's title.
+
+pub mod collectives;
+pub mod job;
+pub mod kernels;
+pub mod memory;
+pub mod order;
+pub mod rma;
+pub mod teams;
+pub mod windows;
+
+use std::ffi::c_void;
+
+use rushmem::{Error, Result};
+
+use crate::error::status;
+use crate::handle::{self, Handle, On};
+use crate::operation::Operation;
+use crate::streams::RawStream;
+use crate::types::rushmem_pe;
+
+/// Issues the operation that `describe` makes of the arguments, and returns its status.
+fn issue(
+    call: &'static str,
+    pe: *mut rushmem_pe,
+    on: On,
+    describe: impl FnOnce(&Handle) -> Result<Operation>,
+) -> i32 {
+    status(|| {
+        let handle = handle::get(call, pe)?;
+        handle.issue(on, describe(&handle)?)
+    })
+}
+
+/// Returns the place of an operation in a stream of the caller.
+///
+/// # Safety
+/// `stream` is null, or a stream that exists until the PE is finalized.
+#[allow(unsafe_code, reason = "passes the caller's promise on")]
+unsafe fn in_stream(stream: *mut c_void) -> On {
+    // SAFETY: promised by the caller.
+    On::Stream(unsafe { RawStream::new(stream) })
+}
+
+/// Returns the size of `count` parts of `each` bytes.
+///
+/// # Errors
+/// - [`Error::Misuse`] if it overflows.
+fn size(call: &'static str, count: usize, each: usize) -> Result<usize> {
+    let size = count.checked_mul(each);
+    size.ok_or_else(|| Error::misuse(call, format!("the size of {count} x {each} bytes overflows")))
+}
