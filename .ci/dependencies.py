@@ -51,6 +51,7 @@ def problems(packages, rules):
     allowed = set(rules["licenses"]["allow"])
     registries = {"registry+" + url for url in rules["sources"]["allow-registry"]}
     clarified = {clarify["crate"]: clarify["expression"] for clarify in rules["licenses"].get("clarify", [])}
+    exceptions = {exception["crate"]: set(exception["allow"]) for exception in rules["licenses"].get("exceptions", [])}
     skipped = {(skip["name"], skip["version"].lstrip("=")) for skip in rules["bans"]["skip"]}
     versions = collections.defaultdict(set)
     for package in packages:
@@ -61,7 +62,7 @@ def problems(packages, rules):
         if source not in registries:
             yield f"{name} {version}: its source {source} is not in deny.toml"
         license = package["license"] or clarified.get(name)
-        if license is None or not licensed(license, allowed):
+        if license is None or not licensed(license, allowed | exceptions.get(name, set())):
             yield f"{name} {version}: its license {license} is not allowed by deny.toml"
     for name, found in sorted(versions.items()):
         left = sorted(version for version in found if (name, version) not in skipped)

@@ -146,6 +146,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-bench-kernels", &["rushmem-device"]),
     ("rushmem-ep-kernels", &["rushmem-device"]),
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
+    ("rushmem-c", &["rushmem", "rushmem-base", "rushmem-device"]),
 ];
 
 /// Crates that may depend on all other crates, and that no crate depends on.
@@ -171,6 +172,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-bench-kernels", &[]),
     ("rushmem-ep-kernels", &[]),
     ("rushmem-ep", &["clap", "thiserror"]),
+    ("rushmem-c", &[]),
 ];
 
 /// Maximum number of code lines, without comments, in a source file.
@@ -274,8 +276,9 @@ fn source_folders() -> BTreeSet<String> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap();
     let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
-    let is_program =
-        |target: &&Value| ["lib", "bin", "proc-macro"].iter().any(|kind| target["kind"][0] == *kind);
+    let is_program = |target: &&Value| {
+        ["lib", "bin", "proc-macro", "cdylib"].iter().any(|kind| target["kind"][0] == *kind)
+    };
     let folder = |target: &Value| {
         let file = Path::new(target["src_path"].as_str().unwrap()).canonicalize().unwrap();
         let has_modules = file.ends_with("lib.rs") || file.ends_with("main.rs");
