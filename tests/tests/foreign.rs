@@ -9,12 +9,12 @@ use rushmem_device_c as _;
 use rushmem_tests::{Setup, grid};
 
 unsafe extern "C" {
-    fn rushmem_my_pe(ctx: u64) -> i32;
-    fn rushmem_n_pes(ctx: u64) -> i32;
-    fn rushmem_ptr(ctx: u64, address: u64, pe: i32) -> u64;
-    fn rushmem_putmem_block(ctx: u64, dst: u64, src: u64, bytes: usize, pe: i32) -> i32;
-    fn rushmem_getmem_nbi_warp(ctx: u64, dst: u64, src: u64, bytes: usize, pe: i32) -> i32;
-    fn rushmem_putmem_signal_nbi_block(
+    fn rushmem_device_my_pe(ctx: u64) -> i32;
+    fn rushmem_device_n_pes(ctx: u64) -> i32;
+    fn rushmem_device_ptr(ctx: u64, address: u64, pe: i32) -> u64;
+    fn rushmem_device_putmem_block(ctx: u64, dst: u64, src: u64, bytes: usize, pe: i32) -> i32;
+    fn rushmem_device_getmem_nbi_warp(ctx: u64, dst: u64, src: u64, bytes: usize, pe: i32) -> i32;
+    fn rushmem_device_putmem_signal_nbi_block(
         ctx: u64,
         dst: u64,
         src: u64,
@@ -24,17 +24,24 @@ unsafe extern "C" {
         op: i32,
         pe: i32,
     ) -> i32;
-    fn rushmem_signal_wait_until_block(ctx: u64, signal: u64, cmp: i32, value: u64) -> i32;
-    fn rushmem_signal_op(ctx: u64, signal: u64, value: u64, op: i32, pe: i32) -> i32;
-    fn rushmem_quiet_block(ctx: u64) -> i32;
-    fn rushmem_quiet_warp(ctx: u64) -> i32;
-    fn rushmem_barrier_all_block(ctx: u64) -> i32;
-    fn rushmem_uint64_atomic_fetch_add(ctx: u64, word: u64, value: u64, pe: i32) -> u64;
-    fn rushmem_uint64_atomic_fetch_add_block(ctx: u64, word: u64, value: u64, pe: i32) -> u64;
-    fn rushmem_double_p(ctx: u64, dst: u64, value: f64, pe: i32) -> i32;
-    fn rushmem_double_g(ctx: u64, src: u64, pe: i32) -> f64;
-    fn rushmem_reduce_block(ctx: u64, team: u64, dst: u64, src: u64, bytes: usize, kind: i32, op: i32)
-    -> i32;
+    fn rushmem_device_signal_wait_until_block(ctx: u64, signal: u64, cmp: i32, value: u64) -> i32;
+    fn rushmem_device_signal_op(ctx: u64, signal: u64, value: u64, op: i32, pe: i32) -> i32;
+    fn rushmem_device_quiet_block(ctx: u64) -> i32;
+    fn rushmem_device_quiet_warp(ctx: u64) -> i32;
+    fn rushmem_device_barrier_all_block(ctx: u64) -> i32;
+    fn rushmem_device_uint64_atomic_fetch_add(ctx: u64, word: u64, value: u64, pe: i32) -> u64;
+    fn rushmem_device_uint64_atomic_fetch_add_block(ctx: u64, word: u64, value: u64, pe: i32) -> u64;
+    fn rushmem_device_double_p(ctx: u64, dst: u64, value: f64, pe: i32) -> i32;
+    fn rushmem_device_double_g(ctx: u64, src: u64, pe: i32) -> f64;
+    fn rushmem_device_reduce_block(
+        ctx: u64,
+        team: u64,
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        kind: i32,
+        op: i32,
+    ) -> i32;
 }
 
 const WORLD: u64 = 1 << 32;
@@ -73,30 +80,38 @@ fn exchange(_ctx: &Ctx, at: Addresses) {
     let half = (WORDS / 2 * 8) as u64;
     // SAFETY: addresses of the PE's own symmetric memory.
     unsafe {
-        let (me, n) = (rushmem_my_pe(ctx), rushmem_n_pes(ctx));
+        let (me, n) = (rushmem_device_my_pe(ctx), rushmem_device_n_pes(ctx));
         let next = (me + 1) % n;
-        store(&at, 0, rushmem_putmem_block(ctx, buffer, out, half as usize, next));
-        let sent =
-            rushmem_putmem_signal_nbi_block(ctx, buffer + half, out, half as usize, words, 7, ADD, next);
+        store(&at, 0, rushmem_device_putmem_block(ctx, buffer, out, half as usize, next));
+        let sent = rushmem_device_putmem_signal_nbi_block(
+            ctx,
+            buffer + half,
+            out,
+            half as usize,
+            words,
+            7,
+            ADD,
+            next,
+        );
         store(&at, 1, sent);
-        store(&at, 2, rushmem_quiet_block(ctx));
-        store(&at, 3, rushmem_signal_wait_until_block(ctx, words, GE, 7));
-        store(&at, 4, rushmem_barrier_all_block(ctx));
+        store(&at, 2, rushmem_device_quiet_block(ctx));
+        store(&at, 3, rushmem_device_signal_wait_until_block(ctx, words, GE, 7));
+        store(&at, 4, rushmem_device_barrier_all_block(ctx));
         // Every thread adds 1, and the block once 1000.
-        rushmem_uint64_atomic_fetch_add(ctx, words + 8, 1, next);
-        let before = rushmem_uint64_atomic_fetch_add_block(ctx, words + 16, 1000, next);
+        rushmem_device_uint64_atomic_fetch_add(ctx, words + 8, 1, next);
+        let before = rushmem_device_uint64_atomic_fetch_add_block(ctx, words + 16, 1000, next);
         store(&at, 5, before as i32);
-        store(&at, 6, rushmem_double_p(ctx, words + 24, 1.5 + f64::from(me), next));
-        store(&at, 7, rushmem_barrier_all_block(ctx));
-        store(&at, 8, rushmem_double_g(ctx, words + 24, next) as i32);
-        let sum = rushmem_reduce_block(ctx, WORLD, words + 64, words + 8, 8, UINT64, SUM);
+        store(&at, 6, rushmem_device_double_p(ctx, words + 24, 1.5 + f64::from(me), next));
+        store(&at, 7, rushmem_device_barrier_all_block(ctx));
+        store(&at, 8, rushmem_device_double_g(ctx, words + 24, next) as i32);
+        let sum = rushmem_device_reduce_block(ctx, WORLD, words + 64, words + 8, 8, UINT64, SUM);
         store(&at, 9, sum);
-        store(&at, 13, rushmem_barrier_all_block(ctx));
-        let there = rushmem_ptr(ctx, words, next) as *const u64;
+        store(&at, 13, rushmem_device_barrier_all_block(ctx));
+        let there = rushmem_device_ptr(ctx, words, next) as *const u64;
         store(&at, 10, if there.is_null() { 7 } else { there.read() as i32 });
         if Block::current().rank() < 32 {
-            store(&at, 11, rushmem_getmem_nbi_warp(ctx, words + 128, words + 64, 8, next));
-            store(&at, 12, rushmem_quiet_warp(ctx));
+            store(&at, 11, rushmem_device_getmem_nbi_warp(ctx, words + 128, words + 64, 8, next));
+            store(&at, 12, rushmem_device_quiet_warp(ctx));
         }
     }
 }
@@ -108,13 +123,13 @@ fn misuse(_ctx: &Ctx, at: Addresses, which: u32) {
     // SAFETY: the functions check what they get.
     let status = unsafe {
         match which {
-            0 => rushmem_putmem_block(ctx, 4096, out, 8, 0),
-            1 => rushmem_putmem_block(ctx, buffer, out, 8, 77),
-            2 => rushmem_putmem_block(ctx, buffer, out, 1 << 40, 0),
-            3 => rushmem_signal_wait_until_block(ctx, words, 9, 0),
-            4 if Block::current().leader() => rushmem_signal_op(ctx, words, 1, 5, 0),
+            0 => rushmem_device_putmem_block(ctx, 4096, out, 8, 0),
+            1 => rushmem_device_putmem_block(ctx, buffer, out, 8, 77),
+            2 => rushmem_device_putmem_block(ctx, buffer, out, 1 << 40, 0),
+            3 => rushmem_device_signal_wait_until_block(ctx, words, 9, 0),
+            4 if Block::current().leader() => rushmem_device_signal_op(ctx, words, 1, 5, 0),
             4 => Code::BadConstant as i32,
-            _ => rushmem_signal_wait_until_block(ctx, words, GE, 1 << 40),
+            _ => rushmem_device_signal_wait_until_block(ctx, words, GE, 1 << 40),
         }
     };
     store(&at, 0, status);

@@ -21,6 +21,9 @@
 extern "C" {
 #endif
 
+/// The team of all PEs of the job.
+#define RUSHMEM_TEAM_WORLD 4294967296
+
 /// The team of no PE, which `rushmem_team_split_strided` returns on PEs outside the new team.
 #define RUSHMEM_TEAM_INVALID 4294967295
 
@@ -97,24 +100,24 @@ typedef enum rushmem_cmp {
   RUSHMEM_CMP_REACHED = 6,
 } rushmem_cmp;
 
-/// Element types of reductions.
+/// Element types of reductions. Kernels use the same numbers.
 typedef enum rushmem_type {
-  /// `int8_t`
-  RUSHMEM_TYPE_INT8 = 0,
   /// `uint8_t`
-  RUSHMEM_TYPE_UINT8 = 1,
-  /// `int16_t`
-  RUSHMEM_TYPE_INT16 = 2,
+  RUSHMEM_TYPE_UINT8 = 0,
+  /// `int8_t`
+  RUSHMEM_TYPE_INT8 = 1,
   /// `uint16_t`
-  RUSHMEM_TYPE_UINT16 = 3,
-  /// `int32_t`
-  RUSHMEM_TYPE_INT32 = 4,
+  RUSHMEM_TYPE_UINT16 = 2,
+  /// `int16_t`
+  RUSHMEM_TYPE_INT16 = 3,
   /// `uint32_t`
-  RUSHMEM_TYPE_UINT32 = 5,
-  /// `int64_t`
-  RUSHMEM_TYPE_INT64 = 6,
+  RUSHMEM_TYPE_UINT32 = 4,
+  /// `int32_t`
+  RUSHMEM_TYPE_INT32 = 5,
   /// `uint64_t`
-  RUSHMEM_TYPE_UINT64 = 7,
+  RUSHMEM_TYPE_UINT64 = 6,
+  /// `int64_t`
+  RUSHMEM_TYPE_INT64 = 7,
   /// IEEE 754 half precision, 2 bytes.
   RUSHMEM_TYPE_FLOAT16 = 8,
   /// bfloat16, 2 bytes.
@@ -391,9 +394,6 @@ int32_t rushmem_stream_synchronize(rushmem_pe *pe, void *stream);
  * -----
  */
 
-/// Returns the team of all PEs of the job.
-rushmem_team rushmem_team_world(void);
-
 /// Creates a team of the members `start + k * stride` of `parent`, for `k` from 0 to `size - 1`, in that order.
 /// Collective over `parent`.
 ///
@@ -418,7 +418,7 @@ int32_t rushmem_team_n_pes(rushmem_pe *pe, rushmem_team of_team);
 
 /// Returns the number in team `to` of member `index` of team `from`.
 ///
-/// Returns -1 if that PE is not in `to`, or if an argument is invalid. With `rushmem_team_world()`, the result is the
+/// Returns -1 if that PE is not in `to`, or if an argument is invalid. With `RUSHMEM_TEAM_WORLD`, the result is the
 /// PE's number in the job.
 int32_t rushmem_team_translate_pe(rushmem_pe *pe, rushmem_team from, uint32_t index, rushmem_team to);
 

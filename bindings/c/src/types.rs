@@ -19,6 +19,9 @@ pub struct rushmem_window(());
 /// A team of PEs. Kernels get the same value as the host.
 pub type rushmem_team = u64;
 
+/// The team of all PEs of the job.
+pub const RUSHMEM_TEAM_WORLD: u64 = 0x1_0000_0000;
+
 /// The team of no PE, which `rushmem_team_split_strided` returns on PEs outside the new team.
 pub const RUSHMEM_TEAM_INVALID: u64 = 0xffff_ffff;
 
@@ -103,26 +106,26 @@ pub enum rushmem_cmp {
     Reached = 6,
 }
 
-/// Element types of reductions.
+/// Element types of reductions. Kernels use the same numbers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub enum rushmem_type {
-    /// `int8_t`
-    Int8 = 0,
     /// `uint8_t`
-    Uint8 = 1,
-    /// `int16_t`
-    Int16 = 2,
+    Uint8 = 0,
+    /// `int8_t`
+    Int8 = 1,
     /// `uint16_t`
-    Uint16 = 3,
-    /// `int32_t`
-    Int32 = 4,
+    Uint16 = 2,
+    /// `int16_t`
+    Int16 = 3,
     /// `uint32_t`
-    Uint32 = 5,
-    /// `int64_t`
-    Int64 = 6,
+    Uint32 = 4,
+    /// `int32_t`
+    Int32 = 5,
     /// `uint64_t`
-    Uint64 = 7,
+    Uint64 = 6,
+    /// `int64_t`
+    Int64 = 7,
     /// IEEE 754 half precision, 2 bytes.
     Float16 = 8,
     /// bfloat16, 2 bytes.
@@ -204,7 +207,7 @@ pub(crate) fn element_type(call: &'static str, value: i32) -> Result<rushmem_typ
     use rushmem_type::{
         Bfloat16, Float16, Float32, Float64, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64,
     };
-    let all = [Int8, Uint8, Int16, Uint16, Int32, Uint32, Int64, Uint64, Float16, Bfloat16, Float32, Float64];
+    let all = [Uint8, Int8, Uint16, Int16, Uint32, Int32, Uint64, Int64, Float16, Bfloat16, Float32, Float64];
     variant(call, "element type", value, &all)
 }
 
@@ -222,6 +225,8 @@ impl rushmem_type {
 
 #[cfg(test)]
 mod tests {
+    use rushmem_device::ElementKind;
+
     use super::*;
 
     #[test]
@@ -233,6 +238,10 @@ mod tests {
         for number in 0..12 {
             assert_eq!(element_type("", number).unwrap() as i32, number);
         }
+        // Kernels take these numbers for those of the device API.
+        assert_eq!(rushmem_type::Uint8 as u32, ElementKind::U8 as u32);
+        assert_eq!(rushmem_type::Int64 as u32, ElementKind::I64 as u32);
+        assert_eq!(rushmem_type::Float64 as u32, ElementKind::F64 as u32);
         for number in [-1, 12, i32::MAX] {
             assert!(element_type("a_call", number).is_err());
         }

@@ -173,7 +173,7 @@ static void collectives(rushmem_pe *pe, rushmem_team team, int in_stream) {
 
 static void teams(rushmem_pe *pe) {
     int32_t me = rushmem_my_pe(pe), n = rushmem_n_pes(pe);
-    rushmem_team world = rushmem_team_world(), reversed, first;
+    rushmem_team world = RUSHMEM_TEAM_WORLD, reversed, first;
     OK(rushmem_team_split_strided(pe, world, (uint32_t)n - 1, -1, (uint32_t)n, &reversed));
     EXPECT(rushmem_team_my_pe(pe, reversed) == n - 1 - me && rushmem_team_n_pes(pe, reversed) == n);
     EXPECT(rushmem_team_translate_pe(pe, reversed, 0, world) == n - 1);

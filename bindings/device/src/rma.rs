@@ -20,7 +20,7 @@ fn putmem(
     ctx.put(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
 }
 
-/// Starts copying `bytes` bytes from `src` to `dst` on `pe`. `src` must not change before `rushmem_quiet`.
+/// Starts copying `bytes` bytes from `src` to `dst` on `pe`. `src` must not change before `rushmem_device_quiet`.
 #[export(thread, warp, block)]
 fn putmem_nbi(
     ctx: &Ctx<'_>,
@@ -46,7 +46,7 @@ fn getmem(
     ctx.get(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
 }
 
-/// Starts copying `bytes` bytes from `src` on `pe` to `dst`. The data is in `dst` after `rushmem_quiet`.
+/// Starts copying `bytes` bytes from `src` on `pe` to `dst`. The data is in `dst` after `rushmem_device_quiet`.
 #[export(thread, warp, block)]
 fn getmem_nbi(
     ctx: &Ctx<'_>,

@@ -37,7 +37,7 @@ fn putmem_signal(
     )
 }
 
-/// Starts a put with signal like `rushmem_putmem_signal`. `src` must not change before `rushmem_quiet`.
+/// Starts a put with signal like `rushmem_device_putmem_signal`. `src` must not change before `rushmem_device_quiet`.
 #[export(thread, warp, block)]
 fn putmem_signal_nbi(
     ctx: &Ctx<'_>,
@@ -60,7 +60,7 @@ fn putmem_signal_nbi(
     )
 }
 
-/// Applies `value` to `signal` on `pe`. Not ordered after anything: call `rushmem_fence` first to announce data.
+/// Applies `value` to `signal` on `pe`. Not ordered after anything: call `rushmem_device_fence` first to announce data.
 #[export(thread, warp, block)]
 fn signal_op(ctx: &Ctx<'_>, signal: *mut u64, value: u64, op: i32, pe: i32) -> Result {
     ctx.signal_op(update(ctx, Thread, signal, value, op)?, pe as u32)

@@ -87,7 +87,7 @@ fn exported(function: &ItemFn, scope: &Scope, named: Option<&(Ident, Type)>) -> 
         Some((prefix, _)) => format!("{prefix}_{call}{suffix}"),
         None => format!("{call}{suffix}"),
     };
-    let symbol = format_ident!("rushmem_{name}");
+    let symbol = format_ident!("rushmem_device_{name}");
     let parameters = arguments(function)?;
     let has_group = parameters.first().is_some_and(|first| matches!(&*first.ty, Type::ImplTrait(_)));
     let parameters = &parameters[usize::from(has_group)..];

@@ -123,9 +123,9 @@ pub fn kernel_arg(input: TokenStream) -> TokenStream {
 
 /// Exports a device call as `extern "C"` functions, for kernels in other languages. Only for `rushmem-device-c`.
 ///
-/// `#[export(thread, warp, block)]` on `fn quiet(ctx: &Ctx<'_>, group: impl Group) -> Result` defines `rushmem_quiet`,
-/// `rushmem_quiet_warp` and `rushmem_quiet_block`. Without a `group`, the first thread of the warp or block makes the
-/// call. `T = [uint32: u32]` defines the functions of a generic call: `rushmem_uint32_atomic_inc`.
+/// `#[export(thread, warp, block)]` on `fn quiet(ctx: &Ctx<'_>, group: impl Group) -> Result` defines `rushmem_device_quiet`,
+/// `rushmem_device_quiet_warp` and `rushmem_device_quiet_block`. Without a `group`, the first thread of the warp or block makes the
+/// call. `T = [uint32: u32]` defines the functions of a generic call: `rushmem_device_uint32_atomic_inc`.
 #[doc(hidden)]
 #[proc_macro_attribute]
 pub fn export(attr: TokenStream, item: TokenStream) -> TokenStream {

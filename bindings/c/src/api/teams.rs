@@ -3,19 +3,12 @@
 #![allow(clippy::missing_safety_doc, reason = "the introduction of the header states the rules for pointers")]
 
 use rushmem::{Error, TeamConfig};
-use rushmem_device::Team;
 
 use crate::caller_memory::{team, team_number};
 use crate::error::{number, status};
 use crate::handle;
 use crate::pointers::Out;
 use crate::types::{RUSHMEM_TEAM_INVALID, rushmem_pe, rushmem_team};
-
-/// Returns the team of all PEs of the job.
-#[unsafe(no_mangle)]
-pub extern "C" fn rushmem_team_world() -> rushmem_team {
-    team_number(Team::WORLD)
-}
 
 /// Creates a team of the members `start + k * stride` of `parent`, for `k` from 0 to `size - 1`, in that order.
 /// Collective over `parent`.
@@ -79,7 +72,7 @@ pub extern "C" fn rushmem_team_n_pes(pe: *mut rushmem_pe, of_team: rushmem_team)
 
 /// Returns the number in team `to` of member `index` of team `from`.
 ///
-/// Returns -1 if that PE is not in `to`, or if an argument is invalid. With `rushmem_team_world()`, the result is the
+/// Returns -1 if that PE is not in `to`, or if an argument is invalid. With `RUSHMEM_TEAM_WORLD`, the result is the
 /// PE's number in the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn rushmem_team_translate_pe(

@@ -32,12 +32,12 @@ fn the_table_lists_all_functions() {
 
 #[test]
 fn the_header_declares_all_functions() {
-    compare("include/rushmem_device.h", &header::header(&table::families()));
+    compare("c/include/rushmem_device.h", &header::header(&table::families()));
 }
 
 #[test]
 fn the_header_is_valid_c_and_cpp() {
-    let header = file("include/rushmem_device.h");
+    let header = file("c/include/rushmem_device.h");
     for (compiler, options) in [("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++17", "-xc++"])] {
         let mut command = Command::new(compiler);
         command
@@ -78,7 +78,7 @@ fn the_compiled_functions_have_the_declared_types() {
 
 /// Returns name, result and parameter types of the exported function that a line of LLVM assembly defines.
 fn definition(line: &str) -> Option<(String, (String, Vec<String>))> {
-    let (head, rest) = line.strip_prefix("define ")?.split_once("@rushmem_")?;
+    let (head, rest) = line.strip_prefix("define ")?.split_once("@rushmem_device_")?;
     if head.contains("internal") || head.contains("hidden") {
         return None;
     }
@@ -88,5 +88,5 @@ fn definition(line: &str) -> Option<(String, (String, Vec<String>))> {
     let is_type = |word: &&str| matches!(*word, "float" | "double" | "i8" | "i16" | "i32" | "i64");
     let result = head.split_whitespace().find(is_type)?;
     let types = types.filter(is_type).map(str::to_owned).collect();
-    Some((format!("rushmem_{name}"), (result.into(), types)))
+    Some((format!("rushmem_device_{name}"), (result.into(), types)))
 }

@@ -88,7 +88,7 @@ fn exported(function: &ItemFn) -> Vec<Function> {
         let prefix = prefix.as_ref().map_or(String::new(), |prefix| format!("{prefix}_"));
         let (returns, is_status) = returns(&function.sig.output, ty.as_deref());
         Function {
-            name: format!("rushmem_{prefix}{}{suffix}", function.sig.ident),
+            name: format!("rushmem_device_{prefix}{}{suffix}", function.sig.ident),
             scope: scope.clone(),
             doc: doc(&function.attrs),
             parameters: parameters(function, ty.as_deref()),
