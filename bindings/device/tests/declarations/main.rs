@@ -2,6 +2,7 @@
 //!
 //! Update them with `UPDATE_DOCS=1 cargo test -p rushmem-device-c --test declarations`.
 
+mod cpp;
 mod header;
 mod table;
 
@@ -33,6 +34,11 @@ fn the_table_lists_all_functions() {
 #[test]
 fn the_header_declares_all_functions() {
     compare("c/include/rushmem_device.h", &header::header(&table::families()));
+}
+
+#[test]
+fn the_cpp_header_has_an_overload_for_each_function() {
+    compare("c/include/rushmem_device.hpp", &cpp::header(&table::families()));
 }
 
 #[test]
