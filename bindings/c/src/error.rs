@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rushmem::{Result, Status};
+use rushmem_error::call_site;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
@@ -27,6 +28,7 @@ pub(crate) fn number(call: impl FnOnce() -> Result<i32>) -> i32 {
 
 /// Runs `call`. If it fails, keeps the text of its error, and returns the error's status.
 fn caught<R>(call: impl FnOnce() -> Result<R>) -> Result<R, Status> {
+    let _site = call_site::enter_foreign();
     let (status, text) = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => (error.status(), error.to_string()),

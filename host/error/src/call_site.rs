@@ -8,10 +8,11 @@ use std::fmt;
 use std::panic::Location;
 
 thread_local! {
-    static CURRENT: Cell<CallSite> = const { Cell::new(CallSite(None)) };
+    /// Site of the outermost call that the thread is executing. `None` outside of calls.
+    static CURRENT: Cell<Option<CallSite>> = const { Cell::new(None) };
 }
 
-/// The line of the application that made a call. Empty for calls made by the runtime itself.
+/// The line of the application that made a call. Empty for calls made by the runtime itself, or from other languages.
 ///
 /// Displays as a suffix of an error message: `, at src/main.rs:12`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl CallSite {
     /// Returns the line of the application's call that this thread is executing.
     #[doc(hidden)]
     pub fn current() -> Self {
-        CURRENT.get()
+        CURRENT.get().unwrap_or_default()
     }
 }
 
@@ -38,13 +39,23 @@ impl fmt::Display for CallSite {
 
 /// Guard of an application's call. While it exists, errors of this thread contain the line of the call.
 #[must_use]
-pub struct Entered(CallSite);
+pub struct Entered(Option<CallSite>);
 
 /// Records the caller's line until the guard is dropped. A nested call keeps the line of the outermost one.
 #[track_caller]
 pub fn enter() -> Entered {
+    enter_at(CallSite(Some(Location::caller())))
+}
+
+/// Records a call from another language, whose lines are unknown, until the guard is dropped. Errors then contain no
+/// line, rather than one of the binding.
+pub fn enter_foreign() -> Entered {
+    enter_at(CallSite(None))
+}
+
+fn enter_at(site: CallSite) -> Entered {
     let before = CURRENT.get();
-    CURRENT.set(CallSite(before.0.or(Some(Location::caller()))));
+    CURRENT.set(before.or(Some(site)));
     Entered(before)
 }
 
@@ -69,5 +80,16 @@ mod tests {
         assert!(CallSite::current().location().is_some());
         drop(outer);
         assert_eq!(CallSite::current(), CallSite::default());
+    }
+
+    #[test]
+    fn calls_from_other_languages_have_no_line() {
+        let foreign = enter_foreign();
+        let inner = enter();
+        assert_eq!(CallSite::current().to_string(), "");
+        drop((inner, foreign));
+        let line = line!() + 1;
+        let _call = enter();
+        assert_eq!(CallSite::current().to_string(), format!(", at {}:{line}", file!()));
     }
 }

@@ -146,7 +146,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-bench-kernels", &["rushmem-device"]),
     ("rushmem-ep-kernels", &["rushmem-device"]),
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
-    ("rushmem-c", &["rushmem", "rushmem-base", "rushmem-device"]),
+    ("rushmem-c", &["rushmem", "rushmem-base", "rushmem-device", "rushmem-error"]),
 ];
 
 /// Crates that may depend on all other crates, and that no crate depends on.
