@@ -25,7 +25,7 @@ int main(void) {
     rushmem_pe *pe;
     check(rushmem_init(NULL, &pe));
     int32_t me = rushmem_my_pe(pe), n = rushmem_n_pes(pe);
-    uint32_t right = (uint32_t)((me + 1) % n), left = (uint32_t)((me + n - 1) % n);
+    int32_t right = (me + 1) % n, left = (me + n - 1) % n;
     if (rushmem_is_gpu(pe)) {
         fprintf(stderr, "this example accesses symmetric memory on the host: set RUSHMEM_DEVICE=native\n");
         return 1;
@@ -43,12 +43,12 @@ int main(void) {
     check(rushmem_putmem(pe, inbox, message, WORDS * sizeof(uint32_t), right));
     check(rushmem_barrier_all(pe));
     for (uint32_t i = 0; i < WORDS; i++) {
-        if (inbox[i] != left * WORDS + i) {
+        if (inbox[i] != (uint32_t)left * WORDS + i) {
             fprintf(stderr, "word %" PRIu32 " is %" PRIu32 "\n", i, inbox[i]);
             return 1;
         }
     }
-    printf("PE %" PRId32 " of %" PRId32 " has the message of PE %" PRIu32 "\n", me, n, left);
+    printf("PE %" PRId32 " of %" PRId32 " has the message of PE %" PRId32 "\n", me, n, left);
 
     check(rushmem_free(pe, message));
     check(rushmem_free(pe, inbox));

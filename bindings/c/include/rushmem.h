@@ -161,9 +161,9 @@ typedef struct rushmem_init_options {
   /// Size of the symmetric heap in bytes.
   uint64_t heap_bytes;
   /// Number of this PE, if there is a unique ID.
-  uint32_t pe;
+  int32_t pe;
   /// Number of PEs in the job, if there is a unique ID.
-  uint32_t n_pes;
+  int32_t n_pes;
   /// Where kernels run: a `rushmem_device_kind`.
   int32_t device;
   /// Must be 0.
@@ -248,7 +248,7 @@ int32_t rushmem_free(rushmem_pe *pe, void *ptr);
 ///
 /// Null if the memory of `peer` is not mapped into this PE, and reached through a NIC. The address cannot be passed to
 /// functions of this library. OpenSHMEM's `shmem_ptr`.
-int32_t rushmem_ptr(rushmem_pe *pe, const void *ptr, uint32_t peer, void **address);
+int32_t rushmem_ptr(rushmem_pe *pe, const void *ptr, int32_t peer, void **address);
 
 /*
  * Memory of the caller
@@ -289,28 +289,18 @@ int32_t rushmem_unregister(rushmem_pe *pe, void *ptr);
 /// Copies `nbytes` bytes from `src` on this PE to `dst` on PE `peer`.
 ///
 /// `dst` is in symmetric memory, and `src` in symmetric memory or a local buffer.
-int32_t rushmem_putmem(rushmem_pe *pe, void *dst, const void *src, size_t nbytes, uint32_t peer);
+int32_t rushmem_putmem(rushmem_pe *pe, void *dst, const void *src, size_t nbytes, int32_t peer);
 
 /// Queues `rushmem_putmem` in a stream.
-int32_t rushmem_putmem_on_stream(rushmem_pe *pe,
-                                 void *dst,
-                                 const void *src,
-                                 size_t nbytes,
-                                 uint32_t peer,
-                                 void *stream);
+int32_t rushmem_putmem_on_stream(rushmem_pe *pe, void *dst, const void *src, size_t nbytes, int32_t peer, void *stream);
 
 /// Copies `nbytes` bytes from `src` on PE `peer` to `dst` on this PE. The data has arrived when the call has finished.
 ///
 /// `src` is in symmetric memory, and `dst` in symmetric memory or a local buffer.
-int32_t rushmem_getmem(rushmem_pe *pe, void *dst, const void *src, size_t nbytes, uint32_t peer);
+int32_t rushmem_getmem(rushmem_pe *pe, void *dst, const void *src, size_t nbytes, int32_t peer);
 
 /// Queues `rushmem_getmem` in a stream.
-int32_t rushmem_getmem_on_stream(rushmem_pe *pe,
-                                 void *dst,
-                                 const void *src,
-                                 size_t nbytes,
-                                 uint32_t peer,
-                                 void *stream);
+int32_t rushmem_getmem_on_stream(rushmem_pe *pe, void *dst, const void *src, size_t nbytes, int32_t peer, void *stream);
 
 /// Copies data as `rushmem_putmem` does, and then updates `signal` on PE `peer`.
 ///
@@ -322,7 +312,7 @@ int32_t rushmem_putmem_signal(rushmem_pe *pe,
                               uint64_t *signal,
                               uint64_t value,
                               int32_t op,
-                              uint32_t peer);
+                              int32_t peer);
 
 /// Queues `rushmem_putmem_signal` in a stream.
 int32_t rushmem_putmem_signal_on_stream(rushmem_pe *pe,
@@ -332,20 +322,20 @@ int32_t rushmem_putmem_signal_on_stream(rushmem_pe *pe,
                                         uint64_t *signal,
                                         uint64_t value,
                                         int32_t op,
-                                        uint32_t peer,
+                                        int32_t peer,
                                         void *stream);
 
 /// Updates `signal` on PE `peer`. `op` is a `rushmem_signal`.
 ///
 /// Only `rushmem_quiet` in between orders the update after earlier puts.
-int32_t rushmem_signal_op(rushmem_pe *pe, uint64_t *signal, uint64_t value, int32_t op, uint32_t peer);
+int32_t rushmem_signal_op(rushmem_pe *pe, uint64_t *signal, uint64_t value, int32_t op, int32_t peer);
 
 /// Queues `rushmem_signal_op` in a stream.
 int32_t rushmem_signal_op_on_stream(rushmem_pe *pe,
                                     uint64_t *signal,
                                     uint64_t value,
                                     int32_t op,
-                                    uint32_t peer,
+                                    int32_t peer,
                                     void *stream);
 
 /// Waits until `signal` on this PE compares with `value` as the `rushmem_cmp` `cmp` says.
@@ -400,9 +390,9 @@ int32_t rushmem_stream_synchronize(rushmem_pe *pe, void *stream);
 /// On PEs outside the new team, `*team` becomes `RUSHMEM_TEAM_INVALID`. The stride may be negative.
 int32_t rushmem_team_split_strided(rushmem_pe *pe,
                                    rushmem_team parent,
-                                   uint32_t start,
+                                   int32_t start,
                                    int32_t stride,
-                                   uint32_t size,
+                                   int32_t size,
                                    rushmem_team *new_team);
 
 /// Destroys a team, which kernels must not use any more. Collective over its members.
@@ -420,7 +410,7 @@ int32_t rushmem_team_n_pes(rushmem_pe *pe, rushmem_team of_team);
 ///
 /// Returns -1 if that PE is not in `to`, or if an argument is invalid. With `RUSHMEM_TEAM_WORLD`, the result is the
 /// PE's number in the job.
-int32_t rushmem_team_translate_pe(rushmem_pe *pe, rushmem_team from, uint32_t index, rushmem_team to);
+int32_t rushmem_team_translate_pe(rushmem_pe *pe, rushmem_team from, int32_t index, rushmem_team to);
 
 /*
  * Collective operations
@@ -442,7 +432,7 @@ int32_t rushmem_broadcastmem(rushmem_pe *pe,
                              void *dst,
                              const void *src,
                              size_t nbytes,
-                             uint32_t root);
+                             int32_t root);
 
 /// Queues `rushmem_broadcastmem` in a stream.
 int32_t rushmem_broadcastmem_on_stream(rushmem_pe *pe,
@@ -450,7 +440,7 @@ int32_t rushmem_broadcastmem_on_stream(rushmem_pe *pe,
                                        void *dst,
                                        const void *src,
                                        size_t nbytes,
-                                       uint32_t root,
+                                       int32_t root,
                                        void *stream);
 
 /// Concatenates the `nbytes` bytes at `src` of all members, in team order, at `dst` on every member.

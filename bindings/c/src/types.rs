@@ -167,9 +167,9 @@ pub struct rushmem_init_options {
     /// Size of the symmetric heap in bytes.
     pub heap_bytes: u64,
     /// Number of this PE, if there is a unique ID.
-    pub pe: u32,
+    pub pe: i32,
     /// Number of PEs in the job, if there is a unique ID.
-    pub n_pes: u32,
+    pub n_pes: i32,
     /// Where kernels run: a `rushmem_device_kind`.
     pub device: i32,
     /// Must be 0.

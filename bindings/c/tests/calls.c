@@ -32,9 +32,9 @@ static void memory(rushmem_pe *pe) {
     void *ptr, *there;
     OK(rushmem_malloc(pe, 100, 4096, &ptr));
     EXPECT((uintptr_t)ptr % 4096 == 0);
-    OK(rushmem_ptr(pe, (char *)ptr + 8, (uint32_t)me, &there));
+    OK(rushmem_ptr(pe, (char *)ptr + 8, me, &there));
     EXPECT(there == (char *)ptr + 8);
-    FAILS(rushmem_ptr(pe, ptr, (uint32_t)n, &there), RUSHMEM_STATUS_INVALID_VALUE, "there is no PE");
+    FAILS(rushmem_ptr(pe, ptr, n, &there), RUSHMEM_STATUS_INVALID_VALUE, "there is no PE");
     FAILS(rushmem_free(pe, (char *)ptr + 8), RUSHMEM_STATUS_INVALID_VALUE, "is not the start of an allocation");
     OK(rushmem_free(pe, ptr));
     FAILS(rushmem_free(pe, ptr), RUSHMEM_STATUS_INVALID_VALUE, "is not the start of an allocation, or has been freed");
@@ -51,6 +51,7 @@ static void memory(rushmem_pe *pe) {
     FAILS(rushmem_calloc(pe, SIZE_MAX, 2, &ptr), RUSHMEM_STATUS_INVALID_VALUE, "overflows");
     FAILS(rushmem_malloc(pe, 8, 3, &ptr), RUSHMEM_STATUS_INVALID_VALUE, "the alignment 3");
     FAILS(rushmem_malloc(pe, (size_t)1 << 40, 0, &ptr), RUSHMEM_STATUS_OUT_OF_MEMORY, "heap");
+    EXPECT(strstr(rushmem_error_message(), ".rs:") == NULL);
     FAILS(rushmem_malloc(pe, 8, 0, NULL), RUSHMEM_STATUS_INVALID_VALUE, "`ptr` is null");
     FAILS(rushmem_malloc(pe, 8, 0, (void **)((char *)&ptr + 1)), RUSHMEM_STATUS_INVALID_VALUE, "not a multiple of 8");
 }
@@ -58,7 +59,7 @@ static void memory(rushmem_pe *pe) {
 /* Puts, gets and signals between neighbours, on the host or in a stream. */
 static void transfers(rushmem_pe *pe, int in_stream) {
     int32_t me = rushmem_my_pe(pe), n = rushmem_n_pes(pe);
-    uint32_t right = (uint32_t)((me + 1) % n), left = (uint32_t)((me + n - 1) % n);
+    int32_t right = (me + 1) % n, left = (me + n - 1) % n;
     uint64_t *inbox = allocate(pe, 4096), *message = allocate(pe, 4096), *signal = allocate(pe, 8);
     static _Alignas(4096) uint64_t own[512];
     OK(rushmem_register(pe, own, sizeof own));
@@ -87,7 +88,8 @@ static void transfers(rushmem_pe *pe, int in_stream) {
     for (uint64_t i = 0; i < 512; i++) {
         EXPECT(inbox[i] == ((uint64_t)left << 32 | i) && own[i] == inbox[i]);
     }
-    FAILS(rushmem_putmem(pe, inbox, message, 8, (uint32_t)n), RUSHMEM_STATUS_INVALID_VALUE, "PE");
+    FAILS(rushmem_putmem(pe, inbox, message, 8, n), RUSHMEM_STATUS_INVALID_VALUE, "PE");
+    FAILS(rushmem_putmem(pe, inbox, message, 8, -1), RUSHMEM_STATUS_INVALID_VALUE, "`peer` is -1");
     FAILS(rushmem_putmem(pe, inbox, message, 4097, right), RUSHMEM_STATUS_INVALID_VALUE, "has 4096 bytes up to");
     FAILS(rushmem_putmem(pe, own, message, 8, right), RUSHMEM_STATUS_INVALID_VALUE, "is a local buffer");
     FAILS(rushmem_putmem(pe, inbox, &me, 4, right), RUSHMEM_STATUS_INVALID_VALUE, "`src` (0x");
@@ -116,7 +118,7 @@ static void windows(rushmem_pe *pe) {
         mine[i] = me + i;
     }
     OK(rushmem_barrier_all(pe));
-    OK(rushmem_putmem(pe, mine + 1024, mine, 4096, (uint32_t)((me + 1) % n)));
+    OK(rushmem_putmem(pe, mine + 1024, mine, 4096, (me + 1) % n));
     OK(rushmem_barrier_all(pe));
     for (int32_t i = 0; i < 1024; i++) {
         EXPECT(mine[1024 + i] == (me + n - 1) % n + i);
@@ -174,7 +176,7 @@ static void collectives(rushmem_pe *pe, rushmem_team team, int in_stream) {
 static void teams(rushmem_pe *pe) {
     int32_t me = rushmem_my_pe(pe), n = rushmem_n_pes(pe);
     rushmem_team world = RUSHMEM_TEAM_WORLD, reversed, first;
-    OK(rushmem_team_split_strided(pe, world, (uint32_t)n - 1, -1, (uint32_t)n, &reversed));
+    OK(rushmem_team_split_strided(pe, world, n - 1, -1, n, &reversed));
     EXPECT(rushmem_team_my_pe(pe, reversed) == n - 1 - me && rushmem_team_n_pes(pe, reversed) == n);
     EXPECT(rushmem_team_translate_pe(pe, reversed, 0, world) == n - 1);
     OK(rushmem_team_split_strided(pe, world, 0, 1, 1, &first));

@@ -15,11 +15,11 @@ static void check(int32_t status) {
     }
 }
 
-static void run(const char *id, uint32_t number) {
+static void run(const char *id, int32_t number) {
     rushmem_init_options options = {.size = sizeof options, .unique_id = id, .pe = number, .n_pes = PES};
     rushmem_pe *pe;
     check(rushmem_init(&options, &pe));
-    if (rushmem_my_pe(pe) != (int32_t)number || rushmem_n_pes(pe) != PES) {
+    if (rushmem_my_pe(pe) != number || rushmem_n_pes(pe) != PES) {
         exit(2);
     }
     check(rushmem_barrier_all(pe));
@@ -28,7 +28,7 @@ static void run(const char *id, uint32_t number) {
 
 int main(int argc, char **argv) {
     if (argc == 3) {
-        run(argv[1], (uint32_t)atoi(argv[2]));
+        run(argv[1], atoi(argv[2]));
         return 0;
     }
     char id[RUSHMEM_UNIQUE_ID_BYTES];

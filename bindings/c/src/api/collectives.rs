@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use rushmem::Result;
 use rushmem_device::Team;
 
-use super::{in_stream, issue, size};
+use super::{in_stream, issue, natural, size};
 use crate::caller_memory::team;
 use crate::handle::{Handle, On};
 use crate::operation::{Operation, Reduction};
@@ -54,7 +54,7 @@ pub extern "C" fn rushmem_broadcastmem(
     dst: *mut c_void,
     src: *const c_void,
     nbytes: usize,
-    root: u32,
+    root: i32,
 ) -> i32 {
     issue(BROADCAST, pe, On::Host, |handle| broadcast(handle, of_team, (dst, src), nbytes, root))
 }
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn rushmem_broadcastmem_on_stream(
     dst: *mut c_void,
     src: *const c_void,
     nbytes: usize,
-    root: u32,
+    root: i32,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: promised by the caller.
@@ -80,12 +80,12 @@ fn broadcast(
     of_team: rushmem_team,
     (dst, src): Ends,
     nbytes: usize,
-    root: u32,
+    root: i32,
 ) -> Result<Operation> {
     let team = team(BROADCAST, handle.pe(), of_team)?;
     let dst = handle.addresses.symmetric((BROADCAST, "dst"), dst, nbytes)?;
     let src = handle.addresses.symmetric((BROADCAST, "src"), src, nbytes)?;
-    Ok(Operation::Broadcast { team, dst, src, root })
+    Ok(Operation::Broadcast { team, dst, src, root: natural(BROADCAST, "root", root)? })
 }
 
 /// Concatenates the `nbytes` bytes at `src` of all members, in team order, at `dst` on every member.

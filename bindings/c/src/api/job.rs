@@ -9,6 +9,7 @@ use rushmem::config::{Config, DeviceKind};
 use rushmem::cuda::Cuda;
 use rushmem::{Error, Job, Result};
 
+use super::natural;
 use crate::error::{last, number, status};
 use crate::handle;
 use crate::pointers::{self, Out};
@@ -85,7 +86,10 @@ fn job(options: Option<rushmem_init_options>, id: Option<&str>) -> Result<Job> {
     }
     let job = Job::with_config(config);
     match (options, id) {
-        (Some(options), Some(id)) => Ok(job.with_id(UniqueId::from_hex(id)?, options.pe, options.n_pes)),
+        (Some(options), Some(id)) => {
+            let pe = natural(INIT, "options->pe", options.pe)?;
+            Ok(job.with_id(UniqueId::from_hex(id)?, pe, natural(INIT, "options->n_pes", options.n_pes)?))
+        }
         (Some(options), None) if options.pe != 0 || options.n_pes != 0 => {
             let what =
                 "`options->pe` and `options->n_pes` need a unique ID; a launcher provides its own numbers";

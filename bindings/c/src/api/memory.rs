@@ -8,7 +8,7 @@ use std::ptr;
 use rushmem::{Error, Pe, Result};
 use rushmem_device::SymSlice;
 
-use super::size;
+use super::{natural, size};
 use crate::addresses::Known;
 use crate::error::status;
 use crate::handle;
@@ -101,7 +101,7 @@ pub extern "C" fn rushmem_free(pe: *mut rushmem_pe, ptr: *mut c_void) -> i32 {
 pub unsafe extern "C" fn rushmem_ptr(
     pe: *mut rushmem_pe,
     ptr: *const c_void,
-    peer: u32,
+    peer: i32,
     address: *mut *mut c_void,
 ) -> i32 {
     status(|| {
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn rushmem_ptr(
         // SAFETY: promised by the caller.
         let out = unsafe { Out::new(CALL, "address", address) }?;
         let object = handle.addresses.symmetric((CALL, "ptr"), ptr, 1)?;
-        let n_pes = handle.pe().n_pes();
+        let (peer, n_pes) = (natural(CALL, "peer", peer)?, handle.pe().n_pes());
         if peer >= n_pes {
             return Err(Error::misuse(CALL, format!("there is no PE {peer}: the job has {n_pes}")));
         }

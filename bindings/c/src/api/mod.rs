@@ -42,6 +42,14 @@ unsafe fn in_stream(stream: *mut c_void) -> On {
     On::Stream(unsafe { RawStream::new(stream) })
 }
 
+/// Returns a PE number or another count of the caller, `name`, in the form of the runtime.
+///
+/// # Errors
+/// - [`Error::Misuse`] if it is negative.
+fn natural(call: &'static str, name: &str, number: i32) -> Result<u32> {
+    u32::try_from(number).map_err(|_| Error::misuse(call, format!("`{name}` is {number}")))
+}
+
 /// Returns the size of `count` parts of `each` bytes.
 ///
 /// # Errors

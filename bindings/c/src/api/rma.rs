@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use rushmem::Result;
 use rushmem_device::{SignalOp, SignalUpdate};
 
-use super::{in_stream, issue};
+use super::{in_stream, issue, natural};
 use crate::handle::{Handle, On};
 use crate::operation::Operation;
 use crate::types::{cmp, rushmem_pe, signal_op};
@@ -32,7 +32,7 @@ pub extern "C" fn rushmem_putmem(
     dst: *mut c_void,
     src: *const c_void,
     nbytes: usize,
-    peer: u32,
+    peer: i32,
 ) -> i32 {
     issue(PUT, pe, On::Host, |handle| put(handle, dst, src, nbytes, peer))
 }
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn rushmem_putmem_on_stream(
     dst: *mut c_void,
     src: *const c_void,
     nbytes: usize,
-    peer: u32,
+    peer: i32,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: promised by the caller.
@@ -52,10 +52,10 @@ pub unsafe extern "C" fn rushmem_putmem_on_stream(
     issue(PUT, pe, on, |handle| put(handle, dst, src, nbytes, peer))
 }
 
-fn put(handle: &Handle, dst: *mut c_void, src: *const c_void, nbytes: usize, peer: u32) -> Result<Operation> {
+fn put(handle: &Handle, dst: *mut c_void, src: *const c_void, nbytes: usize, peer: i32) -> Result<Operation> {
     let dst = handle.addresses.symmetric((PUT, "dst"), dst, nbytes)?;
     let src = handle.addresses.local((PUT, "src"), src, nbytes)?;
-    Ok(Operation::Put { dst, src, peer })
+    Ok(Operation::Put { dst, src, peer: natural(PUT, "peer", peer)? })
 }
 
 /// Copies `nbytes` bytes from `src` on PE `peer` to `dst` on this PE. The data has arrived when the call has finished.
@@ -67,7 +67,7 @@ pub extern "C" fn rushmem_getmem(
     dst: *mut c_void,
     src: *const c_void,
     nbytes: usize,
-    peer: u32,
+    peer: i32,
 ) -> i32 {
     issue(GET, pe, On::Host, |handle| get(handle, dst, src, nbytes, peer))
 }
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn rushmem_getmem_on_stream(
     dst: *mut c_void,
     src: *const c_void,
     nbytes: usize,
-    peer: u32,
+    peer: i32,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: promised by the caller.
@@ -87,10 +87,10 @@ pub unsafe extern "C" fn rushmem_getmem_on_stream(
     issue(GET, pe, on, |handle| get(handle, dst, src, nbytes, peer))
 }
 
-fn get(handle: &Handle, dst: *mut c_void, src: *const c_void, nbytes: usize, peer: u32) -> Result<Operation> {
+fn get(handle: &Handle, dst: *mut c_void, src: *const c_void, nbytes: usize, peer: i32) -> Result<Operation> {
     let dst = handle.addresses.local((GET, "dst"), dst, nbytes)?;
     let src = handle.addresses.symmetric((GET, "src"), src, nbytes)?;
-    Ok(Operation::Get { dst, src, peer })
+    Ok(Operation::Get { dst, src, peer: natural(GET, "peer", peer)? })
 }
 
 /// Copies data as `rushmem_putmem` does, and then updates `signal` on PE `peer`.
@@ -105,7 +105,7 @@ pub extern "C" fn rushmem_putmem_signal(
     signal: *mut u64,
     value: u64,
     op: i32,
-    peer: u32,
+    peer: i32,
 ) -> i32 {
     issue(PUT_SIGNAL, pe, On::Host, |handle| {
         put_signal(handle, (dst, src, nbytes), update(handle, PUT_SIGNAL, signal, value, op)?, peer)
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn rushmem_putmem_signal_on_stream(
     signal: *mut u64,
     value: u64,
     op: i32,
-    peer: u32,
+    peer: i32,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: promised by the caller.
@@ -136,11 +136,11 @@ fn put_signal(
     handle: &Handle,
     (dst, src, nbytes): (*mut c_void, *const c_void, usize),
     update: SignalUpdate,
-    peer: u32,
+    peer: i32,
 ) -> Result<Operation> {
     let dst = handle.addresses.symmetric((PUT_SIGNAL, "dst"), dst, nbytes)?;
     let src = handle.addresses.local((PUT_SIGNAL, "src"), src, nbytes)?;
-    Ok(Operation::PutSignal { dst, src, update, peer })
+    Ok(Operation::PutSignal { dst, src, update, peer: natural(PUT_SIGNAL, "peer", peer)? })
 }
 
 /// Updates `signal` on PE `peer`. `op` is a `rushmem_signal`.
@@ -152,11 +152,9 @@ pub extern "C" fn rushmem_signal_op(
     signal: *mut u64,
     value: u64,
     op: i32,
-    peer: u32,
+    peer: i32,
 ) -> i32 {
-    issue(SIGNAL_OP, pe, On::Host, |handle| {
-        Ok(Operation::SignalOp { update: update(handle, SIGNAL_OP, signal, value, op)?, peer })
-    })
+    issue(SIGNAL_OP, pe, On::Host, |handle| signal_update(handle, signal, (value, op), peer))
 }
 
 /// Queues `rushmem_signal_op` in a stream.
@@ -166,14 +164,17 @@ pub unsafe extern "C" fn rushmem_signal_op_on_stream(
     signal: *mut u64,
     value: u64,
     op: i32,
-    peer: u32,
+    peer: i32,
     stream: *mut c_void,
 ) -> i32 {
     // SAFETY: promised by the caller.
     let on = unsafe { in_stream(stream) };
-    issue(SIGNAL_OP, pe, on, |handle| {
-        Ok(Operation::SignalOp { update: update(handle, SIGNAL_OP, signal, value, op)?, peer })
-    })
+    issue(SIGNAL_OP, pe, on, |handle| signal_update(handle, signal, (value, op), peer))
+}
+
+fn signal_update(handle: &Handle, signal: *mut u64, (value, op): (u64, i32), peer: i32) -> Result<Operation> {
+    let update = update(handle, SIGNAL_OP, signal, value, op)?;
+    Ok(Operation::SignalOp { update, peer: natural(SIGNAL_OP, "peer", peer)? })
 }
 
 fn update(

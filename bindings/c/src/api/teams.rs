@@ -4,6 +4,7 @@
 
 use rushmem::{Error, TeamConfig};
 
+use super::natural;
 use crate::caller_memory::{team, team_number};
 use crate::error::{number, status};
 use crate::handle;
@@ -18,9 +19,9 @@ use crate::types::{RUSHMEM_TEAM_INVALID, rushmem_pe, rushmem_team};
 pub unsafe extern "C" fn rushmem_team_split_strided(
     pe: *mut rushmem_pe,
     parent: rushmem_team,
-    start: u32,
+    start: i32,
     stride: i32,
-    size: u32,
+    size: i32,
     new_team: *mut rushmem_team,
 ) -> i32 {
     status(|| {
@@ -29,6 +30,7 @@ pub unsafe extern "C" fn rushmem_team_split_strided(
         // SAFETY: promised by the caller.
         let out = unsafe { Out::new(CALL, "new_team", new_team) }?;
         let parent = team(CALL, handle.pe(), parent)?;
+        let (start, size) = (natural(CALL, "start", start)?, natural(CALL, "size", size)?);
         let made = handle.pe().team_split_strided(parent, start, stride, size, TeamConfig::new())?;
         out.write(team_number(made));
         Ok(())
@@ -78,13 +80,14 @@ pub extern "C" fn rushmem_team_n_pes(pe: *mut rushmem_pe, of_team: rushmem_team)
 pub extern "C" fn rushmem_team_translate_pe(
     pe: *mut rushmem_pe,
     from: rushmem_team,
-    index: u32,
+    index: i32,
     to: rushmem_team,
 ) -> i32 {
     number(|| {
         const CALL: &str = "rushmem_team_translate_pe";
         let handle = handle::get(CALL, pe)?;
         let (from, to) = (team(CALL, handle.pe(), from)?, team(CALL, handle.pe(), to)?);
+        let index = natural(CALL, "index", index)?;
         handle.pe().team_translate_pe(from, index, to).map(|index| index as i32).ok_or_else(|| {
             Error::misuse(CALL, format!("the second team has no PE that is member {index} of the first"))
         })
