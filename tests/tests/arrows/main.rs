@@ -147,6 +147,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-ep-kernels", &["rushmem-device"]),
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
     ("rushmem-c", &["rushmem", "rushmem-base", "rushmem-device", "rushmem-error"]),
+    ("rushmem-device-c", &["rushmem-device", "rushmem-macros"]),
 ];
 
 /// Crates that may depend on all other crates, and that no crate depends on.
@@ -173,6 +174,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-ep-kernels", &[]),
     ("rushmem-ep", &["clap", "thiserror"]),
     ("rushmem-c", &[]),
+    ("rushmem-device-c", &[]),
 ];
 
 /// Maximum number of code lines, without comments, in a source file.
