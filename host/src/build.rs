@@ -1,31 +1,54 @@
-//! Identifies the running executable. PEs compare this ID, because all PEs of a job must run the same build.
+//! Identifies the build of the runtime. PEs compare this ID, because all PEs of a job must run the same build.
 #![allow(unsafe_code, reason = "reads ELF notes through pointers of the dynamic loader")]
 
-use std::ffi::c_void;
+use std::ffi::{CStr, OsStr, c_void};
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
-/// Returns the linker's build ID of this executable or, failing that, a description of the file.
-pub(crate) fn build_id() -> String {
-    let mut id = None;
-    // SAFETY: `visit` gets `id` back as its argument, and only while this call runs.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut id).cast()) };
-    id.unwrap_or_else(executable)
+/// The executable or shared library that contains this crate.
+#[derive(Default)]
+struct Object {
+    /// Path of a shared library. Empty for the executable.
+    path: PathBuf,
+    build_id: Option<String>,
 }
 
-/// Reads the build ID of the first loaded object, which is the executable, into the `Option<String>` at `out`, and
+/// Returns the linker's build ID of the executable or shared library that contains this crate or, failing that, a
+/// description of the file.
+pub(crate) fn build_id() -> String {
+    let mut object = Object::default();
+    // SAFETY: `visit` gets `object` back as its argument, and only while this call runs.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut object).cast()) };
+    object.build_id.take().unwrap_or_else(|| object.describe())
+}
+
+/// Reads the path and build ID of the loaded object that contains this function into the [`Object`] at `out`, and then
 /// stops the iteration.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> i32 {
-    // SAFETY: the loader passes a valid description, and the headers and segments in it are mapped.
-    let note = unsafe {
+    // SAFETY: the loader passes a valid description with a path, and the headers and segments in it are mapped. `out` is
+    // the local variable of `build_id`, which waits for this call.
+    let (info, headers, object) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-        headers.iter().filter(|h| h.p_type == libc::PT_NOTE).find_map(|h| {
+        (info, headers, &mut *out.cast::<Object>())
+    };
+    let here = (visit as *const c_void).addr() as u64;
+    let holds = |h: &libc::Elf64_Phdr| {
+        let begin = info.dlpi_addr + h.p_vaddr;
+        h.p_type == libc::PT_LOAD && (begin..begin + h.p_memsz).contains(&here)
+    };
+    if !headers.iter().any(holds) {
+        return 0;
+    }
+    // SAFETY: see above.
+    unsafe {
+        object.path = OsStr::from_bytes(CStr::from_ptr(info.dlpi_name).to_bytes()).into();
+        object.build_id = headers.iter().filter(|h| h.p_type == libc::PT_NOTE).find_map(|h| {
             let at = (info.dlpi_addr + h.p_vaddr) as *const u8;
             gnu_build_id(std::slice::from_raw_parts(at, h.p_memsz as usize))
-        })
-    };
-    // SAFETY: `out` is the local variable of `build_id`, which waits for this call.
-    unsafe { *out.cast::<Option<String>>() = note };
+        });
+    }
     1
 }
 
@@ -48,10 +71,14 @@ fn gnu_build_id(mut notes: &[u8]) -> Option<String> {
     }
 }
 
-/// Returns the version of this crate and the size of the executable, which identify a build less reliably.
-fn executable() -> String {
-    let len = std::env::current_exe().and_then(std::fs::metadata).map_or(0, |m| m.len());
-    format!("{} {len}", env!("CARGO_PKG_VERSION"))
+impl Object {
+    /// Returns the version of this crate and the size of the file, which identify a build less reliably.
+    fn describe(&self) -> String {
+        let path =
+            if self.path.as_os_str().is_empty() { std::env::current_exe() } else { Ok(self.path.clone()) };
+        let len = path.and_then(std::fs::metadata).map_or(0, |m| m.len());
+        format!("{} {len}", env!("CARGO_PKG_VERSION"))
+    }
 }
 
 #[cfg(test)]
