@@ -122,7 +122,7 @@ pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use operations::{Operations, WaitSet};
-pub use pe::{ControlCosts, Hints, Kernels, Pe, RegisteredBuffer, UnregisterError, Window};
+pub use pe::{ControlCosts, Hints, Kernels, MemoryGuard, Pe, RegisteredBuffer, UnregisterError, Window};
 #[doc(inline)]
 pub use rushmem_base::Ptx;
 pub use rushmem_device::info;

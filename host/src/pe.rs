@@ -10,6 +10,7 @@ mod resident;
 mod clocks;
 mod contexts;
 mod costs;
+mod guard;
 mod kernels;
 mod outcome;
 mod rings;
@@ -45,6 +46,7 @@ use crate::test_loop::TestLoop;
 use crate::{Error, Result};
 
 pub use self::costs::ControlCosts;
+pub use self::guard::MemoryGuard;
 pub use self::kernels::Kernels;
 pub use self::memory::Hints;
 pub use self::register::{RegisteredBuffer, UnregisterError, Window};
@@ -301,6 +303,14 @@ impl Pe {
     /// `shmem_global_exit`.
     pub fn global_exit(&self, code: u8) -> ! {
         end_job(&*self.bootstrap, code)
+    }
+
+    /// Aborts the job because of `cause`: the waits of all PEs fail, on the host and in kernels. Not collective.
+    ///
+    /// The PE must still be shut down. For programs that must interrupt calls which other threads of the process are
+    /// making. Others return an error from their application.
+    pub fn abort(&self, cause: &Error) {
+        self.fail(cause);
     }
 
     /// Returns the context with which kernels of this PE are launched. For tests.

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rushmem::config::Config;
-use rushmem::{Error, Job, Launch, Operations, Pe};
+use rushmem::{Error, Job, Launch, Operations, Pe, RunningPe};
 use rushmem_base::status_bytes;
-use rushmem_device::{Cmp, Signal};
+use rushmem_device::{Cmp, Signal, Sym};
 use rushmem_doctor::{Host, examine, probe};
 use rushmem_test_kernels::{
     add_everywhere, end_the_job, endless, ping_pong, recurse, send_to_all, small_puts, store_everywhere,
@@ -42,7 +42,8 @@ const THREADS: usize = 128;
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
-///   other, except the given one, which drops its PE without finishing it.
+///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
+///   a thread, and fails in another.
 /// - `doctor`: checks the machine without running a job.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -69,6 +70,15 @@ pub fn main() -> ExitCode {
                 let pe = job.start()?;
                 if Some(pe.my_pe()) == number { Ok(()) } else { pe.host_sync().and_then(|()| pe.finish()) }
             }
+            "failed" => {
+                let pe = job.start()?;
+                let unset = pe.alloc_one::<Signal>()?;
+                if Some(pe.my_pe()) == number {
+                    return fail(pe, unset);
+                }
+                let met = pe.barrier_all();
+                pe.finish_with(met.map_err(Into::into))
+            }
             what => job.kernels(kernels()).run(|pe| act(pe, what, number)).map(drop),
         }
     };
@@ -79,6 +89,19 @@ pub fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// Aborts the job while another thread waits for a signal that nobody sends, and finishes with the same error.
+fn fail(pe: RunningPe, unset: Sym<Signal>) -> Result<(), Error> {
+    let error = || Error::App("no more bananas".into());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| pe.signal_wait_until(unset, Cmp::Eq, 1));
+        std::thread::sleep(Duration::from_millis(200));
+        pe.abort(&error());
+        let interrupted = waiting.join().expect("the wait does not panic");
+        assert!(interrupted.is_err(), "nobody has sent the signal");
+    });
+    pe.finish_with(Err(error().into()))
 }
 
 /// Sends a message to the next PE, waits for the previous PE's message, and synchronises with all PEs.

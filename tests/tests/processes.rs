@@ -76,6 +76,20 @@ fn dropped_pe_aborts_the_job() {
 }
 
 #[test]
+fn failed_pe_aborts_the_job_and_its_own_waits() {
+    let Some(mut command) =
+        run("failed_pe_aborts_the_job_and_its_own_waits", &["-n", "2", PE, "failed", "1"])
+    else {
+        return;
+    };
+    let begin = Instant::now();
+    let output = command.output().unwrap();
+    assert!(begin.elapsed() < PROMPT_LIMIT && !output.status.success(), "{}", all(&output));
+    let told = text(&output.stderr);
+    assert!(told.contains("[1] error: no more bananas\n"), "{told}");
+}
+
+#[test]
 fn small_queues_between_processes() {
     let args =
         ["-n", "2", "--set", "sq_depth=2", "--set", "cq=collapsed", "--set", "peer_path=nic", PE, "ring"];

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use rushmem_machine::end_process;
 
 use super::resources::ProcessResources;
-use super::{Job, ProcessPes};
+use super::{AppError, Job, ProcessPes};
 use crate::life::Up;
 use crate::{Error, Pe, Result};
 
@@ -105,8 +105,19 @@ impl RunningPe {
     /// pe.finish()
     /// # }
     /// ```
-    pub fn finish(mut self) -> Result<()> {
-        self.0.take().map_or(Ok(()), |running| running.end(Ok(())))
+    pub fn finish(self) -> Result<()> {
+        self.finish_with(Ok(()))
+    }
+
+    /// Shuts the PE down with the outcome of the program, as [`Job::run`](crate::Job::run) does with what the
+    /// application returns. An error aborts the job.
+    ///
+    /// # Errors
+    /// The PE is shut down in any case:
+    /// - The error in `outcome`.
+    /// - The errors of [`finish`](RunningPe::finish).
+    pub fn finish_with(mut self, outcome: Result<(), AppError>) -> Result<()> {
+        self.0.take().map_or(Ok(()), |running| running.end(outcome.map_err(|error| error.0)))
     }
 }
 

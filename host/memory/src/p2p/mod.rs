@@ -14,6 +14,7 @@ mod local_heaps;
 mod nodes;
 
 use std::fs;
+use std::sync::Arc;
 
 use rushmem_base::boot_id;
 use rushmem_bootstrap::{Bootstrap, nonce};
@@ -49,11 +50,11 @@ pub struct PeerMap {
     /// Whether PEs of this job may have mapped each other's heaps.
     shared: bool,
     /// The address window in which the heaps of P2P peers are mapped, if there are any.
-    mapped_heaps: Option<MappedHeaps>,
+    mapped_heaps: Option<Arc<MappedHeaps>>,
 }
 
 /// An address window with one slot per PE, from the first mapped PE to the last. PEs in between may be unmapped.
-struct MappedHeaps {
+pub struct MappedHeaps {
     window: Box<dyn HeapWindow>,
     first: u32,
 }
@@ -238,7 +239,7 @@ impl PeerMap {
         // One node with all PEs: they have all mapped each other.
         let atomics = nodes.iter().all(|&node| node == 0);
         let node_words = config.p2p_atomics == P2pAtomics::Node;
-        Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0 })
+        Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0.map(Arc::new) })
     }
 
     /// Returns whether any two PEs of the job may access each other's heaps by P2P.
@@ -379,6 +380,11 @@ impl PeerMap {
             PeerAccess::P2p(_) => Some(self.mapped_heaps.as_ref()?.addr(pe)),
             PeerAccess::Own | PeerAccess::Nic(_) => None,
         }
+    }
+
+    /// Returns a guard that keeps the heaps of P2P peers mapped, if there are any.
+    pub fn keep_mapped(&self) -> Option<Arc<MappedHeaps>> {
+        self.mapped_heaps.clone()
     }
 
     /// For each PE, returns whether kernels never use the NIC to reach it. Such a PE needs no QP.

@@ -26,6 +26,8 @@ use rushmem_machine::{HEAP_ALIGN, Machine, Region};
 use rushmem_observe::sanitize::Addresses;
 use rushmem_observe::trace::WireRange;
 
+use crate::p2p::PeerMapping;
+
 use self::allocator::{ALIGN, Allocator, HandleError};
 use self::resident::ResidentTable;
 pub use self::segment::{Segment, SegmentMap};
@@ -401,10 +403,20 @@ impl Memory {
     /// Returns the device address at which `pe`'s part of the segment at `offset` is mapped into this PE. The inner
     /// `None` means that it is not mapped, the outer one that `offset` is in the first heap.
     pub fn mapped(&self, offset: u64, pe: u32) -> Option<Option<DevAddr>> {
+        self.segment_at(offset).map(|segment| segment.mapped(pe))
+    }
+
+    /// Returns a guard that keeps the segment at `offset` mapped from other PEs. Otherwise like
+    /// [`mapped`](Self::mapped).
+    pub fn keep_mapped(&self, offset: u64) -> Option<Option<Arc<PeerMapping>>> {
+        self.segment_at(offset).map(|segment| segment.keep_mapped())
+    }
+
+    fn segment_at(&self, offset: u64) -> Option<Arc<Segment>> {
         let state = self.state();
         let inside =
             |segment: &&Arc<Segment>| offset.checked_sub(segment.begin).is_some_and(|at| at < segment.bytes);
-        state.table.segments().iter().find(inside).map(|segment| segment.mapped(pe))
+        state.table.segments().iter().find(inside).cloned()
     }
 }
 

@@ -38,7 +38,7 @@ struct Peers {
     /// For each PE, the address at which its part is mapped into this PE, or 0 if it is not.
     mapped: Vec<DevAddr>,
     /// Guard that keeps the parts of other PEs mapped.
-    _shared: PeerMapping,
+    shared: Arc<PeerMapping>,
 }
 
 /// Returns the wire address and keys for each rail: rkeys for peers if `rkeys`, or lkeys for this PE.
@@ -67,12 +67,17 @@ impl Segment {
 
     /// Makes the segment symmetric, given the keys of all PEs (`ends`) and the addresses of their parts (`mapped`).
     pub fn symmetric(self, ends: Vec<SegmentEnd>, mapped: Vec<DevAddr>, shared: PeerMapping) -> Self {
-        Self { peers: Some(Peers { ends, mapped, _shared: shared }), ..self }
+        Self { peers: Some(Peers { ends, mapped, shared: Arc::new(shared) }), ..self }
     }
 
     /// Returns the address at which `pe`'s part of the segment is mapped into this PE, if it is.
     pub(super) fn mapped(&self, pe: u32) -> Option<DevAddr> {
         self.peers.as_ref()?.mapped.get(pe as usize).copied().filter(|addr| addr.0 != 0)
+    }
+
+    /// Returns a guard that keeps the parts of other PEs mapped. `None` unless the segment is symmetric.
+    pub(super) fn keep_mapped(&self) -> Option<Arc<PeerMapping>> {
+        self.peers.as_ref().map(|peers| Arc::clone(&peers.shared))
     }
 
     /// Returns the wire address and rkeys of this PE's part for each rail, for access by peers.
