@@ -148,6 +148,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
     ("rushmem-c", &["rushmem", "rushmem-base", "rushmem-device", "rushmem-error"]),
     ("rushmem-device-c", &["rushmem-device", "rushmem-macros"]),
+    ("rushmem-python", &["rushmem", "rushmem-device", "rushmem-error"]),
 ];
 
 /// Crates that may depend on all other crates, and that no crate depends on.
@@ -175,6 +176,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["clap", "thiserror"]),
     ("rushmem-c", &[]),
     ("rushmem-device-c", &[]),
+    ("rushmem-python", &["pyo3"]),
 ];
 
 /// Maximum number of code lines, without comments, in a source file.

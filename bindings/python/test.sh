@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds a wheel, installs it into a temporary virtual environment, and runs the tests. Natively: needs no GPU.
+#
+# Arguments are passed to pytest. PROFILE=release builds the wheel that users get; the default builds faster.
+set -euo pipefail
+cd "$(dirname "$0")"
+export RUSHMEM_PTX="${RUSHMEM_PTX:-none}" RUSHMEM_DEVICE=native
+profile="${PROFILE:-dev}"
+
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+python3 -m venv "$folder/venv"
+export PATH="$folder/venv/bin:$PATH" VIRTUAL_ENV="$folder/venv"
+pip install --quiet --disable-pip-version-check maturin numpy pytest
+
+maturin build --quiet --profile "$profile" --out "$folder/wheels"
+pip install --quiet --disable-pip-version-check "$folder"/wheels/*.whl
+
+# The launcher, for tests with several processes.
+cargo build --quiet --profile "$profile" --package rushmem-cli
+target="$(cargo metadata --format-version 1 --no-deps --offline | python -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')"
+export PATH="$target/$([ "$profile" = dev ] && echo debug || echo "$profile"):$PATH"
+
+# Not in this folder, where `python/rushmem` has no extension module.
+root="$PWD"
+cd "$folder"
+python -m pytest "$root/tests" -p no:cacheprovider "$@"
