@@ -109,8 +109,8 @@ outlined! {
                 i += 4 * threads;
             }
             while i < units {
-                loops.one_unit(i);
-                i += threads;
+                loops.two_units(i, threads, units);
+                i += 2 * threads;
             }
             let mut at = units * 16 + ((rank as u64) << log);
             while at < bytes {
@@ -184,36 +184,52 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
         }
     }
 
-    /// Combines the 16-byte unit `i`, with loads from up to four members in flight.
+    /// Combines the 16-byte unit `i` and, if it is below `units`, the one `threads` units later, with loads from up to four
+    /// members in flight. Loads nothing that it does not need: a link would carry it.
     ///
     /// # Safety
-    /// The same as for [`Loops::eight_units`], for this unit.
+    /// The same as for [`Loops::eight_units`], for those of these units that are below `units`. Unit `i` is.
     #[inline(always)]
-    unsafe fn one_unit(&self, i: u64) {
-        let n = self.n;
-        // SAFETY: unit `i` is readable in each member's source, and aligned, by this function's contract.
-        let load = |from: u64| unsafe { load_unit(from + i * 16) };
-        let (mut sum, mut member) = (load((self.source)(0)), 1);
+    unsafe fn two_units(&self, i: u64, threads: u64, units: u64) {
+        let (n, both) = (self.n, i + threads < units);
+        let load = |member: u32| {
+            let from = (self.source)(member.min(n - 1));
+            // SAFETY: unit `i`, and the second one if `both`, is readable in each member's source, and aligned, by this
+            // function's contract.
+            unsafe {
+                let first = if member < n { load_unit(from + i * 16) } else { (0, 0) };
+                let second = if member < n && both { load_unit(from + (i + threads) * 16) } else { (0, 0) };
+                (first, second)
+            }
+        };
+        let add = |sum: (Unit, Unit), more: (Unit, Unit)| {
+            (combine(self.what, sum.0, more.0), combine(self.what, sum.1, more.1))
+        };
+        let (mut sum, mut member) = (load(0), 1);
         while member < n {
-            // Beyond the last member it loads that one again, and ignores the value.
-            let ahead = |k: u32| load((self.source)((member + k).min(n - 1)));
-            let more = Four(ahead(0), ahead(1), ahead(2), ahead(3));
-            sum = combine(self.what, sum, more.0);
+            let (a, b, c, d) = (load(member), load(member + 1), load(member + 2), load(member + 3));
+            sum = add(sum, a);
             if member + 1 < n {
-                sum = combine(self.what, sum, more.1);
+                sum = add(sum, b);
             }
             if member + 2 < n {
-                sum = combine(self.what, sum, more.2);
+                sum = add(sum, c);
             }
             if member + 3 < n {
-                sum = combine(self.what, sum, more.3);
+                sum = add(sum, d);
             }
             member += 4;
         }
         let (mut member, end) = self.targets;
         while member < end {
-            // SAFETY: unit `i` is writable in each target's destination, and aligned, by this function's contract.
-            unsafe { store_unit((self.target)(member) + i * 16, sum) };
+            let to = (self.target)(member);
+            // SAFETY: these units are writable in each target's destination, and aligned, by this function's contract.
+            unsafe {
+                store_unit(to + i * 16, sum.0);
+                if both {
+                    store_unit(to + (i + threads) * 16, sum.1);
+                }
+            }
             member += 1;
         }
     }
