@@ -14,7 +14,7 @@ use crate::inspect::{self, Report, Violation};
 use crate::ir;
 use crate::source::{Source, hex};
 use crate::sysroot::{COMMON_FLAGS, Sysroot, TRIPLE, run};
-use crate::target::Target;
+use crate::target::{Target, is_hopper};
 use crate::toolchain::{CARGO, Toolchain};
 
 /// PTX that has been compiled from a kernel crate and checked.
@@ -65,18 +65,23 @@ pub fn compile(
     build.checked(build.run(Lines::None)?)
 }
 
-/// Device functions for kernels in other languages, compiled for one architecture.
+/// Device functions for kernels in other languages.
 #[derive(Debug)]
 pub struct Library {
-    /// LLVM assembly, which the compiler of a kernel links and inlines. LLVM 22.0 and newer releases read it.
-    pub llvm: String,
-    /// Relocatable PTX with the same functions.
+    llvm: String,
+    /// Relocatable PTX of the functions.
     pub ptx: Artifact,
 }
 
+impl Library {
+    /// Returns LLVM assembly of the functions for GPUs of architecture `arch`, such as `sm_90`, which the compiler of a
+    /// kernel links and inlines. LLVM 22.0 and newer releases read it.
+    pub fn llvm(&self, arch: &str) -> String {
+        ir::portable(&self.llvm, is_hopper(arch))
+    }
+}
+
 /// Compiles the crate of `extern "C"` device functions `source` for `target`, as [`compile`] does for kernels.
-///
-/// LLVM assembly cannot hold a second choice for newer GPUs, so each architecture gets the fences that it has.
 ///
 /// # Errors
 /// The errors of [`compile`].
@@ -89,8 +94,7 @@ pub fn compile_library(
     let sysroot = Sysroot::open(toolchain, target, cache)?;
     let build = Build { source, toolchain, target, extras: Extras::default(), sysroot, form: Form::Library };
     let asm = build.run(Lines::None)?;
-    let llvm = ir::portable(&files::read(&asm.with_extension("ll"))?);
-    Ok(Library { llvm, ptx: build.checked(asm)? })
+    Ok(Library { llvm: files::read(&asm.with_extension("ll"))?, ptx: build.checked(asm)? })
 }
 
 /// What the compiled functions are for.
@@ -188,7 +192,7 @@ impl Build<'_> {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTC_WRAPPER", sysroot.wrapper())
             .env("RUSTC_WORKSPACE_WRAPPER", "")
-            .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path, *form).join("\x1f"))
+            .env("CARGO_ENCODED_RUSTFLAGS", flags(source, target, &sysroot.path).join("\x1f"))
             .env("CARGO_TERM_COLOR", "never");
         for (key, value) in PROFILE {
             command.env(format!("CARGO_PROFILE_RELEASE_{key}"), value);
@@ -238,12 +242,9 @@ const PROFILE: [(&str, &str); 8] = [
     ("INCREMENTAL", "false"),
 ];
 
-fn flags(source: &Source, target: &Target, sysroot: &Path, form: Form) -> Vec<String> {
+fn flags(source: &Source, target: &Target, sysroot: &Path) -> Vec<String> {
     let mut flags: Vec<String> = COMMON_FLAGS.map(str::to_owned).into();
     flags.extend(target.flags());
-    if form == Form::Library && !target.is_hopper() {
-        flags.push("--cfg=rushmem_two_way_fences".into());
-    }
     // Show errors only. The host's build of the same crates shows the warnings.
     flags.push("-Awarnings".into());
     // Do not link anything: the assembly of the last crate is the module.

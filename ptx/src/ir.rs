@@ -21,16 +21,25 @@ define internal i1 @rushmem_barrier_or(i32 %barrier, i1 %vote) alwaysinline conv
 declare i32 @llvm.nvvm.barrier0.or(i32) convergent nounwind
 ";
 
-/// Returns the module `text` without what only the newest releases of LLVM can read.
-pub(crate) fn portable(text: &str) -> String {
+/// Returns the module `text` without what only the newest releases of LLVM can read, and without the GPU for which it was
+/// compiled. Unless the GPU `is_hopper` or newer, two-way fences replace one-way ones.
+pub(crate) fn portable(text: &str, is_hopper: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
         if line.starts_with("declare") && line.contains(BARRIER) {
             out += OLDER_BARRIER;
         } else if line.starts_with("attributes ") {
-            out += &RECENT_ATTRIBUTES.iter().fold(line.to_owned(), |line, recent| line.replace(recent, ""));
-        } else {
+            let without = |line: String, recent: &&str| line.replace(recent, "");
+            let line = RECENT_ATTRIBUTES.iter().fold(line.to_owned(), without);
+            out += line.split_once(" \"target-cpu\"").map_or(line.as_str(), |(kept, _)| kept);
+            out += if line.contains(" \"target-cpu\"") { " }" } else { "" };
+        } else if is_hopper {
             out += &line.replace(BARRIER, "@rushmem_barrier_or");
+        } else {
+            let line = line.replace(BARRIER, "@rushmem_barrier_or");
+            out += &line
+                .replace("\"fence.release.", "\"fence.acq_rel.")
+                .replace("\"fence.acquire.", "\"fence.acq_rel.");
         }
         out.push('\n');
     }
@@ -43,15 +52,19 @@ mod tests {
 
     #[test]
     fn recent_attributes_and_intrinsics_are_replaced() {
-        let text = "define i1 @f(i1 %v) {\n  %r = tail call i1 @llvm.nvvm.barrier.cta.red.or.all(i32 0, i1 %v) #1\n}\n\
+        let text = "define i1 @f(i1 %v) {\n  %r = tail call i1 @llvm.nvvm.barrier.cta.red.or.all(i32 0, i1 %v) #1\n  \
+                    call void asm sideeffect \"fence.acquire.sys;\", \"~{memory}\"()\n}\n\
                     declare i1 @llvm.nvvm.barrier.cta.red.or.all(i32, i1) #1\n\
-                    attributes #1 = { nocallback nocreateundeforpoison nofree memory(read, target_mem0: none, target_mem1: none) }\n";
-        let portable = portable(text);
-        assert!(portable.contains("%r = tail call i1 @rushmem_barrier_or(i32 0, i1 %v) #1\n"), "{portable}");
-        assert!(portable.contains("attributes #1 = { nocallback nofree memory(read) }\n"), "{portable}");
+                    attributes #1 = { nocallback nocreateundeforpoison nofree memory(read, target_mem0: none, target_mem1: none) }\n\
+                    attributes #2 = { cold \"target-cpu\"=\"sm_75\" \"target-features\"=\"+ptx86\" }\n";
+        let (newer, older) = (portable(text, true), portable(text, false));
+        assert!(newer.contains("%r = tail call i1 @rushmem_barrier_or(i32 0, i1 %v) #1\n"), "{newer}");
+        assert!(newer.contains("attributes #1 = { nocallback nofree memory(read) }\n"), "{newer}");
+        assert!(newer.contains("attributes #2 = { cold }\n"), "{newer}");
         assert!(
-            portable.contains("define internal i1 @rushmem_barrier_or") && !portable.contains("cta.red"),
-            "{portable}"
+            newer.contains("define internal i1 @rushmem_barrier_or") && !newer.contains("cta.red"),
+            "{newer}"
         );
+        assert_eq!(older, newer.replace("fence.acquire.sys", "fence.acq_rel.sys"));
     }
 }

@@ -49,7 +49,7 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   update              compile the kernels of the runtime and the examples, and write their PTX
   check               compile all kernels, and compare with the committed PTX
   library DIR         compile the device functions for other languages, and write them as LLVM assembly, PTX
-                      and, if there is a ptxas, objects
+                      and, if there is a ptxas, relocatable machine code, with a table of the functions
   report [FILE.ptx ...]
                       print registers, stack, spills and barriers of each kernel on Hopper, by
                       ptxas. Without files: compile all kernels, fail if those of the examples,
@@ -127,27 +127,31 @@ fn update() -> Result<(), Failure> {
     })
 }
 
-/// Architectures for which the device functions for other languages are compiled: the oldest one, and the first one
-/// with one-way fences.
+/// Path of the crate of device functions for other languages, relative to the project's root.
+const LIBRARY: &str = "bindings/device";
+
+/// Architectures for which the device functions for other languages are written: the oldest one, and the first one with
+/// one-way fences.
 const LIBRARY_ARCHES: [&str; 2] = ["sm_75", "sm_90"];
 
 fn library(dir: &Path) -> Result<(), Failure> {
     let toolchain = toolchain()?;
-    let source = Source::read(&root().join("bindings/device"))?;
-    let ptxas = ptxas::find();
+    let source = Source::read(&root().join(LIBRARY))?;
+    let library =
+        compile_library(&source, &toolchain, &Target::default(), &root().join("target/rushmem-ptx"))?;
     fs::create_dir_all(dir)?;
+    fs::write(dir.join("rushmem_device.ptx"), &library.ptx.text)?;
+    fs::copy(root().join(LIBRARY).join("functions.json"), dir.join("functions.json"))?;
+    let ptxas = ptxas::find();
     for arch in LIBRARY_ARCHES {
-        let target = Target { arch: arch.into(), ..Target::default() };
-        let made = compile_library(&source, &toolchain, &target, &root().join("target/rushmem-ptx"))?;
         let stem = dir.join(format!("rushmem_device_{}", arch.replace('_', "")));
-        fs::write(stem.with_extension("ll"), &made.llvm)?;
-        fs::write(stem.with_extension("ptx"), &made.ptx.text)?;
-        println!("{}.ll: {} bytes, by {}", stem.display(), made.llvm.len(), toolchain.version);
+        fs::write(stem.with_extension("ll"), library.llvm(arch))?;
         match &ptxas {
-            Ok(ptxas) => ptxas::relocatable(ptxas, &made.ptx.text, arch, &stem.with_extension("o"))?,
-            Err(error) => println!("no object for {arch}: {error}"),
+            Ok(ptxas) => ptxas::relocatable(ptxas, &library.ptx.text, arch, &stem.with_extension("cubin"))?,
+            Err(error) => println!("no machine code for {arch}: {error}"),
         }
     }
+    println!("{}: by {}", dir.display(), toolchain.version);
     Ok(())
 }
 

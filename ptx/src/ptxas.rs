@@ -74,7 +74,7 @@ pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to:
     run(ptxas, &["-v"], ptx, text_arch, arch, to)
 }
 
-/// Assembles the functions in `ptx` to a relocatable object for `arch`, in the file at `to`.
+/// Assembles the functions in `ptx` to relocatable machine code for `arch`, in the file at `to`.
 ///
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.

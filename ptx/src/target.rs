@@ -68,7 +68,8 @@ fn one_way_fence(code: &str) -> Option<&str> {
     code.strip_prefix("fence.release.").or_else(|| code.strip_prefix("fence.acquire."))
 }
 
-fn is_hopper(arch: &str) -> bool {
+/// Returns whether `arch`, such as `sm_90`, is Hopper or newer.
+pub(crate) fn is_hopper(arch: &str) -> bool {
     let digits = arch.trim_start_matches("sm_").trim_end_matches(|c: char| !c.is_ascii_digit());
     digits.parse::<u32>().is_ok_and(|number| number >= 90)
 }

@@ -542,17 +542,11 @@ macro_rules! scope {
             }
             #[inline(always)]
             fn release() {
-                if cfg!(rushmem_two_way_fences) {
-                    return Self::fence();
-                }
                 // SAFETY: as above.
                 unsafe { asm!(concat!("fence.release.", $s, ";")) }
             }
             #[inline(always)]
             fn acquire() {
-                if cfg!(rushmem_two_way_fences) {
-                    return Self::fence();
-                }
                 // SAFETY: as above.
                 unsafe { asm!(concat!("fence.acquire.", $s, ";")) }
             }
