@@ -120,7 +120,11 @@ fn failed<G: Group>(ctx: &Ctx<'_>, name: &'static str, group: G, error: Error) -
     }
     let mut code = 1;
     while let Some(cause) = Error::from_code(code) {
-        if cause != Error::InGroup && group.any(cause == error) {
+        let is_cause = cause != Error::InGroup && group.any(cause == error);
+        // Without a barrier between the votes, some threads of an H200 saw the result of the next one. They come from
+        // the leader's error record at different times.
+        group.sync();
+        if is_cause {
             return cause;
         }
         code += 1;
