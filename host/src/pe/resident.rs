@@ -3,9 +3,7 @@
 use rushmem_error::call_site;
 
 use super::Pe;
-#[cfg(doc)]
-use crate::Error;
-use crate::Result;
+use crate::{Error, Result};
 
 /// # Kernels of other languages
 ///
@@ -27,7 +25,7 @@ impl Pe {
     /// a kernel.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there are more than 64 segments.
+    /// - [`Error::Unavailable`] if there are more than 64 segments, or DC initiators on a GPU.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the machine has no memory for the context.
     ///
     /// # Examples
@@ -42,6 +40,13 @@ impl Pe {
     #[track_caller]
     pub fn resident_context(&self) -> Result<u64> {
         let _site = call_site::enter();
+        if self.shape.is_dc() && self.is_gpu() {
+            return Err(Error::Unavailable {
+                what: "the context of kernels of other languages".into(),
+                why: "the job has DC initiators, to which these kernels cannot post; raise RUSHMEM_DC_ABOVE"
+                    .into(),
+            });
+        }
         let (address, is_new) = self.memory.resident()?;
         if is_new {
             // As for captured launches: a kernel may run at any time from now on.
