@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a wheel, installs it into a temporary virtual environment, and runs the tests. Natively: needs no GPU.
 #
-# Arguments are passed to pytest. PROFILE=release builds the wheel that users get; the default builds faster.
+# Arguments are passed to pytest. PROFILE=release builds the wheel that users get; the default builds faster. With
+# TRITON='3.5.1 3.9.0', the wheel has the device functions, and kernels are compiled with these versions of Triton.
 set -euo pipefail
 cd "$(dirname "$0")"
 export RUSHMEM_PTX="${RUSHMEM_PTX:-none}" RUSHMEM_DEVICE=native
@@ -13,6 +14,9 @@ python3 -m venv "$folder/venv"
 export PATH="$folder/venv/bin:$PATH" VIRTUAL_ENV="$folder/venv"
 pip install --quiet --disable-pip-version-check maturin numpy pytest
 
+if [ -n "${TRITON:-}" ]; then
+    cargo run --quiet --package rushmem-ptx -- library python/rushmem/device
+fi
 maturin build --quiet --profile "$profile" --out "$folder/wheels"
 pip install --quiet --disable-pip-version-check "$folder"/wheels/*.whl
 
@@ -25,3 +29,7 @@ export PATH="$target/$([ "$profile" = dev ] && echo debug || echo "$profile"):$P
 root="$PWD"
 cd "$folder"
 python -m pytest "$root/tests" -p no:cacheprovider "$@"
+for version in ${TRITON:-}; do
+    pip install --quiet --disable-pip-version-check "triton==$version"
+    TRITON_CACHE_DIR="$folder/triton" python -m pytest "$root/tests/test_triton.py" -p no:cacheprovider
+done
