@@ -1,6 +1,11 @@
 """Waits for a signal that nobody sends, until it is interrupted."""
 
+import signal
+
 import rushmem
+
+# A shell starts programs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     with rushmem.init(timeout="300s") as rt:
