@@ -81,6 +81,21 @@ class Suite:
                 yield "no error was recorded"
 
 
+def select(device, names):
+    """Makes the PE's GPU the current device of each library."""
+    import cupy
+
+    cupy.cuda.Device(device).use()
+    if "numba" in names:
+        from numba import cuda
+
+        cuda.select_device(device)
+    if "triton" in names:
+        import torch
+
+        torch.cuda.set_device(device)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("languages", nargs="*", choices=[*LANGUAGES, []], default=list(LANGUAGES))
@@ -95,6 +110,7 @@ def main():
     calls = sorted({case.call for case in wanted})
     failures = 0
     with rushmem.init("gpu", timeout=options.timeout) as runtime:
+        select(runtime.device, options.languages)
         suite = Suite(runtime, functions)
         for name in options.languages:
             with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,134 @@
+"""Measures the latency of calls in CUDA C++ and Triton, in microseconds per call. Needs two PEs.
+
+    python -m rushmem run -n 2 bindings/conformance/latency.py --library DIR
+    RUSHMEM_PES=2 rushmem perf fetch_add g p_quiet barrier_all       # the same in Rust
+
+Each kernel makes its call in a loop. The time of a call is the difference between two numbers of rounds.
+"""
+
+import argparse
+import importlib.util
+import subprocess
+import tempfile
+from pathlib import Path
+
+import rushmem
+
+HERE = Path(__file__).resolve().parent
+
+# The calls of a round in C++ and in Triton, the threads of the block, and whether both PEs make them.
+LOOPS = {
+    "fetch_add": ("rushmem_device_uint64_atomic_fetch_add(ctx, word, 1, peer)", "rt.atomic_fetch_add_block(ctx, word, 1, peer)", 1, False),
+    "g": ("rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 1, False),
+    "p_quiet": (
+        "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet(ctx)",
+        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 1, False,
+    ),
+    "put_quiet_1KiB": (
+        "rushmem_device_putmem_nbi_block(ctx, word, word, 1024, peer) + rushmem_device_quiet_block(ctx)",
+        "rt.putmem_nbi_block(ctx, word, word, 1024, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 128, False,
+    ),
+    "barrier_all": ("rushmem_device_barrier_all_block(ctx)", "rt.barrier_all_block(ctx).to(tl.int64)", 128, True),
+}  # fmt: skip
+ROUNDS = (200, 1200)
+
+
+class CudaCpp:
+    name = "CUDA C++"
+
+    def __init__(self, folder, library):
+        import cupy
+
+        self.cupy = cupy
+        kernels = [
+            f'extern "C" __global__ void {name}(rushmem_ctx ctx, uint64_t *word, int peer, int rounds, long long *out) {{\n'
+            f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {loop[0]};\n  out[threadIdx.x] = sum;\n}}\n"
+            for name, loop in LOOPS.items()
+        ]
+        source, object_, cubin = (folder / f"loops.{suffix}" for suffix in ("cu", "o", "cubin"))
+        source.write_text('#include "rushmem_device.h"\n' + "".join(kernels))
+        include = HERE.parent / "c/include"
+        subprocess.run(["nvcc", "-arch=sm_90", "-dc", f"-I{include}", "-o", object_, source], check=True)
+        device = library / "rushmem_device_sm90.cubin"
+        subprocess.run(["nvcc", "-arch=sm_90", "-dlink", "-cubin", "-o", cubin, object_, device], check=True)
+        self.module = cupy.RawModule(path=str(cubin))
+
+    def launch(self, name, ctx, word, peer, rounds, out):
+        arguments = (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer), self.cupy.int32(rounds), out)
+        self.module.get_function(name)((1,), (LOOPS[name][2],), arguments)
+
+
+class Triton:
+    name = "Triton"
+
+    def __init__(self, folder, library):
+        lines = ["import triton.language as tl", "import rushmem.triton as rt", ""]
+        for name, loop in LOOPS.items():
+            lines += [
+                "@rt.jit",
+                f"def {name}(ctx, word, peer, rounds, out):",
+                "    word = tl.cast(word, tl.int64).to(tl.pointer_type(tl.uint64))",
+                "    total = tl.cast(0, tl.int64)",
+                "    for i in range(rounds):",
+                f"        total += tl.cast({loop[1]}, tl.int64)",
+                "    tl.store(tl.cast(out, tl.int64).to(tl.pointer_type(tl.int64)), total)",
+                "",
+            ]
+        path = folder / "loops.py"
+        path.write_text("\n".join(lines) + "\n")
+        spec = importlib.util.spec_from_file_location("loops", path)
+        self.module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.module)
+
+    def launch(self, name, ctx, word, peer, rounds, out):
+        warps = max(LOOPS[name][2] // 32, 1)
+        getattr(self.module, name)[(1,)](ctx, word, peer, rounds, out.data.ptr, num_warps=warps)
+
+
+def measure(runtime, language, name, word):
+    """Returns the median time of a call on this PE."""
+    import cupy
+
+    out = cupy.zeros(128, cupy.int64)
+    peer, both = 1 - runtime.my_pe, LOOPS[name][3]
+    stream = cupy.cuda.Stream.null
+
+    def time(rounds):
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        runtime.barrier()
+        if runtime.my_pe == 0 or both:
+            start.record(stream)
+            language.launch(name, runtime.context, word, peer, rounds, out)
+            end.record(stream)
+            end.synchronize()
+        runtime.barrier()
+        return cupy.cuda.get_elapsed_time(start, end) if runtime.my_pe == 0 or both else 0.0
+
+    for rounds in ROUNDS:
+        time(rounds)
+    fewer, more = (sorted(time(rounds) for _ in range(9))[4] for rounds in ROUNDS)
+    runtime.check()
+    return 1e3 * (more - fewer) / (ROUNDS[1] - ROUNDS[0])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", type=Path, required=True)
+    options = parser.parse_args()
+    # The deadline includes compilation on the other PE.
+    with rushmem.init("gpu", timeout="60s") as runtime, tempfile.TemporaryDirectory() as folder:
+        import cupy
+        import torch
+
+        cupy.cuda.Device(runtime.device).use()
+        torch.cuda.set_device(runtime.device)
+        array = runtime.zeros(256, "uint64")
+        for make in (CudaCpp, Triton):
+            language = make(Path(folder), options.library)
+            for name in LOOPS:
+                taken = measure(runtime, language, name, array.address)
+                if runtime.my_pe == 0:
+                    print(f"{language.name:8} {name:15} {taken:7.3f} us", flush=True)
+
+
+main()
