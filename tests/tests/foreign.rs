@@ -64,6 +64,8 @@ struct Addresses {
     buffer: u64,
     words: u64,
     statuses: u64,
+    /// A registered buffer, or 0.
+    local: u64,
 }
 
 /// Stores a status for each thread, so that the host sees whether all are the same.
@@ -108,7 +110,7 @@ fn exchange(_ctx: &Ctx, at: Addresses) {
         store(&at, 9, sum);
         store(&at, 13, rushmem_device_barrier_all_block(ctx));
         let there = rushmem_device_ptr(ctx, words, next) as *const u64;
-        store(&at, 10, if there.is_null() { 7 } else { there.read() as i32 });
+        store(&at, 10, if there.is_null() { -2 } else { there.read() as i32 });
         if Block::current().rank() < 32 {
             store(&at, 11, rushmem_device_getmem_nbi_warp(ctx, words + 128, words + 64, 8, next));
             store(&at, 12, rushmem_device_quiet_warp(ctx));
@@ -119,7 +121,7 @@ fn exchange(_ctx: &Ctx, at: Addresses) {
 /// Makes calls with wrong arguments.
 #[kernel]
 fn misuse(_ctx: &Ctx, at: Addresses, which: u32) {
-    let Addresses { ctx, out, buffer, words, .. } = at;
+    let Addresses { ctx, out, buffer, words, local, .. } = at;
     // SAFETY: the functions check what they get.
     let status = unsafe {
         match which {
@@ -127,8 +129,13 @@ fn misuse(_ctx: &Ctx, at: Addresses, which: u32) {
             1 => rushmem_device_putmem_block(ctx, buffer, out, 8, 77),
             2 => rushmem_device_putmem_block(ctx, buffer, out, 1 << 40, 0),
             3 => rushmem_device_signal_wait_until_block(ctx, words, 9, 0),
-            4 if Block::current().leader() => rushmem_device_signal_op(ctx, words, 1, 5, 0),
-            4 => Code::BadConstant as i32,
+            4 => rushmem_device_putmem_block(ctx, local, out, 8, 0),
+            5 => {
+                rushmem_device_uint64_atomic_fetch_add_block(ctx, words + 4, 1, 0) as i32
+                    + Code::OutOfRange as i32
+            }
+            6 if Block::current().leader() => rushmem_device_signal_op(ctx, words, 1, 5, 0),
+            6 => Code::BadConstant as i32,
             _ => rushmem_device_signal_wait_until_block(ctx, words, GE, 1 << 40),
         }
     };
@@ -138,12 +145,15 @@ fn misuse(_ctx: &Ctx, at: Addresses, which: u32) {
 fn addresses(pe: &Pe) -> Result<(Addresses, [rushmem_device::SymSlice<u64>; 3]), Error> {
     let (out, buffer, words) = (pe.alloc::<u64>(WORDS / 2)?, pe.alloc::<u64>(WORDS)?, pe.alloc::<u64>(64)?);
     let statuses = pe.alloc::<u64>(16 * THREADS as usize / 2)?;
+    // A call that stores no status must not look like success.
+    pe.write(statuses, &[u64::MAX; 16 * THREADS as usize / 2])?;
     let at = Addresses {
         ctx: pe.resident_context()?,
         out: pe.address(out)?,
         buffer: pe.address(buffer)?,
         words: pe.address(words)?,
         statuses: pe.address(statuses)?,
+        local: 0,
     };
     Ok((at, [buffer, words, statuses]))
 }
@@ -177,7 +187,8 @@ fn exported_functions_move_data_and_synchronize() {
             }
             // The double that this PE stored at its successor.
             assert_eq!(statuses(pe, all, 8)?, [(1.5 + me as f64) as i32; THREADS as usize], "{path}");
-            assert_eq!(statuses(pe, all, 10)?, [7; THREADS as usize], "{path}");
+            let seen = if path == "p2p" { 7 } else { -2 };
+            assert_eq!(statuses(pe, all, 10)?, [seen; THREADS as usize], "{path}");
             assert_eq!(statuses(pe, all, 11)?[..32], [0; 32], "{path}");
             let words = pe.read(words)?;
             assert_eq!(words[..3], [7, u64::from(THREADS), 1000], "{path}");
@@ -194,6 +205,8 @@ fn errors_name_the_function_and_are_the_same_in_all_threads() {
         (Code::BadPe, "putmem_block"),
         (Code::OutOfRange, "putmem_block"),
         (Code::BadConstant, "signal_wait_until_block"),
+        (Code::OutOfRange, "putmem_block"),
+        (Code::OutOfRange, "uint64_atomic_fetch_add_block"),
         (Code::BadConstant, "signal_op"),
         (Code::WaitTimeout, "signal_wait_until_block"),
     ];
@@ -201,13 +214,15 @@ fn errors_name_the_function_and_are_the_same_in_all_threads() {
     for (which, (code, name)) in cases.into_iter().enumerate() {
         setup.run(|pe| {
             let (at, [_, _, all]) = addresses(pe)?;
+            let buffer = pe.register(vec![0_u64; 8])?;
+            let at = Addresses { local: pe.address(buffer.handle())?, ..at };
             pe.run(grid(1, THREADS), misuse(at, which as u32))?;
             assert_eq!(statuses(pe, all, 0)?, [code as i32; THREADS as usize], "{name}");
             let error = pe.check().unwrap_err();
             let text = error.to_string();
             assert!(text.contains(&format!("at {name} (block 0, thread 0)")), "{text}");
             assert!(!text.contains("more)"), "{text}");
-            if which == 0 {
+            if matches!(which, 0 | 4 | 5) {
                 assert!(text.contains("an address in no symmetric memory"), "{text}");
             }
             Ok(())

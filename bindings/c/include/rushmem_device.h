@@ -9,8 +9,8 @@
  *
  * A function that returns int32_t returns 0 or an error code unless its comment says otherwise.
  * The error code, which docs/errors.md explains, is the same in all threads of the call. A function
- * that returns a value returns 0 if it fails. rushmem_check on the host reports each failure with
- * the name of the function. Teams, comparisons, types and reductions are those of rushmem.h. */
+ * that returns a value returns 0 if it fails. rushmem_check on the host reports failures
+ * with the name of the function, and tells a failure from a value of 0. Teams, comparisons, types and reductions are those of rushmem.h. */
 #ifndef RUSHMEM_DEVICE_H
 #define RUSHMEM_DEVICE_H
 
@@ -338,8 +338,8 @@ RUSHMEM_DEVICE int32_t rushmem_device_broadcastmem_block(rushmem_ctx ctx, rushme
 RUSHMEM_DEVICE int32_t rushmem_device_fcollectmem_warp(rushmem_ctx ctx, rushmem_team team, void *dst, const void *src, size_t bytes);
 RUSHMEM_DEVICE int32_t rushmem_device_fcollectmem_block(rushmem_ctx ctx, rushmem_team team, void *dst, const void *src, size_t bytes);
 
-/* Sends the `i`th `bytes` bytes of `src` to member `i`, which stores those of the `j`th member in
-   the `j`th place of its `dst`. */
+/* Sends part `i` of `src`, of `bytes` bytes, to member `i`, which stores the part from member `j`
+   as part `j` of its `dst`. */
 RUSHMEM_DEVICE int32_t rushmem_device_alltoallmem_warp(rushmem_ctx ctx, rushmem_team team, void *dst, const void *src, size_t bytes);
 RUSHMEM_DEVICE int32_t rushmem_device_alltoallmem_block(rushmem_ctx ctx, rushmem_team team, void *dst, const void *src, size_t bytes);
 

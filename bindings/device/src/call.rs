@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 
-use rushmem_device::abi::DevAddr;
+use rushmem_device::abi::{DevAddr, LOCAL_OFFSETS};
 use rushmem_device::{Ctx, Error, Group, Pod, Result, Sym, SymSlice, Team};
 
 /// A value that a call returns, as bits that its leader shares with the other threads.
@@ -77,7 +77,7 @@ impl Value for f64 {
     }
 }
 
-/// Makes a call of the whole group, for the exported function `name`.
+/// Runs a call of the whole group, for the exported function `name`.
 ///
 /// # Safety
 /// `ctx` is the address of a context that the host returned for this PE, and `run` passes on the kernel's arguments.
@@ -93,7 +93,9 @@ pub(crate) unsafe fn by_group<G: Group>(
     run(ctx, group).map_err(|error| failed(ctx, name, group, error))
 }
 
-/// Makes a call in the group's leader, for the exported function `name`. Returns its value to all threads.
+/// Runs a call in the group's leader, for the exported function `name`. Returns its value to all threads.
+///
+/// The call comes after whatever the threads of the group did before.
 ///
 /// # Safety
 /// The same as for [`by_group`].
@@ -106,6 +108,7 @@ pub(crate) unsafe fn by_leader<G: Group, T: Value>(
 ) -> Result<T::Word> {
     // SAFETY: the address of a context, by this function's contract.
     let ctx = unsafe { Ctx::resident(DevAddr(ctx)) }?;
+    group.sync();
     let shared = group.leader_result(|| run(ctx).map(Value::bits));
     shared.map(T::word).map_err(|error| failed(ctx, name, group, error))
 }
@@ -118,6 +121,7 @@ fn failed<G: Group>(ctx: &Ctx<'_>, name: &'static str, group: G, error: Error) -
     if error != Error::InGroup {
         ctx.name_failed_call(name);
     }
+    group.sync();
     let mut code = 1;
     while let Some(cause) = Error::from_code(code) {
         let is_cause = cause != Error::InGroup && group.any(cause == error);
@@ -142,19 +146,41 @@ pub(crate) fn value<T: Default>(result: Result<T>) -> T {
     result.unwrap_or_default()
 }
 
-/// Returns a handle of `bytes` bytes at `address`, for a call of `group`.
+/// Returns a handle of `bytes` bytes of this PE at `address`: symmetric memory or a registered buffer.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`], which the leader records; [`Error::InGroup`] in other threads.
+/// - [`Error::OutOfRange`], which the leader of `group` records; [`Error::InGroup`] in other threads.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn bytes_at<G: Group>(
+pub(crate) fn local_at<G: Group>(
     ctx: &Ctx<'_>,
     group: G,
     address: *const c_void,
     bytes: usize,
 ) -> Result<SymSlice<u8>> {
-    match ctx.offset_of(address as u64, bytes as u64) {
+    handle_at(ctx, group, ctx.offset_of(address as u64, bytes as u64), bytes)
+}
+
+/// Returns a handle of `bytes` bytes of symmetric memory, at `address` on this PE.
+///
+/// # Errors
+/// The errors of [`local_at`]. A registered buffer is not symmetric: other PEs have no memory keys of it.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn symmetric_at<G: Group>(
+    ctx: &Ctx<'_>,
+    group: G,
+    address: *const c_void,
+    bytes: usize,
+) -> Result<SymSlice<u8>> {
+    let offset = ctx.offset_of(address as u64, bytes as u64).filter(|&offset| offset < LOCAL_OFFSETS);
+    handle_at(ctx, group, offset, bytes)
+}
+
+#[inline(always)]
+#[track_caller]
+fn handle_at<G: Group>(ctx: &Ctx<'_>, group: G, offset: Option<u64>, bytes: usize) -> Result<SymSlice<u8>> {
+    match offset {
         // SAFETY: these bytes are in symmetric memory or in a registered buffer, and any bytes are a `u8`.
         Some(offset) => Ok(unsafe { SymSlice::from_raw(offset, bytes) }),
         None if group.leader() => Err(ctx.bad_address(bytes as u64)),
@@ -162,19 +188,20 @@ pub(crate) fn bytes_at<G: Group>(
     }
 }
 
-/// Returns a handle of the word at `address`, for a call of `group`.
+/// Returns a handle of the symmetric word at `address` on this PE.
 ///
 /// # Errors
-/// The errors of [`bytes_at`].
+/// The errors of [`symmetric_at`], also if the address is not aligned.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn word_at<G: Group, T: Pod>(ctx: &Ctx<'_>, group: G, address: *const T) -> Result<Sym<T>> {
-    let bytes = bytes_at(ctx, group, address.cast(), size_of::<T>())?;
-    // SAFETY: the word is in symmetric memory or in a registered buffer, and any bytes are a value of a `Pod` type.
+    let aligned = if address.is_aligned() { address.cast() } else { core::ptr::null() };
+    let bytes = symmetric_at(ctx, group, aligned, size_of::<T>())?;
+    // SAFETY: the word is in symmetric memory and aligned, and any bytes are a value of a `Pod` type.
     Ok(unsafe { Sym::from_raw(bytes.offset()) })
 }
 
-/// Returns the error of a call of `group` whose argument is none of its constants. The leader records it.
+/// Returns the error of a call of `group` with an invalid comparison or signal operation. The leader records it.
 #[cold]
 #[inline(always)]
 #[track_caller]

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use rushmem_device::{Ctx, Group, Result, Team};
 use rushmem_macros::export;
 
-use crate::call::{TeamBits, bytes_at, team_of};
+use crate::call::{TeamBits, symmetric_at, team_of};
 
 /// Completes the group's operations, and waits until all PEs have made the call.
 #[export(thread, warp, block)]
@@ -45,8 +45,8 @@ fn broadcastmem(
     ctx.broadcast(
         group,
         team_of(team),
-        bytes_at(ctx, group, dst, bytes)?,
-        bytes_at(ctx, group, src, bytes)?,
+        symmetric_at(ctx, group, dst, bytes)?,
+        symmetric_at(ctx, group, src, bytes)?,
         root as u32,
     )
 }
@@ -62,12 +62,11 @@ fn fcollectmem(
     bytes: usize,
 ) -> Result {
     let team = team_of(team);
-    let all = bytes.wrapping_mul(members(ctx, team));
-    ctx.fcollect(group, team, bytes_at(ctx, group, dst, all)?, bytes_at(ctx, group, src, bytes)?)
+    let all = bytes.saturating_mul(members(ctx, team));
+    ctx.fcollect(group, team, symmetric_at(ctx, group, dst, all)?, symmetric_at(ctx, group, src, bytes)?)
 }
 
-/// Sends the `i`th `bytes` bytes of `src` to member `i`, which stores those of the `j`th member in the `j`th place of its
-/// `dst`.
+/// Sends part `i` of `src`, of `bytes` bytes, to member `i`, which stores the part from member `j` as part `j` of its `dst`.
 #[export(warp, block)]
 fn alltoallmem(
     ctx: &Ctx<'_>,
@@ -78,8 +77,8 @@ fn alltoallmem(
     bytes: usize,
 ) -> Result {
     let team = team_of(team);
-    let all = bytes.wrapping_mul(members(ctx, team));
-    ctx.alltoall(group, team, bytes_at(ctx, group, dst, all)?, bytes_at(ctx, group, src, all)?)
+    let all = bytes.saturating_mul(members(ctx, team));
+    ctx.alltoall(group, team, symmetric_at(ctx, group, dst, all)?, symmetric_at(ctx, group, src, all)?)
 }
 
 /// Combines `bytes` bytes of `src` of all members, elements of `type` by `op`, and stores the result in `dst` of each.
@@ -94,7 +93,7 @@ fn reduce(
     r#type: i32,
     op: i32,
 ) -> Result {
-    let (dst, src) = (bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?);
+    let (dst, src) = (symmetric_at(ctx, group, dst, bytes)?, symmetric_at(ctx, group, src, bytes)?);
     ctx.reduce_bytes(group, team_of(team), op as u32, r#type as u32, dst, src)
 }
 
@@ -112,8 +111,8 @@ fn reduce_scatter(
     op: i32,
 ) -> Result {
     let team = team_of(team);
-    let all = bytes.wrapping_mul(members(ctx, team));
-    let (dst, src) = (bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, all)?);
+    let all = bytes.saturating_mul(members(ctx, team));
+    let (dst, src) = (symmetric_at(ctx, group, dst, bytes)?, symmetric_at(ctx, group, src, all)?);
     ctx.reduce_scatter_bytes(group, team, op as u32, r#type as u32, dst, src)
 }
 

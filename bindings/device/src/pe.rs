@@ -6,7 +6,7 @@ use core::ptr;
 use rushmem_device::{Ctx, Result, Thread};
 use rushmem_macros::export;
 
-use crate::call::{TeamBits, bytes_at, team_of};
+use crate::call::{TeamBits, symmetric_at, team_of};
 
 /// Returns this PE's number.
 #[export(thread)]
@@ -23,7 +23,7 @@ fn n_pes(ctx: &Ctx<'_>) -> Result<i32> {
 /// Returns the address at which this PE can access `address` of `pe` by loads and stores, or null.
 #[export(thread)]
 fn ptr(ctx: &Ctx<'_>, address: *const c_void, pe: i32) -> Result<*mut c_void> {
-    let there = ctx.ptr(bytes_at(ctx, Thread, address, 0)?, pe as u32);
+    let there = ctx.ptr(symmetric_at(ctx, Thread, address, 1)?, pe as u32);
     Ok(there.map_or(ptr::null_mut(), |view| view.as_ptr().cast()))
 }
 

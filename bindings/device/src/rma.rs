@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use rushmem_device::{Ctx, Group, Result, Scalar, Thread};
 use rushmem_macros::export;
 
-use crate::call::{bytes_at, word_at};
+use crate::call::{local_at, symmetric_at, word_at};
 
 /// Copies `bytes` bytes from `src` to `dst` on `pe`. Returns once `src` may change; the data has not necessarily arrived.
 #[export(thread, warp, block)]
@@ -17,7 +17,7 @@ fn putmem(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.put(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
+    ctx.put(group, symmetric_at(ctx, group, dst, bytes)?, local_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Starts copying `bytes` bytes from `src` to `dst` on `pe`. `src` must not change before `rushmem_device_quiet`.
@@ -30,7 +30,7 @@ fn putmem_nbi(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.put_nbi(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
+    ctx.put_nbi(group, symmetric_at(ctx, group, dst, bytes)?, local_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Copies `bytes` bytes from `src` on `pe` to `dst`, and waits for them.
@@ -43,7 +43,7 @@ fn getmem(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.get(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
+    ctx.get(group, local_at(ctx, group, dst, bytes)?, symmetric_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Starts copying `bytes` bytes from `src` on `pe` to `dst`. The data is in `dst` after `rushmem_device_quiet`.
@@ -56,7 +56,7 @@ fn getmem_nbi(
     bytes: usize,
     pe: i32,
 ) -> Result {
-    ctx.get_nbi(group, bytes_at(ctx, group, dst, bytes)?, bytes_at(ctx, group, src, bytes)?, pe as u32)
+    ctx.get_nbi(group, local_at(ctx, group, dst, bytes)?, symmetric_at(ctx, group, src, bytes)?, pe as u32)
 }
 
 /// Stores `value` in `dst` on `pe`. The value has not necessarily arrived on return.

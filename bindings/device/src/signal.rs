@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use rushmem_device::{Ctx, Group, Result, Signal, SignalUpdate, Thread};
 use rushmem_macros::export;
 
-use crate::call::{bad_constant, bytes_at, word_at};
+use crate::call::{bad_constant, local_at, symmetric_at, word_at};
 use crate::wait::comparison;
 
 /// `RUSHMEM_SIGNAL_SET`: the word becomes the value.
@@ -30,8 +30,8 @@ fn putmem_signal(
     let update = update(ctx, group, signal, value, op)?;
     ctx.put_signal(
         group,
-        bytes_at(ctx, group, dst, bytes)?,
-        bytes_at(ctx, group, src, bytes)?,
+        symmetric_at(ctx, group, dst, bytes)?,
+        local_at(ctx, group, src, bytes)?,
         update,
         pe as u32,
     )
@@ -53,8 +53,8 @@ fn putmem_signal_nbi(
     let update = update(ctx, group, signal, value, op)?;
     ctx.put_signal_nbi(
         group,
-        bytes_at(ctx, group, dst, bytes)?,
-        bytes_at(ctx, group, src, bytes)?,
+        symmetric_at(ctx, group, dst, bytes)?,
+        local_at(ctx, group, src, bytes)?,
         update,
         pe as u32,
     )

@@ -9,8 +9,8 @@
  *
  * A function that returns int32_t returns 0 or an error code unless its comment says otherwise.
  * The error code, which docs/errors.md explains, is the same in all threads of the call. A function
- * that returns a value returns 0 if it fails. rushmem_check on the host reports each failure with
- * the name of the function. Teams, comparisons, types and reductions are those of rushmem.h. */
+ * that returns a value returns 0 if it fails. rushmem_check on the host reports failures
+ * with the name of the function, and tells a failure from a value of 0. Teams, comparisons, types and reductions are those of rushmem.h. */
 #ifndef RUSHMEM_DEVICE_H
 #define RUSHMEM_DEVICE_H
 
