@@ -1,6 +1,6 @@
-//! Makes LLVM assembly readable for older and newer releases of LLVM than the compiler's.
+//! Rewrites LLVM assembly for older and newer releases of LLVM than the compiler's.
 //!
-//! Triton and other compilers carry an LLVM of their own. Each reads the text of older releases, and that of newer ones
+//! Triton and other compilers bundle their own LLVM. Each reads the text of older releases, and that of newer ones
 //! as long as it knows the attributes and intrinsics in it. Bitcode would not do: its reader adds the attributes of
 //! intrinsics again.
 
@@ -10,15 +10,16 @@ const RECENT_ATTRIBUTES: [&str; 3] = ["nocreateundeforpoison ", ", target_mem0: 
 /// An intrinsic that LLVM 22.0 lacks: a barrier of the block that returns whether any thread passed `true`.
 const BARRIER: &str = "@llvm.nvvm.barrier.cta.red.or.all";
 
-/// The same by an older intrinsic, which newer releases translate. It takes no number, since it is for barrier 0.
+/// The same as an instruction, for barrier 0. It does not require that the lanes of a warp are converged, unlike the older
+/// intrinsic.
 const OLDER_BARRIER: &str = "\
 define internal i1 @rushmem_barrier_or(i32 %barrier, i1 %vote) alwaysinline convergent nounwind {
   %wide = zext i1 %vote to i32
-  %any = call i32 @llvm.nvvm.barrier0.or(i32 %wide)
+  %any = call i32 asm sideeffect \"{ .reg .pred p, q; setp.ne.u32 p, $1, 0; barrier.red.or.pred q, 0, p; \
+selp.u32 $0, 1, 0, q; }\", \"=r,r,~{memory}\"(i32 %wide) convergent nounwind
   %is_any = icmp ne i32 %any, 0
   ret i1 %is_any
 }
-declare i32 @llvm.nvvm.barrier0.or(i32) convergent nounwind
 ";
 
 /// Returns the module `text` without what only the newest releases of LLVM can read, and without the GPU for which it was
