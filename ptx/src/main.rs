@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::env;
 use std::fs;
+use std::io::ErrorKind;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -146,8 +147,12 @@ fn library(dir: &Path) -> Result<(), Failure> {
     for arch in LIBRARY_ARCHES {
         let stem = dir.join(format!("rushmem_device_{}", arch.replace('_', "")));
         fs::write(stem.with_extension("ll"), library.llvm(arch))?;
+        let machine_code = stem.with_extension("cubin");
+        // Never leave that of an older build.
+        fs::remove_file(&machine_code)
+            .or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
         match &ptxas {
-            Ok(ptxas) => ptxas::relocatable(ptxas, &library.ptx.text, arch, &stem.with_extension("cubin"))?,
+            Ok(ptxas) => ptxas::relocatable(ptxas, &library.ptx.text, arch, &machine_code)?,
             Err(error) => println!("no machine code for {arch}: {error}"),
         }
     }
