@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PySystemExit, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use rushmem::Result;
@@ -500,17 +500,24 @@ impl Runtime {
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         match class.zip(value) {
-            Some((class, value)) => {
+            Some((class, value)) if !is_normal_exit(&class, &value) => {
                 self.abort(py, reason(&class, &value));
                 Ok(())
             }
-            None => self.finalize(py),
+            _ => self.finalize(py),
         }
     }
 
     fn __repr__(&self) -> String {
         format!("<rushmem runtime, PE {} of {}, {}>", self.rank, self.n_pes, self.machine)
     }
+}
+
+/// Returns whether an exception is `SystemExit` with a code for success.
+fn is_normal_exit(class: &Bound<'_, PyType>, value: &Bound<'_, PyAny>) -> bool {
+    let succeeds =
+        |code: Bound<'_, PyAny>| code.is_none() || code.extract::<i64>().is_ok_and(|code| code == 0);
+    class.is_subclass_of::<PySystemExit>().unwrap_or(false) && value.getattr("code").is_ok_and(succeeds)
 }
 
 /// A shape: an int or a sequence of ints.

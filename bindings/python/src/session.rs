@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+use std::time::Duration;
 
 use rushmem::{Error, Pe, Result, RunningPe, Stream};
 use rushmem_error::call_site;
@@ -59,6 +60,18 @@ impl Session {
         self.with(|_| Ok(())).is_err()
     }
 
+    /// Waits until no call uses the PE. Does not queue for the lock: that would block later readers, such as the `finish` that
+    /// interrupts the calls.
+    fn when_unused(&self) -> RwLockWriteGuard<'_, Option<Started>> {
+        loop {
+            match self.0.try_write() {
+                Ok(slot) => return slot,
+                Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
     /// Shuts the PE down after all calls have returned. `outcome` is the reason to abort the job instead, if there is
     /// one: it interrupts the calls of other threads. Does nothing if the PE has been shut down.
     pub(crate) fn finish(&self, outcome: Result<(), String>) -> Result<()> {
@@ -72,7 +85,7 @@ impl Session {
                         Ok(())
                     });
                 }
-                self.0.write().unwrap_or_else(PoisonError::into_inner)
+                self.when_unused()
             }
         };
         let Some(Started { streams, pe }) = slot.take() else { return Ok(()) };

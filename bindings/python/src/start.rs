@@ -1,6 +1,7 @@
 //! Starts the PE of this process.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use rushmem::bootstrap::UniqueId;
@@ -40,7 +41,7 @@ pub(crate) fn start(
             ));
         }
     };
-    interruptible(py, move || {
+    let started = interruptible(py, move || {
         let session = Session::start(|| {
             let mut config = config(&settings)?;
             if config.device == DeviceKind::Auto && has_gpu() {
@@ -52,8 +53,27 @@ pub(crate) fn start(
                 None => job.start(),
             }
         })?;
-        Runtime::new(session)
-    })
+        Ok(Unclaimed(Some(session)))
+    })?;
+    Runtime::new(started.claim()).map_err(|error| exception(py, error))
+}
+
+/// A session that aborts the job when it is dropped without being claimed, because the wait for it was interrupted.
+struct Unclaimed(Option<Arc<Session>>);
+
+impl Unclaimed {
+    fn claim(mut self) -> Arc<Session> {
+        self.0.take().expect("only this and `drop` take the session")
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take() {
+            // The outcome is the reason itself.
+            let _ = session.finish(Err("init was interrupted".into()));
+        }
+    }
 }
 
 /// Creates a unique ID for a job: hexadecimal text, to be passed to `init` on every PE. See `rushmem.unique_id`.

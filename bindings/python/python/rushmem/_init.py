@@ -110,6 +110,9 @@ def _from_store(store, rank, world_size, settings):
 def _at_exit():
     """Finalize the runtime of a program that has not done so, or abort the job if an exception ended the program."""
     uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if hasattr(sys, "ps1") or sys.flags.interactive:
+        # An interactive session keeps its last exception, but goes on.
+        uncaught = None
     if _runtime is None:
         return
     if uncaught is None:
