@@ -63,3 +63,19 @@ def test_a_missing_launcher_is_named():
     command = [sys.executable, "-m", "rushmem", "run", "-n", "2", "app.py"]
     app = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert app.returncode == 1 and "cargo install" in app.stderr
+
+
+def test_only_a_python_program_gets_the_interpreter():
+    from rushmem.__main__ import command
+
+    python = sys.executable
+    assert command(["run", "-n", "2", "app.py", "x.py"]) == ["run", "-n", "2", python, "app.py", "x.py"]
+    assert command(["run", "--pes=2", "app.py"]) == ["run", "--pes=2", python, "app.py"]
+    for unchanged in (["run", "-n", "2", "python", "app.py"], ["run", "-n", "2", "./tool", "--config", "a.py"], ["--help"]):
+        assert command(unchanged) == unchanged
+
+
+def test_a_normal_exit_finalizes():
+    text = "import sys, rushmem\nwith rushmem.init('native', heap='32MiB'):\n    sys.exit(0)\n"
+    app = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert (app.returncode, app.stderr) == (0, "")

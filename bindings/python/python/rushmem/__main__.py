@@ -17,9 +17,16 @@ def command(arguments):
     """Return the arguments of ``rushmem``: a Python program gets this interpreter."""
     if arguments[:1] != ["run"]:
         return arguments
-    for i, argument in enumerate(arguments):
-        if argument.endswith(".py"):
-            return [*arguments[:i], sys.executable, *arguments[i:]]
+    is_value = False
+    for i, argument in enumerate(arguments[1:], 1):
+        if argument.startswith("-"):
+            is_value = argument != "--" and "=" not in argument
+        elif is_value and not argument.endswith(".py"):
+            is_value = False
+        else:
+            # The program: whatever follows is for it.
+            python = [sys.executable] if argument.endswith(".py") else []
+            return [*arguments[:i], *python, *arguments[i:]]
     return arguments
 
 
