@@ -116,12 +116,19 @@ def wrong_type(ctx, words, out, pe):
     tl.store(out, rt.atomic_add_block(ctx, words, 1, pe))
 
 
+@rt.jit
+def float_for_a_pe(ctx, words, out, pe):
+    tl.store(out, rt.atomic_add_block(ctx, words, 1, 1.0))
+
+
 def test_tensors_and_other_types_are_refused():
     signature = {"ctx": "i64", "words": "*i32", "out": "*i32", "pe": "i32"}
     with pytest.raises(Exception, match="takes scalars, not a tensor of shape"):
         ptx(add_to_many, signature)
     with pytest.raises(Exception, match="has no form for elements of type bf16"):
         ptx(wrong_type, signature | {"words": "*bf16"})
+    with pytest.raises(Exception, match="a parameter of type int32 cannot be fp32"):
+        ptx(float_for_a_pe, signature)
 
 
 @rt.jit

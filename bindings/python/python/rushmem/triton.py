@@ -11,8 +11,9 @@ Triton runs a scalar call once in every thread, and an elementwise call once for
 times. So every call with an effect is a block call that takes scalars: one thread acts and all get its result. The
 elementwise calls, :func:`p`, :func:`g` and :func:`peer_ptr`, do no harm if repeated.
 
-Block calls return a status: 0, or the same error code in all threads. They begin and end with a barrier of the program.
-A block call must be reached by the whole program, and cannot be in a warp-specialized loop.
+Block calls return a status: 0, or the same error code in all threads. They end with a barrier of the program, and all but
+waits begin with one. A block call must be reached by the whole program, which has one CTA, and cannot be in a
+warp-specialized loop. Until the program's next block call, an elementwise call may still be repeated.
 
 Triton's pipeliner moves loads above earlier waits. Pass every pointer to received data through :func:`after`.
 """
@@ -94,6 +95,8 @@ class _Kernel(triton.runtime.JITFunction):
     """A Triton kernel that is linked with the device functions."""
 
     def run(self, *args, **options):
+        if options.get("num_ctas", 1) != 1:
+            raise ValueError("a block call is one of all threads of a CTA, so a program can have only one: num_ctas=1")
         options.setdefault("extern_libs", {})
         options["extern_libs"] = {**dict(options["extern_libs"]), "rushmem": library()}
         return super().run(*args, **options)
@@ -119,13 +122,17 @@ def _scalar(call, value, semantic):
 
 
 def _typed(value, dtype, semantic):
-    """Converts a tensor to the type of a parameter, bit for bit if both are floats or words of the same size."""
+    """Converts a tensor to the type of a parameter. Bits of unsigned and signed integers stay the same."""
     tensor = semantic.to_tensor(core._unwrap_if_constexpr(value))
-    if tensor.type.scalar == dtype:
+    found = tensor.type.scalar
+    if found == dtype:
         return tensor
-    size = 64 if tensor.type.scalar.is_ptr() else tensor.type.scalar.primitive_bitwidth
-    same_bits = size == dtype.primitive_bitwidth and not tensor.type.scalar.is_ptr()
-    return semantic.cast(tensor, dtype) if not same_bits else semantic.bitcast(tensor, dtype)
+    if found.is_ptr():
+        return semantic.cast(tensor, dtype)
+    if found.is_floating() != dtype.is_floating():
+        raise TypeError(f"a parameter of type {dtype} cannot be {found}")
+    same_size = found.primitive_bitwidth == dtype.primitive_bitwidth
+    return semantic.bitcast(tensor, dtype) if same_size else semantic.cast(tensor, dtype)
 
 
 def _extern(name, args, semantic, pure=False):
@@ -139,7 +146,7 @@ def _extern(name, args, semantic, pure=False):
 
 
 def _block(name, args, semantic):
-    """Makes a block call: checks that all arguments are scalars."""
+    """Emits a block call, whose arguments must be scalars."""
     args = [_scalar(name, arg, semantic) for arg in args]
     return _extern(f"rushmem_device_{name}", args, semantic)
 
@@ -311,22 +318,28 @@ def signal_wait_until_block(ctx, signal, cmp, value, _semantic=None):
     return _block("signal_wait_until_block", [ctx, signal, cmp, value], _semantic)
 
 
+def _compare(call, args, semantic):
+    """Emits a call that compares a word of this PE with a value."""
+    ctx, word, cmp, value = args
+    name = _prefix(call, word, {each: each for each in ("int32", "uint32", "int64", "uint64")}, semantic)
+    value = semantic.cast(_scalar(call, value, semantic), _element(call, word, semantic))
+    return _block(f"{name}_{call}", [ctx, word, cmp, value], semantic)
+
+
 @core.extern
 def wait_until_block(ctx, word, cmp, value, _semantic=None):
     """Waits until an integer on this PE compares with ``value`` as ``cmp`` says."""
-    element = _element("wait_until_block", word, _semantic).name
-    return _block(f"{element}_wait_until_block", [ctx, word, cmp, value], _semantic)
+    return _compare("wait_until_block", [ctx, word, cmp, value], _semantic)
 
 
 @core.extern
 def test_block(ctx, word, cmp, value, _semantic=None):
     """Returns 1 if an integer on this PE compares with ``value`` as ``cmp`` says, and 0 if not."""
-    element = _element("test_block", word, _semantic).name
-    return _block(f"{element}_test_block", [ctx, word, cmp, value], _semantic)
+    return _compare("test_block", [ctx, word, cmp, value], _semantic)
 
 
 def _atomic(call, args, semantic):
-    """Makes an atomic call. ``args`` are the word, the values, and the PE."""
+    """Emits an atomic call. ``args`` are the context, the word, the values and the PE."""
     ctx, word, *values, pe = args
     name, element = _prefix(call, word, _WORDS, semantic), _element(call, word, semantic)
     values = [semantic.cast(_scalar(call, value, semantic), element) for value in values]
