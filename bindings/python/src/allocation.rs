@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use rushmem::{Error, MemoryGuard, Result};
+use rushmem_base::lock;
 use rushmem_device::SymSlice;
 
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// Where the memory of an array is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
 use rushmem::{Error, Pe, Result, RunningPe, Stream};
+use rushmem_base::lock;
 use rushmem_error::call_site;
 
 /// The session of this process, if it has been initialized and not finalized.
@@ -122,9 +123,4 @@ impl Started {
             }
         }
     }
-}
-
-/// Locks a mutex, also after a panic of another thread.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

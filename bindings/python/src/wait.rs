@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use rushmem::{Error, Result};
+use rushmem_base::lock;
 
 use crate::error::exception;
-use crate::session::lock;
 
 /// How often a waiting thread lets Python handle signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);

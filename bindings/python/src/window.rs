@@ -6,11 +6,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rushmem::{Error, Result};
+use rushmem_base::lock;
 
 use crate::allocation::{Allocation, Kept};
 use crate::array::Array;
 use crate::foreign::{Foreign, Memory};
-use crate::session::{Session, lock};
+use crate::session::Session;
 use crate::wait::interruptible;
 use crate::{cuda_interface, dlpack};
 

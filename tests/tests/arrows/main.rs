@@ -148,7 +148,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rushmem-ep", &["rushmem", "rushmem-device", "rushmem-ep-kernels"]),
     ("rushmem-c", &["rushmem", "rushmem-base", "rushmem-device", "rushmem-error"]),
     ("rushmem-device-c", &["rushmem-device", "rushmem-macros"]),
-    ("rushmem-python", &["rushmem", "rushmem-device", "rushmem-error"]),
+    ("rushmem-python", &["rushmem", "rushmem-base", "rushmem-device", "rushmem-error"]),
 ];
 
 /// Crates that may depend on all other crates, and that no crate depends on.
