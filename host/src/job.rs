@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rushmem_base::boot_id;
+use rushmem_base::{boot_id, panic_text};
 use rushmem_fabric::queues::Shape;
 use rushmem_machine::{KernelLine, Output, waits};
 use rushmem_observe::sanitize::{self, PeWatch};
@@ -360,7 +360,7 @@ impl Job {
         let started = self.start_pe(resources, local, bootstrap)?;
         let outcome = match catch_unwind(AssertUnwindSafe(|| app(started.pe()))) {
             Ok(result) => result.map_err(|e| e.into().0),
-            Err(panic) => Err(Error::Panic(panic_text(&*panic))),
+            Err(panic) => Err(Error::Panic(panic_text(&*panic).unwrap_or("unknown cause").into())),
         };
         started.finish(outcome)
     }
@@ -407,11 +407,6 @@ impl Job {
 /// all other failures of kernels and PEs are only symptoms.
 fn is_own_error<R>(result: &Result<R>) -> bool {
     matches!(result, Err(Error::App(_) | Error::Panic(_) | Error::Misuse { .. }))
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown cause".into())
 }
 
 /// Returns this PE's index on its machine, and the number of PEs there. Collective.

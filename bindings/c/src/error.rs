@@ -1,11 +1,11 @@
 //! Converts the outcome of a call to a status, and keeps the text of the thread's last error.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rushmem::{Result, Status};
+use rushmem_base::panic_text;
 use rushmem_error::call_site;
 
 thread_local! {
@@ -32,17 +32,15 @@ fn caught<R>(call: impl FnOnce() -> Result<R>) -> Result<R, Status> {
     let (status, text) = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => (error.status(), error.to_string()),
-        Err(panic) => (Status::Internal, format!("rushmem has panicked: {}", panic_text(&*panic))),
+        Err(panic) => (
+            Status::Internal,
+            format!("rushmem has panicked: {}", panic_text(&*panic).unwrap_or("unknown cause")),
+        ),
     };
     // A C string ends at its first zero byte.
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
     LAST.set(text);
     Err(status)
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown cause")
 }
 
 /// Returns the text of the calling thread's last error, which stays valid until the thread's next error.

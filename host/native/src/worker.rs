@@ -14,7 +14,7 @@ use crate::overflow::{self, LaneStack};
 use crate::rest::Rest;
 use crate::stack::{STORE, Stacks};
 use crate::{Error, LaunchConfig, Observer, Options, Report};
-use rushmem_base::{lock, pes_per_core};
+use rushmem_base::{lock, panic_text, pes_per_core};
 use rushmem_device::arch::WeakMemory;
 
 /// Time with only spinning lanes after which a worker starts blocks beyond its share, since its lanes may be waiting
@@ -275,9 +275,7 @@ impl<'a> Worker<'a> {
                 Ok(true)
             }
             Err(payload) => {
-                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-                let message = text.unwrap_or_else(|| "(a payload that is not text)".to_owned());
+                let message = panic_text(&*payload).unwrap_or("(a payload that is not text)").to_owned();
                 Err(Error::Panicked { block: block.index(), thread, message })
             }
         }
