@@ -22,6 +22,9 @@ selp.u32 $0, 1, 0, q; }\", \"=r,r,~{memory}\"(i32 %wide) convergent nounwind
 }
 ";
 
+/// How the assembly text of one-way fences starts.
+const ONE_WAY_FENCES: [&str; 2] = ["\"fence.release.", "\"fence.acquire."];
+
 /// Returns the module `text` without what only the newest releases of LLVM can read, and without the GPU for which it was
 /// compiled. Unless the GPU `is_hopper` or newer, two-way fences replace one-way ones.
 pub(crate) fn portable(text: &str, is_hopper: bool) -> String {
@@ -32,15 +35,15 @@ pub(crate) fn portable(text: &str, is_hopper: bool) -> String {
         } else if line.starts_with("attributes ") {
             let without = |line: String, recent: &&str| line.replace(recent, "");
             let line = RECENT_ATTRIBUTES.iter().fold(line.to_owned(), without);
-            out += line.split_once(" \"target-cpu\"").map_or(line.as_str(), |(kept, _)| kept);
-            out += if line.contains(" \"target-cpu\"") { " }" } else { "" };
-        } else if is_hopper {
-            out += &line.replace(BARRIER, "@rushmem_barrier_or");
+            // The GPU comes last.
+            out += &line.split_once(" \"target-cpu\"").map_or(line.clone(), |(kept, _)| format!("{kept} }}"));
         } else {
-            let line = line.replace(BARRIER, "@rushmem_barrier_or");
-            out += &line
-                .replace("\"fence.release.", "\"fence.acq_rel.")
-                .replace("\"fence.acquire.", "\"fence.acq_rel.");
+            let mut line = line.replace(BARRIER, "@rushmem_barrier_or");
+            if !is_hopper {
+                line =
+                    ONE_WAY_FENCES.iter().fold(line, |line, fence| line.replace(fence, "\"fence.acq_rel."));
+            }
+            out += &line;
         }
         out.push('\n');
     }
