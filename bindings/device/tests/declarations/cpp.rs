@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::table::{Family, Function, Parameter};
+use crate::table::{Family, Function, Parameter, declared};
 
 const TOP: &str = include_str!("top.hpp");
 
@@ -50,12 +50,6 @@ fn scope(function: &Function) -> String {
     }
 }
 
-fn declared(parameters: &[Parameter]) -> String {
-    let spaced = |c: &str| if c.ends_with('*') { c.to_owned() } else { format!("{c} ") };
-    let all = parameters.iter().map(|p| format!("{}{}", spaced(&p.value.c), p.name));
-    all.collect::<Vec<_>>().join(", ")
-}
-
 fn names(parameters: &[Parameter]) -> String {
     parameters.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ")
 }
@@ -81,7 +75,7 @@ fn elements(out: &mut String, function: &Function, name: &str) {
         ("bytes", _) => "size_t n".into(),
         (name, "void *") => format!("T *{name}"),
         (name, "const void *") => format!("const typename detail::same<T>::type *{name}"),
-        _ => declared(std::slice::from_ref(p)),
+        _ => p.value.declare(&p.name),
     });
     let parameters = parameters.collect::<Vec<String>>().join(", ");
     let passed =
@@ -112,21 +106,20 @@ fn generic(out: &mut String, function: &Function, name: &str) {
     let word = function.parameters[1].value.c.trim_start_matches("const ").trim_end_matches(" *");
     let of_word = |p: &Parameter| p.value.c == word && p.name != "pe" && p.name != "cmp";
     let of_pointer = |p: &Parameter| p.value.c.trim_start_matches("const ") == format!("{word} *");
+    let constant = |p: &Parameter| if p.value.c.starts_with("const") { "const " } else { "" };
     let parameters = function.parameters.iter().map(|p| {
         if of_pointer(p) {
-            let constant = if p.value.c.starts_with("const") { "const " } else { "" };
-            format!("{constant}T *{}", p.name)
+            format!("{}T *{}", constant(p), p.name)
         } else if of_word(p) {
             format!("typename detail::same<T>::type {}", p.name)
         } else {
-            declared(std::slice::from_ref(p))
+            p.value.declare(&p.name)
         }
     });
     let parameters = parameters.collect::<Vec<_>>().join(", ");
     let passed = function.parameters.iter().map(|p| {
         if of_pointer(p) {
-            let constant = if p.value.c.starts_with("const") { "const " } else { "" };
-            format!("reinterpret_cast<{constant}W *>({})", p.name)
+            format!("reinterpret_cast<{}W *>({})", constant(p), p.name)
         } else if of_word(p) {
             format!("detail::bits<W>({})", p.name)
         } else {

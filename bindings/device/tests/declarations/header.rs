@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{Family, Function};
+use crate::table::{Family, Function, declared};
 
 /// The longest line of a comment.
 const WIDTH: usize = 100;
@@ -42,9 +42,6 @@ fn comment(out: &mut String, text: &str) {
 }
 
 fn declaration(out: &mut String, function: &Function) {
-    let spaced = |c: &str| if c.ends_with('*') { c.to_owned() } else { format!("{c} ") };
-    let parameters = function.parameters.iter().map(|p| format!("{}{}", spaced(&p.value.c), p.name));
-    let head = format!("RUSHMEM_DEVICE {}{}(", spaced(&function.returns.c), function.name);
-    let all = parameters.collect::<Vec<_>>().join(", ");
-    let _ = writeln!(out, "{head}{all});");
+    let head = function.returns.declare(&function.name);
+    let _ = writeln!(out, "RUSHMEM_DEVICE {head}({});", declared(&function.parameters));
 }

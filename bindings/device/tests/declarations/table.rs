@@ -44,6 +44,19 @@ pub(crate) struct Value {
     pub(crate) llvm: &'static str,
 }
 
+impl Value {
+    /// Returns the declaration of `name` with this type in C.
+    pub(crate) fn declare(&self, name: &str) -> String {
+        let space = if self.c.ends_with('*') { "" } else { " " };
+        format!("{}{space}{name}", self.c)
+    }
+}
+
+/// Returns the parameters as a list in C.
+pub(crate) fn declared(parameters: &[Parameter]) -> String {
+    parameters.iter().map(|p| p.value.declare(&p.name)).collect::<Vec<_>>().join(", ")
+}
+
 /// The files of the crate in the order in which its users meet them.
 const FILES: [&str; 7] = ["pe", "rma", "amo", "signal", "wait", "order", "coll"];
 
