@@ -23,6 +23,26 @@ class Functions:
         return self.by_name[name]["returns"]
 
 
+def linked_cubin(text, library, include, folder, arch):
+    """Compiles CUDA C++, and links it with the machine code of the device functions beside ``library``."""
+    source, object_, cubin = (folder / f"kernels.{suffix}" for suffix in ("cu", "o", "cubin"))
+    source.write_text(text)
+    subprocess.run(["nvcc", f"-arch={arch}", "-dc", f"-I{include}", "-o", object_, source], check=True)
+    linked = ["nvcc", f"-arch={arch}", "-dlink", "-cubin", "-o", cubin, object_, library.with_suffix(".cubin")]
+    subprocess.run(linked, check=True)
+    return cubin
+
+
+def imported(text, folder):
+    """Returns a module with this text. Triton needs the file of a kernel."""
+    path = folder / "kernels.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("kernels", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class CudaCpp:
     """Kernels in CUDA C++, compiled by nvcc and linked with the machine code of the device functions."""
 
@@ -41,12 +61,7 @@ class CudaCpp:
                 f'extern "C" __global__ void k_{call}(rushmem_ctx ctx{typed}, long long *out) {{\n'
                 f"    out[threadIdx.x] = (long long)rushmem_device_{call}({', '.join(casts)});\n}}"
             )
-        source, object_, cubin = (folder / f"calls.{suffix}" for suffix in ("cu", "o", "cubin"))
-        source.write_text("\n".join(lines) + "\n")
-        subprocess.run(["nvcc", f"-arch={arch}", "-dc", f"-I{include}", "-o", object_, source], check=True)
-        linked = ["nvcc", f"-arch={arch}", "-dlink", "-cubin", "-o", cubin, object_, library.with_suffix(".cubin")]
-        subprocess.run(linked, check=True)
-        self.module = cupy.RawModule(path=str(cubin))
+        self.module = cupy.RawModule(path=str(linked_cubin("\n".join(lines) + "\n", library, include, folder, arch)))
 
     def has(self, call):
         return True
@@ -117,11 +132,7 @@ class Triton:
         lines = ["import triton", "import triton.language as tl", "import rushmem.triton as rt", ""]
         for call in filter(self.has, calls):
             self.source(lines, call)
-        path = folder / "triton_calls.py"
-        path.write_text("\n".join(lines) + "\n")
-        spec = importlib.util.spec_from_file_location("triton_calls", path)
-        self.module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.module)
+        self.module = imported("\n".join(lines) + "\n", folder)
 
     def has(self, call):
         if call.startswith(("uint8_g", "uint16_g", "uint32_g", "uint64_g", "uint8_p", "uint16_p", "uint32_p", "uint64_p")):

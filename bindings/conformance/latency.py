@@ -7,12 +7,11 @@ Each kernel makes its call in a loop. The time of a call is the difference betwe
 """
 
 import argparse
-import importlib.util
-import subprocess
 import tempfile
 from pathlib import Path
 
 import rushmem
+from languages import imported, linked_cubin
 
 HERE = Path(__file__).resolve().parent
 
@@ -45,13 +44,9 @@ class CudaCpp:
             f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {loop[0]};\n  out[threadIdx.x] = sum;\n}}\n"
             for name, loop in LOOPS.items()
         ]
-        source, object_, cubin = (folder / f"loops.{suffix}" for suffix in ("cu", "o", "cubin"))
-        source.write_text('#include "rushmem_device.h"\n' + "".join(kernels))
-        include = HERE.parent / "c/include"
-        subprocess.run(["nvcc", "-arch=sm_90", "-dc", f"-I{include}", "-o", object_, source], check=True)
-        device = library / "rushmem_device_sm90.cubin"
-        subprocess.run(["nvcc", "-arch=sm_90", "-dlink", "-cubin", "-o", cubin, object_, device], check=True)
-        self.module = cupy.RawModule(path=str(cubin))
+        text = '#include "rushmem_device.h"\n' + "".join(kernels)
+        device, include = library / "rushmem_device_sm90", HERE.parent / "c/include"
+        self.module = cupy.RawModule(path=str(linked_cubin(text, device, include, folder, "sm_90")))
 
     def launch(self, name, ctx, word, peer, rounds, out):
         arguments = (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer), self.cupy.int32(rounds), out)
@@ -74,11 +69,7 @@ class Triton:
                 "    tl.store(tl.cast(out, tl.int64).to(tl.pointer_type(tl.int64)), total)",
                 "",
             ]
-        path = folder / "loops.py"
-        path.write_text("\n".join(lines) + "\n")
-        spec = importlib.util.spec_from_file_location("loops", path)
-        self.module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.module)
+        self.module = imported("\n".join(lines) + "\n", folder)
 
     def launch(self, name, ctx, word, peer, rounds, out):
         warps = max(LOOPS[name][2] // 32, 1)
