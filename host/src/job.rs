@@ -193,8 +193,8 @@ impl Job {
     ///
     /// For libraries and bindings whose initialization and finalization are separate calls. Programs use
     /// [`run`](Job::run), which shuts the PE down on every path. This process is one PE under a launcher or with a
-    /// unique ID, or the whole job if `RUSHMEM_PES` is 1. All PEs must reach the start of the job and its end, whichever
-    /// of the two calls they use.
+    /// unique ID, or the whole job if `RUSHMEM_PES` is 1. All PEs must start and finish the job, whichever of
+    /// the two calls they use.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if this process is a job of several PEs.

@@ -50,7 +50,7 @@ const ADD: i32 = 1;
 const UINT64: i32 = 6;
 const SUM: i32 = 0;
 
-/// Words of a PE's buffer. Each exchange has a part of its own.
+/// Number of words in a PE's buffer. Each put has a separate half.
 const WORDS: usize = 256;
 /// Threads of a block.
 const THREADS: u32 = 64;

@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a PE that is a job of its own, with a deadline for waits.
+    /// Starts a job of one PE, with a deadline for waits.
     fn start() -> *mut rushmem_pe {
         let mut config = Config::default();
         config.device = DeviceKind::Native;

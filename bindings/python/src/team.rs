@@ -108,7 +108,7 @@ impl Team {
         slf
     }
 
-    /// Destroys the team, unless the block raised an exception: other members may not reach the end of the block then.
+    /// Destroys the team. If the block raised an exception, does nothing, because other members may never make the call.
     fn __exit__(
         &self,
         py: Python<'_>,

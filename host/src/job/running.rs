@@ -44,7 +44,7 @@ impl StartedPe {
     }
 }
 
-/// Exits a forked child process that has reached the end of the PE. It has neither the threads nor the queues of its
+/// Exits a forked child process that would shut the PE down. It has neither the threads nor the queues of its
 /// parent, so it can neither leave the job in an orderly way nor return.
 fn end_forked_child(pe: u32) -> ! {
     // If standard error is closed, there is nothing left to do about it.
@@ -86,7 +86,7 @@ impl RunningPe {
         Ok(Self(Some(Running { pe, job, resources })))
     }
 
-    /// Shuts the PE down. Collective: waits until all PEs have reached the end of the job.
+    /// Shuts the PE down. Collective: waits until all PEs leave the job.
     ///
     /// Afterwards this process may start another job. Operations that the program has not completed by a `quiet` may be
     /// lost.
@@ -94,7 +94,7 @@ impl RunningPe {
     /// # Errors
     /// The PE is shut down in any case:
     /// - The error of a launch or stream that the program dropped without waiting for it. The job is aborted.
-    /// - [`Error::PeerLost`] if a PE is lost, and [`Error::Bootstrap`] if a PE never reaches the end of the job.
+    /// - [`Error::PeerLost`] if a PE is lost, and [`Error::Bootstrap`] if a PE never leaves the job.
     /// - [`Error::Sanitizer`] with the findings, if the setting `sanitize` is on.
     ///
     /// # Examples
