@@ -50,6 +50,22 @@ impl Team {
         Self { slot, generation }
     }
 
+    /// Returns the handle as a number, for callers in other languages: the slot in its lower half, the generation in its
+    /// upper half.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// Returns the handle with this number: the inverse of [`Team::to_bits`].
+    ///
+    /// # Safety
+    /// The same as for [`Team::from_raw`].
+    #[inline(always)]
+    pub const unsafe fn from_bits(bits: u64) -> Self {
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
     /// Returns the index of the team in the PE's table of teams.
     #[inline(always)]
     pub const fn slot(self) -> u32 {

@@ -69,16 +69,11 @@ pub(crate) fn local_side(buffer: Local<u8>) -> SymSlice<u8> {
 /// - [`Error::Misuse`] if it does not.
 pub(crate) fn team(call: &'static str, pe: &Pe, number: rushmem_team) -> Result<Team> {
     // SAFETY: a team that the runtime does not have is rejected below.
-    let team = unsafe { Team::from_raw(number as u32, (number >> 32) as u32) };
+    let team = unsafe { Team::from_bits(number) };
     match pe.team_n_pes(team) {
         Some(_) => Ok(team),
         None => {
             Err(Error::misuse(call, format!("{number:#x} is not a team of this PE, or has been destroyed")))
         }
     }
-}
-
-/// Returns the number of a team: the inverse of [`team`].
-pub(crate) fn team_number(team: Team) -> rushmem_team {
-    u64::from(team.generation()) << 32 | u64::from(team.slot())
 }

@@ -209,11 +209,11 @@ pub(crate) fn bad_constant<G: Group>(ctx: &Ctx<'_>, group: G, value: i32) -> Err
     if group.leader() { ctx.bad_constant(value) } else { Error::InGroup }
 }
 
-/// A team handle: its slot in the lower half, its generation in the upper half.
+/// A team handle, as [`Team::to_bits`] returns it.
 pub(crate) type TeamBits = u64;
 
 #[inline(always)]
 pub(crate) fn team_of(team: TeamBits) -> Team {
-    // SAFETY: device code checks both numbers against its table of teams.
-    unsafe { Team::from_raw(team as u32, (team >> 32) as u32) }
+    // SAFETY: device code checks the handle against its table of teams.
+    unsafe { Team::from_bits(team) }
 }

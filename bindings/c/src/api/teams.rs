@@ -5,7 +5,7 @@
 use rushmem::{Error, TeamConfig};
 
 use super::natural;
-use crate::caller_memory::{team, team_number};
+use crate::caller_memory::team;
 use crate::error::{number, status};
 use crate::handle;
 use crate::pointers::Out;
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn rushmem_team_split_strided(
         let parent = team(CALL, handle.pe(), parent)?;
         let (start, size) = (natural(CALL, "start", start)?, natural(CALL, "size", size)?);
         let made = handle.pe().team_split_strided(parent, start, stride, size, TeamConfig::new())?;
-        out.write(team_number(made));
+        out.write(made.to_bits());
         Ok(())
     })
 }
