@@ -228,11 +228,11 @@ pub(crate) fn write_record(control: DevAddr, place: u64, pe: u32, code: u32, det
     }
 }
 
-/// Replaces the place in the calling thread's last error record by `name`, the name of a function. Does nothing if the
-/// thread has no record.
+/// Replaces the place in the calling thread's last error record, if it is one of `error`, by `name`, the name of a
+/// function.
 #[cold]
 #[inline(never)]
-pub(crate) fn name_call(state: DevAddr, name: &str) {
+pub(crate) fn name_call(state: DevAddr, name: &str, error: Error) {
     // SAFETY: the host made the state and its control page; a thread writes only to its own records.
     unsafe {
         let state = state.ptr::<DeviceState>();
@@ -242,8 +242,11 @@ pub(crate) fn name_call(state: DevAddr, name: &str) {
             place -= 1;
             let record = records.add(place as usize);
             if (*record).block == arch::block() && (*record).thread == arch::thread() {
-                (*record).line = 0;
-                (*record).file_len = write_tail((&raw mut (*record).file).cast(), name);
+                // A record without a line is that of an earlier call: not all errors have a record.
+                if (*record).code == error as u32 && (*record).line != 0 {
+                    (*record).line = 0;
+                    (*record).file_len = write_tail((&raw mut (*record).file).cast(), name);
+                }
                 return;
             }
         }

@@ -119,7 +119,7 @@ pub(crate) unsafe fn by_leader<G: Group, T: Value>(
 #[inline(always)]
 fn failed<G: Group>(ctx: &Ctx<'_>, name: &'static str, group: G, error: Error) -> Error {
     if error != Error::InGroup {
-        ctx.name_failed_call(name);
+        ctx.name_failed_call(name, error);
     }
     group.sync();
     let mut code = 1;

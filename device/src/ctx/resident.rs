@@ -61,11 +61,11 @@ impl<'k> Ctx<'k> {
         self.fail(Error::BadConstant, Detail { found: u64::from(value as u32), ..Detail::NONE })
     }
 
-    /// Names the function whose call has failed in the calling thread, in place of a line in the thread's last error
-    /// record.
+    /// Names the function whose call has failed with `error` in the calling thread, in place of a line in its error
+    /// record. Does nothing if the call wrote no record.
     #[cold]
     #[inline(always)]
-    pub fn name_failed_call(&self, name: &'static str) {
-        name_call(self.parts_ref().state, name);
+    pub fn name_failed_call(&self, name: &'static str, error: Error) {
+        name_call(self.parts_ref().state, name, error);
     }
 }
