@@ -18,7 +18,7 @@ use core::mem::{offset_of, size_of};
 pub const MAGIC: u32 = u32::from_be_bytes(*b"RUSH");
 
 /// Version of the ABI between host and kernels. Incremented for incompatible changes that [`LAYOUT`] cannot detect.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Hash of the sizes and field offsets of the ABI's structs. A kernel rejects a host that was built with another hash.
 pub const LAYOUT: u64 = layout_hash();
@@ -182,8 +182,8 @@ pub struct SegmentTable {
     pub parts: CtxParts,
     /// Number of segments in this table.
     pub count: u64,
-    /// Reserved, zero.
-    pub reserved: u64,
+    /// 1 in the resident table, which the host updates while kernels use it.
+    pub in_place: u64,
 }
 
 /// A segment: memory past the heap that kernels address by offset. It either extends the heap or is a buffer of the
@@ -197,6 +197,8 @@ pub struct SegmentDesc {
     pub bytes: u64,
     /// Address of the segment on this PE.
     pub addr: DevAddr,
+    /// Length of the segment once more: kernels load it together with the offset, or with the address, in 16 bytes.
+    pub addr_bytes: u64,
     /// Address of the [`SegmentEnd`]s: one for each NIC of this PE. For a symmetric segment, one for each NIC of each
     /// PE follows.
     pub ends: DevAddr,

@@ -6,28 +6,47 @@
 #![allow(unsafe_code, reason = "reads the segment table of the launch")]
 
 use crate::abi::{DevAddr, LOCAL_OFFSETS, SegmentDesc, SegmentEnd, SegmentTable};
+use crate::arch;
 use crate::error::Result;
 use crate::invalid_range::InvalidRange;
 
-/// Returns the segment that contains all of the `bytes` bytes at `offset`, or null.
+/// Half of a [`SegmentDesc`] by which a segment is found: its first offset, or its address, and its length.
+#[derive(Clone, Copy)]
+enum Half {
+    Offsets = 0,
+    Addresses = 1,
+}
+
+/// Returns the segment that contains all of the `bytes` bytes from `at` on, or null.
 #[inline(always)]
-fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
+fn find(table: DevAddr, half: Half, at: u64, bytes: u64) -> *const SegmentDesc {
     let head = table.ptr::<SegmentTable>().cast_const();
     // SAFETY: the host made the table, and keeps it while the kernel runs.
-    let mut left = unsafe { (*head).count };
+    let (mut left, in_place) = unsafe { ((*head).count, (*head).in_place != 0) };
     let mut segment = head.wrapping_add(1).cast::<SegmentDesc>();
     while left > 0 {
         // SAFETY: the table has `count` entries.
-        let (begin, len) = unsafe { ((*segment).begin, (*segment).bytes) };
-        // Wraps to a huge value if `offset` is before the segment, which then fails the comparison.
-        let at = offset.wrapping_sub(begin);
-        if at <= len && bytes <= len - at {
+        let [begin, len] = unsafe { range(segment, half, in_place) };
+        // Wraps to a huge value if `at` is before the segment, which then fails the comparison.
+        let at = at.wrapping_sub(begin);
+        if at <= len && bytes <= len - at && len > 0 {
             return segment;
         }
         segment = segment.wrapping_add(1);
         left -= 1;
     }
     core::ptr::null()
+}
+
+/// Returns one half of an entry.
+///
+/// # Safety
+/// `segment` is an entry of a segment table.
+#[inline(always)]
+unsafe fn range(segment: *const SegmentDesc, half: Half, in_place: bool) -> [u64; 2] {
+    let range = segment.cast::<[u64; 2]>().wrapping_add(half as usize);
+    // SAFETY: an entry begins with two such pairs. If the host may be replacing it, both words must be of one segment.
+    unsafe { if in_place { arch::load_two(range) } else { *range } }
 }
 
 /// Calls `visit` with the RDMA address and strict key of the first byte of each symmetric segment, as seen by the NIC
@@ -39,22 +58,16 @@ fn find(table: DevAddr, offset: u64, bytes: u64) -> *const SegmentDesc {
 pub(crate) fn for_each_end(table: DevAddr, end: u32, mut visit: impl FnMut((u64, u32)) -> Result) -> Result {
     let head = table.ptr::<SegmentTable>().cast_const();
     // SAFETY: the host made the table, and keeps it while the kernel runs.
-    let mut left = unsafe { (*head).count };
+    let (mut left, in_place) = unsafe { ((*head).count, (*head).in_place != 0) };
     let mut segment = head.wrapping_add(1).cast::<SegmentDesc>();
     while left > 0 {
-        // SAFETY: an entry of the table. Symmetric segments have an end for each NIC of each PE.
-        let found = unsafe {
-            let desc = &*segment;
-            // Local buffers are known to this PE's NICs only.
-            if desc.begin < LOCAL_OFFSETS && desc.bytes > 0 {
-                let end = &*desc.ends.ptr::<SegmentEnd>().wrapping_add(end as usize);
-                Some((end.base, end.strict_key))
-            } else {
-                None
-            }
-        };
-        if let Some(found) = found {
-            visit(found)?;
+        // SAFETY: an entry of the table.
+        let [begin, bytes] = unsafe { range(segment, Half::Offsets, in_place) };
+        // Local buffers are known to this PE's NICs only.
+        if begin < LOCAL_OFFSETS && bytes > 0 {
+            // SAFETY: symmetric segments have an end for each NIC of each PE.
+            let end = unsafe { *(*segment).ends.ptr::<SegmentEnd>().wrapping_add(end as usize) };
+            visit((end.base, end.strict_key))?;
         }
         segment = segment.wrapping_add(1);
         left -= 1;
@@ -66,7 +79,7 @@ pub(crate) fn for_each_end(table: DevAddr, end: u32, mut visit: impl FnMut((u64,
 #[cold]
 #[inline(never)]
 pub(crate) fn holds(table: DevAddr, offset: u64, bytes: u64) -> bool {
-    !find(table, offset, bytes).is_null()
+    !find(table, Half::Offsets, offset, bytes).is_null()
 }
 
 /// Returns the address of `offset` on this PE, or 0 if no segment contains it. A transfer of 0 bytes may be one past
@@ -74,7 +87,7 @@ pub(crate) fn holds(table: DevAddr, offset: u64, bytes: u64) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
-    let segment = find(table, offset, 0);
+    let segment = find(table, Half::Offsets, offset, 0);
     if segment.is_null() {
         return DevAddr(0);
     }
@@ -87,29 +100,19 @@ pub(crate) fn address(table: DevAddr, offset: u64) -> DevAddr {
 #[cold]
 #[inline(never)]
 pub(crate) fn offset(table: DevAddr, address: u64, bytes: u64) -> u64 {
-    let head = table.ptr::<SegmentTable>().cast_const();
-    // SAFETY: the host made the table, and keeps it while the kernel runs.
-    let mut left = unsafe { (*head).count };
-    let mut segment = head.wrapping_add(1).cast::<SegmentDesc>();
-    while left > 0 {
-        // SAFETY: the table has `count` entries.
-        let SegmentDesc { begin, bytes: len, addr, .. } = unsafe { *segment };
-        // Wraps to a huge value if `address` is before the segment, which then fails the comparison.
-        let at = address.wrapping_sub(addr.0);
-        if at <= len && bytes <= len - at && len > 0 {
-            return begin + at;
-        }
-        segment = segment.wrapping_add(1);
-        left -= 1;
+    let segment = find(table, Half::Addresses, address, bytes);
+    if segment.is_null() {
+        return InvalidRange::NO_OFFSET;
     }
-    InvalidRange::NO_OFFSET
+    // SAFETY: an entry of the table.
+    unsafe { (*segment).begin + (address - (*segment).addr.0) }
 }
 
 /// Returns the address at which `offset` on `pe` is mapped on this PE, or 0 if it is not mapped.
 #[cold]
 #[inline(never)]
 pub(crate) fn mapped(table: DevAddr, offset: u64, pe: u32) -> DevAddr {
-    let segment = find(table, offset, 0);
+    let segment = find(table, Half::Offsets, offset, 0);
     // SAFETY: an entry of the table; there is one address for each PE, or no list.
     unsafe {
         if segment.is_null() || (*segment).mapped.0 == 0 {
@@ -139,7 +142,7 @@ pub(crate) fn word_end(table: DevAddr, offset: u64, end: u32) -> (u64, u32) {
 /// Returns the RDMA address of heap offset `offset` and the memory keys of its segment, for the NIC with index `end`.
 #[inline(always)]
 fn find_end(table: DevAddr, offset: u64, end: u32) -> (u64, SegmentEnd) {
-    let segment = find(table, offset, 0);
+    let segment = find(table, Half::Offsets, offset, 0);
     if segment.is_null() {
         // One past the heap, for a transfer of 0 bytes.
         return (offset, SegmentEnd { base: 0, key: 0, strict_key: 0 });

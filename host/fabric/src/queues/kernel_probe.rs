@@ -112,7 +112,7 @@ impl ProbeContext {
             segments: table.addr,
             ..Zeroable::zeroed()
         };
-        table.write(0, bytemuck::bytes_of(&SegmentTable { parts: ctx, count: 0, reserved: 0 }))?;
+        table.write(0, bytemuck::bytes_of(&SegmentTable { parts: ctx, count: 0, in_place: 0 }))?;
         Ok(Self { ctx, control, _state: state, _handshakes: handshakes, _table: table })
     }
 

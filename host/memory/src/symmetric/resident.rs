@@ -41,7 +41,7 @@ impl ResidentTable {
         let tail_bytes = (tail as u64).next_multiple_of(size_of::<SegmentEnd>() as u64);
         let region = machine.local(TAILS + SLOTS as u64 * tail_bytes)?;
         let parts = CtxParts { segments: region.addr, ..own };
-        region.write(0, bytes_of(&SegmentTable { parts, count: 0, reserved: 0 }))?;
+        region.write(0, bytes_of(&SegmentTable { parts, count: 0, in_place: 1 }))?;
         Ok(Self { region, parts, slots: Vec::new(), tail_bytes })
     }
 
@@ -74,7 +74,7 @@ impl ResidentTable {
         for slot in 0..self.slots.len() {
             let stays = |begin| segments.iter().any(|segment| segment.begin == begin);
             if self.slots[slot].is_some_and(|begin| !stays(begin)) {
-                self.write(desc(slot) + offset_of!(SegmentDesc, bytes) as u64, &0_u64)?;
+                self.set_length(slot, 0)?;
                 self.slots[slot] = None;
             }
         }
@@ -110,14 +110,20 @@ impl ResidentTable {
             return Err(Error::Unavailable { what, why: "the resident context has no room for it".into() });
         }
         self.region.write(tail_at, &tail)?;
-        self.write(desc(slot), &SegmentDesc { bytes: 0, ..entry })?;
-        self.write(desc(slot) + offset_of!(SegmentDesc, bytes) as u64, &entry.bytes)?;
+        self.write(desc(slot), &SegmentDesc { bytes: 0, addr_bytes: 0, ..entry })?;
+        self.set_length(slot, entry.bytes)?;
         if slot == self.slots.len() {
             self.slots.push(None);
             self.write(offset_of!(SegmentTable, count) as u64, &(self.slots.len() as u64))?;
         }
         self.slots[slot] = Some(segment.begin);
         Ok(())
+    }
+
+    /// Makes an entry visible to kernels, or invisible with a length of 0.
+    fn set_length(&self, slot: usize, bytes: u64) -> Result<()> {
+        self.write(desc(slot) + offset_of!(SegmentDesc, bytes) as u64, &bytes)?;
+        self.write(desc(slot) + offset_of!(SegmentDesc, addr_bytes) as u64, &bytes)
     }
 
     fn write<T: Pod>(&self, offset: u64, value: &T) -> Result<()> {

@@ -133,6 +133,7 @@ impl Segment {
             begin: self.begin,
             bytes: self.bytes,
             addr: self.region.addr,
+            addr_bytes: self.bytes,
             ends: tail_at,
             ..SegmentDesc::zeroed()
         };
@@ -180,7 +181,7 @@ impl SegmentMap {
         let (header, descs) = table.split_at_mut(size_of::<SegmentTable>());
         let parts = CtxParts { segments: region.addr, ..adapt(own, &segments) };
         let count = segments.len() as u64;
-        header.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, reserved: 0 }));
+        header.copy_from_slice(bytemuck::bytes_of(&SegmentTable { parts, count, in_place: 0 }));
         for (segment, desc) in segments.iter().zip(descs.chunks_exact_mut(size_of::<SegmentDesc>())) {
             let (entry, tail) = segment.describe(region.addr.add((head + tails.len()) as u64));
             tails.extend(tail);
