@@ -90,7 +90,7 @@ pub(crate) unsafe fn by_group<G: Group>(
 ) -> Result {
     // SAFETY: the address of a context, by this function's contract.
     let ctx = unsafe { Ctx::resident(DevAddr(ctx)) }?;
-    run(ctx, group).map_err(|error| failed(ctx, name, group, error))
+    run(&ctx, group).map_err(|error| failed(&ctx, name, group, error))
 }
 
 /// Runs a call in the group's leader, for the exported function `name`. Returns its value to all threads.
@@ -109,8 +109,8 @@ pub(crate) unsafe fn by_leader<G: Group, T: Value>(
     // SAFETY: the address of a context, by this function's contract.
     let ctx = unsafe { Ctx::resident(DevAddr(ctx)) }?;
     group.sync();
-    let shared = group.leader_result(|| run(ctx).map(Value::bits));
-    shared.map(T::word).map_err(|error| failed(ctx, name, group, error))
+    let shared = group.leader_result(|| run(&ctx).map(Value::bits));
+    shared.map(T::word).map_err(|error| failed(&ctx, name, group, error))
 }
 
 /// Names the failed call in its error record. Returns the same error in all threads of the group, so a kernel that

@@ -314,6 +314,15 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     }
 }
 
+/// Loads 16 bytes that stay the same while the kernel runs.
+///
+/// # Safety
+/// `p` is aligned to 8 bytes and valid for reads of two words, until the kernel ends.
+pub unsafe fn load_constant(p: *const [u64; 2]) -> [u64; 2] {
+    // SAFETY: both words are aligned and readable, by this function's contract.
+    unsafe { p.read() }
+}
+
 /// Loads a word that no other thread uses.
 ///
 /// # Safety

@@ -142,7 +142,7 @@ impl Ctx<'_> {
 
     pub(crate) fn trusted(&self) -> bool {
         let h = &self.parts.header;
-        h.magic == abi::MAGIC && h.version == abi::VERSION && h.layout == abi::LAYOUT
+        (h.magic == abi::MAGIC) & (h.version == abi::VERSION) & (h.layout == abi::LAYOUT)
     }
 }
 

@@ -4,10 +4,14 @@
 use core::panic::Location;
 
 use super::Ctx;
-use crate::abi::DevAddr;
+use crate::abi::{CtxParts, DevAddr};
+use crate::arch;
 use crate::error::{Detail, Error, Result, name_call, out_of_range};
 use crate::invalid_range::InvalidRange;
 use crate::segment;
+
+/// Number of 16-byte loads of a context.
+const PAIRS: usize = size_of::<CtxParts>() / 16;
 
 /// # Resident contexts
 ///
@@ -22,13 +26,18 @@ impl<'k> Ctx<'k> {
     /// # Safety
     /// The host returned the address for this PE, and the PE has not ended.
     #[inline(always)]
-    pub unsafe fn resident(table: DevAddr) -> Result<&'k Self> {
-        // SAFETY: a segment table starts with the parts of a context, to which `Ctx` is transparent.
-        let ctx = unsafe { &*table.ptr::<Self>() };
+    pub unsafe fn resident(table: DevAddr) -> Result<Self> {
+        let words = table.ptr::<[u64; 2]>().cast_const();
+        // Loads whatever the call will need at once, because its checks would wait for one word after the other.
+        // SAFETY: a segment table starts with the parts of a context, and its memory is longer than those of any build.
+        let parts = core::array::from_fn(|i| unsafe { arch::load_constant(words.wrapping_add(i)) });
+        // SAFETY: the parts of this PE's context, by this function's contract.
+        let ctx = unsafe { Self::from_parts(bytemuck::must_cast::<[[u64; 2]; PAIRS], CtxParts>(parts)) };
         if ctx.trusted() {
             return Ok(ctx);
         }
-        ctx.report_layout();
+        // SAFETY: as above; `Ctx` is transparent. The copy in registers has no address.
+        unsafe { (*table.ptr::<Self>()).report_layout() };
         Err(Error::Layout)
     }
 
