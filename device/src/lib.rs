@@ -84,17 +84,9 @@ extern crate std;
 // them.
 
 mod rma;
-mod strided;
 
-mod batch;
-mod pending;
+mod sync;
 
-mod signal;
-mod wait_until;
-
-mod shadow;
-
-mod delivery;
 mod order;
 
 pub mod amo;
@@ -105,15 +97,10 @@ mod view;
 
 mod ctx;
 
-mod context;
-mod exit;
-mod lock;
-
 // Modules without methods of `Ctx`.
 
 pub mod abi;
 pub mod arch;
-mod copy;
 mod error;
 mod event;
 mod group;
@@ -126,7 +113,6 @@ mod outlined;
 mod post;
 pub mod print;
 mod scope;
-mod segment;
 mod sharing;
 pub mod shmem;
 pub mod sq;
@@ -135,25 +121,19 @@ pub mod watch;
 
 pub use bytemuck::{Pod, Zeroable};
 
-pub use batch::{Batch, Batchable};
 pub use coll::{CollectiveGroup, Element, ElementKind, Parts, Reduce, Scan, ValueIndex, WholeGrid};
-pub use context::{ClaimableSharing, Context};
-pub use ctx::Ctx;
+pub use ctx::{ClaimableSharing, Context, Ctx};
 pub use error::{Error, Result};
 pub use group::{Block, Group, Thread, Tile, Warp, WithoutBarrier};
 pub use half::{Bf16, F16};
 pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
 pub use invalid_range::InvalidRange;
-pub use lock::Lock;
-pub use pending::Pending;
-pub use rma::Scalar;
+pub use rma::{Batch, Batchable, Pending, Scalar};
 pub use scope::FenceScope;
-pub use shadow::Shadowed;
 pub use sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
-pub use signal::{SignalOp, SignalUpdate};
+pub use sync::{Cmp, Lock, Shadowed, SignalOp, SignalUpdate, WaitWords};
 pub use team::Team;
 pub use view::{RemoteView, View};
-pub use wait_until::{Cmp, WaitWords};
 
 /// Items that nearly every kernel uses, for glob imports.
 pub mod prelude {

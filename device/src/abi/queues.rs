@@ -170,7 +170,7 @@ pub struct QpState {
     /// One past the last block of an open [`Batch`](crate::Batch); 0 if no announcement is being held back.
     pub batch_end: CacheLine,
     /// Four times a block index, plus bits for the fences and read-backs posted after all blocks before it. See
-    /// `delivery.rs`.
+    /// `order/delivery.rs`.
     pub fenced: CacheLine,
 }
 

@@ -24,14 +24,14 @@ use core::panic::Location;
 
 use crate::abi::{TeamDesc, team_word as bits, team_words};
 use crate::arch::{self, Gpu, Scope, Sys, SysWord};
-use crate::copy::copy;
 use crate::ctx::CtxRef;
 use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree};
 use crate::heap::SymSlice;
+use crate::rma::copy::copy;
 use crate::sharing::Sharing;
+use crate::sync::Cmp;
 use crate::team::Team;
-use crate::wait_until::Cmp;
 
 use super::args::{call_hash, scratch_of, team_word, wrapped};
 use super::nic_check_in::check_in;

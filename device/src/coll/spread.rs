@@ -8,8 +8,8 @@
 use super::args::wrapped;
 use super::fold::{Four, load_four, load_unit, member_addr, store_four, store_unit};
 use crate::abi::DevAddr;
-use crate::copy::copy_part;
 use crate::outlined::outlined;
+use crate::rma::copy::copy_part;
 
 /// Maximum number of 16-byte units per thread for which a copy loads eight at a time. A short copy waits for the
 /// latency of loads. In a longer one, a link carries slightly more if each thread has only four loads in flight.

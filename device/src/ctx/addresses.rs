@@ -5,12 +5,12 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
+use super::segment;
 use super::{Ctx, CtxRef};
 use crate::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use crate::arch;
 use crate::error::{Error, Result, Site, bad_pe, out_of_range};
 use crate::heap::{Sym, SymSlice};
-use crate::segment;
 use crate::sharing::PerGpu;
 
 impl<S> Ctx<'_, S> {

@@ -2,10 +2,13 @@
 #![allow(unsafe_code, reason = "a context trusts the addresses that the host gave it")]
 
 mod addresses;
+mod context;
 mod ctx_ref;
+mod exit;
 mod position;
 mod queues;
 mod resident;
+pub(crate) mod segment;
 
 use core::marker::PhantomData;
 use core::panic::Location;
@@ -15,6 +18,7 @@ use crate::arch::{self, Scope, Sys, SysWord};
 use crate::error::{Detail, Error, Result, record, write_record};
 use crate::sharing::{Exclusive, PerBlock, PerGpu};
 
+pub use context::{ClaimableSharing, Context};
 pub(crate) use ctx_ref::CtxRef;
 pub(crate) use queues::far_end;
 

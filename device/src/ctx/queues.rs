@@ -2,10 +2,10 @@
 #![allow(unsafe_code, reason = "reads the table of QPs of the launch")]
 
 use super::Ctx;
+use super::segment;
 use crate::abi::{CtxParts, QpDesc, QpEntry, ctx_flags};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Detail, Error, Result};
-use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::{HAS_DC, Qp};
 

@@ -4,11 +4,11 @@
 use core::panic::Location;
 
 use super::Ctx;
+use super::segment;
 use crate::abi::{CtxParts, DevAddr};
 use crate::arch;
 use crate::error::{Detail, Error, Result, name_call, out_of_range};
 use crate::invalid_range::InvalidRange;
-use crate::segment;
 
 /// Number of 16-byte loads of a context.
 const PAIRS: usize = size_of::<CtxParts>() / 16;

@@ -145,10 +145,10 @@
 //! |---|---|---|
 //! | lanes | `host/native`: start of a block, end of a lane, full barriers and exchanges | [`Engine::fork`], [`Engine::end`], [`Engine::sync`], [`Engine::join`] |
 //! | accesses | `device/src/view.rs`, `Ctx::fetched`; the address tells whether a store goes to a peer | [`Accesses::load`], [`Accesses::store`], [`Engine::take_accesses`] |
-//! | relaxed accesses, memory fences | `device/src/view.rs`, `order.rs` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
-//! | operations | `rma.rs`, `strided.rs`, `signal.rs`, `amo/`, `pending.rs`, by the leader of the group | [`Engine::post`], [`Engine::deliver`], [`Engine::complete`], [`Engine::free_source`] |
-//! | order | `order.rs`; calls that announce their thread's own stores | [`Engine::fence`], [`Engine::quiet`], [`Engine::flush`] |
-//! | waits for words | `wait_until.rs`, `signal.rs` | [`Engine::observe`], [`Engine::look`], [`Engine::wait`] |
+//! | relaxed accesses, memory fences | `device/src/view.rs`, `order/` | [`Engine::observe`], [`Engine::store_relaxed`], [`Engine::fence_release`], [`Engine::fence_acquire`] |
+//! | operations | `rma/`, `sync/signal.rs`, `amo/`, by the leader of the group | [`Engine::post`], [`Engine::deliver`], [`Engine::complete`], [`Engine::free_source`] |
+//! | order | `order/`; calls that announce their thread's own stores | [`Engine::fence`], [`Engine::quiet`], [`Engine::flush`] |
+//! | waits for words | `sync/` | [`Engine::observe`], [`Engine::look`], [`Engine::wait`] |
 //! | collective calls, barrier of the grid | `coll/`: the leader arrives after its group, which leaves together | [`Engine::arrive`], [`Engine::leave`] |
 //! | teams | `host/src/pe/teams.rs`, bring-up | [`Engine::define_meeting`] |
 //! | the host | `host/src/pe.rs`, `pe/memory.rs`, `pe/register.rs` | [`Engine::arrive`], [`Engine::leave`], [`Engine::alloc`], [`Engine::free`], [`Engine::load`], [`Engine::store`] |

@@ -13,9 +13,9 @@ use crate::coll::ll::{self, LlBlock, Receiver, Reducer, Sender, Senders};
 use crate::coll::p2p_team::P2pTeam;
 use crate::coll::spread::{self, Spread};
 use crate::coll::team_lock::{check_locked, try_lock, unlock};
-use crate::copy::{copy, copy_part};
 use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
+use crate::rma::copy::{copy, copy_part};
 
 /// Data that a member of a small call sends: `bytes` bytes to block `block` of each receiver's slots. The data for
 /// member 0 is at `src`, that for the next ones at multiples of `step` from there. If `bytes` is 0, the member sends

@@ -7,13 +7,13 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::Cmp;
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result};
 use crate::group::Thread;
 use crate::heap::Sym;
 use crate::sharing::Sharing;
-use crate::wait_until::Cmp;
 use crate::watch::{self, Event, PeRange};
 
 /// A lock: an element of symmetric memory, free when all zero. It is held by a PE, of which only one thread at a time

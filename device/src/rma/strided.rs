@@ -11,16 +11,16 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::Wqe;
 
+use super::copy::copy;
+use super::{Direction, Form, MAX_MESSAGE};
 use crate::abi::QpEntry;
 use crate::arch;
-use crate::copy::copy;
 use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, Site, length_mismatch};
 use crate::group::{Group, agree};
 use crate::heap::Strided;
 use crate::outlined::outlined;
 use crate::post::post_many;
-use crate::rma::{Direction, Form, MAX_MESSAGE};
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 use crate::watch::{self, Blocks, Event, Operation, PeRange};

@@ -7,12 +7,12 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::Cmp;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
-use crate::wait_until::Cmp;
 
 /// A signal word and its shadow: the value that this PE expects of the signal. An element of symmetric memory.
 #[repr(C)]

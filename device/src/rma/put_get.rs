@@ -24,9 +24,9 @@ use core::panic::Location;
 use bytemuck::Pod;
 use rushmem_mlx5::{Inline, Wqe};
 
+use super::copy::{copy_one, copy_part};
 use crate::abi::{DevAddr, QpEntry, ctx_flags};
 use crate::arch::{self, SysWord};
-use crate::copy::{copy_one, copy_part};
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
 use crate::error::{Error, Result, Site, length_mismatch, outcome};

@@ -21,12 +21,12 @@ use rushmem_mlx5::{Flags, Wqe};
 
 use crate::abi::{DeviceState, QpEntry, QpState, ctx_flags, qp_flags, reserved};
 use crate::arch::{Gpu, Scope};
+use crate::ctx::segment;
 use crate::ctx::{Ctx, CtxRef, far_end};
 use crate::error::{Error, Result, Site, outcome};
 use crate::group::Thread;
 use crate::post::{Lanes, begin};
 use crate::rma::{Direction, NicTransfer, send};
-use crate::segment;
 use crate::sharing::Sharing;
 use crate::sq::Qp;
 

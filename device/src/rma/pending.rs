@@ -4,12 +4,12 @@ use core::panic::Location;
 
 use bytemuck::Pod;
 
+use super::{Direction, Form};
 use crate::arch::{self, Scope, Sys};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{LocalBuffer, SymSlice, local_operand};
-use crate::rma::{Direction, Form};
 use crate::scope::FenceScope;
 use crate::sharing::Sharing;
 use crate::sq::{EndIndex, Qp};

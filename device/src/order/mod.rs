@@ -14,6 +14,8 @@
 //! Stores before such an atomic arrive before it, because a fence precedes every doorbell. Stores after it could
 //! overtake it, so `fence` waits for the QPs to those PEs. `delivery.rs` describes strong fences and read-backs.
 
+mod delivery;
+
 use core::panic::Location;
 
 use crate::arch::{Cta, Gpu, Scope, Sys};

@@ -1,0 +1,13 @@
+//! Point-to-point synchronisation: signals, waits for words, and locks.
+
+mod signal;
+mod wait_until;
+
+mod shadow;
+
+mod lock;
+
+pub use lock::Lock;
+pub use shadow::Shadowed;
+pub use signal::{SignalOp, SignalUpdate};
+pub use wait_until::{Cmp, WaitWords};
