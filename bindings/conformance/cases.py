@@ -1,14 +1,15 @@
 """The conformance suite: calls of the device API and what they must do, for every kernel language.
 
-Every PE runs each case at the same time, in one block of ``THREADS`` threads. A case makes one call in all of these
-threads. Its arguments are numbers, expressions of ``me``, ``next``, ``previous`` and ``n``, or places in the arena of
+Every PE runs each case at the same time, in one block. A case makes one call in all threads of the block. Its arguments are numbers, expressions of ``me``, ``next``, ``previous`` and ``n``, or places in the arena of
 symmetric memory, which holds ``WORDS`` words of 64 bits. Before a case, word ``i`` of PE ``p`` is ``word(p, i)`` in
 the first half, the source, and 0 in the second half. Afterwards the host completes all operations and compares the
 results of the threads and the second half.
 """
 
+import struct
 from dataclasses import dataclass, field
 
+# Threads of the block, unless a case has its own number.
 THREADS = 128
 HALF = 512
 WORDS = 2 * HALF
@@ -29,6 +30,11 @@ def word(pe, i):
     return (pe + 1) << 32 | i + 1
 
 
+def bits(name, value):
+    """Returns the bits of a floating-point number of type ``name``."""
+    return struct.unpack(*(("<I", struct.pack("<f", value)) if name == "float" else ("<Q", struct.pack("<d", value))))[0]
+
+
 @dataclass
 class At:
     """The address of a word in the arena."""
@@ -42,7 +48,7 @@ class Case:
 
     call: str
     arguments: tuple
-    # The result of every thread, or a function that returns it from the PE's number and the number of PEs.
+    # The result of every thread, or a function that returns it from the PE's number and the number of PEs, or an address.
     returns: object = 0
     # Values by index of the word, relative to OUT, from the PE's number and the number of PEs.
     changes: object = field(default=lambda me, n: {})
@@ -52,6 +58,7 @@ class Case:
     any_of: object = None
     # Words of the second half that the host sets before.
     before: dict = field(default_factory=dict)
+    threads: int = THREADS
 
     @property
     def name(self):
@@ -74,6 +81,7 @@ def all_cases():
         Case("team_my_pe", (WORLD,), returns=lambda me, n: me),
         Case("team_n_pes", (WORLD,), returns=lambda me, n: n),
         Case("team_n_pes", (7 << 32 | 40,), returns=-1),
+        Case("ptr", (At(3), "me"), returns=At(3)),
         Case("team_translate_pe", (WORLD, "next", WORLD), returns=lambda me, n: (me + 1) % n),
     ]
     for scope in ("", "_warp", "_block"):
@@ -102,6 +110,8 @@ def all_cases():
             Case(f"uint32_wait_until{scope}", (At(7), EQ, 8)),
             Case(f"int32_wait_until{scope}", (At(7), LE, 8)),
             Case(f"uint64_test{scope}", (At(7), EQ, 1), returns=0),
+            Case(f"int64_test{scope}", (At(7), LT, -1), returns=0),
+            Case(f"uint32_test{scope}", (At(7), GE, 8), returns=1),
             Case(f"int32_test{scope}", (At(7), GT, -1), returns=1),
             Case(f"fence{scope}", ()),
             Case(f"quiet{scope}", ()),
@@ -150,11 +160,54 @@ def all_cases():
                     changes=lambda me, n: {0: 7}, before={0: 12},
                 ),
             ]
+        for name in ("float", "double"):
+            twelve = {0: bits(name, 12)}
+            sum_of = lambda me, n, c=callers, name=name: {0: bits(name, 5 * c)}
+            seven = lambda me, n, name=name: {0: bits(name, 7)}
+            cases += [
+                Case(f"{name}_atomic_add{scope}", (At(OUT), 5, "next"), changes=sum_of),
+                Case(
+                    f"{name}_atomic_fetch_add{scope}", (At(OUT), 5, "next"),
+                    any_of=[5 * k for k in range(callers)], changes=sum_of,
+                ),
+                Case(f"{name}_atomic_set{scope}", (At(OUT), 7, "next"), changes=seven),
+                Case(f"{name}_atomic_fetch{scope}", (At(OUT), "next"), returns=12, before=twelve),
+                Case(f"{name}_atomic_swap{scope}", (At(OUT), 7, "next"), any_of=[12, 7], changes=seven, before=twelve),
+            ]
+        # A PE makes a collective call once.
+        threads = {"": 1, "_warp": 32, "_block": THREADS}[scope]
         cases += [
-            Case(f"barrier_all{scope}", ()) if scope == "_block" else None,
-            Case(f"sync_all{scope}", ()) if scope == "_block" else None,
-            Case(f"barrier{scope}", (WORLD,)) if scope == "_block" else None,
-            Case(f"team_sync{scope}", (WORLD,)) if scope == "_block" else None,
+            Case(f"barrier_all{scope}", (), threads=threads),
+            Case(f"sync_all{scope}", (), threads=threads),
+            Case(f"barrier{scope}", (WORLD,), threads=threads),
+            Case(f"team_sync{scope}", (WORLD,), threads=threads),
+        ]
+    for scope, threads in (("_warp", 32), ("_block", THREADS)):
+        cases += [
+            Case(
+                f"broadcastmem{scope}", (WORLD, At(OUT), At(0), 800, 0), threads=threads,
+                changes=lambda me, n: {i: word(0, i) for i in range(100)},
+            ),
+            Case(
+                f"fcollectmem{scope}", (WORLD, At(OUT), At(0), 80), threads=threads,
+                changes=lambda me, n: {10 * p + i: word(p, i) for p in range(n) for i in range(10)},
+            ),
+            Case(
+                f"alltoallmem{scope}", (WORLD, At(OUT), At(0), 80), threads=threads,
+                changes=lambda me, n: {10 * p + i: word(p, 10 * me + i) for p in range(n) for i in range(10)},
+            ),
+            Case(
+                f"reduce{scope}", (WORLD, At(OUT), At(0), 800, UINT64, SUM), threads=threads,
+                changes=lambda me, n: {i: sum(word(p, i) for p in range(n)) for i in range(100)},
+            ),
+            Case(
+                f"reduce{scope}", (WORLD, At(OUT), At(0), 800, INT64, MAX), threads=threads,
+                changes=lambda me, n: {i: word(n - 1, i) for i in range(100)},
+            ),
+            Case(
+                f"reduce_scatter{scope}", (WORLD, At(OUT), At(0), 80, UINT64, SUM), threads=threads,
+                changes=lambda me, n: {i: sum(word(p, 10 * me + i) for p in range(n)) for i in range(10)},
+            ),
         ]
     for name, size in (("uint8", 1), ("uint16", 2), ("uint32", 4), ("uint64", 8)):
         mask = (1 << 8 * size) - 1
@@ -162,31 +215,12 @@ def all_cases():
             Case(f"{name}_p", (At(OUT + 3), 201, "next"), changes=lambda me, n: {3: 201}),
             Case(f"{name}_g", (At(3), "next"), returns=lambda me, n, mask=mask: word((me + 1) % n, 3) & mask),
         ]
-    cases += [
-        Case(
-            "broadcastmem_block", (WORLD, At(OUT), At(0), 800, 0),
-            changes=lambda me, n: {i: word(0, i) for i in range(100)},
-        ),
-        Case(
-            "fcollectmem_block", (WORLD, At(OUT), At(0), 80),
-            changes=lambda me, n: {10 * p + i: word(p, i) for p in range(n) for i in range(10)},
-        ),
-        Case(
-            "alltoallmem_block", (WORLD, At(OUT), At(0), 80),
-            changes=lambda me, n: {10 * p + i: word(p, 10 * me + i) for p in range(n) for i in range(10)},
-        ),
-        Case(
-            "reduce_block", (WORLD, At(OUT), At(0), 800, UINT64, SUM),
-            changes=lambda me, n: {i: sum(word(p, i) for p in range(n)) for i in range(100)},
-        ),
-        Case(
-            "reduce_block", (WORLD, At(OUT), At(0), 800, INT64, MAX),
-            changes=lambda me, n: {i: word(n - 1, i) for i in range(100)},
-        ),
-        Case(
-            "reduce_scatter_block", (WORLD, At(OUT), At(0), 80, UINT64, SUM),
-            changes=lambda me, n: {i: sum(word(p, 10 * me + i) for p in range(n)) for i in range(10)},
-        ),
+    for name in ("float", "double"):
+        cases += [
+            Case(f"{name}_p", (At(OUT + 3), 201, "next"), changes=lambda me, n, name=name: {3: bits(name, 201)}),
+            Case(f"{name}_g", (At(OUT), "next"), returns=12, before={0: bits(name, 12)}),
+        ]
+    return cases + [
         Case("putmem_block", (4096, At(0), 8, "next"), returns=OUT_OF_RANGE, fails=True),
         Case("putmem_nbi_warp", (At(OUT), At(0), 1 << 44, "next"), returns=OUT_OF_RANGE, fails=True),
         Case("getmem_block", (At(OUT), At(0), 8, 1000), returns=BAD_PE, fails=True),
@@ -196,4 +230,3 @@ def all_cases():
         Case("signal_op_block", (At(OUT), 1, 2, "next"), returns=BAD_CONSTANT, fails=True),
         Case("reduce_block", (WORLD, At(OUT), At(0), 80, FLOAT, XOR), returns=BAD_REDUCTION, fails=True),
     ]
-    return [case for case in cases if case is not None]

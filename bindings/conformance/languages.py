@@ -5,7 +5,6 @@ import json
 import subprocess
 from pathlib import Path
 
-from cases import THREADS
 
 TYPES = {"i8": "uint8", "i16": "uint16", "i32": "int32", "i64": "uint64", "float": "float32", "double": "float64"}
 
@@ -21,6 +20,14 @@ class Functions:
 
     def result(self, name):
         return self.by_name[name]["returns"]
+
+
+def as_word(value, llvm):
+    """Returns an argument as a NumPy scalar of the parameter's type."""
+    import numpy
+
+    wrapped = value & 2**64 - 1 if llvm == "i64" else value
+    return getattr(numpy, TYPES[llvm])(wrapped)
 
 
 def linked_cubin(text, library, include, folder, arch):
@@ -66,9 +73,9 @@ class CudaCpp:
     def has(self, call):
         return True
 
-    def run(self, call, ctx, arguments, out):
+    def run(self, call, ctx, arguments, threads, out):
         words = [self.cupy.uint64(argument & 2**64 - 1) for argument in arguments]
-        self.module.get_function(f"k_{call}")((1,), (THREADS,), (self.cupy.uint64(ctx), *words, self.cupy.uint64(out)))
+        self.module.get_function(f"k_{call}")((1,), (threads,), (self.cupy.uint64(ctx), *words, self.cupy.uint64(out)))
         self.cupy.cuda.get_current_stream().synchronize()
 
 
@@ -103,16 +110,12 @@ class Numba:
             self.kernels[call] = self.cuda.jit(link=[self.link], lto=False)(space["kernel"])
         return self.kernels[call]
 
-    def run(self, call, ctx, arguments, out):
+    def run(self, call, ctx, arguments, threads, out):
         import numpy
 
-        parameters = self.functions.parameters(call)
-        cast = lambda value, llvm: getattr(numpy, TYPES[llvm])(
-            value & 2**64 - 1 if llvm == "i64" else (value & 0xFFFFFFFF if llvm == "i32" and value > 2**31 else value)
-        )
-        words = [cast(value, p["llvm"]) for value, p in zip(arguments, parameters)]
-        results = self.cuda.device_array(THREADS, dtype=numpy.int64)
-        self.kernel(call)[1, THREADS](numpy.uint64(ctx), *words, results)
+        words = [as_word(value, p["llvm"]) for value, p in zip(arguments, self.functions.parameters(call))]
+        results = self.cuda.device_array(threads, dtype=numpy.int64)
+        self.kernel(call)[1, threads](numpy.uint64(ctx), *words, results)
         self.cuda.synchronize()
         return results.copy_to_host().tolist()
 
@@ -125,6 +128,7 @@ class Triton:
     POINTERS = {
         "void *": "uint8", "const void *": "uint8", "uint8_t *": "uint8", "uint16_t *": "uint16",
         "uint32_t *": "uint32", "uint64_t *": "uint64", "int32_t *": "int32", "int64_t *": "int64",
+        "float *": "float32", "double *": "float64",
     }  # fmt: skip
 
     def __init__(self, calls, functions, library, include, folder, arch):
@@ -135,20 +139,18 @@ class Triton:
         self.module = imported("\n".join(lines) + "\n", folder)
 
     def has(self, call):
-        if call.startswith(("uint8_g", "uint16_g", "uint32_g", "uint64_g", "uint8_p", "uint16_p", "uint32_p", "uint64_p")):
-            return True
-        return call in self.ELEMENTWISE or (call.endswith("_block") and not call.endswith("inc_block"))
+        return call in self.ELEMENTWISE or call.endswith(("_p", "_g")) or (call.endswith("_block") and not call.endswith("inc_block"))
 
     def source(self, lines, call):
         parameters = self.functions.parameters(call)
         names = [f"a{i}" for i in range(len(parameters))]
-        lines += ["@rt.jit", f"def k_{call}({', '.join(['ctx', *names, 'out'])}):"]
+        lines += ["@rt.jit", f"def k_{call}({', '.join(['ctx', *names, 'out'])}, WARPS: tl.constexpr):"]
         arguments = ["ctx"]
         for name, parameter in zip(names, parameters):
             pointer = self.POINTERS.get(parameter["c"].removeprefix("const ")) or self.POINTERS.get(parameter["c"])
             arguments.append(f"tl.cast({name}, tl.int64).to(tl.pointer_type(tl.{pointer}))" if pointer else name)
         word, _, rest = call.partition("_")
-        if word in ("uint8", "uint16", "uint32", "uint64", "int32", "int64"):
+        if word in ("uint8", "uint16", "uint32", "uint64", "int32", "int64", "float", "double"):
             call = rest
         if call.endswith("mem_block") and not call.startswith(("put", "get")):
             call = call.replace("mem_block", "_block")
@@ -156,25 +158,25 @@ class Triton:
             # The type of the pointers says what the elements are.
             kind = arguments.pop(5)
             arguments[2:4] = [f"tl.cast(a{i}, tl.int64).to(tl.pointer_type(ELEMENT))" for i in (1, 2)]
-            lines[-1] = lines[-1].replace(", out)", ", out, ELEMENT: tl.constexpr)")
+            lines[-1] = lines[-1].replace(", out,", ", out, ELEMENT: tl.constexpr,")
             arguments[4] = "a3 // (ELEMENT.primitive_bitwidth // 8)"
         lines += [
             f"    status = rt.{call}({', '.join(arguments)})",
-            f"    lanes = tl.arange(0, {THREADS})",
+            "    lanes = tl.arange(0, 32 * WARPS)",
             "    at = out.to(tl.pointer_type(tl.int64)) + lanes",
             f"    tl.store(at, tl.zeros_like(lanes).to(tl.int64) + status.to(tl.int64))",
             "",
         ]
 
-    def run(self, call, ctx, arguments, out):
+    def run(self, call, ctx, arguments, threads, out):
         import triton.language as tl
 
-        options = {}
+        options = {"WARPS": threads // 32}
         if call.startswith("reduce"):
             options["ELEMENT"] = {6: tl.uint64, 7: tl.int64, 10: tl.float32}[arguments[4]]
         kernel = getattr(self.module, f"k_{call}")
         signed = [value - 2**64 if value >= 2**63 else value for value in arguments]
-        kernel[(1,)](ctx, *signed, out, num_warps=THREADS // 32, **options)
+        kernel[(1,)](ctx, *signed, out, num_warps=threads // 32, **options)
         import torch
 
         torch.cuda.synchronize()

@@ -45,15 +45,15 @@ class Suite:
         self.cupy.cuda.runtime.deviceSynchronize()
         self.runtime.barrier()
         arguments = [self.value(argument) for argument in case.arguments]
-        results = language.run(case.call, self.runtime.context, arguments, self.results.data.ptr)
-        results = results if results is not None else self.results.get().tolist()
+        results = language.run(case.call, self.runtime.context, arguments, case.threads, self.results.data.ptr)
+        results = results if results is not None else self.results.get()[: case.threads].tolist()
         self.runtime.barrier()
         return [*self.wrong_results(case, results), *self.wrong_words(case), *self.wrong_error(case)]
 
     def wrong_results(self, case, results):
         bits = 8 * {"i8": 1, "i16": 2, "i32": 4, "float": 4}.get(self.functions.result(case.call)["llvm"], 8)
         results = {result & (1 << bits) - 1 for result in results}
-        wanted = case.returns(self.me, self.n) if callable(case.returns) else case.returns
+        wanted = case.returns(self.me, self.n) if callable(case.returns) else self.value(case.returns)
         wanted = {value & (1 << bits) - 1 for value in ([wanted] if case.any_of is None else case.any_of)}
         if not results <= wanted:
             yield f"threads got {sorted(results)[:4]}, wanted {sorted(wanted)[:4]}"
