@@ -50,6 +50,28 @@ def imported(text, folder):
     return module
 
 
+class Rust:
+    """Kernels in Rust, which `cargo run -p rushmem-ptx -- conformance DIR ARCH` has compiled."""
+
+    name = "Rust"
+
+    def __init__(self, calls, functions, library, include, folder, arch):
+        import cupy
+
+        self.cupy, self.functions = cupy, functions
+        name = library.stem.replace("rushmem_device", "rushmem_conformance")
+        self.module = cupy.RawModule(path=str(library.with_name(f"{name}.cubin")))
+
+    def has(self, call):
+        return True
+
+    def run(self, call, ctx, arguments, threads, out):
+        words = [as_word(value, p["llvm"]) for value, p in zip(arguments, self.functions.parameters(call))]
+        kernel = self.module.get_function(f"rushmem_kernel_{call}")
+        kernel((1,), (threads,), (self.cupy.uint64(ctx), *words, self.cupy.uint64(out)))
+        self.cupy.cuda.get_current_stream().synchronize()
+
+
 class CudaCpp:
     """Kernels in CUDA C++, compiled by nvcc and linked with the machine code of the device functions."""
 

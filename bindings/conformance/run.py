@@ -1,8 +1,9 @@
 """Runs the conformance suite on this PE, in the given kernel languages. Needs a GPU and the installed package.
 
-    python -m rushmem run -n 2 bindings/conformance/run.py --library DIR cuda triton numba
+    python -m rushmem run -n 2 bindings/conformance/run.py --library DIR rust cuda triton numba
 
-``DIR`` holds what `cargo run -p rushmem-ptx -- library DIR` has written. PEs that share a GPU need MPS.
+``DIR`` holds what `cargo run -p rushmem-ptx -- library DIR` and, for Rust, `... conformance DIR sm_90` have
+written. PEs that share a GPU need MPS.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import languages
 import rushmem
 
 HERE = Path(__file__).resolve().parent
-LANGUAGES = {"cuda": languages.CudaCpp, "triton": languages.Triton, "numba": languages.Numba}
+LANGUAGES = {"rust": languages.Rust, "cuda": languages.CudaCpp, "triton": languages.Triton, "numba": languages.Numba}
 
 
 class Suite:

@@ -97,6 +97,23 @@ pub fn compile_library(
     Ok(Library { llvm: files::read(&asm.with_extension("ll"))?, ptx: build.checked(asm)? })
 }
 
+/// Compiles the kernels that the crate of device functions `source` has with its feature `kernels`: one for each
+/// function, for the conformance suite.
+///
+/// # Errors
+/// The errors of [`compile`].
+pub fn compile_conformance(
+    source: &Source,
+    toolchain: &Toolchain,
+    target: &Target,
+    cache: &Path,
+) -> Result<Artifact> {
+    let sysroot = Sysroot::open(toolchain, target, cache)?;
+    let build =
+        Build { source, toolchain, target, extras: Extras::default(), sysroot, form: Form::Conformance };
+    build.checked(build.run(Lines::None)?)
+}
+
 /// What the compiled functions are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -104,6 +121,8 @@ enum Form {
     Kernels,
     /// Functions that kernels in other languages call.
     Library,
+    /// Kernels of such functions, for the conformance suite.
+    Conformance,
 }
 
 /// Whether to emit the source lines of instructions.
@@ -159,7 +178,11 @@ impl Build<'_> {
         let workspace = if module.is_some() { dir.join(crate_name) } else { workspace.clone() };
         let workspace = hex(&Sha256::digest(workspace.as_os_str().as_encoded_bytes()));
         let extra: String = self.extras.features().iter().map(|name| format!("-{name}")).collect();
-        let form = if self.form == Form::Library { "-library" } else { "" };
+        let form = match self.form {
+            Form::Kernels => "",
+            Form::Library => "-library",
+            Form::Conformance => "-conformance",
+        };
         self.sysroot.cache.join(format!("build-{}{extra}{form}", &workspace[..8]))
     }
 
@@ -185,6 +208,9 @@ impl Build<'_> {
         command.arg("--manifest-path").arg(package.join("Cargo.toml"));
         for feature in extras.features() {
             command.arg("--features").arg(format!("rushmem-device/{feature}"));
+        }
+        if *form == Form::Conformance {
+            command.args(["--features", "kernels"]);
         }
         command.args(["--", if *form == Form::Library { "--emit=asm,llvm-ir" } else { "--emit=asm" }]);
         command

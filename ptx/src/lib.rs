@@ -101,7 +101,7 @@ mod target;
 mod toolchain;
 
 pub use builder::{Builder, Built, Origin, build};
-pub use compile::{Artifact, Extras, Library, compile, compile_library};
+pub use compile::{Artifact, Extras, Library, compile, compile_conformance, compile_library};
 pub use decide::Mode;
 pub use error::{Error, Result};
 pub use header::Header;

@@ -13,7 +13,8 @@ use std::thread;
 
 use rushmem_ptx::ptxas::{self, Usage};
 use rushmem_ptx::{
-    Error, Extras, Header, Search, Source, Target, Toolchain, compile, compile_library, inspect,
+    Error, Extras, Header, Search, Source, Target, Toolchain, compile, compile_conformance, compile_library,
+    inspect,
 };
 
 /// A kernel crate of this project, as opposed to one of a user.
@@ -51,6 +52,8 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   check               compile all kernels, and compare with the committed PTX
   library DIR         compile the device functions for other languages, and write them as LLVM assembly, PTX
                       and, if there is a ptxas, relocatable machine code, with a table of the functions
+  conformance DIR ARCH
+                      compile the kernels of the conformance suite in Rust to machine code, such as for sm_90
   report [FILE.ptx ...]
                       print registers, stack, spills and barriers of each kernel on Hopper, by
                       ptxas. Without files: compile all kernels, fail if those of the examples,
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         ["update"] => update(),
         ["check"] => check(),
         ["library", dir] => library(Path::new(dir)),
+        ["conformance", dir, arch] => conformance(Path::new(dir), arch),
         ["report", rest @ ..] => report(rest),
         _ => Err(USAGE.into()),
     };
@@ -157,6 +161,16 @@ fn library(dir: &Path) -> Result<(), Failure> {
         }
     }
     println!("{}: by {}", dir.display(), toolchain.version);
+    Ok(())
+}
+
+fn conformance(dir: &Path, arch: &str) -> Result<(), Failure> {
+    let source = Source::read(&root().join(LIBRARY))?;
+    let kernels =
+        compile_conformance(&source, &toolchain()?, &Target::default(), &root().join("target/rushmem-ptx"))?;
+    fs::create_dir_all(dir)?;
+    let name = format!("rushmem_conformance_{}.cubin", arch.replace('_', ""));
+    ptxas::assemble(&ptxas::find()?, &kernels.text, arch, arch, &dir.join(name))?;
     Ok(())
 }
 

@@ -70,7 +70,7 @@ fn python_packages() -> Option<PathBuf> {
 /// # Errors
 /// - [`Error::Spawn`] if ptxas does not start.
 /// - [`Error::Ptxas`] if it rejects the text.
-pub(crate) fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to: &Path) -> Result<String> {
+pub fn assemble(ptxas: &Path, ptx: &str, text_arch: &str, arch: &str, to: &Path) -> Result<String> {
     run(ptxas, &["-v"], ptx, text_arch, arch, to)
 }
 

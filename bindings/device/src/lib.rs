@@ -26,12 +26,14 @@
 //! [`Error::Layout`](rushmem_device::Error::Layout) and accesses nothing.
 //!
 //! `cargo run -p rushmem-ptx -- library DIR` compiles this crate to LLVM assembly and PTX.
-#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
 #![allow(clippy::missing_safety_doc, reason = "`call` states the contract of all exported functions")]
 
 mod amo;
 mod call;
 mod coll;
+#[cfg(all(feature = "kernels", target_arch = "nvptx64"))]
+mod kernels;
 mod order;
 mod pe;
 mod rma;

@@ -102,6 +102,8 @@ fn exported(function: &ItemFn, scope: &Scope, named: Option<&(Ident, Type)>) -> 
         Some(ty) => (quote!(<#ty as crate::call::Value>::Word), quote!(crate::call::value(#run))),
         None => (quote!(i32), quote!(crate::call::status(#run))),
     };
+    let kernel = format_ident!("rushmem_kernel_{name}");
+    let names = parameters.iter().map(|parameter| &parameter.pat);
     Ok(quote! {
         const _: () = {
             #alias
@@ -110,6 +112,12 @@ fn exported(function: &ItemFn, scope: &Scope, named: Option<&(Ident, Type)>) -> 
             unsafe extern "C" fn #symbol(ctx: u64, #(#declared),*) -> #result {
                 // SAFETY: the kernel passes the address of a context.
                 unsafe { #run }
+            }
+            #[cfg(all(feature = "kernels", target_arch = "nvptx64"))]
+            #[unsafe(no_mangle)]
+            unsafe extern "ptx-kernel" fn #kernel(ctx: u64, #(#declared,)* out: u64) {
+                // SAFETY: the launch passes the address of a context, and a word for each thread of its block.
+                unsafe { crate::kernels::store(out, #symbol(ctx, #(#names),*) as i64) }
             }
         };
     })
