@@ -121,6 +121,9 @@ fn failed<G: Group>(ctx: &Ctx<'_>, name: &'static str, group: G, error: Error) -
     if error != Error::InGroup {
         ctx.name_failed_call(name, error);
     }
+    if group.size() == 1 {
+        return error;
+    }
     group.sync();
     let mut code = 1;
     while let Some(cause) = Error::from_code(code) {

@@ -36,8 +36,7 @@ impl<'k> Ctx<'k> {
         if ctx.trusted() {
             return Ok(ctx);
         }
-        // SAFETY: as above; `Ctx` is transparent. The copy in registers has no address.
-        unsafe { (*table.ptr::<Self>()).report_layout() };
+        report_layout(table);
         Err(Error::Layout)
     }
 
@@ -77,4 +76,13 @@ impl<'k> Ctx<'k> {
     pub fn name_failed_call(&self, name: &'static str, error: Error) {
         name_call(self.parts_ref().state, name, error);
     }
+}
+
+/// Records that the host comes from another build. Outlined to keep calls short.
+#[cold]
+#[inline(never)]
+fn report_layout(table: DevAddr) {
+    // SAFETY: a segment table starts with the parts of a context, to which `Ctx` is transparent. The layout of the header,
+    // the only part that is read, never changes.
+    unsafe { (*table.ptr::<Ctx<'_>>()).report_layout() }
 }
