@@ -2,7 +2,8 @@
 # Builds a wheel, installs it into a temporary virtual environment, and runs the tests. Natively: needs no GPU.
 #
 # Arguments are passed to pytest. PROFILE=release builds the wheel that users get; the default builds faster. With
-# TRITON='3.5.1 3.9.0', the wheel has the device functions, and kernels are compiled with these versions of Triton.
+# TRITON='3.5.1 3.9.0', the wheel has the device functions, and kernels are compiled with these versions of Triton and
+# with Numba.
 set -euo pipefail
 cd "$(dirname "$0")"
 export RUSHMEM_PTX="${RUSHMEM_PTX:-none}" RUSHMEM_DEVICE=native
@@ -31,5 +32,9 @@ cd "$folder"
 python -m pytest "$root/tests" -p no:cacheprovider "$@"
 for version in ${TRITON:-}; do
     pip install --quiet --disable-pip-version-check "triton==$version"
-    TRITON_CACHE_DIR="$folder/triton" python -m pytest "$root/tests/test_triton.py" -p no:cacheprovider
+    TRITON_CACHE_DIR="$folder/triton" python -m pytest "$root"/tests/test_{triton,examples}.py -p no:cacheprovider
 done
+if [ -n "${TRITON:-}" ]; then
+    pip install --quiet --disable-pip-version-check 'numba-cuda[cu13]'
+    python -m pytest "$root/tests/test_examples.py" -k numba -p no:cacheprovider
+fi
