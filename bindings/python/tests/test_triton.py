@@ -131,6 +131,36 @@ def test_tensors_and_other_types_are_refused():
         ptx(float_for_a_pe, signature)
 
 
+@triton.jit
+def wait(ctx, signal):
+    return rt.signal_wait_until_block(ctx, signal, rt.CMP_EQ, 1)
+
+
+@rt.jit
+def wait_in_loop(ctx, signal, out, k, SPECIALIZED: tl.constexpr, NESTED: tl.constexpr):
+    total = 0
+    for i in tl.range(k, warp_specialize=SPECIALIZED):
+        if NESTED:
+            total += wait(ctx, signal + i)
+        else:
+            total += rt.signal_wait_until_block(ctx, signal + i, rt.CMP_EQ, 1)
+    tl.store(out, total)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_block_calls_in_warp_specialized_loops_are_refused(nested):
+    signature = {
+        "ctx": "i64", "signal": "*u64", "out": "*i32", "k": "i32", "SPECIALIZED": "constexpr", "NESTED": "constexpr",
+    }  # fmt: skip
+    ptx(wait_in_loop, signature, {"SPECIALIZED": False, "NESTED": nested})
+    with pytest.raises(triton.CompilationError) as error:
+        ptx(wait_in_loop, signature, {"SPECIALIZED": True, "NESTED": nested})
+    causes = [error.value]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    assert any("cannot be in a warp-specialized loop" in str(cause) for cause in causes)
+
+
 @rt.jit
 def consume(ctx, signal, received, weights, out, k, ORDERED: tl.constexpr):
     lanes = tl.arange(0, 64)

@@ -12,14 +12,15 @@ times. So every call with an effect is a block call that takes scalars: one thre
 elementwise calls, :func:`p`, :func:`g` and :func:`peer_ptr`, do no harm if repeated.
 
 Block calls return a status: 0, or the same error code in all threads. They end with a barrier of the program, and all but
-waits begin with one. A block call must be reached by the whole program, which has one CTA, and cannot be in a
-warp-specialized loop. Until the program's next block call, an elementwise call may still be repeated.
+waits begin with one. A block call must be reached by the whole program, which has one CTA, so one in a warp-specialized
+loop is a compile-time error. Until the program's next block call, an elementwise call may still be repeated.
 
 Triton's pipeliner moves loads above earlier waits. Pass every pointer to received data through :func:`after`.
 """
 
 import functools
 import json
+import sys
 from pathlib import Path
 
 import triton
@@ -145,8 +146,22 @@ def _extern(name, args, semantic, pure=False):
     )
 
 
+def _refuse_specialized_loop(call):
+    """Raises if Triton is generating code of a warp-specialized loop, where only some warps would reach the call.
+
+    Only the stack of Triton's code generator shows the loops around a call, including those around a function that makes
+    it. Triton generates such a function once, so the first place that calls it decides.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "visit_For" and frame.f_locals.get("warp_specialize"):
+            raise ValueError(f"{call} is a call of the whole program, and cannot be in a warp-specialized loop")
+        frame = frame.f_back
+
+
 def _block(name, args, semantic):
     """Emits a block call, whose arguments must be scalars."""
+    _refuse_specialized_loop(name)
     args = [_scalar(name, arg, semantic) for arg in args]
     return _extern(f"rushmem_device_{name}", args, semantic)
 
