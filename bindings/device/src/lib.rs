@@ -26,7 +26,7 @@
 //! [`Error::Layout`](rushmem_device::Error::Layout) and accesses nothing.
 //!
 //! `cargo run -p rushmem-ptx -- library DIR` compiles this crate to LLVM assembly and PTX.
-#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx))]
+#![cfg_attr(target_arch = "nvptx64", no_std, feature(abi_ptx, asm_experimental_arch))]
 #![allow(clippy::missing_safety_doc, reason = "`call` states the contract of all exported functions")]
 
 mod amo;
@@ -39,3 +39,8 @@ mod pe;
 mod rma;
 mod signal;
 mod wait;
+
+// Dynamic shared memory comes after the static words of `rushmem-device`, at the largest alignment that a kernel declares.
+// Triton declares 16 bytes, but needs 1024 for swizzled tiles of tensor cores and for TMA.
+#[cfg(target_arch = "nvptx64")]
+core::arch::global_asm!(".extern .shared .align 1024 .b8 rushmem_dynamic[];");

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import subprocess
 import sys
 from types import ModuleType
 
@@ -54,8 +55,8 @@ def test_all_reduce_reads_the_peers_by_vectors_after_the_waits(two_shot, monkeyp
 
 
 @pytest.mark.parametrize("capability, product", [(80, "mma.sync"), (90, "wgmma.mma_async"), (100, "tcgen05.mma")])
-def test_all_gather_gemm_is_pipelined_behind_its_waits(capability, product, monkeypatch):
-    pytest.importorskip("triton")
+def test_all_gather_gemm_is_pipelined_behind_its_waits(capability, product, monkeypatch, tmp_path):
+    triton = pytest.importorskip("triton")
     kernel = example("triton_allgather_gemm", monkeypatch).all_gather_gemm
     types = {
         "ctx": "i64", "a": "*fp16", "gathered": "*fp16", "b": "*fp16", "c": "*fp16", "signals": "*u64",
@@ -68,6 +69,11 @@ def test_all_gather_gemm_is_pipelined_behind_its_waits(capability, product, monk
     copies = [at.start() for at in re.finditer("async_copy_global_to_local", asm["ttgir"])]
     assert len(copies) >= 6, "two matrices are not copied ahead of the loop and in it"
     assert asm["ttgir"].index("rushmem_device_signal_wait_until_block") < copies[0]
+    # Swizzled tiles are in dynamic shared memory, which comes after the static words of block calls.
+    cubin = tmp_path / "kernel.cubin"
+    cubin.write_bytes(asm["cubin"])
+    usage = subprocess.check_output([triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", cubin], text=True)
+    assert int(re.search(r"SHARED:(\d+)", usage)[1]) % 1024 == 0, usage
 
 
 @pytest.mark.parametrize("name", ["dispatch", "experts", "combine"])
