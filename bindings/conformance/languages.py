@@ -117,11 +117,16 @@ class Numba:
     def has(self, call):
         return True
 
+    def declared(self, call):
+        """Returns a device function, for kernels that link it."""
+        parameters, result = self.functions.parameters(call), self.functions.result(call)
+        signature = self.numbers[result["llvm"]](self.numbers["i64"], *[self.numbers[p["llvm"]] for p in parameters])
+        return self.cuda.declare_device(f"rushmem_device_{call}", signature, link=[self.link], abi="c")
+
     def kernel(self, call):
         if call not in self.kernels:
-            parameters, result = self.functions.parameters(call), self.functions.result(call)
-            signature = self.numbers[result["llvm"]](self.numbers["i64"], *[self.numbers[p["llvm"]] for p in parameters])
-            declared = self.cuda.declare_device(f"rushmem_device_{call}", signature, link=[self.link], abi="c")
+            parameters = self.functions.parameters(call)
+            declared = self.declared(call)
             names = "".join(f", a{i}" for i in range(len(parameters)))
             text = (
                 f"def kernel(ctx{names}, out):\n"

@@ -122,4 +122,5 @@ def main():
                     print(f"{language.name:8} {name:15} {taken:7.3f} us", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
