@@ -1,7 +1,8 @@
-"""Measures the latency of calls in CUDA C++ and Triton, in microseconds per call. Needs two PEs.
+"""Measures the latency of calls in Rust, CUDA C++ and Triton, in microseconds per call. Needs two PEs.
 
     python -m rushmem run -n 2 bindings/conformance/latency.py --library DIR
-    RUSHMEM_PES=2 rushmem perf fetch_add g p_quiet barrier_all       # the same in Rust
+
+``DIR`` holds what `cargo run -p rushmem-ptx -- library DIR` and `... conformance DIR sm_90` have written.
 
 Each kernel makes its call in a loop. The time of a call is the difference between two numbers of rounds.
 """
@@ -9,27 +10,65 @@ Each kernel makes its call in a loop. The time of a call is the difference betwe
 import argparse
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import rushmem
 from languages import imported, linked_cubin
 
 HERE = Path(__file__).resolve().parent
 
-# The calls of a round in C++ and in Triton, the threads of the block, and whether both PEs make them.
+
+class Loop(NamedTuple):
+    """The calls of a round in each language, where it has them, the threads of the block, and whether both PEs make them."""
+
+    rust: str
+    cpp: str
+    triton: str | None
+    threads: int = 1
+    both: bool = False
+
+
 LOOPS = {
-    "fetch_add": ("rushmem_device_uint64_atomic_fetch_add(ctx, word, 1, peer)", "rt.atomic_fetch_add_block(ctx, word, 1, peer)", 1, False),
-    "g": ("rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 1, False),
-    "p_quiet": (
-        "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet(ctx)",
-        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 1, False,
+    # What remains of a call that does nothing.
+    "my_pe": Loop("loop_my_pe", "rushmem_device_my_pe(ctx)", None),
+    "fetch_add": Loop("loop_fetch_add", "rushmem_device_uint64_atomic_fetch_add(ctx, word, 1, peer)", None),
+    "fetch_add_block": Loop(
+        "loop_fetch_add_block", "rushmem_device_uint64_atomic_fetch_add_block(ctx, word, 1, peer)",
+        "rt.atomic_fetch_add_block(ctx, word, 1, peer)", 32,
     ),
-    "put_quiet_1KiB": (
+    "g": Loop("loop_g", "rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 32),
+    "p_quiet": Loop("loop_p_quiet", "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet(ctx)", None),
+    "p_quiet_block": Loop(
+        "loop_p_quiet_block", "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet_block(ctx)",
+        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 32,
+    ),
+    "put_quiet_1KiB": Loop(
+        "loop_put_quiet",
         "rushmem_device_putmem_nbi_block(ctx, word, word, 1024, peer) + rushmem_device_quiet_block(ctx)",
-        "rt.putmem_nbi_block(ctx, word, word, 1024, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 128, False,
+        "rt.putmem_nbi_block(ctx, word, word, 1024, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 128,
     ),
-    "barrier_all": ("rushmem_device_barrier_all_block(ctx)", "rt.barrier_all_block(ctx).to(tl.int64)", 128, True),
+    "barrier_all": Loop(
+        "loop_barrier_all", "rushmem_device_barrier_all_block(ctx)", "rt.barrier_all_block(ctx).to(tl.int64)", 128, True,
+    ),
 }  # fmt: skip
 ROUNDS = (200, 1200)
+
+
+class Rust:
+    name = "Rust"
+
+    def __init__(self, folder, library):
+        import cupy
+
+        self.cupy = cupy
+        self.module = cupy.RawModule(path=str(library / "rushmem_conformance_sm90.cubin"))
+
+    def has(self, name):
+        return True
+
+    def launch(self, name, ctx, word, peer, rounds, out):
+        arguments = (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer), self.cupy.int32(rounds), out)
+        self.module.get_function(LOOPS[name].rust)((1,), (LOOPS[name].threads,), arguments)
 
 
 class CudaCpp:
@@ -41,16 +80,19 @@ class CudaCpp:
         self.cupy = cupy
         kernels = [
             f'extern "C" __global__ void {name}(rushmem_ctx ctx, uint64_t *word, int peer, int rounds, long long *out) {{\n'
-            f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {loop[0]};\n  out[threadIdx.x] = sum;\n}}\n"
+            f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {loop.cpp};\n  out[threadIdx.x] = sum;\n}}\n"
             for name, loop in LOOPS.items()
         ]
         text = '#include "rushmem_device.h"\n' + "".join(kernels)
         device, include = library / "rushmem_device_sm90", HERE.parent / "c/include"
         self.module = cupy.RawModule(path=str(linked_cubin(text, device, include, folder, "sm_90")))
 
+    def has(self, name):
+        return True
+
     def launch(self, name, ctx, word, peer, rounds, out):
         arguments = (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer), self.cupy.int32(rounds), out)
-        self.module.get_function(name)((1,), (LOOPS[name][2],), arguments)
+        self.module.get_function(name)((1,), (LOOPS[name].threads,), arguments)
 
 
 class Triton:
@@ -59,20 +101,25 @@ class Triton:
     def __init__(self, folder, library):
         lines = ["import triton.language as tl", "import rushmem.triton as rt", ""]
         for name, loop in LOOPS.items():
+            if loop.triton is None:
+                continue
             lines += [
                 "@rt.jit",
                 f"def {name}(ctx, word, peer, rounds, out):",
                 "    word = tl.cast(word, tl.int64).to(tl.pointer_type(tl.uint64))",
                 "    total = tl.cast(0, tl.int64)",
                 "    for i in range(rounds):",
-                f"        total += tl.cast({loop[1]}, tl.int64)",
+                f"        total += tl.cast({loop.triton}, tl.int64)",
                 "    tl.store(tl.cast(out, tl.int64).to(tl.pointer_type(tl.int64)), total)",
                 "",
             ]
         self.module = imported("\n".join(lines) + "\n", folder)
 
+    def has(self, name):
+        return LOOPS[name].triton is not None
+
     def launch(self, name, ctx, word, peer, rounds, out):
-        warps = max(LOOPS[name][2] // 32, 1)
+        warps = LOOPS[name].threads // 32
         getattr(self.module, name)[(1,)](ctx, word, peer, rounds, out.data.ptr, num_warps=warps)
 
 
@@ -81,7 +128,7 @@ def measure(runtime, language, name, word):
     import cupy
 
     out = cupy.zeros(128, cupy.int64)
-    peer, both = 1 - runtime.my_pe, LOOPS[name][3]
+    peer, both = 1 - runtime.my_pe, LOOPS[name].both
     stream = cupy.cuda.Stream.null
 
     def time(rounds):
@@ -114,9 +161,9 @@ def main():
         cupy.cuda.Device(runtime.device).use()
         torch.cuda.set_device(runtime.device)
         array = runtime.zeros(256, "uint64")
-        for make in (CudaCpp, Triton):
+        for make in (Rust, CudaCpp, Triton):
             language = make(Path(folder), options.library)
-            for name in LOOPS:
+            for name in filter(language.has, LOOPS):
                 taken = measure(runtime, language, name, array.address)
                 if runtime.my_pe == 0:
                     print(f"{language.name:8} {name:15} {taken:7.3f} us", flush=True)

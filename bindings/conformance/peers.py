@@ -93,10 +93,13 @@ class OurNumba:
         names = {name: numba.declared(name) for name in OURS}
         self.kernels = numba_kernels(0, names | {"cuda": cuda}, link=[numba.link], lto=False)
 
+    def has(self, name):
+        return name in LOOPS
+
     def launch(self, name, ctx, word, peer, rounds, out):
         import numpy
 
-        self.kernels[name][1, latency.LOOPS[name][2]](numpy.uint64(ctx), numpy.uint64(word), peer, rounds, out)
+        self.kernels[name][1, latency.LOOPS[name].threads](numpy.uint64(ctx), numpy.uint64(word), peer, rounds, out)
 
 
 class NvshmemNumba:
@@ -115,8 +118,11 @@ class NvshmemNumba:
         names = {"nvshmem": nvshmem.core.device.numba, "quiet": quiet, "quiet_once": quiet_once, "cuda": cuda}
         self.kernels = numba_kernels(1, names)
 
+    def has(self, name):
+        return name in LOOPS
+
     def launch(self, name, ctx, word, peer, rounds, out):
-        self.kernels[name][1, latency.LOOPS[name][2]](0, word[:128], peer, rounds, out)
+        self.kernels[name][1, latency.LOOPS[name].threads](0, word[:128], peer, rounds, out)
 
 
 class NvshmemTriton:
@@ -138,11 +144,14 @@ class NvshmemTriton:
         self.libraries = {"peer": str(folder / "peer.ll"), "nvshmem": nvshmem.core.find_device_bitcode_library()}
         self.initialised = set()
 
+    def has(self, name):
+        return name in BITCODE
+
     def launch(self, name, ctx, word, peer, rounds, out):
         import nvshmem.bindings
 
         kernel, arguments = getattr(self.module, f"kernel_{name}"), (word.data.ptr, peer, rounds, out.data.ptr)
-        options = {"num_warps": max(latency.LOOPS[name][2] // 32, 1), "extern_libs": self.libraries}
+        options = {"num_warps": max(latency.LOOPS[name].threads // 32, 1), "extern_libs": self.libraries}
         if name not in self.initialised:
             compiled = kernel.warmup(*arguments, grid=(1,), **options)
             compiled._init_handles()
@@ -175,7 +184,7 @@ def report(runtime, languages, word, options):
     for make in languages:
         with tempfile.TemporaryDirectory() as folder:
             language = make(Path(folder), options.library)
-            for name in LOOPS:
+            for name in filter(language.has, latency.LOOPS):
                 taken = latency.measure(runtime, language, name, word)
                 if runtime.my_pe == 0:
                     print(f"{language.name:15} {name:15} {taken:7.3f} us", flush=True)
@@ -196,7 +205,7 @@ def main():
         torch.cuda.set_device(runtime.device)
         cuda.select_device(runtime.device)
         array = runtime.zeros(256, "uint64")
-        report(runtime, (latency.CudaCpp, latency.Triton, OurNumba), array.address, options)
+        report(runtime, (latency.Rust, latency.CudaCpp, latency.Triton, OurNumba), array.address, options)
         words = start_nvshmem(runtime)
         report(runtime, (NvshmemNumba, NvshmemTriton), words, options)
         nvshmem.core.free_array(words)
