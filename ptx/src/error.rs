@@ -147,7 +147,7 @@ pub enum Error {
         violations: Vec<Violation>,
     },
 
-    /// `ptxas` is missing or reported an error. Contains the message.
+    /// `ptxas` or `fatbinary` is missing, or `ptxas` reported an error. Contains the message.
     #[error("{0}")]
     Ptxas(String),
 }

@@ -80,6 +80,7 @@
 //! The build fails for atomics without scope or ordering, panic paths, and calls to functions that no GPU has.
 //! See [`inspect`] for all checks.
 
+pub mod archive;
 mod bounds;
 mod builder;
 mod canonical;

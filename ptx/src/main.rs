@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use rushmem_ptx::archive::{self, Archive};
 use rushmem_ptx::ptxas::{self, Usage};
 use rushmem_ptx::{
     Error, Extras, Header, Search, Source, Target, Toolchain, compile, compile_conformance, compile_library,
@@ -51,7 +52,8 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   update              compile the kernels of the runtime and the examples, and write their PTX
   check               compile all kernels, and compare with the committed PTX
   library DIR         compile the device functions for other languages, and write them as LLVM assembly, PTX
-                      and, if there is a ptxas, relocatable machine code, with a table of the functions
+                      and, if there are ptxas and fatbinary, relocatable machine code and a static library
+                      for nvcc, with a table of the functions
   conformance DIR ARCH
                       compile the kernels of the conformance suite in Rust to machine code, such as for sm_90
   report [FILE.ptx ...]
@@ -135,32 +137,60 @@ fn update() -> Result<(), Failure> {
 /// Path of the crate of device functions for other languages, relative to the project's root.
 const LIBRARY: &str = "bindings/device";
 
-/// Architectures for which the device functions for other languages are written: the oldest one, and the first one with
+/// Architectures for which the LLVM assembly and the PTX of the library differ: the oldest one, and the first one with
 /// one-way fences.
 const LIBRARY_ARCHES: [&str; 2] = ["sm_75", "sm_90"];
 
+/// Architectures for which the library has machine code, which newer ones of the same major version execute too.
+const MACHINE_CODE_ARCHES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
+
 fn library(dir: &Path) -> Result<(), Failure> {
     let toolchain = toolchain()?;
+    let cache = root().join("target/rushmem-ptx");
     let source = Source::read(&root().join(LIBRARY))?;
-    let library =
-        compile_library(&source, &toolchain, &Target::default(), &root().join("target/rushmem-ptx"))?;
+    let library = compile_library(&source, &toolchain, &Target::default(), &cache)?;
     fs::create_dir_all(dir)?;
     fs::write(dir.join("rushmem_device.ptx"), &library.ptx.text)?;
     fs::copy(root().join(LIBRARY).join("functions.json"), dir.join("functions.json"))?;
-    let ptxas = ptxas::find();
+    let file = |arch: &str, ending| dir.join(format!("rushmem_device_{}.{ending}", arch.replace('_', "")));
     for arch in LIBRARY_ARCHES {
-        let stem = dir.join(format!("rushmem_device_{}", arch.replace('_', "")));
-        fs::write(stem.with_extension("ll"), library.llvm(arch))?;
-        let machine_code = stem.with_extension("cubin");
-        // Never leave that of an older build.
-        fs::remove_file(&machine_code)
-            .or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
-        match &ptxas {
-            Ok(ptxas) => ptxas::relocatable(ptxas, &library.ptx.text, arch, &machine_code)?,
-            Err(error) => println!("no machine code for {arch}: {error}"),
-        }
+        fs::write(file(arch, "ll"), library.llvm(arch))?;
+    }
+    let machine_code = MACHINE_CODE_ARCHES.map(|arch| (arch, file(arch, "cubin")));
+    let archive = dir.join("librushmem_device.a");
+    // Never leave those of an older build.
+    for old in machine_code.iter().map(|(_, file)| file).chain([&archive]) {
+        fs::remove_file(old).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    }
+    match ptxas::find() {
+        Err(error) => println!("no machine code and no static library: {error}"),
+        Ok(ptxas) => assemble_library(&ptxas, &library.ptx.text, &machine_code, &archive)?,
     }
     println!("{}: by {}", dir.display(), toolchain.version);
+    Ok(())
+}
+
+/// Assembles `ptx` for each architecture of `machine_code` to the file beside it, in parallel, and packs all of it into
+/// the static library `archive`, if there is a `fatbinary`.
+fn assemble_library(
+    ptxas: &Path,
+    ptx: &str,
+    machine_code: &[(&str, PathBuf)],
+    archive: &Path,
+) -> Result<(), Failure> {
+    thread::scope(|scope| {
+        let start = |(arch, to)| scope.spawn(move || ptxas::relocatable(ptxas, ptx, arch, to));
+        let workers: Vec<_> = machine_code.iter().map(|(arch, to)| start((*arch, to))).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| "a thread panicked")?.map_err(Failure::from))
+    })?;
+    match archive::fatbinary(ptxas) {
+        Err(error) => println!("no static library: {error}"),
+        Ok(fatbinary) => {
+            Archive { ptx, ptx_arches: &LIBRARY_ARCHES, machine_code }.write(&fatbinary, archive)?
+        }
+    }
     Ok(())
 }
 
