@@ -24,6 +24,12 @@ extern "C" {
 /// The team of all PEs of the job.
 #define RUSHMEM_TEAM_WORLD 4294967296
 
+/// The team of the PEs that load and store each other's symmetric memory, including this one.
+#define RUSHMEM_TEAM_SHARED 4294967297
+
+/// The team of the PEs on this PE's node.
+#define RUSHMEM_TEAM_NODE 4294967298
+
 /// The team of no PE, which `rushmem_team_split_strided` returns on PEs outside the new team.
 #define RUSHMEM_TEAM_INVALID 4294967295
 
@@ -397,7 +403,7 @@ int32_t rushmem_team_split_strided(rushmem_pe *pe,
 
 /// Destroys a team, which kernels must not use any more. Collective over its members.
 ///
-/// `RUSHMEM_TEAM_INVALID` and the team of all PEs are ignored.
+/// `RUSHMEM_TEAM_INVALID` and the predefined teams are ignored.
 int32_t rushmem_team_destroy(rushmem_pe *pe, rushmem_team old_team);
 
 /// Returns this PE's number in a team, or -1 if an argument is invalid.

@@ -22,6 +22,12 @@ pub type rushmem_team = u64;
 /// The team of all PEs of the job.
 pub const RUSHMEM_TEAM_WORLD: u64 = 0x1_0000_0000;
 
+/// The team of the PEs that load and store each other's symmetric memory, including this one.
+pub const RUSHMEM_TEAM_SHARED: u64 = 0x1_0000_0001;
+
+/// The team of the PEs on this PE's node.
+pub const RUSHMEM_TEAM_NODE: u64 = 0x1_0000_0002;
+
 /// The team of no PE, which `rushmem_team_split_strided` returns on PEs outside the new team.
 pub const RUSHMEM_TEAM_INVALID: u64 = 0xffff_ffff;
 
@@ -225,9 +231,17 @@ impl rushmem_type {
 
 #[cfg(test)]
 mod tests {
-    use rushmem_device::ElementKind;
+    use rushmem_device::{ElementKind, Team};
 
     use super::*;
+
+    #[test]
+    fn predefined_teams_have_the_numbers_of_the_header() {
+        assert_eq!(RUSHMEM_TEAM_WORLD, Team::WORLD.to_bits());
+        assert_eq!(RUSHMEM_TEAM_SHARED, Team::SHARED.to_bits());
+        assert_eq!(RUSHMEM_TEAM_NODE, Team::NODE.to_bits());
+        assert_eq!(RUSHMEM_TEAM_INVALID, Team::INVALID.to_bits());
+    }
 
     #[test]
     fn numbers_select_the_constants_of_the_header() {

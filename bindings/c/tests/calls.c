@@ -183,6 +183,9 @@ static void teams(rushmem_pe *pe) {
     EXPECT((first == RUSHMEM_TEAM_INVALID) == (me != 0));
     EXPECT(me != 0 || rushmem_team_translate_pe(pe, world, 1, first) == -1);
     OK(rushmem_team_destroy(pe, first));
+    EXPECT(rushmem_team_my_pe(pe, RUSHMEM_TEAM_NODE) == me && rushmem_team_n_pes(pe, RUSHMEM_TEAM_NODE) == n);
+    EXPECT(rushmem_team_n_pes(pe, RUSHMEM_TEAM_SHARED) >= 1);
+    OK(rushmem_team_destroy(pe, RUSHMEM_TEAM_NODE));
     collectives(pe, world, 0);
     collectives(pe, reversed, 1);
     OK(rushmem_team_destroy(pe, reversed));

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn rushmem_team_split_strided(
 
 /// Destroys a team, which kernels must not use any more. Collective over its members.
 ///
-/// `RUSHMEM_TEAM_INVALID` and the team of all PEs are ignored.
+/// `RUSHMEM_TEAM_INVALID` and the predefined teams are ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn rushmem_team_destroy(pe: *mut rushmem_pe, old_team: rushmem_team) -> i32 {
     status(|| {
