@@ -1,4 +1,6 @@
-//! Compiles C programs against the library and the header, and runs them.
+//! Compiles C programs against the library and the header, and runs them; links programs in CUDA C++.
+
+mod nvcc;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
