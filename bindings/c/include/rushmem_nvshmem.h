@@ -173,13 +173,11 @@ inline void *pointer(const void *memory, int peer) {
   return address;
 }
 
-// Allocations return null if the heap is full, as NVSHMEM's do.
-inline void *allocated(int32_t status, void *memory) {
-  if (status == RUSHMEM_STATUS_OUT_OF_MEMORY) {
-    return nullptr;
+// Checks an allocation. The memory stays null if the heap is full, as with NVSHMEM.
+inline void check_allocation(int32_t status) {
+  if (status != RUSHMEM_STATUS_OUT_OF_MEMORY) {
+    check(status);
   }
-  check(status);
-  return memory;
 }
 
 inline uint64_t wait_for_signal(uint64_t *signal, int cmp, uint64_t value) {
@@ -260,7 +258,8 @@ RN_BOTH int nvshmem_n_pes() { return RN_SELECT(rushmem_device_n_pes(RN_CTX), rus
 RN_HOST void *nvshmem_align(size_t alignment, size_t bytes) {
   void *memory = nullptr;
   rushmem::nvshmem::check_kernels();
-  return rushmem::nvshmem::allocated(rushmem_malloc(RN_PE, bytes, alignment, &memory), memory);
+  rushmem::nvshmem::check_allocation(rushmem_malloc(RN_PE, bytes, alignment, &memory));
+  return memory;
 }
 
 RN_HOST void *nvshmem_malloc(size_t bytes) { return nvshmem_align(0, bytes); }
@@ -268,7 +267,8 @@ RN_HOST void *nvshmem_malloc(size_t bytes) { return nvshmem_align(0, bytes); }
 RN_HOST void *nvshmem_calloc(size_t count, size_t bytes) {
   void *memory = nullptr;
   rushmem::nvshmem::check_kernels();
-  return rushmem::nvshmem::allocated(rushmem_calloc(RN_PE, count, bytes, &memory), memory);
+  rushmem::nvshmem::check_allocation(rushmem_calloc(RN_PE, count, bytes, &memory));
+  return memory;
 }
 
 RN_HOST void nvshmem_free(void *memory) { RN_CHECK(rushmem_free(RN_PE, memory)); }
