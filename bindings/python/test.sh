@@ -16,7 +16,7 @@ export PATH="$folder/venv/bin:$PATH" VIRTUAL_ENV="$folder/venv"
 pip install --quiet --disable-pip-version-check maturin numpy pytest
 
 if [ -n "${TRITON:-}" ]; then
-    cargo run --quiet --package rushmem-ptx -- library python/rushmem/device
+    cargo run --quiet --package rushmem-ptx -- library python/rushmem/device sm_90
 fi
 maturin build --quiet --profile "$profile" --out "$folder/wheels"
 pip install --quiet --disable-pip-version-check "$folder"/wheels/*.whl

@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 use std::env;
 use std::fs;
-use std::io::ErrorKind;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,9 +50,11 @@ usage: cargo run -p rushmem-ptx -- COMMAND
 
   update              compile the kernels of the runtime and the examples, and write their PTX
   check               compile all kernels, and compare with the committed PTX
-  library DIR         compile the device functions for other languages, and write them as LLVM assembly, PTX
+  library DIR [ARCH ...]
+                      compile the device functions for other languages, and write them as LLVM assembly, PTX
                       and, if there are ptxas and fatbinary, relocatable machine code and a static library
-                      for nvcc, with a table of the functions
+                      for nvcc, with a table of the functions; machine code for each ARCH, such as sm_90, or
+                      for the first of each major version
   conformance DIR ARCH
                       compile the kernels of the conformance suite in Rust to machine code, such as for sm_90
   report [FILE.ptx ...]
@@ -69,7 +70,8 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["update"] => update(),
         ["check"] => check(),
-        ["library", dir] => library(Path::new(dir)),
+        ["library", dir] => library(Path::new(dir), &MACHINE_CODE_ARCHES),
+        ["library", dir, arches @ ..] => library(Path::new(dir), arches),
         ["conformance", dir, arch] => conformance(Path::new(dir), arch),
         ["report", rest @ ..] => report(rest),
         _ => Err(USAGE.into()),
@@ -141,10 +143,11 @@ const LIBRARY: &str = "bindings/device";
 /// one-way fences.
 const LIBRARY_ARCHES: [&str; 2] = ["sm_75", "sm_90"];
 
-/// Architectures for which the library has machine code, which newer ones of the same major version execute too.
+/// Architectures for which the library has machine code by default. Newer ones of the same major version execute it
+/// too.
 const MACHINE_CODE_ARCHES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
-fn library(dir: &Path) -> Result<(), Failure> {
+fn library(dir: &Path, arches: &[&str]) -> Result<(), Failure> {
     let toolchain = toolchain()?;
     let cache = root().join("target/rushmem-ptx");
     let source = Source::read(&root().join(LIBRARY))?;
@@ -156,11 +159,14 @@ fn library(dir: &Path) -> Result<(), Failure> {
     for arch in LIBRARY_ARCHES {
         fs::write(file(arch, "ll"), library.llvm(arch))?;
     }
-    let machine_code = MACHINE_CODE_ARCHES.map(|arch| (arch, file(arch, "cubin")));
+    let machine_code: Vec<_> = arches.iter().map(|&arch| (arch, file(arch, "cubin"))).collect();
     let archive = dir.join("librushmem_device.a");
     // Never leave those of an older build.
-    for old in machine_code.iter().map(|(_, file)| file).chain([&archive]) {
-        fs::remove_file(old).or_else(|e| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    for old in fs::read_dir(dir)? {
+        let old = old?.path();
+        if old == archive || old.extension().is_some_and(|ending| ending == "cubin") {
+            fs::remove_file(old)?;
+        }
     }
     match ptxas::find() {
         Err(error) => println!("no machine code and no static library: {error}"),

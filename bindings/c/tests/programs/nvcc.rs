@@ -43,7 +43,7 @@ fn device_functions() -> &'static Path {
     BUILT.get_or_init(|| {
         let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("device");
         let mut command = Command::new(env!("CARGO"));
-        command.args(["run", "-q", "-p", "rushmem-ptx", "--", "library"]).arg(&to);
+        command.args(["run", "-q", "-p", "rushmem-ptx", "--", "library"]).arg(&to).args(["sm_80", "sm_90"]);
         let output = command.current_dir(folder()).output().unwrap();
         assert!(output.status.success(), "{}", all(&output));
         assert!(to.join("librushmem_device.a").exists(), "{}", all(&output));
