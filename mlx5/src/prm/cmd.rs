@@ -12,14 +12,36 @@ numbers! {
     pub struct CmdOpcode(u16) {
         /// Queries a page of NIC capabilities; see [`QueryHcaCap`](super::caps::QueryHcaCap).
         QUERY_HCA_CAP = 0x100;
-        /// Queries the supported versions of the command interface (ISSI). This crate has no struct for it.
+        /// Asks for the identity of the NIC; see [`QueryAdapter`](super::hca::QueryAdapter).
+        QUERY_ADAPTER = 0x101;
+        /// Initializes a function; see [`InitHca`](super::hca::InitHca).
+        INIT_HCA = 0x102;
+        /// Destroys all objects of a function; see [`TeardownHca`](super::hca::TeardownHca).
+        TEARDOWN_HCA = 0x103;
+        /// Enables a function; see [`EnableHca`](super::hca::EnableHca).
+        ENABLE_HCA = 0x104;
+        /// Disables a function; see [`DisableHca`](super::hca::DisableHca).
+        DISABLE_HCA = 0x105;
+        /// Asks how many pages the firmware needs; see [`QueryPages`](super::hca::QueryPages).
+        QUERY_PAGES = 0x107;
+        /// Gives pages to the firmware or takes them back; see [`ManagePages`](super::hca::ManagePages).
+        MANAGE_PAGES = 0x108;
+        /// Sets a page of NIC capabilities; see [`SetHcaCap`](super::hca::SetHcaCap).
+        SET_HCA_CAP = 0x109;
+        /// Queries the supported versions of the command interface (ISSI); see [`QueryIssi`](super::hca::QueryIssi).
         QUERY_ISSI = 0x10a;
+        /// Chooses the version of the command interface; see [`SetIssi`](super::hca::SetIssi).
+        SET_ISSI = 0x10b;
+        /// Tells the firmware which driver runs; see [`SetDriverVersion`](super::hca::SetDriverVersion).
+        SET_DRIVER_VERSION = 0x10d;
         /// Creates a memory key; see [`CreateMkey`](super::mkey::CreateMkey).
         CREATE_MKEY = 0x200;
         /// Destroys a memory key; see [`DestroyMkey`](super::mkey::DestroyMkey).
         DESTROY_MKEY = 0x202;
-        /// Creates an event queue. This crate has no struct for it.
+        /// Creates an event queue; see [`CreateEq`](super::eq::CreateEq).
         CREATE_EQ = 0x301;
+        /// Destroys an event queue; see [`DestroyEq`](super::eq::DestroyEq).
+        DESTROY_EQ = 0x302;
         /// Creates a completion queue; see [`CreateCq`](super::cq::CreateCq).
         CREATE_CQ = 0x400;
         /// Destroys a completion queue; see [`DestroyCq`](super::cq::DestroyCq).
@@ -51,6 +73,8 @@ numbers! {
         QUERY_QP = 0x50b;
         /// Moves a queue pair from send-queue drained to ready-to-send; see [`Sqd2Rts`](super::qp::Sqd2Rts).
         SQD_RTS_QP = 0x50c;
+        /// Passes a management datagram to the agents of the NIC; see [`MadIfc`](super::port::MadIfc).
+        MAD_IFC = 0x50d;
         /// Modifies a queue pair in INIT, without changing its state; see [`Init2Init`](super::qp::Init2Init).
         INIT2INIT_QP = 0x50e;
         /// Creates a shared receive queue. This crate has no struct for it.
@@ -77,6 +101,12 @@ numbers! {
         QUERY_DCT = 0x713;
         /// Queries an entry of the RoCE address table; see [`QueryRoceAddress`](super::caps::QueryRoceAddress).
         QUERY_ROCE_ADDRESS = 0x760;
+        /// Queries an InfiniBand port; see [`QueryHcaVportContext`](super::port::QueryHcaVportContext).
+        QUERY_HCA_VPORT_CONTEXT = 0x762;
+        /// Queries the GID table of an InfiniBand port; see [`QueryHcaVportGid`](super::port::QueryHcaVportGid).
+        QUERY_HCA_VPORT_GID = 0x764;
+        /// Queries the P_Key table of an InfiniBand port; see [`QueryHcaVportPkey`](super::port::QueryHcaVportPkey).
+        QUERY_HCA_VPORT_PKEY = 0x765;
         /// Allocates a set of queue counters; see [`AllocQCounter`](super::counter::AllocQCounter).
         ALLOC_Q_COUNTER = 0x771;
         /// Deallocates a set of queue counters; see [`DeallocQCounter`](super::counter::DeallocQCounter).
@@ -91,6 +121,8 @@ numbers! {
         ALLOC_UAR = 0x802;
         /// Deallocates a doorbell (UAR) page; see [`DeallocUar`](super::uar::DeallocUar).
         DEALLOC_UAR = 0x803;
+        /// Reads or writes an access register; see [`AccessReg`](super::port::AccessReg).
+        ACCESS_REG = 0x805;
         /// Allocates an XRC domain; see [`AllocXrcd`](super::xrc::AllocXrcd).
         ALLOC_XRCD = 0x80e;
         /// Deallocates an XRC domain; see [`DeallocXrcd`](super::xrc::DeallocXrcd).

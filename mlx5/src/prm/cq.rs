@@ -45,7 +45,7 @@ layout! {
         cqe_comp_layout: u8 = 0x019, 7;
         /// ID of the umem that holds the doorbell record.
         dbr_umem_id: u32 = 0x020, 32;
-        /// Offset of the first entry within its page, in units of 64 bytes; zero with a umem.
+        /// Offset of the first entry within its page, in units of 1/64 page; zero with a umem.
         page_offset: u8 = 0x054, 6;
         /// log2 of the number of entries.
         log_cq_size: u8 = 0x063, 5;

@@ -188,6 +188,28 @@ impl<const N: usize> Value for [u8; N] {
     }
 }
 
+/// Bytes without further structure, of any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes<const N: usize>(pub [u8; N]);
+
+impl<const N: usize> Default for Bytes<N> {
+    fn default() -> Self {
+        Self([0; N])
+    }
+}
+
+impl<const N: usize> Value for Bytes<N> {
+    const BITS: Bits = Bits::Exactly(N * 8);
+
+    fn read_at<const LEN: usize>(bytes: &[u8; LEN], offset: usize, width: u32) -> Self {
+        Self(Value::read_at(bytes, offset, width))
+    }
+
+    fn write_at<const LEN: usize>(self, bytes: &mut [u8; LEN], offset: usize, width: u32) {
+        self.0.write_at(bytes, offset, width);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,10 @@
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //! | [`rmp`] | CREATE, MODIFY, QUERY and DESTROY | work queue, RMP context |
 //! | [`dct`] | CREATE, DRAIN, QUERY and DESTROY | DCT context |
+//! | [`hca`] | life cycle of a function | |
+//! | [`queue`] | | command-queue entry, mailbox block |
+//! | [`eq`] | CREATE and DESTROY | EQ context, EQE |
+//! | [`port`] | InfiniBand ports, ACCESS_REG, MAD_IFC | port context, access registers |
 //! | [`xrc`] | ALLOC and DEALLOC; CREATE, ARM, QUERY and DESTROY | XRC SRQ context |
 //!
 //! ```
@@ -46,19 +50,23 @@ pub mod cmd;
 pub mod counter;
 pub mod cq;
 pub mod dct;
+pub mod eq;
 pub(crate) mod field;
+pub mod hca;
 pub mod lag;
 pub(crate) mod layout;
 pub mod mkey;
 pub mod pd;
+pub mod port;
 pub mod qp;
+pub mod queue;
 pub mod rmp;
 pub mod uar;
 pub mod umem;
 pub mod xrc;
 
 pub use cmd::{CmdError, CmdOpcode, CmdStatus, Header};
-pub use field::{Bits, Field, FieldInfo, Value};
+pub use field::{Bits, Bytes, Field, FieldInfo, Value};
 
 use core::fmt;
 

@@ -29,11 +29,13 @@ layout! {
         wq_type: WqType = 0x000, 4;
         /// Entries carry an XOR signature that the NIC checks.
         wq_signature: bool = 0x004, 1;
+        /// Offset of the queue within its first page, in units of 1/64 page; zero with a umem.
+        page_offset: u8 = 0x02b, 5;
         /// Limit watermark: an event is raised, once, when fewer entries than this are posted.
         lwm: u16 = 0x030, 16;
         /// Protection domain of the queue.
         pd: u32 = 0x048, 24;
-        /// Offset of the doorbell record in its umem, in bytes.
+        /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x080, 64;
         /// Number of entries that the NIC has fetched. Only set in query results.
         hw_counter: u32 = 0x0c0, 32;
@@ -69,7 +71,7 @@ layout! {
 }
 
 command! { CREATE_RMP -> CreateRmpOut;
-    /// CREATE_RMP: creates a receive memory pool in a umem.
+    /// CREATE_RMP: creates a receive memory pool, in a umem or in pages whose addresses follow the mailbox.
     pub struct CreateRmp[272] {
         /// Settings of the new pool.
         context: RmpContext = 0x100, 1920;

@@ -43,12 +43,16 @@ layout! {
         log_rq_stride: u8 = 0x025, 3;
         /// ID of the XRC domain that the queue belongs to.
         xrcd: u32 = 0x028, 24;
+        /// Offset of the queue within its first page, in units of 1/64 page; zero with a umem.
+        page_offset: u8 = 0x040, 6;
         /// The doorbell record is in a umem.
         dbr_umem_valid: bool = 0x047, 1;
         /// CQN of the queue for completions of the received messages.
         cqn: u32 = 0x048, 24;
         /// ID of the umem that holds the doorbell record. No public document gives the position of this field.
         dbr_umem_id: u32 = 0x060, 32;
+        /// log2 of the page size, minus 12; ignored with a umem.
+        log_page_size: u8 = 0x082, 6;
         /// ID chosen by software, carried in the queue's completions.
         user_index: u32 = 0x088, 24;
         /// Protection domain of the queue, which also applies to the memory that remote requests access.
@@ -57,13 +61,14 @@ layout! {
         lwm: u16 = 0x0e0, 16;
         /// Number of posted entries. Only set in query results.
         wqe_cnt: u16 = 0x0f0, 16;
-        /// Offset of the doorbell record in its umem, in bytes.
+        /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x140, 64;
     }
 }
 
 command! { CREATE_XRC_SRQ -> CreateXrcSrqOut;
-    /// CREATE_XRC_SRQ: creates a shared receive queue in an XRC domain. Its memory is in a umem.
+    /// CREATE_XRC_SRQ: creates a shared receive queue in an XRC domain, in a umem or in pages whose addresses follow the
+    /// mailbox.
     pub struct CreateXrcSrq[272] {
         /// Settings of the new queue.
         context: XrcSrqContext = 0x080, 512;

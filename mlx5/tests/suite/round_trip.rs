@@ -7,8 +7,8 @@ use rushmem_mlx5::{
     be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
     prm::{
-        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, lag, mkey, pd,
-        qp, rmp, uar, umem, xrc,
+        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, eq, hca, lag,
+        mkey, pd, port, qp, queue, rmp, uar, umem, xrc,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg, XrcSeg},
     wqe::{Data, emit_write_inline},
@@ -384,6 +384,24 @@ where
 fn every_field_of_every_command_has_its_own_bits() {
     command::<caps::QueryHcaCap>();
     command::<caps::QueryRoceAddress>();
+    command::<hca::EnableHca>();
+    command::<hca::DisableHca>();
+    command::<hca::InitHca>();
+    command::<hca::TeardownHca>();
+    command::<hca::QueryPages>();
+    command::<hca::ManagePages>();
+    command::<hca::QueryIssi>();
+    command::<hca::SetIssi>();
+    command::<hca::SetDriverVersion>();
+    command::<hca::SetHcaCap>();
+    command::<hca::QueryAdapter>();
+    command::<eq::CreateEq>();
+    command::<eq::DestroyEq>();
+    command::<port::QueryHcaVportContext>();
+    command::<port::QueryHcaVportGid>();
+    command::<port::QueryHcaVportPkey>();
+    command::<port::AccessReg>();
+    command::<port::MadIfc>();
     command::<pd::AllocPd>();
     command::<pd::DeallocPd>();
     command::<lag::QueryLag>();
@@ -445,5 +463,7 @@ fn every_field_of_every_structure_has_its_own_bits() {
     }
     structure!(cq::CqContext, qp::QpContext, qp::AddressPath, mkey::MkeyContext, mkey::Klm, umem::Umem);
     structure!(rmp::Wq, rmp::RmpContext, dct::DctContext, xrc::XrcSrqContext);
+    structure!(hca::AdapterParams, eq::EqContext, eq::Eqe, port::HcaVportContext, port::Ptys, port::Pmtu);
+    structure!(port::Pvlc, port::NodeDescription, queue::CmdEntry, queue::BlockTrailer);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

@@ -21,6 +21,8 @@ layout! {
         vhca_id: u16 = 0x030, 16;
         /// QPs can be created so that data arrives in memory in the order it was sent.
         qp_data_in_order: bool = 0x062, 1;
+        /// log2 of the maximum number of entries in a shared receive queue.
+        log_max_srq_sz: u8 = 0x080, 8;
         /// log2 of the maximum number of WQEBBs in a send queue.
         log_max_qp_sz: u8 = 0x088, 8;
         /// log2 of the maximum number of queue pairs.
@@ -29,18 +31,24 @@ layout! {
         log_max_cq_sz: u8 = 0x0c8, 8;
         /// log2 of the maximum number of completion queues.
         log_max_cq: u8 = 0x0db, 5;
+        /// log2 of the maximum number of entries in an event queue.
+        log_max_eq_sz: u8 = 0x0e0, 8;
         /// Memory keys may let the NIC's writes pass each other on the bus.
         relaxed_ordering_write: bool = 0x0e8, 1;
         /// log2 of the maximum number of memory keys.
         log_max_mkey: u8 = 0x0ea, 6;
         /// The NIC provides a special memory key for DUMP and fill operations.
         dump_fill_mkey: bool = 0x0f8, 1;
+        /// log2 of the maximum number of event queues.
+        log_max_eq: u8 = 0x0fc, 4;
         /// Maximum nesting of indirect memory keys (KLM and KSM).
         max_indirection: u8 = 0x100, 8;
         /// Indirect keys with entries of equal length (KSM) are supported.
         fixed_buffer_size: bool = 0x108, 1;
         /// log2 of the maximum length of a memory region, in bytes.
         log_max_mrw_sz: u8 = 0x109, 7;
+        /// log2 of the maximum number of entries of a KLM key.
+        log_max_klm_list_size: u8 = 0x11a, 6;
         /// CREATE_QP accepts an extended QP context.
         qpc_extension: bool = 0x122, 1;
         /// log2 of the maximum number of outstanding reads and atomics of a DC initiator.
@@ -75,6 +83,12 @@ layout! {
         cqe_version: u8 = 0x1fc, 4;
         /// A 16-byte address vector suffices for DC.
         compact_address_vector: bool = 0x200, 1;
+        /// Work-queue entries (UMR) cannot change the page size of a key.
+        umr_modify_entity_size_disabled: bool = 0x207, 1;
+        /// Work-queue entries (UMR) cannot change whether a key allows atomics.
+        umr_modify_atomic_disabled: bool = 0x208, 1;
+        /// Work-queue entries (UMR) cannot change indirect keys.
+        umr_indirect_mkey_disabled: bool = 0x209, 1;
         /// Responses may be scattered into completions.
         sctr_data_cqe: bool = 0x215, 1;
         /// The NIC supports dynamically connected transport (DC).
@@ -87,6 +101,8 @@ layout! {
         extended_retry_count: bool = 0x21f, 1;
         /// CQs can be created that ignore overruns.
         cq_oi: bool = 0x220, 1;
+        /// CQs can be moved to memory of another size.
+        cq_resize: bool = 0x221, 1;
         /// Cross-channel operations are supported: a send queue can WAIT for another queue's completions.
         cd: bool = 0x22c, 1;
         /// The second version of dynamically connected transport is supported.
@@ -111,6 +127,8 @@ layout! {
         log_pg_sz: u8 = 0x258, 8;
         /// BlueFlame is supported: software may write small work-queue entries directly to the doorbell page.
         bf: bool = 0x260, 1;
+        /// SET_DRIVER_VERSION is supported.
+        driver_version: bool = 0x261, 1;
         /// log2 of the size of a BlueFlame register, both halves together.
         log_bf_reg_size: u8 = 0x26b, 5;
         /// Maximum number of physical ports in a bond.
@@ -121,12 +139,18 @@ layout! {
         max_wqe_sz_rq: u16 = 0x2b0, 16;
         /// Maximum length of a DC initiator's send entry, in bytes.
         max_wqe_sz_sq_dc: u16 = 0x2d0, 16;
+        /// log2 of the maximum number of protection domains.
+        log_max_pd: u8 = 0x32b, 5;
         /// log2 of the maximum number of XRC domains.
         log_max_xrcd: u8 = 0x33b, 5;
         /// Connections may place the data of all operations out of order.
         dp_ordering_ooo_all_rc: bool = 0x334, 1;
         /// Bit mask of the types that CREATE_GENERAL_OBJECT accepts.
         general_obj_types: u64 = 0x400, 64;
+        /// log2 of the maximum number of umems.
+        log_max_umem: u8 = 0x46b, 5;
+        /// Maximum number of event queues, or 0 for 2^`log_max_eq`.
+        max_num_eqs: u16 = 0x470, 16;
         /// log2 of the size of a doorbell (UAR) page, minus 12.
         log_uar_page_sz: u16 = 0x490, 16;
         /// Cyclic receive queues accept entries without the leading segment that links to the next entry.

@@ -38,6 +38,12 @@ numbers! {
         DCI = 5;
         /// Dynamically connected target.
         DCT = 6;
+        /// QP 0, for subnet management.
+        QP0 = 7;
+        /// QP 1, for general services.
+        QP1 = 8;
+        /// Changes memory keys by work-queue entries (UMR).
+        REG_UMR = 12;
     }
 }
 
@@ -222,7 +228,7 @@ layout! {
         rwe: bool = 0x491, 1;
         /// Allows the peer to execute atomics on memory.
         rae: bool = 0x492, 1;
-        /// Offset of the queues within their page, in units of 64 bytes; zero with a umem.
+        /// Offset of the queues within their first page, in units of 1/64 page; zero with a umem.
         page_offset: u8 = 0x494, 6;
         /// Packets of all messages may take any path.
         dp_ordering_1: bool = 0x49c, 1;
