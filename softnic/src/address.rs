@@ -70,6 +70,13 @@ pub fn lid_of(ip: Ipv4Addr) -> Option<u16> {
     ip_of_lid(lid).filter(|of_lid| *of_lid == ip).map(|_| lid)
 }
 
+/// Returns the GUID of the port of the adapter at an IPv4 address. It is locally administered.
+pub(crate) fn port_guid(ip: Ipv4Addr) -> u64 {
+    // The middle bytes mark an EUI-64 made from a MAC address.
+    let [_, b, c, d] = ip.octets();
+    u64::from_be_bytes([0x52, 0x4d, 0x00, 0xff, 0xfe, b, c, d])
+}
+
 /// Returns the MAC address of the adapter on UDP port `port`, which the address encodes.
 pub(crate) fn mac_of(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | start an adapter | [`Nic::start`] with a [`Config`] |
 //! | create protection domains, keys, CQs, QPs | [`Nic::open`], then [`Context::command`] with mailboxes of `rushmem_mlx5::prm` |
+//! | open it for a PCI function | [`Nic::open_function`] with a [`Bus`] |
 //! | register memory | [`Context::umem_reg`] with a [`Memory`] |
 //! | ring doorbells | [`Context::alloc_uar`], or [`Context::alloc_uar_in`] for a page in the driver's memory |
 //! | receive completion and error events | [`Nic::on_event`], and the CQ arm register |
@@ -36,6 +37,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod bus;
 mod cmd;
 mod config;
 mod copy;
@@ -66,6 +68,7 @@ mod transport;
 mod wqe;
 
 pub use address::{Ip, ip_of_gid, lid_of};
+pub use bus::Bus;
 pub use cmd::caps::CLOCK_KHZ;
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Numbers};

@@ -16,3 +16,7 @@ pub(crate) const LOG_MAX_CQ_SIZE: u8 = 22;
 pub(crate) const LOG_MAX_MSG: u8 = 30;
 /// log2 of the maximum number of outstanding READs and atomics, in either direction.
 pub(crate) const LOG_MAX_READS: u8 = 7;
+/// log2 of the maximum number of event queues of a PCI function.
+pub(crate) const LOG_MAX_EQ: u8 = 6;
+/// log2 of the maximum number of entries in an event queue.
+pub(crate) const LOG_MAX_EQ_SIZE: u8 = 16;

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "a doorbell page's address is handed out")]
 
 use crate::address::{gid_of, lid_of, mac_of};
+use crate::bus::{Attached, Bus};
 use crate::cmd;
 use crate::config::{Config, Numbers};
 use crate::dma::Umem;
@@ -169,6 +170,14 @@ impl Nic {
     pub fn open(&self) -> Context {
         let id = self.shared.core().contexts.open();
         Context { shared: Arc::clone(&self.shared), id, commands: AtomicU64::new(0) }
+    }
+
+    /// Opens the adapter for a PCI function, whose driver names memory by bus addresses.
+    #[must_use]
+    pub fn open_function(&self, bus: Bus) -> Context {
+        let context = self.open();
+        self.shared.core().path.objects.buses.insert(context.id, Attached::new(bus));
+        context
     }
 
     /// Returns the rules that drivers and kernels have broken, oldest first. Only the first 256 are kept.
@@ -379,6 +388,13 @@ impl Context {
         let Datapath { objects, report, .. } = &mut core.path;
         let done = objects.swap_mkeys(self.id, (a, b), report);
         if done { Ok(()) } else { Err(Error::Unknown { kind: "memory key", id: a }) }
+    }
+
+    /// Returns the number of the event queue that CREATE_CQ has named for a CQ of this context.
+    #[must_use]
+    pub fn event_queue(&self, cqn: u32) -> Option<u8> {
+        let core = self.shared.core();
+        core.path.objects.cqs.get(cqn).filter(|cq| cq.owner == self.id).map(|cq| cq.eqn)
     }
 
     /// Unregisters a umem, which must not be in use.

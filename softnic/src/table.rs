@@ -37,8 +37,10 @@ impl<T> Table<T> {
 
     /// Stores the object that `make` builds for its number. Returns `None` if the table is full.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
-        let reuse = self.freed.len() > QUARANTINE || self.slots.len() >= self.limit;
-        let index = if reuse { self.freed.pop_front()? } else { self.slots.len() as u32 };
+        let index = self.next_index()?;
+        if self.freed.front() == Some(&index) {
+            self.freed.pop_front();
+        }
         let number = self.base + index;
         let value = Some(make(number));
         match self.slots.get_mut(index as usize) {
@@ -46,6 +48,16 @@ impl<T> Table<T> {
             None => self.slots.push(value),
         }
         Some(number)
+    }
+
+    /// Returns the number of the next object, or `None` if the table is full.
+    pub(crate) fn next_number(&self) -> Option<u32> {
+        Some(self.base + self.next_index()?)
+    }
+
+    fn next_index(&self) -> Option<u32> {
+        let reuse = self.freed.len() > QUARANTINE || self.slots.len() >= self.limit;
+        if reuse { self.freed.front().copied() } else { Some(self.slots.len() as u32) }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Option<u32> {

@@ -3,8 +3,10 @@
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
 use crate::address::{gid_of, mac_of};
+use crate::config::Config;
 use crate::limits::{
-    LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE, LOG_MAX_READS, LOG_MAX_XRCD,
+    LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_EQ, LOG_MAX_EQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE,
+    LOG_MAX_READS, LOG_MAX_XRCD,
 };
 use crate::roce;
 use crate::transport::datapath::Datapath;
@@ -13,6 +15,7 @@ use rushmem_mlx5::prm::caps::{
     AtomicCaps, CapPage, CapType, GeneralCap2, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut,
     QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
 };
+use rushmem_mlx5::prm::hca::{SetHcaCap, SetHcaCapOut};
 use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
 
 /// Bit mask of the options that CREATE_QP offers for enhanced connection establishment (ECE). They do not affect
@@ -25,7 +28,7 @@ pub const CLOCK_KHZ: u32 = 1_000_000;
 pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // Current and maximum capabilities are the same, because none can be switched.
     let page = match command.cap_type {
-        CapType::GENERAL => CapPage::new(general(path.config.bond)),
+        CapType::GENERAL => CapPage::new(general(&path.config)),
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 {
             dp_ordering_force: true,
             send_dbr_mode_no_dbr_ext: path.config.no_record,
@@ -49,16 +52,40 @@ pub(super) fn lag(path: &mut Datapath, _: u32, _: QueryLag) -> CmdResult<QueryLa
     Ok(QueryLagOut { lag_state: u8::from(path.config.bond > 1) })
 }
 
-fn general(bond: u8) -> HcaCap {
+/// Executes SET_HCA_CAP. A driver may lower limits, which does not change what the adapter accepts.
+pub(super) fn set(path: &mut Datapath, _: u32, command: SetHcaCap) -> CmdResult<SetHcaCapOut> {
+    let own = general(&path.config);
+    match command.cap_type {
+        CapType::GENERAL => {
+            let asked: HcaCap = command.page.get();
+            // The other fields repeat what QUERY_HCA_CAP has reported.
+            require(asked.log_max_qp <= own.log_max_qp, Reason::CapSet)?;
+            let set = HcaCap { log_max_qp: asked.log_max_qp, ..own };
+            require(asked == set, Reason::CapSet)?;
+        }
+        CapType::ATOMIC => {
+            // The driver sets only the byte order.
+            let asked: AtomicCaps = command.page.get();
+            require(asked.atomic_req_8b_endianness_mode == 1, Reason::CapSet)?;
+        }
+        _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::CapSet)),
+    }
+    Ok(SetHcaCapOut {})
+}
+
+fn general(config: &Config) -> HcaCap {
     HcaCap {
         hca_cap_2: true,
         vhca_id: 1,
         qp_data_in_order: true,
         log_max_qp_sz: LOG_MAX_QP_SIZE,
+        log_max_srq_sz: 15,
         log_max_qp: LOG_MAX_QP,
         log_max_cq_sz: LOG_MAX_CQ_SIZE,
         log_max_cq: LOG_MAX_CQ,
         relaxed_ordering_write: true,
+        log_max_eq_sz: LOG_MAX_EQ_SIZE,
+        log_max_eq: LOG_MAX_EQ,
         log_max_mkey: 20,
         fixed_buffer_size: true,
         max_indirection: 1,
@@ -69,21 +96,30 @@ fn general(bond: u8) -> HcaCap {
         log_max_ra_res_dc: LOG_MAX_READS,
         gid_table_size: 0,
         pkey_table_size: 0,
-        port_type: PortType::ETHERNET,
+        port_type: if config.infiniband { PortType::IB } else { PortType::ETHERNET },
         num_ports: 1,
         log_max_msg: LOG_MAX_MSG,
         dp_ordering_ooo_rw_rc: true,
         init2_lag_tx_port_affinity: true,
-        num_lag_ports: bond,
+        num_lag_ports: config.bond,
         cqe_version: 1,
+        // Keys are not changed by WQEs (UMR).
+        umr_modify_entity_size_disabled: true,
+        umr_modify_atomic_disabled: true,
+        umr_indirect_mkey_disabled: true,
         dct: true,
         log_max_rmp: 16,
         log_max_xrcd: LOG_MAX_XRCD,
         device_frequency_khz: CLOCK_KHZ,
         basic_cyclic_rcv_wqe: true,
-        roce: true,
+        roce: !config.infiniband,
         atomic: true,
         cq_oi: true,
+        cq_resize: true,
+        driver_version: true,
+        log_max_pd: 16,
+        log_max_umem: 20,
+        max_num_eqs: 1 << LOG_MAX_EQ,
         cd: true,
         xrc: true,
         ud: true,

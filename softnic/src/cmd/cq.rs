@@ -1,6 +1,7 @@
 //! Commands for completion queues: CREATE_CQ, MODIFY_CQ, QUERY_CQ, DESTROY_CQ.
 
-use super::memory::{own_uar, queue_memory};
+use super::memory::own_uar;
+use super::place::{self, Pages, Place, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::limits::LOG_MAX_CQ_SIZE;
@@ -12,36 +13,61 @@ use rushmem_mlx5::prm::cq::{
     QueryCqOut,
 };
 
-pub(super) fn create(objects: &mut Objects, context: u32, command: CreateCq) -> CmdResult<CreateCqOut> {
+/// Executes CREATE_CQ. `list` has the addresses of the pages, unless the CQ lies in a umem.
+pub(super) fn create(
+    objects: &mut Objects,
+    context: u32,
+    command: CreateCq,
+    list: &[u8],
+) -> CmdResult<CreateCqOut> {
     let cqc = command.context;
-    require(command.umem_valid && cqc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(cqc.cqe_sz <= 1 && !cqc.cqe_comp_en, Reason::CqeSize)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
-    require(cqc.page_offset == 0, Reason::PageOffset)?;
+    let at = place(command.umem_valid, (command.umem_id, command.umem_offset), &cqc, list)?;
+    let record_at = place::record(cqc.dbr_umem_valid, cqc.dbr_umem_id, cqc.dbr_addr);
     own_uar(objects, context, cqc.uar_page)?;
     let bytes = (CQE_BYTES << cqc.cqe_sz) << cqc.log_cq_size;
-    let ring = queue_memory(objects, context, command.umem_id, command.umem_offset, bytes, CQE_BYTES)?;
-    let record = queue_memory(objects, context, cqc.dbr_umem_id, cqc.dbr_addr, 8, 8)?;
-    let umems = [command.umem_id, cqc.dbr_umem_id];
+    let ring = queue_memory(objects, context, at, bytes, CQE_BYTES)?;
+    let record = queue_memory(objects, context, record_at, 8, 8)?;
+    let umems = [at.umem(), record_at.umem()];
     let cq = Cq { umems, ..Cq::new(context, &cqc, ring, record) };
     let cqn = objects.add_cq(cq).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(CreateCqOut { cqn })
 }
 
-pub(super) fn modify(objects: &mut Objects, context: u32, command: ModifyCq) -> CmdResult<ModifyCqOut> {
+/// Returns where the ring of a CQ lies: at an offset in a umem, or in pages whose addresses are in `list`.
+fn place<'c>(
+    umem_valid: bool,
+    (id, offset): (u32, u64),
+    cqc: &CqContext,
+    list: &'c [u8],
+) -> CmdResult<Place<'c>> {
+    if umem_valid {
+        require(cqc.page_offset == 0, Reason::PageOffset)?;
+        return Ok(Place::Umem { id, offset });
+    }
+    Ok(Place::Pages(Pages::skipping(list, cqc.log_page_size, cqc.page_offset)))
+}
+
+/// Executes MODIFY_CQ. `list` has the addresses of the new pages, unless the CQ lies in a umem.
+pub(super) fn modify(
+    objects: &mut Objects,
+    context: u32,
+    command: ModifyCq,
+    list: &[u8],
+) -> CmdResult<ModifyCqOut> {
     let ModifyCq { op_mod, cqn, field_select, context: cqc, umem_offset, umem_id, umem_valid, .. } = command;
     let is_resize = op_mod == ModifyCq::RESIZE && field_select & ModifyCq::LOG_SIZE != 0;
     let cq = own(objects, context, cqn)?;
     require(is_resize && !cq.collapsed && CQE_BYTES << cqc.cqe_sz == cq.entry, Reason::Resize)?;
-    require(umem_valid, Reason::NeedsUmem)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
-    require(cqc.page_offset == 0, Reason::PageOffset)?;
+    let at = place(umem_valid, (umem_id, umem_offset), &cqc, list)?;
     let bytes = cq.entry << cqc.log_cq_size;
-    let ring = queue_memory(objects, context, umem_id, umem_offset, bytes, CQE_BYTES)?;
+    let ring = queue_memory(objects, context, at, bytes, CQE_BYTES)?;
     let Some(cq) = objects.cqs.get_mut(cqn) else { return Err(bad_resource(Reason::NoCq)) };
     let moved = cq.resize(ring, cqc.log_cq_size);
     moved.map_err(|_| refuse(CmdStatus::BAD_SIZE_OUTS_CQES, Reason::CqFull))?;
-    objects.move_cq(cqn, umem_id);
+    objects.move_cq(cqn, at.umem());
     Ok(ModifyCqOut {})
 }
 
@@ -49,7 +75,7 @@ pub(super) fn query(objects: &mut Objects, context: u32, command: QueryCq) -> Cm
     let cq = own(objects, context, command.cqn)?;
     let context = CqContext {
         status: if cq.overrun { CqStatus::OVERFLOW } else { CqStatus::OK },
-        dbr_umem_valid: true,
+        dbr_umem_valid: cq.umems[1] != 0,
         cqe_sz: u8::from(cq.entry != CQE_BYTES),
         cc: cq.collapsed,
         oi: cq.ignore_overrun,

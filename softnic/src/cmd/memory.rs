@@ -1,18 +1,20 @@
-//! Commands for protection domains and memory keys, and the lookup of a queue's memory in a umem.
+//! Commands for protection domains, umems, UAR pages and memory keys.
 
+use super::place::{Pages, Place, Region, own_umem};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::dma::{HostPtr, Mkey, Rights, Umem};
 use crate::engine::core::Core;
 use crate::objects::{Objects, Pd, UarPage};
-use crate::queue_memory::{BadQueueMemory, QueueMemory};
-use crate::table::Table;
 use crate::transport::datapath::Datapath;
+use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::mkey::{
     AccessMode, CreateMkey, CreateMkeyOut, DestroyMkey, DestroyMkeyOut, Klm, MkeyContext, key,
 };
 use rushmem_mlx5::prm::pd::{AllocPd, AllocPdOut, DeallocPd, DeallocPdOut};
+use rushmem_mlx5::prm::uar::{AllocUar, AllocUarOut, DeallocUar, DeallocUarOut};
+use rushmem_mlx5::prm::umem::{CreateUmem, CreateUmemOut, DestroyUmem, DestroyUmemOut};
 use std::sync::Arc;
 
 pub(super) fn alloc_pd(objects: &mut Objects, context: u32, _: AllocPd) -> CmdResult<AllocPdOut> {
@@ -33,6 +35,59 @@ pub(super) fn own_pd(objects: &Objects, context: u32, pd: u32) -> CmdResult<&Pd>
     objects.pds.get(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
 }
 
+/// Executes ALLOC_UAR, which hands out a doorbell page of the context's bus.
+pub(super) fn alloc_uar(objects: &mut Objects, context: u32, _: AllocUar) -> CmdResult<AllocUarOut> {
+    let bus = objects.buses.get(&context).ok_or(bad_resource(Reason::NoBus))?;
+    let full = refuse(CmdStatus::NO_RES, Reason::Full);
+    let number = objects.uars.next_number().ok_or(full)?;
+    let offset = u64::from(number) * uar::PAGE_BYTES as u64;
+    let page = UarPage::new(context, &bus.bus.doorbells, offset).map_err(|_| full)?;
+    // What was written to the page before is no doorbell.
+    page.take(&mut Vec::new());
+    Ok(AllocUarOut { uar: objects.uars.insert(page).ok_or(full)? })
+}
+
+/// Executes DEALLOC_UAR. The page's remaining QPs and CQs keep their registers, since a kernel driver may deallocate the
+/// page of a program before the program's queues.
+pub(super) fn dealloc_uar(
+    objects: &mut Objects,
+    context: u32,
+    command: DeallocUar,
+) -> CmdResult<DeallocUarOut> {
+    own_uar(objects, context, command.uar)?;
+    objects.release_uar(command.uar);
+    Ok(DeallocUarOut {})
+}
+
+/// Executes CREATE_UMEM. `list` has the addresses of the pages.
+pub(super) fn create_umem(
+    objects: &mut Objects,
+    context: u32,
+    command: CreateUmem,
+    list: &[u8],
+) -> CmdResult<CreateUmemOut> {
+    let umem = command.umem;
+    let bytes = usize::try_from(umem.num_of_mtt).ok().and_then(|count| count.checked_mul(8));
+    let list = bytes.and_then(|bytes| list.get(..bytes));
+    let list = list.ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::PageList))?;
+    let pages = Pages { list, log_page_size: umem.log_page_size, offset: umem.page_offset.into() };
+    let Region { memory, offset, len } = Place::Pages(pages).find(objects, context)?;
+    let umem = objects.umems.insert(Umem { owner: context, memory, offset, len, users: 0 });
+    Ok(CreateUmemOut { umem_id: umem.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
+}
+
+pub(super) fn destroy_umem(
+    objects: &mut Objects,
+    context: u32,
+    command: DestroyUmem,
+) -> CmdResult<DestroyUmemOut> {
+    if own_umem(&objects.umems, context, command.umem_id)?.users != 0 {
+        return Err(refuse(CmdStatus::RES_BUSY, Reason::UmemUsed));
+    }
+    objects.umems.remove(command.umem_id);
+    Ok(DestroyUmemOut {})
+}
+
 /// Executes CREATE_MKEY. `list` is the data after the mailbox, which contains the entries of an indirect key.
 pub(super) fn create_mkey(
     path: &mut Datapath,
@@ -40,13 +95,17 @@ pub(super) fn create_mkey(
     command: CreateMkey,
     list: &[u8],
 ) -> CmdResult<CreateMkeyOut> {
-    let mkc = command.context;
-    require(!mkc.length64, Reason::AccessMode)?;
-    require(!mkc.free && !mkc.umr_en && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
+    let mut mkc = command.context;
+    if mkc.length64 {
+        require(mkc.access_mode() == AccessMode::PA, Reason::AccessMode)?;
+        (mkc.start_addr, mkc.len) = (0, u64::MAX);
+    }
+    require(!mkc.free && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
     require(mkc.len == 0 || mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
     own_pd(&path.objects, context, mkc.pd)?;
     match mkc.access_mode() {
-        AccessMode::MTT => create_direct(path, context, command),
+        AccessMode::PA => create_direct(path, context, &mkc, Place::Address(mkc.start_addr)),
+        AccessMode::MTT => create_direct(path, context, &mkc, translation(&command, list)),
         AccessMode::KLM | AccessMode::KSM => create_indirect(&mut path.objects, context, &command, list),
         _ => Err(refuse(CmdStatus::BAD_PARAM, Reason::AccessMode)),
     }
@@ -61,27 +120,44 @@ fn rights(mkc: &MkeyContext) -> Rights {
         .with(Rights::REMOTE_ATOMIC, mkc.a)
 }
 
-/// Creates a direct memory key, which maps a range of a umem.
-fn create_direct(path: &mut Datapath, context: u32, command: CreateMkey) -> CmdResult<CreateMkeyOut> {
-    let mkc = command.context;
-    require(command.umem_valid, Reason::NeedsUmem)?;
-    let umem = own_umem(&path.objects.umems, context, command.umem_id)?;
-    let end = command.umem_offset.checked_add(mkc.len);
-    require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
+/// Returns the memory of a direct key: part of a umem, or pages whose addresses are in `list`.
+fn translation<'c>(command: &CreateMkey, list: &'c [u8]) -> Place<'c> {
+    let mkc = &command.context;
+    match command.umem_valid {
+        true => Place::Umem { id: command.umem_id, offset: command.umem_offset },
+        false => {
+            // An entry of 16 bytes has two addresses.
+            let bytes = (command.translations_octword_actual_size as usize).saturating_mul(16);
+            let page = 1u64 << mkc.log_page_size;
+            Place::Pages(Pages {
+                list: list.get(..bytes).unwrap_or(list),
+                log_page_size: mkc.log_page_size.saturating_sub(12),
+                offset: mkc.start_addr & (page - 1),
+            })
+        }
+    }
+}
 
-    let base = umem.offset + command.umem_offset;
-    let memory = Arc::clone(&umem.memory);
+/// Creates a direct memory key, which maps the memory at `place`.
+fn create_direct(
+    path: &mut Datapath,
+    context: u32,
+    mkc: &MkeyContext,
+    place: Place<'_>,
+) -> CmdResult<CreateMkeyOut> {
+    let Region { memory, offset: base, len } = place.find(&path.objects, context)?;
+    require(mkc.len <= len, Reason::UmemRange)?;
     let relaxed = mkc.relaxed_ordering_write || path.report.draw_force_relaxed();
     let index = path.objects.add_mkey(|index| Mkey {
         owner: context,
         key: key(index, mkc.mkey_7_0),
         pd: mkc.pd,
         qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
-        rights: rights(&mkc),
+        rights: rights(mkc),
         relaxed,
         start: mkc.start_addr,
         len: mkc.len,
-        umem: command.umem_id,
+        umem: place.umem(),
         host: HostPtr::of(&*memory, base),
         memory,
         base,
@@ -150,31 +226,7 @@ pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) 
     Ok(DestroyMkeyOut {})
 }
 
-pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<&Umem> {
-    umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
-}
-
 pub(super) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&UarPage> {
-    objects.uars.get(page).filter(|uar| uar.owner == context).ok_or(bad_resource(Reason::NoUar))
-}
-
-/// Returns the memory of a queue or a doorbell record: `len` bytes at `offset` in the umem with this `id`.
-pub(super) fn queue_memory(
-    objects: &Objects,
-    context: u32,
-    id: u32,
-    offset: u64,
-    len: usize,
-    align: usize,
-) -> CmdResult<QueueMemory> {
-    let umem = own_umem(&objects.umems, context, id)?;
-    let end = offset.checked_add(len as u64);
-    require(end.is_some_and(|end| end <= umem.len), Reason::UmemRange)?;
-    QueueMemory::new(&umem.memory, umem.offset + offset, len, align).map_err(|bad| {
-        let why = match bad {
-            BadQueueMemory::Range => Reason::UmemRange,
-            BadQueueMemory::Alignment => Reason::UmemAlignment,
-        };
-        refuse(CmdStatus::BAD_PARAM, why)
-    })
+    let own = |uar: &&UarPage| uar.owner == context && !uar.is_released;
+    objects.uars.get(page).filter(own).ok_or(bad_resource(Reason::NoUar))
 }

@@ -2,12 +2,15 @@
 //!
 //! A handler checks a command completely before it changes anything, so a refused command has no effect.
 
+mod agent;
 pub(crate) mod caps;
 mod counter;
 mod cq;
 mod dct;
 mod memory;
 mod modify;
+mod place;
+mod port;
 mod qp;
 pub(crate) mod refuse;
 mod rmp;
@@ -17,7 +20,12 @@ use crate::engine::core::Core;
 use crate::objects::Objects;
 use crate::transport::datapath::Datapath;
 use refuse::{Reason, refuse};
+use rushmem_mlx5::prm::cq::{CreateCq, ModifyCq};
 use rushmem_mlx5::prm::mkey::CreateMkey;
+use rushmem_mlx5::prm::qp::CreateQp;
+use rushmem_mlx5::prm::rmp::CreateRmp;
+use rushmem_mlx5::prm::umem::CreateUmem;
+use rushmem_mlx5::prm::xrc::CreateXrcSrq;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
 
 type CmdResult<T> = Result<T, CmdError>;
@@ -42,11 +50,21 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::QUERY_HCA_CAP => call.on_path(caps::query),
         CmdOpcode::QUERY_LAG => call.on_path(caps::lag),
         CmdOpcode::QUERY_ROCE_ADDRESS => call.on_path(caps::roce_address),
+        CmdOpcode::SET_HCA_CAP => call.on_path(caps::set),
+        CmdOpcode::ACCESS_REG => port::access_register(&call.core.path, input, call.output),
+        CmdOpcode::MAD_IFC => call.on_path(agent::execute),
+        CmdOpcode::QUERY_HCA_VPORT_CONTEXT => call.on_path(port::context),
+        CmdOpcode::QUERY_HCA_VPORT_GID => call.on_path(port::gid),
+        CmdOpcode::QUERY_HCA_VPORT_PKEY => call.on_path(port::pkey),
         CmdOpcode::ALLOC_Q_COUNTER => call.on_path(counter::alloc),
         CmdOpcode::QUERY_Q_COUNTER => call.on_path(counter::query),
         CmdOpcode::DEALLOC_Q_COUNTER => call.on_path(counter::dealloc),
         CmdOpcode::ALLOC_PD => call.on_objects(memory::alloc_pd),
         CmdOpcode::DEALLOC_PD => call.on_objects(memory::dealloc_pd),
+        CmdOpcode::ALLOC_UAR => call.on_objects(memory::alloc_uar),
+        CmdOpcode::DEALLOC_UAR => call.on_objects(memory::dealloc_uar),
+        CmdOpcode::CREATE_UMEM => call.with_list(CreateUmem::LEN, memory::create_umem),
+        CmdOpcode::DESTROY_UMEM => call.on_objects(memory::destroy_umem),
         CmdOpcode::CREATE_MKEY => {
             let list = input.get(CreateMkey::LEN..).unwrap_or_default();
             call.run_with(|core, context, command| {
@@ -54,24 +72,27 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
             })
         }
         CmdOpcode::DESTROY_MKEY => call.run(memory::destroy_mkey),
-        CmdOpcode::CREATE_CQ => call.on_objects(cq::create),
-        CmdOpcode::MODIFY_CQ => call.on_objects(cq::modify),
+        CmdOpcode::CREATE_CQ => call.with_list(CreateCq::LEN, cq::create),
+        CmdOpcode::MODIFY_CQ => call.with_list(ModifyCq::LEN, cq::modify),
         CmdOpcode::QUERY_CQ => call.on_objects(cq::query),
         CmdOpcode::DESTROY_CQ => call.on_objects(cq::destroy),
-        CmdOpcode::CREATE_QP => call.on_path(qp::create),
+        CmdOpcode::CREATE_QP => {
+            let list = input.get(CreateQp::LEN..).unwrap_or_default();
+            call.run_with(|core, context, command| qp::create(&mut core.path, context, command, list))
+        }
         CmdOpcode::QUERY_QP => call.on_objects(qp::query),
         CmdOpcode::DESTROY_QP => call.run(qp::destroy),
         CmdOpcode::CREATE_DCT => call.on_path(dct::create),
         CmdOpcode::DRAIN_DCT => call.run(dct::drain),
         CmdOpcode::QUERY_DCT => call.on_objects(dct::query),
         CmdOpcode::DESTROY_DCT => call.on_objects(dct::destroy),
-        CmdOpcode::CREATE_RMP => call.on_objects(rmp::create),
+        CmdOpcode::CREATE_RMP => call.with_list(CreateRmp::LEN, rmp::create),
         CmdOpcode::MODIFY_RMP => call.on_objects(rmp::modify),
         CmdOpcode::QUERY_RMP => call.on_objects(rmp::query),
         CmdOpcode::DESTROY_RMP => call.on_objects(rmp::destroy),
         CmdOpcode::ALLOC_XRCD => call.on_objects(xrc::alloc),
         CmdOpcode::DEALLOC_XRCD => call.on_objects(xrc::dealloc),
-        CmdOpcode::CREATE_XRC_SRQ => call.on_objects(xrc::create_srq),
+        CmdOpcode::CREATE_XRC_SRQ => call.with_list(CreateXrcSrq::LEN, xrc::create_srq),
         CmdOpcode::ARM_XRC_SRQ => call.on_objects(xrc::arm_srq),
         CmdOpcode::QUERY_XRC_SRQ => call.on_objects(xrc::query_srq),
         CmdOpcode::DESTROY_XRC_SRQ => call.on_objects(xrc::destroy_srq),
@@ -99,6 +120,16 @@ impl Call<'_> {
         handler: fn(&mut Objects, u32, C) -> CmdResult<C::Output>,
     ) -> CmdResult<()> {
         self.run_with(|core, context, command| handler(&mut core.path.objects, context, command))
+    }
+
+    /// Executes a command whose mailbox of `fixed` bytes is followed by a list.
+    fn with_list<C: Command>(
+        &mut self,
+        fixed: usize,
+        handler: impl FnOnce(&mut Objects, u32, C, &[u8]) -> CmdResult<C::Output>,
+    ) -> CmdResult<()> {
+        let list = self.input.get(fixed..).unwrap_or_default();
+        self.run_with(|core, context, command| handler(&mut core.path.objects, context, command, list))
     }
 
     fn on_path<C: Command>(

@@ -18,8 +18,8 @@ use crate::transport::datapath::Datapath;
 use crate::transport::dc;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
-    AddressPath, Init2Init, Init2Rtr, ModifyQpOut, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ToErr, ToRst,
-    opt_param,
+    AddressPath, Init2Init, Init2Rtr, ModifyQpOut, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ServiceType,
+    ToErr, ToRst, opt_param,
 };
 use std::net::SocketAddrV4;
 use std::time::Instant;
@@ -66,6 +66,8 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
     let route = match qp.service {
         // Each WQE names its own destination.
         Service::Dc => Route::Loopback,
+        // It has no peer.
+        _ if qp.context.st == ServiceType::REG_UMR => Route::Loopback,
         _ => route(&given.primary_address_path, path.address)?,
     };
     let mtu = match route {

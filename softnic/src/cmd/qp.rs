@@ -1,7 +1,8 @@
 //! Commands that create, query and destroy QPs: CREATE_QP, QUERY_QP, DESTROY_QP.
 
 use super::caps::ECE;
-use super::memory::{own_pd, own_uar, queue_memory};
+use super::memory::{own_pd, own_uar};
+use super::place::{self, Pages, Place, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require, rmp, xrc};
 use crate::engine::core::Core;
@@ -18,14 +19,23 @@ use rushmem_mlx5::prm::qp::{
 };
 use rushmem_mlx5::seg::WQEBB_BYTES;
 
-pub(super) fn create(path: &mut Datapath, context: u32, command: CreateQp) -> CmdResult<CreateQpOut> {
+/// Executes CREATE_QP. `list` has the addresses of the pages, unless the queues lie in a umem.
+pub(super) fn create(
+    path: &mut Datapath,
+    context: u32,
+    command: CreateQp,
+    list: &[u8],
+) -> CmdResult<CreateQpOut> {
     let qpc = command.context;
     if qpc.st == ServiceType::XRC && qpc.no_sq {
         return xrc::create_target(&mut path.objects, context, qpc);
     }
     let (service, receives) = check_supported(&command)?;
     let has_rq = receives == RqType::REGULAR;
-    own_pd(&path.objects, context, qpc.pd)?;
+    // A QP that changes keys belongs to no protection domain.
+    if qpc.st != ServiceType::REG_UMR {
+        own_pd(&path.objects, context, qpc.pd)?;
+    }
     own_uar(&path.objects, context, qpc.uar_page)?;
     check_record(path, &qpc)?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
@@ -33,15 +43,17 @@ pub(super) fn create(path: &mut Datapath, context: u32, command: CreateQp) -> Cm
     for cqn in [cq_send, cq_recv].into_iter().flatten() {
         cq::own(&path.objects, context, cqn)?;
     }
-    let (rq, sq) = queues(&path.objects, context, &command, has_rq)?;
-    let record = queue_memory(&path.objects, context, qpc.dbr_umem_id, qpc.dbr_addr, size_of::<Record>(), 8)?;
+    let at = place(&command, list)?;
+    let (rq, sq) = queues(&path.objects, context, &qpc, at, has_rq)?;
+    let record_at = place::record(qpc.dbr_umem_valid, qpc.dbr_umem_id, qpc.dbr_addr);
+    let record = queue_memory(&path.objects, context, record_at, size_of::<Record>(), 8)?;
 
     let srq = match receives {
         RqType::SRQ => Some(rmp::own(&path.objects, context, qpc.srqn_rmpn_xrqn)?.clone()),
         _ => None,
     };
 
-    let umems = [command.wq_umem_id, qpc.dbr_umem_id];
+    let umems = [at.umem(), record_at.umem()];
     let qpn = path.objects.add_qp(|qpn| {
         let mut qp = Box::new(Qp::new(context, qpn, service, qpc));
         (qp.cq_send, qp.cq_recv, qp.umems) = (cq_send, cq_recv, umems);
@@ -59,20 +71,21 @@ pub(super) fn create(path: &mut Datapath, context: u32, command: CreateQp) -> Cm
 fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     let qpc = &command.context;
     let service = match qpc.st {
-        ServiceType::RC => Service::Rc,
+        ServiceType::RC | ServiceType::REG_UMR => Service::Rc,
         ServiceType::UC => Service::Uc,
-        ServiceType::UD => Service::Ud,
+        ServiceType::UD | ServiceType::QP0 | ServiceType::QP1 => Service::Ud,
         ServiceType::XRC => Service::Xrc,
         ServiceType::DCI => Service::Dc,
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::Service)),
     };
-    require(command.wq_umem_valid && qpc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(qpc.log_sq_size <= LOG_MAX_QP_SIZE, Reason::SqSize)?;
     require(!qpc.wq_signature, Reason::Signature)?;
-    require(qpc.page_offset == 0, Reason::PageOffset)?;
     require(matches!(qpc.rq_type, RqType::REGULAR | RqType::SRQ | RqType::ZERO_SIZE), Reason::RqType)?;
-    // An XRC initiator receives nothing.
-    require(service != Service::Xrc || qpc.rq_type == RqType::ZERO_SIZE, Reason::RqType)?;
+    if service == Service::Xrc {
+        // An XRC initiator receives nothing, although a kernel driver names an SRQ.
+        require(qpc.rq_type != RqType::REGULAR, Reason::RqType)?;
+        return Ok((service, RqType::ZERO_SIZE));
+    }
     Ok((service, qpc.rq_type))
 }
 
@@ -88,29 +101,41 @@ fn check_record(path: &Datapath, qpc: &QpContext) -> CmdResult<()> {
     require(!shares, Reason::DbrShared)
 }
 
-/// Creates the receive queue and the send queue of a QP in the memory that CREATE_QP names.
+/// Returns where the queues of a QP lie.
+fn place<'c>(command: &CreateQp, list: &'c [u8]) -> CmdResult<Place<'c>> {
+    let qpc = &command.context;
+    if command.wq_umem_valid {
+        require(qpc.page_offset == 0, Reason::PageOffset)?;
+        return Ok(Place::Umem { id: command.wq_umem_id, offset: command.wq_umem_offset });
+    }
+    Ok(Place::Pages(Pages::skipping(list, qpc.log_page_size, qpc.page_offset)))
+}
+
+/// Creates the receive queue and the send queue of a QP in the memory at `place`.
 fn queues(
     objects: &Objects,
     context: u32,
-    command: &CreateQp,
+    qpc: &QpContext,
+    place: Place<'_>,
     has_rq: bool,
 ) -> CmdResult<(Option<Rq>, Option<Sq>)> {
-    let qpc = &command.context;
+    if !has_rq && qpc.no_sq {
+        return Ok((None, None));
+    }
+    let region = place.find(objects, context)?;
     // The send queue follows the receive queue in memory.
     let stride = 16usize << qpc.log_rq_stride;
     let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
-    let start = command.wq_umem_offset;
     let rq = match has_rq {
         true => {
-            let ring = queue_memory(objects, context, command.wq_umem_id, start, rq_bytes, WQEBB_BYTES)?;
+            let ring = region.queue(0, rq_bytes, WQEBB_BYTES)?;
             Some(Rq { ring, log_size: qpc.log_rq_size, stride, consumer: 0 })
         }
         false => None,
     };
     let sq = match qpc.no_sq {
         false => {
-            let (bytes, at) = (WQEBB_BYTES << qpc.log_sq_size, start.saturating_add(rq_bytes as u64));
-            let ring = queue_memory(objects, context, command.wq_umem_id, at, bytes, WQEBB_BYTES)?;
+            let ring = region.queue(rq_bytes as u64, WQEBB_BYTES << qpc.log_sq_size, WQEBB_BYTES)?;
             Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
         }
         true => None,

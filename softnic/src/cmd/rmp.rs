@@ -1,7 +1,8 @@
 //! Commands for receive memory pools (RMPs), which are shared receive queues: CREATE_RMP, MODIFY_RMP, QUERY_RMP,
 //! DESTROY_RMP.
 
-use super::memory::{own_pd, queue_memory};
+use super::memory::own_pd;
+use super::place::{self, Pages, Place, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::objects::{Objects, SharedSrq, Srq};
@@ -18,7 +19,13 @@ const LOG_MAX_SIZE: u8 = 15;
 /// log2 of the allowed sizes of a receive WQE in an RMP, in bytes. The smallest holds a link or a single data segment.
 const LOG_STRIDES: std::ops::RangeInclusive<u8> = 4..=11;
 
-pub(super) fn create(objects: &mut Objects, context: u32, command: CreateRmp) -> CmdResult<CreateRmpOut> {
+/// Executes CREATE_RMP. `list` has the addresses of the pages, unless the queue lies in a umem.
+pub(super) fn create(
+    objects: &mut Objects,
+    context: u32,
+    command: CreateRmp,
+    list: &[u8],
+) -> CmdResult<CreateRmpOut> {
     let RmpContext { basic_cyclic_rcv_wqe, wq, .. } = command.context;
     let linked = match wq.wq_type {
         WqType::LINKED_LIST => true,
@@ -26,15 +33,19 @@ pub(super) fn create(objects: &mut Objects, context: u32, command: CreateRmp) ->
         _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::WqType)),
     };
     let has_link = linked || !basic_cyclic_rcv_wqe;
-    require(wq.wq_umem_valid && wq.dbr_umem_valid, Reason::NeedsUmem)?;
     require(!wq.wq_signature, Reason::Signature)?;
     require(wq.log_wq_sz <= LOG_MAX_SIZE && LOG_STRIDES.contains(&wq.log_wq_stride), Reason::SqSize)?;
     require(!has_link || wq.log_wq_stride > 4, Reason::SqSize)?;
     own_pd(objects, context, wq.pd)?;
     let stride = 1usize << wq.log_wq_stride;
-    let ring = queue_memory(objects, context, wq.wq_umem_id, 0, stride << wq.log_wq_sz, 16)?;
-    let record = queue_memory(objects, context, wq.dbr_umem_id, wq.dbr_addr, size_of::<Record>(), 8)?;
-    let umems = [wq.wq_umem_id, wq.dbr_umem_id];
+    let at = match wq.wq_umem_valid {
+        true => Place::Umem { id: wq.wq_umem_id, offset: 0 },
+        false => Place::Pages(Pages::skipping(list, wq.log_wq_pg_sz, wq.page_offset)),
+    };
+    let ring = queue_memory(objects, context, at, stride << wq.log_wq_sz, 16)?;
+    let record_at = place::record(wq.dbr_umem_valid, wq.dbr_umem_id, wq.dbr_addr);
+    let record = queue_memory(objects, context, record_at, size_of::<Record>(), 8)?;
+    let umems = [at.umem(), record_at.umem()];
     let srqn = objects.add_srq(|srqn| Srq {
         owner: context,
         srqn,
@@ -76,8 +87,8 @@ pub(super) fn query(objects: &mut Objects, context: u32, command: QueryRmp) -> C
         sw_counter: record_counter(srq.record.load_u32(Record::RCV_OFFSET)).into(),
         log_wq_stride: srq.stride.ilog2() as u8,
         log_wq_sz: srq.log_size,
-        wq_umem_valid: true,
-        dbr_umem_valid: true,
+        wq_umem_valid: srq.umems[0] != 0,
+        dbr_umem_valid: srq.umems[1] != 0,
         wq_umem_id: srq.umems[0],
         dbr_umem_id: srq.umems[1],
         ..Wq::default()

@@ -1,6 +1,7 @@
 //! Commands for XRC domains and XRC SRQs, and the part of CREATE_QP that creates XRC targets.
 
-use super::memory::{own_pd, queue_memory};
+use super::memory::own_pd;
+use super::place::{self, Pages, Place, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, cq, require};
 use crate::objects::qp::Qp;
@@ -32,13 +33,14 @@ pub(super) fn dealloc(
     Ok(DeallocXrcdOut {})
 }
 
+/// Executes CREATE_XRC_SRQ. `list` has the addresses of the pages, unless the queue lies in a umem.
 pub(super) fn create_srq(
     objects: &mut Objects,
     context: u32,
     command: CreateXrcSrq,
+    list: &[u8],
 ) -> CmdResult<CreateXrcSrqOut> {
     let srqc = command.context;
-    require(command.umem_valid && srqc.dbr_umem_valid, Reason::NeedsUmem)?;
     require(!srqc.wq_signature, Reason::Signature)?;
     // One link and one data segment.
     require(srqc.log_rq_stride > 0, Reason::SqSize)?;
@@ -47,9 +49,14 @@ pub(super) fn create_srq(
     objects.xrcds.get(srqc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
     let (stride, log_size) = (16usize << srqc.log_rq_stride, srqc.log_xrc_srq_size);
     let bytes = stride << log_size;
-    let ring = queue_memory(objects, context, command.umem_id, command.umem_offset, bytes, 16)?;
-    let record = queue_memory(objects, context, srqc.dbr_umem_id, srqc.dbr_addr, size_of::<Record>(), 8)?;
-    let umems = [command.umem_id, srqc.dbr_umem_id];
+    let at = match command.umem_valid {
+        true => Place::Umem { id: command.umem_id, offset: command.umem_offset },
+        false => Place::Pages(Pages::skipping(list, srqc.log_page_size, srqc.page_offset)),
+    };
+    let ring = queue_memory(objects, context, at, bytes, 16)?;
+    let record_at = place::record(srqc.dbr_umem_valid, srqc.dbr_umem_id, srqc.dbr_addr);
+    let record = queue_memory(objects, context, record_at, size_of::<Record>(), 8)?;
+    let umems = [at.umem(), record_at.umem()];
     let of_xrcd = OfXrcd { xrcd: srqc.xrcd, cqn: srqc.cqn, user_index: srqc.user_index };
     let srqn = objects.add_srq(|srqn| Srq {
         owner: context,
@@ -90,7 +97,7 @@ pub(super) fn query_srq(
         log_xrc_srq_size: srq.log_size,
         log_rq_stride: srq.stride.ilog2() as u8 - 4,
         xrcd,
-        dbr_umem_valid: true,
+        dbr_umem_valid: srq.umems[1] != 0,
         cqn,
         dbr_umem_id: srq.umems[1],
         user_index,

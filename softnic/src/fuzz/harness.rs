@@ -1,6 +1,7 @@
 //! The fuzzing harness: an adapter without an engine thread, with one context and two QPs of one service in RTS.
 
 use crate::address::{Ip, gid_of, mac_of};
+use crate::bus::{Attached, Bus};
 use crate::cmd;
 use crate::config::{Config, Faults};
 use crate::dma::Umem;
@@ -121,11 +122,16 @@ impl Harness {
     pub(crate) fn new(wire: bool, choice: u8) -> Harness {
         let (service, faults) = choose(choice);
         let ip = if wire { Ip::AnyLoopback } else { Ip::LoopbackOnly };
-        let config = Config { ip, faults, ..Config::default() };
+        let config = Config { ip, faults, infiniband: !wire, ..Config::default() };
         let fabric = Fabric::open(&config).expect("127/8 is always there");
         let address = fabric.as_ref().map_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), Fabric::local);
         let mut core = Core::new(config, address, fabric, Some(Rng::new(1)));
         let context = core.contexts.open();
+        let bus = Bus {
+            memory: Arc::new(HostBuffer::new(CONTROL)),
+            doorbells: Arc::new(HostBuffer::new(64 * PAGE)),
+        };
+        core.path.objects.buses.insert(context, Attached::new(bus));
         let (_, heap) = register(&mut core, context, HEAP as usize);
         let (memory, control) = register(&mut core, context, CONTROL);
         let (_, shared) = register(&mut core, context, PAGE);

@@ -8,10 +8,15 @@ use rushmem_mlx5::prm::cq::{CqContext, CreateCq, ModifyCq};
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct, QueryDct};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::port::{
+    AccessReg, MadIfc, QueryHcaVportContext, QueryHcaVportGid, QueryHcaVportPkey, RegisterId,
+};
 use rushmem_mlx5::prm::qp::{
     CreateQp, Init2Rtr, Mtu, QpContext, QueryQp, RqType, Rst2Init, Rtr2Rts, ServiceType, ToErr,
 };
 use rushmem_mlx5::prm::rmp::{CreateRmp, DestroyRmp, ModifyRmp, QueryRmp, RmpContext, Wq};
+use rushmem_mlx5::prm::uar::AllocUar;
+use rushmem_mlx5::prm::umem::{CreateUmem, Umem};
 use rushmem_mlx5::prm::xrc::{
     AllocXrcd, ArmXrcSrq, CreateXrcSrq, DeallocXrcd, DestroyXrcSrq, QueryXrcSrq, XrcSrqContext,
 };
@@ -26,7 +31,7 @@ const SRQN: u32 = 0;
 
 /// Returns inputs for `mailboxes`: one for each command.
 pub(super) fn mailboxes() -> Vec<Vec<u8>> {
-    [keys(), pools(), queues(), domains(), targets()].concat()
+    [keys(), pools(), queues(), domains(), targets(), paged(), port()].concat()
 }
 
 fn keys() -> Vec<Vec<u8>> {
@@ -46,6 +51,38 @@ fn keys() -> Vec<Vec<u8>> {
         mailbox(&AllocPd::default()),
         mailbox(&mkey),
         mailbox(&over_key),
+    ]
+}
+
+/// Returns command inputs for objects at bus addresses. The list after each mailbox consists of zeros.
+fn paged() -> Vec<Vec<u8>> {
+    let mkc = MkeyContext { len: 4096, lr: true, pd: 3, ..MkeyContext::default() };
+    let umem = Umem { num_of_mtt: 2, ..Umem::default() };
+    let list = CreateMkey {
+        context: mkc.with_access_mode(AccessMode::MTT),
+        translations_octword_actual_size: 1,
+        ..CreateMkey::default()
+    };
+    let everything = MkeyContext { length64: true, ..mkc };
+    vec![
+        mailbox(&AllocUar::default()),
+        mailbox(&CreateUmem { umem, ..CreateUmem::default() }),
+        mailbox(&list),
+        mailbox(&CreateMkey { context: everything, ..CreateMkey::default() }),
+        mailbox(&CreateCq::default()),
+        mailbox(&CreateQp { context: QpContext { pd: 3, ..QpContext::default() }, ..CreateQp::default() }),
+    ]
+}
+
+/// Returns command inputs about the port.
+fn port() -> Vec<Vec<u8>> {
+    let access = |register_id| AccessReg { op_mod: AccessReg::READ, register_id, ..AccessReg::default() };
+    vec![
+        mailbox(&QueryHcaVportContext::default()),
+        mailbox(&QueryHcaVportGid::default()),
+        mailbox(&QueryHcaVportPkey::default()),
+        mailbox(&access(RegisterId::PTYS)),
+        mailbox(&MadIfc { port: 1, ..MadIfc::default() }),
     ]
 }
 

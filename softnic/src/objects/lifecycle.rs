@@ -58,10 +58,11 @@ impl Objects {
         qp.drop_partial_message();
         qp.leave_xrc_queue();
         self.count_qp(qpn, -1);
-        let qp = self.qps.remove(qpn);
-        if let Some(uar) = qp.and_then(|qp| self.uars.get_mut(qp.uar)) {
+        let Some(page) = self.qps.remove(qpn).map(|qp| qp.uar) else { return };
+        if let Some(uar) = self.uars.get_mut(page) {
             uar.qps.retain(|other| *other != qpn);
         }
+        self.remove_unused_uar(page);
     }
 
     /// Adds `change` to the reference count of each object that a QP uses.
@@ -106,6 +107,21 @@ impl Objects {
         if let Some(uar) = self.uars.get_mut(cq.uar) {
             count_on(uar, -1);
             uar.cqs.retain(|other| *other != cqn);
+        }
+        self.remove_unused_uar(cq.uar);
+    }
+
+    /// Removes a UAR page, as soon as no QP and no CQ uses it.
+    pub(crate) fn release_uar(&mut self, page: u32) {
+        if let Some(uar) = self.uars.get_mut(page) {
+            uar.is_released = true;
+        }
+        self.remove_unused_uar(page);
+    }
+
+    fn remove_unused_uar(&mut self, page: u32) {
+        if self.uars.get(page).is_some_and(|uar| uar.is_released && uar.users == 0) {
+            self.uars.remove(page);
         }
     }
 
@@ -234,6 +250,7 @@ impl Objects {
         for umem in self.umems.numbers(|umem| umem.owner == context) {
             self.umems.remove(umem);
         }
+        self.buses.remove(&context);
         let pages = self.uars.numbers(|uar| uar.owner == context);
         pages.into_iter().filter_map(|page| self.uars.remove(page)).collect()
     }

@@ -8,6 +8,7 @@ pub(crate) mod qp;
 mod srq;
 mod uar;
 
+use crate::bus::Attached;
 use crate::config::Faults;
 use crate::dma::{Dma, Mkeys, Umem};
 use crate::limits::{LOG_MAX_CQ, LOG_MAX_DCT, LOG_MAX_QP, LOG_MAX_XRCD};
@@ -17,10 +18,13 @@ pub(crate) use cq::Cq;
 pub(crate) use dct::Dct;
 use qp::Qp;
 pub(crate) use srq::{OfXrcd, SharedSrq, Srq};
+use std::collections::BTreeMap;
 pub(crate) use uar::{Rung, UarPage};
 
 /// Tables of all objects that drivers have created, by their numbers.
 pub(crate) struct Objects {
+    /// The buses of the contexts that belong to PCI functions.
+    pub(crate) buses: BTreeMap<u32, Attached>,
     pub(crate) pds: Table<Pd>,
     pub(crate) uars: Table<UarPage>,
     pub(crate) umems: Table<Umem>,
@@ -56,6 +60,7 @@ impl Objects {
         let mut qps = Table::from_random(0x100, numbered, numbers.as_mut());
         let dcts = qps.split_off(1 << LOG_MAX_DCT);
         Objects {
+            buses: BTreeMap::new(),
             pds: Table::new(1, 1 << 16),
             uars: Table::new(0x10, 1 << 16),
             umems: Table::new(1, 1 << 20),

@@ -33,13 +33,15 @@ pub(crate) struct UarPage {
     pub(crate) cqs: Vec<u32>,
     /// Number of QPs and CQs that use the UAR page.
     pub(crate) users: u32,
+    /// Whether the page is removed with its last user.
+    pub(crate) is_released: bool,
 }
 
 impl UarPage {
     /// Creates a UAR page from the 4096 bytes of `memory` at `offset`.
     pub(crate) fn new(owner: u32, memory: &Arc<dyn Memory>, offset: u64) -> Result<UarPage, BadQueueMemory> {
         let page = QueueMemory::new(memory, offset, layout::PAGE_BYTES, layout::PAGE_BYTES)?;
-        Ok(UarPage { owner, page, qps: Vec::new(), cqs: Vec::new(), users: 0 })
+        Ok(UarPage { owner, page, qps: Vec::new(), cqs: Vec::new(), users: 0, is_released: false })
     }
 
     /// Whether a doorbell on this page can be overlooked, in which case only the doorbell record shows it.

@@ -1,0 +1,150 @@
+//! Where the memory of an object lies: in a umem, or at bus addresses.
+
+use super::refuse::{Reason, bad_resource, refuse};
+use super::{CmdResult, require};
+use crate::bus::Attached;
+use crate::dma::Umem;
+use crate::memory::Memory;
+use crate::objects::Objects;
+use crate::queue_memory::{BadQueueMemory, QueueMemory};
+use crate::table::Table;
+use rushmem_mlx5::prm::umem::Mtt;
+use rushmem_mlx5::prm::{CmdStatus, list_entries};
+use std::sync::Arc;
+
+/// log2 of the smallest page of a list, in bytes.
+const LOG_MIN_PAGE: u32 = 12;
+
+/// log2 of the largest page of a list, in bytes.
+const LOG_MAX_PAGE: u32 = 31;
+
+/// Where a command says that memory lies.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'c> {
+    Umem {
+        id: u32,
+        offset: u64,
+    },
+    Pages(Pages<'c>),
+    /// A bus address.
+    Address(u64),
+}
+
+/// Pages at bus addresses.
+#[derive(Clone, Copy)]
+pub(super) struct Pages<'c> {
+    /// The bus addresses, 8 bytes each.
+    pub(super) list: &'c [u8],
+    /// log2 of the page size, minus 12.
+    pub(super) log_page_size: u8,
+    /// Offset within the first page, in bytes.
+    pub(super) offset: u64,
+}
+
+impl<'c> Pages<'c> {
+    /// Describes pages of which the first `offset` parts of 64 are skipped.
+    pub(super) fn skipping(list: &'c [u8], log_page_size: u8, offset: u8) -> Pages<'c> {
+        let page = 1u64.checked_shl(LOG_MIN_PAGE + u32::from(log_page_size)).unwrap_or(0);
+        Pages { list, log_page_size, offset: page / 64 * u64::from(offset) }
+    }
+}
+
+/// Memory that a command names.
+pub(super) struct Region {
+    pub(super) memory: Arc<dyn Memory>,
+    /// Offset of the first byte in `memory`.
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+impl Place<'_> {
+    /// Returns the umem, or 0 if the memory lies at bus addresses.
+    pub(super) fn umem(&self) -> u32 {
+        match self {
+            Place::Umem { id, .. } => *id,
+            Place::Pages(_) | Place::Address(_) => 0,
+        }
+    }
+
+    pub(super) fn find(&self, objects: &Objects, context: u32) -> CmdResult<Region> {
+        match *self {
+            Place::Umem { id, offset } => {
+                let umem = own_umem(&objects.umems, context, id)?;
+                let rest = umem.len.checked_sub(offset);
+                let len = rest.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::UmemRange))?;
+                Ok(Region { memory: Arc::clone(&umem.memory), offset: umem.offset + offset, len })
+            }
+            Place::Pages(pages) => pages.find(bus_of(objects, context)?),
+            Place::Address(offset) => {
+                let memory = Arc::clone(&bus_of(objects, context)?.bus.memory);
+                Ok(Region { len: memory.len().saturating_sub(offset), memory, offset })
+            }
+        }
+    }
+}
+
+pub(super) fn own_umem(umems: &Table<Umem>, context: u32, id: u32) -> CmdResult<&Umem> {
+    umems.get(id).filter(|umem| umem.owner == context).ok_or(bad_resource(Reason::NoUmem))
+}
+
+fn bus_of(objects: &Objects, context: u32) -> CmdResult<&Attached> {
+    objects.buses.get(&context).ok_or(refuse(CmdStatus::BAD_PARAM, Reason::NeedsUmem))
+}
+
+impl Pages<'_> {
+    fn find(&self, bus: &Attached) -> CmdResult<Region> {
+        let shift = LOG_MIN_PAGE + u32::from(self.log_page_size);
+        require(shift <= LOG_MAX_PAGE, Reason::PageSize)?;
+        let pages: Vec<u64> = list_entries(self.list, 0).map(|entry| Mtt::decode(entry).address).collect();
+        let bytes = (pages.len() as u64) << shift;
+        let len = bytes.checked_sub(self.offset).filter(|len| *len != 0);
+        let len = len.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::PageList))?;
+        let first = pages[0];
+        let follows = |(i, page): (u64, &u64)| first.checked_add(i << shift) == Some(*page);
+        let contiguous = (0..).zip(&pages).all(follows);
+        let fits = pages.iter().all(|page| page.checked_add((1 << shift) - 1).is_some());
+        require(fits, Reason::PageList)?;
+        Ok(match contiguous {
+            true => Region { memory: Arc::clone(&bus.bus.memory), offset: first + self.offset, len },
+            false => {
+                let memory = bus.translate(pages, shift);
+                let memory = memory.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+                Region { memory: Arc::new(memory), offset: self.offset, len }
+            }
+        })
+    }
+}
+
+impl Region {
+    /// Returns the memory of a queue or a doorbell record: `len` bytes at `offset`.
+    pub(super) fn queue(&self, offset: u64, len: usize, align: usize) -> CmdResult<QueueMemory> {
+        let end = offset.checked_add(len as u64);
+        require(end.is_some_and(|end| end <= self.len), Reason::UmemRange)?;
+        QueueMemory::new(&self.memory, self.offset + offset, len, align).map_err(|bad| {
+            let why = match bad {
+                BadQueueMemory::Range => Reason::UmemRange,
+                BadQueueMemory::Alignment => Reason::UmemAlignment,
+            };
+            refuse(CmdStatus::BAD_PARAM, why)
+        })
+    }
+}
+
+/// Returns the memory of a queue or a doorbell record: the first `len` bytes at `place`.
+pub(super) fn queue_memory(
+    objects: &Objects,
+    context: u32,
+    place: Place<'_>,
+    len: usize,
+    align: usize,
+) -> CmdResult<QueueMemory> {
+    place.find(objects, context)?.queue(0, len, align)
+}
+
+/// Returns where a doorbell record lies: at `address`, which is an offset if there is a umem.
+pub(super) fn record(umem_valid: bool, umem: u32, address: u64) -> Place<'static> {
+    match umem_valid {
+        true => Place::Umem { id: umem, offset: address },
+        false => Place::Address(address),
+    }
+}

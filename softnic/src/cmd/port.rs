@@ -1,0 +1,174 @@
+//! Commands by which a kernel driver queries the port: its state, tables and access registers.
+
+use super::refuse::{Reason, bad_resource, refuse};
+use super::{CmdResult, require};
+use crate::address::{lid_of, port_guid};
+use crate::transport::datapath::Datapath;
+use rushmem_mlx5::prm::port::{
+    AccessReg, AccessRegOut, HcaVportContext, NodeDescription, PhysState, Pmtu, PortState, Ptys, Pvlc,
+    QueryHcaVportContext, QueryHcaVportContextOut, QueryHcaVportGid, QueryHcaVportGidOut, QueryHcaVportPkey,
+    QueryHcaVportPkeyOut, RegisterId,
+};
+use rushmem_mlx5::prm::{Bytes, CmdStatus, Layout};
+
+/// Number of entries of the GID table, encoded as 0 in the capabilities.
+const GIDS: u16 = 8;
+
+/// Number of entries of the P_Key table, encoded as 0 in the capabilities.
+const PKEYS: u16 = 128;
+
+/// First bytes of a GID with the default subnet prefix.
+pub(super) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
+
+/// LID of the subnet manager, which no adapter has.
+pub(super) const SM_LID: u16 = 1;
+
+/// Bit of the capability mask of PortInfo: a communication manager is supported.
+pub(super) const HAS_CM: u32 = 1 << 16;
+
+/// Bit of the capability mask of PortInfo: extended link speeds are supported.
+pub(super) const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
+
+/// Checks that a command names the only port, which a driver of a single port leaves out.
+fn own_port(path: &Datapath, other_vport: bool, port: u8) -> CmdResult<()> {
+    require(path.config.infiniband, Reason::PortType)?;
+    require(!other_vport && port <= 1, Reason::Port)
+}
+
+/// Returns the state of the port and of its link.
+pub(super) fn state(path: &Datapath) -> (PortState, PhysState) {
+    match path.failures.health.port_is_down {
+        true => (PortState::DOWN, PhysState::POLLING),
+        false => (PortState::ACTIVE, PhysState::LINK_UP),
+    }
+}
+
+pub(super) fn context(
+    path: &mut Datapath,
+    _: u32,
+    command: QueryHcaVportContext,
+) -> CmdResult<QueryHcaVportContextOut> {
+    own_port(path, command.other_vport, command.port_num)?;
+    let health = path.failures.health;
+    let (state, port_physical_state) = state(path);
+    let guid = port_guid(*path.address.ip());
+    let has_lid = !health.port_is_down && !health.address_is_lost;
+    let context = HcaVportContext {
+        has_smi: true,
+        port_physical_state,
+        port_state: state,
+        vport_state: state,
+        system_image_guid: guid,
+        port_guid: guid,
+        node_guid: guid,
+        cap_mask1: HAS_CM | HAS_EXTENDED_SPEEDS,
+        lid: lid_of(*path.address.ip()).filter(|_| has_lid).unwrap_or(0),
+        sm_lid: SM_LID,
+        ..HcaVportContext::default()
+    };
+    Ok(QueryHcaVportContextOut { context })
+}
+
+pub(super) fn gid(path: &mut Datapath, _: u32, command: QueryHcaVportGid) -> CmdResult<QueryHcaVportGidOut> {
+    own_port(path, command.other_vport, command.port_num)?;
+    require(command.gid_index < GIDS, Reason::TableIndex)?;
+    let mut gid = [0; 16];
+    if command.gid_index == 0 {
+        gid[..8].copy_from_slice(&SUBNET_PREFIX);
+        gid[8..].copy_from_slice(&port_guid(*path.address.ip()).to_be_bytes());
+    }
+    Ok(QueryHcaVportGidOut { gids_num: 1, gid })
+}
+
+pub(super) fn pkey(
+    path: &mut Datapath,
+    _: u32,
+    command: QueryHcaVportPkey,
+) -> CmdResult<QueryHcaVportPkeyOut> {
+    own_port(path, command.other_vport, command.port_num)?;
+    require(command.pkey_index < PKEYS, Reason::TableIndex)?;
+    // Other entries are unused, which 0 says.
+    let pkey = path.config.pkeys.get(usize::from(command.pkey_index)).copied().unwrap_or(0);
+    Ok(QueryHcaVportPkeyOut { pkey })
+}
+
+/// Executes ACCESS_REG, whose register follows the mailbox and the answer.
+pub(super) fn access_register(path: &Datapath, input: &[u8], output: &mut [u8]) -> CmdResult<()> {
+    let command =
+        AccessReg::decode(input).map_err(|_| refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength))?;
+    require(command.op_mod == AccessReg::READ, Reason::RegisterRead)?;
+    let data = input.get(AccessReg::LEN..).unwrap_or_default();
+    let register = match command.register_id {
+        RegisterId::PTYS => filled(data, |given| ptys(path, given))?,
+        RegisterId::PMTU => filled(data, |given: Pmtu| {
+            port_one(given.local_port)?;
+            let mtu = path.config.mtu as u16;
+            Ok(Pmtu { max_mtu: mtu, admin_mtu: mtu, oper_mtu: mtu, ..given })
+        })?,
+        RegisterId::PVLC => filled(data, |given: Pvlc| {
+            port_one(given.local_port)?;
+            Ok(Pvlc { vl_hw_cap: 1, vl_admin: 1, vl_operational: 1, ..given })
+        })?,
+        RegisterId::NODE_DESC => filled(data, |_: NodeDescription| {
+            let mut text = [0; 64];
+            let name = path.config.name.as_bytes();
+            text.iter_mut().zip(name.iter().take(63)).for_each(|(to, from)| *to = *from);
+            Ok(NodeDescription { text: Bytes(text) })
+        })?,
+        _ => return Err(bad_resource(Reason::NoRegister)),
+    };
+    let answer = AccessRegOut {}.encode();
+    output.fill(0);
+    output.iter_mut().zip(answer.into_iter().chain(register)).for_each(|(to, from)| *to = from);
+    Ok(())
+}
+
+/// Reads a register from a mailbox, changes it by `fill`, and encodes it again.
+fn filled<R: Register>(data: &[u8], fill: impl FnOnce(R) -> CmdResult<R>) -> CmdResult<Vec<u8>> {
+    let given = R::decode(data).ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength))?;
+    Ok(fill(given)?.encode(data))
+}
+
+fn port_one(port: u8) -> CmdResult<()> {
+    require(port == 1, Reason::Port)
+}
+
+fn ptys(path: &Datapath, given: Ptys) -> CmdResult<Ptys> {
+    port_one(given.local_port)?;
+    require(path.config.infiniband && given.proto_mask == Ptys::IB, Reason::PortType)?;
+    Ok(Ptys {
+        ib_link_width_capability: Ptys::WIDTH_4X,
+        ib_proto_capability: Ptys::NDR,
+        ib_link_width_admin: Ptys::WIDTH_4X,
+        ib_proto_admin: Ptys::NDR,
+        ib_link_width_oper: Ptys::WIDTH_4X,
+        ib_proto_oper: Ptys::NDR,
+        ..given
+    })
+}
+
+/// A register of known layout.
+trait Register: Layout {
+    fn decode(data: &[u8]) -> Option<Self>;
+    /// Encodes the register over the bytes that it was decoded from.
+    fn encode(&self, data: &[u8]) -> Vec<u8>;
+}
+
+macro_rules! registers {
+    ($($register:ident)*) => {
+        $(impl Register for $register {
+            fn decode(data: &[u8]) -> Option<Self> {
+                data.first_chunk().map(Self::read)
+            }
+
+            fn encode(&self, data: &[u8]) -> Vec<u8> {
+                let mut bytes = [0; <$register as Layout>::LEN];
+                bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+                self.write(&mut bytes);
+                bytes.to_vec()
+            }
+        })*
+    };
+}
+
+registers!(Ptys Pmtu Pvlc NodeDescription);
