@@ -132,6 +132,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-base",
             "rushmem-device",
             "rushmem-doctor",
+            "rushmem-mlx5",
             "rushmem-softnic",
             "rushmem-softnic-pci",
             "rushmem-trace",

@@ -1,4 +1,7 @@
-//! The command `rushmem softnic`, which runs a program with the software ConnectX as its RDMA device.
+//! The command `rushmem softnic`, which runs a program with the software ConnectX as its RDMA device, or serves it to a
+//! virtual machine.
+
+mod vfio_user;
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, Metadata};
@@ -19,6 +22,9 @@ use crate::error::Error;
 /// The unmodified program finds `mlx5_0` through its own libibverbs and libmlx5. Each process that opens the device
 /// gets its own adapter. Adapters exchange packets through shared memory on this machine and, with --ip, by UDP between
 /// machines. No privileges are needed. Child processes inherit the device.
+///
+/// With --vfio-user, there is no program. The adapter waits at a socket for a virtual machine, whose own drivers bind to
+/// it.
 #[derive(clap::Args)]
 #[command(after_help = faults())]
 pub(crate) struct Args {
@@ -52,8 +58,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
+    /// Serve the device to a virtual machine (QEMU 10.1 or newer: -device vfio-user-pci) at this socket
+    #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
+    vfio_user: Option<PathBuf>,
+
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required_unless_present = "vfio_user", trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
 }
 
@@ -80,12 +90,16 @@ impl Args {
     }
 }
 
-/// Replaces this process by the program, with the software ConnectX preloaded. Returns only if that fails.
+/// Replaces this process by the program, with the software ConnectX preloaded, or serves virtual machines. Returns only
+/// if that fails.
 pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     let variables = args.variables();
     let get = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
     // The library parses the variables the same way. Parsing them here reports errors early.
     let settings = Settings::from_variables(get).map_err(|error| Error::Usage(error.why))?;
+    if let Some(socket) = &args.vfio_user {
+        return vfio_user::serve(socket, &settings);
+    }
     let library = library()?;
     let tree = tree(&settings)?;
     let mut preload = library.into_os_string();
