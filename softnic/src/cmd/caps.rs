@@ -97,6 +97,7 @@ fn general(config: &Config) -> HcaCap {
         gid_table_size: 0,
         pkey_table_size: 0,
         port_type: if config.infiniband { PortType::IB } else { PortType::ETHERNET },
+        ib_virt: config.infiniband,
         num_ports: 1,
         log_max_msg: LOG_MAX_MSG,
         dp_ordering_ooo_rw_rc: true,

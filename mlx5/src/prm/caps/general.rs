@@ -67,6 +67,8 @@ layout! {
         gid_table_size: u16 = 0x170, 16;
         /// Size of the partition-key table, encoded as 128 * 2^value.
         pkey_table_size: u16 = 0x190, 16;
+        /// InfiniBand ports are virtual: their state and tables are queried by commands, rather than by datagrams.
+        ib_virt: bool = 0x1a2, 1;
         /// Upper bound on the NIC's delay before it acknowledges a packet: 4.096 us * 2^value.
         local_ca_ack_delay: u8 = 0x1ab, 5;
         /// Link layer: InfiniBand or Ethernet.
