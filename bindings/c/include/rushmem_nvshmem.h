@@ -140,8 +140,8 @@ inline void check_kernels() {
   }
 }
 
-// rushmem.h has another meaning for null.
-inline void *stream(cudaStream_t of_program) {
+// rushmem.h has another meaning for null. Translation units may differ in the default stream.
+static inline void *stream(cudaStream_t of_program) {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
   return of_program ? of_program : cudaStreamPerThread;
 #else
@@ -241,6 +241,8 @@ RN_HOST int nvshmemx_init_status() {
 }
 
 RN_HOST void nvshmem_finalize() {
+  // Kernels may still be using the context.
+  RN_CHECK(cudaDeviceSynchronize());
   rushmem::nvshmem::check_kernels();
   rushmem::nvshmem::set_context(0);
   RN_CHECK(rushmem_finalize(RN_PE));
@@ -305,12 +307,14 @@ RN_BOTH void nvshmem_sync_all() {
 }
 
 RN_BOTH int nvshmem_barrier(nvshmem_team_t team) {
-  RN_SELECT(return rushmem_device_barrier(RN_CTX, team), RN_CHECK(rushmem_barrier(RN_PE, team)); return 0);
+  RN_SELECT(return rushmem_device_barrier(RN_CTX, team), RN_CHECK(rushmem_barrier(RN_PE, team));
+            rushmem::nvshmem::check_kernels(); return 0);
 }
 
 // On the host, this completes operations too.
 RN_BOTH int nvshmem_team_sync(nvshmem_team_t team) {
-  RN_SELECT(return rushmem_device_team_sync(RN_CTX, team), RN_CHECK(rushmem_barrier(RN_PE, team)); return 0);
+  RN_SELECT(return rushmem_device_team_sync(RN_CTX, team), RN_CHECK(rushmem_barrier(RN_PE, team));
+            rushmem::nvshmem::check_kernels(); return 0);
 }
 
 RN_HOST void nvshmemx_quiet_on_stream(cudaStream_t stream) {
@@ -371,8 +375,14 @@ RN_HOST int nvshmemx_collective_launch_query_gridsize(const void *kernel, dim3 b
   return 0;
 }
 
+// A grid without blocks stands for the largest one.
 RN_HOST int nvshmemx_collective_launch(const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes,
                                        cudaStream_t stream) {
+  if (grid.x == 0) {
+    int blocks;
+    nvshmemx_collective_launch_query_gridsize(kernel, block, arguments, shared_bytes, &blocks);
+    grid = dim3(blocks);
+  }
   return cudaLaunchCooperativeKernel(kernel, grid, block, arguments, shared_bytes, stream);
 }
 
