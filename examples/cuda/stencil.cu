@@ -44,7 +44,7 @@ __host__ __device__ inline void relax_row(float *next, const float *above, const
 }
 
 // Computes `steps` steps from the band in `even`. `arrived` has `SIGNALS` signals, which are 0 at first. `failed`
-// becomes the status of the first call that fails.
+// is `steps` at first, and becomes the first step in which a call fails.
 //
 // Two buffers suffice: a neighbour overwrites a halo row of step `s` with that of step `s + 2`, for which it needs this
 // PE's row of step `s + 1`, which is computed after step `s` has been read.
@@ -82,11 +82,12 @@ __global__ void spread(rushmem_ctx ctx, Plate plate, float *even, float *odd, ui
       }
     }
     if (status && threadIdx.x == 0) {
-      atomicCAS(failed, 0, status);
+      atomicMin(failed, step);
     }
     // The next step reads rows of other blocks.
     cooperative_groups::this_grid().sync();
-    if (*reinterpret_cast<volatile int *>(failed)) {
+    // A block that is ahead may have failed in the next step already, which the others must not leave before.
+    if (*reinterpret_cast<volatile int *>(failed) <= step) {
       return;
     }
   }
@@ -144,7 +145,7 @@ std::vector<float> serial(const Plate &plate, int steps) {
 void launch(rushmem_pe *pe, Plate plate, float *even, float *odd, uint64_t *arrived, int steps) {
   int *failed;
   check(cudaMalloc(&failed, sizeof *failed));
-  check(cudaMemset(failed, 0, sizeof *failed));
+  check(cudaMemcpy(failed, &steps, sizeof *failed, cudaMemcpyDefault));
   rushmem_ctx ctx;
   check(rushmem_context(pe, &ctx));
 
