@@ -164,7 +164,8 @@ fn library(dir: &Path, arches: &[&str]) -> Result<(), Failure> {
     // Never leave those of an older build.
     for old in fs::read_dir(dir)? {
         let old = old?.path();
-        if old == archive || old.extension().is_some_and(|ending| ending == "cubin") {
+        let name = old.file_name().unwrap_or_default().to_string_lossy();
+        if old == archive || name.starts_with("rushmem_device_") && name.ends_with(".cubin") {
             fs::remove_file(old)?;
         }
     }
