@@ -1,9 +1,10 @@
 """The conformance suite: calls of the device API and what they must do, for every kernel language.
 
-Every PE runs each case at the same time, in one block. A case makes one call in all threads of the block. Its arguments are numbers, expressions of ``me``, ``next``, ``previous`` and ``n``, or places in the arena of
-symmetric memory, which holds ``WORDS`` words of 64 bits. Before a case, word ``i`` of PE ``p`` is ``word(p, i)`` in
-the first half, the source, and 0 in the second half. Afterwards the host completes all operations and compares the
-results of the threads and the second half.
+Every PE runs each case at the same time, in one block. A case makes one call in all threads of the block. Its
+arguments are numbers, expressions of ``me``, ``next``, ``previous`` and ``n``, or places in the arena of symmetric
+memory, which holds ``WORDS`` words of 64 bits. Before a case, word ``i`` of PE ``p`` is ``word(p, i)`` in the first
+half, the source, and 0 in the second half. Afterwards the host completes all operations and compares the results of the
+threads and the second half.
 """
 
 import struct
@@ -32,7 +33,8 @@ def word(pe, i):
 
 def bits(name, value):
     """Returns the bits of a floating-point number of type ``name``."""
-    return struct.unpack(*(("<I", struct.pack("<f", value)) if name == "float" else ("<Q", struct.pack("<d", value))))[0]
+    number, word = ("<f", "<I") if name == "float" else ("<d", "<Q")
+    return struct.unpack(word, struct.pack(number, value))[0]
 
 
 @dataclass
@@ -52,7 +54,7 @@ class Case:
     returns: object = 0
     # Values by index of the word, relative to OUT, from the PE's number and the number of PEs.
     changes: object = field(default=lambda me, n: {})
-    # A call that must fail with this status, and the name in its error record.
+    # Whether the call must fail, with its name in the error record.
     fails: bool = False
     # Whether the result differs between threads, and is only to be one of those of `returns`.
     any_of: object = None

@@ -166,7 +166,9 @@ class Triton:
         self.module = imported("\n".join(lines) + "\n", folder)
 
     def has(self, call):
-        return call in self.ELEMENTWISE or call.endswith(("_p", "_g")) or (call.endswith("_block") and not call.endswith("inc_block"))
+        if call.endswith("_block"):
+            return not call.endswith("inc_block")
+        return call in self.ELEMENTWISE or call.endswith(("_p", "_g"))
 
     def source(self, lines, call):
         parameters = self.functions.parameters(call)

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Loop(NamedTuple):
-    """The calls of a round in each language, where it has them, the threads of the block, and whether both PEs make them."""
+    """The calls of a round in each language that has them, the threads of the block, and whether both PEs make them."""
 
     rust: str
     cpp: str
