@@ -11,9 +11,9 @@ Triton runs a scalar call once in every thread, and an elementwise call once for
 times. So every call with an effect is a block call that takes scalars: one thread acts and all get its result. The
 elementwise calls, :func:`p`, :func:`g` and :func:`peer_ptr`, do no harm if repeated.
 
-Block calls return a status: 0, or the same error code in all threads. They end with a barrier of the program, and all but
-waits begin with one. A block call must be reached by the whole program, which has one CTA, so one in a warp-specialized
-loop is a compile-time error. Until the program's next block call, an elementwise call may still be repeated.
+Block calls return a status: 0, or the same error code in all threads. All but waits begin with a barrier of the program.
+A block call must be reached by the whole program, which has one CTA, so one in a warp-specialized loop is a compile-time
+error; in a helper function, only if the loop is the first place that calls it. Until the program's next block call, an elementwise call may still be repeated.
 
 Triton's pipeliner moves loads above earlier waits. Pass every pointer to received data through :func:`after`.
 """
