@@ -56,6 +56,9 @@ MIN = tl.constexpr(2)
 MAX = tl.constexpr(3)
 TEAM_WORLD = tl.constexpr(1 << 32)
 
+# Registers of a multiprocessor.
+_REGISTERS = 65536
+
 _DEVICE = Path(__file__).parent / "device"
 
 # Names of element types in the functions of the C ABI, and their numbers in reductions.
@@ -100,6 +103,10 @@ class _Kernel(triton.runtime.JITFunction):
             raise ValueError("a block call is one of all threads of a CTA, so a program can have only one: num_ctas=1")
         options.setdefault("extern_libs", {})
         options["extern_libs"] = {**dict(options["extern_libs"]), "rushmem": library()}
+        # Otherwise ptxas saves registers for more programs at a time, and spills around the rare calls of functions.
+        # Triton adds warps for warp-specialized loops.
+        if "warp_specialize" not in self.src:
+            options.setdefault("maxnreg", min(255, _REGISTERS // (32 * options.get("num_warps", 4))))
         return super().run(*args, **options)
 
 
