@@ -314,13 +314,13 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     }
 }
 
-/// Loads 16 bytes that stay the same while the kernel runs.
+/// Loads 16 bytes as the kernel found them, or as they have become since its launch.
 ///
 /// # Safety
 /// `p` is aligned to 8 bytes and valid for reads of two words, until the kernel ends.
 pub unsafe fn load_constant(p: *const [u64; 2]) -> [u64; 2] {
-    // SAFETY: both words are aligned and readable, by this function's contract.
-    unsafe { p.read() }
+    // SAFETY: both words are aligned and readable, by this function's contract. The host may be writing them.
+    unsafe { load_two(p) }
 }
 
 /// Loads a word that no other thread uses.
@@ -368,7 +368,7 @@ pub unsafe fn store_two(p: *mut [u64; 2], [a, b]: [u64; 2]) {
 /// Loads two adjacent words of 8 bytes, relaxed.
 ///
 /// # Safety
-/// `p` is aligned to 16 bytes and valid for reads of 16 bytes.
+/// `p` is aligned to 8 bytes, on a GPU to 16, and valid for reads of 16 bytes.
 pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     // SAFETY: both words at `p` are aligned and readable, by this function's contract. Each is loaded atomically,
     // since peers and the software NIC write at the same time.

@@ -396,16 +396,16 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// Loads 16 bytes that stay the same while the kernel runs. The compiler may load them earlier, or once for several
-/// calls.
+/// Loads 16 bytes as the kernel found them, or as they have become since its launch. The compiler may load them earlier,
+/// or once for several calls.
 ///
 /// # Safety
 /// `p` is aligned to 16 bytes and valid for reads of 16 bytes of global memory, from the start of the kernel to its end.
 #[inline(always)]
 pub unsafe fn load_constant(p: *const [u64; 2]) -> [u64; 2] {
     let (a, b);
-    // SAFETY: `p` is aligned and readable, by this function's contract. Nobody writes there, so the load depends on
-    // nothing but its address.
+    // SAFETY: `p` is aligned and readable, by this function's contract. The result may be as old as the launch, so the
+    // load depends on nothing but its address.
     unsafe {
         asm!("ld.global.nc.v2.b64 {{{a}, {b}}}, [{p}];", p = in(reg64) p, a = out(reg64) a, b = out(reg64) b,
             options(pure, nomem, nostack))

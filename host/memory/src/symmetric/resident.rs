@@ -93,7 +93,8 @@ impl ResidentTable {
     fn adapt_context(&mut self, segments: &[Arc<Segment>]) -> Result<()> {
         let parts = adapt(self.parts, segments);
         let at = |field: usize| (offset_of!(SegmentTable, parts) + field) as u64;
-        // The flag comes last: without it, kernels ignore the mixed PEs.
+        // A kernel that is launched meanwhile must find the mixed PEs with the flag. Those that are running may keep the
+        // old context: they cannot know of the segment.
         self.write(at(offset_of!(CtxParts, mixed_from)), &parts.mixed_from)?;
         self.write(at(offset_of!(CtxParts, mixed_to)), &parts.mixed_to)?;
         self.write(at(offset_of!(CtxParts, flags)), &parts.flags)?;
