@@ -221,6 +221,10 @@ fn successive_kernels_execute_each_request_once() {
             service.client.read_result(number, &mut old);
             assert_eq!(u64::from_le_bytes(old), i);
         }
+        // Elsewhere, it depends on the scheduler whether the kernel leaves between two requests.
+        while i % 210 == 0 && service.client.state() != State::Gone {
+            thread::yield_now();
+        }
     }
     service.finish();
     assert!(service.launches > 10, "the kernel left {} times only", service.launches);
