@@ -21,9 +21,12 @@ pub enum MapError {
     /// Other memory is mapped in the range.
     #[error("other memory is mapped in the range")]
     Overlap,
-    /// No memory is mapped at exactly this range.
-    #[error("no memory is mapped at this range")]
+    /// Nothing is mapped in the range.
+    #[error("nothing is mapped in the range")]
     Unknown,
+    /// What is mapped at an end of the range continues outside.
+    #[error("a mapping lies only partly in the range")]
+    Cut,
     /// The system refuses.
     #[error("cannot map the memory: {0}")]
     System(#[from] Errno),
@@ -36,7 +39,13 @@ pub enum MapError {
 #[derive(Default)]
 pub struct GuestMemory {
     /// The regions by their first address. They do not overlap.
-    regions: RwLock<BTreeMap<u64, HostMemory<MappedPages>>>,
+    regions: RwLock<BTreeMap<u64, Mapping>>,
+}
+
+struct Mapping {
+    len: u64,
+    /// `None` if the range is only reserved.
+    memory: Option<HostMemory<MappedPages>>,
 }
 
 impl GuestMemory {
@@ -46,7 +55,7 @@ impl GuestMemory {
     ///
     /// # Errors
     ///
-    /// All of [`MapError`], except [`MapError::Unknown`].
+    /// [`MapError::Range`], [`MapError::Overlap`], [`MapError::System`].
     pub fn map(&self, address: u64, file: impl AsFd, offset: u64, len: u64) -> Result<(), MapError> {
         let size = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
         let inside = offset.checked_add(len).is_some_and(|end| end <= size);
@@ -71,27 +80,49 @@ impl GuestMemory {
     ///
     /// [`MapError::Range`], [`MapError::Overlap`].
     pub fn insert(&self, address: u64, memory: HostMemory<MappedPages>) -> Result<(), MapError> {
-        let end = address.checked_add(memory.len()).filter(|_| !memory.is_empty()).ok_or(MapError::Range)?;
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        let before = regions.range(..end).next_back();
-        if before.is_some_and(|(start, region)| start + region.len() > address) {
-            return Err(MapError::Overlap);
-        }
-        regions.insert(address, memory);
-        Ok(())
+        self.add(address, Mapping { len: memory.len(), memory: Some(memory) })
     }
 
-    /// Removes the memory that was mapped at `address` with length `len`.
+    /// Reserves a range without memory, in which accesses fail, until it is unmapped.
     ///
     /// # Errors
     ///
-    /// [`MapError::Unknown`].
-    pub fn unmap(&self, address: u64, len: u64) -> Result<(), MapError> {
+    /// [`MapError::Range`], [`MapError::Overlap`].
+    pub fn reserve(&self, address: u64, len: u64) -> Result<(), MapError> {
+        self.add(address, Mapping { len, memory: None })
+    }
+
+    fn add(&self, address: u64, mapping: Mapping) -> Result<(), MapError> {
+        let end = address.checked_add(mapping.len).filter(|_| mapping.len != 0).ok_or(MapError::Range)?;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        if regions.get(&address).is_none_or(|region| region.len() != len) {
+        let before = regions.range(..end).next_back();
+        if before.is_some_and(|(start, other)| start + other.len > address) {
+            return Err(MapError::Overlap);
+        }
+        regions.insert(address, mapping);
+        Ok(())
+    }
+
+    /// Removes everything that is mapped in the `len` bytes at `address`, or nothing if that fails.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Range`], [`MapError::Unknown`], [`MapError::Cut`].
+    pub fn unmap(&self, address: u64, len: u64) -> Result<(), MapError> {
+        let end = address.checked_add(len).filter(|_| len != 0).ok_or(MapError::Range)?;
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let first =
+            regions.range(..=address).next_back().filter(|(start, region)| *start + region.len > address);
+        let last = regions.range(address..end).next_back();
+        let is_cut_at_start = first.is_some_and(|(start, _)| *start < address);
+        if is_cut_at_start || last.is_some_and(|(start, region)| start + region.len > end) {
+            return Err(MapError::Cut);
+        }
+        let inside: Vec<u64> = regions.range(address..end).map(|(start, _)| *start).collect();
+        if inside.is_empty() {
             return Err(MapError::Unknown);
         }
-        regions.remove(&address);
+        inside.iter().for_each(|start| drop(regions.remove(start)));
         Ok(())
     }
 
@@ -115,9 +146,10 @@ impl GuestMemory {
             let at = address.checked_add(done as u64).ok_or(outside)?;
             let (start, region) = regions.range(..=at).next_back().ok_or(outside)?;
             let within = at - start;
-            let rest = region.len().checked_sub(within).filter(|rest| *rest != 0).ok_or(outside)?;
+            let rest = region.len.checked_sub(within).filter(|rest| *rest != 0).ok_or(outside)?;
+            let memory = region.memory.as_ref().ok_or(outside)?;
             let piece = rest.min((len - done) as u64) as usize;
-            access(region, within, done..done + piece)?;
+            access(memory, within, done..done + piece)?;
             done += piece;
         }
         Ok(())
@@ -191,7 +223,29 @@ mod tests {
         }
         assert_eq!(insert(PAGE, 1), Ok(()));
         assert_eq!(insert(u64::MAX - PAGE + 1, 2), Err(MapError::Range));
-        assert_eq!(memory.unmap(2 * PAGE, PAGE), Err(MapError::Unknown));
+    }
+
+    #[test]
+    fn a_range_is_unmapped_as_a_whole() {
+        let memory = GuestMemory::default();
+        for address in [2, 5, 9] {
+            memory.insert(address * PAGE, HostBuffer::new(2 * PAGE as usize)).unwrap();
+        }
+        memory.reserve(7 * PAGE, PAGE).unwrap();
+        let unmap = |first, pages| memory.unmap(first * PAGE, pages * PAGE);
+        let is_mapped = |page: u64| memory.read(page * PAGE, &mut [0; 8]).is_ok();
+        for (first, pages) in [(2, 1), (3, 1), (3, 4), (1, 2), (4, 2)] {
+            assert_eq!(unmap(first, pages), Err(MapError::Cut), "{first} {pages}");
+        }
+        assert_eq!(
+            (unmap(0, 2), unmap(4, 1), unmap(2, 0)),
+            (Err(MapError::Unknown), Err(MapError::Unknown), Err(MapError::Range))
+        );
+        assert!(is_mapped(2) && is_mapped(6) && !is_mapped(7));
+        assert_eq!(unmap(1, 7), Ok(()));
+        assert!(!is_mapped(2) && !is_mapped(6) && is_mapped(9));
+        // The reservation is gone.
+        assert_eq!(unmap(7, 1), Err(MapError::Unknown));
     }
 
     #[test]

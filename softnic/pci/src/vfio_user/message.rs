@@ -64,7 +64,7 @@ pub(super) struct DmaMap {
 #[repr(C)]
 pub(super) struct DmaUnmap {
     pub(super) argsz: u32,
-    /// Bit 2: everything is unmapped.
+    /// Bit 1: everything is unmapped, and address and size are 0.
     pub(super) flags: u32,
     pub(super) address: u64,
     pub(super) size: u64,

@@ -74,7 +74,7 @@ impl Server {
     /// - [`Error::Socket`], [`Error::Message`]: the connection has ended early.
     pub fn serve(&self, nic: &Arc<Nic>, identity: Identity) -> Result<BTreeMap<CmdOpcode, Count>, Error> {
         let (socket, _) = self.listener.accept().map_err(Error::Accept)?;
-        session::Session::new(Arc::clone(nic), identity).run(&socket)
+        session::Session::new(Arc::clone(nic), identity, Arc::default()).run(&socket)
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn hostile_client(nic: &Arc<Nic>, identity: Identity, data: &[u8]) {
             let _ = client.read_to_end(&mut Vec::new());
         });
         // Any outcome is acceptable.
-        let _ = session::Session::new(Arc::clone(nic), identity).run(&server);
+        let _ = session::Session::new(Arc::clone(nic), identity, Arc::default()).run(&server);
         drop(server);
     });
 }

@@ -32,7 +32,7 @@ const READ: u32 = 1;
 const WRITE: u32 = 1 << 1;
 
 /// Bit of [`DmaUnmap::flags`]: everything is unmapped.
-const UNMAP_ALL: u32 = 1 << 2;
+const UNMAP_ALL: u32 = 1 << 1;
 
 /// The payload of a reply, or the error number of a refusal.
 type Reply = Result<Vec<u8>, Errno>;
@@ -44,8 +44,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(nic: Arc<Nic>, identity: Identity) -> Session {
-        let (memory, interrupts) = (Arc::new(GuestMemory::default()), Arc::new(EventFiles::new()));
+    /// Creates a session in which the client maps its memory into `memory`.
+    pub(super) fn new(nic: Arc<Nic>, identity: Identity, memory: Arc<GuestMemory>) -> Session {
+        let interrupts = Arc::new(EventFiles::new());
         let function = Function::new(nic, identity, Arc::clone(&memory), Arc::clone(&interrupts) as _);
         Session { memory, interrupts, function }
     }
@@ -88,27 +89,24 @@ impl Session {
         }
     }
 
-    /// Makes memory of the virtual machine accessible. Memory without a file, or that the function may not write, is
-    /// none: registers of other devices, or ROM.
+    /// Makes memory of the virtual machine accessible. A range without a file, or that the function may not write, is
+    /// reserved: registers of other devices, or ROM.
     fn map(&self, payload: &[u8], mut files: VecDeque<OwnedFd>) -> Reply {
         let (DmaMap { flags, offset, address, size, .. }, _) = split(payload).ok_or(Errno::INVAL)?;
-        if let Some(file) = files.pop_front().filter(|_| flags & (READ | WRITE) == READ | WRITE) {
-            self.memory.map(address, file, offset, size).map_err(|error| match error {
-                MapError::System(errno) => errno,
-                MapError::Overlap => Errno::EXIST,
-                MapError::Range | MapError::Unknown => Errno::INVAL,
-            })?;
-        }
+        let mapped = match files.pop_front().filter(|_| flags & (READ | WRITE) == READ | WRITE) {
+            Some(file) => self.memory.map(address, file, offset, size),
+            None => self.memory.reserve(address, size),
+        };
+        mapped.map_err(errno)?;
         Ok(Vec::new())
     }
 
     fn unmap(&self, payload: &[u8]) -> Reply {
         let (unmap, _): (DmaUnmap, _) = split(payload).ok_or(Errno::INVAL)?;
-        if unmap.flags & UNMAP_ALL != 0 {
-            self.memory.clear();
-        } else {
-            // What was no memory when it was mapped is none now.
-            let _ = self.memory.unmap(unmap.address, unmap.size);
+        match unmap.flags {
+            0 => self.memory.unmap(unmap.address, unmap.size).map_err(errno)?,
+            UNMAP_ALL if (unmap.address, unmap.size) == (0, 0) => self.memory.clear(),
+            _ => return Err(Errno::INVAL),
         }
         Ok(bytes_of(&unmap).to_vec())
     }
@@ -159,6 +157,15 @@ impl Session {
             _ => return Err(Errno::INVAL),
         }
         Ok(Vec::new())
+    }
+}
+
+fn errno(error: MapError) -> Errno {
+    match error {
+        MapError::System(errno) => errno,
+        MapError::Overlap => Errno::EXIST,
+        MapError::Unknown => Errno::NOENT,
+        MapError::Range | MapError::Cut => Errno::INVAL,
     }
 }
 

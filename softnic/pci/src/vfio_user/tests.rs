@@ -6,7 +6,9 @@ use super::message::{
 };
 use super::*;
 use crate::driver::adapter;
+use crate::guest::GuestMemory;
 use bytemuck::{Pod, bytes_of};
+use rushmem_softnic::Memory;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Read};
@@ -33,8 +35,12 @@ fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
 
 impl Client {
     fn new() -> Client {
+        Client::with_memory(Arc::default())
+    }
+
+    fn with_memory(memory: Arc<GuestMemory>) -> Client {
         let (socket, other) = UnixStream::pair().unwrap();
-        let run = move || session::Session::new(adapter(), IDENTITY).run(&other);
+        let run = move || session::Session::new(adapter(), IDENTITY, memory).run(&other);
         Client { socket, server: std::thread::spawn(run) }
     }
 
@@ -69,7 +75,7 @@ impl Client {
 pub(crate) fn valid_messages() -> Vec<Vec<u8>> {
     let version = [bytes_of(&Version { major: 0, minor: 1 }), b"{}\0"].concat();
     let map = DmaMap { argsz: 32, flags: 3, offset: 0, address: 0, size: PAGE };
-    let unmap = DmaUnmap { argsz: 24, flags: 4, address: 0, size: 0 };
+    let unmap = DmaUnmap { argsz: 24, flags: 2, address: 0, size: 0 };
     let flags = irq::DATA_NONE | irq::ACTION_TRIGGER;
     let set = SetIrqs { argsz: 20, flags, index: 2, start: 0, count: 1 };
     let all = [
@@ -160,6 +166,29 @@ fn files_become_memory_and_interrupts() {
     assert_eq!(client.ask(command::DEVICE_SET_IRQS, bytes_of(&install), &[]), Ok(vec![]));
     client.ask(command::DEVICE_SET_IRQS, bytes_of(&trigger), &[]).unwrap();
     assert_eq!(rustix::io::read(&event, &mut count), Err(Errno::AGAIN));
+}
+
+#[test]
+fn memory_is_unmapped() {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(2 * PAGE).unwrap();
+    let memory = Arc::new(GuestMemory::default());
+    let mut client = Client::with_memory(Arc::clone(&memory));
+    let map = || memory.map(PAGE, &file, 0, 2 * PAGE).unwrap();
+    let unmap = DmaUnmap { argsz: 24, flags: 0, address: PAGE, size: 2 * PAGE };
+    let mut ask = |unmap: DmaUnmap| client.ask(command::DMA_UNMAP, bytes_of(&unmap), &[]).map(|_| ());
+    let refused = |errno: Errno| Err(errno.raw_os_error() as u32);
+    let is_mapped = || memory.read(PAGE, &mut [0; 8]).is_ok();
+    map();
+    assert_eq!(ask(DmaUnmap { size: PAGE, ..unmap }), refused(Errno::INVAL));
+    assert_eq!(ask(DmaUnmap { address: 4 * PAGE, ..unmap }), refused(Errno::NOENT));
+    assert_eq!(ask(DmaUnmap { flags: 2, ..unmap }), refused(Errno::INVAL));
+    assert!(is_mapped());
+    assert_eq!(ask(unmap), Ok(()));
+    assert!(!is_mapped());
+    map();
+    assert_eq!(ask(DmaUnmap { flags: 2, address: 0, size: 0, ..unmap }), Ok(()));
+    assert!(!is_mapped());
 }
 
 #[test]
