@@ -25,8 +25,8 @@ pub(crate) struct Core {
     doorbells: Doorbells,
     /// How the engine thread has slept and will sleep, for the next pass.
     pub(crate) rest: Rest,
-    /// UAR pages of closed contexts. They stay mapped, since kernels may ring doorbells in them for as long as the
-    /// adapter lives.
+    /// UAR pages of closed contexts without a bus. They stay mapped, since kernels may ring doorbells in them for as
+    /// long as the adapter lives.
     retired: Vec<UarPage>,
 }
 
@@ -180,12 +180,44 @@ impl Core {
     pub(crate) fn close_context(&mut self, context: u32) {
         self.contexts.close(context);
         self.clocks.remove(context);
+        self.path.objects.detach_queues(context);
         self.path.objects.remove_dcts(context);
         for qpn in self.path.objects.qps_of(context) {
             self.remove_qp(qpn);
         }
         let Datapath { objects, report, .. } = &mut self.path;
-        self.retired.extend(objects.remove_all(context, report));
+        let has_bus = objects.buses.contains_key(&context);
+        let pages = objects.remove_all(context, report);
+        if !has_bus {
+            self.retired.extend(pages);
+        }
         report.counters.remove_all(context);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::{Attached, Bus};
+    use crate::memory::{HostBuffer, Memory, PAGE};
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    #[test]
+    fn only_pages_without_a_bus_stay() {
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+        let mut core = Core::new(Config::default(), address, None, None);
+        let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(PAGE));
+        for has_bus in [false, true] {
+            let context = core.contexts.open();
+            if has_bus {
+                let bus = Bus { memory: Arc::clone(&memory), doorbells: Arc::clone(&memory) };
+                core.path.objects.buses.insert(context, Attached::new(bus));
+            }
+            let Ok(page) = UarPage::new(context, &memory, 0) else { panic!("a page is a page") };
+            core.path.objects.uars.insert(page);
+            core.close_context(context);
+            assert_eq!((core.path.objects.uars.iter().count(), core.retired.len()), (0, 1));
+        }
     }
 }

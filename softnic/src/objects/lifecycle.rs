@@ -222,6 +222,15 @@ impl Objects {
         self.qps.numbers(|qp| qp.owner == context && qp.of_dct.is_none())
     }
 
+    /// Empties the lists of queues of a context's UAR pages before its queues are destroyed, which would search them.
+    pub(crate) fn detach_queues(&mut self, context: u32) {
+        for page in self.uars.numbers(|uar| uar.owner == context) {
+            let Some(uar) = self.uars.get_mut(page) else { continue };
+            uar.qps.clear();
+            uar.cqs.clear();
+        }
+    }
+
     /// Destroys the DCTs of a context and their connections.
     pub(crate) fn remove_dcts(&mut self, context: u32) {
         for dctn in self.dcts.numbers(|dct| dct.owner == context) {
