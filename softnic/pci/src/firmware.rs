@@ -88,7 +88,9 @@ impl Firmware {
             }
             CmdOpcode::SET_DRIVER_VERSION => answer(input, output, |command: SetDriverVersion| {
                 let text = command.driver_version.0;
-                tracing::info!(driver = %String::from_utf8_lossy(&text).trim_end_matches('\0'), "driver");
+                let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+                // A guest must not write control sequences to the terminal.
+                tracing::info!(driver = %text[..end].escape_ascii(), "driver");
                 Ok(SetDriverVersionOut {})
             })?,
             CmdOpcode::QUERY_ADAPTER => answer(input, output, |_: QueryAdapter| {
