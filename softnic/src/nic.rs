@@ -4,11 +4,13 @@
 use crate::address::{gid_of, lid_of, mac_of};
 use crate::bus::{Attached, Bus};
 use crate::cmd;
+use crate::cmd::memory::own_uar;
 use crate::config::{Config, Numbers};
 use crate::dma::Umem;
 use crate::engine::alarm::{Alarm, Waker};
 use crate::engine::clock;
 use crate::engine::core::Core;
+use crate::engine::doorbells;
 use crate::engine::thread::{self, Shared};
 use crate::error::Error;
 use crate::health::Health;
@@ -21,7 +23,7 @@ use crate::queue_memory::{BadQueueMemory, QueueMemory};
 use crate::report::{Event, Observer, Stats, Violation, WqeLog};
 use crate::rng::Rng;
 use crate::transport::datapath::Datapath;
-use rushmem_mlx5::doorbell::uar;
+use rushmem_mlx5::doorbell::{CqArm, uar};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -395,6 +397,33 @@ impl Context {
     pub fn event_queue(&self, cqn: u32) -> Option<u8> {
         let core = self.shared.core();
         core.path.objects.cqs.get(cqn).filter(|cq| cq.owner == self.id).map(|cq| cq.eqn)
+    }
+
+    /// Whether CREATE_CQ has named an event queue for a CQ of this context that still exists.
+    #[must_use]
+    pub fn uses_event_queue(&self, number: u8) -> bool {
+        let core = self.shared.core();
+        core.path.objects.cqs.iter().any(|(_, cq)| cq.owner == self.id && cq.eqn == number)
+    }
+
+    /// Whether a UAR page belongs to this context.
+    #[must_use]
+    pub fn owns_uar(&self, page_id: u32) -> bool {
+        own_uar(&self.shared.core().path.objects, self.id, page_id).is_ok()
+    }
+
+    /// Processes a request to arm a CQ, as if it had been written to the register of a UAR page of this context.
+    ///
+    /// A PCI function calls this, since it receives every request by itself. Requests that are only written to the
+    /// register may overwrite each other.
+    pub fn arm(&self, page_id: u32, request: CqArm) {
+        let mut core = self.shared.core();
+        doorbells::arm(&mut core.path, self.id, page_id, request);
+        let has_work = core.has_work();
+        drop(core);
+        if has_work {
+            self.shared.alarm.ring();
+        }
     }
 
     /// Unregisters a umem, which must not be in use.

@@ -34,6 +34,8 @@ struct Eq {
     /// Offset of the first entry in the first page.
     offset: u64,
     log_size: u8,
+    /// UAR page through which the driver rings its doorbells.
+    uar_page: u32,
     vector: u16,
     /// Bit mask of the received types.
     events: u64,
@@ -64,6 +66,7 @@ impl Eq {
             log_page_size,
             offset,
             log_size: context.log_eq_size,
+            uar_page: context.uar_page,
             vector: context.intr,
             events,
             produced: 0,
@@ -162,18 +165,25 @@ impl EventQueues {
         self.receivers(eqe.event_type).into_iter().for_each(|number| self.post(number, eqe));
     }
 
-    /// Processes a doorbell of the queues: the consumer counter and the number of a queue. `arms` requests an interrupt
-    /// at the next entry.
-    pub(crate) fn doorbell(&self, value: u32, arms: bool) {
+    /// Processes a doorbell that was rung through a UAR page: the consumer counter and the number of a queue of that
+    /// page. `arms` requests an interrupt at the next entry.
+    pub(crate) fn doorbell(&self, uar_page: u32, value: u32, arms: bool) {
         let [number, ..] = value.to_be_bytes();
         let mut queues = self.queues();
-        let Some(eq) = queues.get_mut(&number) else { return };
+        let Some(eq) = queues.get_mut(&number).filter(|eq| eq.uar_page == uar_page) else { return };
         eq.consumed = value % COUNTERS;
-        eq.armed = arms && (eq.pending() == 0 || eq.failed);
-        if arms && !eq.armed {
+        if !arms {
+            return;
+        }
+        eq.armed = eq.pending() == 0 || eq.failed;
+        if !eq.armed {
             // There are entries that the driver has not seen.
             self.interrupts.raise(eq.vector);
         }
+    }
+
+    pub(crate) fn contains(&self, number: u8) -> bool {
+        self.queues().contains_key(&number)
     }
 }
 
@@ -194,12 +204,13 @@ mod tests {
     }
 
     const PAGE: u64 = 4096;
+    const UAR: u32 = 0x10;
 
     fn queues(log_eq_size: u8) -> (Arc<GuestMemory>, Arc<Counter>, EventQueues, u8) {
         let (memory, counter) = (Arc::new(GuestMemory::default()), Arc::new(Counter::default()));
         memory.insert(0, HostBuffer::new(4 * PAGE as usize)).unwrap();
         let queues = EventQueues::new(Arc::clone(&memory), Arc::clone(&counter) as _);
-        let context = EqContext { log_eq_size, intr: 3, ..EqContext::default() };
+        let context = EqContext { log_eq_size, intr: 3, uar_page: UAR, ..EqContext::default() };
         let command = CreateEq { context, event_bitmask: 1 << EventType::CMD.0, ..CreateEq::default() };
         let list: Vec<u8> = [3 * PAGE, PAGE].iter().flat_map(|page| page.to_be_bytes()).collect();
         let number = queues.create(&command, &list).unwrap();
@@ -219,9 +230,9 @@ mod tests {
         let doorbell = |consumed: u32| u32::from(number) << 24 | consumed;
         queues.broadcast(event);
         assert_eq!((eqe(&memory, 3 * PAGE), counter.0.load(Ordering::Relaxed)), (event, 0));
-        queues.doorbell(doorbell(0), true);
+        queues.doorbell(UAR, doorbell(0), true);
         assert_eq!(counter.0.load(Ordering::Relaxed), 1);
-        queues.doorbell(doorbell(1), true);
+        queues.doorbell(UAR, doorbell(1), true);
         queues.broadcast(event);
         queues.broadcast(event);
         assert_eq!(counter.0.load(Ordering::Relaxed), 2);
@@ -230,11 +241,24 @@ mod tests {
     }
 
     #[test]
+    fn a_doorbell_belongs_to_a_page_and_an_update_does_not_disarm() {
+        let (_, counter, queues, number) = queues(2);
+        let doorbell = u32::from(number) << 24;
+        queues.doorbell(UAR + 1, doorbell, true);
+        queues.broadcast(Eqe { event_type: EventType::CMD, ..Eqe::default() });
+        assert_eq!(counter.0.load(Ordering::Relaxed), 0);
+        queues.doorbell(UAR, doorbell | 1, true);
+        queues.doorbell(UAR, doorbell | 1, false);
+        queues.broadcast(Eqe { event_type: EventType::CMD, ..Eqe::default() });
+        assert_eq!(counter.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn owners_alternate_and_pages_follow_each_other() {
         let (memory, _, queues, number) = queues(7);
         for i in 0..129u32 {
             queues.post(number, Eqe { number: i, ..Eqe::default() });
-            queues.doorbell(u32::from(number) << 24 | (i + 1), false);
+            queues.doorbell(UAR, u32::from(number) << 24 | (i + 1), false);
         }
         assert_eq!((eqe(&memory, PAGE).number, eqe(&memory, PAGE).owner), (64, 0));
         assert_eq!((eqe(&memory, 3 * PAGE).number, eqe(&memory, 3 * PAGE).owner), (128, 1));
@@ -247,7 +271,7 @@ mod tests {
             queues.post(number, Eqe { number: i, ..Eqe::default() });
         }
         assert_eq!((eqe(&memory, 3 * PAGE).number, eqe(&memory, 3 * PAGE + 64).number), (0, 1));
-        queues.doorbell(u32::from(number) << 24 | 2, false);
+        queues.doorbell(UAR, u32::from(number) << 24 | 2, false);
         queues.post(number, Eqe { number: 9, ..Eqe::default() });
         assert_eq!(eqe(&memory, 3 * PAGE).number, 0);
     }

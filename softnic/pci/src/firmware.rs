@@ -3,6 +3,7 @@
 
 use crate::eq::EventQueues;
 use crate::refuse;
+use rushmem_mlx5::prm::cq::CreateCq;
 use rushmem_mlx5::prm::eq::{CreateEq, CreateEqOut, DestroyEq, DestroyEqOut};
 use rushmem_mlx5::prm::hca::{
     AdapterParams, DisableHca, DisableHcaOut, EnableHca, EnableHcaOut, InitHca, InitHcaOut, ManagePages,
@@ -12,7 +13,7 @@ use rushmem_mlx5::prm::hca::{
 use rushmem_mlx5::prm::{
     Bytes, CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response, list_entries,
 };
-use std::sync::Arc;
+use rushmem_softnic::Context;
 
 /// Number of pages that the function asks for before other commands, and for INIT_HCA. It keeps nothing in them: its
 /// objects are in the memory of this process.
@@ -64,8 +65,15 @@ pub(crate) enum Effect {
 type Outcome<T = Effect> = Result<T, CmdError>;
 
 impl Firmware {
-    /// Executes a command, unless the adapter must do so. A refused command has no effect.
-    pub(crate) fn execute(&mut self, events: &Arc<EventQueues>, input: &[u8], output: &mut [u8]) -> Outcome {
+    /// Executes a command, unless the adapter must do so. `adapter` has the objects of the function. A refused command
+    /// has no effect.
+    pub(crate) fn execute(
+        &mut self,
+        adapter: &Context,
+        events: &EventQueues,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Outcome {
         let header = Header::decode(input).map_err(|_| refuse::INPUT_LENGTH)?;
         self.check_stage(header.opcode)?;
         match header.opcode {
@@ -100,13 +108,23 @@ impl Firmware {
             CmdOpcode::CREATE_EQ => {
                 let list = input.get(CreateEq::LEN..).unwrap_or_default();
                 answer(input, output, |command: CreateEq| {
+                    if !adapter.owns_uar(command.context.uar_page) {
+                        return Err(refuse::NO_UAR);
+                    }
                     Ok(CreateEqOut { eq_number: events.create(&command, list)? })
                 })?;
             }
             CmdOpcode::DESTROY_EQ => answer(input, output, |command: DestroyEq| {
+                if adapter.uses_event_queue(command.eq_number) {
+                    return Err(refuse::EQ_USED);
+                }
                 events.destroy(command.eq_number)?;
                 Ok(DestroyEqOut {})
             })?,
+            CmdOpcode::CREATE_CQ => {
+                let number = decode::<CreateCq>(input)?.context.c_eqn;
+                return if events.contains(number) { Ok(Effect::Adapter) } else { Err(refuse::NO_EQ) };
+            }
             _ => return Ok(Effect::Adapter),
         }
         Ok(Effect::None)

@@ -7,7 +7,8 @@ use crate::firmware::{Effect, Firmware};
 use crate::guest::GuestMemory;
 use crate::segment::{self, Segment, Shown, Written};
 use crate::{BAR_BYTES, events};
-use rushmem_mlx5::doorbell::uar;
+use rushmem_mlx5::be::Be64;
+use rushmem_mlx5::doorbell::{CqArm, uar};
 use rushmem_mlx5::prm::eq::{Eqe, EventType};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header};
 use rushmem_softnic::{Bus, Context, HostBuffer, Memory, Nic};
@@ -146,7 +147,7 @@ impl Function {
         let Some(mut request) = command::fetch(&self.memory, queue, index) else { return };
         // A queue that this command creates does not report it.
         let listeners = self.events.receivers(EventType::CMD);
-        let outcome = self.firmware.execute(&self.events, &request.input, &mut request.output);
+        let outcome = self.firmware.execute(&self.context, &self.events, &request.input, &mut request.output);
         match outcome {
             Ok(Effect::None) => {}
             Ok(Effect::Adapter) => self.context.command(&request.input, &mut request.output),
@@ -175,9 +176,11 @@ impl Function {
     fn write_doorbell(&mut self, offset: u64, value: u32) {
         const ARM: u64 = uar::EQ as u64;
         const UPDATE: u64 = uar::EQ as u64 + 8;
-        match offset % uar::PAGE_BYTES as u64 {
-            ARM => self.events.doorbell(u32::from_be(value), true),
-            UPDATE => self.events.doorbell(u32::from_be(value), false),
+        const PAGE: u64 = uar::PAGE_BYTES as u64;
+        let page = (offset / PAGE) as u32;
+        match offset % PAGE {
+            ARM => self.events.doorbell(page, u32::from_be(value), true),
+            UPDATE => self.events.doorbell(page, u32::from_be(value), false),
             _ if offset.is_multiple_of(8) => self.half = Some((offset + 4, value)),
             _ => {
                 let Some((_, first)) = self.half.take().filter(|(expected, _)| *expected == offset) else {
@@ -185,7 +188,12 @@ impl Function {
                 };
                 // The register has the bytes in the order in which they were written.
                 let value = bytemuck::cast::<[u32; 2], u64>([first, value]);
-                self.doorbells.store_u64(offset as usize - 4, value);
+                let at = offset - 4;
+                if at % PAGE == uar::CQ_ARM as u64 {
+                    // The register would hold only the last request.
+                    return self.context.arm(page, CqArm(Be64::from_raw(value)));
+                }
+                self.doorbells.store_u64(at as usize, value);
                 self.context.waker().wake();
             }
         }

@@ -24,3 +24,7 @@ pub(crate) const EQ: CmdError = refusal(CmdStatus::BAD_PARAM, 7);
 pub(crate) const NO_EQ: CmdError = refusal(CmdStatus::BAD_RES, 8);
 /// No event queue is left.
 pub(crate) const FULL: CmdError = refusal(CmdStatus::NO_RES, 9);
+/// The event queue's UAR page does not exist.
+pub(crate) const NO_UAR: CmdError = refusal(CmdStatus::BAD_RES, 10);
+/// The event queue still has completion queues.
+pub(crate) const EQ_USED: CmdError = refusal(CmdStatus::RES_BUSY, 11);

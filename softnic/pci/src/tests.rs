@@ -6,15 +6,17 @@ use crate::{Count, Interrupts, refuse};
 use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, CqeOpcode};
 use rushmem_mlx5::doorbell::{ArmWord, CqArm, CqRecord, Doorbell, record_word, uar};
 use rushmem_mlx5::prm::caps::{HcaCap, PortType, QueryHcaCap};
-use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
-use rushmem_mlx5::prm::eq::{CreateEq, EqContext, Eqe, EventType};
+use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq};
+use rushmem_mlx5::prm::eq::{CreateEq, DestroyEq, EqContext, Eqe, EventType};
 use rushmem_mlx5::prm::hca::{
     DisableHca, EnableHca, InitHca, ManagePages, PagesMode, QueryIssi, SetIssi, TeardownHca,
 };
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::port::{AccessReg, Ptys, QueryHcaVportContext, QueryHcaVportGid, RegisterId};
-use rushmem_mlx5::prm::qp::{AddressPath, CreateQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts};
+use rushmem_mlx5::prm::qp::{
+    AddressPath, CreateQp, DestroyQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts,
+};
 use rushmem_mlx5::prm::queue::{CmdEntry, Delivery};
 use rushmem_mlx5::prm::uar::{AllocUar, DeallocUar};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, DecodeError};
@@ -98,6 +100,22 @@ impl Setup {
         Setup { uar, eqn, eq: eq[0], cqn, cq: cq[0], records, qpn, sq: sq[0], lkey, data }
     }
 
+    /// Returns the number of the UAR page.
+    fn page(&self) -> u32 {
+        (self.uar / uar::PAGE_BYTES as u64) as u32
+    }
+
+    /// Returns the context of the CQ.
+    fn cq_context(&self) -> CqContext {
+        CqContext {
+            log_cq_size: LOG_SIZE,
+            uar_page: self.page(),
+            c_eqn: self.eqn,
+            dbr_addr: self.records,
+            ..CqContext::default()
+        }
+    }
+
     /// Posts a WQE as number `index`, and rings its doorbell.
     fn post(&self, driver: &mut Driver, index: u16, wqe: &Wqe) {
         let emitted = wqe.emit(index, self.qpn, Flags::SIGNALED);
@@ -120,10 +138,14 @@ impl Setup {
         driver.function.write(Region::Bar0, self.uar + uar::EQ as u64, &value.to_be_bytes());
     }
 
-    /// Waits for the first CQE.
     fn first_cqe(&self, driver: &Driver) -> Cqe {
+        self.cqe(driver, 0)
+    }
+
+    /// Waits for the CQE at `index`.
+    fn cqe(&self, driver: &Driver, index: u64) -> Cqe {
         wait(|| {
-            let cqe = Cqe::from_bytes(driver.get(self.cq));
+            let cqe = Cqe::from_bytes(driver.get(self.cq + index * CQE_BYTES as u64));
             (cqe.op_own().0 & 1 == 0).then_some(cqe)
         })
     }
@@ -313,6 +335,46 @@ fn a_write_in_scattered_memory_raises_an_interrupt() {
 }
 
 #[test]
+fn only_an_armed_cq_raises_an_event() {
+    let mut driver = driver();
+    let setup = Setup::new(&mut driver);
+    let (ring, record) = (driver.pages(1), driver.pages(1)[0]);
+    let context = CqContext { dbr_addr: record, ..setup.cq_context() };
+    let other = driver.call_with(&CreateCq { context, ..CreateCq::default() }, &ring).unwrap().cqn;
+    let arm = CqArm::new(ArmWord::new(0, false, 0), other);
+    driver.function.write(Region::Bar0, setup.uar + uar::CQ_ARM as u64, bytemuck::bytes_of(&arm));
+    let wqe =
+        Wqe::Write { raddr: VA + 0x900, rkey: setup.lkey, laddr: VA + 0x7f0, lkey: setup.lkey, len: 12 };
+    setup.post(&mut driver, 0, &wqe);
+    setup.cqe(&driver, 0);
+    // By the second completion, an event of the first one would have been delivered.
+    setup.post(&mut driver, 1, &wqe);
+    setup.cqe(&driver, 1);
+    assert_eq!(Eqe::read(&driver.get(setup.eq)), Eqe::default());
+    setup.arm_cq(&mut driver, 0);
+    let eqe = wait(|| Some(Eqe::read(&driver.get(setup.eq))).filter(|eqe| eqe.number != 0));
+    assert_eq!(eqe.number, setup.cqn);
+}
+
+#[test]
+fn queues_name_what_exists() {
+    let mut driver = driver();
+    let setup = Setup::new(&mut driver);
+    let page = driver.pages(1);
+    let context = EqContext { uar_page: setup.page() + 1, ..EqContext::default() };
+    let error = refused(driver.call_with(&CreateEq { context, ..CreateEq::default() }, &page));
+    assert_eq!(error, refuse::NO_UAR);
+    let context = CqContext { c_eqn: setup.eqn + 1, ..setup.cq_context() };
+    let error = refused(driver.call_with(&CreateCq { context, ..CreateCq::default() }, &page));
+    assert_eq!(error, refuse::NO_EQ);
+    let destroy = DestroyEq { eq_number: setup.eqn, ..DestroyEq::default() };
+    assert_eq!(refused(driver.call(&destroy)), refuse::EQ_USED);
+    driver.call(&DestroyQp { qpn: setup.qpn, ..DestroyQp::default() }).unwrap();
+    driver.call(&DestroyCq { cqn: setup.cqn, ..DestroyCq::default() }).unwrap();
+    driver.call(&destroy).unwrap();
+}
+
+#[test]
 fn memory_may_go_at_any_time() {
     let mut driver = driver();
     let setup = Setup::new(&mut driver);
@@ -341,8 +403,7 @@ fn a_reset_destroys_everything() {
     driver.set_queue();
     assert_eq!(refused(driver.call(&AllocPd::default())), refuse::STATE);
     driver.bring_up();
-    let page = (setup.uar / uar::PAGE_BYTES as u64) as u32;
-    let error = refused(driver.call(&DeallocUar { uar: page, ..DeallocUar::default() }));
+    let error = refused(driver.call(&DeallocUar { uar: setup.page(), ..DeallocUar::default() }));
     assert_eq!(error.status, CmdStatus::BAD_RES);
     // Doorbells of the old objects reach nobody.
     setup.arm_eq(&mut driver, 0);

@@ -226,7 +226,7 @@ pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) 
     Ok(DestroyMkeyOut {})
 }
 
-pub(super) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&UarPage> {
+pub(crate) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&UarPage> {
     let own = |uar: &&UarPage| uar.owner == context && !uar.is_released;
     objects.uars.get(page).filter(own).ok_or(bad_resource(Reason::NoUar))
 }

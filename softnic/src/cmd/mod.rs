@@ -7,7 +7,7 @@ pub(crate) mod caps;
 mod counter;
 mod cq;
 mod dct;
-mod memory;
+pub(crate) mod memory;
 mod modify;
 mod place;
 mod port;

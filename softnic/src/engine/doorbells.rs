@@ -10,7 +10,7 @@ use crate::report::{Event, Observation, Report, Rule};
 use crate::table::Table;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::be::Be64;
-use rushmem_mlx5::doorbell::{CqArm, Doorbell};
+use rushmem_mlx5::doorbell::{ArmWord, CqArm, Doorbell};
 use rushmem_mlx5::{CtrlSeg, Segment};
 
 /// Number of scans of the UAR pages between scans of the doorbell records of pages that several QPs share. Also the
@@ -76,21 +76,39 @@ impl Doorbells {
     }
 }
 
-/// Processes a request to arm a CQ, and the requests in the records of the page's other CQs, which it may have
-/// overwritten.
+/// Processes a request of a context to arm a CQ of one of its UAR pages.
+pub(crate) fn arm(path: &mut Datapath, context: u32, page: u32, request: CqArm) {
+    let Datapath { objects: Objects { cqs, .. }, report, .. } = path;
+    let named = request.cqn();
+    if !cqs.get(named).is_some_and(|cq| cq.owner == context && cq.uar == page) {
+        return report_foreign_arm(report, page, named);
+    }
+    arm_cq(cqs, report, named, |_| Some(request.arm()));
+}
+
+/// Processes a request to arm a CQ that was read from the register of a UAR page, and the requests in the records of
+/// the page's other CQs, which it may have overwritten.
 fn arm_cqs(cqs: &mut Table<Cq>, report: &mut Report, page: u32, of_page: &[u32], request: CqArm) {
     let named = request.cqn();
     if !of_page.contains(&named) {
-        let detail =
-            format!("arm request for CQ {named:#x} through UAR page {page:#x}, which belongs to another CQ");
-        report.violations.record(Rule::CqArm, 0, detail);
+        report_foreign_arm(report, page, named);
     }
     for cqn in of_page {
-        let Some(cq) = cqs.get_mut(*cqn) else { continue };
-        let request = if *cqn == named { Some(request.arm()) } else { cq.unseen_request() };
-        if request.is_some_and(|request| cq.arm(request)) {
-            report.events.push(Event::Completion { cqn: *cqn });
-        }
+        arm_cq(cqs, report, *cqn, |cq| if *cqn == named { Some(request.arm()) } else { cq.unseen_request() });
+    }
+}
+
+fn report_foreign_arm(report: &mut Report, page: u32, cqn: u32) {
+    let detail =
+        format!("arm request for CQ {cqn:#x} through UAR page {page:#x}, which belongs to another CQ");
+    report.violations.record(Rule::CqArm, 0, detail);
+}
+
+/// Arms a CQ if there is a request, and raises its event if the requested CQE exists.
+fn arm_cq(cqs: &mut Table<Cq>, report: &mut Report, cqn: u32, request: impl FnOnce(&Cq) -> Option<ArmWord>) {
+    let Some(cq) = cqs.get_mut(cqn) else { return };
+    if request(cq).is_some_and(|request| cq.arm(request)) {
+        report.events.push(Event::Completion { cqn });
     }
 }
 

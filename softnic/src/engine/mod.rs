@@ -8,6 +8,6 @@ pub(crate) mod alarm;
 pub(crate) mod clock;
 mod contexts;
 pub(crate) mod core;
-mod doorbells;
+pub(crate) mod doorbells;
 mod failure;
 pub(crate) mod thread;
