@@ -20,15 +20,29 @@ pub struct Bus {
 /// Maximum number of translations that the objects of a function may have. They take 8 bytes each.
 const MAX_TRANSLATIONS: usize = 1 << 24;
 
-/// The bus of a context, and the number of translations that its objects have.
+/// Maximum number of objects of a function, of all kinds together.
+const MAX_OBJECTS: u32 = 1 << 16;
+
+/// The bus of a context, and what its objects take.
 pub(crate) struct Attached {
     pub(crate) bus: Bus,
+    /// Number of objects that commands have created.
+    objects: u32,
     translations: Arc<AtomicUsize>,
 }
 
 impl Attached {
     pub(crate) fn new(bus: Bus) -> Attached {
-        Attached { bus, translations: Arc::default() }
+        Attached { bus, objects: 0, translations: Arc::default() }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.objects >= MAX_OBJECTS
+    }
+
+    /// Counts the objects that a command has created or destroyed.
+    pub(crate) fn count_objects(&mut self, change: i32) {
+        self.objects = self.objects.saturating_add_signed(change);
     }
 
     /// Returns the memory that consists of the pages at these bus addresses, each of 2^`shift` bytes. Returns `None` if

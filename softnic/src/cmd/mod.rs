@@ -16,6 +16,7 @@ pub(crate) mod refuse;
 mod rmp;
 mod xrc;
 
+use crate::bus::Attached;
 use crate::engine::core::Core;
 use crate::objects::Objects;
 use crate::transport::datapath::Datapath;
@@ -33,11 +34,59 @@ type CmdResult<T> = Result<T, CmdError>;
 /// Executes the command in `input` on behalf of a context, and fills `output`.
 pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) {
     let opcode = Header::decode(input).map(|header| header.opcode);
-    if let Err(error) = dispatch(core, context, input, output) {
+    let change = opcode.as_ref().map_or(0, |opcode| objects_of(*opcode));
+    if let Err(error) = within_quota(core, context, change, |core| dispatch(core, context, input, output)) {
         tracing::debug!(?opcode, %error, reason = refuse::reason(error.syndrome), "command refused");
         error.write(output);
     } else {
         tracing::trace!(?opcode, "command done");
+    }
+}
+
+/// Runs a command that changes the number of a context's objects by `change`, unless the context has too many then.
+fn within_quota(
+    core: &mut Core,
+    context: u32,
+    change: i32,
+    run: impl FnOnce(&mut Core) -> CmdResult<()>,
+) -> CmdResult<()> {
+    let is_full = core.path.objects.buses.get(&context).is_some_and(Attached::is_full);
+    if change > 0 && is_full {
+        return Err(refuse(CmdStatus::NO_RES, Reason::Quota));
+    }
+    run(core)?;
+    if let Some(bus) = core.path.objects.buses.get_mut(&context) {
+        bus.count_objects(change);
+    }
+    Ok(())
+}
+
+/// Returns by how many objects a context has more after it has executed this command.
+fn objects_of(opcode: CmdOpcode) -> i32 {
+    match opcode {
+        CmdOpcode::ALLOC_Q_COUNTER
+        | CmdOpcode::ALLOC_PD
+        | CmdOpcode::ALLOC_UAR
+        | CmdOpcode::ALLOC_XRCD
+        | CmdOpcode::CREATE_UMEM
+        | CmdOpcode::CREATE_MKEY
+        | CmdOpcode::CREATE_CQ
+        | CmdOpcode::CREATE_QP
+        | CmdOpcode::CREATE_DCT
+        | CmdOpcode::CREATE_RMP
+        | CmdOpcode::CREATE_XRC_SRQ => 1,
+        CmdOpcode::DEALLOC_Q_COUNTER
+        | CmdOpcode::DEALLOC_PD
+        | CmdOpcode::DEALLOC_UAR
+        | CmdOpcode::DEALLOC_XRCD
+        | CmdOpcode::DESTROY_UMEM
+        | CmdOpcode::DESTROY_MKEY
+        | CmdOpcode::DESTROY_CQ
+        | CmdOpcode::DESTROY_QP
+        | CmdOpcode::DESTROY_DCT
+        | CmdOpcode::DESTROY_RMP
+        | CmdOpcode::DESTROY_XRC_SRQ => -1,
+        _ => 0,
     }
 }
 
@@ -162,4 +211,39 @@ impl Call<'_> {
 
 fn require(condition: bool, why: Reason) -> CmdResult<()> {
     if condition { Ok(()) } else { Err(refuse(CmdStatus::BAD_PARAM, why)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::Bus;
+    use crate::config::Config;
+    use crate::memory::{HostBuffer, Memory, PAGE};
+    use rushmem_mlx5::prm::pd::{AllocPd, AllocPdOut, DeallocPd};
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_function_has_a_quota_of_objects() {
+        let mut core = Core::new(Config::default(), SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), None, None);
+        let context = core.contexts.open();
+        let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(PAGE));
+        let mut bus = Attached::new(Bus { memory: Arc::clone(&memory), doorbells: memory });
+        bus.count_objects((1 << 16) - 1);
+        core.path.objects.buses.insert(context, bus);
+        let mut run = |input: &[u8]| {
+            let mut output = [0; AllocPdOut::LEN];
+            execute(&mut core, context, input, &mut output);
+            AllocPdOut::decode(&output)
+        };
+        let alloc = AllocPd::default().encode();
+        let pd = run(&alloc).unwrap().pd;
+        let refused = DecodeError::Refused(refuse(CmdStatus::NO_RES, Reason::Quota));
+        assert_eq!(run(&alloc), Err(refused));
+        // A refused command does not count.
+        let foreign = DeallocPd { pd: pd + 1, ..DeallocPd::default() };
+        assert!(run(&foreign.encode()).is_err() && run(&alloc).is_err());
+        run(&DeallocPd { pd, ..DeallocPd::default() }.encode()).unwrap();
+        run(&alloc).unwrap();
+    }
 }

@@ -54,6 +54,7 @@ reasons! {
     XrcdUsed = 0x5f_0025, "the XRC domain still has queue pairs or shared receive queues";
     UmemUsed = 0x5f_0027, "the umem still has queues or memory keys";
     Full = 0x5f_0022, "no more objects of this kind";
+    Quota = 0x5f_0028, "the function has as many objects as it may have";
     NeedsUmem = 0x5f_0030, "queues, doorbell records and memory keys must lie in umems";
     UmemRange = 0x5f_0031, "the object leaves its umem or its pages";
     UmemAlignment = 0x5f_0032, "queues must be aligned to 64 bytes, doorbell records to 8";
