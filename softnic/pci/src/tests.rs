@@ -15,12 +15,12 @@ use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::port::{AccessReg, Ptys, QueryHcaVportContext, QueryHcaVportGid, RegisterId};
 use rushmem_mlx5::prm::qp::{
-    AddressPath, CreateQp, DestroyQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts,
+    AddressPath, CreateQp, DestroyQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts, ServiceType,
 };
 use rushmem_mlx5::prm::queue::{CmdEntry, Delivery};
 use rushmem_mlx5::prm::uar::{AllocUar, DeallocUar};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, DecodeError};
-use rushmem_mlx5::{Flags, Segment, Wqe};
+use rushmem_mlx5::{Flags, Segment, Syndrome, Wqe};
 use rushmem_softnic::{HostBuffer, Rule};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -354,6 +354,34 @@ fn only_an_armed_cq_raises_an_event() {
     setup.arm_cq(&mut driver, 0);
     let eqe = wait(|| Some(Eqe::read(&driver.get(setup.eq))).filter(|eqe| eqe.number != 0));
     assert_eq!(eqe.number, setup.cqn);
+}
+
+#[test]
+fn a_qp_that_changes_keys_does_nothing_else() {
+    let mut driver = driver();
+    let setup = Setup::new(&mut driver);
+    let (sq, records) = (driver.pages(1), driver.pages(1)[0]);
+    let context = QpContext {
+        st: ServiceType::REG_UMR,
+        log_sq_size: LOG_SIZE,
+        uar_page: setup.page(),
+        cqn_snd: setup.cqn,
+        rq_type: RqType::ZERO_SIZE,
+        dbr_addr: records + 64,
+        ..QpContext::default()
+    };
+    let create = |context| CreateQp { context, ..CreateQp::default() };
+    let no_pd = refused(driver.call_with(&create(QpContext { pd: 0xffff, ..context }), &sq));
+    assert_eq!(no_pd.status, CmdStatus::BAD_RES);
+    let qpn = driver.call_with(&create(context), &sq).unwrap().qpn;
+    connect_to_itself(&mut driver, qpn);
+    let setup = Setup { qpn, sq: sq[0], records, ..setup };
+    setup.post(&mut driver, 0, &Wqe::Nop);
+    assert_eq!(setup.cqe(&driver, 0).op_own().opcode(), CqeOpcode::REQ);
+    let wqe = Wqe::Write { raddr: VA, rkey: setup.lkey, laddr: VA, lkey: setup.lkey, len: 0 };
+    setup.post(&mut driver, 1, &wqe);
+    let cqe = setup.cqe(&driver, 1);
+    assert_eq!(cqe.as_error().map(|error| error.syndrome), Some(Syndrome::LOCAL_QP_OP_ERR));
 }
 
 #[test]

@@ -32,8 +32,10 @@ pub(super) fn create(
     }
     let (service, receives) = check_supported(&command)?;
     let has_rq = receives == RqType::REGULAR;
-    // A QP that changes keys belongs to no protection domain.
-    if qpc.st != ServiceType::REG_UMR {
+    let is_of_kernel = [ServiceType::REG_UMR, ServiceType::QP0, ServiceType::QP1].contains(&qpc.st);
+    require(!is_of_kernel || path.objects.buses.contains_key(&context), Reason::KernelQp)?;
+    // A QP that changes keys needs no protection domain.
+    if qpc.st != ServiceType::REG_UMR || qpc.pd != 0 {
         own_pd(&path.objects, context, qpc.pd)?;
     }
     own_uar(&path.objects, context, qpc.uar_page)?;

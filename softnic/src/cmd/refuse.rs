@@ -68,6 +68,7 @@ reasons! {
     CqSize = 0x5f_0051, "the completion queue is too large";
     Resize = 0x5f_0052, "only the size of a completion queue can change, and not that of a collapsed one";
     CqFull = 0x5f_0053, "the old or the new completion queue has no room for the entries that are not polled yet";
+    KernelQp = 0x5f_0068, "only a PCI function has queue pairs that change keys or belong to the port";
     Service = 0x5f_0060, "only reliable, unreliable and extended connections, initiators of dynamic connections, and datagrams are supported";
     SqSize = 0x5f_0061, "the queue is too large";
     RqType = 0x5f_0062, "only queue pairs with a receive queue of their own, a shared one or none are supported";

@@ -329,9 +329,12 @@ fn unsupported_features_are_refused_by_name() {
     let good = another_qp(&a);
     call(&a.context, &good).unwrap();
     type Change = fn(&mut CreateQp);
-    let bad: [(CmdStatus, Change); 11] = [
+    let bad: [(CmdStatus, Change); 14] = [
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::DCT),
         // No such SRQ.
+        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::REG_UMR),
+        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::QP0),
+        (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::QP1),
         (CmdStatus::BAD_RES, |c| c.context.rq_type = RqType::SRQ),
         (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),
         (CmdStatus::BAD_PARAM, |c| c.wq_umem_valid = false),

@@ -22,6 +22,7 @@ use crate::roce::{Psn, Service, pkeys_match};
 use crate::route::Route;
 use crate::table::Table;
 use crate::wqe::{self, Done, LocalError, Piece, check_keys, for_each_piece};
+use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::seg::RaddrSeg;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{Opcode, Syndrome};
@@ -98,6 +99,8 @@ struct Source {
     peer: u32,
     /// QPN of the peer, or DCTN of a dynamic connection.
     peer_number: u32,
+    /// Whether the QP is one that changes keys, which has no peer.
+    changes_keys: bool,
     /// Why the dynamic connection could not be established.
     refusal: Option<Refusal>,
     psn: Psn,
@@ -118,6 +121,7 @@ impl Source {
             user: User { pd: qp.pd, qpn: qp.qpn },
             peer: qp.attrs.remote_qpn,
             peer_number: qp.dci.as_deref().and_then(Dci::dctn).unwrap_or(qp.attrs.remote_qpn),
+            changes_keys: qp.context.st == ServiceType::REG_UMR,
             refusal: qp.dci.as_deref().and_then(Dci::refusal),
             psn: qp.send_psn,
             attrs: qp.attrs,
@@ -432,6 +436,8 @@ fn execute(
 ) -> Result<Outcome, Outcome> {
     match view.opcode() {
         Opcode::NOP => return Ok(Outcome::Done),
+        // A WQE that changes keys is malformed, since this adapter does not support it.
+        _ if source.changes_keys => return Err(LocalError::Operation.into()),
         Opcode::DUMP => return dump(view, source, objects),
         Opcode::WAIT if cq_reached(view, &objects.cqs)? => return Ok(Outcome::Done),
         Opcode::WAIT => return Ok(Outcome::Waits),
