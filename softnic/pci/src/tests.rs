@@ -385,6 +385,30 @@ fn a_qp_that_changes_keys_does_nothing_else() {
 }
 
 #[test]
+fn a_list_has_the_pages_of_its_object() {
+    let mut driver = driver();
+    driver.bring_up();
+    let pd = driver.call(&AllocPd::default()).unwrap().pd;
+    let pages = driver.pages(2);
+    let mkc = MkeyContext { pd, start_addr: VA, len: PAGE, log_page_size: 12, ..MkeyContext::default() };
+    let mut create = |len, octwords, list: &[u64]| {
+        let context = MkeyContext { len, ..mkc }.with_access_mode(AccessMode::MTT);
+        let translations_octword_actual_size = octwords;
+        driver.call_with(
+            &CreateMkey { context, translations_octword_actual_size, ..CreateMkey::default() },
+            list,
+        )
+    };
+    // The key starts in the middle of its first page, so it needs two.
+    for (octwords, list) in [(1, &pages[..1]), (2, &pages[..]), (0, &pages[..])] {
+        assert_eq!(refused(create(PAGE, octwords, list)).status, CmdStatus::BAD_INP_LEN);
+    }
+    create(PAGE, 1, &pages).unwrap();
+    // The second address of a list for one page is padding, not a page.
+    create(8, 1, &[pages[0], 0]).unwrap();
+}
+
+#[test]
 fn queues_name_what_exists() {
     let mut driver = driver();
     let setup = Setup::new(&mut driver);

@@ -1,6 +1,6 @@
 //! Commands for protection domains, umems, UAR pages and memory keys.
 
-use super::place::{Pages, Place, Region, own_umem};
+use super::place::{Pages, Place, Region, first_entries, own_umem};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::dma::{HostPtr, Mkey, Rights, Umem};
@@ -67,11 +67,10 @@ pub(super) fn create_umem(
     list: &[u8],
 ) -> CmdResult<CreateUmemOut> {
     let umem = command.umem;
-    let bytes = usize::try_from(umem.num_of_mtt).ok().and_then(|count| count.checked_mul(8));
-    let list = bytes.and_then(|bytes| list.get(..bytes));
+    let list = first_entries(list, umem.num_of_mtt);
     let list = list.ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::PageList))?;
     let pages = Pages { list, log_page_size: umem.log_page_size, offset: umem.page_offset.into() };
-    let Region { memory, offset, len } = Place::Pages(pages).find(objects, context)?;
+    let Region { memory, offset, len } = Place::Pages(pages).find(objects, context, pages.len())?;
     let umem = objects.umems.insert(Umem { owner: context, memory, offset, len, users: 0 });
     Ok(CreateUmemOut { umem_id: umem.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
 }
@@ -105,7 +104,7 @@ pub(super) fn create_mkey(
     own_pd(&path.objects, context, mkc.pd)?;
     match mkc.access_mode() {
         AccessMode::PA => create_direct(path, context, &mkc, Place::Address(mkc.start_addr)),
-        AccessMode::MTT => create_direct(path, context, &mkc, translation(&command, list)),
+        AccessMode::MTT => create_direct(path, context, &mkc, translation(&command, list)?),
         AccessMode::KLM | AccessMode::KSM => create_indirect(&mut path.objects, context, &command, list),
         _ => Err(refuse(CmdStatus::BAD_PARAM, Reason::AccessMode)),
     }
@@ -121,21 +120,19 @@ fn rights(mkc: &MkeyContext) -> Rights {
 }
 
 /// Returns the memory of a direct key: part of a umem, or pages whose addresses are in `list`.
-fn translation<'c>(command: &CreateMkey, list: &'c [u8]) -> Place<'c> {
+fn translation<'c>(command: &CreateMkey, list: &'c [u8]) -> CmdResult<Place<'c>> {
     let mkc = &command.context;
-    match command.umem_valid {
-        true => Place::Umem { id: command.umem_id, offset: command.umem_offset },
-        false => {
-            // An entry of 16 bytes has two addresses.
-            let bytes = (command.translations_octword_actual_size as usize).saturating_mul(16);
-            let page = 1u64 << mkc.log_page_size;
-            Place::Pages(Pages {
-                list: list.get(..bytes).unwrap_or(list),
-                log_page_size: mkc.log_page_size.saturating_sub(12),
-                offset: mkc.start_addr & (page - 1),
-            })
-        }
+    if command.umem_valid {
+        return Ok(Place::Umem { id: command.umem_id, offset: command.umem_offset });
     }
+    // An entry of 16 bytes has two addresses.
+    let list = first_entries(list, 2 * u64::from(command.translations_octword_actual_size));
+    let page = 1u64 << mkc.log_page_size;
+    Ok(Place::Pages(Pages {
+        list: list.ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::PageList))?,
+        log_page_size: mkc.log_page_size.saturating_sub(12),
+        offset: mkc.start_addr & (page - 1),
+    }))
 }
 
 /// Creates a direct memory key, which maps the memory at `place`.
@@ -145,7 +142,7 @@ fn create_direct(
     mkc: &MkeyContext,
     place: Place<'_>,
 ) -> CmdResult<CreateMkeyOut> {
-    let Region { memory, offset: base, len } = place.find(&path.objects, context)?;
+    let Region { memory, offset: base, len } = place.find(&path.objects, context, mkc.len)?;
     require(mkc.len <= len, Reason::UmemRange)?;
     let relaxed = mkc.relaxed_ordering_write || path.report.draw_force_relaxed();
     let index = path.objects.add_mkey(|index| Mkey {

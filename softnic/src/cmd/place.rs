@@ -49,6 +49,14 @@ impl<'c> Pages<'c> {
     }
 }
 
+impl Pages<'_> {
+    /// Returns the number of bytes in all pages of the list, from the offset on.
+    pub(super) fn len(&self) -> u64 {
+        let page = 1u64.checked_shl(LOG_MIN_PAGE + u32::from(self.log_page_size)).unwrap_or(0);
+        (self.list.len() as u64 / 8).saturating_mul(page).saturating_sub(self.offset)
+    }
+}
+
 /// Memory that a command names.
 pub(super) struct Region {
     pub(super) memory: Arc<dyn Memory>,
@@ -66,7 +74,8 @@ impl Place<'_> {
         }
     }
 
-    pub(super) fn find(&self, objects: &Objects, context: u32) -> CmdResult<Region> {
+    /// Returns the memory of an object of `len` bytes. That of a list consists only of the pages that contain them.
+    pub(super) fn find(&self, objects: &Objects, context: u32, len: u64) -> CmdResult<Region> {
         match *self {
             Place::Umem { id, offset } => {
                 let umem = own_umem(&objects.umems, context, id)?;
@@ -74,7 +83,7 @@ impl Place<'_> {
                 let len = rest.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::UmemRange))?;
                 Ok(Region { memory: Arc::clone(&umem.memory), offset: umem.offset + offset, len })
             }
-            Place::Pages(pages) => pages.find(bus_of(objects, context)?),
+            Place::Pages(pages) => pages.find(bus_of(objects, context)?, len),
             Place::Address(offset) => {
                 let memory = Arc::clone(&bus_of(objects, context)?.bus.memory);
                 Ok(Region { len: memory.len().saturating_sub(offset), memory, offset })
@@ -92,13 +101,16 @@ fn bus_of(objects: &Objects, context: u32) -> CmdResult<&Attached> {
 }
 
 impl Pages<'_> {
-    fn find(&self, bus: &Attached) -> CmdResult<Region> {
+    /// Returns the memory of the first pages, which contain `needed` bytes.
+    fn find(&self, bus: &Attached, needed: u64) -> CmdResult<Region> {
         let shift = LOG_MIN_PAGE + u32::from(self.log_page_size);
         require(shift <= LOG_MAX_PAGE, Reason::PageSize)?;
-        let pages: Vec<u64> = list_entries(self.list, 0).map(|entry| Mtt::decode(entry).address).collect();
-        let bytes = (pages.len() as u64) << shift;
-        let len = bytes.checked_sub(self.offset).filter(|len| *len != 0);
-        let len = len.ok_or(refuse(CmdStatus::BAD_PARAM, Reason::PageList))?;
+        require(needed != 0, Reason::PageList)?;
+        let count = self.offset.checked_add(needed).map(|end| end.div_ceil(1 << shift));
+        let list = count.and_then(|count| first_entries(self.list, count));
+        let list = list.ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::PageList))?;
+        let pages: Vec<u64> = list_entries(list, 0).map(|entry| Mtt::decode(entry).address).collect();
+        let len = ((pages.len() as u64) << shift) - self.offset;
         let first = pages[0];
         let follows = |(i, page): (u64, &u64)| first.checked_add(i << shift) == Some(*page);
         let contiguous = (0..).zip(&pages).all(follows);
@@ -113,6 +125,11 @@ impl Pages<'_> {
             }
         })
     }
+}
+
+/// Returns the first `count` addresses of a list, if it is that long.
+pub(super) fn first_entries(list: &[u8], count: u64) -> Option<&[u8]> {
+    list.get(..usize::try_from(count).ok()?.checked_mul(8)?)
 }
 
 impl Region {
@@ -138,7 +155,7 @@ pub(super) fn queue_memory(
     len: usize,
     align: usize,
 ) -> CmdResult<QueueMemory> {
-    place.find(objects, context)?.queue(0, len, align)
+    place.find(objects, context, len as u64)?.queue(0, len, align)
 }
 
 /// Returns where a doorbell record lies: at `address`, which is an offset if there is a umem.

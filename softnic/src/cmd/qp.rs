@@ -124,10 +124,11 @@ fn queues(
     if !has_rq && qpc.no_sq {
         return Ok((None, None));
     }
-    let region = place.find(objects, context)?;
     // The send queue follows the receive queue in memory.
     let stride = 16usize << qpc.log_rq_stride;
     let rq_bytes = if has_rq { stride << qpc.log_rq_size } else { 0 };
+    let sq_bytes = if qpc.no_sq { 0 } else { WQEBB_BYTES << qpc.log_sq_size };
+    let region = place.find(objects, context, (rq_bytes + sq_bytes) as u64)?;
     let rq = match has_rq {
         true => {
             let ring = region.queue(0, rq_bytes, WQEBB_BYTES)?;
@@ -137,7 +138,7 @@ fn queues(
     };
     let sq = match qpc.no_sq {
         false => {
-            let ring = region.queue(rq_bytes as u64, WQEBB_BYTES << qpc.log_sq_size, WQEBB_BYTES)?;
+            let ring = region.queue(rq_bytes as u64, sq_bytes, WQEBB_BYTES)?;
             Some(Sq { ring, log_size: qpc.log_sq_size, producer: 0, consumer: 0 })
         }
         true => None,
