@@ -245,6 +245,7 @@ fn the_port_is_infiniband() {
     driver.bring_up();
     let caps: HcaCap = driver.call(&QueryHcaCap::current::<HcaCap>()).unwrap().page.get();
     assert_eq!((caps.port_type, caps.num_ports, caps.roce), (PortType::IB, 1, false));
+    assert!(caps.umr_modify_entity_size_disabled);
     let port = driver.call(&QueryHcaVportContext::default()).unwrap().context;
     let gid = driver.call(&QueryHcaVportGid::default()).unwrap().gid;
     assert_eq!((&gid[..2], &gid[8..]), (&[0xfe, 0x80][..], &port.port_guid.to_be_bytes()[..]));

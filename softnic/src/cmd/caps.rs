@@ -3,7 +3,6 @@
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, require};
 use crate::address::{gid_of, mac_of};
-use crate::config::Config;
 use crate::limits::{
     LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_EQ, LOG_MAX_EQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE,
     LOG_MAX_READS, LOG_MAX_XRCD,
@@ -25,10 +24,10 @@ pub(crate) const ECE: u32 = 0x1000_0003;
 /// Frequency of the clock that timestamps CQEs, in kHz. It counts nanoseconds.
 pub const CLOCK_KHZ: u32 = 1_000_000;
 
-pub(super) fn query(path: &mut Datapath, _: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
+pub(super) fn query(path: &mut Datapath, context: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
     // Current and maximum capabilities are the same, because none can be switched.
     let page = match command.cap_type {
-        CapType::GENERAL => CapPage::new(general(&path.config)),
+        CapType::GENERAL => CapPage::new(general(path, context)),
         CapType::GENERAL_2 => CapPage::new(GeneralCap2 {
             dp_ordering_force: true,
             send_dbr_mode_no_dbr_ext: path.config.no_record,
@@ -53,8 +52,8 @@ pub(super) fn lag(path: &mut Datapath, _: u32, _: QueryLag) -> CmdResult<QueryLa
 }
 
 /// Executes SET_HCA_CAP. A driver may lower limits, which does not change what the adapter accepts.
-pub(super) fn set(path: &mut Datapath, _: u32, command: SetHcaCap) -> CmdResult<SetHcaCapOut> {
-    let own = general(&path.config);
+pub(super) fn set(path: &mut Datapath, context: u32, command: SetHcaCap) -> CmdResult<SetHcaCapOut> {
+    let own = general(path, context);
     match command.cap_type {
         CapType::GENERAL => {
             let asked: HcaCap = command.page.get();
@@ -73,7 +72,9 @@ pub(super) fn set(path: &mut Datapath, _: u32, command: SetHcaCap) -> CmdResult<
     Ok(SetHcaCapOut {})
 }
 
-fn general(config: &Config) -> HcaCap {
+fn general(path: &Datapath, context: u32) -> HcaCap {
+    let config = &path.config;
+    let is_function = path.objects.buses.contains_key(&context);
     HcaCap {
         hca_cap_2: true,
         vhca_id: 1,
@@ -104,10 +105,10 @@ fn general(config: &Config) -> HcaCap {
         init2_lag_tx_port_affinity: true,
         num_lag_ports: config.bond,
         cqe_version: 1,
-        // Keys are not changed by WQEs (UMR).
-        umr_modify_entity_size_disabled: true,
-        umr_modify_atomic_disabled: true,
-        umr_indirect_mkey_disabled: true,
+        // A kernel driver would change keys by WQEs (UMR). UCX reads these bits too, and works without them.
+        umr_modify_entity_size_disabled: is_function,
+        umr_modify_atomic_disabled: is_function,
+        umr_indirect_mkey_disabled: is_function,
         dct: true,
         log_max_rmp: 16,
         log_max_xrcd: LOG_MAX_XRCD,

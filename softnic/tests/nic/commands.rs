@@ -29,6 +29,7 @@ fn capabilities_suit_a_gpu_initiated_driver() {
     let context = nic.open();
     let general: HcaCap = call(&context, &QueryHcaCap::current::<HcaCap>()).unwrap().page.get();
     assert!(general.rc && general.roce && general.atomic && general.cq_oi);
+    assert!(!general.umr_modify_entity_size_disabled && !general.umr_indirect_mkey_disabled);
     assert_eq!((general.cqe_version, general.log_max_msg, general.num_ports), (1, 30, 1));
     let atomics: AtomicCaps = call(&context, &QueryHcaCap::current::<AtomicCaps>()).unwrap().page.get();
     assert_eq!((atomics.atomic_operations, atomics.atomic_size_qp), (0xf, 0xc));
@@ -331,10 +332,10 @@ fn unsupported_features_are_refused_by_name() {
     type Change = fn(&mut CreateQp);
     let bad: [(CmdStatus, Change); 14] = [
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::DCT),
-        // No such SRQ.
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::REG_UMR),
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::QP0),
         (CmdStatus::BAD_PARAM, |c| c.context.st = ServiceType::QP1),
+        // No such SRQ.
         (CmdStatus::BAD_RES, |c| c.context.rq_type = RqType::SRQ),
         (CmdStatus::BAD_PARAM, |c| c.context.send_dbr_mode = 1),
         (CmdStatus::BAD_PARAM, |c| c.wq_umem_valid = false),
