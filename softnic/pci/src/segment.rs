@@ -25,7 +25,7 @@ mod at {
     pub(super) const QUEUE_HIGH: u64 = 0x10;
     pub(super) const QUEUE_LOW: u64 = 0x14;
     pub(super) const DOORBELL: u64 = 0x18;
-    pub(super) const HEALTH_VERSION: u64 = 0x234;
+    pub(super) const HEALTH_VERSION: u64 = 0x230;
     pub(super) const HEALTH_SYNDROME: u64 = 0x23c;
     pub(super) const TIMER_HIGH: u64 = 0x1000;
     pub(super) const TIMER_LOW: u64 = 0x1004;
@@ -127,6 +127,7 @@ mod tests {
         let segment = Segment::default();
         assert_eq!(segment.read(0x1000, shown(false, 0x12_3456_789a)), 0x12);
         assert_eq!(segment.read(0x1004, shown(false, 0x12_3456_789a)), 0x3456_789a);
+        assert_eq!(segment.read(0x230, shown(false, 0)), 28 << 24 | 43 << 16 | 1014);
         let count = |clock| segment.read(0x1010, shown(false, clock));
         assert_ne!(count(0), count(1_000_000_000));
         assert_eq!(

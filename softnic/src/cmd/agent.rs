@@ -1,6 +1,6 @@
 //! MAD_IFC: the agent for subnet management of the port.
 
-use super::port::{HAS_CM, HAS_EXTENDED_SPEEDS, SM_LID, SUBNET_PREFIX, state};
+use super::port::{GIDS, HAS_CM, HAS_EXTENDED_SPEEDS, PKEYS, SM_LID, SUBNET_PREFIX, state};
 use super::refuse::Reason;
 use super::{CmdResult, require};
 use crate::address::{lid_of, port_guid};
@@ -80,7 +80,7 @@ fn subnet(path: &Datapath, attribute: u16, modifier: u16) -> Option<[u8; 64]> {
             // Versions, a channel adapter, one port.
             put(0, &[1, 1, 1, 1]);
             [4, 12, 20].into_iter().for_each(|at| put(at, &guid));
-            put(28, &(path.config.pkeys.len() as u16).to_be_bytes());
+            put(28, &PKEYS.to_be_bytes());
             // The port at which the datagram arrived, and the vendor: the Mellanox OUI.
             put(36, &[1, 0x00, 0x02, 0xc9]);
         }
@@ -110,8 +110,49 @@ fn port_info(path: &Datapath, put: &mut impl FnMut(usize, &[u8])) {
     put(0x24, &[0x50, 0x10]);
     put(0x29, &[0x05]);
     put(0x2b, &[0x10]);
-    // One GUID.
-    put(0x33, &[1]);
+    put(0x32, &[GIDS as u8]);
     // Extended speeds active, supported and enabled: NDR.
     put(0x3e, &[0x88, 0x08]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    /// Asks for an attribute. Returns the status and the data of the answer.
+    fn ask(class: u8, method: u8, attribute: u16) -> (u16, [u8; 64]) {
+        let config = Config { infiniband: true, ..Config::default() };
+        let address = SocketAddrV4::new(Ipv4Addr::new(127, 64, 1, 2), 0);
+        let mut path = Datapath::new(config, address, None, &mut None);
+        let mut mad = [0; 256];
+        (mad[at::CLASS], mad[at::METHOD]) = (class, method);
+        mad[at::ATTRIBUTE..at::ATTRIBUTE + 2].copy_from_slice(&attribute.to_be_bytes());
+        let command = MadIfc { port: 1, mad: Bytes(mad), ..MadIfc::default() };
+        let answer = execute(&mut path, 0, command).expect("the port is InfiniBand").mad.0;
+        assert_eq!((answer[at::CLASS], answer[at::METHOD]), (class, GET_RESPONSE));
+        let status = u16::from_be_bytes([answer[at::STATUS], answer[at::STATUS + 1]]);
+        (status, *answer[at::DATA..].first_chunk().expect("64 bytes"))
+    }
+
+    #[test]
+    fn the_port_is_described() {
+        let (status, info) = ask(SUBNET, GET, attribute::PORT_INFO);
+        assert_eq!((status, &info[8..10], &info[0x10..0x12]), (0, &[0xfe, 0x80][..], &[1, 2][..]));
+        // The state is active, GUIDCap is 8, and SubnetTimeOut follows it.
+        assert_eq!((info[0x20] & 0xf, info[0x32], info[0x33]), (4, 8, 0));
+        let (status, node) = ask(SUBNET_DIRECTED, GET, attribute::NODE_INFO);
+        // PartitionCap is that of the capabilities.
+        assert_eq!((status, node[3], &node[28..30]), (RETURNING, 1, &PKEYS.to_be_bytes()[..]));
+        let (_, keys) = ask(SUBNET, GET, attribute::PKEY_TABLE);
+        assert_eq!(keys[..4], [0xff, 0xff, 0, 0]);
+    }
+
+    #[test]
+    fn other_datagrams_are_refused() {
+        assert_eq!(ask(4, GET, attribute::NODE_INFO), (BAD_CLASS, [0; 64]));
+        assert_eq!(ask(SUBNET, 2, attribute::NODE_INFO), (BAD_METHOD, [0; 64]));
+        assert_eq!(ask(SUBNET, GET, 0x7777), (BAD_ATTRIBUTE, [0; 64]));
+    }
 }

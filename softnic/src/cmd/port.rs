@@ -12,10 +12,10 @@ use rushmem_mlx5::prm::port::{
 use rushmem_mlx5::prm::{Bytes, CmdStatus, Layout};
 
 /// Number of entries of the GID table, encoded as 0 in the capabilities.
-const GIDS: u16 = 8;
+pub(super) const GIDS: u16 = 8;
 
 /// Number of entries of the P_Key table, encoded as 0 in the capabilities.
-const PKEYS: u16 = 128;
+pub(super) const PKEYS: u16 = 128;
 
 /// First bytes of a GID with the default subnet prefix.
 pub(super) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
