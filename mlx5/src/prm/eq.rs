@@ -15,8 +15,6 @@ numbers! {
         PORT_CHANGE = 0x09;
         /// A command has completed.
         CMD = 0x0a;
-        /// The firmware requests or returns pages.
-        PAGE_REQUEST = 0x0b;
         /// The peer sent a request that the queue pair does not support.
         WQ_INVAL_REQ_ERROR = 0x10;
         /// The peer accessed memory without permission.

@@ -9,10 +9,6 @@ numbers! {
     pub struct PortState(u8) {
         /// The link is down.
         DOWN = 1;
-        /// The link is up, but the subnet manager has not configured the port.
-        INIT = 2;
-        /// The port is configured, but carries only management datagrams.
-        ARMED = 3;
         /// The port carries data.
         ACTIVE = 4;
     }
@@ -23,8 +19,6 @@ numbers! {
     pub struct PhysState(u8) {
         /// Searching for a peer.
         POLLING = 2;
-        /// Disabled.
-        DISABLED = 3;
         /// The link is up.
         LINK_UP = 5;
     }
@@ -156,7 +150,7 @@ numbers! {
 command! { ACCESS_REG -> AccessRegOut;
     /// ACCESS_REG: reads or writes an access register, whose contents follow the mailbox and the reply.
     pub struct AccessReg[16] {
-        /// [`AccessReg::WRITE`] or [`AccessReg::READ`].
+        /// [`AccessReg::READ`], or 0 to write the register.
         op_mod: u16 = 0x30, 16;
         /// The register.
         register_id: RegisterId = 0x50, 16;
@@ -166,8 +160,6 @@ command! { ACCESS_REG -> AccessRegOut;
 }
 
 impl AccessReg {
-    /// Value of `op_mod` that writes the register.
-    pub const WRITE: u16 = 0;
     /// Value of `op_mod` that reads the register.
     pub const READ: u16 = 1;
 }
@@ -182,7 +174,7 @@ layout! {
     pub struct Ptys[64] {
         /// Port number, starting at 1.
         local_port: u8 = 0x008, 8;
-        /// Which protocol is queried: [`Ptys::IB`] or [`Ptys::ETHERNET`].
+        /// Which protocol is queried, as a bit mask: [`Ptys::IB`].
         proto_mask: u8 = 0x01d, 3;
         /// Supported widths of an InfiniBand link.
         ib_link_width_capability: u16 = 0x080, 16;
@@ -202,8 +194,6 @@ layout! {
 impl Ptys {
     /// Bit of `proto_mask`: InfiniBand.
     pub const IB: u8 = 1;
-    /// Bit of `proto_mask`: Ethernet.
-    pub const ETHERNET: u8 = 4;
     /// Bit of a link width: four lanes.
     pub const WIDTH_4X: u16 = 4;
     /// Bit of a link speed: NDR, 100 Gb/s per lane.
@@ -249,7 +239,7 @@ layout! {
 command! { MAD_IFC -> MadIfcOut;
     /// MAD_IFC: passes a management datagram to the agents of the NIC.
     pub struct MadIfc[272] {
-        /// Bit mask that disables checks: [`MadIfc::IGNORE_M_KEY`], [`MadIfc::IGNORE_B_KEY`].
+        /// Bit mask of the checks of management keys that are disabled.
         op_mod: u16 = 0x30, 16;
         /// LID that the datagram came from.
         remote_lid: u16 = 0x40, 16;
@@ -258,13 +248,6 @@ command! { MAD_IFC -> MadIfcOut;
         /// The datagram.
         mad: Bytes<256> = 0x80, 2048;
     }
-}
-
-impl MadIfc {
-    /// Bit of `op_mod`: the key of subnet management (M_Key) is not checked.
-    pub const IGNORE_M_KEY: u16 = 1;
-    /// Bit of `op_mod`: the key of baseboard management (B_Key) is not checked.
-    pub const IGNORE_B_KEY: u16 = 2;
 }
 
 response! {
