@@ -150,12 +150,12 @@ impl Settings {
     }
 
     /// Returns the capture file of a device of this process.
-    pub(crate) fn capture_of(&self, device: u32) -> Option<PathBuf> {
+    pub fn capture_of(&self, device: u32) -> Option<PathBuf> {
         self.capture.as_deref().map(|path| file_of(path, device))
     }
 
     /// Returns the file of send entries of a device of this process.
-    pub(crate) fn record_of(&self, device: u32) -> Option<PathBuf> {
+    pub fn record_of(&self, device: u32) -> Option<PathBuf> {
         self.record.as_deref().map(|path| file_of(path, device))
     }
 }

@@ -59,8 +59,8 @@ fn config(settings: &Settings) -> Result<Config, Error> {
         ip: settings.addresses.first().map_or(Ip::AnyLoopback, |ip| Ip::Addr(*ip)),
         shared_memory: settings.shared_memory,
         faults: settings.engine_faults.clone(),
-        capture: settings.capture.clone(),
-        record: settings.record.clone(),
+        capture: settings.capture_of(0),
+        record: settings.record_of(0),
         infiniband: true,
         // Doorbells are messages on the socket, which wake the adapter.
         idle: Idle::Notified { max_sleep: Duration::from_millis(100) },
@@ -85,6 +85,9 @@ mod tests {
     fn what_a_function_lacks_is_an_error() {
         let good = Settings { link: LinkLayer::InfiniBand, ..Settings::default() };
         assert!(config(&good).is_ok_and(|config| config.infiniband));
+        let capture = Some("/tmp/%d.pcap".into());
+        let numbered = config(&Settings { capture, ..good.clone() });
+        assert!(numbered.is_ok_and(|config| config.capture == Some("/tmp/0.pcap".into())));
         let ethernet = Settings { link: LinkLayer::Ethernet, ..good.clone() };
         let two = Settings { devices: 2, ..good };
         assert!(matches!((config(&ethernet), config(&two)), (Err(Error::Usage(_)), Err(Error::Usage(_)))));
