@@ -10,7 +10,8 @@
 //! | serve a virtual machine | [`vfio_user::Server`] |
 //! | drive a function without one | [`Function::new`] with a [`GuestMemory`] and [`Interrupts`] |
 //!
-//! Whatever a driver does affects only its own memory and objects. The process on the other side of the socket, such as
+//! A driver reaches only its own memory and objects, of which it can have a limited number. It shares the threads of the
+//! adapter with the adapter's other users, so it can slow them down. The process on the other side of the socket, such as
 //! QEMU, is trusted not to truncate the files of its guest's memory.
 #![deny(unsafe_code)]
 
