@@ -23,7 +23,8 @@ pub(super) fn create(
     let cqc = command.context;
     require(cqc.cqe_sz <= 1 && !cqc.cqe_comp_en, Reason::CqeSize)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
-    let at = place(command.umem_valid, (command.umem_id, command.umem_offset), &cqc, list)?;
+    let umem = command.umem_valid.then_some((command.umem_id, command.umem_offset));
+    let at = place(umem, &cqc, list)?;
     let record_at = place::record(cqc.dbr_umem_valid, cqc.dbr_umem_id, cqc.dbr_addr);
     own_uar(objects, context, cqc.uar_page)?;
     let bytes = (CQE_BYTES << cqc.cqe_sz) << cqc.log_cq_size;
@@ -36,17 +37,9 @@ pub(super) fn create(
 }
 
 /// Returns where the ring of a CQ lies: at an offset in a umem, or in pages whose addresses are in `list`.
-fn place<'c>(
-    umem_valid: bool,
-    (id, offset): (u32, u64),
-    cqc: &CqContext,
-    list: &'c [u8],
-) -> CmdResult<Place<'c>> {
-    if umem_valid {
-        require(cqc.page_offset == 0, Reason::PageOffset)?;
-        return Ok(Place::Umem { id, offset });
-    }
-    Ok(Place::Pages(Pages::skipping(list, cqc.log_page_size, cqc.page_offset)))
+fn place<'c>(umem: Option<(u32, u64)>, cqc: &CqContext, list: &'c [u8]) -> CmdResult<Place<'c>> {
+    require(umem.is_none() || cqc.page_offset == 0, Reason::PageOffset)?;
+    Ok(Place::of_queue(umem, Pages::of_queue(list, cqc.log_page_size, cqc.page_offset)))
 }
 
 /// Executes MODIFY_CQ. `list` has the addresses of the new pages, unless the CQ lies in a umem.
@@ -61,7 +54,7 @@ pub(super) fn modify(
     let cq = own(objects, context, cqn)?;
     require(is_resize && !cq.collapsed && CQE_BYTES << cqc.cqe_sz == cq.entry, Reason::Resize)?;
     require(cqc.log_cq_size <= LOG_MAX_CQ_SIZE, Reason::CqSize)?;
-    let at = place(umem_valid, (umem_id, umem_offset), &cqc, list)?;
+    let at = place(umem_valid.then_some((umem_id, umem_offset)), &cqc, list)?;
     let bytes = cq.entry << cqc.log_cq_size;
     let ring = queue_memory(objects, context, at, bytes, CQE_BYTES)?;
     let Some(cq) = objects.cqs.get_mut(cqn) else { return Err(bad_resource(Reason::NoCq)) };

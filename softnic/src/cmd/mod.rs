@@ -115,7 +115,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::CREATE_UMEM => call.with_list(CreateUmem::LEN, memory::create_umem),
         CmdOpcode::DESTROY_UMEM => call.on_objects(memory::destroy_umem),
         CmdOpcode::CREATE_MKEY => {
-            let list = input.get(CreateMkey::LEN..).unwrap_or_default();
+            let list = call.list(CreateMkey::LEN);
             call.run_with(|core, context, command| {
                 memory::create_mkey(&mut core.path, context, command, list)
             })
@@ -126,7 +126,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::QUERY_CQ => call.on_objects(cq::query),
         CmdOpcode::DESTROY_CQ => call.on_objects(cq::destroy),
         CmdOpcode::CREATE_QP => {
-            let list = input.get(CreateQp::LEN..).unwrap_or_default();
+            let list = call.list(CreateQp::LEN);
             call.run_with(|core, context, command| qp::create(&mut core.path, context, command, list))
         }
         CmdOpcode::QUERY_QP => call.on_objects(qp::query),
@@ -163,7 +163,12 @@ struct Call<'c> {
     output: &'c mut [u8],
 }
 
-impl Call<'_> {
+impl<'c> Call<'c> {
+    /// Returns the list that follows a mailbox of `fixed` bytes.
+    fn list(&self, fixed: usize) -> &'c [u8] {
+        self.input.get(fixed..).unwrap_or_default()
+    }
+
     fn on_objects<C: Command>(
         &mut self,
         handler: fn(&mut Objects, u32, C) -> CmdResult<C::Output>,
@@ -177,7 +182,7 @@ impl Call<'_> {
         fixed: usize,
         handler: impl FnOnce(&mut Objects, u32, C, &[u8]) -> CmdResult<C::Output>,
     ) -> CmdResult<()> {
-        let list = self.input.get(fixed..).unwrap_or_default();
+        let list = self.list(fixed);
         self.run_with(|core, context, command| handler(&mut core.path.objects, context, command, list))
     }
 

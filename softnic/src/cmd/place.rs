@@ -42,19 +42,21 @@ pub(super) struct Pages<'c> {
 }
 
 impl<'c> Pages<'c> {
-    /// Describes pages of which the first `offset` parts of 64 are skipped.
-    pub(super) fn skipping(list: &'c [u8], log_page_size: u8, offset: u8) -> Pages<'c> {
-        let page = 1u64.checked_shl(LOG_MIN_PAGE + u32::from(log_page_size)).unwrap_or(0);
-        Pages { list, log_page_size, offset: page / 64 * u64::from(offset) }
+    /// Describes the pages of a queue that starts at `offset`, in units of 1/64 page.
+    pub(super) fn of_queue(list: &'c [u8], log_page_size: u8, offset: u8) -> Pages<'c> {
+        Pages { list, log_page_size, offset: page_bytes(log_page_size) / 64 * u64::from(offset) }
+    }
+
+    /// Returns the number of bytes in all pages of the list, from the offset on.
+    pub(super) fn len(&self) -> u64 {
+        let pages = self.list.len() as u64 / 8;
+        pages.saturating_mul(page_bytes(self.log_page_size)).saturating_sub(self.offset)
     }
 }
 
-impl Pages<'_> {
-    /// Returns the number of bytes in all pages of the list, from the offset on.
-    pub(super) fn len(&self) -> u64 {
-        let page = 1u64.checked_shl(LOG_MIN_PAGE + u32::from(self.log_page_size)).unwrap_or(0);
-        (self.list.len() as u64 / 8).saturating_mul(page).saturating_sub(self.offset)
-    }
+/// Returns the size of a page, or 0 if it is out of range.
+fn page_bytes(log_page_size: u8) -> u64 {
+    1u64.checked_shl(LOG_MIN_PAGE + u32::from(log_page_size)).unwrap_or(0)
 }
 
 /// Memory that a command names.
@@ -65,7 +67,15 @@ pub(super) struct Region {
     pub(super) len: u64,
 }
 
-impl Place<'_> {
+impl<'c> Place<'c> {
+    /// Returns where a queue lies: at an offset in a umem, given with its ID, or otherwise in `pages`.
+    pub(super) fn of_queue(umem: Option<(u32, u64)>, pages: Pages<'c>) -> Place<'c> {
+        match umem {
+            Some((id, offset)) => Place::Umem { id, offset },
+            None => Place::Pages(pages),
+        }
+    }
+
     /// Returns the umem, or 0 if the memory lies at bus addresses.
     pub(super) fn umem(&self) -> u32 {
         match self {

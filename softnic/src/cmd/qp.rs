@@ -106,11 +106,9 @@ fn check_record(path: &Datapath, qpc: &QpContext) -> CmdResult<()> {
 /// Returns where the queues of a QP lie.
 fn place<'c>(command: &CreateQp, list: &'c [u8]) -> CmdResult<Place<'c>> {
     let qpc = &command.context;
-    if command.wq_umem_valid {
-        require(qpc.page_offset == 0, Reason::PageOffset)?;
-        return Ok(Place::Umem { id: command.wq_umem_id, offset: command.wq_umem_offset });
-    }
-    Ok(Place::Pages(Pages::skipping(list, qpc.log_page_size, qpc.page_offset)))
+    require(!command.wq_umem_valid || qpc.page_offset == 0, Reason::PageOffset)?;
+    let umem = command.wq_umem_valid.then_some((command.wq_umem_id, command.wq_umem_offset));
+    Ok(Place::of_queue(umem, Pages::of_queue(list, qpc.log_page_size, qpc.page_offset)))
 }
 
 /// Creates the receive queue and the send queue of a QP in the memory at `place`.

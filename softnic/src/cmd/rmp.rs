@@ -38,10 +38,8 @@ pub(super) fn create(
     require(!has_link || wq.log_wq_stride > 4, Reason::SqSize)?;
     own_pd(objects, context, wq.pd)?;
     let stride = 1usize << wq.log_wq_stride;
-    let at = match wq.wq_umem_valid {
-        true => Place::Umem { id: wq.wq_umem_id, offset: 0 },
-        false => Place::Pages(Pages::skipping(list, wq.log_wq_pg_sz, wq.page_offset)),
-    };
+    let umem = wq.wq_umem_valid.then_some((wq.wq_umem_id, 0));
+    let at = Place::of_queue(umem, Pages::of_queue(list, wq.log_wq_pg_sz, wq.page_offset));
     let ring = queue_memory(objects, context, at, stride << wq.log_wq_sz, 16)?;
     let record_at = place::record(wq.dbr_umem_valid, wq.dbr_umem_id, wq.dbr_addr);
     let record = queue_memory(objects, context, record_at, size_of::<Record>(), 8)?;

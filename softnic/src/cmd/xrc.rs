@@ -49,10 +49,8 @@ pub(super) fn create_srq(
     objects.xrcds.get(srqc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
     let (stride, log_size) = (16usize << srqc.log_rq_stride, srqc.log_xrc_srq_size);
     let bytes = stride << log_size;
-    let at = match command.umem_valid {
-        true => Place::Umem { id: command.umem_id, offset: command.umem_offset },
-        false => Place::Pages(Pages::skipping(list, srqc.log_page_size, srqc.page_offset)),
-    };
+    let umem = command.umem_valid.then_some((command.umem_id, command.umem_offset));
+    let at = Place::of_queue(umem, Pages::of_queue(list, srqc.log_page_size, srqc.page_offset));
     let ring = queue_memory(objects, context, at, bytes, 16)?;
     let record_at = place::record(srqc.dbr_umem_valid, srqc.dbr_umem_id, srqc.dbr_addr);
     let record = queue_memory(objects, context, record_at, size_of::<Record>(), 8)?;
