@@ -1,49 +1,15 @@
 //! MAD_IFC: the agent for subnet management of the port.
 
-use super::port::{GIDS, HAS_CM, HAS_EXTENDED_SPEEDS, PKEYS, SM_LID, SUBNET_PREFIX, state};
+use super::port::{GIDS, HAS_CM, PKEYS, SM_LID, SUBNET_PREFIX, state};
 use super::refuse::Reason;
 use super::{CmdResult, require};
 use crate::address::{lid_of, port_guid};
+use crate::management::mad::{
+    HAS_EXTENDED_SPEEDS, PKEYS_PER_BLOCK, at, class, method, status, subnet_attribute,
+};
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::Bytes;
 use rushmem_mlx5::prm::port::{MadIfc, MadIfcOut};
-
-/// Offsets of fields of a datagram.
-mod at {
-    pub(super) const CLASS: usize = 1;
-    pub(super) const METHOD: usize = 3;
-    pub(super) const STATUS: usize = 4;
-    pub(super) const ATTRIBUTE: usize = 16;
-    pub(super) const MODIFIER: usize = 20;
-    pub(super) const DATA: usize = 64;
-}
-
-/// Management class of subnet management, routed by LID and directed.
-const SUBNET: u8 = 0x01;
-const SUBNET_DIRECTED: u8 = 0x81;
-
-const GET: u8 = 0x01;
-const GET_RESPONSE: u8 = 0x81;
-
-/// Status of a response: not the class, the method or the attribute of a datagram that the agent answers.
-const BAD_CLASS: u16 = 1 << 2;
-const BAD_METHOD: u16 = 2 << 2;
-const BAD_ATTRIBUTE: u16 = 3 << 2;
-
-/// Status bit of a directed datagram on its way back.
-const RETURNING: u16 = 1 << 15;
-
-/// Attributes of subnet management.
-mod attribute {
-    pub(super) const NODE_DESCRIPTION: u16 = 0x10;
-    pub(super) const NODE_INFO: u16 = 0x11;
-    pub(super) const GUID_INFO: u16 = 0x14;
-    pub(super) const PORT_INFO: u16 = 0x15;
-    pub(super) const PKEY_TABLE: u16 = 0x16;
-}
-
-/// Number of P_Keys in a block of the table.
-const PKEYS_PER_BLOCK: usize = 32;
 
 pub(super) fn execute(path: &mut Datapath, _: u32, command: MadIfc) -> CmdResult<MadIfcOut> {
     require(path.config.infiniband, Reason::PortType)?;
@@ -52,16 +18,17 @@ pub(super) fn execute(path: &mut Datapath, _: u32, command: MadIfc) -> CmdResult
     let word = |at: usize| u16::from_be_bytes([asked[at], asked[at + 1]]);
     let mut answer = asked;
     let filled = match (asked[at::CLASS], asked[at::METHOD]) {
-        (SUBNET | SUBNET_DIRECTED, GET) => {
-            subnet(path, word(at::ATTRIBUTE), word(at::MODIFIER + 2)).ok_or(BAD_ATTRIBUTE)
+        (class::SUBNET | class::SUBNET_DIRECTED, method::GET) => {
+            let found = subnet(path, word(at::ATTRIBUTE), word(at::MODIFIER + 2));
+            found.ok_or(status::UNSUPPORTED_ATTRIBUTE)
         }
-        (SUBNET | SUBNET_DIRECTED, _) => Err(BAD_METHOD),
-        _ => Err(BAD_CLASS),
+        (class::SUBNET | class::SUBNET_DIRECTED, _) => Err(status::UNSUPPORTED_METHOD),
+        _ => Err(status::UNSUPPORTED_CLASS),
     };
-    let direction = if asked[at::CLASS] == SUBNET_DIRECTED { RETURNING } else { 0 };
-    let status = direction | filled.err().unwrap_or(0);
-    answer[at::METHOD] = GET_RESPONSE;
-    answer[at::STATUS..at::STATUS + 2].copy_from_slice(&status.to_be_bytes());
+    let direction = if asked[at::CLASS] == class::SUBNET_DIRECTED { status::RESPONSE } else { 0 };
+    let code = direction | filled.err().unwrap_or(0);
+    answer[at::METHOD] = method::GET_RESPONSE;
+    answer[at::STATUS..at::STATUS + 2].copy_from_slice(&code.to_be_bytes());
     answer[at::DATA..at::DATA + 64].copy_from_slice(&filled.unwrap_or([0; 64]));
     Ok(MadIfcOut { mad: Bytes(answer) })
 }
@@ -72,11 +39,11 @@ fn subnet(path: &Datapath, attribute: u16, modifier: u16) -> Option<[u8; 64]> {
     let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
     let guid = port_guid(*path.address.ip()).to_be_bytes();
     match attribute {
-        attribute::NODE_DESCRIPTION => {
+        subnet_attribute::NODE_DESCRIPTION => {
             let name = path.config.name.as_bytes();
             put(0, &name[..name.len().min(63)]);
         }
-        attribute::NODE_INFO => {
+        subnet_attribute::NODE_INFO => {
             // Versions, a channel adapter, one port.
             put(0, &[1, 1, 1, 1]);
             [4, 12, 20].into_iter().for_each(|at| put(at, &guid));
@@ -84,9 +51,9 @@ fn subnet(path: &Datapath, attribute: u16, modifier: u16) -> Option<[u8; 64]> {
             // The port at which the datagram arrived, and the vendor: the Mellanox OUI.
             put(36, &[1, 0x00, 0x02, 0xc9]);
         }
-        attribute::GUID_INFO if modifier == 0 => put(0, &guid),
-        attribute::PORT_INFO if modifier <= 1 => port_info(path, &mut put),
-        attribute::PKEY_TABLE => {
+        subnet_attribute::GUID_INFO if modifier == 0 => put(0, &guid),
+        subnet_attribute::PORT_INFO if modifier <= 1 => port_info(path, &mut put),
+        subnet_attribute::PKEY_TABLE => {
             let keys = path.config.pkeys.iter().skip(usize::from(modifier) * PKEYS_PER_BLOCK);
             keys.take(PKEYS_PER_BLOCK).enumerate().for_each(|(i, key)| put(2 * i, &key.to_be_bytes()));
         }
@@ -131,28 +98,31 @@ mod tests {
         mad[at::ATTRIBUTE..at::ATTRIBUTE + 2].copy_from_slice(&attribute.to_be_bytes());
         let command = MadIfc { port: 1, mad: Bytes(mad), ..MadIfc::default() };
         let answer = execute(&mut path, 0, command).expect("the port is InfiniBand").mad.0;
-        assert_eq!((answer[at::CLASS], answer[at::METHOD]), (class, GET_RESPONSE));
-        let status = u16::from_be_bytes([answer[at::STATUS], answer[at::STATUS + 1]]);
-        (status, *answer[at::DATA..].first_chunk().expect("64 bytes"))
+        assert_eq!((answer[at::CLASS], answer[at::METHOD]), (class, method::GET_RESPONSE));
+        let code = u16::from_be_bytes([answer[at::STATUS], answer[at::STATUS + 1]]);
+        (code, *answer[at::DATA..].first_chunk().expect("64 bytes"))
     }
 
     #[test]
     fn the_port_is_described() {
-        let (status, info) = ask(SUBNET, GET, attribute::PORT_INFO);
-        assert_eq!((status, &info[8..10], &info[0x10..0x12]), (0, &[0xfe, 0x80][..], &[1, 2][..]));
+        let (code, info) = ask(class::SUBNET, method::GET, subnet_attribute::PORT_INFO);
+        assert_eq!((code, &info[8..10], &info[0x10..0x12]), (0, &[0xfe, 0x80][..], &[1, 2][..]));
         // The state is active, GUIDCap is 8, and SubnetTimeOut follows it.
         assert_eq!((info[0x20] & 0xf, info[0x32], info[0x33]), (4, 8, 0));
-        let (status, node) = ask(SUBNET_DIRECTED, GET, attribute::NODE_INFO);
+        let (code, node) = ask(class::SUBNET_DIRECTED, method::GET, subnet_attribute::NODE_INFO);
         // PartitionCap is that of the capabilities.
-        assert_eq!((status, node[3], &node[28..30]), (RETURNING, 1, &PKEYS.to_be_bytes()[..]));
-        let (_, keys) = ask(SUBNET, GET, attribute::PKEY_TABLE);
+        assert_eq!((code, node[3], &node[28..30]), (status::RESPONSE, 1, &PKEYS.to_be_bytes()[..]));
+        let (_, keys) = ask(class::SUBNET, method::GET, subnet_attribute::PKEY_TABLE);
         assert_eq!(keys[..4], [0xff, 0xff, 0, 0]);
     }
 
     #[test]
     fn other_datagrams_are_refused() {
-        assert_eq!(ask(4, GET, attribute::NODE_INFO), (BAD_CLASS, [0; 64]));
-        assert_eq!(ask(SUBNET, 2, attribute::NODE_INFO), (BAD_METHOD, [0; 64]));
-        assert_eq!(ask(SUBNET, GET, 0x7777), (BAD_ATTRIBUTE, [0; 64]));
+        assert_eq!(
+            ask(class::PERFORMANCE, method::GET, subnet_attribute::NODE_INFO),
+            (status::UNSUPPORTED_CLASS, [0; 64])
+        );
+        assert_eq!(ask(class::SUBNET, 2, subnet_attribute::NODE_INFO), (status::UNSUPPORTED_METHOD, [0; 64]));
+        assert_eq!(ask(class::SUBNET, method::GET, 0x7777), (status::UNSUPPORTED_ATTRIBUTE, [0; 64]));
     }
 }

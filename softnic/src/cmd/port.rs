@@ -3,6 +3,7 @@
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::address::{lid_of, port_guid};
+use crate::management::mad::HAS_EXTENDED_SPEEDS;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::port::{
     AccessReg, AccessRegOut, HcaVportContext, NodeDescription, PhysState, Pmtu, PortState, Ptys, Pvlc,
@@ -25,9 +26,6 @@ pub(super) const SM_LID: u16 = 1;
 
 /// Bit of the capability mask of PortInfo: a communication manager is supported.
 pub(super) const HAS_CM: u32 = 1 << 16;
-
-/// Bit of the capability mask of PortInfo: extended link speeds are supported.
-pub(super) const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
 
 /// Checks that a command names the only port, which a driver of a single port leaves out.
 fn own_port(path: &Datapath, other_vport: bool, port: u8) -> CmdResult<()> {

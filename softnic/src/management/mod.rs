@@ -2,6 +2,7 @@
 //! Specification, volume 1, chapter 13). The adapter carries them, and the driver creates and interprets them.
 
 pub(crate) mod introduction;
+pub mod mad;
 
 use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Psn, Service};
 use std::net::Ipv4Addr;

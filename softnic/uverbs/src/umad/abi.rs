@@ -1,11 +1,12 @@
-//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them, and of management datagrams
-//! (InfiniBand Architecture Specification, volume 1, chapters 13, 14 and 16).
+//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them, and the attributes of subnet
+//! administration and performance management (InfiniBand Architecture Specification, volume 1, chapters 15 and 16).
 
 use crate::abi::{numbers, structs};
 use bytemuck::{Pod, Zeroable};
 
-/// Length of a MAD, in bytes.
-pub(super) const MAD: usize = 256;
+pub(super) use rushmem_softnic::MAD;
+pub(super) use rushmem_softnic::mad::{at, class, method, status, subnet_attribute};
+
 /// Length of the header common to all classes, in bytes.
 pub(super) const MAD_HEADER: usize = 24;
 /// Length of the header without its last two members, which programs that do not use P_Keys lack.
@@ -21,31 +22,6 @@ pub(super) mod ioctl {
 }
 
 numbers! {
-    /// Management classes.
-    class: u8 {
-        SUBNET = 0x01,
-        ADMINISTRATION = 0x03,
-        PERFORMANCE = 0x04,
-        SUBNET_DIRECTED = 0x81,
-    }
-
-    method: u8 {
-        GET = 0x01,
-        GET_TABLE = 0x12,
-        GET_RESPONSE = 0x81,
-    }
-
-    /// Attributes of subnet management.
-    subnet_attribute: u16 {
-        NODE_DESCRIPTION = 0x10,
-        NODE_INFO = 0x11,
-        SWITCH_INFO = 0x12,
-        GUID_INFO = 0x14,
-        PORT_INFO = 0x15,
-        PKEY_TABLE = 0x16,
-        SM_INFO = 0x20,
-    }
-
     /// Attributes of subnet administration: records.
     admin_attribute: u16 {
         CLASS_PORT_INFO = 0x01,
@@ -69,15 +45,6 @@ numbers! {
         CLASS_PORT_INFO = 0x01,
         PORT_COUNTERS = 0x12,
         PORT_COUNTERS_EXTENDED = 0x1d,
-    }
-
-    /// Status codes of responses.
-    status: u16 {
-        UNSUPPORTED_METHOD = 0x08,
-        UNSUPPORTED_ATTRIBUTE = 0x0c,
-        INVALID_VALUE = 0x1c,
-        NO_RECORDS = 0x0300,
-        TOO_MANY_RECORDS = 0x0400,
     }
 }
 
@@ -142,18 +109,4 @@ impl Agent {
     pub(super) fn is_of_subnet(self) -> bool {
         matches!(self.class, class::SUBNET | class::SUBNET_DIRECTED)
     }
-}
-
-/// Byte offsets of fields in a MAD.
-pub(super) mod at {
-    pub(crate) const CLASS: usize = 1;
-    pub(crate) const METHOD: usize = 3;
-    pub(crate) const STATUS: usize = 4;
-    pub(crate) const HOP_POINTER: usize = 6;
-    pub(crate) const HOP_COUNT: usize = 7;
-    pub(crate) const ATTRIBUTE: usize = 16;
-    pub(crate) const MODIFIER: usize = 20;
-    pub(crate) const DATA: usize = 64;
-    /// Offset of the initial path of a directed route: the egress port at each node. The first byte is unused.
-    pub(crate) const INITIAL_PATH: usize = 128;
 }

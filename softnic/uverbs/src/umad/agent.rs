@@ -5,6 +5,7 @@ use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_a
 use super::subnet::{Node, Subnet};
 use crate::device::{FIRMWARE, PKEYS, SM_LID, SUBNET_PREFIX};
 use crate::sysfs;
+use rushmem_softnic::mad::{HAS_EXTENDED_SPEEDS, PKEYS_PER_BLOCK};
 
 /// GUID of the switch.
 const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
@@ -12,10 +13,6 @@ const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
 const SWITCH_DEVICE: u16 = 0xd2f0;
 /// Vendor of all nodes: the Mellanox OUI.
 const VENDOR: [u8; 3] = [0x00, 0x02, 0xc9];
-/// Number of P_Keys in a block of the P_Key table.
-const PKEYS_PER_BLOCK: usize = 32;
-/// Capability bit of a port that supports extended link speeds.
-const HAS_EXTENDED_SPEEDS: u32 = 1 << 14;
 /// Capability bit of a port whose node runs the subnet manager.
 const IS_SM: u32 = 1 << 1;
 /// Capability bit of performance management: extended counters are supported.
@@ -64,8 +61,7 @@ pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<
     answer[at::METHOD] = method::GET_RESPONSE;
     let mut code = filled.err().unwrap_or(0);
     if query.directed {
-        // Direction bit: a response.
-        code |= 0x8000;
+        code |= status::RESPONSE;
         answer[at::HOP_POINTER] = 0;
     }
     answer[at::STATUS..at::STATUS + 2].copy_from_slice(&code.to_be_bytes());
