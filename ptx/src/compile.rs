@@ -60,9 +60,7 @@ pub fn compile(
     extras: Extras,
     cache: &Path,
 ) -> Result<Artifact> {
-    let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build = Build { source, toolchain, target, extras, sysroot, form: Form::Kernels };
-    build.checked(build.run(Lines::None)?)
+    Build::new(source, toolchain, target, extras, Form::Kernels, cache)?.checked_text()
 }
 
 /// Device functions for kernels in other languages.
@@ -91,8 +89,7 @@ pub fn compile_library(
     target: &Target,
     cache: &Path,
 ) -> Result<Library> {
-    let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build = Build { source, toolchain, target, extras: Extras::default(), sysroot, form: Form::Library };
+    let build = Build::new(source, toolchain, target, Extras::default(), Form::Library, cache)?;
     let asm = build.run(Lines::None)?;
     Ok(Library { llvm: files::read(&asm.with_extension("ll"))?, ptx: build.checked(asm)? })
 }
@@ -108,10 +105,7 @@ pub fn compile_conformance(
     target: &Target,
     cache: &Path,
 ) -> Result<Artifact> {
-    let sysroot = Sysroot::open(toolchain, target, cache)?;
-    let build =
-        Build { source, toolchain, target, extras: Extras::default(), sysroot, form: Form::Conformance };
-    build.checked(build.run(Lines::None)?)
+    Build::new(source, toolchain, target, Extras::default(), Form::Conformance, cache)?.checked_text()
 }
 
 /// What the compiled functions are for.
@@ -142,7 +136,24 @@ struct Build<'a> {
     form: Form,
 }
 
-impl Build<'_> {
+impl<'a> Build<'a> {
+    fn new(
+        source: &'a Source,
+        toolchain: &'a Toolchain,
+        target: &'a Target,
+        extras: Extras,
+        form: Form,
+        cache: &Path,
+    ) -> Result<Self> {
+        let sysroot = Sysroot::open(toolchain, target, cache)?;
+        Ok(Self { source, toolchain, target, extras, sysroot, form })
+    }
+
+    /// Compiles the crate, and checks its PTX.
+    fn checked_text(&self) -> Result<Artifact> {
+        self.checked(self.run(Lines::None)?)
+    }
+
     /// Checks the PTX in the file `asm`, and adds its header.
     fn checked(&self, asm: PathBuf) -> Result<Artifact> {
         let Self { source, toolchain, target, .. } = self;
