@@ -54,30 +54,36 @@ LOOPS = {
 ROUNDS = (200, 1200)
 
 
-class Rust:
-    name = "Rust"
+class MachineCode:
+    """Loops that were compiled ahead of time."""
 
-    def __init__(self, folder, library):
+    def __init__(self, path):
         import cupy
 
-        self.cupy = cupy
-        self.module = cupy.RawModule(path=str(library / "rushmem_conformance_sm90.cubin"))
+        self.cupy, self.module = cupy, cupy.RawModule(path=str(path))
 
     def has(self, name):
         return True
 
     def launch(self, name, ctx, word, peer, rounds, out):
         arguments = (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer), self.cupy.int32(rounds), out)
-        self.module.get_function(LOOPS[name].rust)((1,), (LOOPS[name].threads,), arguments)
+        self.module.get_function(self.kernel(name))((1,), (LOOPS[name].threads,), arguments)
 
 
-class CudaCpp:
+class Rust(MachineCode):
+    name = "Rust"
+
+    def __init__(self, folder, library):
+        super().__init__(library / "rushmem_conformance_sm90.cubin")
+
+    def kernel(self, name):
+        return LOOPS[name].rust
+
+
+class CudaCpp(MachineCode):
     name = "CUDA C++"
 
     def __init__(self, folder, library):
-        import cupy
-
-        self.cupy = cupy
         kernels = [
             f'extern "C" __global__ void {name}(rushmem_ctx ctx, uint64_t *word, int peer, int rounds, long long *out) {{\n'
             f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {loop.cpp};\n  out[threadIdx.x] = sum;\n}}\n"
@@ -85,14 +91,10 @@ class CudaCpp:
         ]
         text = '#include "rushmem_device.h"\n' + "".join(kernels)
         device, include = library / "rushmem_device_sm90", HERE.parent / "c/include"
-        self.module = cupy.RawModule(path=str(linked_cubin(text, device, include, folder, "sm_90")))
+        super().__init__(linked_cubin(text, device, include, folder, "sm_90"))
 
-    def has(self, name):
-        return True
-
-    def launch(self, name, ctx, word, peer, rounds, out):
-        arguments = (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer), self.cupy.int32(rounds), out)
-        self.module.get_function(name)((1,), (LOOPS[name].threads,), arguments)
+    def kernel(self, name):
+        return name
 
 
 class Triton:
