@@ -392,14 +392,14 @@ impl Context {
         if done { Ok(()) } else { Err(Error::Unknown { kind: "memory key", id: a }) }
     }
 
-    /// Returns the number of the event queue that CREATE_CQ has named for a CQ of this context.
+    /// Returns the EQN that CREATE_CQ named for a CQ of this context.
     #[must_use]
     pub fn event_queue(&self, cqn: u32) -> Option<u8> {
         let core = self.shared.core();
         core.path.objects.cqs.get(cqn).filter(|cq| cq.owner == self.id).map(|cq| cq.eqn)
     }
 
-    /// Whether CREATE_CQ has named an event queue for a CQ of this context that still exists.
+    /// Whether a CQ of this context uses event queue `number`.
     #[must_use]
     pub fn uses_event_queue(&self, number: u8) -> bool {
         let core = self.shared.core();

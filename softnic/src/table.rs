@@ -50,7 +50,7 @@ impl<T> Table<T> {
         Some(number)
     }
 
-    /// Returns the number of the next object, or `None` if the table is full.
+    /// Returns the number that the next object will get, or `None` if the table is full.
     pub(crate) fn next_number(&self) -> Option<u32> {
         Some(self.base + self.next_index()?)
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lets Linux's own mlx5 drivers bind to the software ConnectX in virtual machines, and runs programs on them.
+"""Boots virtual machines in which Linux's own mlx5 drivers bind to the software ConnectX, and runs programs there.
 
 QEMU emulates the processor, so neither KVM nor privileges are needed. Packages are fetched by apt into target/driver.
 """

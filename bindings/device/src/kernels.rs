@@ -16,7 +16,7 @@ pub(crate) unsafe fn store(out: u64, result: i64) {
     unsafe { words.add(arch::thread() as usize).write(result) }
 }
 
-/// Makes `round` `rounds` times, and stores the sum of its values. `word` is the address of a symmetric word.
+/// Runs `round` `rounds` times, and stores the sum of its values. `word` is the address of a symmetric word.
 ///
 /// # Safety
 /// `ctx` is the address of this PE's context, and `out` as for [`store`].

@@ -317,7 +317,7 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
 /// Loads 16 bytes as the kernel found them, or as they have become since its launch.
 ///
 /// # Safety
-/// `p` is aligned to 8 bytes and valid for reads of two words, until the kernel ends.
+/// `p` is aligned to 8 bytes and valid for reads of two words while the kernel runs.
 pub unsafe fn load_constant(p: *const [u64; 2]) -> [u64; 2] {
     // SAFETY: both words are aligned and readable, by this function's contract. The host may be writing them.
     unsafe { load_two(p) }

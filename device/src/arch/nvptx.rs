@@ -400,7 +400,7 @@ pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
 /// or once for several calls.
 ///
 /// # Safety
-/// `p` is aligned to 16 bytes and valid for reads of 16 bytes of global memory, from the start of the kernel to its end.
+/// `p` is aligned to 16 bytes and points to global memory, valid for reads of 16 bytes while the kernel runs.
 #[inline(always)]
 pub unsafe fn load_constant(p: *const [u64; 2]) -> [u64; 2] {
     let (a, b);

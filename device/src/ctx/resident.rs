@@ -28,7 +28,7 @@ impl<'k> Ctx<'k> {
     #[inline(always)]
     pub unsafe fn resident(table: DevAddr) -> Result<Self> {
         let words = table.ptr::<[u64; 2]>().cast_const();
-        // Loads whatever the call will need at once, because its checks would wait for one word after the other.
+        // Issue all loads before the first check, because otherwise each check would wait for its own load.
         // SAFETY: a segment table starts with the parts of a context, and its memory is longer than those of any build.
         let parts = core::array::from_fn(|i| unsafe { arch::load_constant(words.wrapping_add(i)) });
         // SAFETY: the parts of this PE's context, by this function's contract.

@@ -32,7 +32,7 @@ numbers! {
         QUERY_ISSI = 0x10a;
         /// Chooses the version of the command interface; see [`SetIssi`](super::hca::SetIssi).
         SET_ISSI = 0x10b;
-        /// Tells the firmware which driver runs; see [`SetDriverVersion`](super::hca::SetDriverVersion).
+        /// Reports the driver's name and version to the firmware; see [`SetDriverVersion`](super::hca::SetDriverVersion).
         SET_DRIVER_VERSION = 0x10d;
         /// Creates a memory key; see [`CreateMkey`](super::mkey::CreateMkey).
         CREATE_MKEY = 0x200;

@@ -98,7 +98,7 @@ layout! {
         queue_type: u8 = 0x1a0, 8;
         /// Number of the queue concerned: CQN, QPN, SRQN or DCTN.
         number: u32 = 0x1c0, 32;
-        /// Bit 0 tells in which pass over the ring the entry was written.
+        /// Bit 0 alternates with each pass over the ring.
         owner: u8 = 0x1f8, 8;
     }
 }

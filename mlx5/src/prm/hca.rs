@@ -150,7 +150,7 @@ response! {
 }
 
 command! { SET_DRIVER_VERSION -> SetDriverVersionOut;
-    /// SET_DRIVER_VERSION: tells the firmware which driver runs.
+    /// SET_DRIVER_VERSION: reports the driver's name and version to the firmware.
     pub struct SetDriverVersion[80] {
         /// Name and version of the driver, padded with zeros.
         driver_version: Bytes<64> = 0x80, 512;

@@ -49,7 +49,7 @@ layout! {
         cap_mask2: u32 = 0x240, 32;
         /// LID of the port.
         lid: u16 = 0x300, 16;
-        /// log2 of the number of the port's LIDs.
+        /// LID mask control: log2 of how many LIDs the port has.
         lmc: u8 = 0x318, 3;
         /// Longest response time of the subnet, encoded.
         subnet_timeout: u8 = 0x31b, 5;

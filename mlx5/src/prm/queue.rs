@@ -60,7 +60,7 @@ layout! {
         output_len: u32 = 0x1c0, 32;
         /// Number that the blocks of this command carry.
         token: u8 = 0x1e0, 8;
-        /// Makes the XOR of all bytes 0xff.
+        /// Chosen such that the XOR of all bytes is 0xff.
         signature: u8 = 0x1e8, 8;
         /// How the command was delivered.
         delivery: Delivery = 0x1f8, 7;
@@ -91,9 +91,9 @@ layout! {
         number: u32 = 0x1c0, 32;
         /// Number that the entry carries, too.
         token: u8 = 0x1e8, 8;
-        /// Makes the XOR of the trailer's bytes before `signature` 0xff.
+        /// Chosen such that the XOR of the trailer's bytes before `signature` is 0xff.
         control_signature: u8 = 0x1f0, 8;
-        /// Makes the XOR of all bytes of the block 0xff.
+        /// Chosen such that the XOR of all bytes of the block is 0xff.
         signature: u8 = 0x1f8, 8;
     }
 }

@@ -135,7 +135,7 @@ fn complete(memory: &GuestMemory, address: u64, entry: CmdEntry, delivery: Deliv
     std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
     if memory.write(address, body).is_ok() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        // Without memory there is no driver to tell.
+        // If the memory is gone, so is the driver that would read it.
         let _ = memory.write(address + body.len() as u64, last);
     }
 }

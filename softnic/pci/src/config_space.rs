@@ -90,7 +90,7 @@ impl ConfigSpace {
         self.put(MSI_X + 8, &MSI_X_PENDING.to_le_bytes());
     }
 
-    /// Reads bytes. Those past the end are all ones, as without a device.
+    /// Reads bytes. Those past the end read as all ones, as they do where there is no device.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
         for (i, byte) in buf.iter_mut().enumerate() {
             let at = usize::try_from(offset).unwrap_or(BYTES).saturating_add(i);

@@ -1,4 +1,4 @@
-//! Event queues, by which the function tells its driver what has happened.
+//! Event queues, which report events to the driver.
 
 use crate::guest::GuestMemory;
 use crate::refuse;

@@ -24,7 +24,7 @@ pub enum MapError {
     /// Nothing is mapped in the range.
     #[error("nothing is mapped in the range")]
     Unknown,
-    /// What is mapped at an end of the range continues outside.
+    /// A mapping lies partly inside the range and partly outside.
     #[error("a mapping lies only partly in the range")]
     Cut,
     /// The system refuses.

@@ -100,7 +100,7 @@ impl Setup {
         Setup { uar, eqn, eq: eq[0], cqn, cq: cq[0], records, qpn, sq: sq[0], lkey, data }
     }
 
-    /// Returns the number of the UAR page.
+    /// Returns the index of the UAR page.
     fn page(&self) -> u32 {
         (self.uar / uar::PAGE_BYTES as u64) as u32
     }
@@ -281,7 +281,7 @@ fn broken_commands_are_not_delivered() {
     assert_eq!(outcome(&|entry| entry.output_len = u32::MAX, true), Delivery::OUTPUT_LENGTH);
     assert_eq!(outcome(&|entry| entry.input_block += 1, true), Delivery::INPUT_POINTER);
     assert_eq!(outcome(&|entry| entry.output_block = 0, true), Delivery::OUTPUT_POINTER);
-    // A second block in place of the first, and a chain that ends early.
+    // The second block is linked as the first, and the chain is one block too short.
     assert_eq!(outcome(&|entry| entry.input_block += 1024, true), Delivery::BLOCK_NUMBER);
     assert_eq!(outcome(&|entry| entry.input_len = 4000, true), Delivery::INPUT_POINTER);
     assert_eq!(
@@ -321,7 +321,7 @@ fn a_write_in_scattered_memory_raises_an_interrupt() {
     let interrupts = Arc::new(Counter::default());
     let mut driver = Driver::new(Arc::clone(&interrupts) as _);
     let setup = Setup::new(&mut driver);
-    // The source ends in the first page, the destination is in the second one.
+    // The source is at the end of the first page, and the destination is in the second.
     driver.put(setup.data[0] + 0xff0, b"across pages");
     setup.arm_eq(&mut driver, 0);
     setup.arm_cq(&mut driver, 0);

@@ -42,7 +42,7 @@ pub(super) fn alloc_uar(objects: &mut Objects, context: u32, _: AllocUar) -> Cmd
     let number = objects.uars.next_number().ok_or(full)?;
     let offset = u64::from(number) * uar::PAGE_BYTES as u64;
     let page = UarPage::new(context, &bus.bus.doorbells, offset).map_err(|_| full)?;
-    // What was written to the page before is no doorbell.
+    // Earlier contents of the page are not doorbells.
     page.take(&mut Vec::new());
     Ok(AllocUarOut { uar: objects.uars.insert(page).ok_or(full)? })
 }

@@ -1,4 +1,4 @@
-// A pipeline through all PEs, in chunks. Its kernel is in a translation unit of its own.
+// A pipeline through all PEs, in chunks. Its kernel is in a separate translation unit.
 #include <stdint.h>
 
 constexpr int CHUNKS = 16, CHUNK = 4096;

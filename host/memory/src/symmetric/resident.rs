@@ -93,8 +93,8 @@ impl ResidentTable {
     fn adapt_context(&mut self, segments: &[Arc<Segment>]) -> Result<()> {
         let parts = adapt(self.parts, segments);
         let at = |field: usize| (offset_of!(SegmentTable, parts) + field) as u64;
-        // A kernel that is launched meanwhile must find the mixed PEs with the flag. Those that are running may keep the
-        // old context: they cannot know of the segment.
+        // A kernel launched between these writes must find the mixed PEs if it finds the flag. Running kernels may keep
+        // the old context, because they cannot know of the segment.
         self.write(at(offset_of!(CtxParts, mixed_from)), &parts.mixed_from)?;
         self.write(at(offset_of!(CtxParts, mixed_to)), &parts.mixed_to)?;
         self.write(at(offset_of!(CtxParts, flags)), &parts.flags)?;
@@ -121,7 +121,7 @@ impl ResidentTable {
         Ok(())
     }
 
-    /// Makes an entry visible to kernels, or invisible with a length of 0.
+    /// Sets the length of an entry. Kernels ignore entries of length 0.
     fn set_length(&self, slot: usize, bytes: u64) -> Result<()> {
         self.write(desc(slot) + offset_of!(SegmentDesc, bytes) as u64, &bytes)?;
         self.write(desc(slot) + offset_of!(SegmentDesc, addr_bytes) as u64, &bytes)

@@ -71,7 +71,7 @@ impl Server {
     /// # Errors
     ///
     /// - [`Error::Accept`]
-    /// - [`Error::Socket`], [`Error::Message`]: the connection has ended early.
+    /// - [`Error::Socket`], [`Error::Message`]: the connection failed.
     pub fn serve(&self, nic: &Arc<Nic>, identity: Identity) -> Result<BTreeMap<CmdOpcode, Count>, Error> {
         let (socket, _) = self.listener.accept().map_err(Error::Accept)?;
         session::Session::new(Arc::clone(nic), identity, Arc::default()).run(&socket)
@@ -85,7 +85,7 @@ fn is_stale(path: &Path) -> bool {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Whoever has removed it was faster.
+        // It may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -89,8 +89,8 @@ impl Session {
         }
     }
 
-    /// Makes memory of the virtual machine accessible. A range without a file, or that the function may not write, is
-    /// reserved: registers of other devices, or ROM.
+    /// Maps memory of the virtual machine. A range without a file, or that the function may not write, is reserved: it
+    /// belongs to registers of other devices, or to a ROM.
     fn map(&self, payload: &[u8], mut files: VecDeque<OwnedFd>) -> Reply {
         let (DmaMap { flags, offset, address, size, .. }, _) = split(payload).ok_or(Errno::INVAL)?;
         let mapped = match files.pop_front().filter(|_| flags & (READ | WRITE) == READ | WRITE) {

@@ -149,7 +149,7 @@ fn files_become_memory_and_interrupts() {
     assert_eq!(client.ask(command::DMA_MAP, bytes_of(&map), &[memory.as_fd()]), Ok(vec![]));
     let again = client.ask(command::DMA_MAP, bytes_of(&map), &[memory.as_fd()]);
     assert_eq!(again, Err(Errno::EXIST.raw_os_error() as u32));
-    // Without a file it is no memory, which is no error.
+    // A range without a file is not memory, but mapping it succeeds.
     let rom = DmaMap { address: 0x10_0000, ..map };
     assert_eq!(client.ask(command::DMA_MAP, bytes_of(&rom), &[]), Ok(vec![]));
 
