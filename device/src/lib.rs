@@ -130,7 +130,7 @@ pub use heap::{Handle, Local, LocalBuffer, Signal, Strided, Sym, SymSlice};
 pub use invalid_range::InvalidRange;
 pub use rma::{Batch, Batchable, Pending, Scalar};
 pub use scope::FenceScope;
-pub use sharing::{Batched, Exclusive, PerBlock, PerGpu, Sharing};
+pub use sharing::{Batched, Exclusive, Foreign, PerBlock, PerGpu, Sharing};
 pub use sync::{Cmp, Lock, Shadowed, SignalOp, SignalUpdate, WaitWords};
 pub use team::Team;
 pub use view::{RemoteView, View};

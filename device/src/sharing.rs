@@ -10,6 +10,8 @@ pub trait Sharing: Copy + sealed::Sealed + 'static {
     const SHARED: bool;
     /// Whether doorbells are delayed: see [`Batch`](crate::Batch).
     const BATCHED: bool = false;
+    /// Whether converged lanes decide together if a word is in mapped memory: see `Ctx::p2p_addr`.
+    const VOTES: bool = true;
     /// Memory scope that includes all threads that post to a QP.
     type Scope: Scope;
 }
@@ -26,6 +28,10 @@ pub struct PerBlock;
 #[derive(Clone, Copy, Debug)]
 pub struct PerGpu;
 
+/// A QP is shared as with [`PerGpu`], by kernels in other languages, whose every call finds the context anew.
+#[derive(Clone, Copy, Debug)]
+pub struct Foreign;
+
 impl Sharing for Exclusive {
     const SHARED: bool = false;
     type Scope = Cta;
@@ -38,6 +44,11 @@ impl Sharing for PerGpu {
     const SHARED: bool = true;
     type Scope = Gpu;
 }
+impl Sharing for Foreign {
+    const SHARED: bool = true;
+    const VOTES: bool = false;
+    type Scope = Gpu;
+}
 
 /// Sharing mode `S` within a [`Batch`](crate::Batch), which delays doorbells.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +57,7 @@ pub struct Batched<S>(PhantomData<S>);
 impl<S: Sharing> Sharing for Batched<S> {
     const SHARED: bool = S::SHARED;
     const BATCHED: bool = true;
+    const VOTES: bool = S::VOTES;
     type Scope = S::Scope;
 }
 
@@ -54,5 +66,6 @@ mod sealed {
     impl Sealed for super::Exclusive {}
     impl Sealed for super::PerBlock {}
     impl Sealed for super::PerGpu {}
+    impl Sealed for super::Foreign {}
     impl<S: super::Sharing> Sealed for super::Batched<S> {}
 }

@@ -12,6 +12,7 @@ use crate::arch;
 use crate::ctx::Ctx;
 use crate::heap::SymSlice;
 use crate::kernel::KernelArg;
+use crate::sharing::Sharing;
 use crate::view::RemoteView;
 
 /// Handle of a team on this PE. Each member has its own handle of the same team.
@@ -96,7 +97,7 @@ unsafe impl KernelArg for Team {}
 /// # Teams
 ///
 /// Translation between members of teams and PE numbers.
-impl<S> Ctx<'_, S> {
+impl<S: Sharing> Ctx<'_, S> {
     /// Returns this PE's number in the team, or `None` if the handle refers to no team.
     ///
     /// OpenSHMEM 1.6 section 9.4, `shmem_team_my_pe`.

@@ -12,7 +12,7 @@ use crate::arch::{self, SysWord};
 use crate::ctx::{Ctx, CtxRef};
 use crate::error::{Site, out_of_range};
 use crate::heap::{LocalBuffer, Sym, SymSlice, local_operand};
-use crate::sharing::PerGpu;
+use crate::sharing::{PerGpu, Sharing};
 use crate::watch::{self, Event};
 
 /// A view of shared elements. Each access is a single load or store, never a reference.
@@ -206,7 +206,7 @@ impl<'k, T: Pod> RemoteView<'k, T> {
 /// # Memory of this PE and of P2P peers
 ///
 /// Views through which a kernel loads and stores elements of symmetric objects.
-impl<'k, S> Ctx<'k, S> {
+impl<'k, S: Sharing> Ctx<'k, S> {
     /// Returns this PE's copy of a symmetric object, or a registered buffer, for plain loads and stores.
     ///
     /// An invalid handle yields an empty view and an error record.

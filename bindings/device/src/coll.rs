@@ -2,10 +2,10 @@
 
 use core::ffi::c_void;
 
-use rushmem_device::{Ctx, Group, Result, Team};
+use rushmem_device::{Group, Result, Team};
 use rushmem_macros::export;
 
-use crate::call::{TeamBits, symmetric_at, team_of};
+use crate::call::{Ctx, TeamBits, symmetric_at, team_of};
 
 /// Completes the group's operations, and waits until all PEs have made the call.
 #[export(thread, warp, block)]

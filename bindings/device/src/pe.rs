@@ -3,10 +3,10 @@
 use core::ffi::c_void;
 use core::ptr;
 
-use rushmem_device::{Ctx, Result, Thread};
+use rushmem_device::{Result, Thread};
 use rushmem_macros::export;
 
-use crate::call::{TeamBits, symmetric_at, team_of};
+use crate::call::{Ctx, TeamBits, symmetric_at, team_of};
 
 /// Returns this PE's number.
 #[export(thread)]

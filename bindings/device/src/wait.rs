@@ -1,10 +1,10 @@
 //! Waits for words of this PE, and tests of them.
 
 use rushmem_device::amo::Amo;
-use rushmem_device::{Cmp, Ctx, Group, Result, Thread};
+use rushmem_device::{Cmp, Group, Result, Thread};
 use rushmem_macros::export;
 
-use crate::call::{bad_constant, word_at};
+use crate::call::{Ctx, bad_constant, word_at};
 
 /// Waits until `word` on this PE compares with `value` as `cmp` says.
 #[export(thread, warp, block, T = [uint32: u32, uint64: u64, int32: i32, int64: i64])]

@@ -4,12 +4,14 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Error, FnArg, ItemFn, Pat, PatType, Result, ReturnType, Token, Type, bracketed};
+use syn::{Error, Expr, FnArg, ItemFn, Pat, PatType, Result, ReturnType, Token, Type, bracketed};
 
-/// The list in the attribute: scopes, and the types of `T` with their names in C.
+/// The list in the attribute: scopes, the types of `T` with their names in C, and the condition of the direct path.
 struct Exports {
     scopes: Vec<Scope>,
     types: Vec<(Ident, Type)>,
+    /// Condition under which the call takes its direct path.
+    direct: Option<Expr>,
 }
 
 struct Scope {
@@ -33,10 +35,13 @@ impl Scope {
 
 impl Parse for Exports {
     fn parse(input: ParseStream) -> Result<Self> {
-        let (mut scopes, mut types) = (Vec::new(), Vec::new());
+        let (mut scopes, mut types, mut direct) = (Vec::new(), Vec::new(), None);
         while !input.is_empty() {
             let name: Ident = input.parse()?;
-            if input.parse::<Option<Token![=]>>()?.is_some() {
+            let has_value = input.parse::<Option<Token![=]>>()?.is_some();
+            if has_value && name == "direct" {
+                direct = Some(input.parse()?);
+            } else if has_value {
                 let list;
                 bracketed!(list in input);
                 let list = Punctuated::<NamedType, Token![,]>::parse_terminated(&list)?;
@@ -46,7 +51,7 @@ impl Parse for Exports {
             }
             input.parse::<Option<Token![,]>>()?;
         }
-        Ok(Self { scopes, types })
+        Ok(Self { scopes, types, direct })
     }
 }
 
@@ -70,17 +75,22 @@ pub(crate) fn expand(list: TokenStream, item: TokenStream) -> Result<TokenStream
         quote!(#[inline(always)] #[track_caller] #[allow(clippy::too_many_arguments)] #function);
     for scope in &exports.scopes {
         if exports.types.is_empty() {
-            expanded.extend(exported(&function, scope, None)?);
+            expanded.extend(exported(&function, scope, None, exports.direct.as_ref())?);
         }
         for named in &exports.types {
-            expanded.extend(exported(&function, scope, Some(named))?);
+            expanded.extend(exported(&function, scope, Some(named), exports.direct.as_ref())?);
         }
     }
     Ok(expanded)
 }
 
 /// Returns the exported function of `function` for a scope, and for a type if it is generic.
-fn exported(function: &ItemFn, scope: &Scope, named: Option<&(Ident, Type)>) -> Result<TokenStream> {
+fn exported(
+    function: &ItemFn,
+    scope: &Scope,
+    named: Option<&(Ident, Type)>,
+    direct: Option<&Expr>,
+) -> Result<TokenStream> {
     let Scope { suffix, group } = scope;
     let call = &function.sig.ident;
     let name = match named {
@@ -93,17 +103,39 @@ fn exported(function: &ItemFn, scope: &Scope, named: Option<&(Ident, Type)>) -> 
     let parameters = &parameters[usize::from(has_group)..];
     let (declared, passed): (Vec<_>, Vec<_>) = parameters.iter().map(|parameter| of_word(parameter)).unzip();
     let alias = named.map(|(_, ty)| quote!(type T = #ty;));
-    let run = if has_group {
-        quote!(crate::call::by_group(ctx, #name, #group, |ctx, group| #call(ctx, group, #(#passed),*)))
+    let (run, run_directly) = if has_group {
+        let run =
+            quote!(crate::call::by_group(ctx, #name, #group, |ctx, group| #call(ctx, group, #(#passed),*)));
+        (run.clone(), run)
     } else {
-        quote!(crate::call::by_leader(ctx, #name, #group, |ctx| #call(ctx, #(#passed),*)))
+        let call = quote!(|ctx| #call(ctx, #(#passed),*));
+        (
+            quote!(crate::call::by_leader(ctx, #name, #group, #call)),
+            quote!(crate::call::by_leader_directly(ctx, #group, #call)),
+        )
     };
-    let (result, run) = match value(&function.sig.output) {
-        Some(ty) => (quote!(<#ty as crate::call::Value>::Word), quote!(crate::call::value(#run))),
-        None => (quote!(i32), quote!(crate::call::status(#run))),
+    let (result, outcome) = match value(&function.sig.output) {
+        Some(ty) => (quote!(<#ty as crate::call::Value>::Word), quote!(crate::call::value)),
+        None => (quote!(i32), quote!(crate::call::status)),
     };
     let kernel = format_ident!("rushmem_kernel_{name}");
-    let names = parameters.iter().map(|parameter| &parameter.pat);
+    let names: Vec<_> = parameters.iter().map(|parameter| &parameter.pat).collect();
+    let body = match direct {
+        None => quote!(#outcome(#run)),
+        Some(direct) => quote! {
+            #[inline(never)]
+            #[cold]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn otherwise(ctx: u64, #(#declared),*) -> #result {
+                // SAFETY: by the contract of the caller.
+                unsafe { #outcome(#run) }
+            }
+            if crate::call::is_direct(ctx, |ctx| #direct) {
+                return #outcome(#run_directly);
+            }
+            otherwise(ctx, #(#names),*)
+        },
+    };
     Ok(quote! {
         const _: () = {
             #alias
@@ -111,7 +143,7 @@ fn exported(function: &ItemFn, scope: &Scope, named: Option<&(Ident, Type)>) -> 
             #[allow(clippy::too_many_arguments)]
             unsafe extern "C" fn #symbol(ctx: u64, #(#declared),*) -> #result {
                 // SAFETY: the kernel passes the address of a context.
-                unsafe { #run }
+                unsafe { #body }
             }
             #[cfg(all(feature = "kernels", target_arch = "nvptx64"))]
             #[unsafe(no_mangle)]

@@ -126,6 +126,8 @@ pub fn kernel_arg(input: TokenStream) -> TokenStream {
 /// `#[export(thread, warp, block)]` on `fn quiet(ctx: &Ctx<'_>, group: impl Group) -> Result` defines `rushmem_device_quiet`,
 /// `rushmem_device_quiet_warp` and `rushmem_device_quiet_block`. Without a `group`, the first thread of the warp or block makes the
 /// call. `T = [uint32: u32]` defines the functions of a generic call: `rushmem_device_uint32_atomic_inc`.
+/// `direct = ...` is a condition on the context and the exported arguments, under which the call has a short path: see
+/// `is_direct` in that crate.
 #[doc(hidden)]
 #[proc_macro_attribute]
 pub fn export(attr: TokenStream, item: TokenStream) -> TokenStream {

@@ -172,7 +172,7 @@ impl GridBlock {
     /// Returns the calling thread's block, if the team has a channel for it. For a team that does not exist, that is
     /// block 0, which reports the error.
     #[inline(always)]
-    fn of<S>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
+    fn of<S: Sharing>(ctx: &Ctx<S>, team: Team) -> Option<Self> {
         let block = arch::block();
         let of_team = match ctx.team_entry(team) {
             // Each channel's entry has the number of channels. The call needs this entry next anyway. It is 0 for

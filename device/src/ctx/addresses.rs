@@ -11,7 +11,7 @@ use crate::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use crate::arch;
 use crate::error::{Error, Result, Site, bad_pe, out_of_range};
 use crate::heap::{Sym, SymSlice};
-use crate::sharing::PerGpu;
+use crate::sharing::{PerGpu, Sharing};
 
 impl<S> Ctx<'_, S> {
     /// Returns the address of a checked offset on this PE.
@@ -40,18 +40,19 @@ impl<S> Ctx<'_, S> {
         self.parts.is_p2p(pe) & self.parts.has(offset, bytes)
     }
 
-    /// Returns the address of a word of `bytes` bytes at `offset` on `pe`, if [`Ctx::is_mapped`] holds for all
-    /// converged lanes.
+    /// Returns the address of a word of `bytes` bytes at `offset` on `pe`, if [`Ctx::is_mapped`] holds: for all converged
+    /// lanes, where the sharing votes.
     ///
     /// Almost all P2P accesses to words take this path, which has one branch. On `None`, the caller's slow path repeats
     /// every check.
     #[inline(always)]
-    pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
-        if arch::together(self.is_mapped(pe, offset, bytes)) {
-            Some(self.p2p_heap_addr(pe, offset))
-        } else {
-            None
-        }
+    pub(crate) fn p2p_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T>
+    where
+        S: Sharing,
+    {
+        let mapped = self.is_mapped(pe, offset, bytes);
+        let taken = if S::VOTES { arch::together(mapped) } else { mapped };
+        if taken { Some(self.p2p_heap_addr(pe, offset)) } else { None }
     }
 
     /// Returns the address of a word like [`Ctx::p2p_addr`], but tests it for this lane alone.
@@ -92,7 +93,10 @@ impl<S> Ctx<'_, S> {
 
     /// Returns the address like [`Ctx::p2p_addr`], if atomics on mapped memory are processor atomics.
     #[inline(always)]
-    pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T> {
+    pub(crate) fn p2p_atomic_addr<T>(&self, pe: u32, offset: u64, bytes: u64) -> Option<*mut T>
+    where
+        S: Sharing,
+    {
         let direct = self.p2p_atomics();
         match self.p2p_addr(pe, offset, bytes) {
             Some(p) if direct => Some(p),

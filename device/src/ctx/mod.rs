@@ -56,6 +56,13 @@ impl<S> Ctx<'_, S> {
     pub const unsafe fn from_parts(parts: CtxParts) -> Self {
         Self { parts, _marker: PhantomData }
     }
+
+    /// Returns whether host and kernel agree on the ABI layout.
+    #[inline(always)]
+    pub(crate) fn trusted(&self) -> bool {
+        let h = &self.parts.header;
+        (h.magic == abi::MAGIC) & (h.version == abi::VERSION) & (h.layout == abi::LAYOUT)
+    }
 }
 
 /// # Contexts of a block or of a thread
@@ -142,11 +149,6 @@ impl Ctx<'_> {
     #[cold]
     pub(crate) fn mark_failed(&self) {
         mark_failed(self.parts.status, self.parts.mark);
-    }
-
-    pub(crate) fn trusted(&self) -> bool {
-        let h = &self.parts.header;
-        (h.magic == abi::MAGIC) & (h.version == abi::VERSION) & (h.layout == abi::LAYOUT)
     }
 }
 

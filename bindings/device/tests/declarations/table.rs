@@ -89,8 +89,10 @@ fn exported(function: &ItemFn) -> Vec<Function> {
     let mut scopes = Vec::new();
     let Meta::List(list) = &list.meta else { panic!("an attribute without a list") };
     let tokens = list.tokens.to_string();
+    // The condition of the direct path comes last.
+    let exports = tokens.split("direct =").next().unwrap().trim_end_matches([' ', ',']);
     let (plain, named) =
-        tokens.split_once("T =").map_or((tokens.as_str(), None), |(plain, named)| (plain, Some(named)));
+        exports.split_once("T =").map_or((exports, None), |(plain, named)| (plain, Some(named)));
     scopes.extend(plain.split(',').map(str::trim).filter(|scope| !scope.is_empty()).map(str::to_owned));
     if let Some(named) = named {
         let pairs = named.trim().trim_matches(['[', ']']).split(',').filter_map(|pair| pair.split_once(':'));
