@@ -56,10 +56,11 @@ class Case:
     changes: object = field(default=lambda me, n: {})
     # Whether the call must fail, with its name in the error record.
     fails: bool = False
-    # Whether the result differs between threads, and is only to be one of those of `returns`.
-    any_of: object = None
-    # Words of the second half that the host sets before.
+    # The results of all callers in any order, if they differ: of threads, of warps, or of the block.
+    each: list = None
+    # Words of the second half that the host sets before the call, and while it waits.
     before: dict = field(default_factory=dict)
+    later: dict = field(default_factory=dict)
     threads: int = THREADS
 
     @property
@@ -97,6 +98,8 @@ def all_cases():
                 Case(f"getmem_nbi{scope}", (At(OUT), At(0), size, "next"), changes=fetched(count)),
             ]
         callers = {"": THREADS, "_warp": THREADS // 32, "_block": 1}[scope]
+        # The first caller finds another value than all others.
+        one = lambda first, others, c=callers: [first] + [others] * (c - 1)
         for nbi in ("", "_nbi"):
             for op, value in ((SET, 9), (ADD, 9 * callers)):
                 signal = lambda me, n, value=value: copied(50)(me, n) | {100: value}
@@ -111,6 +114,12 @@ def all_cases():
             Case(f"int64_wait_until{scope}", (At(7), GT, -5)),
             Case(f"uint32_wait_until{scope}", (At(7), EQ, 8)),
             Case(f"int32_wait_until{scope}", (At(7), LE, 8)),
+            Case(
+                f"signal_wait_until{scope}", (At(OUT), EQ, 5), later={0: 5}, changes=lambda me, n: {0: 5},
+            ),
+            Case(
+                f"int64_wait_until{scope}", (At(OUT), LT, 0), later={0: 2**64 - 1}, changes=lambda me, n: {0: 2**64 - 1},
+            ),
             Case(f"uint64_test{scope}", (At(7), EQ, 1), returns=0),
             Case(f"int64_test{scope}", (At(7), LT, -1), returns=0),
             Case(f"uint32_test{scope}", (At(7), GE, 8), returns=1),
@@ -134,31 +143,31 @@ def all_cases():
                     returns=lambda me, n, mask=mask: word((me + 1) % n, 3) & mask,
                 ),
                 Case(
-                    f"{name}_atomic_fetch_add{scope}", (At(OUT), 5, "next"), any_of=[5 * k for k in range(callers)],
+                    f"{name}_atomic_fetch_add{scope}", (At(OUT), 5, "next"), each=[5 * k for k in range(callers)],
                     changes=lambda me, n, c=callers: {0: 5 * c},
                 ),
                 Case(
-                    f"{name}_atomic_fetch_inc{scope}", (At(OUT), "next"), any_of=list(range(callers)),
+                    f"{name}_atomic_fetch_inc{scope}", (At(OUT), "next"), each=list(range(callers)),
                     changes=lambda me, n, c=callers: {0: c},
                 ),
                 Case(
-                    f"{name}_atomic_fetch_or{scope}", (At(OUT), 6, "next"), any_of=[12, 14],
+                    f"{name}_atomic_fetch_or{scope}", (At(OUT), 6, "next"), each=one(12, 14),
                     changes=lambda me, n: {0: 14}, before={0: 12},
                 ),
                 Case(
-                    f"{name}_atomic_fetch_and{scope}", (At(OUT), 6, "next"), any_of=[12, 4],
+                    f"{name}_atomic_fetch_and{scope}", (At(OUT), 6, "next"), each=one(12, 4),
                     changes=lambda me, n: {0: 4}, before={0: 12},
                 ),
                 Case(
-                    f"{name}_atomic_fetch_xor{scope}", (At(OUT), 6, "next"), any_of=[12, 10],
+                    f"{name}_atomic_fetch_xor{scope}", (At(OUT), 6, "next"), each=[10 if k % 2 else 12 for k in range(callers)],
                     changes=lambda me, n, c=callers: {0: 12 ^ 6 if c % 2 else 12}, before={0: 12},
                 ),
                 Case(
-                    f"{name}_atomic_swap{scope}", (At(OUT), 7, "next"), any_of=[12, 7],
+                    f"{name}_atomic_swap{scope}", (At(OUT), 7, "next"), each=one(12, 7),
                     changes=lambda me, n: {0: 7}, before={0: 12},
                 ),
                 Case(
-                    f"{name}_atomic_compare_swap{scope}", (At(OUT), 12, 7, "next"), any_of=[12, 7],
+                    f"{name}_atomic_compare_swap{scope}", (At(OUT), 12, 7, "next"), each=one(12, 7),
                     changes=lambda me, n: {0: 7}, before={0: 12},
                 ),
             ]
@@ -170,11 +179,11 @@ def all_cases():
                 Case(f"{name}_atomic_add{scope}", (At(OUT), 5, "next"), changes=sum_of),
                 Case(
                     f"{name}_atomic_fetch_add{scope}", (At(OUT), 5, "next"),
-                    any_of=[5 * k for k in range(callers)], changes=sum_of,
+                    each=[5 * k for k in range(callers)], changes=sum_of,
                 ),
                 Case(f"{name}_atomic_set{scope}", (At(OUT), 7, "next"), changes=seven),
                 Case(f"{name}_atomic_fetch{scope}", (At(OUT), "next"), returns=12, before=twelve),
-                Case(f"{name}_atomic_swap{scope}", (At(OUT), 7, "next"), any_of=[12, 7], changes=seven, before=twelve),
+                Case(f"{name}_atomic_swap{scope}", (At(OUT), 7, "next"), each=one(12, 7), changes=seven, before=twelve),
             ]
         # A PE makes a collective call once.
         threads = {"": 1, "_warp": 32, "_block": THREADS}[scope]

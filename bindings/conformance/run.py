@@ -9,6 +9,7 @@ written. PEs that share a GPU need MPS.
 import argparse
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import cases
@@ -46,20 +47,36 @@ class Suite:
         self.cupy.cuda.runtime.deviceSynchronize()
         self.runtime.barrier()
         arguments = [self.value(argument) for argument in case.arguments]
+        setter = threading.Timer(0.1 if case.later else 0, self.set_later, [case.later])
+        setter.start()
         results = language.run(case.call, self.runtime.context, arguments, case.threads, self.results.data.ptr)
+        setter.join()
         results = results if results is not None else self.results.get()[: case.threads].tolist()
         self.runtime.barrier()
         return [*self.wrong_results(case, results), *self.wrong_words(case), *self.wrong_error(case)]
 
+    def set_later(self, words):
+        """Sets words of the second half while a kernel may be running."""
+        import numpy
+
+        self.cupy.cuda.Device(self.runtime.device).use()
+        stream = self.cupy.cuda.Stream(non_blocking=True)
+        for i, value in words.items():
+            at = cases.OUT + i
+            self.words[at : at + 1].set(numpy.array([value], numpy.uint64), stream=stream)
+        stream.synchronize()
+
     def wrong_results(self, case, results):
         bits = 8 * {"i8": 1, "i16": 2, "i32": 4, "float": 4}.get(self.functions.result(case.call)["llvm"], 8)
-        results = {result & (1 << bits) - 1 for result in results}
         wanted = case.returns(self.me, self.n) if callable(case.returns) else self.value(case.returns)
-        wanted = {value & (1 << bits) - 1 for value in ([wanted] if case.any_of is None else case.any_of)}
-        if not results <= wanted:
-            yield f"threads got {sorted(results)[:4]}, wanted {sorted(wanted)[:4]}"
-        elif case.any_of and case.call.endswith("_block") and len(results) > 1:
-            yield f"threads of a block got {sorted(results)}"
+        wanted = sorted(value & (1 << bits) - 1 for value in ([wanted] if case.each is None else case.each))
+        results = [result & (1 << bits) - 1 for result in results]
+        # All threads of a caller get its result.
+        size = len(results) // len(wanted)
+        callers = [set(results[i : i + size]) for i in range(0, len(results), size)]
+        found = sorted(next(iter(caller)) for caller in callers)
+        if found != wanted or any(len(caller) > 1 for caller in callers):
+            yield f"callers got {found[:4]}, wanted {wanted[:4]}; {max(map(len, callers))} results in a caller"
 
     def wrong_words(self, case):
         found = self.words.get().tolist()
