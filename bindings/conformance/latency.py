@@ -1,5 +1,8 @@
 """Measures the latency of calls in Rust, CUDA C++ and Triton, in microseconds per call. Needs two PEs.
 
+"No library" is what a call must cost that is not inlined: functions in CUDA C++ which load two addresses from a context
+in memory, and then only store, load or fence.
+
     python -m rushmem run -n 2 bindings/conformance/latency.py --library DIR
 
 ``DIR`` holds what `cargo run -p rushmem-ptx -- library DIR` and `... conformance DIR sm_90` have written.
@@ -26,32 +29,71 @@ class Loop(NamedTuple):
     triton: str | None
     threads: int = 1
     both: bool = False
+    bare: str | None = None
 
 
 LOOPS = {
     # What remains of a call that does nothing.
-    "my_pe": Loop("loop_my_pe", "rushmem_device_my_pe(ctx)", None),
+    "my_pe": Loop("loop_my_pe", "rushmem_device_my_pe(ctx)", None, bare="nothing(context)"),
     "fetch_add": Loop("loop_fetch_add", "rushmem_device_uint64_atomic_fetch_add(ctx, word, 1, peer)", None),
     "fetch_add_block": Loop(
         "loop_fetch_add_block", "rushmem_device_uint64_atomic_fetch_add_block(ctx, word, 1, peer)",
         "rt.atomic_fetch_add_block(ctx, word, 1, peer)", 32,
     ),
-    "g": Loop("loop_g", "rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 32),
+    "g": Loop("loop_g", "rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 32, bare="g(context)"),
     "p_quiet": Loop("loop_p_quiet", "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet(ctx)", None),
     "p_quiet_block": Loop(
         "loop_p_quiet_block", "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet_block(ctx)",
-        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 32,
+        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 32, bare="p(context, 1) + quiet(context)",
     ),
     "put_quiet_1KiB": Loop(
         "loop_put_quiet",
         "rushmem_device_putmem_nbi_block(ctx, word, word, 1024, peer) + rushmem_device_quiet_block(ctx)",
         "rt.putmem_nbi_block(ctx, word, word, 1024, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 128,
+        bare="put(context, 1024) + quiet(context)",
     ),
     "barrier_all": Loop(
         "loop_barrier_all", "rushmem_device_barrier_all_block(ctx)", "rt.barrier_all_block(ctx).to(tl.int64)", 128, True,
     ),
 }  # fmt: skip
 ROUNDS = (200, 1200)
+
+
+# Functions that make an access of one call each, without checks and without a library.
+BARE = """
+struct Context {
+  uint64_t *own, *peer;
+};
+__device__ Context table;
+extern "C" __global__ void fill(rushmem_ctx ctx, uint64_t *word, int peer) {
+  table = {word, (uint64_t *)rushmem_device_ptr(ctx, word, peer)};
+}
+__device__ __forceinline__ Context load(const Context *at) {
+  Context context;
+  asm("ld.global.nc.v2.b64 {%0, %1}, [%2];" : "=l"(context.own), "=l"(context.peer) : "l"(at));
+  return context;
+}
+__device__ __noinline__ uint64_t nothing(const Context *at) { return (uint64_t)load(at).own; }
+__device__ __noinline__ uint64_t g(const Context *at) { return *load(at).peer; }
+__device__ __noinline__ int p(const Context *at, uint64_t value) {
+  *(volatile uint64_t *)load(at).peer = value;
+  return 0;
+}
+__device__ __noinline__ int put(const Context *at, size_t bytes) {
+  Context context = load(at);
+  __syncthreads();
+  for (size_t i = threadIdx.x; i < bytes / 16; i += blockDim.x) ((int4 *)context.peer)[i] = ((int4 *)context.own)[i];
+  __syncthreads();
+  return 0;
+}
+__device__ __noinline__ int quiet(const Context *at) {
+  int result = load(at).own == nullptr;
+  __syncthreads();
+  if (threadIdx.x == 0) asm volatile("fence.release.sys;" ::: "memory");
+  __syncthreads();
+  return result;
+}
+"""
 
 
 class MachineCode:
@@ -95,6 +137,33 @@ class CudaCpp(MachineCode):
 
     def kernel(self, name):
         return name
+
+
+class NoLibrary(MachineCode):
+    name = "No library"
+
+    def __init__(self, folder, library):
+        kernels = [
+            f'extern "C" __global__ void {name}(rushmem_ctx, uint64_t *, int, int rounds, long long *out) {{\n'
+            f"  const Context *context = &table;\n  long long sum = 0;\n"
+            f"  for (int i = 0; i < rounds; i++) sum += {loop.bare};\n  out[threadIdx.x] = sum;\n}}\n"
+            for name, loop in LOOPS.items()
+            if loop.bare
+        ]
+        text = '#include "rushmem_device.h"\n' + BARE + "".join(kernels)
+        device, include = library / "rushmem_device_sm90", HERE.parent / "c/include"
+        super().__init__(linked_cubin(text, device, include, folder, "sm_90"))
+
+    def has(self, name):
+        return LOOPS[name].bare is not None
+
+    def kernel(self, name):
+        return name
+
+    def launch(self, name, ctx, word, peer, rounds, out):
+        fill = self.module.get_function("fill")
+        fill((1,), (1,), (self.cupy.uint64(ctx), self.cupy.uint64(word), self.cupy.int32(peer)))
+        super().launch(name, ctx, word, peer, rounds, out)
 
 
 class Triton:
@@ -163,12 +232,14 @@ def main():
         cupy.cuda.Device(runtime.device).use()
         torch.cuda.set_device(runtime.device)
         array = runtime.zeros(256, "uint64")
-        for make in (Rust, CudaCpp, Triton):
-            language = make(Path(folder), options.library)
+        for make in (Rust, CudaCpp, NoLibrary, Triton):
+            own = Path(folder, make.__name__)
+            own.mkdir()
+            language = make(own, options.library)
             for name in filter(language.has, LOOPS):
                 taken = measure(runtime, language, name, array.address)
                 if runtime.my_pe == 0:
-                    print(f"{language.name:8} {name:15} {taken:7.3f} us", flush=True)
+                    print(f"{language.name:10} {name:15} {taken:7.3f} us", flush=True)
 
 
 if __name__ == "__main__":
