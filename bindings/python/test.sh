@@ -3,7 +3,7 @@
 #
 # Arguments are passed to pytest. PROFILE=release builds the wheel that users get; the default builds faster. With
 # TRITON='3.5.1 3.9.0', the wheel has the device functions, and kernels are compiled with these versions of Triton and
-# with Numba.
+# with Numba. CUTE=4.8.1 does the same with that version of CuTe DSL.
 set -euo pipefail
 cd "$(dirname "$0")"
 export RUSHMEM_PTX="${RUSHMEM_PTX:-none}" RUSHMEM_DEVICE=native
@@ -15,7 +15,7 @@ python3 -m venv "$folder/venv"
 export PATH="$folder/venv/bin:$PATH" VIRTUAL_ENV="$folder/venv"
 pip install --quiet --disable-pip-version-check maturin numpy pytest
 
-if [ -n "${TRITON:-}" ]; then
+if [ -n "${TRITON:-}${CUTE:-}" ]; then
     cargo run --quiet --package rushmem-ptx -- library python/rushmem/device sm_90
 fi
 maturin build --quiet --profile "$profile" --out "$folder/wheels"
@@ -37,4 +37,8 @@ done
 if [ -n "${TRITON:-}" ]; then
     pip install --quiet --disable-pip-version-check 'numba-cuda[cu13]'
     python -m pytest "$root/tests/test_examples.py" -k numba -p no:cacheprovider
+fi
+if [ -n "${CUTE:-}" ]; then
+    pip install --quiet --disable-pip-version-check "nvidia-cutlass-dsl==$CUTE"
+    python -m pytest "$root/tests/test_cute.py" -p no:cacheprovider
 fi

@@ -27,10 +27,17 @@ const ONE_WAY_FENCES: [&str; 2] = ["\"fence.release.", "\"fence.acquire."];
 
 /// Returns the module `text` without what only the newest releases of LLVM can read, and without the GPU for which it was
 /// compiled. Unless the GPU `is_hopper` or newer, two-way fences replace one-way ones.
+///
+/// Shared variables become globals, which are merged if a compiler links the module twice, as CuTe DSL does. In
+/// module-level assembly, their definitions would collide.
 pub(crate) fn portable(text: &str, is_hopper: bool) -> String {
     let mut out = String::with_capacity(text.len());
+    let mut shared = Vec::new();
     for line in text.lines() {
-        if line.starts_with("declare") && line.contains(BARRIER) {
+        if let Some((name, definition)) = shared_variable(line) {
+            out += &definition;
+            shared.push(name);
+        } else if line.starts_with("declare") && line.contains(BARRIER) {
             out += OLDER_BARRIER;
         } else if line.starts_with("attributes ") {
             let without = |line: String, recent: &&str| line.replace(recent, "");
@@ -47,7 +54,33 @@ pub(crate) fn portable(text: &str, is_hopper: bool) -> String {
         }
         out.push('\n');
     }
+    // Only assembly uses them, where LLVM does not look.
+    let used = shared.iter().map(|name| format!("ptr addrspacecast (ptr addrspace(3) @{name} to ptr)"));
+    let (count, used) = (shared.len(), used.collect::<Vec<_>>().join(", "));
+    if count > 0 {
+        out += &format!(
+            "@llvm.compiler.used = appending global [{count} x ptr] [{used}], section \"llvm.metadata\"\n"
+        );
+    }
     out
+}
+
+/// Returns the name of the shared variable that a line of module-level assembly declares or defines, and the global that
+/// does the same.
+fn shared_variable(line: &str) -> Option<(&str, String)> {
+    let directive = line.strip_prefix("module asm \"")?.strip_suffix(";\"")?;
+    let (linkage, rest, value) = match directive.strip_prefix(".extern ") {
+        Some(rest) => ("external", rest, ""),
+        None => ("linkonce_odr", directive, " undef"),
+    };
+    let (align, rest) = rest.strip_prefix(".shared .align ")?.split_once(" .b")?;
+    let (bits, array) = rest.split_once(' ')?;
+    let (name, length) = array.strip_suffix(']')?.split_once('[')?;
+    let length = if length.is_empty() { "0" } else { length };
+    Some((
+        name,
+        format!("@{name} = {linkage} addrspace(3) global [{length} x i{bits}]{value}, align {align}"),
+    ))
 }
 
 #[cfg(test)]
@@ -70,5 +103,15 @@ mod tests {
             "{newer}"
         );
         assert_eq!(older, newer.replace("fence.acquire.sys", "fence.acq_rel.sys"));
+    }
+
+    #[test]
+    fn shared_variables_become_globals() {
+        let text = "module asm \".shared .align 16 .b64 words[2];\"\nmodule asm \".extern .shared .align 1024 .b8 rest[];\"\n";
+        let wanted = "@words = linkonce_odr addrspace(3) global [2 x i64] undef, align 16\n\
+                      @rest = external addrspace(3) global [0 x i8], align 1024\n\
+                      @llvm.compiler.used = appending global [2 x ptr] [ptr addrspacecast (ptr addrspace(3) @words to ptr), \
+                      ptr addrspacecast (ptr addrspace(3) @rest to ptr)], section \"llvm.metadata\"\n";
+        assert_eq!(portable(text, true), wanted);
     }
 }

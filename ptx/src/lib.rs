@@ -81,6 +81,7 @@
 //! See [`inspect`] for all checks.
 
 pub mod archive;
+pub mod bitcode;
 mod bounds;
 mod builder;
 mod canonical;

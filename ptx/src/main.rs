@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use rushmem_ptx::archive::{self, Archive};
+use rushmem_ptx::bitcode;
 use rushmem_ptx::ptxas::{self, Usage};
 use rushmem_ptx::{
     Error, Extras, Header, Search, Source, Target, Toolchain, compile, compile_conformance, compile_library,
@@ -53,7 +54,8 @@ usage: cargo run -p rushmem-ptx -- COMMAND
   library DIR [ARCH ...]
                       compile the device functions for other languages, and write them as LLVM assembly, PTX
                       and, if there are ptxas and fatbinary, relocatable machine code and a static library
-                      for nvcc, with a table of the functions; machine code for each ARCH, such as sm_90, or
+                      for nvcc, with a table of the functions; as bitcode too, if there is an llvm-as of the
+                      compiler's LLVM; machine code for each ARCH, such as sm_90, or
                       for the first of each major version
   conformance DIR ARCH
                       compile the kernels of the conformance suite in Rust to machine code, such as for sm_90
@@ -156,18 +158,27 @@ fn library(dir: &Path, arches: &[&str]) -> Result<(), Failure> {
     fs::write(dir.join("rushmem_device.ptx"), &library.ptx.text)?;
     fs::copy(root().join(LIBRARY).join("functions.json"), dir.join("functions.json"))?;
     let file = |arch: &str, ending| dir.join(format!("rushmem_device_{}.{ending}", arch.replace('_', "")));
-    for arch in LIBRARY_ARCHES {
-        fs::write(file(arch, "ll"), library.llvm(arch))?;
-    }
     let machine_code: Vec<_> = arches.iter().map(|&arch| (arch, file(arch, "cubin"))).collect();
     let archive = dir.join("librushmem_device.a");
     // Never leave those of an older build.
     for old in fs::read_dir(dir)? {
         let old = old?.path();
         let name = old.file_name().unwrap_or_default().to_string_lossy();
-        if old == archive || name.starts_with("rushmem_device_") && name.ends_with(".cubin") {
+        if old == archive
+            || name.starts_with("rushmem_device_") && (name.ends_with(".cubin") || name.ends_with(".bc"))
+        {
             fs::remove_file(old)?;
         }
+    }
+    let assembler = bitcode::assembler(&toolchain);
+    for arch in LIBRARY_ARCHES {
+        fs::write(file(arch, "ll"), library.llvm(arch))?;
+        if let Some(assembler) = &assembler {
+            bitcode::assemble(assembler, &file(arch, "ll"), &file(arch, "bc"))?;
+        }
+    }
+    if assembler.is_none() {
+        println!("no bitcode: no llvm-as of LLVM {}", toolchain.version.llvm);
     }
     match ptxas::find() {
         Err(error) => println!("no machine code and no static library: {error}"),
