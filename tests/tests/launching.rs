@@ -232,9 +232,9 @@ fn slurm_starts_and_terminates_a_job() {
     rings(Some(srun("--mpi=pmi2")), 3, "PMI_FD is set: a launcher speaks PMI-2");
     ends(Some(srun("--mpi=pmi2")), "global_exit");
     let output = srun("--mpi=none").arg("ring").output().unwrap();
-    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'\n').count(), 6, "{}", all(&output));
+    assert!(!output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);
-    assert!(told.contains("each of the 3 processes of srun runs as a job of its own"), "{told}");
+    assert!(told.contains("srun offers its 3 processes no way to exchange addresses"), "{told}");
     let Some(rushmem) = launcher(PE) else {
         return skip(test, "the launcher is not built: cargo build -p rushmem-cli");
     };

@@ -28,9 +28,6 @@ pub struct JoinedJob {
     pub pes: LocalPes,
     /// Why this launch method was chosen, for messages.
     pub why: String,
-    /// A warning for the user, if a launcher started several processes but gives them no way to connect. Each is then a
-    /// separate job. Only rank 0 has the warning.
-    pub warning: Option<String>,
     /// Rank of the PE on its node, and number of PEs on that node, if the launcher provides them.
     pub local: Option<(u32, u32)>,
 }
@@ -52,7 +49,8 @@ static SESSIONS: Mutex<BTreeMap<String, Session>> = Mutex::new(BTreeMap::new());
 ///
 /// # Errors
 ///
-/// - [`Error::Launch`]: the variables of launchers are incomplete or contradict each other.
+/// - [`Error::Launch`]: the variables of launchers are incomplete or contradict each other, or the launcher offers its
+///   processes no way to exchange addresses.
 /// - [`Error::NotStarted`]: the setting `bootstrap` names a launcher that did not start this process.
 /// - [`Error::TooManyPes`]: the job has more than [`MAX_PES`] PEs.
 /// - [`Error::Exchange`]: the exchange through the launcher failed.
@@ -60,12 +58,9 @@ static SESSIONS: Mutex<BTreeMap<String, Session>> = Mutex::new(BTreeMap::new());
 /// - [`Error::Loopback`], [`Error::Interface`], [`Error::Listen`]: the server's address is unusable.
 /// - Any error of [`Tcp::join`].
 pub fn from_env(config: &Config, build_id: String) -> Result<JoinedJob, Error> {
-    let Decision { method, why, warning } = decide(config, &build_id, &|name| std::env::var(name).ok())?;
+    let Decision { method, why } = decide(config, &build_id, &|name| std::env::var(name).ok())?;
     tracing::info!("PEs are {}: {why}", name(&method));
-    if let Some(warning) = &warning {
-        tracing::warn!("{warning}");
-    }
-    let found = |pes, local| JoinedJob { pes, why: why.clone(), warning: warning.clone(), local };
+    let found = |pes, local| JoinedJob { pes, why: why.clone(), local };
     let timeout = config.bootstrap_timeout;
     match method {
         LaunchMethod::Threads => check_number(config.pes.get())
@@ -175,7 +170,7 @@ pub fn with_id(
     let server = serve(id, pe, n_pes)?;
     let job = join(member(id, pe, n_pes, build_id, config.bootstrap_timeout), server)?;
     let why = "the program provides a unique id".into();
-    Ok(JoinedJob { pes: LocalPes::Process(job), why, warning: None, local: None })
+    Ok(JoinedJob { pes: LocalPes::Process(job), why, local: None })
 }
 
 fn name(method: &LaunchMethod) -> &'static str {

@@ -32,8 +32,6 @@ pub(crate) enum LaunchMethod {
 pub(crate) struct Decision {
     pub(crate) method: LaunchMethod,
     pub(crate) why: String,
-    /// A warning for the user, if a launcher started this process but gives it no way to find the others.
-    pub(crate) warning: Option<String>,
 }
 
 /// Looks up an environment variable by name.
@@ -41,9 +39,9 @@ type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Launchers that offer their processes no way to exchange data: name, variable with the rank, variable with the number
 /// of ranks, and advice for the user.
-const UNSUPPORTED: &[(&str, &str, &str, &str)] = &[
-    ("mpirun (MVAPICH)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "use `mpiexec` of its Hydra"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "use `srun --mpi=pmi2` or `srun --mpi=pmix`"),
+const UNSUPPORTED: &[(&str, &str, &str)] = &[
+    ("mpirun (MVAPICH)", "MV2_COMM_WORLD_SIZE", "use `mpiexec` of its Hydra"),
+    ("srun", "SLURM_STEP_NUM_TASKS", "use `srun --mpi=pmi2` or `srun --mpi=pmix`"),
 ];
 
 /// The environment variables that torchrun sets for each process.
@@ -98,7 +96,7 @@ pub(crate) fn decide(config: &Config, build_id: &str, variables: Variables) -> R
     let kind = config.bootstrap;
     let requested = |method| {
         let why = format!("RUSHMEM_BOOTSTRAP={kind}");
-        Ok(Decision { method, why, warning: None })
+        Ok(Decision { method, why })
     };
     let missing = |why: &str| Error::NotStarted { kind, why: why.into() };
     match kind {
@@ -133,15 +131,18 @@ pub(crate) fn decide(config: &Config, build_id: &str, variables: Variables) -> R
 /// deliberately. Of the other launchers, only one may have set variables.
 fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decision, Error> {
     if let Some((method, why)) = from_settings(config, build_id)? {
-        return Ok(Decision { method, why, warning: None });
+        return Ok(Decision { method, why });
     }
     let mut found: Vec<(LaunchMethod, String)> =
         [pmi(variables, None)?, pmix(variables)?, torchrun(variables)?].into_iter().flatten().collect();
     match found.len() {
-        0 => {
-            let why = "no launcher has set variables".into();
-            Ok(Decision { method: LaunchMethod::Threads, why, warning: unsupported_launcher(variables) })
-        }
+        0 => match unsupported_launcher(variables) {
+            Some(why) => Err(Error::Launch { why }),
+            None => {
+                let why = "no launcher has set variables".into();
+                Ok(Decision { method: LaunchMethod::Threads, why })
+            }
+        },
         1 => {
             let (method, why) = found.remove(0);
             if config.pes.get() != 1 {
@@ -152,7 +153,7 @@ fn auto(config: &Config, build_id: &str, variables: Variables) -> Result<Decisio
                 );
                 return Err(Error::Launch { why });
             }
-            Ok(Decision { method, why, warning: None })
+            Ok(Decision { method, why })
         }
         _ => {
             let all: Vec<_> = found.iter().map(|(_, why)| why.as_str()).collect();
@@ -289,15 +290,14 @@ fn check_position((pe_name, pe): (&str, u32), (size_name, size): (&str, u32)) ->
     }
 }
 
-/// Returns a warning if this process was started by a launcher without means of exchange. Only rank 0 warns.
+/// Returns why this process cannot join a job, if it was started by a launcher without means of exchange.
 fn unsupported_launcher(variables: Variables) -> Option<String> {
-    UNSUPPORTED.iter().find_map(|(launcher, rank, size, advice)| {
-        let rank: u64 = variables(rank)?.parse().ok()?;
+    UNSUPPORTED.iter().find_map(|(launcher, size, advice)| {
         let size: u64 = variables(size)?.parse().ok()?;
-        (size > 1 && rank == 0).then(|| {
+        (size > 1).then(|| {
             format!(
-                "each of the {size} processes of {launcher} runs as a job of its own, since the launcher offers no way \
-                 to exchange addresses: {advice}, or start the PEs with `rushmem run -n {size}`"
+                "{launcher} offers its {size} processes no way to exchange addresses: {advice}, start the PEs with \
+                 `rushmem run -n {size}`, or set RUSHMEM_BOOTSTRAP=threads to make each process a job of its own"
             )
         })
     })
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn without_a_launcher_pes_are_threads() {
         let found = decided(&[("RUSHMEM_PES", "3"), ("MASTER_ADDR", "node0")]).unwrap();
-        assert!(matches!(found.method, LaunchMethod::Threads) && found.warning.is_none(), "{found:?}");
+        assert!(matches!(found.method, LaunchMethod::Threads), "{found:?}");
         assert!(matches!(decided(&[("RUSHMEM_TOKEN", TOKEN)]).unwrap().method, LaunchMethod::Threads));
     }
 
@@ -453,10 +453,11 @@ mod tests {
     }
 
     #[test]
-    fn rank_0_warns_about_an_unsupported_launcher() {
-        let warning =
-            |rank| decided(&[("SLURM_PROCID", rank), ("SLURM_STEP_NUM_TASKS", "4")]).unwrap().warning;
-        assert!(warning("0").unwrap().contains("srun --mpi=pmi2"));
-        assert_eq!(warning("1"), None);
+    fn a_launcher_without_exchange_is_an_error_unless_threads_are_requested() {
+        let (one, several) = (("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_STEP_NUM_TASKS", "4"));
+        assert!(refused(&[several]).contains("srun --mpi=pmi2"));
+        for variables in [vec![one], vec![several, ("RUSHMEM_BOOTSTRAP", "threads")]] {
+            assert!(matches!(decided(&variables).unwrap().method, LaunchMethod::Threads));
+        }
     }
 }

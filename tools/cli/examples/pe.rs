@@ -33,9 +33,6 @@ fn start(action: &str, actor: u32) -> Result<ExitCode, Box<dyn Error>> {
     }
     let build = if special && action == "build" { "new" } else { "old" };
     let found = bootstrap::from_env(&config, build.into())?;
-    if let Some(warning) = found.warning {
-        eprintln!("{warning}");
-    }
     match found.pes {
         LocalPes::Process(pe) => act(&pe, action, special),
         LocalPes::Threads(pes) => {
