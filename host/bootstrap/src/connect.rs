@@ -183,14 +183,22 @@ fn name(method: &LaunchMethod) -> &'static str {
     }
 }
 
+/// Creates the ID of a job that a launcher for MPI started, and listens where all its PEs can connect.
+fn create_id(config: &Config) -> Result<UniqueId, Error> {
+    match discover::is_on_one_node(&|name| std::env::var(name).ok()) {
+        true => UniqueId::with_config(config),
+        false => UniqueId::for_nodes(config),
+    }
+}
+
 /// Determines the position of this process and the unique ID of its job, through the launcher if necessary.
 fn exchange_id(method: LaunchMethod, config: &Config) -> Result<(PePosition, UniqueId), Error> {
     match method {
         LaunchMethod::Id { id, pe, n_pes } => Ok((PePosition { pe, n_pes, local: None }, id)),
-        LaunchMethod::Pmi(pmi) => pmi.exchange_id(config.bootstrap_timeout, || UniqueId::with_config(config)),
+        LaunchMethod::Pmi(pmi) => pmi.exchange_id(config.bootstrap_timeout, || create_id(config)),
         LaunchMethod::Pmix => {
             let copy = config.clone();
-            pmix::exchange_id(config.bootstrap_timeout, move || UniqueId::with_config(&copy))
+            pmix::exchange_id(config.bootstrap_timeout, move || create_id(&copy))
         }
         LaunchMethod::Torchrun(torchrun) => torchrun.exchange_id(config),
         LaunchMethod::Threads | LaunchMethod::Rushmem(_) => unreachable!("this launch method has no id"),

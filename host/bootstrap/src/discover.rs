@@ -57,6 +57,20 @@ const LOCAL_RANKS: [&str; 5] = [
     "SLURM_LOCALID",
 ];
 
+/// Variables with the number of processes on this node and in the job, as set by Open MPI, Hydra and MVAPICH.
+const SIZES: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    ("MPI_LOCALNRANKS", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_SIZE"),
+];
+
+/// Returns whether the launcher says that all processes of the job are on this node.
+pub(crate) fn is_on_one_node(variables: Variables) -> bool {
+    let all_here =
+        |(here, all): &(&str, &str)| variables(here).is_some_and(|here| variables(all) == Some(here));
+    SIZES.iter().any(all_here) || variables("SLURM_STEP_NUM_NODES").is_some_and(|nodes| nodes == "1")
+}
+
 /// Returns whether this process has local rank 0, or no launcher gave it a local rank.
 pub(crate) fn is_first_on_node(config: &Config, variables: Variables) -> bool {
     if let Some(local_pe) = config.local_pe {
@@ -449,6 +463,20 @@ mod tests {
                 message.contains(&format!("RUSHMEM_BOOTSTRAP={kind}, but {name} is not set")),
                 "{message}"
             );
+        }
+    }
+
+    #[test]
+    fn launchers_tell_whether_all_processes_are_on_one_node() {
+        let on_one = |variables: &[(&str, &str)]| with(variables, |_, look| is_on_one_node(look));
+        assert!(on_one(&[("MPI_LOCALNRANKS", "2"), ("PMI_SIZE", "2")]));
+        assert!(on_one(&[("SLURM_STEP_NUM_NODES", "1")]));
+        for several in [
+            &[("OMPI_COMM_WORLD_LOCAL_SIZE", "2"), ("OMPI_COMM_WORLD_SIZE", "4")][..],
+            &[("PMI_SIZE", "2")],
+            &[("SLURM_STEP_NUM_NODES", "2")],
+        ] {
+            assert!(!on_one(several), "{several:?}");
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 
 use crate::auth::Token;
 use crate::error::Error;
-use crate::interface::listen_ip;
+use crate::interface::{listen_ip, network_ip};
 use rushmem_base::{boot_id, lock};
 use rushmem_config::{Config, EncodedId, IdFields, Listener};
 
@@ -62,7 +62,16 @@ impl UniqueId {
     /// - [`Error::Listen`]: the address or port is in use.
     /// - [`Error::Random`]: the system provides no random bytes.
     pub fn with_config(config: &Config) -> Result<UniqueId, Error> {
-        let wanted = SocketAddr::new(listen_ip(config)?, config.bootstrap_port);
+        UniqueId::listening(listen_ip(config)?, config)
+    }
+
+    /// Like [`UniqueId::with_config`], for a job that may span several nodes: see [`network_ip`].
+    pub(crate) fn for_nodes(config: &Config) -> Result<UniqueId, Error> {
+        UniqueId::listening(network_ip(config)?, config)
+    }
+
+    fn listening(ip: IpAddr, config: &Config) -> Result<UniqueId, Error> {
+        let wanted = SocketAddr::new(ip, config.bootstrap_port);
         let listen = |source| Error::Listen { addr: wanted.to_string(), source };
         let listener = TcpListener::bind(wanted).map_err(listen)?;
         let id = UniqueId::make(listener.local_addr().map_err(listen)?, Listener::Maker, &Token::generate()?);

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use crate::error::Error;
 use rushmem_config::{AddressFamily, Config};
@@ -30,6 +30,46 @@ pub(crate) fn listen_ip(config: &Config) -> Result<IpAddr, Error> {
     }
     let all = interfaces().map_err(Error::Interfaces)?;
     choose(&all, &config.bootstrap_interface, config.bootstrap_family)
+}
+
+/// Returns the address like [`listen_ip`] for a job on several nodes: without an interface in the settings, the address
+/// from which this machine reaches others.
+///
+/// # Errors
+///
+/// The errors of [`listen_ip`].
+pub(crate) fn network_ip(config: &Config) -> Result<IpAddr, Error> {
+    if !config.bootstrap_interface.is_empty() {
+        return listen_ip(config);
+    }
+    let all = interfaces().map_err(Error::Interfaces)?;
+    let own = || all.iter().map(|interface| interface.ip).filter(|ip| !ip.is_loopback());
+    let found = match config.bootstrap_family {
+        AddressFamily::Ipv4 => routed_ipv4().or_else(|| own().find(IpAddr::is_ipv4)),
+        AddressFamily::Ipv6 => routed_ipv6().or_else(|| own().find(IpAddr::is_ipv6)),
+        AddressFamily::Auto => {
+            routed_ipv4().or_else(routed_ipv6).or_else(|| own().min_by_key(IpAddr::is_ipv6))
+        }
+    };
+    found.map_or_else(|| listen_ip(config), Ok)
+}
+
+/// Returns this machine's address on its default route for IPv4, if it has one.
+fn routed_ipv4() -> Option<IpAddr> {
+    // An address for documentation, to which nothing is sent.
+    source_towards(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into()).ok()
+}
+
+/// Returns the address like [`routed_ipv4`] for IPv6.
+fn routed_ipv6() -> Option<IpAddr> {
+    source_towards(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()).ok()
+}
+
+/// Returns the address that the system uses as source of packets to `to`. Connecting a UDP socket sends none.
+fn source_towards(any: IpAddr, to: IpAddr) -> io::Result<IpAddr> {
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((to, 9))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Returns an address of the interface `wanted`, which is a name or an address. Prefers IPv4.
@@ -114,6 +154,15 @@ mod tests {
     fn examples() -> Vec<Interface> {
         let of = |name: &str, ip: &str| Interface { name: name.into(), ip: ip.parse().unwrap() };
         vec![of("lo", "127.0.0.1"), of("eth0", "fd00::7"), of("eth0", "10.0.0.7"), of("ib0", "fd00::8")]
+    }
+
+    #[test]
+    fn address_towards_other_machines_is_one_of_this_machine() {
+        let mut config = Config::default();
+        let ip = network_ip(&config).unwrap();
+        assert!(interfaces().unwrap().iter().any(|interface| interface.ip == ip), "{ip}");
+        config.set("bootstrap_interface", "127.0.0.1").unwrap();
+        assert_eq!(network_ip(&config).unwrap(), Ipv4Addr::LOCALHOST);
     }
 
     #[test]

@@ -120,7 +120,8 @@ settings! {
             "Launcher or method that starts the job.";
         Job common bootstrap_interface: String, "RUSHMEM_BOOTSTRAP_INTERFACE", "", "",
             "Network interface, or its address, on which PE 0 listens under another launcher or with an id. If it is \
-             empty, all PEs must be on this machine.";
+             empty, PE 0 listens on the default route's address if a launcher for MPI started PEs on several nodes, and \
+             otherwise on a loopback address.";
         Job expert bootstrap_family: AddressFamily, "RUSHMEM_BOOTSTRAP_FAMILY", "auto", "",
             "Kind of address to use on `bootstrap_interface`. Auto uses IPv4 if there is one.";
         Job expert bootstrap_port: u16, "RUSHMEM_BOOTSTRAP_PORT", "0", "TCP port",
