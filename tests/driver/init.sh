@@ -1,5 +1,6 @@
 #!/bin/sh
-# The first process of a guest: loads the driver, runs the programs in /programs, and reports on the console.
+# The first process of a guest: loads the drivers, runs the set of programs in /set.sh, and reports each step on the
+# console. A set calls `step` and `pair`.
 export PATH=/bin:/usr/bin:/usr/sbin:/sbin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -10,18 +11,24 @@ while read -r module; do
     insmod "/modules/$module" || echo "== insmod $module: 1"
 done </modules/order
 case $role in
-server) own=10.0.0.1 peer= ;;
+server) own=10.0.0.1 peer=10.0.0.2 ;;
 client) own=10.0.0.2 peer=10.0.0.1 ;;
 *) own= peer=127.0.0.1 ;;
 esac
 [ -z "$own" ] || { ip addr add $own/24 dev eth0 && ip link set eth0 up; }
-tries=50
-until ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE || [ $tries = 0 ]; do
-    tries=$((tries - 1))
-    usleep 200000
-done
-ibv_devinfo
-echo "== ibv_devinfo: $((tries == 0))"
+
+# step NAME COMMAND...: runs a command, and reports its result under this name.
+step() {
+    name=$1
+    shift
+    "$@" </dev/null
+    echo "== $name: $?"
+}
+
+# pair PROGRAM...: runs both ends of a program that takes the address of the server as its last argument.
+pair() {
+    if [ -n "$own" ]; then step "$*" end "$@"; else step "$*" both "$@"; fi
+}
 
 # Whether a program has succeeded, with this exit code and output. On a busy machine, perftest cannot measure the
 # emulated clock. It says so after all data has arrived, and fails.
@@ -29,7 +36,7 @@ succeeded() {
     [ "$1" = 0 ] || grep -q "^Can't produce a report" "$2" || { cat "$2"; false; }
 }
 
-# Runs both ends of a program in this guest, which takes the address of the server as its last argument.
+# Runs both ends of a program in this guest.
 both() {
     (timeout 60 "$@" >/server 2>&1; echo $? >/server.rc) &
     sleep 2
@@ -40,14 +47,23 @@ both() {
     succeeded $client /client && succeeded "$(cat /server.rc)" /server
 }
 
-# Runs one end of a program, after both guests have reached it.
+# Returns after both guests have called it as often.
+meetings=0
+meet() {
+    meetings=$((meetings + 1))
+    if [ "$role" = server ]; then
+        nc -l -p $((2000 + meetings)) >/dev/null
+    else
+        until echo go | nc -w 5 "$peer" $((2000 + meetings)); do sleep 1; done
+    fi
+}
+
+# Runs one end of a program.
 end() {
-    port=$((2000 + number))
-    if [ $role = server ]; then
-        nc -l -p $port >/dev/null
+    meet
+    if [ "$role" = server ]; then
         timeout 60 "$@" >/log 2>&1
     else
-        until echo go | nc -w 5 "$peer" $port; do sleep 1; done
         sleep 2
         timeout 60 "$@" "$peer" >/log 2>&1
     fi
@@ -56,19 +72,29 @@ end() {
     succeeded $rc /log
 }
 
-number=0
-while read -r program; do
-    number=$((number + 1))
-    # shellcheck disable=SC2086
-    if [ -n "$own" ]; then end $program; else both $program; fi </dev/null
-    echo "== $program: $?"
-done </programs
-# Prints warnings and errors of the drivers. Level 4 is a warning.
-complaints() {
-    dmesg -r | grep -E '^<[0-4]>' | grep -E 'mlx5|[Ii]nfini[Bb]and|BUG:|WARNING:'
+# Waits until the port is active, and describes the device.
+port_is_active() {
+    tries=50
+    until ibv_devinfo 2>/dev/null | grep -q PORT_ACTIVE || [ $tries = 0 ]; do
+        tries=$((tries - 1))
+        usleep 200000
+    done
+    ibv_devinfo
+    [ $tries != 0 ]
 }
 
-complaints && echo "== dmesg: 1" || echo "== dmesg: 0"
-rmmod mlx5_ib mlx5_core && ! complaints
-echo "== rmmod: $?"
+# Prints warnings and errors of the drivers, and fails if there are any. Level 4 is a warning.
+no_complaints() {
+    ! dmesg -r | grep -E '^<[0-4]>' | grep -E 'mlx5|[Ii]nfini[Bb]and|BUG:|WARNING:'
+}
+
+unload() {
+    rmmod mlx5_ib mlx5_core && no_complaints
+}
+
+step ibv_devinfo port_is_active
+. /set.sh
+step dmesg no_complaints
+step rmmod unload
+step end true
 poweroff -f
