@@ -4,7 +4,7 @@ use crate::memory::{Memory, MemoryError};
 use rushmem_mlx5::{AtomicOp, Width};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// What a PCI function shares with its driver.
 ///
@@ -23,26 +23,51 @@ const MAX_TRANSLATIONS: usize = 1 << 24;
 /// Maximum number of objects of a function, of all kinds together.
 const MAX_OBJECTS: u32 = 1 << 16;
 
-/// The bus of a context, and what its objects take.
+/// The bus of a context, and what the objects of its function take.
 pub(crate) struct Attached {
     pub(crate) bus: Bus,
-    /// Number of objects that commands have created.
+    /// The function's own context, through which its driver may use the objects of this one.
+    pub(crate) function: u32,
+    /// Number of objects that commands of this context have created.
     objects: u32,
+    /// Number of objects of the function.
+    of_function: Arc<AtomicU32>,
     translations: Arc<AtomicUsize>,
 }
 
 impl Attached {
-    pub(crate) fn new(bus: Bus) -> Attached {
-        Attached { bus, objects: 0, translations: Arc::default() }
+    /// Attaches a context, which is that of a function.
+    pub(crate) fn new(bus: Bus, function: u32) -> Attached {
+        Attached { bus, function, objects: 0, of_function: Arc::default(), translations: Arc::default() }
     }
 
+    /// Attaches a user context of the function.
+    pub(crate) fn user(&self) -> Attached {
+        Attached {
+            bus: self.bus.clone(),
+            function: self.function,
+            objects: 0,
+            of_function: Arc::clone(&self.of_function),
+            translations: Arc::clone(&self.translations),
+        }
+    }
+
+    /// Whether the function has as many objects as it may have.
     pub(crate) fn is_full(&self) -> bool {
-        self.objects >= MAX_OBJECTS
+        self.of_function.load(Ordering::Relaxed) >= MAX_OBJECTS
+    }
+
+    /// Whether this context has no objects.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.objects == 0
     }
 
     /// Counts the objects that a command has created or destroyed.
     pub(crate) fn count_objects(&mut self, change: i32) {
         self.objects = self.objects.saturating_add_signed(change);
+        // Commands are executed one after the other.
+        let all = self.of_function.load(Ordering::Relaxed).saturating_add_signed(change);
+        self.of_function.store(all, Ordering::Relaxed);
     }
 
     /// Returns the memory that consists of the pages at these bus addresses, each of 2^`shift` bytes. Returns `None` if
@@ -139,7 +164,7 @@ mod tests {
 
     fn scattered() -> (Arc<dyn Memory>, PagedMemory) {
         let bus: Arc<dyn Memory> = Arc::new(HostBuffer::new(4 * PAGE));
-        let attached = Attached::new(Bus { memory: Arc::clone(&bus), doorbells: Arc::clone(&bus) });
+        let attached = Attached::new(Bus { memory: Arc::clone(&bus), doorbells: Arc::clone(&bus) }, 1);
         let memory = attached.translate(vec![3 * PAGE as u64, PAGE as u64], 12).unwrap();
         (bus, memory)
     }
@@ -169,7 +194,7 @@ mod tests {
     #[test]
     fn translations_are_limited_until_they_are_dropped() {
         let bus: Arc<dyn Memory> = Arc::new(HostBuffer::new(PAGE));
-        let attached = Attached::new(Bus { memory: Arc::clone(&bus), doorbells: bus });
+        let attached = Attached::new(Bus { memory: Arc::clone(&bus), doorbells: bus }, 1);
         let most = attached.translate(vec![0; MAX_TRANSLATIONS], 12);
         assert!(most.is_some() && attached.translate(vec![0], 12).is_none());
         drop(most);

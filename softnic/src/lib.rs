@@ -76,6 +76,7 @@ pub use engine::alarm::Waker;
 pub use error::Error;
 pub use fault_text::FaultError;
 pub use health::Health;
+pub use limits::MAX_USERS;
 pub use management::{MAD, Mad, mad};
 pub use memory::{HostBuffer, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
 pub use nic::{Context, Nic, Uar};

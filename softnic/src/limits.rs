@@ -16,6 +16,10 @@ pub(crate) const LOG_MAX_CQ_SIZE: u8 = 22;
 pub(crate) const LOG_MAX_MSG: u8 = 30;
 /// log2 of the maximum number of outstanding READs and atomics, in either direction.
 pub(crate) const LOG_MAX_READS: u8 = 7;
+/// log2 of the maximum number of user contexts of a PCI function.
+pub(crate) const LOG_MAX_UCTX: u8 = 8;
+/// Maximum number of user contexts of a PCI function.
+pub const MAX_USERS: u16 = 1 << LOG_MAX_UCTX;
 /// log2 of the maximum number of event queues of a PCI function.
 pub(crate) const LOG_MAX_EQ: u8 = 6;
 /// log2 of the maximum number of entries in an event queue.

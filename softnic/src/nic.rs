@@ -178,7 +178,7 @@ impl Nic {
     #[must_use]
     pub fn open_function(&self, bus: Bus) -> Context {
         let context = self.open();
-        self.shared.core().path.objects.buses.insert(context.id, Attached::new(bus));
+        self.shared.core().path.objects.buses.insert(context.id, Attached::new(bus, context.id));
         context
     }
 
@@ -392,18 +392,37 @@ impl Context {
         if done { Ok(()) } else { Err(Error::Unknown { kind: "memory key", id: a }) }
     }
 
-    /// Returns the EQN that CREATE_CQ named for a CQ of this context.
+    /// Opens the adapter for a program, on behalf of which the driver of this context's function executes commands.
+    ///
+    /// The program's objects cannot refer to those of the driver or of other programs, but the driver's commands may
+    /// use them. Returns `None` if this is not the context of a function.
     #[must_use]
-    pub fn event_queue(&self, cqn: u32) -> Option<u8> {
-        let core = self.shared.core();
-        core.path.objects.cqs.get(cqn).filter(|cq| cq.owner == self.id).map(|cq| cq.eqn)
+    pub fn open_user(&self) -> Option<Context> {
+        let mut core = self.shared.core();
+        let bus = core.path.objects.buses.get(&self.id).filter(|bus| bus.function == self.id)?.user();
+        let id = core.contexts.open();
+        core.path.objects.buses.insert(id, bus);
+        Some(Context { shared: Arc::clone(&self.shared), id, commands: AtomicU64::new(0) })
     }
 
-    /// Whether a CQ of this context uses event queue `number`.
+    /// Whether this is the context of a function or of its user, and has objects.
+    #[must_use]
+    pub fn has_objects(&self) -> bool {
+        self.shared.core().path.objects.buses.get(&self.id).is_some_and(|bus| !bus.is_empty())
+    }
+
+    /// Returns the EQN that CREATE_CQ named for a CQ of this context or its users.
+    #[must_use]
+    pub fn event_queue(&self, cqn: u32) -> Option<u8> {
+        let objects = &self.shared.core().path.objects;
+        objects.cqs.get(cqn).filter(|cq| objects.may_use(self.id, cq.owner)).map(|cq| cq.eqn)
+    }
+
+    /// Whether a CQ of this context or its users uses event queue `number`.
     #[must_use]
     pub fn uses_event_queue(&self, number: u8) -> bool {
-        let core = self.shared.core();
-        core.path.objects.cqs.iter().any(|(_, cq)| cq.owner == self.id && cq.eqn == number)
+        let objects = &self.shared.core().path.objects;
+        objects.cqs.iter().any(|(_, cq)| cq.eqn == number && objects.may_use(self.id, cq.owner))
     }
 
     /// Whether a UAR page belongs to this context.
@@ -412,7 +431,8 @@ impl Context {
         own_uar(&self.shared.core().path.objects, self.id, page_id).is_ok()
     }
 
-    /// Processes a request to arm a CQ, as if it had been written to the register of a UAR page of this context.
+    /// Processes a request to arm a CQ, as if it had been written to the register of a UAR page of this context or its
+    /// users.
     ///
     /// A PCI function calls this, since it receives every request by itself. Requests that are only written to the
     /// register may overwrite each other.

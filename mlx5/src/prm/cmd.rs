@@ -141,6 +141,10 @@ numbers! {
         QUERY_RMP = 0x90f;
         /// Creates a general object, whose type is in the mailbox.
         CREATE_GENERAL_OBJECT = 0xa00;
+        /// Creates a user context; see [`CreateUctx`](super::uctx::CreateUctx).
+        CREATE_UCTX = 0xa04;
+        /// Destroys a user context; see [`DestroyUctx`](super::uctx::DestroyUctx).
+        DESTROY_UCTX = 0xa06;
         /// Registers user memory (a umem) to hold queues, doorbell records or memory regions; see
         /// [`CreateUmem`](super::umem::CreateUmem).
         CREATE_UMEM = 0xa08;

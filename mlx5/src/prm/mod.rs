@@ -9,6 +9,7 @@
 //! | [`cmd`] | | opcodes, statuses, header, error |
 //! | [`caps`] | QUERY_HCA_CAP, QUERY_ROCE_ADDRESS | capability pages |
 //! | [`pd`], [`uar`] | ALLOC and DEALLOC | |
+//! | [`uctx`] | CREATE and DESTROY | |
 //! | [`umem`] | CREATE and DESTROY | umem, MTT |
 //! | [`mkey`] | CREATE and DESTROY | memory-key context |
 //! | [`counter`] | ALLOC, QUERY and DEALLOC | |
@@ -62,6 +63,7 @@ pub mod qp;
 pub mod queue;
 pub mod rmp;
 pub mod uar;
+pub mod uctx;
 pub mod umem;
 pub mod xrc;
 

@@ -8,7 +8,7 @@ use rushmem_mlx5::{
     cqe::{Completion, Failure, Reception},
     prm::{
         CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, eq, hca, lag,
-        mkey, pd, port, qp, queue, rmp, uar, umem, xrc,
+        mkey, pd, port, qp, queue, rmp, uar, uctx, umem, xrc,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg, XrcSeg},
     wqe::{Data, emit_write_inline},
@@ -410,6 +410,8 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<counter::QueryQCounter>();
     command::<uar::AllocUar>();
     command::<uar::DeallocUar>();
+    command::<uctx::CreateUctx>();
+    command::<uctx::DestroyUctx>();
     command::<umem::CreateUmem>();
     command::<umem::DestroyUmem>();
     command::<mkey::CreateMkey>();

@@ -43,6 +43,8 @@ struct Eq {
     produced: u32,
     consumed: u32,
     armed: bool,
+    /// Whether CQs of programs may use it.
+    shared: bool,
     /// Set when an entry was lost or could not be written. The queue then receives no more.
     failed: bool,
 }
@@ -72,6 +74,7 @@ impl Eq {
             produced: 0,
             consumed: 0,
             armed: false,
+            shared: false,
             failed: false,
         })
     }
@@ -123,9 +126,11 @@ impl EventQueues {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates a queue, whose pages are in `list`. Returns its number.
+    /// Creates a queue, whose pages are in `list`, and which CQs of programs may use if the command's user ID is not 0.
+    /// Returns its number.
     pub(crate) fn create(&self, command: &CreateEq, list: &[u8]) -> Result<u8, CmdError> {
-        let eq = Eq::new(&command.context, command.event_bitmask, list)?;
+        let mut eq = Eq::new(&command.context, command.event_bitmask, list)?;
+        eq.shared = command.uid != 0;
         let mut queues = self.queues();
         // Number 0 is not used, so a CQ without an event queue has none.
         let free = (1..=VECTORS as u8).find(|number| !queues.contains_key(number)).ok_or(refuse::FULL)?;
@@ -182,8 +187,9 @@ impl EventQueues {
         }
     }
 
-    pub(crate) fn contains(&self, number: u8) -> bool {
-        self.queues().contains_key(&number)
+    /// Whether a queue exists that a CQ of the driver or of a program may use.
+    pub(crate) fn serves(&self, number: u8, program: bool) -> bool {
+        self.queues().get(&number).is_some_and(|eq| eq.shared || !program)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::eq::EventQueues;
 use crate::refuse;
+use crate::users::{Users, is_of_program};
 use rushmem_mlx5::prm::cq::CreateCq;
 use rushmem_mlx5::prm::eq::{CreateEq, CreateEqOut, DestroyEq, DestroyEqOut};
 use rushmem_mlx5::prm::hca::{
@@ -10,6 +11,7 @@ use rushmem_mlx5::prm::hca::{
     ManagePagesOut, PagesFor, PagesMode, QueryAdapter, QueryAdapterOut, QueryIssi, QueryIssiOut, QueryPages,
     QueryPagesOut, SetDriverVersion, SetDriverVersionOut, SetIssi, SetIssiOut, TeardownHca, TeardownHcaOut,
 };
+use rushmem_mlx5::prm::uctx::{CreateUctx, DestroyUctx};
 use rushmem_mlx5::prm::{
     Bytes, CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response, list_entries,
 };
@@ -50,6 +52,8 @@ pub(crate) struct Firmware {
     issi: u16,
     /// Bus addresses of the pages that the driver has given.
     pages: Vec<u64>,
+    /// The programs on behalf of which the driver sends commands.
+    pub(crate) users: Users,
 }
 
 /// What the function does besides answering a command.
@@ -105,6 +109,12 @@ impl Firmware {
                 let params = AdapterParams { ieee_vendor_id: OUI, vsd_vendor_id: 0x15b3, psid: Bytes(*PSID) };
                 Ok(QueryAdapterOut { params })
             })?,
+            CmdOpcode::CREATE_UCTX => {
+                answer(input, output, |command: CreateUctx| self.users.create(adapter, command))?;
+            }
+            CmdOpcode::DESTROY_UCTX => {
+                answer(input, output, |command: DestroyUctx| self.users.destroy(command))?;
+            }
             CmdOpcode::CREATE_EQ => {
                 let list = input.get(CreateEq::LEN..).unwrap_or_default();
                 answer(input, output, |command: CreateEq| {
@@ -123,7 +133,11 @@ impl Firmware {
             })?,
             CmdOpcode::CREATE_CQ => {
                 let number = decode::<CreateCq>(input)?.context.c_eqn;
-                return if events.contains(number) { Ok(Effect::Adapter) } else { Err(refuse::NO_EQ) };
+                return if events.serves(number, is_of_program(&header)) {
+                    Ok(Effect::Adapter)
+                } else {
+                    Err(refuse::NO_EQ)
+                };
             }
             _ => return Ok(Effect::Adapter),
         }

@@ -6,7 +6,8 @@ use crate::eq::{EventQueues, Interrupts};
 use crate::firmware::{Effect, Firmware};
 use crate::guest::GuestMemory;
 use crate::segment::{self, Segment, Shown, Written};
-use crate::{BAR_BYTES, events};
+use crate::users::Users;
+use crate::{BAR_BYTES, events, refuse};
 use rushmem_mlx5::be::Be64;
 use rushmem_mlx5::doorbell::{CqArm, uar};
 use rushmem_mlx5::prm::eq::{Eqe, EventType};
@@ -86,13 +87,15 @@ impl Function {
     /// Resets the function: its objects are destroyed, and its registers have their initial values.
     pub fn reset(&mut self) {
         self.config = ConfigSpace::new(self.identity);
-        (self.segment, self.firmware, self.half) = Default::default();
         self.destroy_objects();
+        (self.segment, self.firmware, self.half) = Default::default();
     }
 
     fn destroy_objects(&mut self) {
         self.events.clear();
+        // The driver's memory keys refer to protection domains of programs, so they are destroyed first.
         self.context = open(&self.nic, &self.memory, &self.doorbells, &self.events);
+        self.firmware.users = Users::default();
     }
 
     /// Returns how often each command was executed and refused so far.
@@ -147,17 +150,27 @@ impl Function {
         let Some(mut request) = command::fetch(&self.memory, queue, index) else { return };
         // A queue that this command creates does not report it.
         let listeners = self.events.receivers(EventType::CMD);
-        let outcome = self.firmware.execute(&self.context, &self.events, &request.input, &mut request.output);
-        match outcome {
-            Ok(Effect::None) => {}
-            Ok(Effect::Adapter) => self.context.command(&request.input, &mut request.output),
-            Ok(Effect::Teardown) => self.destroy_objects(),
-            Err(error) => error.write(&mut request.output),
+        if let Err(error) = self.process(&request.input, &mut request.output) {
+            error.write(&mut request.output);
         }
         self.count(&request.input, &request.output);
         request.finish(&self.memory);
         let eqe = Eqe { event_type: EventType::CMD, first: 1 << index, ..Eqe::default() };
         listeners.into_iter().for_each(|number| self.events.post(number, eqe));
+    }
+
+    fn process(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), CmdError> {
+        let header = Header::decode(input).map_err(|_| refuse::INPUT_LENGTH)?;
+        let sender = self.firmware.users.sender(&self.context, &header)?;
+        match self.firmware.execute(&self.context, &self.events, input, output)? {
+            Effect::None => {}
+            Effect::Adapter => sender.command(input, output),
+            Effect::Teardown => {
+                drop(sender);
+                self.destroy_objects();
+            }
+        }
+        Ok(())
     }
 
     fn count(&mut self, input: &[u8], output: &[u8]) {

@@ -24,6 +24,7 @@ mod function;
 mod guest;
 mod refuse;
 mod segment;
+mod users;
 pub mod vfio_user;
 
 pub use config_space::Identity;

@@ -26,5 +26,15 @@ pub(crate) const NO_EQ: CmdError = refusal(CmdStatus::BAD_RES, 8);
 pub(crate) const FULL: CmdError = refusal(CmdStatus::NO_RES, 9);
 /// The event queue's UAR page does not exist.
 pub(crate) const NO_UAR: CmdError = refusal(CmdStatus::BAD_RES, 10);
+/// A user context cannot have these rights.
+pub(crate) const USER_RIGHTS: CmdError = refusal(CmdStatus::BAD_PARAM, 12);
+/// No user context is left.
+pub(crate) const USERS: CmdError = refusal(CmdStatus::NO_RES, 13);
+/// No such user context.
+pub(crate) const NO_USER: CmdError = refusal(CmdStatus::BAD_RES, 14);
+/// The user context still has objects.
+pub(crate) const USER_BUSY: CmdError = refusal(CmdStatus::RES_BUSY, 15);
+/// Only the driver may send this command.
+pub(crate) const PRIVILEGED: CmdError = refusal(CmdStatus::BAD_PARAM, 16);
 /// The event queue still has completion queues.
 pub(crate) const EQ_USED: CmdError = refusal(CmdStatus::RES_BUSY, 11);

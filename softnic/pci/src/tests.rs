@@ -11,14 +11,16 @@ use rushmem_mlx5::prm::eq::{CreateEq, DestroyEq, EqContext, Eqe, EventType};
 use rushmem_mlx5::prm::hca::{
     DisableHca, EnableHca, InitHca, ManagePages, PagesMode, QueryIssi, SetIssi, TeardownHca,
 };
-use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
-use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext, key};
+use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 use rushmem_mlx5::prm::port::{AccessReg, Ptys, QueryHcaVportContext, QueryHcaVportGid, RegisterId};
 use rushmem_mlx5::prm::qp::{
     AddressPath, CreateQp, DestroyQp, Init2Rtr, Mtu, QpContext, RqType, Rst2Init, Rtr2Rts, ServiceType,
 };
 use rushmem_mlx5::prm::queue::{CmdEntry, Delivery};
 use rushmem_mlx5::prm::uar::{AllocUar, DeallocUar};
+use rushmem_mlx5::prm::uctx::{CreateUctx, DestroyUctx};
+use rushmem_mlx5::prm::umem::{CreateUmem, DestroyUmem, Umem};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, DecodeError};
 use rushmem_mlx5::{Flags, Segment, Syndrome, Wqe};
 use rushmem_softnic::{HostBuffer, Rule};
@@ -313,6 +315,97 @@ fn unknown_commands_are_refused() {
     assert!(
         matches!(error, Err(DecodeError::Refused(CmdError { status: CmdStatus::BAD_OP, .. }))),
         "{error:?}"
+    );
+}
+
+#[test]
+fn programs_are_kept_apart() {
+    let mut driver = driver();
+    driver.bring_up();
+    let [a, b] = [(); 2].map(|()| driver.call(&CreateUctx::default()).unwrap().uid);
+    let pd = driver.call(&AllocPd { uid: a }).unwrap().pd;
+    let pages = driver.pages(2);
+    let context =
+        MkeyContext { lr: true, lw: true, pd, len: PAGE, log_page_size: 12, ..MkeyContext::default() };
+    let by_address = CreateMkey {
+        context: context.with_access_mode(AccessMode::MTT),
+        translations_octword_actual_size: 1,
+        ..CreateMkey::default()
+    };
+    // The driver may use the domain of a program, but another program may not, and no program may use bus addresses.
+    let mkey_index = driver.call_with(&by_address, &pages).unwrap().mkey_index;
+    let umem = CreateUmem { uid: a, umem: Umem { num_of_mtt: 1, ..Umem::default() } };
+    let umem_id = driver.call_with(&umem, &pages).unwrap().umem_id;
+    let in_umem = CreateMkey { umem_valid: true, umem_id, ..by_address };
+    let syndrome_of =
+        |driver: &mut Driver, command: CreateMkey| refused(driver.call_with(&command, &pages)).syndrome;
+    assert_eq!(syndrome_of(&mut driver, CreateMkey { uid: a, ..by_address }), 0x5f_0030);
+    assert_eq!(syndrome_of(&mut driver, CreateMkey { uid: b, ..in_umem }), 0x5f_0010);
+    let of_program = driver.call_with(&CreateMkey { uid: a, ..in_umem }, &pages).unwrap().mkey_index;
+    let foreign = DestroyMkey { uid: b, mkey_index: of_program };
+    assert_eq!(refused(driver.call(&foreign)).syndrome, 0x5f_0013);
+    assert_eq!(refused(driver.call(&SetIssi { uid: a, ..SetIssi::default() })), refuse::PRIVILEGED);
+    assert_eq!(refused(driver.call(&AllocPd { uid: 77 })), refuse::NO_USER);
+    let rights = CreateUctx { cap: 1, ..CreateUctx::default() };
+    assert_eq!(refused(driver.call(&rights)), refuse::USER_RIGHTS);
+
+    let destroy = DestroyUctx { destroyed: a, ..DestroyUctx::default() };
+    assert_eq!(refused(driver.call(&destroy)), refuse::USER_BUSY);
+    for mkey_index in [mkey_index, of_program] {
+        let uid = if mkey_index == of_program { a } else { 0 };
+        driver.call(&DestroyMkey { uid, mkey_index }).unwrap();
+    }
+    driver.call(&DestroyUmem { uid: a, umem_id }).unwrap();
+    driver.call(&DeallocPd { uid: a, pd }).unwrap();
+    driver.call(&destroy).unwrap();
+    assert_eq!(refused(driver.call(&destroy)), refuse::NO_USER);
+    driver.call(&TeardownHca::default()).unwrap();
+    driver.call(&InitHca::default()).unwrap();
+    assert_eq!(refused(driver.call(&AllocPd { uid: b })), refuse::NO_USER);
+}
+
+#[test]
+fn completion_queues_of_programs_need_a_shared_event_queue() {
+    let mut driver = driver();
+    driver.bring_up();
+    let uid = driver.call(&CreateUctx::default()).unwrap().uid;
+    let driver_page = driver.call(&AllocUar::default()).unwrap().uar;
+    let uar_page = driver.call(&AllocUar { uid }).unwrap().uar;
+    let pages = driver.pages(1);
+    let context = EqContext { uar_page: driver_page, ..EqContext::default() };
+    let [own, shared] = [0, 0xffff].map(|uid| {
+        let create = CreateEq { uid, context, ..CreateEq::default() };
+        driver.call_with(&create, &pages).unwrap().eq_number
+    });
+    let mut create = |uar_page, c_eqn| {
+        let context = CqContext { uar_page, c_eqn, dbr_addr: pages[0], ..CqContext::default() };
+        driver.call_with(&CreateCq { uid, context, ..CreateCq::default() }, &pages)
+    };
+    assert_eq!(refused(create(uar_page, own)), refuse::NO_EQ);
+    assert_eq!(refused(create(driver_page, shared)).syndrome, 0x5f_0011);
+    let cqn = create(uar_page, shared).unwrap().cqn;
+    // The driver creates XRC initiators of a program by itself, on the program's page and CQ.
+    let pd = driver.call(&AllocPd::default()).unwrap().pd;
+    let context = QpContext {
+        st: ServiceType::XRC,
+        rq_type: RqType::ZERO_SIZE,
+        pd,
+        uar_page,
+        cqn_snd: cqn,
+        dbr_addr: pages[0],
+        ..QpContext::default()
+    };
+    let create = CreateQp { context, ..CreateQp::default() };
+    let qpn = driver.call_with(&create, &pages).unwrap().qpn;
+    driver.call(&DestroyQp { qpn, ..DestroyQp::default() }).unwrap();
+    // A DC initiator names an SRQ of the driver, although it receives nothing.
+    let pd = driver.call(&AllocPd { uid }).unwrap().pd;
+    let context =
+        QpContext { st: ServiceType::DCI, rq_type: RqType::SRQ, pd, srqn_rmpn_xrqn: 0x77, ..context };
+    driver.call_with(&CreateQp { uid, context, ..CreateQp::default() }, &pages).unwrap();
+    assert_eq!(
+        refused(driver.call(&DestroyEq { eq_number: shared, ..DestroyEq::default() })),
+        refuse::EQ_USED
     );
 }
 

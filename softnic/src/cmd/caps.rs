@@ -5,7 +5,7 @@ use super::{CmdResult, require};
 use crate::address::{gid_of, mac_of};
 use crate::limits::{
     LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_EQ, LOG_MAX_EQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE,
-    LOG_MAX_READS, LOG_MAX_XRCD,
+    LOG_MAX_READS, LOG_MAX_UCTX, LOG_MAX_XRCD,
 };
 use crate::roce;
 use crate::transport::datapath::Datapath;
@@ -120,6 +120,8 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         cq_resize: true,
         driver_version: true,
         log_max_pd: 16,
+        // A program of this process has no other users beside it.
+        log_max_uctx: if is_function { LOG_MAX_UCTX } else { 0 },
         log_max_umem: 20,
         max_num_eqs: 1 << LOG_MAX_EQ,
         cd: true,

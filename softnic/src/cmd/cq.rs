@@ -95,5 +95,5 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyCq) -
 
 /// Returns CQ `cqn` if it belongs to `context`.
 pub(super) fn own(objects: &Objects, context: u32, cqn: u32) -> CmdResult<&Cq> {
-    objects.cqs.get(cqn).filter(|cq| cq.owner == context).ok_or(bad_resource(Reason::NoCq))
+    objects.cqs.get(cqn).filter(|cq| objects.may_use(context, cq.owner)).ok_or(bad_resource(Reason::NoCq))
 }

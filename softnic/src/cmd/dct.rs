@@ -65,7 +65,9 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyDct) 
     Ok(DestroyDctOut {})
 }
 
-/// Returns DCT `dctn` if it belongs to `context`.
+/// Returns DCT `dctn` if `context` may use it.
 fn own(objects: &mut Objects, context: u32, dctn: u32) -> CmdResult<&mut Dct> {
-    objects.dcts.get_mut(dctn).filter(|dct| dct.owner == context).ok_or(bad_resource(Reason::NoDct))
+    let is_own = objects.dcts.get(dctn).is_some_and(|dct| objects.may_use(context, dct.owner));
+    let dct = if is_own { objects.dcts.get_mut(dctn) } else { None };
+    dct.ok_or(bad_resource(Reason::NoDct))
 }

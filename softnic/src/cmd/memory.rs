@@ -30,9 +30,9 @@ pub(super) fn dealloc_pd(objects: &mut Objects, context: u32, command: DeallocPd
     Ok(DeallocPdOut {})
 }
 
-/// Returns protection domain `pd` if it belongs to `context`.
+/// Returns protection domain `pd` if `context` may use it.
 pub(super) fn own_pd(objects: &Objects, context: u32, pd: u32) -> CmdResult<&Pd> {
-    objects.pds.get(pd).filter(|pd| pd.owner == context).ok_or(bad_resource(Reason::NoPd))
+    objects.pds.get(pd).filter(|pd| objects.may_use(context, pd.owner)).ok_or(bad_resource(Reason::NoPd))
 }
 
 /// Executes ALLOC_UAR, which hands out a doorbell page of the context's bus.
@@ -102,6 +102,11 @@ pub(super) fn create_mkey(
     require(!mkc.free && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
     require(mkc.len == 0 || mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
     own_pd(&path.objects, context, mkc.pd)?;
+    // A program must not reach memory by bus addresses.
+    let by_address =
+        mkc.access_mode() == AccessMode::PA || mkc.access_mode() == AccessMode::MTT && !command.umem_valid;
+    let may_address = !path.objects.buses.contains_key(&context) || path.objects.is_function(context);
+    require(may_address || !by_address, Reason::NeedsUmem)?;
     match mkc.access_mode() {
         AccessMode::PA => create_direct(path, context, &mkc, Place::Address(mkc.start_addr)),
         AccessMode::MTT => create_direct(path, context, &mkc, translation(&command, list)?),
@@ -224,6 +229,6 @@ pub(super) fn destroy_mkey(core: &mut Core, context: u32, command: DestroyMkey) 
 }
 
 pub(crate) fn own_uar(objects: &Objects, context: u32, page: u32) -> CmdResult<&UarPage> {
-    let own = |uar: &&UarPage| uar.owner == context && !uar.is_released;
+    let own = |uar: &&UarPage| objects.may_use(context, uar.owner) && !uar.is_released;
     objects.uars.get(page).filter(own).ok_or(bad_resource(Reason::NoUar))
 }

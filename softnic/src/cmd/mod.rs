@@ -233,7 +233,7 @@ mod tests {
         let mut core = Core::new(Config::default(), SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0), None, None);
         let context = core.contexts.open();
         let memory: Arc<dyn Memory> = Arc::new(HostBuffer::new(PAGE));
-        let mut bus = Attached::new(Bus { memory: Arc::clone(&memory), doorbells: memory });
+        let mut bus = Attached::new(Bus { memory: Arc::clone(&memory), doorbells: memory }, context);
         bus.count_objects((1 << 16) - 1);
         core.path.objects.buses.insert(context, bus);
         let mut run = |input: &[u8]| {

@@ -33,7 +33,7 @@ pub(super) fn create(
     let (service, receives) = check_supported(&command)?;
     let has_rq = receives == RqType::REGULAR;
     let is_of_kernel = [ServiceType::REG_UMR, ServiceType::QP0, ServiceType::QP1].contains(&qpc.st);
-    require(!is_of_kernel || path.objects.buses.contains_key(&context), Reason::KernelQp)?;
+    require(!is_of_kernel || path.objects.is_function(context), Reason::KernelQp)?;
     // A QP that changes keys needs no protection domain.
     if qpc.st != ServiceType::REG_UMR || qpc.pd != 0 {
         own_pd(&path.objects, context, qpc.pd)?;
@@ -86,6 +86,10 @@ fn check_supported(command: &CreateQp) -> CmdResult<(Service, RqType)> {
     if service == Service::Xrc {
         // An XRC initiator receives nothing, although a kernel driver names an SRQ.
         require(qpc.rq_type != RqType::REGULAR, Reason::RqType)?;
+        return Ok((service, RqType::ZERO_SIZE));
+    }
+    if service == Service::Dc && qpc.rq_type == RqType::SRQ {
+        // Neither does a DC initiator. The SRQ that a kernel driver names is its own, not the program's.
         return Ok((service, RqType::ZERO_SIZE));
     }
     Ok((service, qpc.rq_type))
@@ -183,8 +187,10 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
     Ok(DestroyQpOut {})
 }
 
-/// Returns QP `qpn` if it belongs to `context`.
+/// Returns QP `qpn` if `context` may use it.
 pub(super) fn own(objects: &mut Objects, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
-    let qp = objects.qps.get_mut(qpn).filter(|qp| qp.owner == context && qp.of_dct.is_none());
+    let owner = objects.qps.get(qpn).filter(|qp| qp.of_dct.is_none()).map(|qp| qp.owner);
+    let is_own = owner.is_some_and(|owner| objects.may_use(context, owner));
+    let qp = if is_own { objects.qps.get_mut(qpn) } else { None };
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))
 }

@@ -103,11 +103,11 @@ pub(super) fn destroy(objects: &mut Objects, context: u32, command: DestroyRmp) 
     Ok(DestroyRmpOut {})
 }
 
-/// Returns SRQ `srqn` if it belongs to `context`.
+/// Returns SRQ `srqn` if `context` may use it.
 pub(super) fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<&SharedSrq> {
     let is_own = |srq: &&SharedSrq| {
         let srq = srq.get();
-        srq.owner == context && srq.of_xrcd.is_none()
+        objects.may_use(context, srq.owner) && srq.of_xrcd.is_none()
     };
     objects.srqs.get(srqn).filter(is_own).ok_or(bad_resource(Reason::NoSrq))
 }

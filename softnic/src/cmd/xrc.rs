@@ -128,9 +128,9 @@ pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext)
     Ok(CreateQpOut { qpn, ece: super::caps::ECE })
 }
 
-/// Returns SRQ `srqn` and its XRC attributes, if it is an XRC SRQ that belongs to `context`.
+/// Returns SRQ `srqn` and its XRC attributes, if it is an XRC SRQ that `context` may use.
 fn own(objects: &Objects, context: u32, srqn: u32) -> CmdResult<(&SharedSrq, OfXrcd)> {
-    let srq = objects.srqs.get(srqn).filter(|srq| srq.get().owner == context);
+    let srq = objects.srqs.get(srqn).filter(|srq| objects.may_use(context, srq.get().owner));
     let of = srq.and_then(|srq| Some((srq, srq.get().of_xrcd?)));
     of.ok_or(bad_resource(Reason::NoSrq))
 }

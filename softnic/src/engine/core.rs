@@ -212,7 +212,7 @@ mod tests {
             let context = core.contexts.open();
             if has_bus {
                 let bus = Bus { memory: Arc::clone(&memory), doorbells: Arc::clone(&memory) };
-                core.path.objects.buses.insert(context, Attached::new(bus));
+                core.path.objects.buses.insert(context, Attached::new(bus, context));
             }
             let Ok(page) = UarPage::new(context, &memory, 0) else { panic!("a page is a page") };
             core.path.objects.uars.insert(page);

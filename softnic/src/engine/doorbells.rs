@@ -76,14 +76,15 @@ impl Doorbells {
     }
 }
 
-/// Processes a request of a context to arm a CQ of one of its UAR pages.
+/// Processes a request to arm a CQ of a UAR page, of a context or one of its users.
 pub(crate) fn arm(path: &mut Datapath, context: u32, page: u32, request: CqArm) {
-    let Datapath { objects: Objects { cqs, .. }, report, .. } = path;
+    let Datapath { objects, report, .. } = path;
     let named = request.cqn();
-    if !cqs.get(named).is_some_and(|cq| cq.owner == context && cq.uar == page) {
+    let is_own = |cq: &Cq| cq.uar == page && objects.may_use(context, cq.owner);
+    if !objects.cqs.get(named).is_some_and(is_own) {
         return report_foreign_arm(report, page, named);
     }
-    arm_cq(cqs, report, named, |_| Some(request.arm()));
+    arm_cq(&mut objects.cqs, report, named, |_| Some(request.arm()));
 }
 
 /// Processes a request to arm a CQ that was read from the register of a UAR page, and the requests in the records of

@@ -131,7 +131,7 @@ impl Harness {
             memory: Arc::new(HostBuffer::new(CONTROL)),
             doorbells: Arc::new(HostBuffer::new(64 * PAGE)),
         };
-        core.path.objects.buses.insert(context, Attached::new(bus));
+        core.path.objects.buses.insert(context, Attached::new(bus, context));
         let (_, heap) = register(&mut core, context, HEAP as usize);
         let (memory, control) = register(&mut core, context, CONTROL);
         let (_, shared) = register(&mut core, context, PAGE);

@@ -23,7 +23,7 @@ pub(crate) use uar::{Rung, UarPage};
 
 /// Tables of all objects that drivers have created, by their numbers.
 pub(crate) struct Objects {
-    /// The buses of the contexts that belong to PCI functions.
+    /// The buses of the contexts of PCI functions and their users.
     pub(crate) buses: BTreeMap<u32, Attached>,
     pub(crate) pds: Table<Pd>,
     pub(crate) uars: Table<UarPage>,
@@ -52,6 +52,16 @@ pub(crate) struct Xrcd {
 }
 
 impl Objects {
+    /// Whether a context may use an object of context `owner`: the driver of a function may use those of its users.
+    pub(crate) fn may_use(&self, context: u32, owner: u32) -> bool {
+        owner == context || self.buses.get(&owner).is_some_and(|bus| bus.function == context)
+    }
+
+    /// Whether a context is that of a PCI function's driver, rather than of a program.
+    pub(crate) fn is_function(&self, context: u32) -> bool {
+        self.buses.get(&context).is_some_and(|bus| bus.function == context)
+    }
+
     /// Creates empty tables. `numbers` draws the first QPN and the first key index, which are the lowest ones if it is
     /// `None`.
     pub(crate) fn new(faults: &Faults, numbers: &mut Option<Rng>) -> Objects {

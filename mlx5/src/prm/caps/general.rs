@@ -149,6 +149,8 @@ layout! {
         dp_ordering_ooo_all_rc: bool = 0x334, 1;
         /// Bit mask of the types that CREATE_GENERAL_OBJECT accepts.
         general_obj_types: u64 = 0x400, 64;
+        /// log2 of the maximum number of user contexts, or 0 without DevX.
+        log_max_uctx: u8 = 0x463, 5;
         /// log2 of the maximum number of umems.
         log_max_umem: u8 = 0x46b, 5;
         /// Maximum number of event queues, or 0 for 2^`log_max_eq`.
