@@ -11,10 +11,12 @@ use rushmem_mlx5::doorbell::{ArmWord, CqArm, Doorbell, record_word, uar};
 use rushmem_mlx5::prm::caps::{
     CapType, HcaCap, PortType, QueryHcaCap, QueryRoceAddress, RoceAddr, RoceVersion,
 };
+use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, QueryCq};
-use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DctState, DrainDct, QueryDct};
+use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DrainDct, QueryDct};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext, key};
 use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_mlx5::prm::port::QueryHcaVportContext;
 use rushmem_mlx5::prm::qp::{
     AddressPath, AtomicMode, CreateQp, Init2Rtr, Mtu, QpContext, QpState, QueryQp, RqType, Rst2Init, Rtr2Rts,
 };
@@ -23,6 +25,7 @@ use rushmem_mlx5::prm::xrc::{AllocXrcd, ArmXrcSrq, CreateXrcSrq, QueryXrcSrq, Xr
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 use rushmem_mlx5::{CqeOpcode, Flags, Wqe};
 use rushmem_softnic::{HostBuffer, HostMemory, Memory};
+use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -135,7 +138,8 @@ impl<'a> DevxQp<'a> {
         (cq, answer.cqn)
     }
 
-    fn connect(&self, remote_qpn: u32, peer: &RoceAddr) {
+    /// Connects to a QP at the other end of `path`.
+    fn connect(&self, remote_qpn: u32, path: AddressPath) {
         let qpn = self.qpn;
         let port = AddressPath { vhca_port_num: 1, ..AddressPath::default() };
         let rights = QpContext {
@@ -147,13 +151,6 @@ impl<'a> DevxQp<'a> {
         };
         let context = QpContext { primary_address_path: port, ..rights };
         self.lib.modify(self.qp, &Rst2Init { qpn, context, ..Default::default() }).unwrap();
-        let path = AddressPath {
-            src_addr_index: 3,
-            rgid_rip: peer.source_l3_address,
-            rmac: peer.source_mac,
-            hop_limit: 64,
-            ..port
-        };
         let context = QpContext {
             mtu: Mtu::B1024,
             log_msg_max: 30,
@@ -238,9 +235,27 @@ fn make_key(lib: &Mlx5, context: Handle, pd: u32, umem_id: u32, len: usize) -> u
     let rights = MkeyContext { lr: true, lw: true, rr: true, rw: true, a: true, ..MkeyContext::default() };
     let mkey = MkeyContext { qpn: MkeyContext::ANY_QP, pd, len: len as u64, ..rights };
     let mkey = mkey.with_access_mode(AccessMode::MTT);
-    let create = CreateMkey { umem_valid: true, umem_id, context: mkey, ..Default::default() };
+    // Linux sets `umem_valid`.
+    let create = CreateMkey { umem_id, context: mkey, ..Default::default() };
     let (_, answer) = lib.create(context, &create).unwrap();
     key(answer.mkey_index, 0)
+}
+
+/// Returns the path to this port.
+fn own_path(lib: &Mlx5, context: Handle) -> AddressPath {
+    let port = AddressPath { vhca_port_num: 1, ..AddressPath::default() };
+    if port_type(lib, context) == PortType::IB {
+        let lid = std::fs::read_to_string("/sys/class/infiniband/mlx5_0/ports/1/lid").unwrap();
+        let rlid = u16::from_str_radix(lid.trim().trim_start_matches("0x"), 16).unwrap();
+        return AddressPath { rlid, ..port };
+    }
+    let RoceAddr { source_l3_address, source_mac, .. } = own_address(lib, context);
+    AddressPath { src_addr_index: 3, rgid_rip: source_l3_address, rmac: source_mac, hop_limit: 64, ..port }
+}
+
+fn port_type(lib: &Mlx5, context: Handle) -> PortType {
+    let question = QueryHcaCap { cap_type: CapType::GENERAL, current: true, uid: 0 };
+    lib.general(context, &question).unwrap().page.get::<HcaCap>().port_type
 }
 
 fn own_address(lib: &Mlx5, context: Handle) -> RoceAddr {
@@ -248,6 +263,38 @@ fn own_address(lib: &Mlx5, context: Handle) -> RoceAddr {
     let address = lib.general(context, &question).unwrap().address;
     assert_eq!((address.roce_version, address.roce_l3_type), (RoceVersion::V2, 0));
     address
+}
+
+/// Returns a dma-buf of `len` bytes, and its memory. Where the kernel exports none to this user, the device accepts a
+/// memory file.
+fn dma_buf(len: usize) -> (c_int, &'static HostMemory) {
+    /// Argument of the command that makes a dma-buf of part of a memory file.
+    #[repr(C)]
+    struct Create {
+        memfd: c_int,
+        flags: u32,
+        offset: u64,
+        size: u64,
+    }
+    const UDMABUF_CREATE: libc::c_ulong = 0x4018_7542;
+    // SAFETY: C strings, numbers, a live local variable, and a mapping that stays.
+    unsafe {
+        let memfd = libc::memfd_create(c"dma-buf".as_ptr(), libc::MFD_ALLOW_SEALING);
+        assert_eq!(libc::ftruncate(memfd, len as libc::off_t), 0);
+        assert_eq!(libc::fcntl(memfd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK), 0);
+        let (rights, at) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+        let mapped = libc::mmap(at, len, rights, libc::MAP_SHARED, memfd, 0);
+        let base = NonNull::new(mapped.cast()).unwrap();
+        let memory = Box::leak(Box::new(HostMemory::from_raw_parts(base, len as u64, ())));
+        let exporter = libc::open(c"/dev/udmabuf".as_ptr(), libc::O_RDWR);
+        if exporter < 0 {
+            return (memfd, memory);
+        }
+        let create = Create { memfd, flags: 0, offset: 0, size: len as u64 };
+        let exported = libc::ioctl(exporter, UDMABUF_CREATE, &raw const create);
+        assert!(exported >= 0, "{}", std::io::Error::last_os_error());
+        (exported, memory)
+    }
 }
 
 /// Writes, adds and reads from one QP to another. There are more WQEs than slots, which makes all rings wrap.
@@ -278,10 +325,10 @@ fn move_data(a: &mut DevxQp<'_>, b: &DevxQp<'_>) {
 fn queue_pairs_made_by_commands_move_data() {
     inside("queue_pairs_made_by_commands_move_data", &[], |lib| {
         let context = lib.open(0, true).unwrap();
-        let address = own_address(lib, context);
+        let path = own_path(lib, context);
         let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
-        a.connect(b.qpn, &address);
-        b.connect(a.qpn, &address);
+        a.connect(b.qpn, path);
+        b.connect(a.qpn, path);
         move_data(&mut a, &b);
         let state = lib.query(a.qp, &QueryQp { qpn: a.qpn, ..Default::default() }).unwrap().context.state;
         assert_eq!(state, QpState::RTS);
@@ -307,8 +354,8 @@ fn queue_pairs_in_gpu_memory_move_data() {
         for peer in [0, 1] {
             let (near, far) = (lib.open(0, true).unwrap(), lib.open(peer, true).unwrap());
             let (mut a, b) = (DevxQp::on_gpu(lib, near, &cuda), DevxQp::on_gpu(lib, far, &cuda));
-            a.connect(b.qpn, &own_address(lib, far));
-            b.connect(a.qpn, &own_address(lib, near));
+            a.connect(b.qpn, own_path(lib, far));
+            b.connect(a.qpn, own_path(lib, near));
             move_data(&mut a, &b);
             lib.close(near).unwrap();
             lib.close(far).unwrap();
@@ -320,10 +367,10 @@ fn queue_pairs_in_gpu_memory_move_data() {
 fn events_reach_their_files() {
     inside("events_reach_their_files", &[], |lib| {
         let context = lib.open(0, true).unwrap();
-        let address = own_address(lib, context);
+        let path = own_path(lib, context);
         let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
-        a.connect(b.qpn, &address);
-        b.connect(a.qpn, &address);
+        a.connect(b.qpn, path);
+        b.connect(a.qpn, path);
         let (whole, brief) =
             (lib.event_channel(context, false).unwrap(), lib.event_channel(context, true).unwrap());
         // Completions of the CQ, and an access violation at the target QP.
@@ -344,13 +391,16 @@ fn events_reach_their_files() {
         let (name, answer) =
             lib.query_async(context, a.qp, &QueryQp { qpn: a.qpn, ..Default::default() }, 77).unwrap();
         assert_eq!((name, answer.context.state), (77, QpState::ERR));
-        assert!(lib.subscribe(whole, a.cq, &mut [], 1).is_err(), "no events");
+        for mut events in [vec![], vec![0x99], vec![0; 17]] {
+            let refused = lib.subscribe(whole, a.cq, &mut events, 1).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "{events:?}");
+        }
     });
 }
 
 #[test]
-fn a_dc_target_lives_from_its_creation_to_its_drain() {
-    inside("a_dc_target_lives_from_its_creation_to_its_drain", &[], |lib| {
+fn a_dc_target_is_drained_when_it_is_destroyed() {
+    inside("a_dc_target_is_drained_when_it_is_destroyed", &[], |lib| {
         let context = lib.open(0, true).unwrap();
         let qp = DevxQp::new(lib, context);
         let (_, umem_id) = lib.umem(context, qp.base() as u64, SIZE).unwrap();
@@ -384,12 +434,13 @@ fn a_dc_target_lives_from_its_creation_to_its_drain() {
         let channel = lib.event_channel(context, false).unwrap();
         // DCT_DRAINED.
         lib.subscribe(channel, dct, &mut [0x1c], 0xabc).unwrap();
-        lib.modify(dct, &DrainDct { dctn: made.dctn, ..Default::default() }).unwrap();
+        // Only Linux drains a target: before it destroys it.
+        let refused = lib.modify(dct, &DrainDct { dctn: made.dctn, ..Default::default() }).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+        lib.destroy(dct).unwrap();
         let (cookie, entry) = lib.event(channel).unwrap();
         assert_eq!((cookie, entry[1]), (0xabc, 0x1c));
         assert_eq!(entry[0x38..0x3c], made.dctn.to_be_bytes());
-        assert_eq!(lib.query(dct, &query).unwrap().context.state, DctState::DRAINED);
-        lib.destroy(dct).unwrap();
         lib.destroy(rmp).unwrap();
     });
 }
@@ -431,11 +482,11 @@ fn shared_receive_queues_of_xrc_domains_are_made_by_commands() {
 fn two_devices_of_a_process_meet() {
     inside("two_devices_of_a_process_meet", &["--devices", "2"], |lib| {
         let contexts = [0, 1].map(|index| lib.open(index, true).unwrap());
-        let [one, two] = contexts.map(|context| own_address(lib, context));
-        assert_ne!(one.source_l3_address, two.source_l3_address);
+        let [one, two] = contexts.map(|context| own_path(lib, context));
+        assert_ne!(one.rgid_rip, two.rgid_rip);
         let (mut a, b) = (DevxQp::new(lib, contexts[0]), DevxQp::new(lib, contexts[1]));
-        a.connect(b.qpn, &two);
-        b.connect(a.qpn, &one);
+        a.connect(b.qpn, two);
+        b.connect(a.qpn, one);
         let at = HEAP as u64;
         a.memory.write(at, &[0x5a; 5000]).unwrap();
         a.post(&Wqe::Write { raddr: at + 100, rkey: b.key, laddr: at, lkey: a.key, len: 5000 });
@@ -455,10 +506,10 @@ fn memory_of_a_peer_client_is_reached() {
         assert_eq!(refused.raw_os_error(), Some(libc::EFAULT));
         let memory = peer::register();
 
-        let address = own_address(lib, context);
+        let path = own_path(lib, context);
         let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
-        a.connect(b.qpn, &address);
-        b.connect(a.qpn, &address);
+        a.connect(b.qpn, path);
+        b.connect(a.qpn, path);
         let (umem, umem_id) = lib.umem(b.context, peer::BASE + 64, 4096).unwrap();
         let key = make_key(lib, b.context, b.pd, umem_id, 4096);
         let at = HEAP as u64;
@@ -487,8 +538,9 @@ fn memory_of_a_peer_client_is_reached() {
 fn a_refused_command_says_why() {
     inside("a_refused_command_says_why", &[], |lib| {
         let context = lib.open(0, true).unwrap();
-        let uar_page = lib.alloc_uar(context, 0).unwrap().page_id;
-        let cq = CqContext { dbr_umem_valid: true, uar_page, ..CqContext::default() };
+        let uar_page = lib.alloc_uar(context, 1).unwrap().page_id;
+        let c_eqn = lib.eqn(context, 0).unwrap() as u8;
+        let cq = CqContext { dbr_umem_valid: true, uar_page, c_eqn, ..CqContext::default() };
         let create = CreateCq { context: cq, umem_id: 999, umem_valid: true, ..CreateCq::default() };
         let (error, refusal) = lib.create(context, &create).unwrap_err();
         let CmdError { status, syndrome } = refusal.unwrap();
@@ -496,9 +548,47 @@ fn a_refused_command_says_why() {
         assert!(rushmem_softnic::reason(syndrome).is_some_and(|why| why.contains("no such umem")));
         // libmlx5 converts the status to an error code, depending on its version.
         assert!(matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EREMOTEIO)), "{error}");
+        // Linux looks for the event queue itself.
+        let without = CreateCq { context: CqContext { c_eqn: 0, ..cq }, ..create };
+        let (error, refusal) = lib.create(context, &without).unwrap_err();
+        assert_eq!((error.raw_os_error(), refusal), (Some(libc::ENOENT), None));
         // A command that does not create an object.
         let (error, _) = lib.create(context, &QueryQp::default()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    });
+}
+
+#[test]
+fn a_queue_pair_writes_to_a_dma_buf() {
+    inside("a_queue_pair_writes_to_a_dma_buf", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let path = own_path(lib, context);
+        let (mut a, b) = (DevxQp::new(lib, context), DevxQp::new(lib, context));
+        a.connect(b.qpn, path);
+        b.connect(a.qpn, path);
+        let (file, memory) = dma_buf(8192);
+        let umem = lib.umem_dmabuf(context, 4096, 4096, file).unwrap();
+        // SAFETY: libmlx5 keeps the ID until the umem is destroyed.
+        let key = make_key(lib, context, b.pd, unsafe { *umem }, 4096);
+        a.memory.write(HEAP as u64, b"to a dma-buf").unwrap();
+        a.post(&Wqe::Write { raddr: 100, rkey: key, laddr: HEAP as u64, lkey: a.key, len: 12 });
+        assert_eq!(a.poll(0), CqeOpcode::REQ);
+        let mut arrived = [0; 12];
+        memory.read(4096 + 100, &mut arrived).unwrap();
+        assert_eq!(&arrived, b"to a dma-buf");
+    });
+}
+
+#[test]
+fn counter_sets_are_objects() {
+    inside("counter_sets_are_objects", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let (set, made) = lib.create(context, &AllocQCounter::default()).unwrap();
+        let query = QueryQCounter { counter_set_id: made.counter_set_id, ..Default::default() };
+        assert_eq!(lib.query(set, &query).unwrap().duplicate_request, 0);
+        let other = QueryQCounter { counter_set_id: made.counter_set_id + 1, ..query };
+        assert_eq!(lib.query(set, &other).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        lib.destroy(set).unwrap();
     });
 }
 
@@ -512,22 +602,32 @@ fn umems_are_checked() {
         let buffer = HostBuffer::new(8192);
         let (umem, _) = lib.umem(context, buffer.as_ptr() as u64 + 100, 5000).unwrap();
         lib.umem_dereg(umem).unwrap();
+        // Remote writes without local ones, and remote atomics.
+        for rights in [2, 1 | 8] {
+            let refused = lib.umem_with(context, buffer.as_ptr() as u64, 4096, rights);
+            assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        }
 
-        // A memory file is a dma-buf that can be mapped, a directory one that cannot.
-        // SAFETY: a C string and a number.
-        let file = unsafe { libc::memfd_create(c"dma-buf".as_ptr(), 0) };
-        // SAFETY: numbers only.
-        assert_eq!(unsafe { libc::ftruncate(file, 8192) }, 0);
+        let (file, _) = dma_buf(8192);
         let umem = lib.umem_dmabuf(context, 0, 8192, file).unwrap();
         lib.umem_dereg(umem).unwrap();
         assert_eq!(
             lib.umem_dmabuf(context, 4096, 8192, file).unwrap_err().raw_os_error(),
             Some(libc::EINVAL)
         );
+    });
+}
+
+#[test]
+fn a_dma_buf_becomes_a_memory_region() {
+    inside("a_dma_buf_becomes_a_memory_region", &[], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let (file, _) = dma_buf(8192);
         let pd = lib.alloc_pd(context).unwrap();
         let mr = lib.reg_dmabuf(pd, 4096, 4096, file).unwrap();
         assert_eq!(lib.dealloc_pd(pd).unwrap_err().raw_os_error(), Some(libc::EBUSY), "the region is in it");
         lib.dereg_mr(mr).unwrap();
+        // A directory is not a dma-buf.
         // SAFETY: a C string and a number.
         let folder = unsafe { libc::open(c"/".as_ptr(), libc::O_RDONLY) };
         assert!(lib.reg_dmabuf(pd, 0, 4096, folder).is_err());
@@ -542,6 +642,8 @@ fn an_infiniband_port_has_no_roce() {
         let question = QueryHcaCap { cap_type: CapType::GENERAL, current: true, uid: 0 };
         let caps: HcaCap = lib.general(context, &question).unwrap().page.get();
         assert_eq!((caps.port_type, caps.roce), (PortType::IB, false));
+        let port = lib.general(context, &QueryHcaVportContext::default()).unwrap().context;
+        assert_ne!(port.lid, 0);
         let question = QueryRoceAddress { roce_address_index: 3, vhca_port_num: 1, ..Default::default() };
         assert!(lib.general(context, &question).is_err());
     });

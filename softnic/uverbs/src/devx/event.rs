@@ -12,7 +12,14 @@ use crate::sys;
 const OMIT_DATA: u32 = 1;
 
 /// Maximum number of event types of a subscription.
-const MAX_EVENT_TYPES: usize = 1000;
+const MAX_EVENT_TYPES: usize = 16;
+
+/// Types of the events that objects have, as Linux knows them on a device that does not list them itself.
+const OF_OBJECTS: [u16; 15] =
+    [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d];
+
+/// Type of the event of a port, the only one that needs no object.
+const PORT_CHANGE: u16 = 0x09;
 
 /// Handles DEVX_ASYNC_EVENT_FD alloc.
 pub(super) fn create_file(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
@@ -34,6 +41,10 @@ pub(super) fn subscribe(opened: &mut OpenDevice, call: &Call) -> Result<(), Errn
     let events = call.bytes(EVENTS)?;
     let events: Vec<u16> = events.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]])).collect();
     if events.is_empty() || events.len() > MAX_EVENT_TYPES {
+        return Err(Errno::EINVAL);
+    }
+    let allowed = if call.has(OBJECT) { &OF_OBJECTS[..] } else { &[PORT_CHANGE] };
+    if !events.iter().all(|event| allowed.contains(event)) {
         return Err(Errno::EINVAL);
     }
     if !call.has(OBJECT) {

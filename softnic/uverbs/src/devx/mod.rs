@@ -2,6 +2,7 @@
 
 mod caps;
 mod event;
+mod filter;
 pub(crate) mod obj;
 pub(crate) mod uar;
 pub(crate) mod umem;

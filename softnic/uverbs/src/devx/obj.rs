@@ -1,5 +1,6 @@
 //! Objects that a program creates by its own commands.
 
+use super::filter::{self, Kind};
 use super::{FIRST_ID, caps};
 use crate::attrs::Call;
 use crate::device::VECTORS;
@@ -13,8 +14,8 @@ use crate::verbs::cq::Cq;
 use crate::verbs::dct::Dct;
 use crate::verbs::qp::Qp;
 use crate::verbs::srq::Srq;
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, cq, dct, mkey, pd, qp, rmp, xrc};
-use rushmem_softnic::ip_of_gid;
+use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, counter, cq, dct, mkey, pd, qp, rmp, xrc};
+use rushmem_softnic::{Event, ip_of_gid};
 
 /// A DevX object and the command that destroys it.
 pub(crate) struct Devx {
@@ -39,22 +40,9 @@ impl Devx {
             Kind::Qp => Some(Source::Qp(self.number)),
             Kind::Rmp | Kind::XrcSrq => Some(Source::Rmp(self.number)),
             Kind::Dct => Some(Source::Dct(self.number)),
-            Kind::Pd | Kind::Mkey | Kind::Xrcd => None,
+            Kind::Pd | Kind::Mkey | Kind::Xrcd | Kind::Counters => None,
         }
     }
-}
-
-/// Object kind of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Pd,
-    Mkey,
-    Cq,
-    Qp,
-    Rmp,
-    Dct,
-    Xrcd,
-    XrcSrq,
 }
 
 /// Maximum length of an output mailbox, in bytes.
@@ -102,16 +90,17 @@ fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
 /// Handles DEVX_OTHER: executes a firmware command that refers to no object.
 pub(super) fn general(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let input = call.bytes(FIRST_ID)?;
-    match opcode(&input)? {
-        CmdOpcode::QUERY_HCA_CAP
-        | CmdOpcode::QUERY_ROCE_ADDRESS
-        | CmdOpcode::QUERY_ISSI
-        | CmdOpcode::QUERY_LAG => execute(opened, call, &input, FIRST_ID + 1).map(drop),
-        other => {
-            tracing::debug!(opcode = ?other, "no general command");
-            Err(Errno::EINVAL)
-        }
+    let opcode = opcode(&input)?;
+    if !filter::is_general(opcode) {
+        tracing::debug!(?opcode, "no general command");
+        return Err(Errno::EINVAL);
     }
+    execute(opened, call, &input, FIRST_ID + 1).map(drop)
+}
+
+/// Whether an event queue exists that takes completions: one for each vector, from 1 on.
+fn is_completion_queue(eqn: u8) -> bool {
+    (1..=VECTORS).contains(&eqn.into())
 }
 
 /// Handles DEVX_QUERY_EQN: returns the EQN of a completion vector.
@@ -126,13 +115,14 @@ pub(super) fn query_eqn(call: &Call) -> Result<(), Errno> {
 /// Handles DEVX_OBJ create.
 pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let mut input = call.bytes(INPUT)?;
-    let Some(kind) = kind_created(opcode(&input)?) else {
-        tracing::debug!(opcode = ?opcode(&input), "no command that makes an object");
+    let opcode = opcode(&input)?;
+    if !filter::may_create(opcode) {
+        tracing::debug!(?opcode, "no command that makes an object");
         return Err(Errno::EINVAL);
-    };
-    let first_call = match kind {
-        Kind::Cq => opened.refuses_first(Fault::CqOnce),
-        Kind::Qp => opened.refuses_first(Fault::QpOnce),
+    }
+    let first_call = match opcode {
+        CmdOpcode::CREATE_CQ => opened.refuses_first(Fault::CqOnce),
+        CmdOpcode::CREATE_QP => opened.refuses_first(Fault::QpOnce),
         _ => false,
     };
     if first_call {
@@ -142,47 +132,19 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         tracing::debug!("keys that work-queue entries change are not supported");
         return Err(Errno::EOPNOTSUPP);
     }
-    umems_are_valid(kind, &mut input);
+    if cq::CreateCq::decode(&input).is_ok_and(|command| !is_completion_queue(command.context.c_eqn)) {
+        return Err(Errno::ENOENT);
+    }
+    filter::set_umems_valid(opcode, &mut input);
     let output = execute(opened, call, &input, OUTPUT)?;
     let object = created(&input, &output).ok_or(Errno::EIO)?;
     let handle = opened.handles.insert(object)?;
     call.return_handle(HANDLE, handle)
 }
 
-/// Marks the umems of an object as valid, like the kernel. Programs have no other memory for queues.
-fn umems_are_valid(kind: Kind, input: &mut [u8]) {
-    let bits: &[usize] = match kind {
-        Kind::Pd | Kind::Mkey | Kind::Dct | Kind::Xrcd => &[],
-        // Bit offsets in `CreateCq`, `CreateQp`, `CreateRmp` and `CreateXrcSrq`.
-        Kind::Cq => &[0x86, 0x2e0],
-        Kind::Qp => &[0xc0 + 0x683, 0x860],
-        Kind::Rmp => &[0x280 + 0x120, 0x280 + 0x121],
-        Kind::XrcSrq => &[0x80 + 0x47, 0x2e0],
-    };
-    for bit in bits {
-        if let Some(byte) = input.get_mut(bit / 8) {
-            *byte |= 0x80 >> (bit % 8);
-        }
-    }
-}
-
-fn kind_created(opcode: CmdOpcode) -> Option<Kind> {
-    match opcode {
-        CmdOpcode::ALLOC_PD => Some(Kind::Pd),
-        CmdOpcode::CREATE_MKEY => Some(Kind::Mkey),
-        CmdOpcode::CREATE_CQ => Some(Kind::Cq),
-        CmdOpcode::CREATE_QP => Some(Kind::Qp),
-        CmdOpcode::CREATE_RMP => Some(Kind::Rmp),
-        CmdOpcode::CREATE_DCT => Some(Kind::Dct),
-        CmdOpcode::ALLOC_XRCD => Some(Kind::Xrcd),
-        CmdOpcode::CREATE_XRC_SRQ => Some(Kind::XrcSrq),
-        _ => None,
-    }
-}
-
 /// Returns the object created by a successful command.
 fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
-    let kind = kind_created(opcode(input).ok()?)?;
+    let kind = filter::created(opcode(input).ok()?)?;
     let (number, destroy) = match kind {
         Kind::Pd => {
             let pd = pd::AllocPdOut::decode(output).ok()?.pd;
@@ -212,6 +174,11 @@ fn created(input: &[u8], output: &[u8]) -> Option<Devx> {
             let xrcd = xrc::AllocXrcdOut::decode(output).ok()?.xrcd;
             (xrcd, xrc::DeallocXrcd { xrcd, ..Default::default() }.encode())
         }
+        Kind::Counters => {
+            let counter_set_id = counter::AllocQCounterOut::decode(output).ok()?.counter_set_id;
+            let destroy = counter::DeallocQCounter { counter_set_id, ..Default::default() };
+            (counter_set_id.into(), destroy.encode())
+        }
         Kind::XrcSrq => {
             let xrc_srqn = xrc::CreateXrcSrqOut::decode(output).ok()?.xrc_srqn;
             (xrc_srqn, xrc::DestroyXrcSrq { xrc_srqn, ..Default::default() }.encode())
@@ -229,7 +196,10 @@ pub(super) fn source(opened: &OpenDevice, handle: u32) -> Result<Source, Errno> 
 /// Handles DEVX_OBJ destroy.
 pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(HANDLE)?;
-    let destroy = opened.handles.get::<Devx>(handle)?.destroy;
+    let &Devx { kind, number, destroy } = opened.handles.get::<Devx>(handle)?;
+    if kind == Kind::Dct {
+        drain(opened, number)?;
+    }
     let answer = run(opened, &destroy, 16)?;
     CmdError::check(&answer)?;
     let devx = opened.handles.remove::<Devx>(handle)?;
@@ -239,25 +209,22 @@ pub(super) fn destroy(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno>
     Ok(())
 }
 
+/// Drains a DCT before it is destroyed, as Linux does. Its subscribers are told before this returns, since they are
+/// forgotten with the DCT.
+fn drain(opened: &OpenDevice, dctn: u32) -> Result<(), Errno> {
+    let registry = &opened.session()?.adapter.registry;
+    registry.event(Event::DctDrained { dctn });
+    registry.unsubscribe(Source::Dct(dctn));
+    let drain = dct::DrainDct { dctn, ..Default::default() }.encode();
+    CmdError::check(&run(opened, &drain, 16)?).map_err(Errno::from)
+}
+
 /// Handles DEVX_OBJ modify.
 pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
-    let input = call.bytes(INPUT)?;
-    let kind = match opcode(&input)? {
-        CmdOpcode::RST2INIT_QP
-        | CmdOpcode::INIT2INIT_QP
-        | CmdOpcode::INIT2RTR_QP
-        | CmdOpcode::RTR2RTS_QP
-        | CmdOpcode::RTS2RTS_QP
-        | CmdOpcode::SQERR2RTS_QP
-        | CmdOpcode::SQD_RTS_QP
-        | CmdOpcode::MODIFY_2ERR_QP
-        | CmdOpcode::MODIFY_2RST_QP => Kind::Qp,
-        CmdOpcode::MODIFY_RMP => Kind::Rmp,
-        CmdOpcode::ARM_XRC_SRQ => Kind::XrcSrq,
-        CmdOpcode::DRAIN_DCT => Kind::Dct,
-        CmdOpcode::MODIFY_CQ => Kind::Cq,
-        _ => return Err(Errno::EINVAL),
-    };
+    let mut input = call.bytes(INPUT)?;
+    let opcode = opcode(&input)?;
+    let kind = filter::modified(opcode).ok_or(Errno::EINVAL)?;
+    filter::set_umems_valid(opcode, &mut input);
     about(opened, call, kind, &input)?;
     if refuses_loopback(opened, &input)? {
         return refuse(call);
@@ -308,25 +275,14 @@ pub(super) fn query_async(opened: &OpenDevice, call: &Call) -> Result<(), Errno>
 /// Returns the query command in the call's input, after checking that it refers to the object.
 fn question(opened: &OpenDevice, call: &Call) -> Result<Vec<u8>, Errno> {
     let input = call.bytes(INPUT)?;
-    let kind = match opcode(&input)? {
-        CmdOpcode::QUERY_QP => Kind::Qp,
-        CmdOpcode::QUERY_CQ => Kind::Cq,
-        CmdOpcode::QUERY_RMP => Kind::Rmp,
-        CmdOpcode::QUERY_XRC_SRQ => Kind::XrcSrq,
-        CmdOpcode::QUERY_DCT => Kind::Dct,
-        _ => return Err(Errno::EINVAL),
-    };
+    let kind = filter::queried(opcode(&input)?).ok_or(Errno::EINVAL)?;
     about(opened, call, kind, &input)?;
     Ok(input)
 }
 
 /// Checks that the command refers to the handle's object, whether made by DevX or verbs.
 fn about(opened: &OpenDevice, call: &Call, kind: Kind, input: &[u8]) -> Result<(), Errno> {
-    // All these commands have the object's ID at the same offset.
-    let number = match input.get(8..12) {
-        Some(&[_, a, b, c]) => u32::from_be_bytes([0, a, b, c]),
-        _ => return Err(Errno::EINVAL),
-    };
+    let number = filter::number_in(kind, input).ok_or(Errno::EINVAL)?;
     let found = about_handle(&opened.handles, call.handle(HANDLE)?)?;
     if found == (kind, number) { Ok(()) } else { Err(Errno::EINVAL) }
 }

@@ -16,6 +16,10 @@ pub(crate) struct Umem {
 
 impl Object for Umem {}
 
+/// Access rights that a umem can have.
+const RIGHTS: u32 =
+    access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ | access::RELAXED_ORDERING;
+
 /// Handles DEVX_UMEM reg.
 pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     const HANDLE: u16 = FIRST_ID;
@@ -27,10 +31,14 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     const DMA_BUF: u16 = FIRST_ID + 6;
 
     let (address, len): (u64, u64) = (call.input(ADDRESS)?, call.input(LENGTH)?);
-    let write = call.input::<u32>(ACCESS)? & access::LOCAL_WRITE != 0;
-    // The smallest page size always works.
+    let rights: u32 = call.input(ACCESS)?;
+    let write = rights & access::LOCAL_WRITE != 0;
+    if rights & !RIGHTS != 0 || rights & access::REMOTE_WRITE != 0 && !write {
+        return Err(Errno::EINVAL);
+    }
+    // The pages are not known to be contiguous, so only the smallest page size fits them.
     if call.optional::<u64>(PAGE_SIZES)?.is_some_and(|sizes| sizes & 1 << 12 == 0) {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Errno::EINVAL);
     }
     if opened.device.has(Fault::DevxUmem) || opened.refuses_first(Fault::UmemOnce) {
         return Err(Errno::EOPNOTSUPP);

@@ -104,10 +104,11 @@ fn symbol(library: Handle, name: &str) -> Result<Handle, String> {
     if found.is_null() { Err(format!("the function {name}")) } else { Ok(found) }
 }
 
-/// Environment variable that is set in a test process that runs inside `rushmem softnic`.
-const INSIDE: &str = "INSIDE_SOFTNIC";
+/// Environment variable that is set in a test process that has a device: inside `rushmem softnic`, or in a virtual
+/// machine whose kernel drives one.
+const INSIDE: &str = "TEST_HAS_DEVICE";
 
-/// Runs `body` with both libraries in a separate process that has the device.
+/// Runs `body` with both libraries in a separate process that has the device, unless this one has it.
 pub(crate) fn inside(test: &str, options: &[&str], body: impl FnOnce(&Mlx5)) {
     let libraries = match Mlx5::load() {
         Ok(libraries) => libraries,
@@ -217,9 +218,20 @@ impl Mlx5 {
         done(unsafe { (self.ibv_dereg_mr)(mr) })
     }
 
-    /// Registers memory. Returns the object and the umem ID.
+    /// Registers memory for reads and writes. Returns the object and the umem ID.
     pub(crate) fn umem(&self, context: Handle, at: u64, len: usize) -> io::Result<(*mut u32, u32)> {
-        let umem = made(unsafe { (self.mlx5dv_devx_umem_reg)(context, at as *mut c_void, len, 1) })?;
+        self.umem_with(context, at, len, 1)
+    }
+
+    /// Registers memory with these access rights. Returns the object and the umem ID.
+    pub(crate) fn umem_with(
+        &self,
+        context: Handle,
+        at: u64,
+        len: usize,
+        rights: u32,
+    ) -> io::Result<(*mut u32, u32)> {
+        let umem = made(unsafe { (self.mlx5dv_devx_umem_reg)(context, at as *mut c_void, len, rights) })?;
         Ok((umem, unsafe { *umem }))
     }
 
