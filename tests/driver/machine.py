@@ -1,6 +1,7 @@
 """Virtual machines with a software ConnectX."""
 
 import gzip
+import json
 import pathlib
 import re
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from packages import WORK, Packages, first, run
+from packages import ROOT, WORK, Packages, first, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -17,6 +18,14 @@ SUITES = ["bookworm", "trixie", "forky"]
 QEMU_SUITE = "forky"
 PROGRAM_SUITE = "bookworm"
 PROGRAMS = ["busybox-static", "ibverbs-providers", "ibverbs-utils"]
+
+
+def test_program(package, test):
+    """Builds a test program of a package. Returns its path."""
+    built = run("cargo", "test", "-q", "-p", package, "--test", test, "--no-run", "--message-format", "json", cwd=ROOT)
+    messages = [json.loads(line) for line in built.splitlines() if line.startswith("{")]
+    programs = [message["executable"] for message in messages if message.get("target", {}).get("name") == test]
+    return first(filter(None, programs), f"test {test} of {package}")
 
 
 class Kernel:
@@ -53,13 +62,21 @@ class Kernel:
         source = Packages(PROGRAM_SUITE).unpack([*PROGRAMS, *chosen.packages])
         ignore = shutil.ignore_patterns("share", "perl*", "gconv")
         shutil.copytree(source, tree, symlinks=True, ignore=ignore)
-        for folder in ("proc", "sys", "dev", "tmp", "modules", "bin"):
+        for folder in ("proc", "sys", "dev", "tmp", "data", "modules", "bin"):
             (tree / folder).mkdir(exist_ok=True)
         for applet in run(str(tree / "bin/busybox"), "--list").split():
             if not (tree / "bin" / applet).exists():
                 (tree / "bin" / applet).symlink_to("busybox")
         for name in chosen.binaries:
             run("strip", "-o", str(tree / "bin" / name), str(binaries / name))
+        for name in chosen.tests:
+            program = test_program(*name.split(":"))
+            run("strip", "-o", str(tree / "bin" / name.split(":")[1]), program)
+        for source in chosen.sources:
+            program = tree / "bin" / pathlib.Path(source).stem
+            run("cc", "-O1", "-o", str(program), str(ROOT / source), "-libverbs", "-lmlx5")
+        for name in chosen.files:
+            shutil.copy(ROOT / name, tree / "data")
         self.copy_modules(tree / "modules", chosen.modules)
         shutil.copy(chosen.file, tree / "set.sh")
         shutil.copy(HERE / "init.sh", tree / "init")
@@ -142,7 +159,7 @@ def boot(qemu, kernel, rushmem, chosen, minutes):
     """Runs a set of programs in its guests. Returns the log of each role and the counts of commands."""
     initramfs = kernel.initramfs(chosen, pathlib.Path(rushmem).parent)
     name = f"{kernel.suite}-{chosen.name}"
-    adapters = [Adapter(rushmem, chosen.adapter, f"{name}-{role}-adapter") for role in chosen.roles]
+    adapters = [Adapter(rushmem, options, f"{name}-{role}-adapter") for role, options in chosen.adapters.items()]
     wire = WORK / f"{kernel.suite}-wire"
     wire.unlink(missing_ok=True)
     logs, machines = {}, []

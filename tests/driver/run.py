@@ -25,6 +25,8 @@ def failures(log):
     found = re.findall(r"^== (.*): (\d+)$", text, re.MULTILINE)
     if not any(step == "end" for step, _ in found):
         found.append(("end", "missing"))
+    for skipped in re.findall(r"^SKIPPED .*$", text, re.MULTILINE):
+        print(f"  {skipped}")
     for step, result in found:
         print(f"  {'PASS' if result == '0' else 'FAIL'} {step}")
     return [step for step, result in found if result != "0"]

@@ -1,9 +1,12 @@
 """Sets of programs. Each is a shell file in sets/, which the guest runs and which starts with these assignments:
 
 guests    how many guests run it at once: 1 or 2. Two guests are connected by an Ethernet of their own.
-adapter   options of `rushmem softnic`
+adapter   options of `rushmem softnic`; adapter_server and adapter_client are those of one guest only
 packages  Debian packages of its programs
 binaries  our binaries, from the folder of the command `rushmem`
+tests     our test programs: PACKAGE:TEST
+sources   C programs of this repository, which use libibverbs and libmlx5
+files     files of this repository, which the guest has in /data
 modules   modules of the kernel that the guest loads
 """
 
@@ -12,7 +15,15 @@ import re
 import shlex
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "sets"
-DEFAULTS = {"adapter": "--link ib", "packages": "", "binaries": "", "modules": "mlx5_ib ib_uverbs e1000"}
+DEFAULTS = {
+    "adapter": "--link ib",
+    "packages": "",
+    "binaries": "",
+    "tests": "",
+    "sources": "",
+    "files": "",
+    "modules": "mlx5_ib ib_uverbs e1000",
+}
 
 
 class Set:
@@ -21,8 +32,10 @@ class Set:
         found = DEFAULTS | dict(re.findall(r"^(\w+)=(.*)$", self.file.read_text(), re.MULTILINE))
         words = {key: shlex.split(" ".join(shlex.split(value))) for key, value in found.items()}
         self.roles = ["alone"] if words["guests"] == ["1"] else ["server", "client"]
-        self.adapter, self.packages = words["adapter"], words["packages"]
-        self.binaries, self.modules = words["binaries"], words["modules"]
+        self.adapters = {role: words.get(f"adapter_{role}", words["adapter"]) for role in self.roles}
+        self.packages, self.modules = words["packages"], words["modules"]
+        self.binaries, self.tests = words["binaries"], words["tests"]
+        self.sources, self.files = words["sources"], words["files"]
 
 
 def names():

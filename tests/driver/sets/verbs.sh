@@ -1,0 +1,6 @@
+# Our programs for libibverbs, which the software ConnectX passes too. They check every byte and every completion.
+guests=1
+sources="softnic/uverbs/tests/verbs.c softnic/uverbs/tests/xrc.c"
+
+step verbs verbs mlx5_0 mlx5_0
+step xrc xrc mlx5_0 mlx5_0
