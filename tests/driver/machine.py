@@ -20,12 +20,14 @@ PROGRAM_SUITE = "bookworm"
 PROGRAMS = ["busybox-static", "ibverbs-providers", "ibverbs-utils"]
 
 
-def test_program(package, test):
-    """Builds a test program of a package. Returns its path."""
-    built = run("cargo", "test", "-q", "-p", package, "--test", test, "--no-run", "--message-format", "json", cwd=ROOT)
+def test_program(test):
+    """Builds a test program. Returns its path."""
+    # The same features of dependencies as in other builds of the workspace.
+    options = ("-q", "--workspace", "--test", test, "--no-run", "--message-format", "json")
+    built = run("cargo", "test", *options, cwd=ROOT)
     messages = [json.loads(line) for line in built.splitlines() if line.startswith("{")]
     programs = [message["executable"] for message in messages if message.get("target", {}).get("name") == test]
-    return first(filter(None, programs), f"test {test} of {package}")
+    return first(filter(None, programs), f"test {test}")
 
 
 class Kernel:
@@ -70,8 +72,7 @@ class Kernel:
         for name in chosen.binaries:
             run("strip", "-o", str(tree / "bin" / name), str(binaries / name))
         for name in chosen.tests:
-            program = test_program(*name.split(":"))
-            run("strip", "-o", str(tree / "bin" / name.split(":")[1]), program)
+            run("strip", "-o", str(tree / "bin" / name), test_program(name))
         for source in chosen.sources:
             program = tree / "bin" / pathlib.Path(source).stem
             run("cc", "-O1", "-o", str(program), str(ROOT / source), "-libverbs", "-lmlx5")

@@ -76,7 +76,7 @@ def main():
 
 
 def execute(args):
-    for tool in ("apt-get", "dpkg-deb", "cpio", "modprobe", "depmod", "strip", "xz", args.rushmem):
+    for tool in ("apt-get", "cargo", "cc", "cpio", "depmod", "dpkg-deb", "modprobe", "strip", "xz", args.rushmem):
         if not shutil.which(tool):
             raise Missing(f"no {tool}")
     chosen = [sets.Set(name) for name in args.sets.split(",")]

@@ -4,7 +4,7 @@ guests    how many guests run it at once: 1 or 2. Two guests are connected by an
 adapter   options of `rushmem softnic`; adapter_server and adapter_client are those of one guest only
 packages  Debian packages of its programs
 binaries  our binaries, from the folder of the command `rushmem`
-tests     our test programs: PACKAGE:TEST
+tests     our test programs, by the names of cargo's tests
 sources   C programs of this repository, which use libibverbs and libmlx5
 files     files of this repository, which the guest has in /data
 modules   modules of the kernel that the guest loads

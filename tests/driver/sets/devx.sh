@@ -1,6 +1,6 @@
 # Objects made by raw commands, which pass the kernel's filters. The test is the same as on the software ConnectX.
 guests=1
-tests=rushmem-uverbs:devx
+tests=devx
 
 export TEST_HAS_DEVICE=1
 run_test() {

@@ -9,7 +9,7 @@ address=0000:01:00.0
 
 # Starts a job, and returns when its kernels run.
 start_job() {
-    timeout 120 rushmem run -n 2 stencil --steps 1000 /data/chelsea.png >/job 2>&1 &
+    timeout 120 rushmem run -n 2 stencil --steps 100000 /data/chelsea.png >/job 2>&1 &
     job=$!
     until [ "$(grep -c ' up pe=' /job)" = 2 ]; do sleep 1; done
     sleep 5
