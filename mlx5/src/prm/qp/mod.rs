@@ -129,14 +129,14 @@ transition! { SQD_RTS_QP,
     Sqd2Rts
 }
 
-/// Declares a command that modifies a QP without changing its state. Its mailbox may end with a context extension,
-/// which is not modelled, so `qpc_ext` must be false.
+/// Declares a command that modifies a QP without changing its state. A context extension may follow its mailbox, which
+/// is not modelled, so `qpc_ext` must be false.
 macro_rules! change {
     ($opcode:ident, $(#[$doc:meta])* $name:ident) => {
         command! { $opcode -> ModifyQpOut;
             $(#[$doc])*
-            pub struct $name[464] {
-                /// The mailbox contains an extension of the QP context.
+            pub struct $name[272] {
+                /// An extension of the QP context follows the mailbox.
                 qpc_ext: bool = 0x40, 1;
                 /// QPN of the queue pair to modify.
                 qpn: u32 = 0x48, 24;
@@ -146,8 +146,6 @@ macro_rules! change {
                 ece: u32 = 0xa0, 32;
                 /// QP context with the fields to modify.
                 context: QpContext = 0xc0, 1856;
-                /// Which optional fields of the context extension apply.
-                opt_param_mask_95_32: u64 = 0x840, 64;
             }
         }
     };
