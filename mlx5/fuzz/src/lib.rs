@@ -8,7 +8,7 @@ use rushmem_mlx5::{
     doorbell::{record_counter, record_word},
     prm::{self, CmdOpcode, Command, Response, caps, counter, cq, dct, mkey, pd, qp, rmp, uar, umem},
     seg::{DataSeg, InlineHdr},
-    wqe::{Atomic, Data, Malformed, scatter},
+    wqe::{Atomic, Data, FrameView, Malformed, scatter},
 };
 use std::fmt::{self, Display, Write};
 
@@ -28,7 +28,7 @@ fn print(value: impl Display) {
 /// Signature of the `View::parse*` functions, which parse a send work-queue entry for one transport.
 type Parse = for<'a> fn(&'a [Segment]) -> Result<View<'a>, Malformed>;
 
-/// Parses arbitrary bytes as a send work-queue entry of each transport and as a receive entry.
+/// Parses arbitrary bytes as a send work-queue entry of each transport, as one of an Ethernet queue, and as a receive entry.
 pub fn wqe(bytes: &[u8]) {
     let segments: Vec<_> = bytes.as_chunks().0.iter().map(|chunk| Segment::from_bytes(*chunk)).collect();
     assert!(scatter(&segments).count() <= segments.len());
@@ -38,6 +38,12 @@ pub fn wqe(bytes: &[u8]) {
         |entry| View::parse_dc(entry),
         |entry| View::parse_xrc(entry),
     ];
+    if let Ok(view) = FrameView::parse(&segments) {
+        print(format_args!("{view:?}"));
+        if let Some(frame) = view.frame() {
+            assert!(frame.data().count() <= segments.len() && frame.len() >= frame.headers.len() as u64);
+        }
+    }
     for parse in formats {
         match parse(&segments) {
             Ok(view) => entry(view, &segments, parse),

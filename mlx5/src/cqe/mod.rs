@@ -4,9 +4,11 @@
 //! last eight bytes with a single load ([`CqeWord`]). Once [`OpOwn::is_ready`] holds, it reads the rest after an
 //! acquire barrier.
 
+mod frame;
 mod op_own;
 mod syndrome;
 
+pub use frame::FrameReception;
 pub use op_own::{CqeOpcode, OpOwn, owner_bit};
 pub use syndrome::Syndrome;
 
@@ -110,21 +112,27 @@ pub struct Cqe {
     /// Work-queue entry that was consumed; only with a striding receive queue.
     pub wqe_id: Be16,
     /// Reserved, zero.
-    pub reserved1: [u8; 13],
+    pub reserved1: [u8; 8],
+    /// Hash by which the receive queue was chosen; only for received frames.
+    pub rss_hash_result: Be32,
+    /// What `rss_hash_result` covers: [`FrameReception::HASH_IP`], [`FrameReception::HASH_L4`].
+    pub rss_hash_type: u8,
     /// Path bits of the destination LID; only for received datagrams.
     pub ml_path: u8,
     /// Reserved, zero.
-    pub reserved2: [u8; 4],
+    pub reserved2: [u8; 2],
+    /// Ones' complement sum of a received frame after its Ethernet header.
+    pub check_sum: Be16,
     /// LID of the sender. Only set in received messages.
     pub slid: Be16,
     /// Global route header 29:28, service level 27:24, remote QPN 23:0; receive only. On Ethernet, 27:24 are the packet
     /// type instead ([`Reception::sl`]).
     pub flags_rqpn: Be32,
-    /// Header information of Ethernet receive queues; not used by RDMA.
+    /// Which layers of a received frame are correct; not used by RDMA.
     pub hds_ip_ext: u8,
-    /// Layer-4 header type of Ethernet receive queues; not used by RDMA.
+    /// Header types of a received frame, and whether its VLAN tag was removed; not used by RDMA.
     pub l4_hdr_type: u8,
-    /// VLAN tag stripped by Ethernet receive queues; not used by RDMA.
+    /// VLAN tag removed from a received frame; not used by RDMA.
     pub vlan_info: Be16,
     /// User index of the QP (CQE version 1), or the shared receive queue number (SRQN).
     pub srqn_uidx: Be32,
@@ -194,6 +202,8 @@ pub struct Reception {
 impl Reception {
     /// [`Reception::sl`] of a datagram received as RoCEv2 over IPv4: bit 3 for UDP, and 2 for IPv4.
     pub const ROCE_V2_IPV4: u8 = 0b1010;
+    /// [`Reception::sl`] of a datagram received as RoCEv2 over IPv6.
+    pub const ROCE_V2_IPV6: u8 = 0b1001;
 }
 
 /// The decoded contents of an error completion: a send or receive entry that failed.

@@ -99,14 +99,24 @@ numbers! {
         DRAIN_DCT = 0x712;
         /// Queries the context of a dynamically connected target; see [`QueryDct`](super::dct::QueryDct).
         QUERY_DCT = 0x713;
+        /// Queries whether a virtual port carries frames; see [`QueryVportState`](super::vport::QueryVportState).
+        QUERY_VPORT_STATE = 0x750;
+        /// Queries a virtual port for Ethernet; see [`QueryNicVportContext`](super::vport::QueryNicVportContext).
+        QUERY_NIC_VPORT_CONTEXT = 0x754;
+        /// Changes a virtual port for Ethernet; see [`ModifyNicVportContext`](super::vport::ModifyNicVportContext).
+        MODIFY_NIC_VPORT_CONTEXT = 0x755;
         /// Queries an entry of the RoCE address table; see [`QueryRoceAddress`](super::caps::QueryRoceAddress).
         QUERY_ROCE_ADDRESS = 0x760;
+        /// Sets an entry of the RoCE address table; see [`SetRoceAddress`](super::caps::SetRoceAddress).
+        SET_ROCE_ADDRESS = 0x761;
         /// Queries an InfiniBand port; see [`QueryHcaVportContext`](super::port::QueryHcaVportContext).
         QUERY_HCA_VPORT_CONTEXT = 0x762;
         /// Queries the GID table of an InfiniBand port; see [`QueryHcaVportGid`](super::port::QueryHcaVportGid).
         QUERY_HCA_VPORT_GID = 0x764;
         /// Queries the P_Key table of an InfiniBand port; see [`QueryHcaVportPkey`](super::port::QueryHcaVportPkey).
         QUERY_HCA_VPORT_PKEY = 0x765;
+        /// Reads the counters of a virtual port; see [`QueryVportCounter`](super::vport::QueryVportCounter).
+        QUERY_VPORT_COUNTER = 0x770;
         /// Allocates a set of queue counters; see [`AllocQCounter`](super::counter::AllocQCounter).
         ALLOC_Q_COUNTER = 0x771;
         /// Deallocates a set of queue counters; see [`DeallocQCounter`](super::counter::DeallocQCounter).
@@ -127,10 +137,34 @@ numbers! {
         ALLOC_XRCD = 0x80e;
         /// Deallocates an XRC domain; see [`DeallocXrcd`](super::xrc::DeallocXrcd).
         DEALLOC_XRCD = 0x80f;
-        /// Allocates a transport domain. This crate has no struct for it.
+        /// Allocates a transport domain; see [`AllocTransportDomain`](super::tir::AllocTransportDomain).
         ALLOC_TRANSPORT_DOMAIN = 0x816;
+        /// Deallocates a transport domain; see [`DeallocTransportDomain`](super::tir::DeallocTransportDomain).
+        DEALLOC_TRANSPORT_DOMAIN = 0x817;
         /// Queries whether the NIC's ports are bonded; see [`QueryLag`](super::lag::QueryLag).
         QUERY_LAG = 0x842;
+        /// Creates a transport interface for receiving; see [`CreateTir`](super::tir::CreateTir).
+        CREATE_TIR = 0x900;
+        /// Changes a transport interface for receiving; see [`ModifyTir`](super::tir::ModifyTir).
+        MODIFY_TIR = 0x901;
+        /// Destroys a transport interface for receiving; see [`DestroyTir`](super::tir::DestroyTir).
+        DESTROY_TIR = 0x902;
+        /// Creates a send queue; see [`CreateSq`](super::sq::CreateSq).
+        CREATE_SQ = 0x904;
+        /// Changes the state of a send queue; see [`ModifySq`](super::sq::ModifySq).
+        MODIFY_SQ = 0x905;
+        /// Destroys a send queue; see [`DestroySq`](super::sq::DestroySq).
+        DESTROY_SQ = 0x906;
+        /// Queries the context of a send queue; see [`QuerySq`](super::sq::QuerySq).
+        QUERY_SQ = 0x907;
+        /// Creates a receive queue; see [`CreateRq`](super::sq::CreateRq).
+        CREATE_RQ = 0x908;
+        /// Changes a receive queue; see [`ModifyRq`](super::sq::ModifyRq).
+        MODIFY_RQ = 0x909;
+        /// Destroys a receive queue; see [`DestroyRq`](super::sq::DestroyRq).
+        DESTROY_RQ = 0x90a;
+        /// Queries the context of a receive queue; see [`QueryRq`](super::sq::QueryRq).
+        QUERY_RQ = 0x90b;
         /// Creates a receive memory pool; see [`CreateRmp`](super::rmp::CreateRmp).
         CREATE_RMP = 0x90c;
         /// Modifies a receive memory pool; see [`ModifyRmp`](super::rmp::ModifyRmp).
@@ -139,6 +173,40 @@ numbers! {
         DESTROY_RMP = 0x90e;
         /// Queries the context of a receive memory pool; see [`QueryRmp`](super::rmp::QueryRmp).
         QUERY_RMP = 0x90f;
+        /// Creates a transport interface for sending; see [`CreateTis`](super::tir::CreateTis).
+        CREATE_TIS = 0x912;
+        /// Changes a transport interface for sending; see [`ModifyTis`](super::tir::ModifyTis).
+        MODIFY_TIS = 0x913;
+        /// Destroys a transport interface for sending; see [`DestroyTis`](super::tir::DestroyTis).
+        DESTROY_TIS = 0x914;
+        /// Creates a table of receive queues; see [`CreateRqt`](super::tir::CreateRqt).
+        CREATE_RQT = 0x916;
+        /// Replaces the queues of a table; see [`ModifyRqt`](super::tir::ModifyRqt).
+        MODIFY_RQT = 0x917;
+        /// Destroys a table of receive queues; see [`DestroyRqt`](super::tir::DestroyRqt).
+        DESTROY_RQT = 0x918;
+        /// Sets the flow table with which steering starts; see [`SetFlowTableRoot`](super::flow::SetFlowTableRoot).
+        SET_FLOW_TABLE_ROOT = 0x92f;
+        /// Creates a flow table; see [`CreateFlowTable`](super::flow::CreateFlowTable).
+        CREATE_FLOW_TABLE = 0x930;
+        /// Destroys a flow table; see [`DestroyFlowTable`](super::flow::DestroyFlowTable).
+        DESTROY_FLOW_TABLE = 0x931;
+        /// Creates a group of a flow table; see [`CreateFlowGroup`](super::flow::CreateFlowGroup).
+        CREATE_FLOW_GROUP = 0x933;
+        /// Destroys a group of a flow table; see [`DestroyFlowGroup`](super::flow::DestroyFlowGroup).
+        DESTROY_FLOW_GROUP = 0x934;
+        /// Writes an entry of a flow table; see [`SetFlowTableEntry`](super::flow::SetFlowTableEntry).
+        SET_FLOW_TABLE_ENTRY = 0x936;
+        /// Deletes an entry of a flow table; see [`DeleteFlowTableEntry`](super::flow::DeleteFlowTableEntry).
+        DELETE_FLOW_TABLE_ENTRY = 0x938;
+        /// Allocates a flow counter; see [`AllocFlowCounter`](super::flow::AllocFlowCounter).
+        ALLOC_FLOW_COUNTER = 0x939;
+        /// Deallocates a flow counter; see [`DeallocFlowCounter`](super::flow::DeallocFlowCounter).
+        DEALLOC_FLOW_COUNTER = 0x93a;
+        /// Reads a flow counter; see [`QueryFlowCounter`](super::flow::QueryFlowCounter).
+        QUERY_FLOW_COUNTER = 0x93b;
+        /// Changes a flow table; see [`ModifyFlowTable`](super::flow::ModifyFlowTable).
+        MODIFY_FLOW_TABLE = 0x93c;
         /// Creates a general object, whose type is in the mailbox.
         CREATE_GENERAL_OBJECT = 0xa00;
         /// Creates a user context; see [`CreateUctx`](super::uctx::CreateUctx).

@@ -41,6 +41,8 @@ command! { QUERY_Q_COUNTER -> QueryQCounterOut;
 response! {
     /// Output of [`QueryQCounter`], reduced to the counters that packet loss and reordering affect.
     pub struct QueryQCounterOut[256] {
+        /// Number of frames and messages dropped because no receive was posted.
+        out_of_buffer: u32 = 0x180, 32;
         /// Number of packets received ahead of a missing one.
         out_of_sequence: u32 = 0x1c0, 32;
         /// Number of duplicate requests received.

@@ -105,7 +105,8 @@ command! { MODIFY_CQ -> ModifyCqOut;
         op_mod: u16 = 0x30, 16;
         /// Completion queue number (CQN).
         cqn: u32 = 0x48, 24;
-        /// Bit mask of the fields to modify. For the size, see [`ModifyCq::LOG_SIZE`].
+        /// Bit mask of the fields to modify: [`ModifyCq::PERIOD`], [`ModifyCq::COUNT`]. For the size, see
+        /// [`ModifyCq::LOG_SIZE`].
         field_select: u32 = 0x60, 32;
         /// New values of the selected fields.
         context: CqContext = 0x80, 512;
@@ -119,6 +120,12 @@ command! { MODIFY_CQ -> ModifyCqOut;
 }
 
 impl ModifyCq {
+    /// Bit of `field_select`: the period of event moderation.
+    pub const PERIOD: u32 = 1;
+    /// Bit of `field_select`: the number of completions of event moderation.
+    pub const COUNT: u32 = 1 << 1;
+    /// Bit of `field_select`: what starts the period of event moderation.
+    pub const PERIOD_MODE: u32 = 1 << 4;
     /// Value of `op_mod` that changes the number of entries.
     pub const RESIZE: u16 = 1;
     /// Bit of `field_select` that selects the number of entries.

@@ -22,6 +22,11 @@
 //! | [`queue`] | | command-queue entry, mailbox block |
 //! | [`eq`] | CREATE and DESTROY | EQ context, EQE |
 //! | [`port`] | InfiniBand ports, ACCESS_REG, MAD_IFC | port context, access registers |
+//! | [`sq`] | CREATE, MODIFY, QUERY and DESTROY of SQs and RQs | their contexts |
+//! | [`tir`] | transport domains, TISs, TIRs and RQTs | their contexts |
+//! | [`flow`] | flow tables, groups, entries and counters | their contexts, header fields |
+//! | [`vport`] | QUERY and MODIFY of a virtual Ethernet port | port context |
+//! | [`registers`] | | access registers of an Ethernet port |
 //! | [`xrc`] | ALLOC and DEALLOC; CREATE, ARM, QUERY and DESTROY | XRC SRQ context |
 //!
 //! ```
@@ -53,6 +58,7 @@ pub mod cq;
 pub mod dct;
 pub mod eq;
 pub(crate) mod field;
+pub mod flow;
 pub mod hca;
 pub mod lag;
 pub(crate) mod layout;
@@ -61,10 +67,14 @@ pub mod pd;
 pub mod port;
 pub mod qp;
 pub mod queue;
+pub mod registers;
 pub mod rmp;
+pub mod sq;
+pub mod tir;
 pub mod uar;
 pub mod uctx;
 pub mod umem;
+pub mod vport;
 pub mod xrc;
 
 pub use cmd::{CmdError, CmdOpcode, CmdStatus, Header};

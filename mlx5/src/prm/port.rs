@@ -140,6 +140,12 @@ numbers! {
         PMTU = 0x5003;
         /// Types and speeds of a port: [`Ptys`].
         PTYS = 0x5004;
+        /// State of a port: [`Paos`](super::registers::Paos).
+        PAOS = 0x5006;
+        /// Flow control of a port: [`Pfcc`](super::registers::Pfcc).
+        PFCC = 0x5007;
+        /// Counters of a port: [`Ppcnt`](super::registers::Ppcnt).
+        PPCNT = 0x5008;
         /// Virtual lanes of a port: [`Pvlc`].
         PVLC = 0x500f;
         /// Description of the node: [`NodeDescription`].
@@ -174,16 +180,22 @@ layout! {
     pub struct Ptys[64] {
         /// Port number, starting at 1.
         local_port: u8 = 0x008, 8;
-        /// Which protocol is queried, as a bit mask: [`Ptys::IB`].
+        /// Which protocol is queried, as a bit mask: [`Ptys::IB`], [`Ptys::ETHERNET`].
         proto_mask: u8 = 0x01d, 3;
+        /// Supported speeds of an Ethernet link.
+        eth_proto_capability: u32 = 0x060, 32;
         /// Supported widths of an InfiniBand link.
         ib_link_width_capability: u16 = 0x080, 16;
         /// Supported speeds of an InfiniBand link.
         ib_proto_capability: u16 = 0x090, 16;
+        /// Enabled speeds of an Ethernet link.
+        eth_proto_admin: u32 = 0x0c0, 32;
         /// Enabled widths of an InfiniBand link.
         ib_link_width_admin: u16 = 0x0e0, 16;
         /// Enabled speeds of an InfiniBand link.
         ib_proto_admin: u16 = 0x0f0, 16;
+        /// Active speed of an Ethernet link.
+        eth_proto_oper: u32 = 0x120, 32;
         /// Active width of an InfiniBand link.
         ib_link_width_oper: u16 = 0x140, 16;
         /// Active speed of an InfiniBand link.
@@ -194,6 +206,10 @@ layout! {
 impl Ptys {
     /// Bit of `proto_mask`: InfiniBand.
     pub const IB: u8 = 1;
+    /// Bit of `proto_mask`: Ethernet.
+    pub const ETHERNET: u8 = 1 << 2;
+    /// Bit of a speed of Ethernet: 100 Gb/s over four copper lanes.
+    pub const CR4_100G: u32 = 1 << 20;
     /// Bit of a link width: four lanes.
     pub const WIDTH_4X: u16 = 4;
     /// Bit of a link speed: NDR, 100 Gb/s per lane.

@@ -29,12 +29,16 @@ layout! {
         wq_type: WqType = 0x000, 4;
         /// Entries carry an XOR signature that the NIC checks.
         wq_signature: bool = 0x004, 1;
+        /// How the end of a received frame is padded in memory: 0 for not at all.
+        end_padding_mode: u8 = 0x005, 2;
         /// Offset of the queue within its first page, in units of 1/64 page; zero with a umem.
         page_offset: u8 = 0x02b, 5;
         /// Limit watermark: an event is raised, once, when fewer entries than this are posted.
         lwm: u16 = 0x030, 16;
         /// Protection domain of the queue.
         pd: u32 = 0x048, 24;
+        /// UAR page through which the doorbells of a send queue are rung.
+        uar_page: u32 = 0x068, 24;
         /// Offset of the doorbell record in its umem, in bytes. Without a umem, its bus address.
         dbr_addr: u64 = 0x080, 64;
         /// Number of entries that the NIC has fetched. Only set in query results.

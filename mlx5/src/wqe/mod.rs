@@ -11,11 +11,13 @@
 //! ```
 
 mod emit;
+mod frame;
 mod inline;
 mod malformed;
 mod recv;
 mod view;
 
+pub use frame::{Frame, FrameView};
 pub use inline::{Inline, emit_write_inline};
 pub use malformed::Malformed;
 pub use recv::{Scatter, scatter};

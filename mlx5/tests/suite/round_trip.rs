@@ -7,8 +7,8 @@ use rushmem_mlx5::{
     be::{Be16, Be32},
     cqe::{Completion, Failure, Reception},
     prm::{
-        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, eq, hca, lag,
-        mkey, pd, port, qp, queue, rmp, uar, uctx, umem, xrc,
+        CmdError, CmdStatus, Command, DecodeError, Layout, Response, caps, counter, cq, dct, eq, flow, hca,
+        lag, mkey, pd, port, qp, queue, registers, rmp, sq, tir, uar, uctx, umem, vport, xrc,
     },
     seg::{DataSeg, InlineHdr, RaddrSeg, XrcSeg},
     wqe::{Data, emit_write_inline},
@@ -424,6 +424,41 @@ fn every_field_of_every_command_has_its_own_bits() {
     command::<rmp::ModifyRmp>();
     command::<rmp::QueryRmp>();
     command::<rmp::DestroyRmp>();
+    command::<caps::SetRoceAddress>();
+    command::<vport::QueryVportState>();
+    command::<vport::QueryNicVportContext>();
+    command::<vport::ModifyNicVportContext>();
+    command::<vport::QueryVportCounter>();
+    command::<sq::CreateSq>();
+    command::<sq::ModifySq>();
+    command::<sq::QuerySq>();
+    command::<sq::DestroySq>();
+    command::<sq::CreateRq>();
+    command::<sq::ModifyRq>();
+    command::<sq::QueryRq>();
+    command::<sq::DestroyRq>();
+    command::<tir::AllocTransportDomain>();
+    command::<tir::DeallocTransportDomain>();
+    command::<tir::CreateTis>();
+    command::<tir::ModifyTis>();
+    command::<tir::DestroyTis>();
+    command::<tir::CreateTir>();
+    command::<tir::ModifyTir>();
+    command::<tir::DestroyTir>();
+    command::<tir::CreateRqt>();
+    command::<tir::ModifyRqt>();
+    command::<tir::DestroyRqt>();
+    command::<flow::SetFlowTableRoot>();
+    command::<flow::CreateFlowTable>();
+    command::<flow::ModifyFlowTable>();
+    command::<flow::DestroyFlowTable>();
+    command::<flow::CreateFlowGroup>();
+    command::<flow::DestroyFlowGroup>();
+    command::<flow::SetFlowTableEntry>();
+    command::<flow::DeleteFlowTableEntry>();
+    command::<flow::AllocFlowCounter>();
+    command::<flow::QueryFlowCounter>();
+    command::<flow::DeallocFlowCounter>();
     command::<xrc::AllocXrcd>();
     command::<xrc::DeallocXrcd>();
     command::<xrc::CreateXrcSrq>();
@@ -467,5 +502,23 @@ fn every_field_of_every_structure_has_its_own_bits() {
     structure!(rmp::Wq, rmp::RmpContext, dct::DctContext, xrc::XrcSrqContext);
     structure!(hca::AdapterParams, eq::EqContext, eq::Eqe, port::HcaVportContext, port::Ptys, port::Pmtu);
     structure!(port::Pvlc, port::NodeDescription, queue::CmdEntry, queue::BlockTrailer);
+    structure!(caps::EthernetCaps, caps::MatchFields, caps::FlowTableProperties, caps::FlowTableCaps);
+    structure!(
+        sq::SqContext,
+        sq::RqContext,
+        tir::TisContext,
+        tir::TirContext,
+        tir::HashFields,
+        tir::RqtContext
+    );
+    structure!(
+        flow::FlowTableContext,
+        flow::FlowContext,
+        flow::Headers,
+        flow::Destination,
+        flow::FlowCounter
+    );
+    structure!(vport::NicVportContext, registers::Paos, registers::Pfcc, registers::Ppcnt);
+    structure!(registers::Ieee8023Counters, registers::Rfc2863Counters);
     structure!(caps::HcaCap, caps::GeneralCap2, caps::AtomicCaps, caps::RoceCap, caps::RoceAddr);
 }

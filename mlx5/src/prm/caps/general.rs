@@ -65,10 +65,14 @@ layout! {
         rts2rts_qp_dscp: bool = 0x16a, 1;
         /// Size of the GID table, encoded; see [`HcaCap::gid_entries`].
         gid_table_size: u16 = 0x170, 16;
+        /// Virtual ports have counters.
+        vport_counters: bool = 0x181, 1;
         /// Size of the partition-key table, encoded as 128 * 2^value.
         pkey_table_size: u16 = 0x190, 16;
         /// InfiniBand ports are virtual: their state and tables are queried by commands, rather than by datagrams.
         ib_virt: bool = 0x1a2, 1;
+        /// Received frames are steered by flow tables.
+        nic_flow_table: bool = 0x1a6, 1;
         /// Upper bound on the NIC's delay before it acknowledges a packet: 4.096 us * 2^value.
         local_ca_ack_delay: u8 = 0x1ab, 5;
         /// Link layer: InfiniBand or Ethernet.
@@ -95,6 +99,8 @@ layout! {
         sctr_data_cqe: bool = 0x215, 1;
         /// The NIC supports dynamically connected transport (DC).
         dct: bool = 0x21a, 1;
+        /// Ethernet queues are supported, and their page [`EthernetCaps`](super::EthernetCaps) can be queried.
+        eth_net_offloads: bool = 0x21c, 1;
         /// The NIC supports RoCE, and its page [`RoceCap`](super::RoceCap) can be queried.
         roce: bool = 0x21d, 1;
         /// The NIC supports remote atomics, and its page [`AtomicCaps`](super::AtomicCaps) can be queried.
@@ -105,6 +111,8 @@ layout! {
         cq_oi: bool = 0x220, 1;
         /// CQs can be moved to memory of another size.
         cq_resize: bool = 0x221, 1;
+        /// The events of a CQ can be moderated.
+        cq_moderation: bool = 0x222, 1;
         /// Cross-channel operations are supported: a send queue can WAIT for another queue's completions.
         cd: bool = 0x22c, 1;
         /// The second version of dynamically connected transport is supported.
@@ -147,6 +155,38 @@ layout! {
         log_max_xrcd: u8 = 0x33b, 5;
         /// Connections may place the data of all operations out of order.
         dp_ordering_ooo_all_rc: bool = 0x334, 1;
+        /// log2 of the maximum number of transport domains.
+        log_max_transport_domain: u8 = 0x323, 5;
+        /// log2 of the maximum number of receive queues.
+        log_max_rq: u8 = 0x363, 5;
+        /// log2 of the maximum number of send queues.
+        log_max_sq: u8 = 0x36b, 5;
+        /// log2 of the maximum number of TIRs.
+        log_max_tir: u8 = 0x373, 5;
+        /// log2 of the maximum number of TISs.
+        log_max_tis: u8 = 0x37b, 5;
+        /// log2 of the maximum number of tables of receive queues.
+        log_max_rqt: u8 = 0x38b, 5;
+        /// log2 of the maximum number of queues of a table.
+        log_max_rqt_size: u8 = 0x393, 5;
+        /// log2 of the maximum number of TISs of a send queue.
+        log_max_tis_per_sq: u8 = 0x39b, 5;
+        /// log2 of the maximum length of an entry of a receive queue, in bytes.
+        log_max_stride_sz_rq: u8 = 0x3a3, 5;
+        /// log2 of the minimum length of an entry of a receive queue, in bytes.
+        log_min_stride_sz_rq: u8 = 0x3ab, 5;
+        /// log2 of the maximum length of a block of a send queue, in bytes.
+        log_max_stride_sz_sq: u8 = 0x3b3, 5;
+        /// log2 of the minimum length of a block of a send queue, in bytes.
+        log_min_stride_sz_sq: u8 = 0x3bb, 5;
+        /// log2 of the maximum number of entries of a send or receive queue.
+        log_max_wq_sz: u8 = 0x3db, 5;
+        /// log2 of the maximum number of VLANs that a virtual port receives.
+        log_max_vlan_list: u8 = 0x3eb, 5;
+        /// log2 of the maximum number of multicast addresses that a virtual port receives.
+        log_max_current_mc_list: u8 = 0x3f3, 5;
+        /// log2 of the maximum number of unicast addresses that a virtual port receives.
+        log_max_current_uc_list: u8 = 0x3fb, 5;
         /// Bit mask of the types that CREATE_GENERAL_OBJECT accepts.
         general_obj_types: u64 = 0x400, 64;
         /// log2 of the maximum number of user contexts, or 0 without DevX.

@@ -1,10 +1,14 @@
 //! Capabilities of a NIC (QUERY_HCA_CAP) and its RoCE addresses.
 
+mod ethernet;
 mod general;
 mod roce;
 
+pub use ethernet::{EthernetCaps, FlowTableCaps, FlowTableProperties, InlineMode, MatchFields};
 pub use general::{GeneralCap2, HcaCap, PortType};
-pub use roce::{QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion};
+pub use roce::{
+    QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion, SetRoceAddress, SetRoceAddressOut,
+};
 
 use super::{
     Layout, Value,
@@ -18,13 +22,15 @@ numbers! {
     pub struct CapType(u16) {
         /// General capabilities: [`HcaCap`].
         GENERAL = 0x00;
+        /// Offloads for Ethernet frames: [`EthernetCaps`].
+        ETHERNET_OFFLOADS = 0x01;
         /// On-demand paging.
         ODP = 0x02;
         /// Remote atomics: [`AtomicCaps`].
         ATOMIC = 0x03;
         /// RoCE: [`RoceCap`].
         ROCE = 0x04;
-        /// Flow tables of the NIC.
+        /// Flow tables of the NIC: [`FlowTableCaps`].
         NIC_FLOW_TABLE = 0x07;
         /// Flow tables of the embedded switch.
         ESWITCH_FLOW_TABLE = 0x08;
@@ -127,6 +133,14 @@ impl Capability for AtomicCaps {
 
 impl Capability for RoceCap {
     const TYPE: CapType = CapType::ROCE;
+}
+
+impl Capability for EthernetCaps {
+    const TYPE: CapType = CapType::ETHERNET_OFFLOADS;
+}
+
+impl Capability for FlowTableCaps {
+    const TYPE: CapType = CapType::NIC_FLOW_TABLE;
 }
 
 layout! {

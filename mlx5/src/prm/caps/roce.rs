@@ -13,6 +13,10 @@ layout! {
         fl_rc_qp_when_roce_enabled: bool = 0x006, 1;
         /// Supported timestamp formats of QPs, encoded.
         qp_ts_format: u8 = 0x01e, 2;
+        /// Network layers of RoCE addresses, as a bit mask.
+        l3_type: u8 = 0x08c, 4;
+        /// Versions of RoCE, as a bit mask: bit 0 is version 1, bit 2 is version 2.
+        roce_version: u8 = 0x098, 8;
         /// UDP destination port of RoCE v2 packets.
         r_roce_dest_udp_port: u16 = 0x0b0, 16;
         /// Highest UDP source port that RoCE v2 packets may use.
@@ -70,4 +74,21 @@ response! {
         /// The RoCE address in the queried entry.
         address: RoceAddr = 0x80, 256;
     }
+}
+
+command! { SET_ROCE_ADDRESS -> SetRoceAddressOut;
+    /// SET_ROCE_ADDRESS: sets or clears an entry of the NIC's table of local RoCE addresses.
+    pub struct SetRoceAddress[48] {
+        /// Index of the table entry.
+        roce_address_index: u16 = 0x40, 16;
+        /// Port whose table is changed, from 1.
+        vhca_port_num: u8 = 0x5c, 4;
+        /// The new entry; zero clears it.
+        address: RoceAddr = 0x80, 256;
+    }
+}
+
+response! {
+    /// The NIC's reply to [`SetRoceAddress`].
+    pub struct SetRoceAddressOut[16] {}
 }
