@@ -50,6 +50,13 @@ pub(super) fn modify(
     list: &[u8],
 ) -> CmdResult<ModifyCqOut> {
     let ModifyCq { op_mod, cqn, field_select, context: cqc, umem_offset, umem_id, umem_valid, .. } = command;
+    const MODERATION: u32 = ModifyCq::PERIOD | ModifyCq::COUNT | ModifyCq::PERIOD_MODE;
+    if op_mod != ModifyCq::RESIZE && field_select & !MODERATION == 0 {
+        own(objects, context, cqn)?;
+        let Some(cq) = objects.cqs.get_mut(cqn) else { return Err(bad_resource(Reason::NoCq)) };
+        moderate(cq, field_select, &cqc);
+        return Ok(ModifyCqOut {});
+    }
     let is_resize = op_mod == ModifyCq::RESIZE && field_select & ModifyCq::LOG_SIZE != 0;
     let cq = own(objects, context, cqn)?;
     require(is_resize && !cq.collapsed && CQE_BYTES << cqc.cqe_sz == cq.entry, Reason::Resize)?;
@@ -64,6 +71,19 @@ pub(super) fn modify(
     Ok(ModifyCqOut {})
 }
 
+/// Stores how long and for how many completions events may be delayed. That is an upper limit: the adapter delays none.
+fn moderate(cq: &mut Cq, fields: u32, given: &CqContext) {
+    if fields & ModifyCq::PERIOD != 0 {
+        cq.moderation.period = given.cq_period;
+    }
+    if fields & ModifyCq::COUNT != 0 {
+        cq.moderation.count = given.cq_max_count;
+    }
+    if fields & ModifyCq::PERIOD_MODE != 0 {
+        cq.moderation.mode = given.cq_period_mode;
+    }
+}
+
 pub(super) fn query(objects: &mut Objects, context: u32, command: QueryCq) -> CmdResult<QueryCqOut> {
     let cq = own(objects, context, command.cqn)?;
     let context = CqContext {
@@ -74,6 +94,9 @@ pub(super) fn query(objects: &mut Objects, context: u32, command: QueryCq) -> Cm
         oi: cq.ignore_overrun,
         dbr_umem_id: cq.umems[1],
         log_cq_size: cq.log_size,
+        cq_period_mode: cq.moderation.mode,
+        cq_period: cq.moderation.period,
+        cq_max_count: cq.moderation.count,
         uar_page: cq.uar,
         c_eqn: cq.eqn,
         last_notified_index: cq.arm_state.last & 0xff_ffff,

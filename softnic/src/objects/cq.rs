@@ -19,6 +19,7 @@ pub(crate) struct Cq {
     pub(crate) ignore_overrun: bool,
     pub(crate) uar: u32,
     pub(crate) eqn: u8,
+    pub(crate) moderation: Moderation,
     /// Set after an overrun, when no more CQEs are written.
     pub(crate) overrun: bool,
     pub(crate) produced: u64,
@@ -41,6 +42,15 @@ pub(crate) struct ArmState {
     pub(crate) last: u32,
 }
 
+/// How long, and for how many CQEs, an event may be delayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moderation {
+    /// In microseconds.
+    pub(crate) period: u16,
+    pub(crate) count: u16,
+    pub(crate) mode: u8,
+}
+
 /// Error: a CQE could not be written because the CQ is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
@@ -58,6 +68,11 @@ impl Cq {
             ignore_overrun: context.oi,
             uar: context.uar_page,
             eqn: context.c_eqn,
+            moderation: Moderation {
+                period: context.cq_period,
+                count: context.cq_max_count,
+                mode: context.cq_period_mode,
+            },
             overrun: false,
             produced: 0,
             arm_state: ArmState::default(),
