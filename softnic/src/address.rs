@@ -77,6 +77,20 @@ pub(crate) fn port_guid(ip: Ipv4Addr) -> u64 {
     u64::from_be_bytes([0x52, 0x4d, 0x00, 0xff, 0xfe, b, c, d])
 }
 
+/// A MAC address.
+pub(crate) type Mac = [u8; 6];
+
+/// Whether frames to this address are for several stations.
+pub(crate) fn is_group(mac: Mac) -> bool {
+    mac[0] & 1 != 0
+}
+
+/// Returns the MAC address of the Ethernet function of the adapter at an IPv4 address. It is locally administered.
+pub(crate) fn mac_of_function(ip: Ipv4Addr) -> Mac {
+    let [a, b, c, d] = ip.octets();
+    [0x06, 0x52, a, b, c, d]
+}
+
 /// Returns the MAC address of the adapter on UDP port `port`, which the address encodes.
 pub(crate) fn mac_of(port: u16) -> [u8; 6] {
     let [high, low] = port.to_be_bytes();

@@ -45,6 +45,7 @@ mod dma;
 mod engine;
 mod error;
 mod fault_text;
+mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -53,6 +54,7 @@ mod limits;
 mod link;
 mod management;
 mod memory;
+mod neighbors;
 mod nic;
 mod objects;
 mod posted;

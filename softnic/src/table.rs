@@ -71,6 +71,13 @@ impl<T> Table<T> {
         Some(value)
     }
 
+    /// Removes the objects for which `holds` returns `true`.
+    pub(crate) fn remove_all(&mut self, holds: impl Fn(&T) -> bool) {
+        for number in self.numbers(holds) {
+            self.remove(number);
+        }
+    }
+
     /// Swaps the objects with numbers `a` and `b`.
     pub(crate) fn swap(&mut self, a: u32, b: u32) {
         let slot = |number: u32| number.wrapping_sub(self.base) as usize;

@@ -42,7 +42,8 @@ pub(crate) fn parse(service: Service, segments: &[Segment]) -> Result<View<'_>, 
         Service::Ud => View::parse_datagram(segments),
         Service::Dc => View::parse_dc(segments),
         Service::Xrc => View::parse_xrc(segments),
-        Service::Rc | Service::Uc => View::parse(segments),
+        // Entries of raw queues have their own parser.
+        Service::Rc | Service::Uc | Service::Raw => View::parse(segments),
     }
 }
 

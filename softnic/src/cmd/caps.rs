@@ -1,7 +1,7 @@
 //! Commands by which a driver queries the adapter's capabilities and RoCE addresses.
 
 use super::refuse::{Reason, refuse};
-use super::{CmdResult, require};
+use super::{CmdResult, ethernet, require};
 use crate::address::{gid_of, mac_of};
 use crate::limits::{
     LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_EQ, LOG_MAX_EQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE,
@@ -25,6 +25,7 @@ pub(crate) const ECE: u32 = 0x1000_0003;
 pub const CLOCK_KHZ: u32 = 1_000_000;
 
 pub(super) fn query(path: &mut Datapath, context: u32, command: QueryHcaCap) -> CmdResult<QueryHcaCapOut> {
+    let is_ethernet = path.objects.buses.contains_key(&context) && !path.config.infiniband;
     // Current and maximum capabilities are the same, because none can be switched.
     let page = match command.cap_type {
         CapType::GENERAL => CapPage::new(general(path, context)),
@@ -33,7 +34,9 @@ pub(super) fn query(path: &mut Datapath, context: u32, command: QueryHcaCap) -> 
             send_dbr_mode_no_dbr_ext: path.config.no_record,
         }),
         CapType::ATOMIC => CapPage::new(atomic()),
-        CapType::ROCE => CapPage::new(roce_cap()),
+        CapType::ROCE => CapPage::new(roce_cap(is_ethernet)),
+        CapType::ETHERNET_OFFLOADS if is_ethernet => CapPage::new(ethernet::offloads()),
+        CapType::NIC_FLOW_TABLE if is_ethernet => CapPage::new(ethernet::flow_tables()),
         // Features that this adapter lacks, so every bit is zero.
         CapType::ODP
         | CapType::NIC_FLOW_TABLE
@@ -75,7 +78,7 @@ pub(super) fn set(path: &mut Datapath, context: u32, command: SetHcaCap) -> CmdR
 fn general(path: &Datapath, context: u32) -> HcaCap {
     let config = &path.config;
     let is_function = path.objects.buses.contains_key(&context);
-    HcaCap {
+    let caps = HcaCap {
         hca_cap_2: true,
         vhca_id: 1,
         qp_data_in_order: true,
@@ -141,7 +144,8 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         log_max_atomic_size_qp: 3,
         log_max_atomic_size_dc: 3,
         ..HcaCap::default()
-    }
+    };
+    if is_function && !config.infiniband { ethernet::general(caps) } else { caps }
 }
 
 fn atomic() -> AtomicCaps {
@@ -159,20 +163,27 @@ fn atomic() -> AtomicCaps {
     }
 }
 
-fn roce_cap() -> RoceCap {
+fn roce_cap(is_of_function: bool) -> RoceCap {
     RoceCap {
+        // IPv4 and IPv6; version 2.
+        l3_type: if is_of_function { 6 } else { 0 },
+        roce_version: if is_of_function { 4 } else { 0 },
         fl_rc_qp_when_roce_enabled: true,
         r_roce_dest_udp_port: roce::PORT,
-        roce_address_table_size: 1,
+        roce_address_table_size: if is_of_function { ethernet::vport::ROCE_ADDRESSES } else { 1 },
         ..RoceCap::default()
     }
 }
 
 pub(super) fn roce_address(
     path: &mut Datapath,
-    _: u32,
+    context: u32,
     command: QueryRoceAddress,
 ) -> CmdResult<QueryRoceAddressOut> {
+    if path.objects.buses.contains_key(&context) {
+        let address = ethernet::vport::address(path, command.roce_address_index)?;
+        return Ok(QueryRoceAddressOut { address });
+    }
     require(command.roce_address_index == 0, Reason::Index)?;
     let address = RoceAddr {
         source_l3_address: gid_of(*path.address.ip()),

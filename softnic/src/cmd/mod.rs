@@ -7,12 +7,14 @@ pub(crate) mod caps;
 mod counter;
 mod cq;
 mod dct;
+mod ethernet;
 pub(crate) mod memory;
 mod modify;
 mod place;
 mod port;
 mod qp;
 pub(crate) mod refuse;
+mod register;
 mod rmp;
 mod xrc;
 
@@ -22,10 +24,14 @@ use crate::objects::Objects;
 use crate::transport::datapath::Datapath;
 use refuse::{Reason, refuse};
 use rushmem_mlx5::prm::cq::{CreateCq, ModifyCq};
+use rushmem_mlx5::prm::flow::SetFlowTableEntry;
 use rushmem_mlx5::prm::mkey::CreateMkey;
 use rushmem_mlx5::prm::qp::CreateQp;
 use rushmem_mlx5::prm::rmp::CreateRmp;
+use rushmem_mlx5::prm::sq::{CreateRq, CreateSq};
+use rushmem_mlx5::prm::tir::{CreateRqt, ModifyRqt};
 use rushmem_mlx5::prm::umem::CreateUmem;
+use rushmem_mlx5::prm::vport::ModifyNicVportContext;
 use rushmem_mlx5::prm::xrc::CreateXrcSrq;
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response};
 
@@ -74,7 +80,16 @@ fn objects_of(opcode: CmdOpcode) -> i32 {
         | CmdOpcode::CREATE_QP
         | CmdOpcode::CREATE_DCT
         | CmdOpcode::CREATE_RMP
-        | CmdOpcode::CREATE_XRC_SRQ => 1,
+        | CmdOpcode::CREATE_XRC_SRQ
+        | CmdOpcode::CREATE_SQ
+        | CmdOpcode::CREATE_RQ
+        | CmdOpcode::CREATE_TIS
+        | CmdOpcode::CREATE_TIR
+        | CmdOpcode::CREATE_RQT
+        | CmdOpcode::CREATE_FLOW_TABLE
+        | CmdOpcode::CREATE_FLOW_GROUP
+        | CmdOpcode::ALLOC_FLOW_COUNTER
+        | CmdOpcode::ALLOC_TRANSPORT_DOMAIN => 1,
         CmdOpcode::DEALLOC_Q_COUNTER
         | CmdOpcode::DEALLOC_PD
         | CmdOpcode::DEALLOC_UAR
@@ -85,7 +100,16 @@ fn objects_of(opcode: CmdOpcode) -> i32 {
         | CmdOpcode::DESTROY_QP
         | CmdOpcode::DESTROY_DCT
         | CmdOpcode::DESTROY_RMP
-        | CmdOpcode::DESTROY_XRC_SRQ => -1,
+        | CmdOpcode::DESTROY_XRC_SRQ
+        | CmdOpcode::DESTROY_SQ
+        | CmdOpcode::DESTROY_RQ
+        | CmdOpcode::DESTROY_TIS
+        | CmdOpcode::DESTROY_TIR
+        | CmdOpcode::DESTROY_RQT
+        | CmdOpcode::DESTROY_FLOW_TABLE
+        | CmdOpcode::DESTROY_FLOW_GROUP
+        | CmdOpcode::DEALLOC_FLOW_COUNTER
+        | CmdOpcode::DEALLOC_TRANSPORT_DOMAIN => -1,
         _ => 0,
     }
 }
@@ -100,7 +124,11 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::QUERY_LAG => call.on_path(caps::lag),
         CmdOpcode::QUERY_ROCE_ADDRESS => call.on_path(caps::roce_address),
         CmdOpcode::SET_HCA_CAP => call.on_path(caps::set),
-        CmdOpcode::ACCESS_REG => port::access_register(&call.core.path, input, call.output),
+        CmdOpcode::ACCESS_REG => {
+            let is_infiniband = call.core.path.config.infiniband;
+            let of_port = if is_infiniband { port::register } else { ethernet::registers::access };
+            register::access(&mut call.core.path, of_port, input, call.output)
+        }
         CmdOpcode::MAD_IFC => call.on_path(agent::execute),
         CmdOpcode::QUERY_HCA_VPORT_CONTEXT => call.on_path(port::context),
         CmdOpcode::QUERY_HCA_VPORT_GID => call.on_path(port::gid),
@@ -152,6 +180,54 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::RTS2RTS_QP => call.on_objects(modify::rts2rts),
         CmdOpcode::MODIFY_2ERR_QP => call.run(modify::to_error),
         CmdOpcode::MODIFY_2RST_QP => call.run(modify::to_reset),
+        _ => dispatch_ethernet(call, header.opcode),
+    }
+}
+
+/// Executes a command of Ethernet.
+fn dispatch_ethernet(mut call: Call<'_>, opcode: CmdOpcode) -> CmdResult<()> {
+    use ethernet::{flow, queues, tir, vport};
+
+    match opcode {
+        CmdOpcode::QUERY_VPORT_STATE => call.on_path(vport::state),
+        CmdOpcode::QUERY_NIC_VPORT_CONTEXT => {
+            vport::query(&mut call.core.path, call.context, call.input, call.output)
+        }
+        CmdOpcode::MODIFY_NIC_VPORT_CONTEXT => {
+            call.on_path_with_list(ModifyNicVportContext::LEN, vport::modify)
+        }
+        CmdOpcode::QUERY_VPORT_COUNTER => call.on_path(vport::counters),
+        CmdOpcode::SET_ROCE_ADDRESS => call.on_path(vport::set_address),
+        CmdOpcode::ALLOC_TRANSPORT_DOMAIN => call.on_path(tir::alloc_domain),
+        CmdOpcode::DEALLOC_TRANSPORT_DOMAIN => call.on_path(tir::dealloc_domain),
+        CmdOpcode::CREATE_SQ => call.on_path_with_list(CreateSq::LEN, queues::create_sq),
+        CmdOpcode::MODIFY_SQ => call.run(queues::modify_sq),
+        CmdOpcode::QUERY_SQ => call.on_objects(queues::query_sq),
+        CmdOpcode::DESTROY_SQ => call.run(queues::destroy_sq),
+        CmdOpcode::CREATE_RQ => call.on_path_with_list(CreateRq::LEN, queues::create_rq),
+        CmdOpcode::MODIFY_RQ => call.run(queues::modify_rq),
+        CmdOpcode::QUERY_RQ => call.on_objects(queues::query_rq),
+        CmdOpcode::DESTROY_RQ => call.run(queues::destroy_rq),
+        CmdOpcode::CREATE_TIS => call.on_path(tir::create_tis),
+        CmdOpcode::MODIFY_TIS => call.on_path(tir::modify_tis),
+        CmdOpcode::DESTROY_TIS => call.on_path(tir::destroy_tis),
+        CmdOpcode::CREATE_TIR => call.on_path(tir::create_tir),
+        CmdOpcode::MODIFY_TIR => call.on_path(tir::modify_tir),
+        CmdOpcode::DESTROY_TIR => call.on_path(tir::destroy_tir),
+        CmdOpcode::CREATE_RQT => call.on_path_with_list(CreateRqt::LEN, tir::create_rqt),
+        CmdOpcode::MODIFY_RQT => call.on_path_with_list(ModifyRqt::LEN, tir::modify_rqt),
+        CmdOpcode::DESTROY_RQT => call.on_path(tir::destroy_rqt),
+        CmdOpcode::SET_FLOW_TABLE_ROOT => call.on_path(flow::set_root),
+        CmdOpcode::CREATE_FLOW_TABLE => call.on_path(flow::create_table),
+        CmdOpcode::MODIFY_FLOW_TABLE => call.on_path(flow::modify_table),
+        CmdOpcode::DESTROY_FLOW_TABLE => call.on_path(flow::destroy_table),
+        CmdOpcode::CREATE_FLOW_GROUP => call.on_path(flow::create_group),
+        CmdOpcode::DESTROY_FLOW_GROUP => call.on_path(flow::destroy_group),
+        CmdOpcode::SET_FLOW_TABLE_ENTRY => call.on_path_with_list(SetFlowTableEntry::LEN, flow::set_entry),
+        CmdOpcode::DELETE_FLOW_TABLE_ENTRY => call.on_path(flow::delete_entry),
+        CmdOpcode::ALLOC_FLOW_COUNTER => call.on_path(flow::alloc_counter),
+        CmdOpcode::QUERY_FLOW_COUNTER => call.on_path(flow::query_counter),
+        CmdOpcode::DEALLOC_FLOW_COUNTER => call.on_path(flow::dealloc_counter),
         _ => Err(refuse(CmdStatus::BAD_OP, Reason::Command)),
     }
 }
@@ -184,6 +260,16 @@ impl<'c> Call<'c> {
     ) -> CmdResult<()> {
         let list = self.list(fixed);
         self.run_with(|core, context, command| handler(&mut core.path.objects, context, command, list))
+    }
+
+    /// Executes a command on the data path, whose mailbox of `fixed` bytes is followed by a list.
+    fn on_path_with_list<C: Command>(
+        &mut self,
+        fixed: usize,
+        handler: impl FnOnce(&mut Datapath, u32, C, &[u8]) -> CmdResult<C::Output>,
+    ) -> CmdResult<()> {
+        let list = self.list(fixed);
+        self.run_with(|core, context, command| handler(&mut core.path, context, command, list))
     }
 
     fn on_path<C: Command>(

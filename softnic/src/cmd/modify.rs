@@ -54,6 +54,7 @@ pub(super) fn init2init(objects: &mut Objects, context: u32, command: Init2Init)
 
 pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> Modified {
     let hidden = path.report.draw_hidden_order();
+    let to_peer = route(path, &command.context.primary_address_path);
     let qp = in_state(&mut path.objects, context, command.qpn, State::Init)?;
     let given = command.context;
     if qp.service == Service::Ud {
@@ -68,7 +69,7 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
         Service::Dc => Route::Loopback,
         // It has no peer.
         _ if qp.context.st == ServiceType::REG_UMR => Route::Loopback,
-        _ => route(&given.primary_address_path, path.address)?,
+        _ => to_peer?,
     };
     let mtu = match route {
         Route::Peer(peer) => {
@@ -173,7 +174,8 @@ pub(super) fn rtr2rts(path: &mut Datapath, context: u32, command: Rtr2Rts) -> Mo
     qp.begin_sending(Psn::new(given.next_send_psn));
     qp.state = State::Rts;
     if let Route::Peer(peer) = qp.route {
-        let is_software = address_of(&qp.context.primary_address_path).is_software();
+        let address = address_of(&qp.context.primary_address_path);
+        let is_software = address.is_software() || path.neighbors.find(address.mac).is_some();
         path.meet(peer, is_software, Instant::now());
     }
     // Doorbells may have been rung before.
@@ -244,11 +246,11 @@ fn optional(qp: &mut Qp, given: &QpContext, mask: u32) {
     }
 }
 
-fn route(path: &AddressPath, own: SocketAddrV4) -> CmdResult<Route> {
-    if path.fl {
+fn route(path: &Datapath, to: &AddressPath) -> CmdResult<Route> {
+    if to.fl {
         return Ok(Route::Loopback);
     }
-    address_of(path).route(own).map_err(|nowhere| {
+    path.route_to(&address_of(to)).map_err(|nowhere| {
         let why = match nowhere {
             BadAddress::Gid => Reason::Gid,
             BadAddress::Lid => Reason::Lid,

@@ -1,16 +1,16 @@
 //! Commands by which a kernel driver queries the port: its state, tables and access registers.
 
-use super::refuse::{Reason, bad_resource, refuse};
+use super::refuse::{Reason, bad_resource};
+use super::register::{filled, node_description, port_one};
 use super::{CmdResult, require};
 use crate::address::{lid_of, port_guid};
 use crate::management::mad::HAS_EXTENDED_SPEEDS;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::port::{
-    AccessReg, AccessRegOut, HcaVportContext, NodeDescription, PhysState, Pmtu, PortState, Ptys, Pvlc,
-    QueryHcaVportContext, QueryHcaVportContextOut, QueryHcaVportGid, QueryHcaVportGidOut, QueryHcaVportPkey,
-    QueryHcaVportPkeyOut, RegisterId,
+    AccessReg, HcaVportContext, PhysState, Pmtu, PortState, Ptys, Pvlc, QueryHcaVportContext,
+    QueryHcaVportContextOut, QueryHcaVportGid, QueryHcaVportGidOut, QueryHcaVportPkey, QueryHcaVportPkeyOut,
+    RegisterId,
 };
-use rushmem_mlx5::prm::{Bytes, CmdStatus, Layout};
 
 /// Number of entries of the GID table, encoded as 0 in the capabilities.
 pub(super) const GIDS: u16 = 8;
@@ -30,6 +30,10 @@ pub(super) const HAS_CM: u32 = 1 << 16;
 /// Checks that a command names the only port, which a driver of a single port leaves out.
 fn own_port(path: &Datapath, other_vport: bool, port: u8) -> CmdResult<()> {
     require(path.config.infiniband, Reason::PortType)?;
+    only_port(other_vport, port)
+}
+
+fn only_port(other_vport: bool, port: u8) -> CmdResult<()> {
     require(!other_vport && port <= 1, Reason::Port)
 }
 
@@ -78,57 +82,36 @@ pub(super) fn gid(path: &mut Datapath, _: u32, command: QueryHcaVportGid) -> Cmd
     Ok(QueryHcaVportGidOut { gids_num: 1, gid })
 }
 
+/// Executes QUERY_HCA_VPORT_PKEY. RoCE has a table of partition keys, too.
 pub(super) fn pkey(
     path: &mut Datapath,
     _: u32,
     command: QueryHcaVportPkey,
 ) -> CmdResult<QueryHcaVportPkeyOut> {
-    own_port(path, command.other_vport, command.port_num)?;
+    only_port(command.other_vport, command.port_num)?;
     require(command.pkey_index < PKEYS, Reason::TableIndex)?;
     // Other entries are unused, which 0 says.
     let pkey = path.config.pkeys.get(usize::from(command.pkey_index)).copied().unwrap_or(0);
     Ok(QueryHcaVportPkeyOut { pkey })
 }
 
-/// Executes ACCESS_REG, whose register follows the mailbox and the answer.
-pub(super) fn access_register(path: &Datapath, input: &[u8], output: &mut [u8]) -> CmdResult<()> {
-    let command =
-        AccessReg::decode(input).map_err(|_| refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength))?;
+/// Reads a register of an InfiniBand port, whose contents are `data`. Returns the new contents.
+pub(super) fn register(path: &mut Datapath, command: &AccessReg, data: &[u8]) -> CmdResult<Vec<u8>> {
     require(command.op_mod == AccessReg::READ, Reason::RegisterRead)?;
-    let data = input.get(AccessReg::LEN..).unwrap_or_default();
-    let register = match command.register_id {
-        RegisterId::PTYS => filled(data, |given| ptys(path, given))?,
+    match command.register_id {
+        RegisterId::PTYS => filled(data, |given| ptys(path, given)),
         RegisterId::PMTU => filled(data, |given: Pmtu| {
             port_one(given.local_port)?;
             let mtu = path.config.mtu as u16;
             Ok(Pmtu { max_mtu: mtu, admin_mtu: mtu, oper_mtu: mtu, ..given })
-        })?,
+        }),
         RegisterId::PVLC => filled(data, |given: Pvlc| {
             port_one(given.local_port)?;
             Ok(Pvlc { vl_hw_cap: 1, vl_admin: 1, vl_operational: 1, ..given })
-        })?,
-        RegisterId::NODE_DESC => filled(data, |_: NodeDescription| {
-            let mut text = [0; 64];
-            let name = path.config.name.as_bytes();
-            text.iter_mut().zip(name.iter().take(63)).for_each(|(to, from)| *to = *from);
-            Ok(NodeDescription { text: Bytes(text) })
-        })?,
-        _ => return Err(bad_resource(Reason::NoRegister)),
-    };
-    let answer = AccessRegOut {}.encode();
-    output.fill(0);
-    output.iter_mut().zip(answer.into_iter().chain(register)).for_each(|(to, from)| *to = from);
-    Ok(())
-}
-
-/// Reads a register from a mailbox, changes it by `fill`, and encodes it again.
-fn filled<R: Register>(data: &[u8], fill: impl FnOnce(R) -> CmdResult<R>) -> CmdResult<Vec<u8>> {
-    let given = R::decode(data).ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::InputLength))?;
-    Ok(fill(given)?.encode(data))
-}
-
-fn port_one(port: u8) -> CmdResult<()> {
-    require(port == 1, Reason::Port)
+        }),
+        RegisterId::NODE_DESC => node_description(path, data),
+        _ => Err(bad_resource(Reason::NoRegister)),
+    }
 }
 
 fn ptys(path: &Datapath, given: Ptys) -> CmdResult<Ptys> {
@@ -144,29 +127,3 @@ fn ptys(path: &Datapath, given: Ptys) -> CmdResult<Ptys> {
         ..given
     })
 }
-
-/// A register of known layout.
-trait Register: Layout {
-    fn decode(data: &[u8]) -> Option<Self>;
-    /// Encodes the register over the bytes that it was decoded from.
-    fn encode(&self, data: &[u8]) -> Vec<u8>;
-}
-
-macro_rules! registers {
-    ($($register:ident)*) => {
-        $(impl Register for $register {
-            fn decode(data: &[u8]) -> Option<Self> {
-                data.first_chunk().map(Self::read)
-            }
-
-            fn encode(&self, data: &[u8]) -> Vec<u8> {
-                let mut bytes = [0; <$register as Layout>::LEN];
-                bytes.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
-                self.write(&mut bytes);
-                bytes.to_vec()
-            }
-        })*
-    };
-}
-
-registers!(Ptys Pmtu Pvlc NodeDescription);

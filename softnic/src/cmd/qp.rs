@@ -189,7 +189,7 @@ pub(super) fn destroy(core: &mut Core, context: u32, command: DestroyQp) -> CmdR
 
 /// Returns QP `qpn` if `context` may use it.
 pub(super) fn own(objects: &mut Objects, context: u32, qpn: u32) -> CmdResult<&mut Qp> {
-    let owner = objects.qps.get(qpn).filter(|qp| qp.of_dct.is_none()).map(|qp| qp.owner);
+    let owner = objects.qps.get(qpn).filter(|qp| qp.of_dct.is_none() && qp.raw.is_none()).map(|qp| qp.owner);
     let is_own = owner.is_some_and(|owner| objects.may_use(context, owner));
     let qp = if is_own { objects.qps.get_mut(qpn) } else { None };
     qp.map(|qp| &mut **qp).ok_or(bad_resource(Reason::NoQp))

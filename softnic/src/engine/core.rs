@@ -11,7 +11,7 @@ use crate::objects::UarPage;
 use crate::report::{Event, Rule};
 use crate::rng::Rng;
 use crate::transport::datapath::Datapath;
-use crate::transport::{Transports, dc};
+use crate::transport::{Transports, dc, ethernet};
 use rushmem_mlx5::Syndrome;
 use std::net::SocketAddrV4;
 use std::time::Instant;
@@ -174,6 +174,7 @@ impl Core {
     pub(crate) fn finish_datagrams(&mut self, qpn: u32) {
         self.doorbells.scan(&mut self.path);
         self.transports.datagrams.finish(&mut self.path, qpn);
+        ethernet::send_datagrams(&mut self.path);
     }
 
     /// Destroys all objects of a context, except its UAR pages.
@@ -192,6 +193,7 @@ impl Core {
             self.retired.extend(pages);
         }
         report.counters.remove_all(context);
+        ethernet::leave_if_unused(&mut self.path);
     }
 }
 

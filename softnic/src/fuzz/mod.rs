@@ -5,6 +5,7 @@
 mod harness;
 #[cfg(test)]
 mod seeds;
+pub(crate) mod station;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use crate::engine::core::Core;
 pub(crate) use harness::Harness;
 #[cfg(test)]
 pub(crate) use harness::{DC_KEY, PEER};
+use station::Station;
 
 /// Number of engine passes within which the adapter must become idle.
 const PASSES: usize = 4096;
@@ -82,6 +84,31 @@ pub fn packets(data: &[u8]) {
         harness.packet(&packet);
         harness.core.pass(|| false);
     }
+}
+
+/// Drives an Ethernet function. Each message consists of a kind, a length, and bytes: a send entry, a frame that arrives,
+/// or a command.
+pub fn frames(data: &[u8]) {
+    let mut station = Station::new();
+    station.post_receives();
+    let mut rest = data;
+    while let Some(([kind, len], tail)) = rest.split_first_chunk() {
+        let (body, tail) = tail.split_at(usize::from(*len).min(tail.len()));
+        rest = tail;
+        match kind & 3 {
+            0 => station.fuzzed_entry(body),
+            1 => {
+                let mut frame = body.to_vec();
+                frame.iter_mut().zip(station.mac()).for_each(|(to, from)| *to = from);
+                station.receive(&frame);
+            }
+            2 => station.receive(body),
+            _ => station.fuzzed_command(kind >> 2, body),
+        }
+        station.core.pass(|| false);
+    }
+    settle(&mut station.core);
+    station.core.close_context(station.context);
 }
 
 /// Reads and writes a packet ring in shared memory whose contents a hostile peer has written.

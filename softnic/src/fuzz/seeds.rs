@@ -1,6 +1,6 @@
 //! Valid inputs for each fuzz target, which are the seeds of its corpus.
 
-use super::harness;
+use super::{harness, station};
 use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::caps::{HcaCap, QueryHcaCap};
@@ -305,4 +305,36 @@ fn packet(service: Service, op: Op, psn: u32, ext: &Ext, payload: usize) -> Vec<
     bytes.truncate((bytes.len() - roce::ICRC).min(252));
     let choice = if matches!(ext, Ext::Reth(_) | Ext::Atomic { .. }) { 2 } else { 0 };
     [vec![choice, bytes.len() as u8], bytes].concat()
+}
+
+/// Returns messages for [`frames`](super::frames): entries, frames and commands.
+pub(super) fn frames() -> Vec<Vec<u8>> {
+    let message = |kind: u8, body: &[u8]| [&[kind, body.len() as u8][..], body].concat();
+    let udp = [
+        &[0; 12][..],
+        &[8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2],
+        &[0x12, 0xb7, 0x12, 0xb7, 0, 12, 0, 0, 1, 2, 3, 4],
+    ]
+    .concat();
+    // Two segments: offloads, and data of 100 bytes. One frame and segments of 40 bytes.
+    let entry = |choice: u8, size: u8| {
+        let mut body = vec![choice];
+        body.extend([0, 0, 0, 0, 0xc0, 0, 0, size, 0, 0, 0, 0, 0, 0, 0, 0]);
+        body.extend([0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]);
+        body
+    };
+    // A flow table entry, after the headers of a mailbox: table, index and group.
+    let mut set = vec![0; 250];
+    (set[15], set[27]) = (0xab, 1);
+    (set[8 + 52 + 3], set[8 + 52 + 14]) = (0xac, 4);
+    let of = |wanted: CmdOpcode| {
+        let found = station::opcodes().iter().position(|opcode| *opcode == wanted);
+        (found.expect("a known opcode") as u8) << 2 | 3
+    };
+    vec![
+        [message(1, &udp), message(0, &entry(8, 0)), message(0, &entry(9, 40))].concat(),
+        [message(of(CmdOpcode::SET_FLOW_TABLE_ENTRY), &set), message(1, &udp)].concat(),
+        [message(of(CmdOpcode::DESTROY_RQ), &[0, 0, 0, 0xa7]), message(2, &udp)].concat(),
+        [message(of(CmdOpcode::CREATE_FLOW_GROUP), &[0; 200]), message(1, &[0x81, 0])].concat(),
+    ]
 }

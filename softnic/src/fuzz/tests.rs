@@ -108,6 +108,11 @@ proptest! {
     }
 
     #[test]
+    fn any_frames(data in bytes(2000)) {
+        frames(&data);
+    }
+
+    #[test]
     fn any_rings(data in bytes(400)) {
         rings(&data);
     }
@@ -129,6 +134,7 @@ fn fuzz_corpus() {
     target!("loopback_entries").messages(seeds::entries()).run(1000, loopback_entries);
     target!("wire_entries").messages(seeds::entries()).run(1000, wire_entries);
     target!("packets").messages(seeds::packets()).run(1000, packets);
+    target!("frames").messages(seeds::frames()).run(1000, frames);
     target!("rings").messages(seeds::rings()).run(300, rings);
     let texts = ["drop=0.01 seed=7 black_hole=10.0.0.2", "delay=1,delay_us=50 late=0.5"];
     target!("faults").messages(texts).run(20_000, faults);

@@ -259,6 +259,7 @@ impl Objects {
         for umem in self.umems.numbers(|umem| umem.owner == context) {
             self.umems.remove(umem);
         }
+        self.ethernet.remove_all(context);
         self.buses.remove(&context);
         let pages = self.uars.numbers(|uar| uar.owner == context);
         pages.into_iter().filter_map(|page| self.uars.remove(page)).collect()

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod cq;
 mod dct;
+pub(crate) mod ethernet;
 mod lifecycle;
 pub(crate) mod qp;
 mod srq;
@@ -16,6 +17,7 @@ use crate::rng::Rng;
 use crate::table::Table;
 pub(crate) use cq::Cq;
 pub(crate) use dct::Dct;
+use ethernet::Ethernet;
 use qp::Qp;
 pub(crate) use srq::{OfXrcd, SharedSrq, Srq};
 use std::collections::BTreeMap;
@@ -36,6 +38,7 @@ pub(crate) struct Objects {
     pub(crate) srqs: Table<SharedSrq>,
     pub(crate) qps: Table<Box<Qp>>,
     pub(crate) dcts: Table<Dct>,
+    pub(crate) ethernet: Ethernet,
 }
 
 pub(crate) struct Pd {
@@ -81,6 +84,7 @@ impl Objects {
             srqs: Table::new(1, 1 << 16),
             qps,
             dcts,
+            ethernet: Ethernet::default(),
         }
     }
 }

@@ -6,7 +6,9 @@ mod receive;
 mod send;
 
 pub(crate) use completion::{complete, fail, release};
-pub(crate) use receive::{Origin, ReceivedMessage, complete_receive, fail_receive, take_receive};
-pub(crate) use send::{BadWqe, MAX_SEGMENTS, PER_BLOCK, cq_reached, fetch, malformed};
+pub(crate) use receive::{
+    Origin, ReceivedMessage, complete_frame, complete_receive, fail_receive, take_receive,
+};
+pub(crate) use send::{BadWqe, MAX_SEGMENTS, PER_BLOCK, cq_reached, fetch, load, malformed, unparsed};
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use crate::objects::qp::Qp;
 use crate::report::{Event, Report};
 use crate::request::{BadReceive, Receive};
 use crate::table::Table;
-use rushmem_mlx5::cqe::{Failure, Reception};
+use rushmem_mlx5::cqe::{Failure, FrameReception, Reception};
 use rushmem_mlx5::{Cqe, CqeOpcode, Opcode, Segment};
 
 /// Takes the next posted receive from the QP's receive queue or SRQ. `None` means receiver not ready.
@@ -82,6 +82,12 @@ pub(crate) fn complete_receive(
         solicited: message.solicited,
     };
     push(qp, qp.cq_recv, cqs, report, |owner| Cqe::responder(&reception, owner));
+}
+
+/// Completes the receive of an Ethernet frame.
+pub(crate) fn complete_frame(qp: &mut Qp, cqs: &mut Table<Cq>, report: &mut Report, frame: FrameReception) {
+    let frame = FrameReception { user_index: qp.user_index, timestamp: report.timestamp(), ..frame };
+    push(qp, qp.cq_recv, cqs, report, |owner| Cqe::frame(&frame, owner));
 }
 
 /// Completes a receive with an error. The caller moves the QP to the Error state.

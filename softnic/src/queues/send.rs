@@ -8,7 +8,7 @@ use crate::roce::Service;
 use crate::table::Table;
 use crate::wqe::{Done, LocalError, parse};
 use rushmem_mlx5::seg::blocks_for;
-use rushmem_mlx5::wqe::View;
+use rushmem_mlx5::wqe::{Malformed, View};
 use rushmem_mlx5::{CtrlSeg, Opcode, Segment, Syndrome};
 
 /// Number of segments of the largest send WQE, rounded up to whole blocks.
@@ -24,15 +24,15 @@ pub(crate) struct BadWqe {
     pub(crate) detail: String,
 }
 
-/// Copies the WQE at `index` out of the send queue and checks it.
+/// Copies the WQE at `index` out of the send queue, and checks that it belongs there. Returns its control segment and
+/// all segments.
 #[inline]
-pub(crate) fn fetch<'a>(
+pub(crate) fn load<'a>(
     sq: &Sq,
-    (service, qpn): (Service, u32),
+    qpn: u32,
     index: u16,
     scratch: &'a mut [Segment; MAX_SEGMENTS],
-    report: &mut Report,
-) -> Result<View<'a>, BadWqe> {
+) -> Result<(CtrlSeg, &'a [Segment]), BadWqe> {
     let available = sq.producer.wrapping_sub(index);
     sq.ring.fetch_ahead(index, available);
     sq.ring.load_block(index, &mut scratch[..PER_BLOCK]);
@@ -47,17 +47,32 @@ pub(crate) fn fetch<'a>(
         let at = usize::from(block) * PER_BLOCK;
         sq.ring.load_block(index.wrapping_add(block), &mut scratch[at..at + PER_BLOCK]);
     }
-    let segments = &scratch[..usize::from(ds).max(1)];
-    let view = parse(service, segments).map_err(|error| BadWqe {
-        opcode: ctrl.opcode(),
-        blocks,
-        detail: format!("entry {index:#06x}: {error}"),
-    })?;
+    Ok((ctrl, &scratch[..usize::from(ds).max(1)]))
+}
+
+/// Copies the WQE at `index` out of the send queue and checks it.
+#[inline]
+pub(crate) fn fetch<'a>(
+    sq: &Sq,
+    (service, qpn): (Service, u32),
+    index: u16,
+    scratch: &'a mut [Segment; MAX_SEGMENTS],
+    report: &mut Report,
+) -> Result<View<'a>, BadWqe> {
+    let (ctrl, segments) = load(sq, qpn, index, scratch)?;
+    let view = parse(service, segments).map_err(|error| unparsed(ctrl, index, &error))?;
     tracing::trace!(entry = %view, "send entry");
     if let Some(record) = &mut report.record {
         record.entry(service, &view);
     }
     Ok(view)
+}
+
+/// Describes a WQE that cannot be parsed.
+#[cold]
+pub(crate) fn unparsed(ctrl: CtrlSeg, index: u16, error: &Malformed) -> BadWqe {
+    let blocks = u16::from(blocks_for(ctrl.ds())).max(1);
+    BadWqe { opcode: ctrl.opcode(), blocks, detail: format!("entry {index:#06x}: {error}") }
 }
 
 #[cold]

@@ -65,6 +65,7 @@ impl WqeLog {
             Service::Rc => "rc",
             Service::Uc => "uc",
             Service::Ud => "ud",
+            Service::Raw => "raw",
             Service::Dc => "dc",
             Service::Xrc => "xrc",
         };

@@ -45,6 +45,41 @@ fn icrc_with_id(src: SocketAddrV4, dst: SocketAddrV4, id: u16, packet: &[u8]) ->
     crc.finalize()
 }
 
+/// Returns the CRC of a packet with these IPv4 or IPv6 and UDP headers.
+fn icrc_of_headers(ip: &[u8], udp: &[u8], packet: &[u8]) -> u32 {
+    let mut head = [&[0xff; 8], ip, udp, &packet[..super::BTH.min(packet.len())]].concat();
+    // Fields that a router may change: type of service, time to live and checksum, or traffic class, flow label and hop
+    // limit.
+    let changing: &[usize] = if ip.len() == IPV4 { &[1, 8, 10, 11] } else { &[1, 2, 3, 7] };
+    changing.iter().for_each(|at| head[8 + at] = 0xff);
+    if ip.len() != IPV4 {
+        head[8] |= 0x0f;
+    }
+    let transport = 8 + ip.len();
+    head[transport + 6..transport + 8].fill(0xff);
+    head[transport + UDP + 4] = 0xff;
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head);
+    crc.update(packet.get(super::BTH..).unwrap_or_default());
+    crc.finalize()
+}
+
+/// Writes the CRC into the last four bytes of a complete packet with these headers.
+pub(crate) fn seal_headers(ip: &[u8], udp: &[u8], packet: &mut [u8]) {
+    let (body, tail) = packet.split_at_mut(packet.len() - super::ICRC);
+    tail.copy_from_slice(&icrc_of_headers(ip, udp, body).to_le_bytes());
+}
+
+/// Whether the last four bytes of a complete packet with these headers are its CRC.
+pub(crate) fn intact_headers(ip: &[u8], udp: &[u8], packet: &[u8]) -> bool {
+    match packet.split_last_chunk::<{ super::ICRC }>() {
+        Some((body, tail)) if body.len() >= super::BTH => {
+            icrc_of_headers(ip, udp, body).to_le_bytes() == *tail
+        }
+        _ => false,
+    }
+}
+
 /// Writes the CRC into the last four bytes of a complete packet.
 pub(crate) fn seal(src: SocketAddrV4, dst: SocketAddrV4, packet: &mut [u8]) {
     let (body, tail) = packet.split_at_mut(packet.len() - super::ICRC);
@@ -85,6 +120,18 @@ mod tests {
         ];
         let crc = icrc_with_id(addr([192, 168, 0, 7], 49_152), addr([192, 168, 0, 7], 4791), 1144, &packet);
         assert_eq!(crc.to_le_bytes(), [0x78, 0xf3, 0x53, 0xf3]);
+    }
+
+    #[test]
+    fn given_headers_are_those_of_the_socket() {
+        let (src, dst) = (addr([10, 0, 0, 1], 49_152), addr([10, 0, 0, 2], 4791));
+        let mut packet = [0x5a; 40];
+        seal(src, dst, &mut packet);
+        let mut ip = [0; IPV4];
+        (ip[0], ip[1], ip[3], ip[6], ip[8], ip[9]) = (0x45, 0x68, 68, 0x40, 3, 17);
+        ip[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        assert!(intact_headers(&ip, &[0xc0, 0, 0x12, 0xb7, 0, 48, 1, 2], &packet));
+        assert!(!intact_headers(&ip, &[0xc0, 1, 0x12, 0xb7, 0, 48, 1, 2], &packet));
     }
 
     #[test]

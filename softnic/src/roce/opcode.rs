@@ -19,6 +19,8 @@
 //!
 //! On an extended connection, masked atomics and the report use opcodes 0xd7 to 0xd9.
 //!
+//! An Ethernet frame is the payload of opcode 0xdf: see `crate::transport::ethernet`.
+//!
 //! Dynamic connections use manufacturer-specific opcodes from 0xe0: see `crate::transport::dc`. Their masked atomics
 //! are 0xf5 and 0xf6, and the report is 0xfa.
 
@@ -36,6 +38,8 @@ pub(crate) enum Service {
     Ud = 0x60,
     /// Extended reliable connection: see [`crate::objects::qp::xrc`].
     Xrc = 0xa0,
+    /// Whole Ethernet frames, in packets of this project's own.
+    Raw = 0xc0,
     /// Dynamic connection: both DCIs and the connections of DCTs.
     Dc = 0xe0,
 }
@@ -75,6 +79,7 @@ pub(crate) enum Op {
     MaskedCompareSwap = 0xd4,
     MaskedFetchAdd = 0xd5,
     SelectiveAck = 0xd6,
+    Frame = 0xdf,
     Connect = 0xf7,
     Accept = 0xf8,
     Disconnect = 0xf9,
@@ -136,6 +141,7 @@ impl Op {
             0xd7 => Some((Service::Xrc, Op::MaskedCompareSwap)),
             0xd8 => Some((Service::Xrc, Op::MaskedFetchAdd)),
             0xd9 => Some((Service::Xrc, Op::SelectiveAck)),
+            0xdf => Some((Service::Raw, Op::Frame)),
             0xe0..=0xf4 => Some((Service::Dc, op(byte - 0xe0)?)),
             0xf5 => Some((Service::Dc, Op::MaskedCompareSwap)),
             0xf6 => Some((Service::Dc, Op::MaskedFetchAdd)),
@@ -174,6 +180,7 @@ impl Op {
             Op::MaskedCompareSwap => "MASKED_CMP_SWAP",
             Op::MaskedFetchAdd => "MASKED_FETCH_ADD",
             Op::SelectiveAck => "SELECTIVE_ACKNOWLEDGE",
+            Op::Frame => "FRAME",
             Op::Connect => "DC_CONNECT",
             Op::Accept => "DC_ACCEPT",
             Op::Disconnect => "DC_DISCONNECT",
@@ -205,6 +212,7 @@ impl Op {
             Op::AtomicAck => ExtKind::AtomicAck,
             Op::CompareSwap | Op::FetchAdd => ExtKind::Atomic,
             Op::MaskedCompareSwap | Op::MaskedFetchAdd => ExtKind::Masked,
+            Op::Frame => ExtKind::None,
             Op::Connect => ExtKind::Connect,
             Op::Accept => ExtKind::Accept,
             Op::Disconnect => ExtKind::Disconnect,

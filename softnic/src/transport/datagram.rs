@@ -8,6 +8,8 @@ use super::datapath::Datapath;
 use super::multicast::{self, Members};
 use crate::address::lid_of;
 use crate::dma::{Dma, Mkeys, User};
+use crate::frame;
+use crate::management;
 use crate::objects::Objects;
 use crate::objects::qp::{Qp, State};
 use crate::queues::{
@@ -20,6 +22,7 @@ use crate::route::{Address, Route};
 use crate::wqe::{self, Done, LocalError};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::cqe::Reception;
+use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::wqe::View;
 use rushmem_mlx5::{CqeOpcode, Opcode};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -27,7 +30,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Maximum number of WQEs executed before other QPs run.
 const BURST: usize = 64;
 /// Length of the area for a global route header, which precedes the payload in every receive buffer, in bytes.
-const GRH: usize = 40;
+pub(super) const GRH: usize = 40;
 /// Length of an IPv4 header without options, in bytes.
 const IPV4: usize = 20;
 /// Bit of the Q_Key in a WQE that selects the QP's own Q_Key instead.
@@ -108,7 +111,7 @@ impl Datagrams {
 }
 
 fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
-    let Datapath { objects, scratch, report, fabric, config, address, .. } = path;
+    let Datapath { objects, scratch, report, fabric, config, .. } = path;
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     let Some(qp) = qps.get_mut(qpn).filter(|qp| qp.state == State::Rts) else { return Step::Idle };
     let Some(sq) = qp.sq.as_mut().filter(|sq| sq.pending() != 0) else { return Step::Idle };
@@ -146,26 +149,42 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     let psn = qp.send_psn;
     qp.send_psn = psn.plus(1);
     let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
+    let is_services = qp.context.st == ServiceType::QP1;
     let datagram = Datagram {
-        deth: Deth { qkey, source_qpn: qpn },
+        deth: Deth { qkey, source_qpn: if is_services { management::QPN } else { qpn } },
         pkey: qp.attrs.pkey,
         imm: view.imm(),
         solicited: view.flags().is_solicited(),
         payload,
     };
-    match (address_of(&av).route(*address), fabric) {
+    send(path, (qpn, psn), &av, datagram);
+    Step::Sent
+}
+
+/// Sends a datagram of a QP to the address of its WQE. It is lost if there is no such address.
+fn send(path: &mut Datapath, (qpn, psn): (u32, Psn), av: &AvSeg, datagram: Datagram<'_>) {
+    let Datapath { objects, report, fabric, config, address, frames, .. } = path;
+    let (bth, ext) = (datagram.bth(av.qpn(), psn), datagram.ext());
+    if objects.ethernet.vport.owner.is_some() {
+        let index = (av.grh_gid_fl.get() >> 20 & 0xff) as u16;
+        let source = objects.ethernet.vport.addresses.get(&index);
+        match source.and_then(|source| frame::datagram::build(source, av, (&bth, &ext), datagram.payload)) {
+            Some(frame) => frames.push(frame),
+            None => report.stats.lost += 1,
+        }
+        return;
+    }
+    match (address_of(av).route(*address), fabric) {
         (Ok(Route::Loopback), _) => {
-            let (from, to, infiniband) = (*address, *address, config.infiniband);
-            deliver(objects, report, av.qpn(), Arrived { from, to, infiniband, datagram });
+            let sender = Sender::of(*address, *address, config.infiniband, &datagram);
+            deliver(objects, report, av.qpn(), &sender, datagram);
         }
         (Ok(Route::Peer(peer)), Some(fabric)) => {
-            let bth = datagram.bth(av.qpn(), psn);
-            fabric.send_bytes((qpn, peer), &bth, &datagram.ext(), payload);
-            report.note_sent(qpn, (psn, bth.op), payload.len() as u64, false);
+            fabric.send_bytes((qpn, peer), &bth, &ext, datagram.payload);
+            report.note_sent(qpn, (psn, bth.op), datagram.payload.len() as u64, false);
         }
         _ => report.stats.lost += 1,
     }
-    Step::Sent
 }
 
 /// Collects the payload of a WQE, which must fit into one packet.
@@ -197,15 +216,15 @@ pub(super) fn receive(path: &mut Datapath, qpn: u32, from: SocketAddrV4, packet:
 
 /// Processes a packet for a datagram QP that was sent to the address `to`.
 fn receive_at(path: &mut Datapath, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4), packet: &Packet<'_>) {
-    let (deth, imm) = match packet.ext {
-        Ext::Deth(deth) => (deth, None),
-        Ext::DethImm(deth, imm) => (deth, Some(imm)),
-        _ => return,
-    };
-    let (pkey, solicited, payload) = (packet.bth.pkey, packet.bth.solicited, packet.payload);
-    let datagram = Datagram { deth, pkey, imm, solicited, payload };
-    let infiniband = path.config.infiniband;
-    deliver(&mut path.objects, &mut path.report, qpn, Arrived { from, to, infiniband, datagram });
+    let Some(datagram) = Datagram::of(packet) else { return };
+    let sender = Sender::of(from, to, path.config.infiniband, &datagram);
+    deliver(&mut path.objects, &mut path.report, qpn, &sender, datagram);
+}
+
+/// Processes a packet for a datagram QP that has arrived in a frame.
+pub(super) fn receive_frame(path: &mut Datapath, qpn: u32, sender: &Sender, packet: &Packet<'_>) {
+    let Some(datagram) = Datagram::of(packet) else { return };
+    deliver(&mut path.objects, &mut path.report, qpn, sender, datagram);
 }
 
 struct Datagram<'a> {
@@ -216,7 +235,18 @@ struct Datagram<'a> {
     payload: &'a [u8],
 }
 
-impl Datagram<'_> {
+impl<'a> Datagram<'a> {
+    /// Returns the datagram in a packet, if it has one.
+    fn of(packet: &Packet<'a>) -> Option<Datagram<'a>> {
+        let (deth, imm) = match packet.ext {
+            Ext::Deth(deth) => (deth, None),
+            Ext::DethImm(deth, imm) => (deth, Some(imm)),
+            _ => return None,
+        };
+        let (pkey, solicited, payload) = (packet.bth.pkey, packet.bth.solicited, packet.payload);
+        Some(Datagram { deth, pkey, imm, solicited, payload })
+    }
+
     /// Returns the base transport header of the datagram's packet to QP `dest_qpn` of another adapter.
     fn bth(&self, dest_qpn: u32, psn: Psn) -> Bth {
         let op = if self.imm.is_some() { Op::SendOnlyImm } else { Op::SendOnly };
@@ -229,35 +259,44 @@ impl Datagram<'_> {
     }
 }
 
-/// A datagram that has reached its destination, by loopback or in a packet.
-struct Arrived<'a> {
-    from: SocketAddrV4,
-    /// Destination address: that of this adapter, or that of a multicast group.
-    to: SocketAddrV4,
-    /// Whether the port is InfiniBand. If so, the CQE has a service level instead of a packet type.
-    infiniband: bool,
-    datagram: Datagram<'a>,
+/// What a receiver learns of the sender of a datagram, besides its QPN.
+pub(super) struct Sender {
+    /// The area for a global route header.
+    pub(super) header: [u8; GRH],
+    pub(super) lid: u16,
+    /// Service level on InfiniBand, or packet type on Ethernet.
+    pub(super) sl: u8,
 }
 
-fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrived<'_>) {
+impl Sender {
+    /// Describes the adapter at `from`, of which a datagram was sent to `to`: this adapter, or a multicast group.
+    fn of(from: SocketAddrV4, to: SocketAddrV4, infiniband: bool, datagram: &Datagram<'_>) -> Sender {
+        let len = roce::packet_len(roce::BTH + datagram.ext().len(), datagram.payload.len());
+        let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
+        Sender { header: header(*from.ip(), *to.ip(), len), lid: lid_of(*from.ip()).unwrap_or(0), sl }
+    }
+}
+
+fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, sender: &Sender, datagram: Datagram<'_>) {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
-    let Arrived { from, to, infiniband, datagram } = arrived;
     let Datagram { deth, pkey, imm, solicited, payload } = datagram;
-    let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
     let open = |qp: &&mut Box<Qp>| {
         let keys_fit = qp.attrs.qkey == deth.qkey && roce::pkeys_match(qp.attrs.pkey, pkey);
         qp.service == Service::Ud && qp.state.receives() && keys_fit
     };
     let qp = qps.get_mut(qpn).filter(open);
     let Some((qp, receive)) = qp.and_then(|qp| take_receive(qp, report).map(|receive| (qp, receive))) else {
-        tracing::trace!(qpn, %from, source = deth.source_qpn, "datagram dropped: no QP or no posted receive");
+        tracing::trace!(
+            qpn,
+            lid = sender.lid,
+            source = deth.source_qpn,
+            "datagram dropped: no QP or no posted receive"
+        );
         report.stats.lost += 1;
         return;
     };
-    let len = roce::packet_len(roce::BTH + datagram.ext().len(), payload.len());
-    let header = header(*from.ip(), *to.ip(), len);
     let len = GRH + payload.len();
-    let parts = [(0, &header[..]), (GRH, payload)];
+    let parts = [(0, &sender.header[..]), (GRH, payload)];
     let since = report.lookout.time();
     // Nothing is written if the datagram does not fit.
     let placed = receive.fits(len as u64).and_then(|()| {
@@ -283,9 +322,10 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, arrived: Arrive
         kind: if imm.is_some() { CqeOpcode::RESP_SEND_IMM } else { CqeOpcode::RESP_SEND },
         index: receive.index,
         byte_cnt: len as u32,
-        imm: imm.unwrap_or(0),
+        // Agents of QP 1 see the partition of a datagram, since they serve all.
+        imm: if qp.context.st == ServiceType::QP1 { pkey.into() } else { imm.unwrap_or(0) },
         solicited,
-        origin: Origin { qpn: deth.source_qpn, lid: lid_of(*from.ip()).unwrap_or(0), grh: true, sl },
+        origin: Origin { qpn: deth.source_qpn, lid: sender.lid, grh: true, sl: sender.sl },
     };
     complete_receive(qp, cqs, report, message);
 }

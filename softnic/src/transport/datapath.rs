@@ -7,6 +7,7 @@ use crate::link::Fabric;
 use crate::link::udp::TooLong;
 use crate::management::introduction::{Introductions, Meaning};
 use crate::management::{self, Inbox, MAD};
+use crate::neighbors::Neighbors;
 use crate::objects::Objects;
 use crate::objects::qp::Qp;
 use crate::queues::MAX_SEGMENTS;
@@ -31,6 +32,10 @@ pub(crate) struct Datapath {
     /// Received management datagrams that wait for the driver.
     pub(crate) mads: Inbox,
     introductions: Introductions,
+    /// Adapters by the MAC addresses of their functions.
+    pub(crate) neighbors: Neighbors,
+    /// Frames of datagrams that have not been sent yet.
+    pub(crate) frames: Vec<Vec<u8>>,
     /// Scheduled failures of the port and the adapter, whose clock starts with the first connection to another adapter.
     pub(crate) failures: Failures,
 }
@@ -52,6 +57,8 @@ impl Datapath {
             scratch: Box::new([Segment::ZERO; MAX_SEGMENTS]),
             mads: Inbox::default(),
             introductions: Introductions::default(),
+            neighbors: Neighbors::default(),
+            frames: Vec::new(),
             failures: Failures::new(faults.planned_failures()),
             report: Report::new(faults),
         }

@@ -10,11 +10,13 @@
 //! | `loopback` | executes WQEs whose destination QP is on the same adapter |
 //! | `wire` | implements connections over packets |
 //! | `dc` | establishes and closes dynamic connections |
+//! | `ethernet` | sends and receives Ethernet frames |
 //! | `datagram`, `multicast` | send and receive datagrams, and track group members |
 
 pub(crate) mod datagram;
 pub(crate) mod datapath;
 pub(crate) mod dc;
+pub(crate) mod ethernet;
 mod loopback;
 mod multicast;
 mod schedule;
@@ -70,9 +72,16 @@ impl Transports {
         let Objects { qps, cqs, .. } = &mut path.objects;
         let Some(qp) = qps.get_mut(qpn) else { return false };
         match (qp.service, qp.route, qp.state) {
-            (Service::Ud, _, State::Rts) => self.datagrams.run(path, qpn),
+            (Service::Ud, _, State::Rts) => {
+                let has_more = self.datagrams.run(path, qpn);
+                ethernet::send_datagrams(path);
+                has_more
+            }
             (Service::Ud, _, State::Error) => flush::run(qp, cqs, &mut path.report),
             (Service::Ud, ..) => false,
+            (Service::Raw, _, State::Rts) => ethernet::run(path, qpn),
+            (Service::Raw, _, State::Error) if qp.flushes() => flush::run(qp, cqs, &mut path.report),
+            (Service::Raw, ..) => false,
             (_, Route::Peer(_), _) => wire::run(path, qpn),
             (_, Route::Loopback, State::Rts) => self.loopback.run(path, qpn),
             (_, Route::Loopback, State::Error) => flush::run(qp, cqs, &mut path.report),
@@ -93,8 +102,9 @@ impl Transports {
         let mut received = Stats::default();
         let now = path.report.now;
         let mut busy = fabric.receive(now, rest, &mut received, |from, bytes| self.packet(path, from, bytes));
-        busy |= fabric.receive_groups(&mut received, |from, to, bytes| {
-            self.datagrams.receive_group(path, from, to, bytes);
+        busy |= fabric.receive_groups(&mut received, |from, to, bytes| match roce::parse(bytes) {
+            Ok(packet) if packet.bth.op == Op::Frame => ethernet::receive(path, from, packet.payload),
+            _ => self.datagrams.receive_group(path, from, to, bytes),
         });
         for (way, bth, ext) in self.dynamic.answers.drain(..) {
             fabric.send_empty(way, &bth, &ext);
@@ -127,6 +137,9 @@ impl Transports {
         };
         let qpn = packet.bth.dest_qpn;
         let service = packet.bth.service;
+        if packet.bth.op == Op::Frame {
+            return ethernet::receive(path, from, packet.payload);
+        }
         if packet.bth.op == Op::Connect {
             return self.dynamic.connect(path, from, &packet);
         }
@@ -135,21 +148,7 @@ impl Transports {
             path.report.stats.dropped += u64::from(!taken);
             return;
         }
-        // The destination must be a connected QP of the right service, and the source its peer.
-        let known = path.objects.qps.get(qpn).is_some_and(|qp| {
-            // A DCI serves no requests, and neither does an XRC initiator. Targets send none.
-            let is_response = packet.bth.op.is_response();
-            let is_at_its_end = match service {
-                Service::Dc => is_response == qp.dci.is_some(),
-                Service::Xrc => is_response != qp.is_xrc_target(),
-                Service::Rc | Service::Uc | Service::Ud => true,
-            };
-            qp.service == service
-                && is_at_its_end
-                && (service == Service::Ud || qp.route == Route::Peer(from))
-                && roce::pkeys_match(qp.attrs.pkey, packet.bth.pkey)
-        });
-        if !known {
+        if !is_expected(path, from, &packet) {
             tracing::trace!(%from, qpn, "packet from a stranger");
             path.report.stats.dropped += 1;
             return;
@@ -170,10 +169,31 @@ impl Transports {
         }
         match service {
             Service::Ud => datagram::receive(path, qpn, from, &packet),
+            Service::Raw => {}
             Service::Uc | Service::Rc | Service::Dc | Service::Xrc => {
                 wire::receive(path, qpn, &packet, bytes)
             }
         }
         path.enqueue(qpn);
     }
+}
+
+/// Whether the destination of a packet is a connected QP of the right service, and the source its peer.
+#[inline]
+fn is_expected(path: &Datapath, from: SocketAddrV4, packet: &roce::Packet<'_>) -> bool {
+    let service = packet.bth.service;
+    path.objects.qps.get(packet.bth.dest_qpn).is_some_and(|qp| {
+        // A DCI serves no requests, and neither does an XRC initiator. Targets send none.
+        let is_response = packet.bth.op.is_response();
+        let is_at_its_end = match service {
+            Service::Dc => is_response == qp.dci.is_some(),
+            Service::Xrc => is_response != qp.is_xrc_target(),
+            Service::Rc | Service::Uc | Service::Ud => true,
+            Service::Raw => false,
+        };
+        qp.service == service
+            && is_at_its_end
+            && (service == Service::Ud || qp.route == Route::Peer(from))
+            && roce::pkeys_match(qp.attrs.pkey, packet.bth.pkey)
+    })
 }

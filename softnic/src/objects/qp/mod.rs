@@ -7,6 +7,7 @@
 //! | `flight` | which packets have arrived, and which are missing |
 //! | `pace` | the response time of the peer |
 //! | `dynamic`, `xrc` | additional state of dynamic and extended connections |
+//! | `raw` | settings of an Ethernet queue |
 //! | `faults` | what injected faults hold back |
 
 mod dynamic;
@@ -14,6 +15,7 @@ mod faults;
 mod flight;
 mod message;
 mod pace;
+mod raw;
 mod requester;
 mod responder;
 pub(crate) mod xrc;
@@ -28,6 +30,7 @@ use faults::LoopbackFaults;
 pub(crate) use faults::{LatePayload, ResponderFaults, Split, Unanswered};
 pub(crate) use flight::REORDER_WINDOW;
 pub(crate) use message::{Kind, Message};
+pub(crate) use raw::RawQueue;
 pub(crate) use requester::Requester;
 use responder::Responder;
 pub(crate) use responder::{ExecutedRead, PartialMessage, Response};
@@ -192,6 +195,8 @@ pub(crate) struct Qp {
     pub(crate) dci: Option<Box<Dci>>,
     /// State of the connection, if the QP serves a connection of a DCT.
     pub(crate) of_dct: Option<Box<OfDct>>,
+    /// Settings of the queue, if this is only a send queue or a receive queue, for Ethernet.
+    pub(crate) raw: Option<Box<RawQueue>>,
     /// Set while the QP is in the scheduler's list.
     pub(crate) queued: bool,
     /// PSN of the first packet of the next request or datagram.
@@ -242,6 +247,7 @@ impl Qp {
             left_in_record: None,
             dci: None,
             of_dct: None,
+            raw: None,
             queued: false,
             send_psn: Psn::default(),
             recv_psn: Psn::default(),
@@ -261,8 +267,8 @@ impl Qp {
     /// Moves the QP to the Error state for a reason that no CQE of its send queue reports.
     pub(crate) fn enter_error(&mut self, report: &mut Report, syndrome: Syndrome) {
         if std::mem::replace(&mut self.state, State::Error) != State::Error {
-            // A connection of a DCT is not known to the driver.
-            if self.of_dct.is_none() {
+            // A connection of a DCT is not known to the driver, and an Ethernet queue reports its errors by CQEs only.
+            if self.of_dct.is_none() && self.raw.is_none() {
                 report.events.push(Event::QpError { qpn: self.qpn, syndrome });
             }
             // Schedules the QP, whose queues must be flushed.

@@ -158,7 +158,7 @@ fn advance(qp: &mut Qp, psn: Psn, count: u32, now: Instant, retransmit: Duration
     match qp.service {
         Service::Rc | Service::Dc | Service::Xrc => req.sent((psn, count), fetches, now, retransmit),
         // No acknowledgement will come, so the packets are done once they are sent.
-        Service::Uc | Service::Ud => req.start(psn.plus(count)),
+        Service::Uc | Service::Ud | Service::Raw => req.start(psn.plus(count)),
     }
 }
 
