@@ -16,7 +16,8 @@ import sets
 from packages import ROOT, WORK, Missing, Packages
 
 DOCS = ROOT / "docs" / "softnic.md"
-MARKERS = ("<!-- commands of the driver -->\n", "<!-- end of the commands -->\n")
+# Lines around the tables of commands, one for each link layer.
+MARKERS = ("<!-- commands of the driver, {} -->\n", "<!-- end of the commands, {} -->\n")
 
 
 def failures(log):
@@ -54,6 +55,13 @@ def table(counts):
     return "".join(line + "\n" for line in lines)
 
 
+def write_docs(link, counts):
+    """Replaces the table of commands of a link layer in the documentation."""
+    start, end = (marker.format(link) for marker in MARKERS)
+    before, rest = DOCS.read_text().split(start)
+    DOCS.write_text(before + start + "\n" + table(counts) + "\n" + end + rest.split(end)[1])
+
+
 def skip(reason):
     """Reports that the test cannot run on this machine, which CI_REQUIRE_ALL makes an error."""
     if "CI_REQUIRE_ALL" in os.environ:
@@ -67,7 +75,7 @@ def main():
     parser.add_argument("--suites", default=",".join(machine.SUITES), help="Debian suites whose kernels to test")
     parser.add_argument("--sets", default=",".join(sets.names()), help="sets of programs: files of tests/driver/sets")
     parser.add_argument("--minutes", type=int, default=10, help="time for each set")
-    parser.add_argument("--update-docs", action="store_true", help="write the table of commands to docs/softnic.md")
+    parser.add_argument("--update-docs", action="store_true", help="write the tables of commands to docs/softnic.md")
     args = parser.parse_args()
     try:
         execute(args)
@@ -87,9 +95,9 @@ def execute(args):
         Packages(machine.PROGRAM_SUITE).unpack([*machine.PROGRAMS, *one.packages])
     failed, counts = [], {}
     for kernel in kernels:
-        sent = counts.setdefault(kernel.release, {})
         for one in chosen:
             start = time.monotonic()
+            sent = counts.setdefault(one.link, {}).setdefault(kernel.release, {})
             logs, commands = machine.boot(qemu, kernel, args.rushmem, one, args.minutes)
             for role, log in logs.items():
                 print(f"kernel {kernel.version}, {one.name}, {role}")
@@ -98,10 +106,10 @@ def execute(args):
                 before = sent.get(name, (0, 0))
                 sent[name] = (before[0] + done, before[1] + refused)
             print(f"{(time.monotonic() - start) / 60:.1f} minutes", flush=True)
-    (WORK / "commands.md").write_text(table(counts))
-    if args.update_docs:
-        before, rest = DOCS.read_text().split(MARKERS[0])
-        DOCS.write_text(before + MARKERS[0] + "\n" + table(counts) + "\n" + MARKERS[1] + rest.split(MARKERS[1])[1])
+    for link, of_link in counts.items():
+        (WORK / f"commands-{link}.md").write_text(table(of_link))
+        if args.update_docs:
+            write_docs(link, of_link)
     if failed:
         sys.exit("failed:\n" + "\n".join(failed) + f"\nlogs are in {os.path.relpath(WORK)}")
 

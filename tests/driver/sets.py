@@ -36,6 +36,7 @@ class Set:
         self.packages, self.modules = words["packages"], words["modules"]
         self.binaries, self.tests = words["binaries"], words["tests"]
         self.sources, self.files = words["sources"], words["files"]
+        self.link = "Ethernet" if "ethernet" in words["adapter"] else "InfiniBand"
 
 
 def names():
