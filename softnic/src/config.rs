@@ -3,6 +3,7 @@
 use crate::address::Ip;
 use crate::error::Error;
 use crate::health::Change;
+use crate::model::Model;
 use crate::roce;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -239,6 +240,8 @@ impl Default for Faults {
 pub struct Config {
     /// Name of the engine thread, for debuggers and profilers. Linux keeps its first 15 bytes.
     pub name: String,
+    /// As which model of ConnectX the adapter presents itself.
+    pub model: Model,
     /// Address to which the UDP socket is bound.
     pub ip: Ip,
     /// UDP port. If it is taken, the next free one is used, or another address if the address is in 127/8.
@@ -282,6 +285,13 @@ impl Config {
         let setting = |name, value: String, expected| Err(Error::Setting { name, value, expected });
         if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
             return setting("mtu", self.mtu.to_string(), "256, 512, 1024, 2048 or 4096");
+        }
+        if self.infiniband && !self.model.has_infiniband() {
+            return setting(
+                "infiniband",
+                format!("a port of {}", self.model.name()),
+                "Ethernet: it has no InfiniBand ports",
+            );
         }
         if !(1..=4).contains(&self.bond) {
             return setting("bond", self.bond.to_string(), "1 to 4 ports");
@@ -327,6 +337,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             name: "softnic".into(),
+            model: Model::default(),
             ip: Ip::LoopbackOnly,
             port: roce::PORT,
             idle: Idle::default(),

@@ -311,6 +311,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     ("RUSHMEM_UVERBS_DEVICES", "Preloaded software ConnectX: number of devices. `rushmem softnic` sets it."),
     ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),
     (
+        "RUSHMEM_UVERBS_MODEL",
+        "Preloaded software ConnectX: cx5, cx6, cx6dx, cx7 or cx8. `rushmem softnic` sets it.",
+    ),
+    (
         "RUSHMEM_UVERBS_IP",
         "Preloaded software ConnectX: an address for each device. `rushmem softnic` sets it.",
     ),

@@ -150,13 +150,15 @@ numbers! {
         PVLC = 0x500f;
         /// Description of the node: [`NodeDescription`].
         NODE_DESC = 0x6001;
+        /// Byte order of the host: [`HostEndianness`].
+        HOST_ENDIANNESS = 0x7004;
     }
 }
 
 command! { ACCESS_REG -> AccessRegOut;
     /// ACCESS_REG: reads or writes an access register, whose contents follow the mailbox and the reply.
     pub struct AccessReg[16] {
-        /// [`AccessReg::READ`], or 0 to write the register.
+        /// [`AccessReg::READ`] or [`AccessReg::WRITE`].
         op_mod: u16 = 0x30, 16;
         /// The register.
         register_id: RegisterId = 0x50, 16;
@@ -168,6 +170,8 @@ command! { ACCESS_REG -> AccessRegOut;
 impl AccessReg {
     /// Value of `op_mod` that reads the register.
     pub const READ: u16 = 1;
+    /// Value of `op_mod` that writes the register.
+    pub const WRITE: u16 = 0;
 }
 
 response! {
@@ -249,6 +253,14 @@ layout! {
     pub struct NodeDescription[64] {
         /// The text, padded with zeros.
         text: Bytes<64> = 0x00, 512;
+    }
+}
+
+layout! {
+    /// Register of the byte order of the host.
+    pub struct HostEndianness[16] {
+        /// The byte order, which Linux sets on hosts of either order.
+        he: bool = 0x00, 1;
     }
 }
 

@@ -47,12 +47,16 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Creates a function whose driver has only allocated the command queue.
+    /// Creates a virtual function whose driver has only allocated the command queue.
     pub(crate) fn new(interrupts: Arc<dyn Interrupts>) -> Driver {
+        Driver::of(Identity { infiniband: true, ..Identity::default() }, interrupts)
+    }
+
+    /// Creates a function whose driver has only allocated the command queue.
+    pub(crate) fn of(identity: Identity, interrupts: Arc<dyn Interrupts>) -> Driver {
         let nic = adapter();
         let memory = Arc::new(GuestMemory::default());
         memory.insert(MEMORY, HostBuffer::new(MEMORY_BYTES)).expect("the first region fits");
-        let identity = Identity { device: 0x101e, infiniband: true };
         let function = Function::new(Arc::clone(&nic), identity, Arc::clone(&memory), interrupts);
         let top = MEMORY + MEMORY_BYTES as u64;
         let mut driver = Driver { nic, function, memory, top };

@@ -11,11 +11,12 @@ use rushmem_mlx5::prm::hca::{
     ManagePagesOut, PagesFor, PagesMode, QueryAdapter, QueryAdapterOut, QueryIssi, QueryIssiOut, QueryPages,
     QueryPagesOut, SetDriverVersion, SetDriverVersionOut, SetIssi, SetIssiOut, TeardownHca, TeardownHcaOut,
 };
+use rushmem_mlx5::prm::port::{AccessReg, AccessRegOut, HostEndianness, RegisterId};
 use rushmem_mlx5::prm::uctx::{CreateUctx, DestroyUctx};
 use rushmem_mlx5::prm::{
     Bytes, CmdError, CmdOpcode, CmdStatus, Command, DecodeError, Header, Response, list_entries,
 };
-use rushmem_softnic::Context;
+use rushmem_softnic::{Context, FunctionType};
 
 /// Number of pages that the function asks for before other commands, and for INIT_HCA. It keeps nothing in them: its
 /// objects are in the memory of this process.
@@ -46,9 +47,11 @@ enum Stage {
 }
 
 /// The state of the function that its driver has set up by commands.
-#[derive(Default)]
 pub(crate) struct Firmware {
+    function: FunctionType,
     stage: Stage,
+    /// The byte order of the host, as the driver has declared it. Nothing in the interface of this adapter depends on it.
+    byte_order: HostEndianness,
     issi: u16,
     /// Bus addresses of the pages that the driver has given.
     pages: Vec<u64>,
@@ -69,6 +72,12 @@ pub(crate) enum Effect {
 type Outcome<T = Effect> = Result<T, CmdError>;
 
 impl Firmware {
+    /// Returns the state of a function after power-on.
+    pub(crate) fn new(function: FunctionType) -> Firmware {
+        let (stage, byte_order) = (Stage::default(), HostEndianness::default());
+        Firmware { function, stage, byte_order, issi: 0, pages: Vec::new(), users: Users::default() }
+    }
+
     /// Executes a command, unless the adapter must do so. `adapter` has the objects of the function. A refused command
     /// has no effect.
     pub(crate) fn execute(
@@ -114,6 +123,11 @@ impl Firmware {
             }
             CmdOpcode::DESTROY_UCTX => {
                 answer(input, output, |command: DestroyUctx| self.users.destroy(command))?;
+            }
+            CmdOpcode::ACCESS_REG
+                if decode::<AccessReg>(input)?.register_id == RegisterId::HOST_ENDIANNESS =>
+            {
+                self.access_byte_order(input, output)?;
             }
             CmdOpcode::CREATE_EQ => {
                 let list = input.get(CreateEq::LEN..).unwrap_or_default();
@@ -184,6 +198,24 @@ impl Firmware {
         }
         self.stage = Stage::Initialized;
         Ok(InitHcaOut {})
+    }
+
+    /// Reads or writes the register that holds the byte order of the host, which all functions of a NIC share.
+    fn access_byte_order(&mut self, input: &[u8], output: &mut [u8]) -> Outcome<()> {
+        if self.function == FunctionType::Virtual {
+            return Err(refuse::VIRTUAL);
+        }
+        let command: AccessReg = decode(input)?;
+        let given = input.get(AccessReg::LEN..).and_then(<[u8]>::first_chunk).ok_or(refuse::INPUT_LENGTH)?;
+        match command.op_mod {
+            AccessReg::READ => {}
+            AccessReg::WRITE => self.byte_order = HostEndianness::read(given),
+            _ => return Err(refuse::REGISTER),
+        }
+        let mut register = [0; HostEndianness::LEN];
+        self.byte_order.write(&mut register);
+        write(output, AccessRegOut {}.encode().into_iter().chain(register));
+        Ok(())
     }
 
     fn query_pages(&self, command: QueryPages) -> Outcome<QueryPagesOut> {

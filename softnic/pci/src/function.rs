@@ -77,7 +77,7 @@ impl Function {
             events,
             config: ConfigSpace::new(identity),
             segment: Segment::default(),
-            firmware: Firmware::default(),
+            firmware: Firmware::new(identity.function),
             context,
             half: None,
             counts: BTreeMap::new(),
@@ -88,7 +88,8 @@ impl Function {
     pub fn reset(&mut self) {
         self.config = ConfigSpace::new(self.identity);
         self.destroy_objects();
-        (self.segment, self.firmware, self.half) = Default::default();
+        self.firmware = Firmware::new(self.identity.function);
+        (self.segment, self.half) = Default::default();
     }
 
     fn destroy_objects(&mut self) {
@@ -109,7 +110,8 @@ impl Function {
         if region == Region::Config {
             return self.config.read(offset, buf);
         }
-        let shown = Shown { health: self.nic.health(), clock: self.nic.clock() };
+        let firmware = self.identity.model.firmware();
+        let shown = Shown { health: self.nic.health(), clock: self.nic.clock(), firmware };
         for (at, byte) in (offset..).zip(buf) {
             // Doorbells cannot be read.
             let word = if at < segment::BYTES { self.segment.read(at & !3, shown) } else { 0 };

@@ -8,13 +8,18 @@ use crate::driver::{Driver, MEMORY, MEMORY_BYTES, QUEUE};
 use crate::function::Region;
 use crate::vfio_user::hostile_client;
 use rushmem_mlx5::prm::CmdOpcode;
-use rushmem_softnic::{HostBuffer, Rule};
+use rushmem_softnic::{FunctionType, HostBuffer, Rule};
 use std::sync::Arc;
 
 /// Executes actions of a driver. Each has a header of four bytes and a payload: kind, two bytes that the kind
 /// interprets, and length of the payload.
 pub fn registers(data: &[u8]) {
-    let mut driver = Driver::new(Arc::new(NoInterrupts));
+    let function = match data.first() {
+        Some(kind) if kind & 0x80 != 0 => FunctionType::Physical,
+        _ => FunctionType::Virtual,
+    };
+    let identity = Identity { function, infiniband: true, ..Identity::default() };
+    let mut driver = Driver::of(identity, Arc::new(NoInterrupts));
     // An odd length leaves the function as it is after power-on.
     if data.len().is_multiple_of(2) {
         driver.bring_up();
@@ -84,7 +89,7 @@ fn command(driver: &mut Driver, [choice, output]: [u8; 2], payload: &[u8]) {
 /// Serves a client that sends `data`.
 pub fn messages(data: &[u8]) {
     let nic = crate::driver::adapter();
-    hostile_client(&nic, Identity { device: 0x101e, infiniband: true }, data);
+    hostile_client(&nic, Identity { infiniband: true, ..Identity::default() }, data);
 }
 
 #[cfg(test)]
@@ -97,6 +102,7 @@ mod tests {
     use rushmem_mlx5::prm::eq::CreateEq;
     use rushmem_mlx5::prm::hca::{EnableHca, ManagePages, PagesMode, QueryPages, TeardownHca};
     use rushmem_mlx5::prm::mkey::CreateMkey;
+    use rushmem_mlx5::prm::port::{AccessReg, RegisterId};
     use rushmem_mlx5::prm::uar::AllocUar;
 
     fn action(kind: u8, argument: u16, payload: &[u8]) -> Vec<u8> {
@@ -130,6 +136,8 @@ mod tests {
             execution(&CreateEq::default()),
             execution(&CreateMkey::default()),
             [execution(&AllocUar::default()), execution(&TeardownHca::default())].concat(),
+            action(0x81, 0xac, &[1, 0, 0, 0]),
+            execution(&AccessReg { register_id: RegisterId::HOST_ENDIANNESS, ..AccessReg::default() }),
         ]
     }
 

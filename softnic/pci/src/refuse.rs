@@ -38,3 +38,7 @@ pub(crate) const USER_BUSY: CmdError = refusal(CmdStatus::RES_BUSY, 15);
 pub(crate) const PRIVILEGED: CmdError = refusal(CmdStatus::BAD_PARAM, 16);
 /// The event queue still has completion queues.
 pub(crate) const EQ_USED: CmdError = refusal(CmdStatus::RES_BUSY, 11);
+/// Only a physical function has the register.
+pub(crate) const VIRTUAL: CmdError = refusal(CmdStatus::BAD_PARAM, 12);
+/// A register is neither read nor written.
+pub(crate) const REGISTER: CmdError = refusal(CmdStatus::BAD_PARAM, 13);

@@ -6,9 +6,6 @@ use rushmem_softnic::Health;
 /// Length of the segment, in bytes. The first doorbell page follows later.
 pub(crate) const BYTES: u64 = 0x4000;
 
-/// Version of the firmware: major, minor, subminor. The uverbs devices report the same.
-const FIRMWARE: [u16; 3] = [28, 43, 1014];
-
 /// Revision of the command interface.
 const INTERFACE: u16 = 5;
 
@@ -47,6 +44,8 @@ pub(crate) struct Shown {
     pub(crate) health: Health,
     /// Clock of the adapter, in nanoseconds.
     pub(crate) clock: u64,
+    /// Version of the firmware: major, minor, subminor.
+    pub(crate) firmware: [u16; 3],
 }
 
 /// What a write to a register requests.
@@ -63,7 +62,7 @@ pub(crate) enum Written {
 impl Segment {
     /// Reads the 4-byte register at `offset`.
     pub(crate) fn read(&self, offset: u64, shown: Shown) -> u32 {
-        let [major, minor, sub] = FIRMWARE.map(u32::from);
+        let [major, minor, sub] = shown.firmware.map(u32::from);
         match offset {
             at::FW_REV => minor << 16 | major,
             at::CMDIF_REV => u32::from(INTERFACE) << 16 | sub,
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     fn shown(has_failed: bool, clock: u64) -> Shown {
-        Shown { health: Health { has_failed, ..Health::default() }, clock }
+        Shown { health: Health { has_failed, ..Health::default() }, clock, firmware: [28, 43, 1014] }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::driver::{Driver, MEMORY, MEMORY_BYTES, PAGE, QUEUE};
 use crate::function::Region;
-use crate::{Count, Interrupts, refuse};
+use crate::{Count, Identity, Interrupts, refuse};
 use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, CqeOpcode};
 use rushmem_mlx5::doorbell::{ArmWord, CqArm, CqRecord, Doorbell, record_word, uar};
 use rushmem_mlx5::prm::caps::{HcaCap, PortType, QueryHcaCap};
@@ -23,7 +23,7 @@ use rushmem_mlx5::prm::uctx::{CreateUctx, DestroyUctx};
 use rushmem_mlx5::prm::umem::{CreateUmem, DestroyUmem, Umem};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, DecodeError};
 use rushmem_mlx5::{Flags, Segment, Syndrome, Wqe};
-use rushmem_softnic::{HostBuffer, Rule};
+use rushmem_softnic::{FunctionType, HostBuffer, Model, Rule};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -256,6 +256,45 @@ fn the_port_is_infiniband() {
     Ptys { local_port: 1, proto_mask: Ptys::IB, ..Ptys::default() }.write(&mut ptys);
     let output = driver.submit(&[&asked.encode()[..], &ptys].concat(), 16 + ptys.len()).unwrap();
     assert_eq!(Ptys::read(output[16..].first_chunk().unwrap()).ib_proto_oper, Ptys::NDR);
+}
+
+#[test]
+fn a_function_presents_itself_as_its_model() {
+    for model in Model::ALL {
+        for function in [FunctionType::Physical, FunctionType::Virtual] {
+            let identity = Identity { model, function, infiniband: true };
+            let driver = Driver::of(identity, Arc::new(Counter::default()));
+            let mut id = [0; 4];
+            driver.function.read(Region::Config, 0, &mut id);
+            let [vendor, device] = [[id[0], id[1]], [id[2], id[3]]].map(u16::from_le_bytes);
+            assert_eq!((vendor, device), (0x15b3, model.device_id(function)));
+            let mut revision = [0; 8];
+            driver.function.read(Region::Bar0, 0, &mut revision);
+            let [minor, major, _, subminor] =
+                [0, 2, 4, 6].map(|at| u16::from_be_bytes([revision[at], revision[at + 1]]));
+            assert_eq!([major, minor, subminor], model.firmware());
+        }
+    }
+}
+
+#[test]
+fn a_physical_function_has_the_byte_order_of_the_host() {
+    let access = |function, op_mod| {
+        let identity = Identity { function, infiniband: true, ..Identity::default() };
+        let mut driver = Driver::of(identity, Arc::new(Counter::default()));
+        driver.call(&EnableHca::default()).unwrap();
+        let mut access = |op_mod, value: u8| {
+            let register_id = RegisterId::HOST_ENDIANNESS;
+            let command = AccessReg { op_mod, register_id, ..AccessReg::default() }.encode();
+            let output = driver.submit(&[&command[..], &[value], &[0; 15]].concat(), 32).unwrap();
+            CmdError::check(&output).map(|()| output[16])
+        };
+        access(op_mod, 0x80).and_then(|_| access(AccessReg::READ, 0))
+    };
+    assert_eq!(access(FunctionType::Physical, AccessReg::WRITE), Ok(0x80));
+    assert_eq!(access(FunctionType::Physical, AccessReg::READ), Ok(0));
+    assert_eq!(access(FunctionType::Physical, 2), Err(DecodeError::Refused(refuse::REGISTER)));
+    assert_eq!(access(FunctionType::Virtual, AccessReg::WRITE), Err(DecodeError::Refused(refuse::VIRTUAL)));
 }
 
 #[test]

@@ -78,8 +78,9 @@ fn port_info(path: &Datapath, put: &mut impl FnMut(usize, &[u8])) {
     put(0x29, &[0x05]);
     put(0x2b, &[0x10]);
     put(0x32, &[GIDS as u8]);
-    // Extended speeds active, supported and enabled: NDR.
-    put(0x3e, &[0x88, 0x08]);
+    // Extended speeds active, supported and enabled.
+    let speed = path.config.model.speed().extended;
+    put(0x3e, &[speed << 4 | speed, speed]);
 }
 
 #[cfg(test)]

@@ -117,13 +117,14 @@ pub(super) fn register(path: &mut Datapath, command: &AccessReg, data: &[u8]) ->
 fn ptys(path: &Datapath, given: Ptys) -> CmdResult<Ptys> {
     port_one(given.local_port)?;
     require(path.config.infiniband && given.proto_mask == Ptys::IB, Reason::PortType)?;
+    let speed = path.config.model.speed().code;
     Ok(Ptys {
         ib_link_width_capability: Ptys::WIDTH_4X,
-        ib_proto_capability: Ptys::NDR,
+        ib_proto_capability: speed,
         ib_link_width_admin: Ptys::WIDTH_4X,
-        ib_proto_admin: Ptys::NDR,
+        ib_proto_admin: speed,
         ib_link_width_oper: Ptys::WIDTH_4X,
-        ib_proto_oper: Ptys::NDR,
+        ib_proto_oper: speed,
         ..given
     })
 }

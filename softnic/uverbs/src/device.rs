@@ -12,7 +12,7 @@ use crate::sys;
 use crate::xrc_domain::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
-use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
+use rushmem_softnic::{Config, Context, FunctionType, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -36,9 +36,6 @@ pub(crate) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
 /// Number of completion vectors.
 pub(crate) const VECTORS: u32 = 2;
-
-/// Reported firmware version.
-pub(crate) const FIRMWARE: (u64, u64, u64) = (28, 43, 1014);
 
 /// Returns the GUID of a device, in network byte order.
 pub(crate) fn guid(index: u32) -> [u8; 8] {
@@ -215,6 +212,7 @@ impl Device {
         Config {
             name: self.name(),
             ip,
+            model: self.settings.model,
             shared_memory: self.settings.shared_memory,
             faults: self.settings.engine_faults.clone(),
             capture: self.settings.capture_of(self.index),
@@ -239,7 +237,8 @@ impl Device {
 
     /// Returns the response to QUERY_DEVICE.
     pub(crate) fn attributes(&self) -> abi::QueryDevice {
-        let (major, minor, sub) = FIRMWARE;
+        let model = self.settings.model;
+        let [major, minor, sub] = model.firmware().map(u64::from);
         let guid = u64::from_ne_bytes(self.guid());
         let reads = 16;
         abi::QueryDevice {
@@ -249,7 +248,7 @@ impl Device {
             max_mr_size: u64::MAX,
             page_size_cap: 0xffff_ffff_ffff_f000,
             vendor_id: 0x02c9,
-            vendor_part_id: 0x1021,
+            vendor_part_id: model.device_id(FunctionType::Physical).into(),
             max_qp: 1 << 17,
             max_qp_wr: 1 << 15,
             max_sge: 30,
@@ -294,9 +293,10 @@ impl Device {
             max_mtu: 5,
             active_mtu: 5,
             max_vl_num: 1,
-            // Four lanes of 100 Gb/s, like a ConnectX-7.
+            // Four lanes.
             active_width: 2,
-            active_speed: 128,
+            // Verbs of this version have 8 bits for it.
+            active_speed: self.settings.model.speed().code as u8,
             phys_state,
             ..abi::QueryPort::default()
         };

@@ -1,4 +1,6 @@
-//! PCI functions as sysfs shows them: the adapter, a ConnectX-7, and the bridge above it.
+//! PCI functions as sysfs shows them: the adapter, and the bridge above it.
+
+use rushmem_softnic::{FunctionType, Model};
 
 /// PCI vendor ID of the adapter and the bridge: Mellanox.
 const VENDOR: u16 = 0x15b3;
@@ -6,8 +8,6 @@ const VENDOR: u16 = 0x15b3;
 const EXPRESS: usize = 0x60;
 /// Capability ID of PCI Express.
 const EXPRESS_ID: u8 = 0x10;
-/// Link speed code of 32 GT/s.
-const SPEED: u8 = 5;
 /// Link width, in lanes.
 const WIDTH: u8 = 16;
 /// Length of the world-readable configuration space, in bytes.
@@ -20,19 +20,28 @@ pub(crate) struct Function {
     subsystem: u16,
     /// Class, subclass and programming interface.
     class: [u8; 3],
+    /// Generation of PCI Express, which is also the code of the link speed.
+    generation: u8,
     /// Bus number below a bridge. `None` for an adapter.
     secondary_bus: Option<u8>,
 }
 
 impl Function {
-    /// Returns the PCI function of a ConnectX-7.
-    pub(crate) fn adapter() -> Function {
-        Function { device: 0x1021, subsystem: 0x0041, class: [2, 7, 0], secondary_bus: None }
+    /// Returns the PCI function of a ConnectX.
+    pub(crate) fn adapter(model: Model) -> Function {
+        Function {
+            device: model.device_id(FunctionType::Physical),
+            subsystem: 0x0041,
+            class: [2, 7, 0],
+            generation: model.pcie_generation(),
+            secondary_bus: None,
+        }
     }
 
     /// Returns the PCI function of a bridge to bus `secondary_bus`.
     pub(crate) fn bridge(secondary_bus: u8) -> Function {
-        Function { device: 0x197b, subsystem: 0, class: [6, 4, 0], secondary_bus: Some(secondary_bus) }
+        let secondary_bus = Some(secondary_bus);
+        Function { device: 0x197b, subsystem: 0, class: [6, 4, 0], generation: 5, secondary_bus }
     }
 
     /// Returns the function's text files in sysfs, by name. `slot` is its PCI address.
@@ -50,13 +59,19 @@ impl Function {
              PCI_SUBSYS_ID={VENDOR:04X}:{subsystem:04X}\nPCI_SLOT_NAME={slot}\nMODALIAS={modalias}"
         );
         let resource = [["0x0000000000000000"; 3].join(" ").as_str(); RESOURCES].join("\n");
+        let speed = match self.generation {
+            3 => "8.0 GT/s PCIe",
+            4 => "16.0 GT/s PCIe",
+            5 => "32.0 GT/s PCIe",
+            _ => "64.0 GT/s PCIe",
+        };
         let fixed = [
             ("revision", "0x00"),
             ("irq", "0"),
             ("enable", "1"),
-            ("max_link_speed", "32.0 GT/s PCIe"),
+            ("max_link_speed", speed),
             ("max_link_width", "16"),
-            ("current_link_speed", "32.0 GT/s PCIe"),
+            ("current_link_speed", speed),
             ("current_link_width", "16"),
         ];
         let mut attributes: Vec<_> = fixed.into_iter().map(|(name, text)| (name, text.to_owned())).collect();
@@ -99,11 +114,11 @@ impl Function {
         };
         put(EXPRESS, &[EXPRESS_ID, 0, kind, 0]);
         // Link capabilities and status: speed and width.
-        let link = (u16::from(SPEED) | u16::from(WIDTH) << 4).to_le_bytes();
+        let link = (u16::from(self.generation) | u16::from(WIDTH) << 4).to_le_bytes();
         put(EXPRESS + 0x0c, &link);
         put(EXPRESS + 0x12, &link);
         // All lower link speeds are supported, too.
-        put(EXPRESS + 0x2c, &[(1 << (SPEED + 1)) - 2]);
+        put(EXPRESS + 0x2c, &[(1 << (self.generation + 1)) - 2]);
         config
     }
 }
@@ -119,7 +134,7 @@ mod tests {
 
     #[test]
     fn text_and_configuration_space_agree() {
-        let [bridge, adapter] = [Function::bridge(3), Function::adapter()];
+        let [bridge, adapter] = [Function::bridge(3), Function::adapter(Model::Cx7)];
         for function in [&bridge, &adapter] {
             let config = function.config();
             let word = |at: usize| format!("0x{:02x}{:02x}", config[at + 1], config[at]);

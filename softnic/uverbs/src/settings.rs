@@ -1,7 +1,7 @@
 //! Settings of the devices, from environment variables. Child processes inherit them.
 
 use crate::fault::Fault;
-use rushmem_softnic::{Faults, Ip};
+use rushmem_softnic::{Faults, Ip, Model};
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ pub mod variable {
     pub const DEVICES: &str = "RUSHMEM_UVERBS_DEVICES";
     /// Environment variable for [`Settings::link`](super::Settings::link).
     pub const LINK: &str = "RUSHMEM_UVERBS_LINK";
+    /// Environment variable for [`Settings::model`](super::Settings::model).
+    pub const MODEL: &str = "RUSHMEM_UVERBS_MODEL";
     /// Environment variable for [`Settings::addresses`](super::Settings::addresses).
     pub const IP: &str = "RUSHMEM_UVERBS_IP";
     /// Environment variable for [`Settings::shared_memory`](super::Settings::shared_memory).
@@ -52,6 +54,8 @@ pub struct Settings {
     pub devices: u32,
     /// Link layer of the ports.
     pub link: LinkLayer,
+    /// Model of ConnectX that the devices present themselves as.
+    pub model: Model,
     /// IP address of each device. If empty, each device takes a free address of 127/8.
     pub addresses: Vec<Ipv4Addr>,
     /// Whether packets between adapters of one machine go through shared memory, and not by UDP.
@@ -72,6 +76,7 @@ impl Default for Settings {
         Settings {
             devices: 1,
             link: LinkLayer::default(),
+            model: Model::default(),
             addresses: Vec::new(),
             shared_memory: true,
             faults: Vec::new(),
@@ -122,6 +127,9 @@ impl Settings {
         }
         if let Some(value) = text(variable::LINK)? {
             settings.link = link(&value)?;
+        }
+        if let Some(value) = text(variable::MODEL)? {
+            settings.model = model(&value, settings.link)?;
         }
         if let Some(value) = text(variable::SHARED_MEMORY)? {
             settings.shared_memory = switch(&value)?;
@@ -187,6 +195,19 @@ fn link(text: &str) -> Result<LinkLayer, SettingError> {
     }
 }
 
+/// Parses a model, which must have ports of this link layer.
+fn model(text: &str, link: LinkLayer) -> Result<Model, SettingError> {
+    let error = |why| SettingError { name: variable::MODEL, why };
+    let names = Model::ALL.map(Model::name).join(", ");
+    let model = Model::ALL.into_iter().find(|model| model.name() == text);
+    match model.ok_or_else(|| error(format!("`{text}` is not a model; use one of {names}")))? {
+        model if link == LinkLayer::InfiniBand && !model.has_infiniband() => Err(error(format!(
+            "{text} has no InfiniBand ports; use the link layer ethernet, or another model"
+        ))),
+        model => Ok(model),
+    }
+}
+
 fn switch(text: &str) -> Result<bool, SettingError> {
     match text {
         "on" => Ok(true),
@@ -248,6 +269,7 @@ mod tests {
         let settings = parse(&[
             (variable::DEVICES, "2"),
             (variable::LINK, "ib"),
+            (variable::MODEL, "cx6"),
             (variable::IP, "127.0.0.2, 127.0.0.3"),
             (variable::SHARED_MEMORY, "off"),
             (variable::FAULT, "devx,memlock drop=0.5"),
@@ -256,6 +278,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((settings.devices, settings.link), (2, LinkLayer::InfiniBand));
+        assert_eq!(settings.model, Model::Cx6);
         assert!(!settings.shared_memory && Settings::default().shared_memory);
         assert_eq!(settings.ip(1), Ip::Addr([127, 0, 0, 3].into()));
         assert_eq!(settings.faults, [Fault::Devx, Fault::Memlock]);
@@ -273,6 +296,9 @@ mod tests {
         };
         assert!(wrong(variable::DEVICES, "0").contains("1 to 16"));
         assert!(wrong(variable::LINK, "token-ring").contains("ethernet or ib"));
+        assert!(wrong(variable::MODEL, "cx4").contains("cx5, cx6"));
+        let no_ports = parse(&[(variable::LINK, "ib"), (variable::MODEL, "cx6dx")]);
+        assert!(no_ports.is_err() && parse(&[(variable::MODEL, "cx6dx")]).is_ok());
         assert!(wrong(variable::SHARED_MEMORY, "no").contains("on or off"));
         assert!(wrong(variable::IP, "localhost").contains("IPv4"));
         assert!(wrong(variable::IP, "127.0.0.2,127.0.0.3").contains("one for each"));

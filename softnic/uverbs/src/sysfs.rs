@@ -1,7 +1,7 @@
 //! The sysfs entries of RDMA devices, laid out like the kernel's, as a tree of plain files and links.
 
 use crate::abi;
-use crate::device::{FIRMWARE, PKEYS, guid};
+use crate::device::{PKEYS, guid};
 use crate::live::{self, GID_SLOTS};
 use crate::node::{device_number_text, umad_number_text};
 use crate::paths::{self, DOMAIN, PEER_MEMORY};
@@ -10,6 +10,7 @@ use crate::pci::Function;
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
 use crate::topology::{self, Neighborhood};
+use rushmem_softnic::{FunctionType, LinkSpeed, Model};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -145,8 +146,8 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
     for index in 0..settings.devices {
         let beside = gpus.iter().cycle().nth(index as usize).cloned().unwrap_or_else(|| anywhere.clone());
         let (_, pci) = pci_folders(index, &beside);
-        pci_device(&mut tree, index, &beside);
-        rdma_device(&mut tree, &pci, index, settings.link);
+        pci_device(&mut tree, index, &beside, settings.model);
+        rdma_device(&mut tree, &pci, index, settings);
         network_device(&mut tree, &pci, index, settings);
         let node = format!("{pci}/infiniband_verbs/uverbs{index}");
         let device = format!("mlx5_{index}");
@@ -172,13 +173,13 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
 }
 
 /// Adds a device's PCI function beside a GPU, and the bridge above it.
-fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood) {
+fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood, model: Model) {
     let (bridge, device) = pci_folders(index, beside);
     let bus = bus(index);
     tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", &beside.cpus.list)]);
     tree.link(&format!("sys/class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
-    for (folder, function) in [(&bridge, Function::bridge((index + 1) as u8)), (&device, Function::adapter())]
-    {
+    let functions = [(&bridge, Function::bridge((index + 1) as u8)), (&device, Function::adapter(model))];
+    for (folder, function) in functions {
         let (_, slot) = folder.rsplit_once('/').unwrap_or_default();
         for (name, line) in function.attributes(slot) {
             tree.files(folder, &[(name, &line)]);
@@ -196,17 +197,18 @@ fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood) {
 }
 
 /// Adds the RDMA device and its port.
-fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
+fn rdma_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
     let device = format!("{pci}/infiniband/mlx5_{index}");
     let guid = guid_text(index);
-    let (major, minor, sub) = FIRMWARE;
+    let Settings { link, model, .. } = *settings;
+    let [major, minor, sub] = model.firmware();
     let files = [
         ("node_type", "1: CA"),
         ("node_guid", &guid),
         ("node_desc", &description(&format!("mlx5_{index}"))),
         ("sys_image_guid", &guid),
         ("board_id", "MT_0000000838"),
-        ("hca_type", "MT4129"),
+        ("hca_type", &format!("MT{}", model.device_id(FunctionType::Physical))),
         ("hw_rev", "0"),
         ("fw_ver", &format!("{major}.{minor}.{sub:04}")),
     ];
@@ -217,8 +219,10 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, link: LinkLayer) {
 
     let port = format!("{device}/ports/1");
     let ethernet = link == LinkLayer::Ethernet;
+    let LinkSpeed { name, gbps, .. } = model.speed();
+    let rate = format!("{gbps} Gb/sec (4X {name})");
     let files = [
-        ("rate", "400 Gb/sec (4X NDR)"),
+        ("rate", &rate[..]),
         ("link_layer", if ethernet { "Ethernet" } else { "InfiniBand" }),
         ("cap_mask", if ethernet { "0x04010000" } else { "0x00010000" }),
         ("lid_mask_count", "0"),

@@ -8,7 +8,7 @@ use super::*;
 use crate::driver::adapter;
 use crate::guest::GuestMemory;
 use bytemuck::{Pod, bytes_of};
-use rushmem_softnic::Memory;
+use rushmem_softnic::{FunctionType, Memory, Model};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Read};
@@ -16,7 +16,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 
-const IDENTITY: Identity = Identity { device: 0x101e, infiniband: true };
+const IDENTITY: Identity = Identity { model: Model::Cx7, function: FunctionType::Virtual, infiniband: true };
 const PAGE: u64 = 4096;
 
 struct Client {

@@ -4,7 +4,7 @@ use super::abi::{attribute, command};
 use super::message::{Request, Writer};
 use super::resources;
 use crate::abi::{self, gid_type};
-use crate::device::{Device, FIRMWARE, SUBNET_PREFIX};
+use crate::device::{Device, SUBNET_PREFIX};
 use crate::errno::Errno;
 use crate::settings::LinkLayer;
 use crate::{cm, live, node, sys};
@@ -86,7 +86,7 @@ fn about_port(device: &Device) -> Writer {
 }
 
 fn described(device: &Arc<Device>) -> Writer {
-    let (major, minor, sub) = FIRMWARE;
+    let [major, minor, sub] = device.settings.model.firmware();
     let guid = u64::from_be_bytes(device.guid());
     // In this response, `PORT_INDEX` holds the number of ports.
     let mut writer = about_port(device);

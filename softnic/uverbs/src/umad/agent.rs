@@ -3,9 +3,10 @@
 
 use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
 use super::subnet::{Node, Subnet};
-use crate::device::{FIRMWARE, PKEYS, SM_LID, SUBNET_PREFIX};
+use crate::device::{PKEYS, SM_LID, SUBNET_PREFIX};
 use crate::sysfs;
 use rushmem_softnic::mad::{HAS_EXTENDED_SPEEDS, PKEYS_PER_BLOCK};
+use rushmem_softnic::{FunctionType, LinkSpeed};
 
 /// GUID of the switch.
 const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
@@ -131,8 +132,9 @@ fn description(subnet: &Subnet, node: Node) -> String {
 }
 
 fn node_info(subnet: &Subnet, node: Node, entry: u8, data: &mut Data) {
+    let model = subnet.model;
     let (kind, ports, device) = match node {
-        Node::Adapter(_) => (1, 1, 0x1021u16),
+        Node::Adapter(_) => (1, 1, model.device_id(FunctionType::Physical)),
         Node::Switch => (2, subnet.adapters.len() as u8, SWITCH_DEVICE),
     };
     data.put(0, &[1, 1, kind, ports]);
@@ -141,13 +143,13 @@ fn node_info(subnet: &Subnet, node: Node, entry: u8, data: &mut Data) {
     }
     data.put(28, &(PKEYS.len() as u16).to_be_bytes());
     data.put(30, &device.to_be_bytes());
-    data.put(32, &(FIRMWARE.0 as u32).to_be_bytes());
+    data.put(32, &u32::from(model.firmware()[0]).to_be_bytes());
     data.put(36, &[entry]);
     data.put(37, &VENDOR);
 }
 
-/// Fills the fields of PortInfo that describe a link: 4 lanes of 100 Gb/s (NDR), up or down.
-fn link(is_up: bool, port: u8, data: &mut Data) {
+/// Fills the fields of PortInfo that describe a link of 4 lanes, up or down.
+fn link(speed: LinkSpeed, is_up: bool, port: u8, data: &mut Data) {
     data.put(0x1c, &[port]);
     // Link width enabled, supported and active: 4 lanes.
     data.put(0x1d, &[2, 2, 2]);
@@ -163,13 +165,14 @@ fn link(is_up: bool, port: u8, data: &mut Data) {
     data.put(0x29, &[0x05]);
     data.put(0x2b, &[0x10]);
     // Extended speeds active, supported and enabled.
-    data.put(0x3e, &[if is_up { 0x88 } else { 0x08 }, 0x08]);
+    let active = if is_up { speed.extended << 4 } else { 0 };
+    data.put(0x3e, &[active | speed.extended, speed.extended]);
 }
 
 /// Fills PortInfo of a device.
 fn adapter_port(subnet: &Subnet, index: usize, data: &mut Data) {
     let port = &subnet.adapters[index].port;
-    link(subnet.is_up(index), 1, data);
+    link(subnet.model.speed(), subnet.is_up(index), 1, data);
     data.put(0x08, &SUBNET_PREFIX);
     data.put(0x10, &port.lid.to_be_bytes());
     data.put(0x12, &port.sm_lid.to_be_bytes());
@@ -180,16 +183,17 @@ fn adapter_port(subnet: &Subnet, index: usize, data: &mut Data) {
 
 /// Fills PortInfo of a switch port. Port 0 is the switch itself.
 fn switch_port(subnet: &Subnet, port: u8, entry: u8, data: &mut Data) -> Result<(), u16> {
+    let speed = subnet.model.speed();
     match port.checked_sub(1) {
         None => {
-            link(true, entry, data);
+            link(speed, true, entry, data);
             data.put(0x08, &SUBNET_PREFIX);
             data.put(0x10, &SM_LID.to_be_bytes());
             data.put(0x12, &SM_LID.to_be_bytes());
             data.put(0x14, &(IS_SM | HAS_EXTENDED_SPEEDS).to_be_bytes());
         }
         Some(index) if usize::from(index) < subnet.adapters.len() => {
-            link(subnet.is_up(index.into()), entry, data);
+            link(speed, subnet.is_up(index.into()), entry, data);
         }
         Some(_) => return Err(status::INVALID_VALUE),
     }

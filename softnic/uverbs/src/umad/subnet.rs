@@ -5,6 +5,7 @@ use crate::abi::QueryPort;
 use crate::device::{Device, PortAddress, SM_LID};
 use crate::errno::Errno;
 use crate::settings::LinkLayer;
+use rushmem_softnic::Model;
 use std::sync::Arc;
 
 /// A device as a node of the subnet, with the state of its port.
@@ -24,6 +25,8 @@ pub(super) enum Node {
 pub(super) struct Subnet {
     pub(super) adapters: Vec<Adapter>,
     pub(super) has_switch: bool,
+    /// Model of the devices.
+    pub(super) model: Model,
 }
 
 impl Subnet {
@@ -34,7 +37,8 @@ impl Subnet {
         };
         let adapters = devices.iter().map(adapter).collect::<Result<_, _>>()?;
         let has_switch = devices.iter().all(|device| device.settings.link == LinkLayer::InfiniBand);
-        Ok(Subnet { adapters, has_switch })
+        let model = devices.first().map(|device| device.settings.model).unwrap_or_default();
+        Ok(Subnet { adapters, has_switch, model })
     }
 
     /// Returns the node at the other end of the link at port `exit`, and its port at that end.

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rushmem_softnic::{FunctionType, Model};
 use rushmem_uverbs::settings::{MAX_DEVICES, variable};
 use rushmem_uverbs::{Fault, Settings, sysfs};
 
@@ -36,6 +37,11 @@ pub(crate) struct Args {
     /// Link layer of the ports: ethernet (RoCEv2, peers by GID) or ib (InfiniBand, peers by LID)
     #[arg(long, value_name = "LINK", default_value = "ethernet", value_parser = ["ethernet", "ib"])]
     link: String,
+
+    /// Model of ConnectX that the devices present themselves as
+    #[arg(long, value_name = "MODEL", default_value = Model::default().name(),
+          value_parser = Model::ALL.map(Model::name))]
+    model: String,
 
     /// Address of each device [default: a free address of 127/8 for each process]
     #[arg(long, value_name = "IPV4", value_delimiter = ',')]
@@ -62,6 +68,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SOCKET", conflicts_with = "command")]
     vfio_user: Option<PathBuf>,
 
+    /// Function of the NIC that the virtual machine gets: pf (physical) or vf (virtual)
+    #[arg(long, value_name = "FUNCTION", default_value = "vf", value_parser = ["pf", "vf"], conflicts_with = "command")]
+    function: String,
+
     /// The program and its arguments
     #[arg(required_unless_present = "vfio_user", trailing_var_arg = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -81,6 +91,7 @@ impl Args {
         vec![
             (variable::DEVICES, self.devices.to_string().into()),
             (variable::LINK, self.link.clone().into()),
+            (variable::MODEL, self.model.clone().into()),
             (variable::IP, ips.join(",").into()),
             (variable::SHARED_MEMORY, self.shared_memory.clone().into()),
             (variable::FAULT, self.fault.join(",").into()),
@@ -98,7 +109,11 @@ pub(crate) fn execute(args: Args) -> Result<std::convert::Infallible, Error> {
     // The library parses the variables the same way. Parsing them here reports errors early.
     let settings = Settings::from_variables(get).map_err(|error| Error::Usage(error.why))?;
     if let Some(socket) = &args.vfio_user {
-        return vfio_user::serve(socket, &settings);
+        let function = match args.function.as_str() {
+            "pf" => FunctionType::Physical,
+            _ => FunctionType::Virtual,
+        };
+        return vfio_user::serve(socket, &settings, function);
     }
     let library = library()?;
     let tree = tree(&settings)?;

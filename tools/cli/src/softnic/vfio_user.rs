@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rushmem_softnic::{Config, Idle, Ip, Nic};
+use rushmem_softnic::{Config, FunctionType, Idle, Ip, Nic};
 use rushmem_softnic_pci::vfio_user::{self, Server};
 use rushmem_softnic_pci::{Count, Identity};
 use rushmem_uverbs::Settings;
@@ -15,11 +15,8 @@ use rushmem_uverbs::settings::LinkLayer;
 
 use crate::error::Error;
 
-/// PCI device ID of a virtual function of a ConnectX, of any generation.
-const VIRTUAL_FUNCTION: u16 = 0x101e;
-
 /// Serves one virtual machine after the other at `socket`. Returns only if that fails.
-pub(super) fn serve(socket: &Path, settings: &Settings) -> Result<Infallible, Error> {
+pub(super) fn serve(socket: &Path, settings: &Settings, function: FunctionType) -> Result<Infallible, Error> {
     let nic = Nic::start(config(settings)?).map_err(|error| Error::Environment(error.to_string()))?;
     if settings.link == LinkLayer::InfiniBand && nic.lid().is_none() {
         let address = *nic.address().ip();
@@ -31,7 +28,8 @@ pub(super) fn serve(socket: &Path, settings: &Settings) -> Result<Infallible, Er
     let failed = |error: vfio_user::Error| Error::Environment(error.to_string());
     let server = Server::bind(socket).map_err(failed)?;
     eprintln!("waiting for a virtual machine at {}", socket.display());
-    let identity = Identity { device: VIRTUAL_FUNCTION, infiniband: settings.link == LinkLayer::InfiniBand };
+    let infiniband = settings.link == LinkLayer::InfiniBand;
+    let identity = Identity { model: settings.model, function, infiniband };
     loop {
         match server.serve(&nic, identity) {
             Ok(counts) => eprint!("the virtual machine has disconnected; its commands:\n{}", table(&counts)),
@@ -53,6 +51,7 @@ fn config(settings: &Settings) -> Result<Config, Error> {
     }
     Ok(Config {
         name: "rushmem".into(),
+        model: settings.model,
         ip: settings.addresses.first().map_or(Ip::AnyLoopback, |ip| Ip::Addr(*ip)),
         shared_memory: settings.shared_memory,
         faults: settings.engine_faults.clone(),
