@@ -77,6 +77,13 @@ pub(crate) fn port_guid(ip: Ipv4Addr) -> u64 {
     u64::from_be_bytes([0x52, 0x4d, 0x00, 0xff, 0xfe, b, c, d])
 }
 
+/// Returns the IPv4 address of the adapter of this machine whose port has a GUID, if it is one with a LID.
+pub(crate) fn ip_of_guid(guid: u64) -> Option<Ipv4Addr> {
+    let [.., b, c, d] = guid.to_be_bytes();
+    let ip = Ipv4Addr::new(127, b, c, d);
+    (port_guid(ip) == guid && lid_of(ip).is_some()).then_some(ip)
+}
+
 /// A MAC address.
 pub(crate) type Mac = [u8; 6];
 

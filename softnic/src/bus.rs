@@ -1,5 +1,6 @@
 //! The bus to which a PCI function is attached: the memory that it accesses by DMA, and its doorbell pages.
 
+use crate::management::mad::HAS_EXTENDED_SPEEDS;
 use crate::memory::{Memory, MemoryError};
 use rushmem_mlx5::{AtomicOp, Width};
 use std::ptr::NonNull;
@@ -33,12 +34,15 @@ pub(crate) struct Attached {
     /// Number of objects of the function.
     of_function: Arc<AtomicU32>,
     translations: Arc<AtomicUsize>,
+    /// Capability mask of the function's port, in which its driver can set some bits.
+    pub(crate) capabilities: u32,
 }
 
 impl Attached {
     /// Attaches a context, which is that of a function.
     pub(crate) fn new(bus: Bus, function: u32) -> Attached {
-        Attached { bus, function, objects: 0, of_function: Arc::default(), translations: Arc::default() }
+        let (of_function, translations) = Default::default();
+        Attached { bus, function, objects: 0, of_function, translations, capabilities: HAS_EXTENDED_SPEEDS }
     }
 
     /// Attaches a user context of the function.
@@ -49,6 +53,7 @@ impl Attached {
             objects: 0,
             of_function: Arc::clone(&self.of_function),
             translations: Arc::clone(&self.translations),
+            capabilities: self.capabilities,
         }
     }
 

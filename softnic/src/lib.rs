@@ -80,7 +80,7 @@ pub use error::Error;
 pub use fault_text::FaultError;
 pub use health::Health;
 pub use limits::MAX_USERS;
-pub use management::{MAD, Mad, mad};
+pub use management::{MAD, Mad, mad, subnet};
 pub use memory::{HostBuffer, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
 pub use model::{FunctionType, LinkSpeed, Model};
 pub use nic::{Context, Nic, Uar};

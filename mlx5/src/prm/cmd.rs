@@ -111,6 +111,8 @@ numbers! {
         SET_ROCE_ADDRESS = 0x761;
         /// Queries an InfiniBand port; see [`QueryHcaVportContext`](super::port::QueryHcaVportContext).
         QUERY_HCA_VPORT_CONTEXT = 0x762;
+        /// Changes an InfiniBand port.
+        MODIFY_HCA_VPORT_CONTEXT = 0x763;
         /// Queries the GID table of an InfiniBand port; see [`QueryHcaVportGid`](super::port::QueryHcaVportGid).
         QUERY_HCA_VPORT_GID = 0x764;
         /// Queries the P_Key table of an InfiniBand port; see [`QueryHcaVportPkey`](super::port::QueryHcaVportPkey).

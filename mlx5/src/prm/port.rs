@@ -27,6 +27,8 @@ numbers! {
 layout! {
     /// The InfiniBand port of a function.
     pub struct HcaVportContext[512] {
+        /// Which of the GUIDs and the state policy are changed, as a bit mask.
+        field_select: u32 = 0x000, 32;
         /// The function has a QP 0.
         has_smi: bool = 0x101, 1;
         /// Paths need global routing headers.
@@ -45,6 +47,8 @@ layout! {
         node_guid: u64 = 0x1c0, 64;
         /// Capability mask of PortInfo.
         cap_mask1: u32 = 0x200, 32;
+        /// Bits of `cap_mask1` that can be changed, or that are changed.
+        cap_mask1_field_select: u32 = 0x220, 32;
         /// Second capability mask of PortInfo.
         cap_mask2: u32 = 0x240, 32;
         /// LID of the port.
@@ -82,6 +86,25 @@ response! {
         /// The port.
         context: HcaVportContext = 0x80, 4096;
     }
+}
+
+command! { MODIFY_HCA_VPORT_CONTEXT -> ModifyHcaVportContextOut;
+    /// MODIFY_HCA_VPORT_CONTEXT: changes an InfiniBand port.
+    pub struct ModifyHcaVportContext[528] {
+        /// The port of another function, `vport_number`, is changed.
+        other_vport: bool = 0x40, 1;
+        /// Port number, starting at 1.
+        port_num: u8 = 0x4c, 4;
+        /// Number of the function, if it is another.
+        vport_number: u16 = 0x50, 16;
+        /// The new values.
+        context: HcaVportContext = 0x80, 4096;
+    }
+}
+
+response! {
+    /// The NIC's reply to [`ModifyHcaVportContext`]. It carries no data beyond its status.
+    pub struct ModifyHcaVportContextOut[16] {}
 }
 
 command! { QUERY_HCA_VPORT_GID -> QueryHcaVportGidOut;

@@ -1,5 +1,7 @@
 //! Drives a function by its registers and queues, as the drivers of an operating system do.
 
+mod management;
+
 use crate::driver::{Driver, MEMORY, MEMORY_BYTES, PAGE, QUEUE};
 use crate::function::Region;
 use crate::{Count, Identity, Interrupts, refuse};
@@ -40,6 +42,7 @@ struct Setup {
     cqn: u32,
     cq: u64,
     records: u64,
+    pd: u32,
     qpn: u32,
     sq: u64,
     lkey: u32,
@@ -99,7 +102,7 @@ impl Setup {
         let qpn = driver.call_with(&CreateQp { context: qpc, ..CreateQp::default() }, &sq).unwrap().qpn;
         connect_to_itself(driver, qpn);
         let uar = u64::from(page) * uar::PAGE_BYTES as u64;
-        Setup { uar, eqn, eq: eq[0], cqn, cq: cq[0], records, qpn, sq: sq[0], lkey, data }
+        Setup { uar, eqn, eq: eq[0], cqn, cq: cq[0], records, pd, qpn, sq: sq[0], lkey, data }
     }
 
     /// Returns the index of the UAR page.

@@ -131,6 +131,7 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         }
         CmdOpcode::MAD_IFC => call.on_path(agent::execute),
         CmdOpcode::QUERY_HCA_VPORT_CONTEXT => call.on_path(port::context),
+        CmdOpcode::MODIFY_HCA_VPORT_CONTEXT => call.on_path(port::modify_context),
         CmdOpcode::QUERY_HCA_VPORT_GID => call.on_path(port::gid),
         CmdOpcode::QUERY_HCA_VPORT_PKEY => call.on_path(port::pkey),
         CmdOpcode::ALLOC_Q_COUNTER => call.on_path(counter::alloc),

@@ -4,28 +4,19 @@ use super::refuse::{Reason, bad_resource};
 use super::register::{filled, node_description, port_one};
 use super::{CmdResult, require};
 use crate::address::{lid_of, port_guid};
-use crate::management::mad::HAS_EXTENDED_SPEEDS;
+use crate::bus::Attached;
+use crate::management::subnet::{SM_LID, SUBNET_PREFIX};
 use crate::transport::datapath::Datapath;
+use crate::transport::subnet::{GUIDS, PKEYS};
 use rushmem_mlx5::prm::port::{
-    AccessReg, HcaVportContext, PhysState, Pmtu, PortState, Ptys, Pvlc, QueryHcaVportContext,
-    QueryHcaVportContextOut, QueryHcaVportGid, QueryHcaVportGidOut, QueryHcaVportPkey, QueryHcaVportPkeyOut,
-    RegisterId,
+    AccessReg, HcaVportContext, ModifyHcaVportContext, ModifyHcaVportContextOut, PhysState, Pmtu, PortState,
+    Ptys, Pvlc, QueryHcaVportContext, QueryHcaVportContextOut, QueryHcaVportGid, QueryHcaVportGidOut,
+    QueryHcaVportPkey, QueryHcaVportPkeyOut, RegisterId,
 };
 
-/// Number of entries of the GID table, encoded as 0 in the capabilities.
-pub(super) const GIDS: u16 = 8;
-
-/// Number of entries of the P_Key table, encoded as 0 in the capabilities.
-pub(super) const PKEYS: u16 = 128;
-
-/// First bytes of a GID with the default subnet prefix.
-pub(super) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
-
-/// LID of the subnet manager, which no adapter has.
-pub(super) const SM_LID: u16 = 1;
-
-/// Bit of the capability mask of PortInfo: a communication manager is supported.
-pub(super) const HAS_CM: u32 = 1 << 16;
+/// Bits of the capability mask of PortInfo that a driver can set: its communication manager, SNMP agent, device
+/// management and vendor class. The subnet has its own manager.
+const SETTABLE: u32 = 1 << 16 | 1 << 17 | 1 << 19 | 1 << 21;
 
 /// Checks that a command names the only port, which a driver of a single port leaves out.
 fn own_port(path: &Datapath, other_vport: bool, port: u8) -> CmdResult<()> {
@@ -38,7 +29,7 @@ fn only_port(other_vport: bool, port: u8) -> CmdResult<()> {
 }
 
 /// Returns the state of the port and of its link.
-pub(super) fn state(path: &Datapath) -> (PortState, PhysState) {
+fn state(path: &Datapath) -> (PortState, PhysState) {
     match path.failures.health.port_is_down {
         true => (PortState::DOWN, PhysState::POLLING),
         false => (PortState::ACTIVE, PhysState::LINK_UP),
@@ -47,7 +38,7 @@ pub(super) fn state(path: &Datapath) -> (PortState, PhysState) {
 
 pub(super) fn context(
     path: &mut Datapath,
-    _: u32,
+    context: u32,
     command: QueryHcaVportContext,
 ) -> CmdResult<QueryHcaVportContextOut> {
     own_port(path, command.other_vport, command.port_num)?;
@@ -63,7 +54,8 @@ pub(super) fn context(
         system_image_guid: guid,
         port_guid: guid,
         node_guid: guid,
-        cap_mask1: HAS_CM | HAS_EXTENDED_SPEEDS,
+        cap_mask1: path.objects.buses.get(&context).map_or(0, |bus| bus.capabilities),
+        cap_mask1_field_select: SETTABLE,
         lid: lid_of(*path.address.ip()).filter(|_| has_lid).unwrap_or(0),
         sm_lid: SM_LID,
         ..HcaVportContext::default()
@@ -71,9 +63,23 @@ pub(super) fn context(
     Ok(QueryHcaVportContextOut { context })
 }
 
+/// Executes MODIFY_HCA_VPORT_CONTEXT, which changes the capability mask. GUIDs follow from the address.
+pub(super) fn modify_context(
+    path: &mut Datapath,
+    context: u32,
+    command: ModifyHcaVportContext,
+) -> CmdResult<ModifyHcaVportContextOut> {
+    own_port(path, command.other_vport, command.port_num)?;
+    let HcaVportContext { field_select, cap_mask1, cap_mask1_field_select: chosen, .. } = command.context;
+    require(field_select == 0 && chosen & !SETTABLE == 0, Reason::PortField)?;
+    let bus: &mut Attached = path.objects.buses.get_mut(&context).ok_or(bad_resource(Reason::NoBus))?;
+    bus.capabilities = bus.capabilities & !chosen | cap_mask1 & chosen;
+    Ok(ModifyHcaVportContextOut {})
+}
+
 pub(super) fn gid(path: &mut Datapath, _: u32, command: QueryHcaVportGid) -> CmdResult<QueryHcaVportGidOut> {
     own_port(path, command.other_vport, command.port_num)?;
-    require(command.gid_index < GIDS, Reason::TableIndex)?;
+    require(command.gid_index < GUIDS.into(), Reason::TableIndex)?;
     let mut gid = [0; 16];
     if command.gid_index == 0 {
         gid[..8].copy_from_slice(&SUBNET_PREFIX);

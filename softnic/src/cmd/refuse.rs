@@ -34,6 +34,7 @@ reasons! {
     PortType = 0x5f_0007, "the port has another link layer";
     RegisterRead = 0x5f_0008, "access registers can only be read";
     NoRegister = 0x5f_0009, "no such access register";
+    PortField = 0x5f_000f, "a driver cannot change this property of the port";
     CapSet = 0x5f_000a, "the capability is larger than this adapter's, or cannot be set";
     Index = 0x5f_0004, "the address table has one entry, 0";
     NoPd = 0x5f_0010, "no such protection domain in this context";

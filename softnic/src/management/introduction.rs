@@ -86,6 +86,11 @@ impl Introductions {
     }
 }
 
+/// Whether a datagram is of the class of introductions.
+pub(crate) fn is_one(payload: &[u8]) -> bool {
+    payload.starts_with(&HEAD)
+}
+
 fn introduction(method: u8, transaction: [u8; 8]) -> [u8; MAD] {
     let mut mad = [0; MAD];
     mad[..3].copy_from_slice(&HEAD);

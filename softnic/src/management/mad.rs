@@ -62,6 +62,48 @@ pub mod subnet_attribute {
     pub const SM_INFO: u16 = 0x20;
 }
 
+/// Attributes of subnet administration: records.
+pub mod admin_attribute {
+    /// ClassPortInfo.
+    pub const CLASS_PORT_INFO: u16 = 0x01;
+    /// NodeRecord.
+    pub const NODE: u16 = 0x11;
+    /// PortInfoRecord.
+    pub const PORT_INFO: u16 = 0x12;
+    /// SwitchInfoRecord.
+    pub const SWITCH_INFO: u16 = 0x14;
+    /// LinearForwardingTableRecord.
+    pub const FORWARDING: u16 = 0x15;
+    /// MulticastForwardingTableRecord.
+    pub const MULTICAST_FORWARDING: u16 = 0x17;
+    /// SMInfoRecord.
+    pub const SM_INFO: u16 = 0x18;
+    /// LinkRecord.
+    pub const LINK: u16 = 0x20;
+    /// GUIDInfoRecord.
+    pub const GUID_INFO: u16 = 0x30;
+    /// ServiceRecord.
+    pub const SERVICE: u16 = 0x31;
+    /// P_KeyTableRecord.
+    pub const PKEY_TABLE: u16 = 0x33;
+    /// PathRecord.
+    pub const PATH: u16 = 0x35;
+    /// MCMemberRecord.
+    pub const MULTICAST_MEMBER: u16 = 0x38;
+    /// InformInfoRecord.
+    pub const INFORM_INFO: u16 = 0xf3;
+}
+
+/// Attributes of performance management.
+pub mod performance_attribute {
+    /// ClassPortInfo.
+    pub const CLASS_PORT_INFO: u16 = 0x01;
+    /// PortCounters.
+    pub const PORT_COUNTERS: u16 = 0x12;
+    /// PortCountersExtended.
+    pub const PORT_COUNTERS_EXTENDED: u16 = 0x1d;
+}
+
 /// Status codes of responses.
 pub mod status {
     /// The agent does not support the class.

@@ -3,6 +3,7 @@
 
 pub(crate) mod introduction;
 pub mod mad;
+pub mod subnet;
 
 use crate::roce::{self, Bth, Deth, Ext, Op, Packet, Psn, Service};
 use std::net::Ipv4Addr;

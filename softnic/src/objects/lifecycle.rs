@@ -44,6 +44,9 @@ impl Objects {
     pub(crate) fn add_qp(&mut self, make: impl FnOnce(u32) -> Box<Qp>) -> Option<u32> {
         let qpn = self.qps.insert_with(make)?;
         self.count_qp(qpn, 1);
+        if let Some(number) = self.qps.get(qpn).and_then(|qp| qp.special()) {
+            self.special[number as usize] = Some(qpn);
+        }
         if let Some(qp) = self.qps.get(qpn)
             && let Some(uar) = self.uars.get_mut(qp.uar)
         {
@@ -52,11 +55,17 @@ impl Objects {
         Some(qpn)
     }
 
+    /// Returns the QPN of the QP to which a datagram to `qpn` goes: QP 0 and 1 are those of the driver, if it has any.
+    pub(crate) fn destination(&self, qpn: u32) -> u32 {
+        self.special.get(qpn as usize).copied().flatten().unwrap_or(qpn)
+    }
+
     /// Destroys a QP whose dynamic connection, if it had one, is closed.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         let Some(qp) = self.qps.get_mut(qpn) else { return };
         qp.drop_partial_message();
         qp.leave_xrc_queue();
+        self.special.iter_mut().for_each(|special| *special = special.filter(|other| *other != qpn));
         self.count_qp(qpn, -1);
         let Some(page) = self.qps.remove(qpn).map(|qp| qp.uar) else { return };
         if let Some(uar) = self.uars.get_mut(page) {

@@ -37,6 +37,8 @@ pub(crate) struct Objects {
     pub(crate) xrcds: Table<Xrcd>,
     pub(crate) srqs: Table<SharedSrq>,
     pub(crate) qps: Table<Box<Qp>>,
+    /// QPNs of the QPs that other adapters address as QP 0 and 1.
+    special: [Option<u32>; 2],
     pub(crate) dcts: Table<Dct>,
     pub(crate) ethernet: Ethernet,
 }
@@ -83,6 +85,7 @@ impl Objects {
             xrcds: Table::new(1, 1 << LOG_MAX_XRCD),
             srqs: Table::new(1, 1 << 16),
             qps,
+            special: [None; 2],
             dcts,
             ethernet: Ethernet::default(),
         }

@@ -6,10 +6,10 @@
 
 use super::datapath::Datapath;
 use super::multicast::{self, Members};
+use super::subnet;
 use crate::address::lid_of;
 use crate::dma::{Dma, Mkeys, User};
 use crate::frame;
-use crate::management;
 use crate::objects::Objects;
 use crate::objects::qp::{Qp, State};
 use crate::queues::{
@@ -149,14 +149,20 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     let psn = qp.send_psn;
     qp.send_psn = psn.plus(1);
     let qkey = if av.qkey.get() & OWN_KEY == 0 { av.qkey.get() } else { qp.attrs.qkey };
-    let is_services = qp.context.st == ServiceType::QP1;
     let datagram = Datagram {
-        deth: Deth { qkey, source_qpn: if is_services { management::QPN } else { qpn } },
+        deth: Deth { qkey, source_qpn: qp.special().unwrap_or(qpn) },
         pkey: qp.attrs.pkey,
         imm: view.imm(),
         solicited: view.flags().is_solicited(),
         payload,
     };
+    let is_special = qp.special().is_some();
+    if config.infiniband && is_special && subnet::is_for_switch(av.rlid.get()) {
+        if let Some(mad) = datagram.payload.first_chunk().copied() {
+            subnet::answer(path, qpn, av.rlid.get(), &mad);
+        }
+        return Step::Sent;
+    }
     send(path, (qpn, psn), &av, datagram);
     Step::Sent
 }
@@ -177,7 +183,8 @@ fn send(path: &mut Datapath, (qpn, psn): (u32, Psn), av: &AvSeg, datagram: Datag
     match (address_of(av).route(*address), fabric) {
         (Ok(Route::Loopback), _) => {
             let sender = Sender::of(*address, *address, config.infiniband, &datagram);
-            deliver(objects, report, av.qpn(), &sender, datagram);
+            let qpn = objects.destination(av.qpn());
+            deliver(objects, report, qpn, &sender, datagram);
         }
         (Ok(Route::Peer(peer)), Some(fabric)) => {
             fabric.send_bytes((qpn, peer), &bth, &ext, datagram.payload);
@@ -227,12 +234,12 @@ pub(super) fn receive_frame(path: &mut Datapath, qpn: u32, sender: &Sender, pack
     deliver(&mut path.objects, &mut path.report, qpn, sender, datagram);
 }
 
-struct Datagram<'a> {
-    deth: Deth,
-    pkey: u16,
-    imm: Option<u32>,
-    solicited: bool,
-    payload: &'a [u8],
+pub(super) struct Datagram<'a> {
+    pub(super) deth: Deth,
+    pub(super) pkey: u16,
+    pub(super) imm: Option<u32>,
+    pub(super) solicited: bool,
+    pub(super) payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
@@ -263,6 +270,8 @@ impl<'a> Datagram<'a> {
 pub(super) struct Sender {
     /// The area for a global route header.
     pub(super) header: [u8; GRH],
+    /// Whether the area has a header, as on Ethernet.
+    pub(super) has_header: bool,
     pub(super) lid: u16,
     /// Service level on InfiniBand, or packet type on Ethernet.
     pub(super) sl: u8,
@@ -270,14 +279,26 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Describes the adapter at `from`, of which a datagram was sent to `to`: this adapter, or a multicast group.
-    fn of(from: SocketAddrV4, to: SocketAddrV4, infiniband: bool, datagram: &Datagram<'_>) -> Sender {
+    pub(super) fn of(
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        infiniband: bool,
+        datagram: &Datagram<'_>,
+    ) -> Sender {
         let len = roce::packet_len(roce::BTH + datagram.ext().len(), datagram.payload.len());
         let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
-        Sender { header: header(*from.ip(), *to.ip(), len), lid: lid_of(*from.ip()).unwrap_or(0), sl }
+        let header = header(*from.ip(), *to.ip(), len);
+        Sender { header, has_header: !infiniband, lid: lid_of(*from.ip()).unwrap_or(0), sl }
     }
 }
 
-fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, sender: &Sender, datagram: Datagram<'_>) {
+pub(super) fn deliver(
+    objects: &mut Objects,
+    report: &mut Report,
+    qpn: u32,
+    sender: &Sender,
+    datagram: Datagram<'_>,
+) {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     let Datagram { deth, pkey, imm, solicited, payload } = datagram;
     let open = |qp: &&mut Box<Qp>| {
@@ -325,7 +346,7 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, sender: &Sender
         // Agents of QP 1 see the partition of a datagram, since they serve all.
         imm: if qp.context.st == ServiceType::QP1 { pkey.into() } else { imm.unwrap_or(0) },
         solicited,
-        origin: Origin { qpn: deth.source_qpn, lid: sender.lid, grh: true, sl: sender.sl },
+        origin: Origin { qpn: deth.source_qpn, lid: sender.lid, grh: sender.has_header, sl: sender.sl },
     };
     complete_receive(qp, cqs, report, message);
 }

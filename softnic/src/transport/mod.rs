@@ -12,6 +12,7 @@
 //! | `dc` | establishes and closes dynamic connections |
 //! | `ethernet` | sends and receives Ethernet frames |
 //! | `datagram`, `multicast` | send and receive datagrams, and track group members |
+//! | `subnet` | answers datagrams to the subnet manager |
 
 pub(crate) mod datagram;
 pub(crate) mod datapath;
@@ -20,10 +21,11 @@ pub(crate) mod ethernet;
 mod loopback;
 mod multicast;
 mod schedule;
+pub(crate) mod subnet;
 mod wire;
 
 use crate::link::Rest;
-use crate::management;
+use crate::management::{self, introduction};
 use crate::objects::Objects;
 use crate::objects::qp::State;
 use crate::queues::{flush, release};
@@ -135,7 +137,7 @@ impl Transports {
                 return;
             }
         };
-        let qpn = packet.bth.dest_qpn;
+        let qpn = path.objects.destination(packet.bth.dest_qpn);
         let service = packet.bth.service;
         if packet.bth.op == Op::Frame {
             return ethernet::receive(path, from, packet.payload);
@@ -143,7 +145,9 @@ impl Transports {
         if packet.bth.op == Op::Connect {
             return self.dynamic.connect(path, from, &packet);
         }
-        if qpn == management::QPN {
+        // Introductions are for this adapter, whatever uses its QP 1.
+        let is_introduction = || introduction::is_one(packet.payload);
+        if packet.bth.dest_qpn == management::QPN && (qpn == management::QPN || is_introduction()) {
             let taken = service == Service::Ud && path.mads.receive(*from.ip(), &packet);
             path.report.stats.dropped += u64::from(!taken);
             return;

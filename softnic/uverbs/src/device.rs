@@ -12,6 +12,7 @@ use crate::sys;
 use crate::xrc_domain::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
+use rushmem_softnic::subnet::SM_LID;
 use rushmem_softnic::{Config, Context, FunctionType, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +28,6 @@ pub(crate) const MAX_SRQ_SGE: u32 = 31;
 /// Maximum number of multicast groups, as a ConnectX reports it.
 const MAX_GROUPS: u32 = 1 << 21;
 const MAX_MEMBERS: u32 = 240;
-
-/// LID of the subnet manager, which is in the switch between the devices.
-pub(crate) const SM_LID: u16 = 1;
-
-/// Default subnet prefix.
-pub(crate) const SUBNET_PREFIX: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
 
 /// Number of completion vectors.
 pub(crate) const VECTORS: u32 = 2;

@@ -37,7 +37,7 @@ pub(crate) use responder::{ExecutedRead, PartialMessage, Response};
 use rushmem_mlx5::Syndrome;
 use rushmem_mlx5::cqe::Completion;
 use rushmem_mlx5::doorbell::{Record, record_counter};
-use rushmem_mlx5::prm::qp::{QpContext, SEND_DBR};
+use rushmem_mlx5::prm::qp::{QpContext, SEND_DBR, ServiceType};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -261,6 +261,15 @@ impl Qp {
             faults: LoopbackFaults::default(),
             req: Requester::default(),
             resp: Responder::default(),
+        }
+    }
+
+    /// Returns the number by which other adapters address the QP, if that is QP 0 or 1.
+    pub(crate) fn special(&self) -> Option<u32> {
+        match self.context.st {
+            ServiceType::QP0 => Some(0),
+            ServiceType::QP1 => Some(1),
+            _ => None,
         }
     }
 

@@ -4,7 +4,6 @@ use super::hash;
 use crate::address::{Mac, is_group};
 use crate::frame::datagram::Opened;
 use crate::frame::{self, CUSTOMER_TAG, Layers, TCP, datagram, offload};
-use crate::management;
 use crate::objects::Objects;
 use crate::objects::ethernet::flow::Steered;
 use crate::objects::qp::{RawQueue, State};
@@ -14,7 +13,6 @@ use crate::roce;
 use crate::transport::datagram::{GRH, Sender, receive_frame};
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::cqe::{FrameReception, Reception};
-use rushmem_mlx5::prm::qp::ServiceType;
 use std::net::SocketAddrV4;
 
 /// Processes a frame from another adapter.
@@ -77,22 +75,16 @@ fn receive_datagram(path: &mut Datapath, frame: &[u8], to: Mac, layers: &Layers)
         path.report.stats.dropped += 1;
         return true;
     };
-    let services = |path: &Datapath| {
-        path.objects.qps.iter().find(|(_, qp)| qp.context.st == ServiceType::QP1).map(|(qpn, _)| qpn)
-    };
-    let qpn = match packet.bth.dest_qpn {
-        management::QPN => services(path),
-        qpn => Some(qpn),
-    };
     // IPv6 with extension headers does not fit into the area of a receive.
-    let Some(qpn) = qpn.filter(|_| header.len() <= GRH) else {
+    if header.len() > GRH {
         path.report.stats.dropped += 1;
         return true;
-    };
+    }
+    let qpn = path.objects.destination(packet.bth.dest_qpn);
     let mut area = [0; GRH];
     area[GRH - header.len()..].copy_from_slice(header);
     let kind = if is_v6 { Reception::ROCE_V2_IPV6 } else { Reception::ROCE_V2_IPV4 };
-    receive_frame(path, qpn, &Sender { header: area, lid: 0, sl: kind }, &packet);
+    receive_frame(path, qpn, &Sender { header: area, has_header: true, lid: 0, sl: kind }, &packet);
     path.enqueue(qpn);
     true
 }

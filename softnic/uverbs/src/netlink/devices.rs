@@ -4,7 +4,7 @@ use super::abi::{attribute, command};
 use super::message::{Request, Writer};
 use super::resources;
 use crate::abi::{self, gid_type};
-use crate::device::{Device, SUBNET_PREFIX};
+use crate::device::Device;
 use crate::errno::Errno;
 use crate::settings::LinkLayer;
 use crate::{cm, live, node, sys};
@@ -107,7 +107,7 @@ fn port_of(device: &Arc<Device>) -> Result<Writer, Errno> {
     let mut writer = about_port(device);
     writer.u64(attribute::CAP_FLAGS, port.port_cap_flags.into());
     if device.settings.link == LinkLayer::InfiniBand {
-        writer.u64(attribute::SUBNET_PREFIX, u64::from_be_bytes(SUBNET_PREFIX));
+        writer.u64(attribute::SUBNET_PREFIX, u64::from_be_bytes(rushmem_softnic::subnet::SUBNET_PREFIX));
         writer.u32(attribute::LID, port.lid.into());
         writer.u32(attribute::SM_LID, port.sm_lid.into());
         writer.u8(attribute::LMC, port.lmc);

@@ -1,11 +1,10 @@
-//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them, and the attributes of subnet
-//! administration and performance management (InfiniBand Architecture Specification, volume 1, chapters 15 and 16).
+//! Structures and numbers of `/dev/infiniband/umad0`, as `<rdma/ib_user_mad.h>` has them.
 
-use crate::abi::{numbers, structs};
+use crate::abi::structs;
 use bytemuck::{Pod, Zeroable};
 
 pub(super) use rushmem_softnic::MAD;
-pub(super) use rushmem_softnic::mad::{at, class, method, status, subnet_attribute};
+use rushmem_softnic::mad::class;
 
 /// Length of the header common to all classes, in bytes.
 pub(super) const MAD_HEADER: usize = 24;
@@ -19,33 +18,6 @@ pub(super) mod ioctl {
     pub(crate) const ENABLE_PKEY: u32 = 0x1b03;
     pub(crate) const REGISTER_AGENT2: u32 = 0xc028_1b04;
     pub(crate) const ALL: [u32; 4] = [REGISTER_AGENT, UNREGISTER_AGENT, ENABLE_PKEY, REGISTER_AGENT2];
-}
-
-numbers! {
-    /// Attributes of subnet administration: records.
-    admin_attribute: u16 {
-        CLASS_PORT_INFO = 0x01,
-        NODE = 0x11,
-        PORT_INFO = 0x12,
-        SWITCH_INFO = 0x14,
-        FORWARDING = 0x15,
-        MULTICAST_FORWARDING = 0x17,
-        SM_INFO = 0x18,
-        LINK = 0x20,
-        GUID_INFO = 0x30,
-        SERVICE = 0x31,
-        PKEY_TABLE = 0x33,
-        PATH = 0x35,
-        MULTICAST_MEMBER = 0x38,
-        INFORM_INFO = 0xf3,
-    }
-
-    /// Attributes of performance management.
-    performance_attribute: u16 {
-        CLASS_PORT_INFO = 0x01,
-        PORT_COUNTERS = 0x12,
-        PORT_COUNTERS_EXTENDED = 0x1d,
-    }
 }
 
 structs! {

@@ -1,24 +1,13 @@
 //! The device files `/dev/infiniband/umad*`, by which libibumad and infiniband-diags query the subnet with management
 //! datagrams (MADs).
 //!
-//! A program writes a MAD to the file and reads the response. The subnet is a model: see [`subnet`]. Each response is
-//! ready when the write returns. The file is a pipe with a byte for each response, which makes it readable.
-//!
-//! | file | does |
-//! |---|---|
-//! | `abi` | structures and numbers of the file |
-//! | `subnet` | the devices and the switch between them |
-//! | `agent` | answers of a node |
-//! | `admin` | answers of subnet administration |
-//! | `route` | which of them a datagram reaches |
+//! A program writes a MAD to the file and reads the response. The subnet is a model of this process's devices with the
+//! switch between them: see [`rushmem_softnic::subnet`]. Adapters of other processes are not part of it. Each response
+//! is ready when the write returns. The file is a pipe with a byte for each response, which makes it readable.
 
 mod abi;
-mod admin;
-mod agent;
-mod route;
-mod subnet;
 
-use crate::device::Device;
+use crate::device::{Device, PKEYS, PortAddress};
 use crate::errno::Errno;
 use crate::events::{Channel, Kind};
 use crate::node;
@@ -26,12 +15,14 @@ use crate::per_process::PerProcess;
 use crate::process::{self, current};
 use crate::settings::LinkLayer;
 use crate::sys::{self, Identity};
+use crate::sysfs;
 use crate::user;
 use abi::{Agent, Header, MAD, OLD_HEADER, Register, Register2};
+use rushmem_softnic::mad::{HAS_EXTENDED_SPEEDS, at};
+use rushmem_softnic::subnet::{self, Adapter, Subnet};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use subnet::Subnet;
 
 /// Maximum number of agents of a file, as in the kernel.
 const MAX_AGENTS: usize = 32;
@@ -140,6 +131,30 @@ pub(crate) fn write(fd: RawFd, at: u64, len: usize) -> Option<Result<(), Errno>>
     with_file(fd, |file| file.send(at, len))
 }
 
+/// Returns the subnet of some devices.
+fn subnet_of(devices: &[Arc<Device>]) -> Result<Subnet, Errno> {
+    let adapter = |device: &Arc<Device>| -> Result<Adapter, Errno> {
+        let place: PortAddress = device.place()?;
+        let port = device.port(place);
+        Ok(Adapter {
+            description: sysfs::description(&device.name()),
+            guid: u64::from_be_bytes(device.guid()),
+            lid: port.lid,
+            is_up: port.state == crate::abi::port_state::ACTIVE,
+            capabilities: port.port_cap_flags | HAS_EXTENDED_SPEEDS,
+            stats: device.stats(),
+        })
+    };
+    Ok(Subnet {
+        adapters: devices.iter().map(adapter).collect::<Result<_, _>>()?,
+        has_switch: devices.iter().all(|device| device.settings.link == LinkLayer::InfiniBand),
+        model: devices.first().map(|device| device.settings.model).unwrap_or_default(),
+        pkeys: PKEYS.to_vec(),
+        pkey_entries: PKEYS.len() as u16,
+        guid_entries: 1,
+    })
+}
+
 /// Result of reading a umad file.
 pub(crate) enum Read {
     /// Number of bytes read.
@@ -180,8 +195,10 @@ impl File {
         let mut mad = [0; MAD];
         user::read(at + header_len as u64, &mut mad[..len - header_len])?;
         let agent = self.agents.get(header.id as usize).copied().flatten().ok_or(Errno::EINVAL)?;
-        let subnet = Subnet::of(current().devices())?;
-        let answer = route::answer(&subnet, self.device.index, agent, u16::from_be(header.lid), &mad);
+        let subnet = subnet_of(current().devices())?;
+        let (from, lid) = (self.device.index as usize, u16::from_be(header.lid));
+        let is_own = mad[at::CLASS] == agent.class;
+        let answer = is_own.then(|| subnet::answer(&subnet, from, lid, &mad)).flatten();
         let answer = answer.unwrap_or_else(|| {
             // On timeout, the program gets its own MAD's header back.
             header.status = libc::ETIMEDOUT as u32;

@@ -4,16 +4,18 @@
 //! In this model, subnet administration is in the switch. A list of records is longer than a MAD. A program receives it
 //! reassembled, as from the kernel.
 
-use super::abi::{MAD, admin_attribute, at, method, status, subnet_attribute};
 use super::agent::{self, Query};
-use super::subnet::{Node, Subnet};
-use crate::device::{PKEYS, SM_LID, SUBNET_PREFIX};
+use super::{Node, SM_LID, SUBNET_PREFIX, Subnet};
+use crate::management::MAD;
+use crate::management::mad::{admin_attribute, at, method, status, subnet_attribute};
+use crate::roce::DEFAULT_PKEY;
 
 /// Offset in a MAD of the RMPP header, for messages of several MADs.
-const RMPP: usize = 24;
+pub(crate) const RMPP: usize = 24;
 const RECORD_SIZE: usize = 44;
 const MASK: usize = 48;
-const DATA: usize = 56;
+/// Offset in a MAD of the data of subnet administration.
+pub(crate) const DATA: usize = 56;
 
 /// Capability mask of subnet administration: optional records, and the comparison of single capability bits.
 const CAPABILITIES: u16 = 1 << 8 | 1 << 13;
@@ -69,13 +71,30 @@ pub(super) fn answer(subnet: &Subnet, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
+/// Fields of the RMPP header: version, type and flags.
+const VERSION: u8 = 1;
+const DATA_SEGMENT: u8 = 1;
+const ACTIVE: u8 = 1;
+const FIRST: u8 = 2;
+const LAST: u8 = 4;
+
+/// Writes the RMPP header of one of several segments, which has `len` bytes of data. The first segment has that of the
+/// whole message.
+pub(crate) fn set_segment(mad: &mut [u8; MAD], number: usize, count: usize, len: usize) {
+    if number == 0 {
+        return;
+    }
+    let (flags, payload) = match number + 1 == count {
+        true => (ACTIVE | LAST, (len + DATA - RMPP - 12) as u32),
+        false => (ACTIVE, 0),
+    };
+    mad[RMPP + 2] = flags;
+    mad[RMPP + 4..][..4].copy_from_slice(&(number as u32 + 1).to_be_bytes());
+    mad[RMPP + 8..][..4].copy_from_slice(&payload.to_be_bytes());
+}
+
 /// Writes the RMPP header of a response that may be longer than a MAD, as in its first segment.
 fn long_message(answer: &mut [u8]) {
-    const VERSION: u8 = 1;
-    const DATA_SEGMENT: u8 = 1;
-    const ACTIVE: u8 = 1;
-    const FIRST: u8 = 2;
-    const LAST: u8 = 4;
     let segments = (answer.len() - DATA).div_ceil(MAD - DATA).max(1);
     let flags = ACTIVE | FIRST | if segments == 1 { LAST } else { 0 };
     // The payload length counts the SA header repeated in each segment.
@@ -137,14 +156,14 @@ fn records(subnet: &Subnet, attribute: u16, mad: &[u8; MAD]) -> Result<Vec<Vec<u
 
 /// Returns the nodes with a LID.
 fn nodes(subnet: &Subnet) -> impl Iterator<Item = Node> {
-    let adapters = (0..subnet.adapters.len()).filter(|index| subnet.adapters[*index].port.lid != 0);
+    let adapters = (0..subnet.adapters.len()).filter(|index| subnet.adapters[*index].lid != 0);
     std::iter::once(Node::Switch).chain(adapters.map(Node::Adapter))
 }
 
 fn lid_of(subnet: &Subnet, node: Node) -> u16 {
     match node {
         Node::Switch => SM_LID,
-        Node::Adapter(index) => subnet.adapters[index].port.lid,
+        Node::Adapter(index) => subnet.adapters[index].lid,
     }
 }
 
@@ -230,7 +249,7 @@ fn key_records(subnet: &Subnet) -> Vec<Vec<u8>> {
 
 /// Returns the paths between all pairs of nodes, including a node and itself.
 fn path_records(subnet: &Subnet) -> Vec<Vec<u8>> {
-    let gid = |node| [SUBNET_PREFIX, agent::guid(node)].concat();
+    let gid = |node| [SUBNET_PREFIX, agent::guid(subnet, node)].concat();
     let record = |from, to| {
         let [from_lid, to_lid] = [from, to].map(|node| lid_of(subnet, node).to_be_bytes());
         [
@@ -242,7 +261,7 @@ fn path_records(subnet: &Subnet) -> Vec<Vec<u8>> {
             // GRH fields and traffic class.
             &[0; 5],
             &[REVERSIBLE],
-            &PKEYS[0].to_be_bytes(),
+            &DEFAULT_PKEY.to_be_bytes(),
             &[0, 0, MTU, RATE, LIFETIME],
             &[0; 7],
         ]
@@ -254,10 +273,8 @@ fn path_records(subnet: &Subnet) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::LinkLayer;
-    use crate::umad::abi::{Agent, class};
-    use crate::umad::route;
-    use crate::umad::subnet::tests::subnet;
+    use crate::management::mad::class;
+    use crate::management::subnet::{answer, tests::subnet};
 
     /// Queries records by a component's value. Returns the status and the records.
     fn ask(method: u8, attribute: u16, component: Option<Component>, value: &[u8]) -> (u16, Vec<Vec<u8>>) {
@@ -268,10 +285,9 @@ mod tests {
             mad[MASK..][..8].copy_from_slice(&(1u64 << bit).to_be_bytes());
             mad[DATA + start..][..len].copy_from_slice(value);
         }
-        let agent = Agent { qpn: 1, class: class::ADMINISTRATION };
-        let subnet = subnet(LinkLayer::InfiniBand);
-        assert_eq!(route::answer(&subnet, 0, agent, 0x0102, &mad), None, "a device has no administration");
-        let answer = route::answer(&subnet, 0, agent, SM_LID, &mad).unwrap();
+        let subnet = subnet(true);
+        assert_eq!(answer(&subnet, 0, 0x0102, &mad), None, "a device has no administration");
+        let answer = super::super::answer(&subnet, 0, SM_LID, &mad).unwrap();
         assert_eq!(answer[at::METHOD], method | 0x80);
         let word = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
         let size = 8 * usize::from(word(RECORD_SIZE));
@@ -295,7 +311,7 @@ mod tests {
         assert_eq!(lids(table(admin_attribute::NODE, Some((0, 0, 2)), &[1, 3])), [0x0103]);
         assert_eq!(lids(table(admin_attribute::NODE, Some((0, 0, 2)), &[9, 9])), []);
         assert_eq!(lids(table(admin_attribute::PORT_INFO, Some((1, 2, 1)), &[2])), [1]);
-        let gid = [SUBNET_PREFIX, crate::device::guid(1)].concat();
+        let gid = [SUBNET_PREFIX, subnet(true).adapters[1].guid.to_be_bytes()].concat();
         let paths = table(admin_attribute::PATH, Some(GID), &gid);
         assert_eq!(paths.len(), 3, "from each node");
         assert!(paths.iter().all(|path| path[40..42] == [1, 3]));

@@ -1,12 +1,13 @@
 //! Responses of the nodes in the subnet: of their agents for subnet and performance management, and of the subnet
 //! manager.
 
-use super::abi::{MAD, at, class, method, performance_attribute, status, subnet_attribute};
-use super::subnet::{Node, Subnet};
-use crate::device::{PKEYS, SM_LID, SUBNET_PREFIX};
-use crate::sysfs;
-use rushmem_softnic::mad::{HAS_EXTENDED_SPEEDS, PKEYS_PER_BLOCK};
-use rushmem_softnic::{FunctionType, LinkSpeed};
+use super::{Node, SM_LID, SUBNET_PREFIX, Subnet};
+use crate::management::MAD;
+use crate::management::mad::{
+    HAS_EXTENDED_SPEEDS, PKEYS_PER_BLOCK, at, class, method, performance_attribute, status, subnet_attribute,
+};
+use crate::model::{FunctionType, LinkSpeed};
+use crate::report::Stats;
 
 /// GUID of the switch.
 const SWITCH_GUID: [u8; 8] = [0x52, 0x4d, 0x00, 0xff, 0xfe, 0x01, 0x00, 0x00];
@@ -73,7 +74,10 @@ pub(super) fn answer(subnet: &Subnet, query: &Query, mad: &[u8; MAD]) -> Option<
 fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &mut Data) -> Result<(), u16> {
     let Query { node, entry, .. } = *query;
     match (attribute, node) {
-        (subnet_attribute::NODE_DESCRIPTION, _) => data.put(0, description(subnet, node).as_bytes()),
+        (subnet_attribute::NODE_DESCRIPTION, _) => {
+            let text = description(subnet, node).as_bytes();
+            data.put(0, &text[..text.len().min(63)]);
+        }
         (subnet_attribute::NODE_INFO, _) => node_info(subnet, node, entry, data),
         (subnet_attribute::PORT_INFO, Node::Switch) => {
             let port = u8::try_from(modifier).map_err(|_| status::INVALID_VALUE)?;
@@ -87,10 +91,10 @@ fn subnet(subnet: &Subnet, query: &Query, attribute: u16, modifier: u32, data: &
             data.put(0, &0xc000u16.to_be_bytes());
             data.put(4, &0x4000u16.to_be_bytes());
         }
-        (subnet_attribute::GUID_INFO, _) if modifier == 0 => data.put(0, &guid(node)),
+        (subnet_attribute::GUID_INFO, _) if modifier == 0 => data.put(0, &guid(subnet, node)),
         (subnet_attribute::PKEY_TABLE, _) => {
             let block = modifier as usize & 0xffff;
-            let keys = PKEYS.iter().skip(block * PKEYS_PER_BLOCK).take(PKEYS_PER_BLOCK);
+            let keys = subnet.pkeys.iter().skip(block * PKEYS_PER_BLOCK).take(PKEYS_PER_BLOCK);
             keys.enumerate().for_each(|(i, key)| data.put(2 * i, &key.to_be_bytes()));
         }
         (subnet_attribute::SM_INFO, Node::Switch) => {
@@ -117,17 +121,17 @@ pub(super) fn attribute(
     Ok(std::array::from_fn(|i| data.0[i]))
 }
 
-pub(super) fn guid(node: Node) -> [u8; 8] {
+pub(super) fn guid(subnet: &Subnet, node: Node) -> [u8; 8] {
     match node {
         Node::Switch => SWITCH_GUID,
-        Node::Adapter(index) => crate::device::guid(index as u32),
+        Node::Adapter(index) => subnet.adapters[index].guid.to_be_bytes(),
     }
 }
 
-fn description(subnet: &Subnet, node: Node) -> String {
+fn description(subnet: &Subnet, node: Node) -> &str {
     match node {
-        Node::Switch => "rushmem switch".into(),
-        Node::Adapter(index) => sysfs::description(&subnet.adapters[index].device.name()),
+        Node::Switch => "rushmem switch",
+        Node::Adapter(index) => &subnet.adapters[index].description,
     }
 }
 
@@ -139,9 +143,9 @@ fn node_info(subnet: &Subnet, node: Node, entry: u8, data: &mut Data) {
     };
     data.put(0, &[1, 1, kind, ports]);
     for at in [4, 12, 20] {
-        data.put(at, &guid(node));
+        data.put(at, &guid(subnet, node));
     }
-    data.put(28, &(PKEYS.len() as u16).to_be_bytes());
+    data.put(28, &subnet.pkey_entries.to_be_bytes());
     data.put(30, &device.to_be_bytes());
     data.put(32, &u32::from(model.firmware()[0]).to_be_bytes());
     data.put(36, &[entry]);
@@ -169,16 +173,16 @@ fn link(speed: LinkSpeed, is_up: bool, port: u8, data: &mut Data) {
     data.put(0x3e, &[active | speed.extended, speed.extended]);
 }
 
-/// Fills PortInfo of a device.
+/// Fills PortInfo of an adapter.
 fn adapter_port(subnet: &Subnet, index: usize, data: &mut Data) {
-    let port = &subnet.adapters[index].port;
+    let adapter = &subnet.adapters[index];
+    let sm_lid = if subnet.has_switch { SM_LID } else { 0 };
     link(subnet.model.speed(), subnet.is_up(index), 1, data);
     data.put(0x08, &SUBNET_PREFIX);
-    data.put(0x10, &port.lid.to_be_bytes());
-    data.put(0x12, &port.sm_lid.to_be_bytes());
-    data.put(0x14, &(port.port_cap_flags | HAS_EXTENDED_SPEEDS).to_be_bytes());
-    // GUID capacity: one.
-    data.put(0x33, &[1]);
+    data.put(0x10, &adapter.lid.to_be_bytes());
+    data.put(0x12, &sm_lid.to_be_bytes());
+    data.put(0x14, &adapter.capabilities.to_be_bytes());
+    data.put(0x32, &[subnet.guid_entries]);
 }
 
 /// Fills PortInfo of a switch port. Port 0 is the switch itself.
@@ -200,7 +204,7 @@ fn switch_port(subnet: &Subnet, port: u8, entry: u8, data: &mut Data) -> Result<
     Ok(())
 }
 
-/// Fills an attribute of performance management. The counters belong to the adapter in this process.
+/// Fills an attribute of performance management. The counters are those of the adapter; the switch counts nothing.
 fn performance(subnet: &Subnet, query: &Query, attribute: u16, data: &mut Data) -> Result<(), u16> {
     const ALL_PORTS: u8 = 0xff;
     if attribute == performance_attribute::CLASS_PORT_INFO {
@@ -209,8 +213,8 @@ fn performance(subnet: &Subnet, query: &Query, attribute: u16, data: &mut Data) 
         return Ok(());
     }
     let port = data.0[1];
-    let stats: rushmem_softnic::Stats = match query.node {
-        Node::Adapter(index) if port == 1 || port == ALL_PORTS => subnet.adapters[index].device.stats(),
+    let stats: Stats = match query.node {
+        Node::Adapter(index) if port == 1 || port == ALL_PORTS => subnet.adapters[index].stats,
         Node::Switch if port == ALL_PORTS || usize::from(port) <= subnet.adapters.len() => Default::default(),
         _ => return Err(status::INVALID_VALUE),
     };
