@@ -33,6 +33,7 @@ pub mod dump;
 mod hex;
 pub mod prm;
 pub mod seg;
+pub mod umr;
 pub mod wqe;
 
 pub use atomic::{AtomicOp, Width};

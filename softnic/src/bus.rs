@@ -19,7 +19,7 @@ pub struct Bus {
 }
 
 /// Maximum number of translations that the objects of a function may have. They take 8 bytes each.
-const MAX_TRANSLATIONS: usize = 1 << 24;
+pub(crate) const MAX_TRANSLATIONS: usize = 1 << 24;
 
 /// Maximum number of objects of a function, of all kinds together.
 const MAX_OBJECTS: u32 = 1 << 16;
@@ -106,6 +106,11 @@ impl Drop for PagedMemory {
 }
 
 impl PagedMemory {
+    /// Returns the bus address of each page.
+    pub(crate) fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+
     /// Calls `access` with the bus address of each piece of the `len` bytes at `offset`, and the piece's range in
     /// those bytes.
     fn pieces(

@@ -6,6 +6,7 @@ use crate::memory::{Memory, MemoryAddr, MemoryError};
 use crate::posted::{PostedWrite, PostedWrites};
 use crate::rng::Rng;
 use crate::table::Table;
+use crate::umr::Changeable;
 use rushmem_mlx5::{AtomicOp, Width};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -43,6 +44,10 @@ impl Rights {
         if on { Rights(self.0 | other.0) } else { self }
     }
 
+    pub(crate) fn set(self, other: Rights, on: bool) -> Rights {
+        if on { Rights(self.0 | other.0) } else { Rights(self.0 & !other.0) }
+    }
+
     pub(crate) fn and(self, other: Rights) -> Rights {
         Rights(self.0 & other.0)
     }
@@ -70,6 +75,8 @@ pub(crate) struct Mkey {
     pub(crate) base: u64,
     /// CPU address of the first byte of the range, if the CPU can access `memory`.
     pub(crate) host: Option<HostPtr>,
+    /// Set if work requests can change the key.
+    pub(crate) changeable: Option<Changeable>,
 }
 
 /// An address in host memory that a [`Memory`] keeps valid.

@@ -26,7 +26,8 @@
 //!
 //! - services: reliable connections, unreliable connections, extended connections (XRC), dynamic connections,
 //!   datagrams;
-//! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT;
+//! - operations: WRITE, WRITE with immediate, READ, SEND, atomics, masked atomics of 4 and 8 bytes, NOP, DUMP, WAIT,
+//!   and changes of memory keys (UMR) by drivers of PCI functions;
 //! - inline data, segment lists, fences and solicited events;
 //! - CQs: rings and collapsed, CQEs of 64 and 128 bytes, arming and overrun;
 //! - loss recovery, and BlueFlame registers as plain doorbells.
@@ -68,6 +69,7 @@ mod roce;
 mod route;
 mod table;
 mod transport;
+mod umr;
 mod wqe;
 
 pub use address::{Ip, ip_of_gid, lid_of};

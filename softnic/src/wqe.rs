@@ -23,6 +23,8 @@ pub(crate) enum LocalError {
     Memory,
     /// The WQE names an object that does not exist, or the service does not support the operation.
     Operation,
+    /// The WQE cannot change the memory key as it asks.
+    Bind,
 }
 
 impl LocalError {
@@ -32,6 +34,7 @@ impl LocalError {
             LocalError::Length => (Syndrome::LOCAL_LENGTH_ERR, 0),
             LocalError::Memory => (Syndrome::LOCAL_PROT_ERR, 0),
             LocalError::Operation => (Syndrome::LOCAL_QP_OP_ERR, 0),
+            LocalError::Bind => (Syndrome::MW_BIND_ERR, 0),
         }
     }
 }

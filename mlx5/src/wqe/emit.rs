@@ -65,6 +65,7 @@ impl View<'_> {
             Some(atomic) => put_operands(&mut out, atomic)?,
             None => 0,
         };
+        out.put_all(self.umr_segments())?;
         for data in self.data() {
             match data {
                 Data::Pointer(at) => {

@@ -1,6 +1,9 @@
 use super::*;
+use crate::be::Be16;
+use crate::prm::mkey::MkeyContext;
 use crate::testing::bytes;
-use std::{string::ToString, vec::Vec};
+use crate::umr::UmrSeg;
+use std::{string::ToString, vec, vec::Vec};
 
 const QPN: u32 = 0x1a7;
 const RKEY: u32 = 0x0018_1ef0;
@@ -373,6 +376,38 @@ fn stale_bytes_in_ignored_fields_are_accepted() {
 }
 
 #[test]
+fn a_change_of_a_key_has_its_translations_inside_or_in_memory() {
+    let context = MkeyContext { free: true, mkey_7_0: 9, pd: 3, ..MkeyContext::default() };
+    let mut bytes = [0; MkeyContext::LEN];
+    context.write(&mut bytes);
+    let entry = |flags, tail: &[Segment]| {
+        let umr = UmrSeg { flags, offset_low: Be16::new(5), offset_high: Be32::new(1), ..UmrSeg::default() };
+        let ds = 8 + tail.len() as u8;
+        let ctrl = CtrlSeg::new(0, Opcode::UMR, 7, QPN, ds, Flags::SIGNALED, 0x1234);
+        let mut segments = vec![ctrl.to_segment()];
+        segments.extend(umr.to_segments());
+        segments.extend(bytes.as_chunks().0.iter().map(|segment| Segment::from_bytes(*segment)));
+        segments.extend(tail);
+        segments
+    };
+    let pointer = DataSeg::new(LADDR, LKEY, 64);
+    let list = Segment::from_bytes([0xa5; 16]);
+    for (flags, tail) in [(0, pointer.to_segment()), (UmrSeg::INLINE, list)] {
+        let segments = entry(flags, &[tail]);
+        let view = View::parse(&segments).unwrap();
+        let umr = view.umr().unwrap();
+        assert_eq!((umr.key, umr.context, umr.control.offset()), (0x1234, context, 0x1_0005));
+        let is_inline = flags != 0;
+        assert_eq!(umr.inline.map(<[u8]>::to_vec), is_inline.then(|| vec![0xa5; 16]));
+        assert_eq!(view.data().next(), (!is_inline).then_some(Data::Pointer(pointer)));
+        let mut again = [Segment::ZERO; 9];
+        assert_eq!((view.emit(&mut again), &again[..]), (Some(9), &segments[..]));
+        assert!(View::parse_xrc(&segments).is_err() && view.to_wqe().is_none());
+    }
+    assert_eq!(View::parse(&entry(0, &[])[..7]).unwrap_err(), Malformed::Short { need: 8, have: 7 });
+}
+
+#[test]
 fn errors_name_the_defect() {
     let with = |opmod, opcode, ds, flags| {
         let ctrl = CtrlSeg::new(opmod, opcode, 0, QPN, ds, flags, 0).to_segment();
@@ -381,7 +416,7 @@ fn errors_name_the_defect() {
     let write = Opcode::RDMA_WRITE;
     assert_eq!(with(0, write, 3, Flags::NONE), Ok(()));
     assert_eq!(with(0, Opcode(0x7f), 1, Flags::NONE), Err(Malformed::UnknownOpcode(Opcode(0x7f))));
-    assert_eq!(with(0, Opcode::UMR, 1, Flags::NONE), Err(Malformed::Unsupported(Opcode::UMR)));
+    assert_eq!(with(0, Opcode::SET_PSV, 1, Flags::NONE), Err(Malformed::Unsupported(Opcode::SET_PSV)));
     assert_eq!(with(1, write, 3, Flags::NONE), Err(Malformed::Opmod { opcode: write, opmod: 1 }));
     assert_eq!(
         with(0, write, 1, Flags::NONE),

@@ -8,6 +8,7 @@ use crate::{
         AtomicSeg, DataSeg, InlineHdr, MaskedCompareSwap32Seg, MaskedCompareSwap64Seg, MaskedFetchAdd32Seg,
         MaskedFetchAdd64Seg, RaddrSeg, Segment, WaitSeg, XrcSeg, blocks_for,
     },
+    umr::Umr,
 };
 
 /// A parsed and validated send work-queue entry.
@@ -30,6 +31,8 @@ pub struct View<'a> {
     remote: Option<RaddrSeg>,
     atomic: Option<Atomic>,
     wait: Option<WaitSeg>,
+    /// Number of segments of a UMR entry between the control segment and the data.
+    umr: u8,
     data: &'a [Segment],
 }
 
@@ -120,6 +123,9 @@ impl<'a> View<'a> {
         if FORMAT == DATAGRAM && !matches!(ctrl.opcode(), Opcode::NOP | Opcode::SEND | Opcode::SEND_IMM) {
             return Err(Malformed::NotOfDatagrams(ctrl.opcode()));
         }
+        if FORMAT != CONNECTED && ctrl.opcode() == Opcode::UMR {
+            return Err(Malformed::Unsupported(Opcode::UMR));
+        }
         let ds = ctrl.ds();
         if ctrl.reserved() != 0 {
             return Err(Malformed::Reserved { field: "ds", bits: ctrl.reserved() as u32 });
@@ -159,9 +165,14 @@ impl<'a> View<'a> {
         } else if shape.operands == 2 {
             atomic = Some(two_segment_atomic([take()?, take()?]));
         }
+        let umr = match ctrl.opcode() {
+            Opcode::UMR => Umr::segments(rest),
+            _ => 0,
+        };
+        rest = rest.get(umr..).ok_or(short)?;
         let data = if ctrl.opcode() == Opcode::NOP { &[] } else { rest };
         check_data(ctrl.opcode(), data, shape.inline)?;
-        Ok(Self { ctrl, segments, av, format: FORMAT, remote, atomic, wait, data })
+        Ok(Self { ctrl, segments, av, format: FORMAT, remote, atomic, wait, umr: umr as u8, data })
     }
 
     /// Returns the control segment, the first 16 bytes of the entry.
@@ -179,10 +190,12 @@ impl<'a> View<'a> {
         self.ctrl.flags()
     }
 
-    /// Returns the immediate, or the rkey to invalidate, for opcodes that have one.
+    /// Returns the immediate, or the key to invalidate or change, for opcodes that have one.
     pub const fn imm(&self) -> Option<u32> {
         match self.opcode() {
-            Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM | Opcode::SEND_INVAL => Some(self.ctrl.imm()),
+            Opcode::RDMA_WRITE_IMM | Opcode::SEND_IMM | Opcode::SEND_INVAL | Opcode::UMR => {
+                Some(self.ctrl.imm())
+            }
             _ => None,
         }
     }
@@ -236,6 +249,16 @@ impl<'a> View<'a> {
     /// Returns the condition of a WAIT.
     pub const fn wait(&self) -> Option<WaitSeg> {
         self.wait
+    }
+
+    /// Returns the contents of a UMR entry. Its data segments hold the translations, if they are not in the entry.
+    pub fn umr(&self) -> Option<Umr<'a>> {
+        Umr::read(self.ctrl.imm(), self.segments.get(1..)?).filter(|_| self.umr != 0)
+    }
+
+    /// Returns the segments of a UMR entry between the control segment and the data.
+    pub(crate) fn umr_segments(&self) -> &'a [Segment] {
+        self.segments.get(1..1 + self.umr as usize).unwrap_or_default()
     }
 
     /// Returns the data segments, in order: gathered by WRITE and SEND, scattered to by READ and atomics.
@@ -350,6 +373,9 @@ impl Shape {
                 };
                 let ds = 3 + operands;
                 return Ok(Self { remote: true, operands, least: ds, most: ds, inline: false });
+            }
+            Opcode::UMR => {
+                Self { remote: false, operands: 0, least: 1 + Umr::SEGMENTS as u8, most, inline: false }
             }
             Opcode::DUMP => Self { remote: false, operands: 0, least: 2, most, inline: false },
             Opcode::WAIT => Self { remote: false, operands: 1, least: 2, most: 2, inline: false },

@@ -29,8 +29,12 @@ const BLOCK_STRIDE: u64 = 1024;
 
 /// Starts an adapter that reaches no others.
 pub(crate) fn adapter() -> Arc<Nic> {
+    adapter_at(Ip::LoopbackOnly)
+}
+
+fn adapter_at(ip: Ip) -> Arc<Nic> {
     let config = Config {
-        ip: Ip::LoopbackOnly,
+        ip,
         infiniband: true,
         idle: Idle::Notified { max_sleep: Duration::from_millis(10) },
         ..Config::default()
@@ -54,7 +58,17 @@ impl Driver {
 
     /// Creates a function whose driver has only allocated the command queue.
     pub(crate) fn of(identity: Identity, interrupts: Arc<dyn Interrupts>) -> Driver {
-        let nic = adapter();
+        Driver::on(adapter(), identity, interrupts)
+    }
+
+    /// Creates a virtual function of an adapter that reaches others of this machine.
+    #[cfg(test)]
+    pub(crate) fn connected(interrupts: Arc<dyn Interrupts>) -> Driver {
+        let identity = Identity { infiniband: true, ..Identity::default() };
+        Driver::on(adapter_at(Ip::AnyLoopback), identity, interrupts)
+    }
+
+    fn on(nic: Arc<Nic>, identity: Identity, interrupts: Arc<dyn Interrupts>) -> Driver {
         let memory = Arc::new(GuestMemory::default());
         memory.insert(MEMORY, HostBuffer::new(MEMORY_BYTES)).expect("the first region fits");
         let function = Function::new(Arc::clone(&nic), identity, Arc::clone(&memory), interrupts);

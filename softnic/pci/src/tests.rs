@@ -1,6 +1,7 @@
 //! Drives a function by its registers and queues, as the drivers of an operating system do.
 
 mod management;
+mod umr;
 
 use crate::driver::{Driver, MEMORY, MEMORY_BYTES, PAGE, QUEUE};
 use crate::function::Region;
@@ -126,7 +127,11 @@ impl Setup {
         let emitted = wqe.emit(index, self.qpn, Flags::SIGNALED);
         let segments: &[Segment] = emitted.segments();
         driver.put(self.sq + u64::from(index) * 64, bytemuck::cast_slice(segments));
-        let producer = index + 1;
+        self.ring(driver, index + 1);
+    }
+
+    /// Rings the doorbell for WQEs up to block `producer`.
+    fn ring(&self, driver: &mut Driver, producer: u16) {
         driver.put(self.records + 68, &record_word(producer).to_ne_bytes());
         let doorbell = Doorbell::producer(self.qpn, producer).raw();
         driver.function.write(Region::Bar0, self.uar + uar::DB as u64, &doorbell.to_ne_bytes());
@@ -179,13 +184,18 @@ fn create_key(driver: &mut Driver, pd: u32, pages: &[u64]) -> u32 {
 }
 
 fn connect_to_itself(driver: &mut Driver, qpn: u32) {
+    connect(driver, qpn, qpn, AddressPath { fl: true, ..AddressPath::default() });
+}
+
+/// Connects a QP in state RESET to a QP at the end of a path.
+fn connect(driver: &mut Driver, qpn: u32, remote_qpn: u32, path: AddressPath) {
     let context = QpContext { rre: true, rwe: true, ..QpContext::default() };
     driver.call(&Rst2Init { qpn, context, ..Rst2Init::default() }).unwrap();
     let context = QpContext {
         mtu: Mtu::B1024,
         log_msg_max: 30,
-        remote_qpn: qpn,
-        primary_address_path: AddressPath { fl: true, ..AddressPath::default() },
+        remote_qpn,
+        primary_address_path: path,
         ..QpContext::default()
     };
     driver.call(&Init2Rtr { qpn, context, ..Init2Rtr::default() }).unwrap();
@@ -250,7 +260,7 @@ fn the_port_is_infiniband() {
     driver.bring_up();
     let caps: HcaCap = driver.call(&QueryHcaCap::current::<HcaCap>()).unwrap().page.get();
     assert_eq!((caps.port_type, caps.num_ports, caps.roce), (PortType::IB, 1, false));
-    assert!(caps.umr_modify_entity_size_disabled);
+    assert!(!caps.umr_modify_entity_size_disabled && caps.umr_indirect_mkey_disabled);
     let port = driver.call(&QueryHcaVportContext::default()).unwrap().context;
     let gid = driver.call(&QueryHcaVportGid::default()).unwrap().gid;
     assert_eq!((&gid[..2], &gid[8..]), (&[0xfe, 0x80][..], &port.port_guid.to_be_bytes()[..]));

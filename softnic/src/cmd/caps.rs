@@ -108,10 +108,11 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         init2_lag_tx_port_affinity: true,
         num_lag_ports: config.bond,
         cqe_version: 1,
-        // A kernel driver would change keys by WQEs (UMR). UCX reads these bits too, and works without them.
-        umr_modify_entity_size_disabled: is_function,
-        umr_modify_atomic_disabled: is_function,
+        // A kernel driver changes keys over pages by WQEs (UMR), but not indirect keys. UCX reads these bits too, and works
+        // without them.
         umr_indirect_mkey_disabled: is_function,
+        umr_extended_translation_offset: is_function,
+        relaxed_ordering_write_umr: is_function,
         dct: true,
         log_max_rmp: 16,
         log_max_xrcd: LOG_MAX_XRCD,

@@ -5,8 +5,10 @@ use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::dma::{HostPtr, Mkey, Rights, Umem};
 use crate::engine::core::Core;
+use crate::memory::Memory;
 use crate::objects::{Objects, Pd, UarPage};
 use crate::transport::datapath::Datapath;
+use crate::umr::{self, Changeable};
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::mkey::{
@@ -99,7 +101,9 @@ pub(super) fn create_mkey(
         require(mkc.access_mode() == AccessMode::PA, Reason::AccessMode)?;
         (mkc.start_addr, mkc.len) = (0, u64::MAX);
     }
-    require(!mkc.free && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
+    let bus = path.objects.buses.get(&context);
+    let changes = bus.is_some() && mkc.umr_en && mkc.access_mode() == AccessMode::MTT && !command.umem_valid;
+    require((!mkc.free || changes) && !mkc.bsf_en && mkc.crypto_en == 0, Reason::KeyFree)?;
     require(mkc.len == 0 || mkc.start_addr.checked_add(mkc.len - 1).is_some(), Reason::KeyRange)?;
     own_pd(&path.objects, context, mkc.pd)?;
     // A program must not reach memory by bus addresses.
@@ -109,6 +113,7 @@ pub(super) fn create_mkey(
     require(may_address || !by_address, Reason::NeedsUmem)?;
     match mkc.access_mode() {
         AccessMode::PA => create_direct(path, context, &mkc, Place::Address(mkc.start_addr)),
+        AccessMode::MTT if changes => create_changeable(path, context, &command, list),
         AccessMode::MTT => create_direct(path, context, &mkc, translation(&command, list)?),
         AccessMode::KLM | AccessMode::KSM => create_indirect(&mut path.objects, context, &command, list),
         _ => Err(refuse(CmdStatus::BAD_PARAM, Reason::AccessMode)),
@@ -163,9 +168,47 @@ fn create_direct(
         host: HostPtr::of(&*memory, base),
         memory,
         base,
+        changeable: None,
     });
     let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     Ok(CreateMkeyOut { mkey_index })
+}
+
+/// Creates a memory key that work requests can change. It maps the pages whose addresses are in `list`, or none yet.
+fn create_changeable(
+    path: &mut Datapath,
+    context: u32,
+    command: &CreateMkey,
+    list: &[u8],
+) -> CmdResult<CreateMkeyOut> {
+    let mkc = command.context;
+    require(mkc.free || umr::LOG_PAGE.contains(&mkc.log_page_size), Reason::PageSize)?;
+    let page = 1u64 << mkc.log_page_size;
+    let within = mkc.start_addr & (page - 1);
+    let count = if mkc.free { Some(0) } else { within.checked_add(mkc.len).map(|end| end.div_ceil(page)) };
+    let list = count.and_then(|count| first_entries(list, count));
+    let list = list.ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::PageList))?;
+    let bus = path.objects.buses.get(&context).ok_or(bad_resource(Reason::NoBus))?;
+    let changeable = Changeable::new(bus, &mkc, list);
+    let changeable = changeable.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    let relaxed = mkc.relaxed_ordering_write || path.report.draw_force_relaxed();
+    let memory: Arc<dyn Memory> = Arc::clone(changeable.pages()) as _;
+    let index = path.objects.add_mkey(|index| Mkey {
+        owner: context,
+        key: if mkc.free { umr::FREE } else { key(index, mkc.mkey_7_0) },
+        pd: mkc.pd,
+        qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
+        rights: rights(&mkc),
+        relaxed,
+        start: mkc.start_addr,
+        len: mkc.len,
+        umem: 0,
+        host: None,
+        memory,
+        base: within,
+        changeable: Some(changeable),
+    });
+    Ok(CreateMkeyOut { mkey_index: index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
 }
 
 /// Creates an indirect memory key, which maps a range of another key at different addresses.
@@ -212,6 +255,7 @@ fn create_indirect(
         host: HostPtr::of(&*below.memory, base),
         memory: Arc::clone(&below.memory),
         base,
+        changeable: None,
     };
     let index = objects.add_mkey(|index| Mkey { key: key(index, mkc.mkey_7_0), ..alias });
     let mkey_index = index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;

@@ -53,6 +53,8 @@ pub(crate) struct Harness {
     control: Arc<HostBuffer>,
     page: Arc<HostBuffer>,
     key: u32,
+    /// Index of a key that is free, and that WQEs can change.
+    free_key: u32,
     service: ServiceType,
     qpn: u32,
     peer: u32,
@@ -142,6 +144,7 @@ impl Harness {
             control: memory,
             page,
             key: 0,
+            free_key: 0,
             service,
             qpn: 0,
             peer: 0,
@@ -159,6 +162,7 @@ impl Harness {
         base.pd = self.call(&AllocPd::default()).pd;
         let mkey_index = self.create_key(base);
         self.key = key(mkey_index, 0);
+        self.free_key = self.create_free_key(base);
         base.cqn = self.create_cq(base);
         base.xrcd = self.call(&AllocXrcd::default()).xrcd;
         self.qpn = self.create_qp(base, RING, RECORD);
@@ -192,6 +196,20 @@ impl Harness {
             context: context.with_access_mode(AccessMode::MTT),
             ..CreateMkey::default()
         };
+        self.call(&create).mkey_index
+    }
+
+    fn create_free_key(&mut self, base: Base) -> u32 {
+        let context = MkeyContext {
+            free: true,
+            umr_en: true,
+            qpn: MkeyContext::ANY_QP,
+            pd: base.pd,
+            translations_octword_size: 4,
+            ..MkeyContext::default()
+        };
+        let create =
+            CreateMkey { context: context.with_access_mode(AccessMode::MTT), ..CreateMkey::default() };
         self.call(&create).mkey_index
     }
 
@@ -355,8 +373,15 @@ impl Harness {
     pub(super) fn fill_ring(&mut self, data: &[u8], plausible: bool) {
         let mut bytes = data[..data.len().min(64 << LOG_SQ)].to_vec();
         if plausible {
-            for (index, block) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
-                self.make_plausible(block, index as u16);
+            let blocks = bytes.as_chunks_mut().0;
+            let mut index = 0;
+            while let [first, rest @ ..] = &mut blocks[index..] {
+                self.make_plausible(first, index as u16);
+                index += 1;
+                if Opcode(first[3]) == Opcode::UMR {
+                    self.aim_at_keys(first, rest.get_mut(1));
+                    index += 2.min(rest.len());
+                }
             }
         }
         self.control.write(self.sq(), &bytes).expect("in range");
@@ -404,6 +429,16 @@ impl Harness {
         }
         if atomic {
             block[48..52].copy_from_slice(&8u32.to_be_bytes());
+        }
+    }
+
+    /// Makes a WQE change the free key, with translations in the heap if its third block has a pointer.
+    fn aim_at_keys(&self, first: &mut [u8; 64], third: Option<&mut [u8; 64]>) {
+        first[12..16].copy_from_slice(&key(self.free_key, 0).to_be_bytes());
+        if let Some(third) = third {
+            third[..2].fill(0);
+            third[4..8].copy_from_slice(&self.key.to_be_bytes());
+            third[8..14].fill(0);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{harness, station};
 use crate::roce::{self, Aeth, AethSyndrome, Bth, DEFAULT_PKEY, Deth, Ext, Nak, Op, Psn, Reth, Service};
 use rushmem_mlx5::av::AvSeg;
+use rushmem_mlx5::be::{Be16, Be64};
 use rushmem_mlx5::prm::caps::{HcaCap, QueryHcaCap};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, ModifyCq};
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct, QueryDct};
@@ -21,8 +22,10 @@ use rushmem_mlx5::prm::xrc::{
     AllocXrcd, ArmXrcSrq, CreateXrcSrq, DeallocXrcd, DestroyXrcSrq, QueryXrcSrq, XrcSrqContext,
 };
 use rushmem_mlx5::prm::{CmdOpcode, Command};
+use rushmem_mlx5::seg::DataSeg;
+use rushmem_mlx5::umr::{UmrSeg, mask};
 use rushmem_mlx5::wqe::Inline;
-use rushmem_mlx5::{Flags, Segment, Wqe};
+use rushmem_mlx5::{CtrlSeg, Flags, Opcode, Segment, Wqe};
 
 // Placeholders, which the harness replaces with the numbers of its objects.
 const KEY: u32 = 0;
@@ -229,7 +232,31 @@ pub(super) fn entries() -> Vec<Vec<u8>> {
         });
     let extended: Vec<u8> = extended.collect();
     let extended = [vec![(extended.len() / 64) as u8, 4 << 1 | 1], extended].concat();
-    services.chain([dynamic, extended]).collect()
+    services.chain([dynamic, extended, changes()]).collect()
+}
+
+/// Returns WQEs that give a key two pages, write through it, and free it.
+fn changes() -> Vec<u8> {
+    let some = mask::LEN | mask::PAGE_SIZE | mask::KEY | mask::FREE | mask::LR | mask::RW;
+    let enable = MkeyContext { len: 8192, log_page_size: 12, lr: true, rw: true, ..MkeyContext::default() };
+    let disable = MkeyContext { free: true, ..MkeyContext::default() };
+    let change = |index, umr: UmrSeg, context: MkeyContext| {
+        let mut bytes = [0; MkeyContext::LEN];
+        context.write(&mut bytes);
+        let ctrl = CtrlSeg::new(0, Opcode::UMR, index, SOME, 9, Flags::SIGNALED, KEY);
+        let mut segments = vec![ctrl.to_segment()];
+        segments.extend(umr.to_segments());
+        segments.extend(bytes.as_chunks().0.iter().map(|segment| Segment::from_bytes(*segment)));
+        segments.push(DataSeg::new(0, KEY, 64).to_segment());
+        segments.resize(12, Segment::ZERO);
+        Segment::bytes_of(&segments).to_vec()
+    };
+    let umr = UmrSeg { octowords: Be16::new(4), mask: Be64::new(some), ..UmrSeg::default() };
+    let write =
+        Wqe::Write { raddr: 0, rkey: KEY, laddr: 0, lkey: KEY, len: 8 }.emit(3, SOME, Flags::SIGNALED);
+    let free = UmrSeg { flags: UmrSeg::INLINE, mask: Be64::new(mask::FREE), ..UmrSeg::default() };
+    let entries = [change(0, umr, enable), write.blocks[0].to_bytes().to_vec(), change(4, free, disable)];
+    [vec![7, 1], entries.concat()].concat()
 }
 
 /// Returns inputs for `packets`: requests, responses and datagrams.

@@ -167,12 +167,24 @@ impl Objects {
     }
 
     pub(crate) fn remove_mkey(&mut self, index: u32, report: &mut Report) {
-        // Nothing may land in memory after its key is destroyed.
-        self.dma.land_due(None, |owner| report.note_change(owner));
-        self.dma.finish();
+        self.settle(report);
         let Some(mkey) = self.mkeys.remove(index) else { return };
         count(&mut self.pds, mkey.pd, -1);
         count(&mut self.umems, mkey.umem, -1);
+    }
+
+    /// Completes all accesses to memory: nothing may land after its key is destroyed or changed.
+    pub(crate) fn settle(&mut self, report: &mut Report) {
+        self.dma.land_due(None, |owner| report.note_change(owner));
+        self.dma.finish();
+    }
+
+    /// Moves a key to another protection domain.
+    pub(crate) fn move_mkey(&mut self, index: u32, pd: u32) {
+        let Some(mkey) = self.mkeys.get_mut(index) else { return };
+        let old = std::mem::replace(&mut mkey.pd, pd);
+        count(&mut self.pds, old, -1);
+        count(&mut self.pds, pd, 1);
     }
 
     /// Swaps the memory, ranges and rights of two keys of a context. Returns `false` if the context does not own both.

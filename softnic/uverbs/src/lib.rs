@@ -16,7 +16,7 @@
 //! | `attrs`, `user`, `abi`, `errno` | arguments of an ioctl, memory of the caller, structures, error numbers |
 //! | `fork` | children that use what their parent has opened |
 //! | `cm` | the RDMA connection manager |
-//! | `umad` | management datagrams, and the subnet that answers them |
+//! | `umad` | management datagrams |
 //! | `netlink`, `inventory` | RDMA netlink; the objects of all processes, which it lists |
 //! | `verbs` | PD, MR, CQ, QP, as in the kernel's commands |
 //! | `devx` | commands that pass through: objects, umems, doorbell pages |

@@ -29,6 +29,8 @@ layout! {
         log_max_qp: u8 = 0x09b, 5;
         /// log2 of the maximum number of entries in a completion queue.
         log_max_cq_sz: u8 = 0x0c8, 8;
+        /// Work-queue entries (UMR) can change whether writes through a key may pass each other on the bus.
+        relaxed_ordering_write_umr: bool = 0x0d0, 1;
         /// log2 of the maximum number of completion queues.
         log_max_cq: u8 = 0x0db, 5;
         /// log2 of the maximum number of entries in an event queue.
@@ -47,6 +49,8 @@ layout! {
         fixed_buffer_size: bool = 0x108, 1;
         /// log2 of the maximum length of a memory region, in bytes.
         log_max_mrw_sz: u8 = 0x109, 7;
+        /// Work-queue entries (UMR) can place translations anywhere in a key, not only below 2^16 units.
+        umr_extended_translation_offset: bool = 0x118, 1;
         /// log2 of the maximum number of entries of a KLM key.
         log_max_klm_list_size: u8 = 0x11a, 6;
         /// CREATE_QP accepts an extended QP context.

@@ -39,6 +39,8 @@ pub(crate) struct Message {
     pub(crate) packets: u32,
     /// Syndrome and vendor syndrome of the error with which the WQE completes, once all earlier ones have completed.
     pub(crate) fault: Option<(Syndrome, u8)>,
+    /// Whether the WQE has still to change a memory key. Later ones, whose keys are checked when they start, wait for it.
+    pub(crate) changes_key: bool,
     service: Service,
     segments_kept: WqeSegments,
 }
@@ -63,6 +65,7 @@ impl Message {
             first,
             packets,
             fault: None,
+            changes_key: view.opcode() == Opcode::UMR,
             service,
             segments_kept,
         }
@@ -85,6 +88,7 @@ impl Message {
             first,
             packets: 0,
             fault: Some(fault),
+            changes_key: false,
             service: Service::Rc,
             segments_kept: WqeSegments::OneBlock([Segment::ZERO; 4], 1),
         }
@@ -94,7 +98,20 @@ impl Message {
     pub(crate) fn connect(index: u16, blocks: u8, opcode: Opcode, first: Psn) -> Message {
         let (kind, packets, fault) = (Kind::Connect, 1, None);
         let (service, segments_kept) = (Service::Dc, WqeSegments::OneBlock([Segment::ZERO; 4], 1));
-        Message { index, blocks, opcode, kind, len: 0, first, packets, fault, service, segments_kept }
+        let changes_key = false;
+        Message {
+            index,
+            blocks,
+            opcode,
+            kind,
+            len: 0,
+            first,
+            packets,
+            fault,
+            changes_key,
+            service,
+            segments_kept,
+        }
     }
 
     /// Parses the copy of the WQE.

@@ -21,6 +21,7 @@ use crate::request::{AtomicRequest, RemoteError, RemoteRange};
 use crate::roce::{Psn, Service, pkeys_match};
 use crate::route::Route;
 use crate::table::Table;
+use crate::umr::{self, Changer};
 use crate::wqe::{self, Done, LocalError, Piece, check_keys, for_each_piece};
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::seg::RaddrSeg;
@@ -99,8 +100,9 @@ struct Source {
     peer: u32,
     /// QPN of the peer, or DCTN of a dynamic connection.
     peer_number: u32,
-    /// Whether the QP is one that changes keys, which has no peer.
-    changes_keys: bool,
+    owner: u32,
+    /// Whether the QP only changes keys, and has no peer.
+    is_umr_qp: bool,
     /// Why the dynamic connection could not be established.
     refusal: Option<Refusal>,
     psn: Psn,
@@ -121,7 +123,8 @@ impl Source {
             user: User { pd: qp.pd, qpn: qp.qpn },
             peer: qp.attrs.remote_qpn,
             peer_number: qp.dci.as_deref().and_then(Dci::dctn).unwrap_or(qp.attrs.remote_qpn),
-            changes_keys: qp.context.st == ServiceType::REG_UMR,
+            owner: qp.owner,
+            is_umr_qp: qp.context.st == ServiceType::REG_UMR,
             refusal: qp.dci.as_deref().and_then(Dci::refusal),
             psn: qp.send_psn,
             attrs: qp.attrs,
@@ -130,6 +133,11 @@ impl Source {
             part,
             late: qp.faults.is_late(),
         }
+    }
+
+    /// Returns the QP as one whose WQE changes a key.
+    fn changer(&self) -> Changer {
+        Changer { owner: self.owner, user: self.user, is_umr_qp: self.is_umr_qp }
     }
 
     /// Returns the number of bytes of the message that are moved after this step.
@@ -436,8 +444,13 @@ fn execute(
 ) -> Result<Outcome, Outcome> {
     match view.opcode() {
         Opcode::NOP => return Ok(Outcome::Done),
-        // A WQE that changes keys is malformed, since this adapter does not support it.
-        _ if source.changes_keys => return Err(LocalError::Operation.into()),
+        Opcode::UMR => {
+            return umr::execute(view, source.changer(), objects, report)
+                .map(|()| Outcome::Done)
+                .map_err(Outcome::from);
+        }
+        // The QP that changes keys has no peer.
+        _ if source.is_umr_qp => return Err(LocalError::Operation.into()),
         Opcode::DUMP => return dump(view, source, objects),
         Opcode::WAIT if cq_reached(view, &objects.cqs)? => return Ok(Outcome::Done),
         Opcode::WAIT => return Ok(Outcome::Waits),

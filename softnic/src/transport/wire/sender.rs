@@ -14,9 +14,11 @@ use super::start::{Start, start};
 use crate::dma::User;
 use crate::objects::Objects;
 use crate::objects::qp::{Kind, Message, Qp, Requester};
+use crate::report::Report;
 use crate::roce::{Psn, Service};
 use crate::route::Route;
 use crate::transport::datapath::Datapath;
+use crate::umr::{self, Changer};
 use crate::wqe::LocalError;
 use std::time::{Duration, Instant};
 
@@ -75,6 +77,10 @@ fn step(path: &mut Datapath, qpn: u32, ahead: &mut Ahead) -> Step {
     let (to, user) = (Destination::of(qp, peer), User { pd: qp.pd, qpn });
     let req = &mut qp.req;
     let Some(message) = req.messages.get(req.next) else { return Step::Idle };
+    if message.changes_key {
+        change_key(objects, report, qpn);
+        return Step::Sent;
+    }
     // After a seek back, the position passes packets that have been received since. The peer needs only the others.
     let psn = message.first.plus(req.next_packet);
     if message.packets == 0 || req.flight.has(psn) {
@@ -159,6 +165,24 @@ fn advance(qp: &mut Qp, psn: Psn, count: u32, now: Instant, retransmit: Duration
         Service::Rc | Service::Dc | Service::Xrc => req.sent((psn, count), fetches, now, retransmit),
         // No acknowledgement will come, so the packets are done once they are sent.
         Service::Uc | Service::Ud | Service::Raw => req.start(psn.plus(count)),
+    }
+}
+
+/// Executes the last WQE that has been started, which changes a memory key.
+#[cold]
+fn change_key(objects: &mut Objects, report: &mut Report, qpn: u32) {
+    let Some(qp) = objects.qps.get_mut(qpn) else { return };
+    let by = Changer { owner: qp.owner, user: User { pd: qp.pd, qpn }, is_umr_qp: false };
+    let Some(mut message) = qp.req.messages.pop_back() else { return };
+    let changed = match message.view() {
+        Ok(view) => umr::execute(&view, by, objects, report),
+        Err(_) => Err(LocalError::Operation),
+    };
+    if let Some(qp) = objects.qps.get_mut(qpn) {
+        message.changes_key = false;
+        message.fault = changed.err().map(LocalError::syndrome);
+        qp.req.broken |= message.fault.is_some();
+        qp.req.messages.push_back(message);
     }
 }
 

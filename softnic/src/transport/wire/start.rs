@@ -39,6 +39,9 @@ pub(super) fn start(
     if qp.dci.as_deref().is_some_and(Dci::is_connecting) {
         return Start::Nothing;
     }
+    if qp.req.messages.back().is_some_and(|message| message.changes_key) {
+        return Start::Nothing;
+    }
     let index = qp.req.started;
     // After a local error, later WQEs are flushed when the error has completed.
     if qp.req.broken || index == sq.producer || qp.req.messages.len() >= MAX_WQES_IN_FLIGHT {
@@ -77,7 +80,7 @@ pub(super) fn start(
     });
     if let Err(fault) = checked {
         // No packet is sent, and the error completes when all earlier WQEs have.
-        (message.fault, message.packets) = (Some(fault), 0);
+        (message.fault, message.packets, message.changes_key) = (Some(fault), 0, false);
         qp.req.broken = true;
     }
     // Only now is the WQE taken: up to here, every return leaves it to the next attempt.
