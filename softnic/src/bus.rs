@@ -84,28 +84,36 @@ impl Attached {
             translations.fetch_sub(count, Ordering::Relaxed);
             return None;
         }
-        Some(PagedMemory { bus: Arc::clone(&self.bus.memory), pages, shift, translations })
+        Some(PagedMemory { bus: Arc::clone(&self.bus.memory), pages, shift, counted: Some(translations) })
     }
 }
 
 /// A contiguous range of memory that consists of pages of another memory.
-pub(crate) struct PagedMemory {
+pub struct PagedMemory {
     bus: Arc<dyn Memory>,
     /// Bus address of each page.
     pages: Vec<u64>,
     /// log2 of the page size.
     shift: u32,
-    /// Number of translations of the function.
-    translations: Arc<AtomicUsize>,
+    /// Number of translations of the function, if those of this memory count.
+    counted: Option<Arc<AtomicUsize>>,
 }
 
 impl Drop for PagedMemory {
     fn drop(&mut self) {
-        self.translations.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        if let Some(translations) = &self.counted {
+            translations.fetch_sub(self.pages.len(), Ordering::Relaxed);
+        }
     }
 }
 
 impl PagedMemory {
+    /// Creates the range of the pages at these bus addresses, each of 2^`shift` bytes, of which `shift` is less than 64.
+    #[must_use]
+    pub fn new(bus: Arc<dyn Memory>, pages: Vec<u64>, shift: u32) -> PagedMemory {
+        PagedMemory { bus, pages, shift, counted: None }
+    }
+
     /// Returns the bus address of each page.
     pub(crate) fn pages(&self) -> &[u64] {
         &self.pages
@@ -127,7 +135,7 @@ impl PagedMemory {
             let page = self.pages.get((at >> self.shift) as usize).ok_or(outside)?;
             let within = at & (page_bytes - 1);
             let piece = (len - done).min((page_bytes - within) as usize);
-            access(page + within, done..done + piece)?;
+            access(page.checked_add(within).ok_or(outside)?, done..done + piece)?;
             done += piece;
         }
         Ok(())

@@ -73,7 +73,7 @@ mod umr;
 mod wqe;
 
 pub use address::{Ip, ip_of_gid, lid_of};
-pub use bus::Bus;
+pub use bus::{Bus, PagedMemory};
 pub use cmd::caps::CLOCK_KHZ;
 pub use cmd::refuse::reason;
 pub use config::{Config, Faults, Idle, Numbers};

@@ -5,7 +5,7 @@ use crate::refuse;
 use rushmem_mlx5::prm::eq::{CreateEq, EqContext, Eqe, EventType};
 use rushmem_mlx5::prm::umem::Mtt;
 use rushmem_mlx5::prm::{CmdError, list_entries};
-use rushmem_softnic::Memory;
+use rushmem_softnic::{Memory, PagedMemory};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,10 +28,8 @@ const LOG_MAX_PAGE: u8 = 31;
 const COUNTERS: u32 = 1 << 24;
 
 struct Eq {
-    /// Bus addresses of the pages.
-    pages: Vec<u64>,
-    log_page_size: u8,
-    /// Offset of the first entry in the first page.
+    ring: PagedMemory,
+    /// Offset of the first entry in the ring's memory.
     offset: u64,
     log_size: u8,
     /// UAR page through which the driver rings its doorbells.
@@ -50,7 +48,7 @@ struct Eq {
 }
 
 impl Eq {
-    fn new(context: &EqContext, events: u64, list: &[u8]) -> Result<Eq, CmdError> {
+    fn new(context: &EqContext, events: u64, list: &[u8], memory: &Arc<GuestMemory>) -> Result<Eq, CmdError> {
         let log_page_size = context.log_page_size.saturating_add(12);
         if context.log_eq_size > LOG_MAX_SIZE || log_page_size > LOG_MAX_PAGE || context.intr >= VECTORS {
             return Err(refuse::EQ);
@@ -64,8 +62,7 @@ impl Eq {
             return Err(refuse::INPUT_LENGTH);
         }
         Ok(Eq {
-            pages,
-            log_page_size,
+            ring: PagedMemory::new(Arc::clone(memory) as _, pages, log_page_size.into()),
             offset,
             log_size: context.log_eq_size,
             uar_page: context.uar_page,
@@ -84,22 +81,20 @@ impl Eq {
     }
 
     /// Writes an entry. Returns whether it raises the interrupt.
-    fn push(&mut self, memory: &GuestMemory, eqe: Eqe) -> bool {
+    fn push(&mut self, eqe: Eqe) -> bool {
         if self.failed || self.pending() >= 1 << self.log_size {
             self.failed = true;
             return false;
         }
         let slot = u64::from(self.produced & ((1 << self.log_size) - 1));
         let at = self.offset + slot * Eqe::LEN as u64;
-        let page = self.pages[(at >> self.log_page_size) as usize];
-        let address = page.wrapping_add(at & ((1 << self.log_page_size) - 1));
         let mut bytes = [0; Eqe::LEN];
         Eqe { owner: (self.produced >> self.log_size & 1) as u8, ..eqe }.write(&mut bytes);
         // The driver polls the owner bit, so the last word is written last.
         let (body, last) = bytes.split_at(Eqe::LEN - 4);
-        let written = memory.write(address, body).and_then(|()| {
+        let written = self.ring.write(at, body).and_then(|()| {
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-            memory.write(address.wrapping_add(body.len() as u64), last)
+            self.ring.write(at + body.len() as u64, last)
         });
         if written.is_err() {
             self.failed = true;
@@ -129,7 +124,7 @@ impl EventQueues {
     /// Creates a queue, whose pages are in `list`, and which CQs of programs may use if the command's user ID is not 0.
     /// Returns its number.
     pub(crate) fn create(&self, command: &CreateEq, list: &[u8]) -> Result<u8, CmdError> {
-        let mut eq = Eq::new(&command.context, command.event_bitmask, list)?;
+        let mut eq = Eq::new(&command.context, command.event_bitmask, list, &self.memory)?;
         eq.shared = command.uid != 0;
         let mut queues = self.queues();
         // Number 0 is not used, so a CQ without an event queue has none.
@@ -157,7 +152,7 @@ impl EventQueues {
         let mut queues = self.queues();
         let Some(eq) = queues.get_mut(&number) else { return };
         let had_failed = eq.failed;
-        if eq.push(&self.memory, eqe) {
+        if eq.push(eqe) {
             self.interrupts.raise(eq.vector);
         }
         if eq.failed && !had_failed {
