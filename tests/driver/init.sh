@@ -41,7 +41,12 @@ succeeded() {
 # Runs both ends of a program in this guest.
 both() {
     (timeout 60 "$@" >/server 2>&1; echo $? >/server.rc) &
-    sleep 2
+    # The server registers its memory before it listens, which takes longest on a physical function.
+    tries=300
+    until cat /proc/net/tcp* | grep -q ' 0A ' || [ $tries = 0 ]; do
+        tries=$((tries - 1))
+        usleep 100000
+    done
     timeout 60 "$@" "$peer" >/client 2>&1
     client=$?
     wait
