@@ -208,11 +208,21 @@ impl Function {
                     // The register would hold only the last request.
                     return self.context.arm(page, CqArm(Be64::from_raw(value)));
                 }
-                self.doorbells.store_u64(at as usize, value);
+                self.doorbells.store_u64(register(at) as usize, value);
                 self.context.waker().wake();
             }
         }
     }
+}
+
+/// Returns the register that the adapter reads for a doorbell at this offset. It reads those of the first two BlueFlame
+/// registers of a page, like libmlx5 uses; a kernel driver also uses the other two.
+fn register(offset: u64) -> u64 {
+    const ALL: u64 = uar::BF_REGS as u64 * 2 * uar::NC_REG_STRIDE as u64;
+    const READ: u64 = ALL / 2;
+    let within = offset % uar::PAGE_BYTES as u64;
+    let first = uar::DB as u64;
+    if (first + READ..first + ALL).contains(&within) { offset - READ } else { offset }
 }
 
 impl Drop for Function {

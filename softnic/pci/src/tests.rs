@@ -591,6 +591,19 @@ fn memory_may_go_at_any_time() {
 }
 
 #[test]
+fn each_doorbell_register_of_a_page_works() {
+    let mut driver = driver();
+    let setup = Setup::new(&mut driver);
+    for (index, register) in (0x800..0x1000).step_by(0x100).enumerate() {
+        let emitted = Wqe::Nop.emit(index as u16, setup.qpn, Flags::SIGNALED);
+        driver.put(setup.sq + index as u64 * 64, bytemuck::cast_slice(emitted.segments()));
+        let doorbell = Doorbell::producer(setup.qpn, index as u16 + 1).raw();
+        driver.function.write(Region::Bar0, setup.uar + register, &doorbell.to_ne_bytes());
+        assert_eq!(setup.cqe(&driver, index as u64).op_own().opcode(), CqeOpcode::REQ);
+    }
+}
+
+#[test]
 fn a_reset_destroys_everything() {
     let mut driver = driver();
     let setup = Setup::new(&mut driver);
