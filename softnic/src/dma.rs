@@ -1,12 +1,12 @@
 //! Memory keys, and the copies and atomics between the ranges of memory that they map.
 #![allow(unsafe_code, reason = "copies between checked spans of registered memory")]
 
+use crate::changeable::Changeable;
 use crate::copy;
 use crate::memory::{Memory, MemoryAddr, MemoryError};
 use crate::posted::{PostedWrite, PostedWrites};
 use crate::rng::Rng;
 use crate::table::Table;
-use crate::umr::Changeable;
 use rushmem_mlx5::{AtomicOp, Width};
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -39,6 +39,7 @@
 
 mod address;
 mod bus;
+mod changeable;
 mod cmd;
 mod config;
 mod copy;

@@ -1,7 +1,8 @@
 //! Work requests that change memory keys (UMR): the pages that a key maps, its range, rights and protection domain, and
 //! whether it is free.
 
-use crate::bus::{Attached, MAX_TRANSLATIONS, PagedMemory};
+use crate::bus::PagedMemory;
+use crate::changeable::{FREE, LOG_PAGE, PER_OCTOWORD};
 use crate::dma::{Mkeys, Rights, User};
 use crate::objects::Objects;
 use crate::report::Report;
@@ -12,18 +13,6 @@ use rushmem_mlx5::prm::umem::Mtt;
 use rushmem_mlx5::umr::{Umr, UmrSeg, mask};
 use rushmem_mlx5::wqe::{Data, View};
 use std::sync::Arc;
-
-/// log2 of the smallest and the largest page, in bytes.
-pub(crate) const LOG_PAGE: std::ops::RangeInclusive<u8> = 12..=31;
-
-/// Number of translations of 8 bytes in a unit of 16.
-const PER_OCTOWORD: u64 = 2;
-
-/// Drivers write translations in units of this many.
-const GRANULE: u64 = 8;
-
-/// Value of [`Mkey::key`](crate::dma::Mkey::key) while a key is free. No key has index 0.
-pub(crate) const FREE: u32 = 0;
 
 /// Fields of a key that can be changed. `EN_RINVAL`, `SMALL_FENCE` and `RELAXED_READ` have no effect: a SEND that
 /// invalidates a key is refused, and READs are executed in order.
@@ -43,37 +32,6 @@ const CHANGEABLE: u64 = mask::LEN
     | mask::RELAXED_WRITE
     | mask::FREE
     | mask::RELAXED_READ;
-
-/// What a key has in addition if work requests can change it.
-pub(crate) struct Changeable {
-    /// Maximum number of translations.
-    capacity: u64,
-    /// log2 of the page size.
-    shift: u8,
-    pages: Arc<PagedMemory>,
-    /// Low byte of the key.
-    low: u8,
-}
-
-impl Changeable {
-    /// Creates the pages of a key from its translations. Returns `None` if it or the function
-    /// has too many.
-    pub(crate) fn new(bus: &Attached, mkc: &MkeyContext, list: &[u8]) -> Option<Changeable> {
-        let capacity = u64::from(mkc.translations_octword_size) * PER_OCTOWORD;
-        let capacity = capacity.max(list.len() as u64 / 8).next_multiple_of(GRANULE);
-        if capacity > MAX_TRANSLATIONS as u64 {
-            return None;
-        }
-        let shift = if mkc.free { *LOG_PAGE.start() } else { mkc.log_page_size };
-        let pages = list_entries(list, 0).map(|entry| Mtt::decode(entry).address).collect();
-        let pages = Arc::new(bus.translate(pages, shift.into())?);
-        Some(Changeable { capacity, shift, pages, low: mkc.mkey_7_0 })
-    }
-
-    pub(crate) fn pages(&self) -> &Arc<PagedMemory> {
-        &self.pages
-    }
-}
 
 /// The QP whose work request changes a key.
 #[derive(Clone, Copy)]
@@ -117,14 +75,14 @@ fn check(umr: &Umr<'_>, by: Changer, objects: &Objects) -> Result<(), LocalError
     const FLAGS: u8 = UmrSeg::OFFSET | UmrSeg::CHECK_NOT_FREE | UmrSeg::CHECK_FREE | UmrSeg::INLINE;
     let control = &umr.control;
     let (flags, bits) = (control.flags, control.mask.get());
-    let mkey = objects.mkeys.get(umr.key >> 8).filter(|mkey| mkey.owner == by.owner);
+    let mkey = objects.mkeys.get(umr.key >> 8).filter(|mkey| objects.may_use(by.owner, mkey.owner));
     let mkey = mkey.filter(|mkey| mkey.changeable.is_some()).ok_or(LocalError::Bind)?;
     let is_free = mkey.key == FREE;
     let is_own = if by.is_umr_qp { true } else { mkey.pd == by.user.pd && bits & mask::PD == 0 };
     let expected = flags & UmrSeg::CHECK_FREE == 0 || !is_free;
     let expected = expected && (flags & UmrSeg::CHECK_NOT_FREE == 0 || is_free);
     let known = flags & !FLAGS == 0 && bits & !CHANGEABLE == 0 && !umr.context.length64;
-    let new_pd = objects.pds.get(umr.context.pd).is_some_and(|pd| pd.owner == by.owner);
+    let new_pd = objects.pds.get(umr.context.pd).is_some_and(|pd| objects.may_use(by.owner, pd.owner));
     let has_pd = bits & mask::PD == 0 || new_pd;
     if is_own && expected && known && has_pd { Ok(()) } else { Err(LocalError::Bind) }
 }

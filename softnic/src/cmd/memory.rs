@@ -3,12 +3,12 @@
 use super::place::{Pages, Place, Region, first_entries, own_umem};
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
+use crate::changeable::{self, Changeable};
 use crate::dma::{HostPtr, Mkey, Rights, Umem};
 use crate::engine::core::Core;
 use crate::memory::Memory;
 use crate::objects::{Objects, Pd, UarPage};
 use crate::transport::datapath::Datapath;
-use crate::umr::{self, Changeable};
 use rushmem_mlx5::doorbell::uar;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::mkey::{
@@ -182,20 +182,19 @@ fn create_changeable(
     list: &[u8],
 ) -> CmdResult<CreateMkeyOut> {
     let mkc = command.context;
-    require(mkc.free || umr::LOG_PAGE.contains(&mkc.log_page_size), Reason::PageSize)?;
+    require(mkc.free || changeable::LOG_PAGE.contains(&mkc.log_page_size), Reason::PageSize)?;
     let page = 1u64 << mkc.log_page_size;
     let within = mkc.start_addr & (page - 1);
     let count = if mkc.free { Some(0) } else { within.checked_add(mkc.len).map(|end| end.div_ceil(page)) };
     let list = count.and_then(|count| first_entries(list, count));
     let list = list.ok_or(refuse(CmdStatus::BAD_INP_LEN, Reason::PageList))?;
     let bus = path.objects.buses.get(&context).ok_or(bad_resource(Reason::NoBus))?;
-    let changeable = Changeable::new(bus, &mkc, list);
-    let changeable = changeable.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
+    let own = Changeable::new(bus, &mkc, list).ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
     let relaxed = mkc.relaxed_ordering_write || path.report.draw_force_relaxed();
-    let memory: Arc<dyn Memory> = Arc::clone(changeable.pages()) as _;
+    let memory: Arc<dyn Memory> = Arc::clone(&own.pages) as _;
     let index = path.objects.add_mkey(|index| Mkey {
         owner: context,
-        key: if mkc.free { umr::FREE } else { key(index, mkc.mkey_7_0) },
+        key: if mkc.free { changeable::FREE } else { key(index, mkc.mkey_7_0) },
         pd: mkc.pd,
         qpn: (mkc.qpn != MkeyContext::ANY_QP).then_some(mkc.qpn),
         rights: rights(&mkc),
@@ -206,7 +205,7 @@ fn create_changeable(
         host: None,
         memory,
         base: within,
-        changeable: Some(changeable),
+        changeable: Some(own),
     });
     Ok(CreateMkeyOut { mkey_index: index.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))? })
 }

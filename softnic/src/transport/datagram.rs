@@ -10,6 +10,7 @@ use super::subnet;
 use crate::address::lid_of;
 use crate::dma::{Dma, Mkeys, User};
 use crate::frame;
+use crate::management::MAD;
 use crate::objects::Objects;
 use crate::objects::qp::{Qp, State};
 use crate::queues::{
@@ -159,7 +160,7 @@ fn step(path: &mut Datapath, payload: &mut Vec<u8>, qpn: u32) -> Step {
     let is_special = qp.special().is_some();
     if config.infiniband && is_special && subnet::is_for_switch(av.rlid.get()) {
         if let Some(mad) = datagram.payload.first_chunk().copied() {
-            subnet::answer(path, qpn, av.rlid.get(), &mad);
+            ask_switch(path, qpn, av.rlid.get(), &mad);
         }
         return Step::Sent;
     }
@@ -191,6 +192,21 @@ fn send(path: &mut Datapath, (qpn, psn): (u32, Psn), av: &AvSeg, datagram: Datag
             report.note_sent(qpn, (psn, bth.op), datagram.payload.len() as u64, false);
         }
         _ => report.stats.lost += 1,
+    }
+}
+
+/// Delivers the switch's answer to a datagram that QP 0 or 1, here `qpn`, has sent to `lid`, if there is one.
+fn ask_switch(path: &mut Datapath, qpn: u32, lid: u16, mad: &[u8; MAD]) {
+    let answers = subnet::answer(path, qpn, lid, mad);
+    let Some(qp) = path.objects.qps.get(qpn) else { return };
+    let (number, attrs) = (qp.special().unwrap_or(qpn), qp.attrs);
+    path.report.stats.lost += u64::from(answers.is_empty());
+    for payload in &answers {
+        let deth = Deth { qkey: attrs.qkey, source_qpn: number };
+        let datagram = Datagram { deth, pkey: attrs.pkey, imm: None, solicited: false, payload };
+        let from = subnet::manager(path.address);
+        let sender = Sender::of(from, path.address, true, &datagram);
+        deliver(&mut path.objects, &mut path.report, qpn, &sender, datagram);
     }
 }
 
@@ -234,12 +250,12 @@ pub(super) fn receive_frame(path: &mut Datapath, qpn: u32, sender: &Sender, pack
     deliver(&mut path.objects, &mut path.report, qpn, sender, datagram);
 }
 
-pub(super) struct Datagram<'a> {
-    pub(super) deth: Deth,
-    pub(super) pkey: u16,
-    pub(super) imm: Option<u32>,
-    pub(super) solicited: bool,
-    pub(super) payload: &'a [u8],
+struct Datagram<'a> {
+    deth: Deth,
+    pkey: u16,
+    imm: Option<u32>,
+    solicited: bool,
+    payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
@@ -279,12 +295,7 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Describes the adapter at `from`, of which a datagram was sent to `to`: this adapter, or a multicast group.
-    pub(super) fn of(
-        from: SocketAddrV4,
-        to: SocketAddrV4,
-        infiniband: bool,
-        datagram: &Datagram<'_>,
-    ) -> Sender {
+    fn of(from: SocketAddrV4, to: SocketAddrV4, infiniband: bool, datagram: &Datagram<'_>) -> Sender {
         let len = roce::packet_len(roce::BTH + datagram.ext().len(), datagram.payload.len());
         let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
         let header = header(*from.ip(), *to.ip(), len);
@@ -292,13 +303,7 @@ impl Sender {
     }
 }
 
-pub(super) fn deliver(
-    objects: &mut Objects,
-    report: &mut Report,
-    qpn: u32,
-    sender: &Sender,
-    datagram: Datagram<'_>,
-) {
+fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, sender: &Sender, datagram: Datagram<'_>) {
     let Objects { qps, cqs, mkeys, dma, .. } = objects;
     let Datagram { deth, pkey, imm, solicited, payload } = datagram;
     let open = |qp: &&mut Box<Qp>| {

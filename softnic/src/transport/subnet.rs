@@ -4,14 +4,12 @@
 //! The switch of this model has a single port, since no adapter knows all others. LIDs and GUIDs follow from addresses,
 //! so it describes paths to adapters that it does not list.
 
-use super::datagram::{Datagram, Sender, deliver};
 use super::datapath::Datapath;
 use crate::address::{ip_of_guid, ip_of_lid, lid_of, port_guid};
 use crate::management::MAD;
 use crate::management::mad::{admin_attribute, at, class};
 use crate::management::subnet::{self, Adapter, SM_LID, SUBNET_PREFIX, Subnet};
 use crate::report::Stats;
-use crate::roce::Deth;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Number of entries of the tables of GUIDs and P_Keys, encoded as 0 in the capabilities.
@@ -49,23 +47,17 @@ pub(crate) fn of(path: &Datapath, context: u32) -> Subnet {
     }
 }
 
-/// Delivers the switch's answer to a datagram that QP 0 or 1, here `qpn`, has sent to `lid`, if there is one.
-pub(super) fn answer(path: &mut Datapath, qpn: u32, lid: u16, mad: &[u8; MAD]) {
-    let Some(qp) = path.objects.qps.get(qpn) else { return };
-    let (number, attrs) = (qp.special().unwrap_or(qpn), qp.attrs);
+/// Returns the datagrams with which the switch answers one that QP 0 or 1, here `qpn`, has sent to `lid`.
+pub(super) fn answer(path: &Datapath, qpn: u32, lid: u16, mad: &[u8; MAD]) -> Vec<[u8; MAD]> {
+    let Some(qp) = path.objects.qps.get(qpn) else { return Vec::new() };
     let mut subnet = of(path, qp.owner);
     subnet.adapters.extend(destination(mad).filter(|other| other.guid != subnet.adapters[0].guid));
-    let Some(answer) = subnet::answer(&subnet, 0, lid, mad) else {
-        path.report.stats.lost += 1;
-        return;
-    };
-    let manager = SocketAddrV4::new(ip_of_lid(SM_LID).unwrap_or(Ipv4Addr::UNSPECIFIED), path.address.port());
-    for segment in segments(&answer) {
-        let deth = Deth { qkey: attrs.qkey, source_qpn: number };
-        let datagram = Datagram { deth, pkey: attrs.pkey, imm: None, solicited: false, payload: &segment };
-        let sender = Sender::of(manager, path.address, true, &datagram);
-        deliver(&mut path.objects, &mut path.report, qpn, &sender, datagram);
-    }
+    subnet::answer(&subnet, 0, lid, mad).map_or(Vec::new(), |answer| segments(&answer))
+}
+
+/// Returns the address of the subnet manager.
+pub(super) fn manager(own: SocketAddrV4) -> SocketAddrV4 {
+    SocketAddrV4::new(ip_of_lid(SM_LID).unwrap_or(Ipv4Addr::UNSPECIFIED), own.port())
 }
 
 /// Returns the adapter at the end of the path that a query asks for.
