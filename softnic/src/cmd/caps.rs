@@ -182,6 +182,7 @@ pub(super) fn roce_address(
     command: QueryRoceAddress,
 ) -> CmdResult<QueryRoceAddressOut> {
     if path.objects.buses.contains_key(&context) {
+        require(!path.config.infiniband, Reason::PortType)?;
         let address = ethernet::vport::address(path, command.roce_address_index)?;
         return Ok(QueryRoceAddressOut { address });
     }
