@@ -152,7 +152,7 @@ impl Transports {
             path.report.stats.dropped += u64::from(!taken);
             return;
         }
-        if !is_expected(path, from, &packet) {
+        if !is_expected(path, qpn, from, &packet) {
             tracing::trace!(%from, qpn, "packet from a stranger");
             path.report.stats.dropped += 1;
             return;
@@ -182,11 +182,11 @@ impl Transports {
     }
 }
 
-/// Whether the destination of a packet is a connected QP of the right service, and the source its peer.
+/// Whether the destination of a packet, QP `qpn`, is a connected QP of the right service, and the source its peer.
 #[inline]
-fn is_expected(path: &Datapath, from: SocketAddrV4, packet: &roce::Packet<'_>) -> bool {
+fn is_expected(path: &Datapath, qpn: u32, from: SocketAddrV4, packet: &roce::Packet<'_>) -> bool {
     let service = packet.bth.service;
-    path.objects.qps.get(packet.bth.dest_qpn).is_some_and(|qp| {
+    path.objects.qps.get(qpn).is_some_and(|qp| {
         // A DCI serves no requests, and neither does an XRC initiator. Targets send none.
         let is_response = packet.bth.op.is_response();
         let is_at_its_end = match service {
