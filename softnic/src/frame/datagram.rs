@@ -4,14 +4,31 @@ use super::{CUSTOMER_TAG, IPV4, IPV6, Layers, UDP, offload};
 use crate::roce::{self, Bth, Ext, icrc};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::caps::RoceAddr;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const UDP_HEADER: usize = 8;
-const IPV4_HEADER: usize = 20;
+pub(crate) const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 
 /// Lowest UDP source port, for address vectors without one.
 const LEAST_PORT: u16 = 0xc000;
+
+/// Returns the IPv4 header of a UDP packet with `len` bytes of payload, which routers must not fragment.
+pub(crate) fn ipv4_header(
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    (tos, ttl): (u8, u8),
+    len: usize,
+) -> [u8; IPV4_HEADER] {
+    let mut ip = [0; IPV4_HEADER];
+    (ip[0], ip[1], ip[6], ip[8], ip[9]) = (0x45, tos, 0x40, ttl, UDP);
+    ip[2..4].copy_from_slice(&((IPV4_HEADER + UDP_HEADER + len) as u16).to_be_bytes());
+    ip[12..16].copy_from_slice(&from.octets());
+    ip[16..].copy_from_slice(&to.octets());
+    let checksum = !offload::sum(0, &ip);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    ip
+}
 
 /// Builds the frame of a datagram, or returns `None` if the addresses are of different kinds.
 pub(crate) fn build(
@@ -31,14 +48,7 @@ pub(crate) fn build(
     let [from, to] = [source.source_l3_address, av.rgid].map(Ipv6Addr::from);
     let hops = if av.hop_limit == 0 { 64 } else { av.hop_limit };
     let (ethertype, ip) = match (from.to_ipv4_mapped(), to.to_ipv4_mapped()) {
-        (Some(from), Some(to)) => {
-            let mut ip = vec![0; IPV4_HEADER];
-            (ip[0], ip[1], ip[6], ip[8], ip[9]) = (0x45, av.tclass, 0x40, hops, UDP);
-            ip[2..4].copy_from_slice(&((IPV4_HEADER + UDP_HEADER + len) as u16).to_be_bytes());
-            ip[12..16].copy_from_slice(&from.octets());
-            ip[16..].copy_from_slice(&to.octets());
-            (IPV4, ip)
-        }
+        (Some(from), Some(to)) => (IPV4, ipv4_header(from, to, (av.tclass, hops), len).to_vec()),
         (None, None) => {
             let mut ip = vec![0; IPV6_HEADER];
             let first = 6 << 28 | u32::from(av.tclass) << 20 | av.grh_gid_fl.get() & 0xf_ffff;
@@ -53,7 +63,6 @@ pub(crate) fn build(
     };
     icrc::seal_headers(&ip, &udp, &mut packet);
     let mut frame = [&av.rmac[..], &source.source_mac, &ethertype.to_be_bytes(), &ip, &udp, &packet].concat();
-    offload::fill_checksums(&mut frame, true, false);
     if source.vlan_valid {
         offload::insert_tag(&mut frame, (CUSTOMER_TAG, source.vlan_id));
     }

@@ -10,6 +10,7 @@ use super::subnet;
 use crate::address::lid_of;
 use crate::dma::{Dma, Mkeys, User};
 use crate::frame;
+use crate::frame::datagram::{IPV4_HEADER, ipv4_header};
 use crate::management::MAD;
 use crate::objects::Objects;
 use crate::objects::qp::{Qp, State};
@@ -32,8 +33,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 const BURST: usize = 64;
 /// Length of the area for a global route header, which precedes the payload in every receive buffer, in bytes.
 pub(super) const GRH: usize = 40;
-/// Length of an IPv4 header without options, in bytes.
-const IPV4: usize = 20;
 /// Bit of the Q_Key in a WQE that selects the QP's own Q_Key instead.
 const OWN_KEY: u32 = 1 << 31;
 
@@ -359,21 +358,8 @@ fn deliver(objects: &mut Objects, report: &mut Report, qpn: u32, sender: &Sender
 /// Returns the 40 bytes before the payload of a received datagram. The last 20 are the IPv4 header of a UDP packet with
 /// `len` bytes of payload.
 fn header(from: Ipv4Addr, to: Ipv4Addr, len: usize) -> [u8; GRH] {
-    const UDP: usize = 8;
     let mut area = [0; GRH];
-    let ip = &mut area[GRH - IPV4..];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&((IPV4 + UDP + len) as u16).to_be_bytes());
-    // Don't fragment, TTL 64, UDP.
-    (ip[6], ip[8], ip[9]) = (0x40, 64, 17);
-    ip[12..16].copy_from_slice(&from.octets());
-    ip[16..20].copy_from_slice(&to.octets());
-    let words = ip.as_chunks().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
-    let sum: u32 = words.sum();
-    // Adds the carries back. The first addition may produce another one.
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ip[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
+    area[GRH - IPV4_HEADER..].copy_from_slice(&ipv4_header(from, to, (0, 64), len));
     area
 }
 
