@@ -8,7 +8,8 @@ use crate::dma::Umem;
 use crate::engine::core::Core;
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::objects::UarPage;
-use crate::roce::{self, Bth, DEFAULT_PKEY, Ext, Op, Psn, Service};
+use crate::roce::{self, Ext};
+use crate::transport::ethernet::frame_header;
 use rushmem_mlx5::doorbell::{Doorbell, record_word};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq};
 use rushmem_mlx5::prm::flow::{
@@ -143,7 +144,7 @@ impl Station {
         }
     }
 
-    /// Returns the settings of a ring, which is at the start of its own umem.
+    /// Returns the settings of a ring at the start of a dedicated umem.
     fn wq(&mut self, ring: u64, record: u64, log_wq_stride: u8) -> Wq {
         let (owner, memory) = (self.context, Arc::clone(&self.control) as Arc<dyn Memory>);
         let umem = Umem { owner, memory, offset: ring, len: 4 << 10, users: 0 };
@@ -327,16 +328,7 @@ impl Station {
 
     /// Processes a frame from another adapter.
     pub(crate) fn receive(&mut self, frame: &[u8]) {
-        let bth = Bth {
-            service: Service::Raw,
-            op: Op::Frame,
-            solicited: false,
-            pkey: DEFAULT_PKEY,
-            ack_req: false,
-            dest_qpn: 0,
-            psn: Psn::default(),
-            srqn: None,
-        };
+        let bth = frame_header();
         let mut packet = vec![0; roce::packet_len(bth.len(), frame.len())];
         roce::emit(&bth, &Ext::None, frame.len(), &mut packet).copy_from_slice(frame);
         self.core.transports.packet(&mut self.core.path, OTHER, &packet);

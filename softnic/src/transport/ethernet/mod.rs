@@ -34,6 +34,20 @@ pub(crate) const MAX_FRAME: usize = roce::MAX_MTU;
 /// Length of the check sequence, which the adapter does not transfer.
 pub(crate) const CHECK_SEQUENCE: usize = 4;
 
+/// Returns the header of the packet that carries a frame.
+pub(crate) fn frame_header() -> Bth {
+    Bth {
+        service: Service::Raw,
+        op: Op::Frame,
+        solicited: false,
+        pkey: DEFAULT_PKEY,
+        ack_req: false,
+        dest_qpn: 0,
+        psn: Psn::default(),
+        srqn: None,
+    }
+}
+
 impl Datapath {
     /// Returns the MAC address of the function's port.
     pub(crate) fn mac(&self) -> Mac {
@@ -77,17 +91,7 @@ impl Datapath {
             self.report.stats.lost += 1;
             return;
         }
-        let bth = Bth {
-            service: Service::Raw,
-            op: Op::Frame,
-            solicited: false,
-            pkey: DEFAULT_PKEY,
-            ack_req: false,
-            dest_qpn: 0,
-            psn: Psn::default(),
-            srqn: None,
-        };
-        fabric.send_bytes((0, peer), &bth, &Ext::None, frame);
+        fabric.send_bytes((0, peer), &frame_header(), &Ext::None, frame);
     }
 }
 
