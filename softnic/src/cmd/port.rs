@@ -3,11 +3,11 @@
 use super::refuse::{Reason, bad_resource};
 use super::register::{filled, node_description, port_one};
 use super::{CmdResult, require};
-use crate::address::{lid_of, port_guid};
+use crate::address::port_guid;
 use crate::bus::Attached;
-use crate::management::subnet::{SM_LID, SUBNET_PREFIX};
+use crate::management::subnet::{Adapter, SM_LID, SUBNET_PREFIX};
 use crate::transport::datapath::Datapath;
-use crate::transport::subnet::{GUIDS, PKEYS};
+use crate::transport::subnet::{GUIDS, PKEYS, own};
 use rushmem_mlx5::prm::port::{
     AccessReg, HcaVportContext, ModifyHcaVportContext, ModifyHcaVportContextOut, PhysState, Pmtu, PortState,
     Ptys, Pvlc, QueryHcaVportContext, QueryHcaVportContextOut, QueryHcaVportGid, QueryHcaVportGidOut,
@@ -42,10 +42,8 @@ pub(super) fn context(
     command: QueryHcaVportContext,
 ) -> CmdResult<QueryHcaVportContextOut> {
     own_port(path, command.other_vport, command.port_num)?;
-    let health = path.failures.health;
     let (state, port_physical_state) = state(path);
-    let guid = port_guid(*path.address.ip());
-    let has_lid = !health.port_is_down && !health.address_is_lost;
+    let Adapter { guid, lid, capabilities, .. } = own(path, context);
     let context = HcaVportContext {
         has_smi: true,
         port_physical_state,
@@ -54,9 +52,9 @@ pub(super) fn context(
         system_image_guid: guid,
         port_guid: guid,
         node_guid: guid,
-        cap_mask1: path.objects.buses.get(&context).map_or(0, |bus| bus.capabilities),
+        cap_mask1: capabilities,
         cap_mask1_field_select: SETTABLE,
-        lid: lid_of(*path.address.ip()).filter(|_| has_lid).unwrap_or(0),
+        lid,
         sm_lid: SM_LID,
         ..HcaVportContext::default()
     };

@@ -24,21 +24,25 @@ pub(super) fn is_for_switch(lid: u16) -> bool {
     lid == SM_LID || lid == PERMISSIVE
 }
 
-/// Returns the subnet as the function of a context sees it, with the adapter as its only node besides the switch.
-pub(crate) fn of(path: &Datapath, context: u32) -> Subnet {
+/// Returns the adapter as the function of a context sees it.
+pub(crate) fn own(path: &Datapath, context: u32) -> Adapter {
     let health = path.failures.health;
     let has_lid = !health.port_is_down && !health.address_is_lost;
     let ip = *path.address.ip();
-    let own = Adapter {
+    Adapter {
         description: path.config.name.clone(),
         guid: port_guid(ip),
         lid: lid_of(ip).filter(|_| has_lid).unwrap_or(0),
         is_up: !health.port_is_down,
         capabilities: path.objects.buses.get(&context).map_or(0, |bus| bus.capabilities),
         stats: path.report.stats,
-    };
+    }
+}
+
+/// Returns the subnet as the function of a context sees it, with the adapter as its only node besides the switch.
+pub(crate) fn of(path: &Datapath, context: u32) -> Subnet {
     Subnet {
-        adapters: vec![own],
+        adapters: vec![own(path, context)],
         has_switch: true,
         model: path.config.model,
         pkeys: path.config.pkeys.clone(),
@@ -60,7 +64,7 @@ pub(super) fn manager(own: SocketAddrV4) -> SocketAddrV4 {
     SocketAddrV4::new(ip_of_lid(SM_LID).unwrap_or(Ipv4Addr::UNSPECIFIED), own.port())
 }
 
-/// Returns the adapter at the end of the path that a query asks for.
+/// Returns the destination of the path that a query asks for.
 fn destination(mad: &[u8; MAD]) -> Option<Adapter> {
     const MASK: usize = 48;
     const DGID: (u64, usize) = (1 << 2, 64);
