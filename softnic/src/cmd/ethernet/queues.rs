@@ -242,20 +242,27 @@ pub(in crate::cmd) fn destroy_rq(
 
 /// Returns send queue `sqn` and its settings, if it belongs to `context`.
 fn own_sq(objects: &mut Objects, context: u32, sqn: u32) -> CmdResult<(&mut Qp, SqContext)> {
-    let queue = objects.qps.get_mut(sqn).filter(|queue| queue.owner == context);
-    let found = queue.and_then(|queue| match queue.raw.as_deref() {
-        Some(RawQueue::Send(sqc)) => Some((*sqc, queue)),
-        _ => None,
-    });
-    found.map(|(sqc, queue)| (&mut **queue, sqc)).ok_or(bad_resource(Reason::NoQueue))
+    own_queue(objects, context, sqn, |raw| match raw {
+        RawQueue::Send(sqc) => Some(*sqc),
+        RawQueue::Receive(_) => None,
+    })
 }
 
 /// Returns receive queue `rqn` and its settings, if it belongs to `context`.
 fn own_rq(objects: &mut Objects, context: u32, rqn: u32) -> CmdResult<(&mut Qp, RqContext)> {
-    let queue = objects.qps.get_mut(rqn).filter(|queue| queue.owner == context);
-    let found = queue.and_then(|queue| match queue.raw.as_deref() {
-        Some(RawQueue::Receive(rqc)) => Some((*rqc, queue)),
-        _ => None,
-    });
-    found.map(|(rqc, queue)| (&mut **queue, rqc)).ok_or(bad_resource(Reason::NoQueue))
+    own_queue(objects, context, rqn, |raw| match raw {
+        RawQueue::Receive(rqc) => Some(*rqc),
+        RawQueue::Send(_) => None,
+    })
+}
+
+fn own_queue<T>(
+    objects: &mut Objects,
+    context: u32,
+    number: u32,
+    settings: fn(&RawQueue) -> Option<T>,
+) -> CmdResult<(&mut Qp, T)> {
+    let queue = objects.qps.get_mut(number).filter(|queue| queue.owner == context);
+    let found = queue.and_then(|queue| Some((queue.raw.as_deref().and_then(settings)?, queue)));
+    found.map(|(settings, queue)| (&mut **queue, settings)).ok_or(bad_resource(Reason::NoQueue))
 }
