@@ -44,7 +44,12 @@ pub(super) fn deliver(path: &mut Datapath, frame: &[u8], is_own: bool) {
         return;
     }
     let headers = frame::headers(frame, &layers);
-    for Steered { tirn, flow_tag } in path.objects.ethernet.flow.steer(&headers, frame.len()) {
+    let steered = path.objects.ethernet.flow.steer(&headers, frame.len());
+    if steered.is_empty() {
+        return;
+    }
+    let described = describe(frame, &layers);
+    for Steered { tirn, flow_tag } in steered {
         let ethernet = &path.objects.ethernet;
         let Some(tir) = ethernet.tirs.get(tirn) else { continue };
         if is_own && tir.blocks(is_group(to)) {
@@ -59,7 +64,7 @@ pub(super) fn deliver(path: &mut Datapath, frame: &[u8], is_own: bool) {
             }
         };
         if let Some(rqn) = rqn {
-            let got = FrameReception { flow_tag, hash, hash_type, ..describe(frame, &layers) };
+            let got = FrameReception { flow_tag, hash, hash_type, ..described };
             store(path, rqn, (frame, &layers), got);
         }
     }
