@@ -17,14 +17,13 @@ CuTe compiles the functions into the kernel, for ``CUTE_DSL_ARCH`` or else the G
 
 import functools
 import inspect
-import json
-from pathlib import Path
 
 import cutlass
 from cutlass.base_dsl.env_manager import detect_gpu_arch
 from cutlass.cute import BitCode, extern
 
-_DEVICE = Path(__file__).parent / "device"
+from rushmem import _device
+
 _PREFIX = "rushmem_device_"
 _TYPES = {
     "i8": cutlass.Int8, "i16": cutlass.Int16, "i32": cutlass.Int32, "i64": cutlass.Int64,
@@ -32,22 +31,16 @@ _TYPES = {
 }  # fmt: skip
 
 
-@functools.cache
-def _functions():
-    table = json.loads((_DEVICE / "functions.json").read_text())
-    return {each["name"].removeprefix(_PREFIX): each for each in table}
-
-
 def library(capability=None):
     """Returns the path of the device functions for GPUs of a compute capability, such as 90; by default CuTe's target."""
     if capability is None:
         capability = int("".join(filter(str.isdigit, detect_gpu_arch("CUTE_DSL"))))
-    return str(_DEVICE / f"rushmem_device_{'sm90' if capability >= 90 else 'sm75'}.bc")
+    return _device.library(capability, "bc")
 
 
 @functools.cache
 def _declared(name):
-    entry = _functions()[name]
+    entry = _device.functions()[_PREFIX + name]
     types = {each["name"]: _TYPES[each["llvm"]] for each in entry["parameters"]}
     parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY, annotation=types[each]) for each in types]
 
@@ -59,7 +52,7 @@ def _declared(name):
     def call(*arguments):
         if len(arguments) != len(types):
             raise TypeError(f"{name} takes {', '.join(types)}")
-        # CuTe gives Python's numbers a type of its own choice.
+        # CuTe would choose the types of Python's numbers.
         typed = [to(each) if isinstance(each, (int, float)) else each for to, each in zip(types.values(), arguments)]
         return external(*typed)
 
@@ -68,10 +61,10 @@ def _declared(name):
 
 
 def __getattr__(name):
-    if name not in _functions():
+    if _PREFIX + name not in _device.functions():
         raise AttributeError(f"no device function is called {name}")
     return _declared(name)
 
 
 def __dir__():
-    return [*globals(), *_functions()]
+    return [*globals(), *(name.removeprefix(_PREFIX) for name in _device.functions())]

@@ -19,13 +19,13 @@ Triton's pipeliner moves loads above earlier waits. Pass every pointer to receiv
 """
 
 import functools
-import json
 import sys
-from pathlib import Path
 
 import triton
 import triton.language as tl
 from triton.language import core
+
+from rushmem import _device
 
 __all__ = [
     "CMP_EQ", "CMP_GE", "CMP_GT", "CMP_LE", "CMP_LT", "CMP_NE", "CMP_REACHED",
@@ -59,8 +59,6 @@ TEAM_WORLD = tl.constexpr(1 << 32)
 # Registers of a multiprocessor.
 _REGISTERS = 65536
 
-_DEVICE = Path(__file__).parent / "device"
-
 # Names of element types in the functions of the C ABI, and their numbers in reductions.
 _WORDS = {
     "int32": "uint32", "uint32": "uint32", "int64": "uint64", "uint64": "uint64", "fp32": "float", "fp64": "double",
@@ -79,8 +77,8 @@ _TYPES = {
 @functools.cache
 def _functions():
     """Returns result type and parameter types of every device function, as the library exports them."""
-    table = json.loads((_DEVICE / "functions.json").read_text())
     types = lambda values: tuple(_TYPES[value["llvm"]] for value in values)
+    table = _device.functions().values()
     return {each["name"]: (types([each["returns"]])[0], types(each["parameters"])) for each in table}
 
 
@@ -91,8 +89,7 @@ def library(capability=None):
     """
     if capability is None:
         capability = triton.runtime.driver.active.get_current_target().arch
-    arch = "sm90" if capability >= 90 else "sm75"
-    return str(_DEVICE / f"rushmem_device_{arch}.ll")
+    return _device.library(capability, "ll")
 
 
 class _Kernel(triton.runtime.JITFunction):
