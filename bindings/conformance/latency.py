@@ -34,23 +34,23 @@ class Loop(NamedTuple):
 
 LOOPS = {
     # What remains of a call that does nothing.
-    "my_pe": Loop("loop_my_pe", "rushmem_device_my_pe(ctx)", None, bare="nothing(context)"),
+    "my_pe": Loop("loop_my_pe", "rushmem_device_my_pe(ctx)", None, bare="nothing(&table)"),
     "fetch_add": Loop("loop_fetch_add", "rushmem_device_uint64_atomic_fetch_add(ctx, word, 1, peer)", None),
     "fetch_add_block": Loop(
         "loop_fetch_add_block", "rushmem_device_uint64_atomic_fetch_add_block(ctx, word, 1, peer)",
         "rt.atomic_fetch_add_block(ctx, word, 1, peer)", 32,
     ),
-    "g": Loop("loop_g", "rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 32, bare="g(context)"),
+    "g": Loop("loop_g", "rushmem_device_uint64_g(ctx, word, peer)", "rt.g(ctx, word, peer)", 32, bare="g(&table)"),
     "p_quiet": Loop("loop_p_quiet", "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet(ctx)", None),
     "p_quiet_block": Loop(
         "loop_p_quiet_block", "rushmem_device_uint64_p(ctx, word, 1, peer) + rushmem_device_quiet_block(ctx)",
-        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 32, bare="p(context, 1) + quiet(context)",
+        "rt.p(ctx, word, 1, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 32, bare="p(&table, 1) + quiet(&table)",
     ),
     "put_quiet_1KiB": Loop(
         "loop_put_quiet",
         "rushmem_device_putmem_nbi_block(ctx, word, word, 1024, peer) + rushmem_device_quiet_block(ctx)",
         "rt.putmem_nbi_block(ctx, word, word, 1024, peer).to(tl.int64) + rt.quiet_block(ctx).to(tl.int64)", 128,
-        bare="put(context, 1024) + quiet(context)",
+        bare="put(&table, 1024) + quiet(&table)",
     ),
     "barrier_all": Loop(
         "loop_barrier_all", "rushmem_device_barrier_all_block(ctx)", "rt.barrier_all_block(ctx).to(tl.int64)", 128, True,
@@ -124,41 +124,35 @@ class Rust(MachineCode):
 
 class CudaCpp(MachineCode):
     name = "CUDA C++"
+    prelude = ""
 
     def __init__(self, folder, library):
         kernels = [
             f'extern "C" __global__ void {name}(rushmem_ctx ctx, uint64_t *word, int peer, int rounds, long long *out) {{\n'
-            f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {loop.cpp};\n  out[threadIdx.x] = sum;\n}}\n"
-            for name, loop in LOOPS.items()
+            f"  long long sum = 0;\n  for (int i = 0; i < rounds; i++) sum += {self.call(name)};\n"
+            "  out[threadIdx.x] = sum;\n}\n"
+            for name in filter(self.has, LOOPS)
         ]
-        text = '#include "rushmem_device.h"\n' + "".join(kernels)
+        text = '#include "rushmem_device.h"\n' + self.prelude + "".join(kernels)
         device, include = library / "rushmem_device_sm90", HERE.parent / "c/include"
         super().__init__(linked_cubin(text, device, include, folder, "sm_90"))
+
+    def call(self, name):
+        return LOOPS[name].cpp
 
     def kernel(self, name):
         return name
 
 
-class NoLibrary(MachineCode):
+class NoLibrary(CudaCpp):
     name = "No library"
-
-    def __init__(self, folder, library):
-        kernels = [
-            f'extern "C" __global__ void {name}(rushmem_ctx, uint64_t *, int, int rounds, long long *out) {{\n'
-            f"  const Context *context = &table;\n  long long sum = 0;\n"
-            f"  for (int i = 0; i < rounds; i++) sum += {loop.bare};\n  out[threadIdx.x] = sum;\n}}\n"
-            for name, loop in LOOPS.items()
-            if loop.bare
-        ]
-        text = '#include "rushmem_device.h"\n' + BARE + "".join(kernels)
-        device, include = library / "rushmem_device_sm90", HERE.parent / "c/include"
-        super().__init__(linked_cubin(text, device, include, folder, "sm_90"))
+    prelude = BARE
 
     def has(self, name):
         return LOOPS[name].bare is not None
 
-    def kernel(self, name):
-        return name
+    def call(self, name):
+        return LOOPS[name].bare
 
     def launch(self, name, ctx, word, peer, rounds, out):
         fill = self.module.get_function("fill")
