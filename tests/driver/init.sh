@@ -11,8 +11,8 @@ while read -r module; do
     insmod "/modules/$module" || echo "== insmod $module: 1"
 done </modules/order
 case $role in
-server) own=10.0.0.1 peer=10.0.0.2 ;;
-client) own=10.0.0.2 peer=10.0.0.1 ;;
+server) own=10.0.0.1 peer=10.0.0.2 node=0 ;;
+client) own=10.0.0.2 peer=10.0.0.1 node=1 ;;
 *) own= peer=127.0.0.1 ;;
 esac
 [ -z "$own" ] || ip addr add $own/24 dev eth0
@@ -63,6 +63,12 @@ meet() {
     else
         until echo go | nc -w 5 "$peer" $((2000 + meetings)); do sleep 1; done
     fi
+}
+
+# Starts this guest's PE of a job of two, by hand. All nodes need the same token.
+by_hand() {
+    meet
+    RUSHMEM_TOKEN=$(printf %064d 5) timeout 120 rushmem run -n 2 --nodes 2 --node $node --rendezvous 10.0.0.1:7000 "$@"
 }
 
 # Runs one end of a program.

@@ -4,13 +4,6 @@ binaries="rushmem ring stencil"
 files=examples/data/chelsea.png
 
 export RUSHMEM_NIC=mlx5_0 RUSHMEM_PEER_PATH=nic RUSHMEM_LOG=warn
-[ "$role" = server ] && node=0 || node=1
-
-# Starts the PE of this node by hand. All nodes need the same token.
-by_hand() {
-    meet
-    RUSHMEM_TOKEN=$(printf %064d 5) rushmem run -n 2 --nodes 2 --node $node --rendezvous 10.0.0.1:7000 "$@"
-}
 
 # Starts the PE of this node as torchrun does.
 as_torchrun() {
