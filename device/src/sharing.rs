@@ -28,7 +28,7 @@ pub struct PerBlock;
 #[derive(Clone, Copy, Debug)]
 pub struct PerGpu;
 
-/// A QP is shared as with [`PerGpu`], by kernels in other languages, whose every call finds the context anew.
+/// A QP is shared as with [`PerGpu`], by kernels in other languages, which load the context in every call.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign;
 

@@ -26,7 +26,7 @@ pub struct UmrSeg {
 }
 
 impl UmrSeg {
-    /// Flag: the translations begin at an offset.
+    /// Flag: the translations start at an offset.
     pub const OFFSET: u8 = 1 << 4;
     /// Flag: fails unless the key is free.
     pub const CHECK_NOT_FREE: u8 = 1 << 5;

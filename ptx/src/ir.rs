@@ -54,7 +54,7 @@ pub(crate) fn portable(text: &str, is_hopper: bool) -> String {
         }
         out.push('\n');
     }
-    // Only assembly uses them, where LLVM does not look.
+    // LLVM does not see their uses, which are all in inline assembly.
     let used = shared.iter().map(|name| format!("ptr addrspacecast (ptr addrspace(3) @{name} to ptr)"));
     let (count, used) = (shared.len(), used.collect::<Vec<_>>().join(", "));
     if count > 0 {

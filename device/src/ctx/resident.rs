@@ -94,7 +94,7 @@ impl<'k, S> Ctx<'k, S> {
         let p = self.parts_ref();
         let (remote, local) = (remote.wrapping_sub(p.heap.0), local.wrapping_sub(p.heap.0));
         let in_heap = p.has(remote, bytes) & p.has(local, bytes);
-        // The conditions of `handle_at` and `p2p_operands`, as they state them, so that the compiler recognises them.
+        // Written as in `handle_at` and `p2p_operands`, for the compiler to recognise the same conditions there.
         in_heap & (remote < LOCAL_OFFSETS) & self.is_mapped(pe, remote.max(local), bytes)
     }
 

@@ -187,7 +187,7 @@ fn connect_to_itself(driver: &mut Driver, qpn: u32) {
     connect(driver, qpn, qpn, AddressPath { fl: true, ..AddressPath::default() });
 }
 
-/// Connects a QP in state RESET to a QP at the end of a path.
+/// Connects a QP, which is in RESET, to a remote QP.
 fn connect(driver: &mut Driver, qpn: u32, remote_qpn: u32, path: AddressPath) {
     let context = QpContext { rre: true, rwe: true, ..QpContext::default() };
     driver.call(&Rst2Init { qpn, context, ..Rst2Init::default() }).unwrap();

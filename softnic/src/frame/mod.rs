@@ -45,7 +45,7 @@ pub(crate) struct Ip {
     pub(crate) is_fragment: bool,
     /// Offset of the header above IP.
     pub(crate) transport: usize,
-    /// Offset of the end of the IP packet. Padding may follow.
+    /// Offset just past the IP packet, after which padding may follow.
     pub(crate) end: usize,
 }
 

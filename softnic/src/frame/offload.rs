@@ -45,7 +45,7 @@ pub(crate) fn fill_checksums(frame: &mut [u8], of_ip: bool, of_transport: bool) 
     }
 }
 
-/// Returns the offset at which the IPv4 header ends that starts at `network`.
+/// Returns the offset just past the IPv4 header at `network`.
 fn header_end(frame: &[u8], network: usize) -> usize {
     network + usize::from(frame[network] & 0xf) * 4
 }

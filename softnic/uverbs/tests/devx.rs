@@ -548,7 +548,7 @@ fn a_refused_command_says_why() {
         assert!(rushmem_softnic::reason(syndrome).is_some_and(|why| why.contains("no such umem")));
         // libmlx5 converts the status to an error code, depending on its version.
         assert!(matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EREMOTEIO)), "{error}");
-        // Linux looks for the event queue itself.
+        // Linux checks the event queue before it sends the command.
         let without = CreateCq { context: CqContext { c_eqn: 0, ..cq }, ..create };
         let (error, refusal) = lib.create(context, &without).unwrap_err();
         assert_eq!((error.raw_os_error(), refusal), (Some(libc::ENOENT), None));

@@ -4,8 +4,8 @@ adapter="--link ethernet"
 packages="perftest rdmacm-utils ucx-utils"
 modules="mlx5_ib ib_uverbs rdma_ucm 8021q"
 
-# Sends data to the other guest and back, which the adapters cut into segments with checksums. `nc` ends with its input,
-# so the receiving one has the console's.
+# Sends data to the other guest and back, which the adapters cut into segments with checksums. `nc` exits when its
+# input does, so the receiving one has the console's.
 transfer() {
     meet
     if [ "$role" = server ]; then
@@ -25,7 +25,7 @@ vlan() {
         ip addr add "10.0.5.${own##*.}/24" dev eth0.5 && meet && ping -c 3 -W 5 "10.0.5.${peer##*.}"
 }
 
-# Runs the ends of a program that names itself a server or a client by an option.
+# Runs a program with different options in each guest.
 cm() {
     meet
     if [ "$role" = server ]; then

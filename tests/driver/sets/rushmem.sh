@@ -4,7 +4,7 @@ binaries="rushmem ring"
 
 export RUSHMEM_NIC=mlx5_0 RUSHMEM_PEER_PATH=nic RUSHMEM_LOG=warn
 
-# Runs doctor, which has nothing to complain about in a guest, but notes that there is no GPU.
+# Runs doctor, which must find no problem. It notes that there is no GPU.
 healthy() {
     rushmem doctor >/doctor
     rc=$?

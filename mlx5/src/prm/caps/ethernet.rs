@@ -25,7 +25,7 @@ layout! {
         lro_cap: bool = 0x002, 1;
         /// VLAN tags are inserted into sent frames.
         wqe_vlan_insert: bool = 0x007, 1;
-        /// Whether a TIR receives frames of its own transport domain can be changed.
+        /// The self-loopback setting of a TIR can be modified.
         self_lb_en_modifiable: bool = 0x008, 1;
         /// log2 of the maximum length of data that is sent as several segments.
         max_lso_cap: u8 = 0x00b, 5;

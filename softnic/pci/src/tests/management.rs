@@ -20,7 +20,7 @@ use rushmem_softnic::mad::{admin_attribute, at, class, method, status, subnet_at
 const MAD: usize = 256;
 /// Length of the area for a global route header in front of a received datagram.
 const GRH: u64 = 40;
-/// Where received datagrams begin, relative to `VA`.
+/// Offset of received datagrams from `VA`.
 const RECEIVED: u64 = 1024;
 const QP1_QKEY: u32 = 0x8001_0000;
 

@@ -29,7 +29,7 @@ pub(in crate::cmd) fn state(
     command: QueryVportState,
 ) -> CmdResult<QueryVportStateOut> {
     own_function(path, context, command.other_vport)?;
-    // A guest cannot see the state of the physical port other than by that of its own.
+    // A guest learns the state of the physical port only from its own port.
     let state = if path.failures.health.port_is_down { VportState::DOWN } else { VportState::UP };
     Ok(QueryVportStateOut { admin_state: VportState::FOLLOW, state })
 }

@@ -1,4 +1,4 @@
-//! The commands that Linux lets a program send. Linux looks at the opcode and at the object's ID; all else is up to the
+//! The commands that Linux allows programs to send. Linux checks the opcode and the object's ID, and leaves the rest to the
 //! adapter.
 
 use rushmem_mlx5::prm::CmdOpcode;
