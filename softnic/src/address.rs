@@ -49,10 +49,38 @@ pub fn ip_of_gid(gid: [u8; 16]) -> Option<Ipv4Addr> {
     }
 }
 
+/// A GID.
+pub(crate) type Gid = [u8; 16];
+
+/// Returns the IPv4 address to which packets for a multicast group go, or `None` if the GID is not that of a group.
+///
+/// Groups of InfiniBand are spread over 2^17 addresses of the range for local administration.
+pub(crate) fn ip_of_group(group: Gid) -> Option<Ipv4Addr> {
+    const FIRST: Ipv4Addr = Ipv4Addr::new(239, 194, 0, 0);
+    if group[0] == 0xff {
+        return Some(Ipv4Addr::from_bits(FIRST.to_bits() | (hash_of_group(group) % (1 << 17))));
+    }
+    ip_of_gid(group).filter(Ipv4Addr::is_multicast)
+}
+
+/// Returns the multicast LID of a group. Several groups may share one.
+pub(crate) fn lid_of_group(group: Gid) -> u16 {
+    const NUMBER: u32 = (PERMISSIVE_LID - LAST_LID - 1) as u32;
+    LAST_LID + 1 + (hash_of_group(group) % NUMBER) as u16
+}
+
+/// Hashes a GID by FNV-1a.
+fn hash_of_group(group: Gid) -> u32 {
+    group.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The permissive LID, to which datagrams with a directed route are addressed.
+pub(crate) const PERMISSIVE_LID: u16 = 0xffff;
+
 /// Highest unicast LID. Those above it are multicast LIDs.
 pub(crate) const LAST_LID: u16 = 0xbfff;
 
-pub(crate) fn gid_of(ip: Ipv4Addr) -> [u8; 16] {
+pub(crate) fn gid_of(ip: Ipv4Addr) -> Gid {
     ip.to_ipv6_mapped().octets()
 }
 

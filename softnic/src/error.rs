@@ -1,7 +1,7 @@
 //! Errors of adapter calls that are not PRM commands.
 
 use crate::address::Ip;
-use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 
 /// Error of an adapter call other than a PRM command, which reports errors in its output mailbox.
 #[derive(Debug, thiserror::Error)]
@@ -22,8 +22,8 @@ pub enum Error {
     /// The adapter could not join a multicast group.
     #[error("cannot join the multicast group {group}: {source}")]
     Group {
-        /// IPv4 address of the multicast group.
-        group: Ipv4Addr,
+        /// GID of the multicast group.
+        group: Ipv6Addr,
         /// Error of the operating system.
         source: std::io::Error,
     },

@@ -328,26 +328,16 @@ impl Context {
     /// Adds a datagram QP to a multicast group, so it receives what is sent to the group.
     ///
     /// Groups are shared by the adapters of this machine, and by those of other machines on the network of its
-    /// interface. A member does not receive its own datagrams.
+    /// interface. A member does not receive its own datagrams. The GID of a group is an IPv4 address on RoCE, and begins
+    /// with 0xff on InfiniBand.
     ///
     /// # Errors
     ///
     /// - [`Error::Unknown`]: no such QP in this context.
-    /// - [`Error::Group`]: the adapter cannot join the group.
-    pub fn join_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
-        let mut core = self.shared.core();
-        let own = core.path.objects.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
-        if !own {
-            return Err(Error::Unknown { kind: "QP", id: qpn });
-        }
-        let unsupported = || Err(std::io::ErrorKind::Unsupported.into());
-        let joined = match &mut core.path.fabric {
-            Some(fabric) if group.is_multicast() => fabric.join(group),
-            _ => unsupported(),
-        };
-        joined.map_err(|source| Error::Group { group, source })?;
-        core.transports.datagrams.members.add(group, qpn);
-        Ok(())
+    /// - [`Error::Exhausted`]: the adapter has 256 groups, or the group 256 members.
+    /// - [`Error::Group`]: the GID is not that of a group, or the adapter cannot join it.
+    pub fn join_group(&self, qpn: u32, group: [u8; 16]) -> Result<(), Error> {
+        self.shared.core().join_group(self.id, qpn, group)
     }
 
     /// Removes a datagram QP from a multicast group.
@@ -355,13 +345,8 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Unknown`]: no such QP in this context is in the group.
-    pub fn leave_group(&self, qpn: u32, group: Ipv4Addr) -> Result<(), Error> {
-        let mut core = self.shared.core();
-        let own = core.path.objects.qps.get(qpn).is_some_and(|qp| qp.owner == self.id);
-        if own && core.transports.datagrams.members.remove(group, qpn) {
-            return Ok(());
-        }
-        Err(Error::Unknown { kind: "member of a multicast group", id: qpn })
+    pub fn leave_group(&self, qpn: u32, group: [u8; 16]) -> Result<(), Error> {
+        self.shared.core().leave_group(self.id, qpn, group)
     }
 
     /// Registers the `len` bytes of `memory` at `offset` for queues and memory keys. Returns the ID of the umem.

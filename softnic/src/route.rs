@@ -1,6 +1,6 @@
 //! Finds the adapter to which an address belongs: this one, or one that is reached by packets.
 
-use crate::address::{ip_of_gid, ip_of_lid, mac_of};
+use crate::address::{LAST_LID, PERMISSIVE_LID, ip_of_gid, ip_of_group, ip_of_lid, mac_of};
 use crate::roce;
 use std::net::SocketAddrV4;
 
@@ -46,7 +46,7 @@ impl Address {
     /// Returns the route to this address from the adapter at `own`.
     ///
     /// The peer's IPv4 address is in the GID, and its UDP port in the MAC address. Without an IPv4 address in the GID,
-    /// the LID selects an adapter of this machine that uses the same port.
+    /// the LID selects an adapter of this machine that uses the same port, or a multicast group.
     pub(crate) fn route(&self, own: SocketAddrV4) -> Result<Route, BadAddress> {
         let peer = match ip_of_gid(self.gid) {
             Some(ip) if ip == *own.ip() && self.mac == mac_of(own.port()) => own,
@@ -55,6 +55,10 @@ impl Address {
                 // Any other MAC address belongs to an adapter on the standard port.
                 let port = if self.has_our_mac() { u16::from_be_bytes([high, low]) } else { roce::PORT };
                 SocketAddrV4::new(ip, port)
+            }
+            None if self.lid > LAST_LID && self.lid < PERMISSIVE_LID => {
+                let group = ip_of_group(self.gid).ok_or(BadAddress::Lid)?;
+                return Ok(Route::Peer(SocketAddrV4::new(group, roce::PORT)));
             }
             None if self.lid != 0 => {
                 SocketAddrV4::new(ip_of_lid(self.lid).ok_or(BadAddress::Lid)?, own.port())

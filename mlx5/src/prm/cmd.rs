@@ -135,6 +135,10 @@ numbers! {
         DEALLOC_UAR = 0x803;
         /// Reads or writes an access register; see [`AccessReg`](super::port::AccessReg).
         ACCESS_REG = 0x805;
+        /// Adds a QP to a multicast group; see [`AttachToMcg`](super::mcg::AttachToMcg).
+        ATTACH_TO_MCG = 0x806;
+        /// Removes a QP from a multicast group; see [`DetachFromMcg`](super::mcg::DetachFromMcg).
+        DETACH_FROM_MCG = 0x807;
         /// Allocates an XRC domain; see [`AllocXrcd`](super::xrc::AllocXrcd).
         ALLOC_XRCD = 0x80e;
         /// Deallocates an XRC domain; see [`DeallocXrcd`](super::xrc::DeallocXrcd).

@@ -14,6 +14,7 @@
 //! | [`mkey`] | CREATE and DESTROY | memory-key context |
 //! | [`counter`] | ALLOC, QUERY and DEALLOC | |
 //! | [`lag`] | QUERY | |
+//! | [`mcg`] | ATTACH and DETACH | |
 //! | [`cq`] | CREATE, MODIFY, QUERY and DESTROY | CQ context |
 //! | [`qp`] | CREATE, QUERY, DESTROY, the state transitions | QP context, address path |
 //! | [`rmp`] | CREATE, MODIFY, QUERY and DESTROY | work queue, RMP context |
@@ -62,6 +63,7 @@ pub mod flow;
 pub mod hca;
 pub mod lag;
 pub(crate) mod layout;
+pub mod mcg;
 pub mod mkey;
 pub mod pd;
 pub mod port;

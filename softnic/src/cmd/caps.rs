@@ -7,6 +7,7 @@ use crate::limits::{
     LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_EQ, LOG_MAX_EQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE,
     LOG_MAX_READS, LOG_MAX_UCTX, LOG_MAX_XRCD,
 };
+use crate::objects::groups::{LOG_MAX_GROUPS, MAX_MEMBERS};
 use crate::roce;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::prm::CmdStatus;
@@ -141,6 +142,8 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         max_wqe_sz_sq: 1008,
         max_wqe_sz_rq: 2048,
         max_wqe_sz_sq_dc: 1008,
+        max_qp_mcg: MAX_MEMBERS as u32,
+        log_max_mcg: LOG_MAX_GROUPS,
         num_of_uars_per_page: 1,
         log_max_atomic_size_qp: 3,
         log_max_atomic_size_dc: 3,

@@ -8,6 +8,7 @@ mod counter;
 mod cq;
 mod dct;
 mod ethernet;
+mod mcg;
 pub(crate) mod memory;
 mod modify;
 mod place;
@@ -168,6 +169,8 @@ fn dispatch(core: &mut Core, context: u32, input: &[u8], output: &mut [u8]) -> C
         CmdOpcode::MODIFY_RMP => call.on_objects(rmp::modify),
         CmdOpcode::QUERY_RMP => call.on_objects(rmp::query),
         CmdOpcode::DESTROY_RMP => call.on_objects(rmp::destroy),
+        CmdOpcode::ATTACH_TO_MCG => call.run(mcg::attach),
+        CmdOpcode::DETACH_FROM_MCG => call.run(mcg::detach),
         CmdOpcode::ALLOC_XRCD => call.on_objects(xrc::alloc),
         CmdOpcode::DEALLOC_XRCD => call.on_objects(xrc::dealloc),
         CmdOpcode::CREATE_XRC_SRQ => call.with_list(CreateXrcSrq::LEN, xrc::create_srq),

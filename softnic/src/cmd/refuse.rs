@@ -48,6 +48,7 @@ reasons! {
     NoDct = 0x5f_0018, "no such target of dynamic connections in this context";
     NoXrcd = 0x5f_0019, "no such XRC domain";
     NoBus = 0x5f_001a, "this context is not that of a PCI function";
+    NoMember = 0x5f_001b, "no such queue pair in this multicast group";
     NoQueue = 0x5f_0090, "no such send or receive queue in this context";
     NoTis = 0x5f_0091, "no such transport interface for sending (TIS) in this context";
     NoTir = 0x5f_0092, "no such transport interface for receiving (TIR) in this context";
@@ -75,6 +76,7 @@ reasons! {
     AddressList = 0x5f_00aa, "the list of addresses is too long, or of an unknown type";
     VportField = 0x5f_00ab, "the virtual port has no such setting";
     OtherFunction = 0x5f_00ac, "a function can only name its own virtual port";
+    Group = 0x5f_00ad, "the GID is not that of a multicast group, or the adapter cannot join it";
     PdUsed = 0x5f_0020, "the protection domain still has memory keys, queue pairs, targets of dynamic connections or shared receive queues";
     CqUsed = 0x5f_0021, "the completion queue still has queue pairs or targets of dynamic connections";
     CountersUsed = 0x5f_0023, "the counter set still has queue pairs";

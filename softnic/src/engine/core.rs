@@ -4,12 +4,15 @@ use super::clock::ClockRegisters;
 use super::contexts::{Contexts, Listener};
 use super::doorbells::Doorbells;
 use super::failure;
+use crate::address::{Gid, ip_of_group};
 use crate::config::Config;
+use crate::error::Error;
 use crate::link::udp::Waiter;
 use crate::link::{Fabric, Rest};
 use crate::objects::UarPage;
 use crate::report::{Event, Rule};
 use crate::rng::Rng;
+use crate::roce::Service;
 use crate::transport::datapath::Datapath;
 use crate::transport::{Transports, dc, ethernet};
 use rushmem_mlx5::Syndrome;
@@ -163,11 +166,48 @@ impl Core {
         }
     }
 
-    /// Destroys a QP, and removes it from its multicast groups.
     pub(crate) fn remove_qp(&mut self, qpn: u32) {
         dc::disconnect(&mut self.path, qpn);
         self.path.objects.remove_qp(qpn);
-        self.transports.datagrams.members.remove_from_all(qpn);
+    }
+
+    /// Adds a datagram QP of a context to a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Unknown`]: no such QP in this context.
+    /// - [`Error::Exhausted`]: too many groups or members.
+    /// - [`Error::Group`]: the GID is not that of a group, or the adapter cannot join it.
+    pub(crate) fn join_group(&mut self, context: u32, qpn: u32, group: Gid) -> Result<(), Error> {
+        let Datapath { objects, fabric, .. } = &mut self.path;
+        let qp = objects.qps.get(qpn).filter(|qp| qp.owner == context && qp.service == Service::Ud);
+        qp.ok_or(Error::Unknown { kind: "datagram QP", id: qpn })?;
+        if !objects.groups.has_room(&group) {
+            return Err(Error::Exhausted("multicast group"));
+        }
+        // Frames for all groups of an Ethernet function come by the group of the network.
+        let joined = match (objects.ethernet.vport.owner, ip_of_group(group), fabric) {
+            (Some(_), ..) => Ok(()),
+            (None, Some(ip), Some(fabric)) => fabric.join(ip),
+            _ => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        joined.map_err(|source| Error::Group { group: group.into(), source })?;
+        objects.groups.add(group, qpn);
+        Ok(())
+    }
+
+    /// Removes a datagram QP of a context from a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`]: no such QP in this context is in the group.
+    pub(crate) fn leave_group(&mut self, context: u32, qpn: u32, group: Gid) -> Result<(), Error> {
+        let objects = &mut self.path.objects;
+        let is_own = objects.qps.get(qpn).is_some_and(|qp| qp.owner == context);
+        if is_own && objects.groups.remove(&group, qpn) {
+            return Ok(());
+        }
+        Err(Error::Unknown { kind: "member of a multicast group", id: qpn })
     }
 
     /// Sends the datagrams posted to a QP before a command destroys it, since hardware would have sent them by then.

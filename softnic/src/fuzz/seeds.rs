@@ -7,6 +7,7 @@ use rushmem_mlx5::be::{Be16, Be64};
 use rushmem_mlx5::prm::caps::{HcaCap, QueryHcaCap};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, ModifyCq};
 use rushmem_mlx5::prm::dct::{CreateDct, DctContext, DestroyDct, DrainDct, QueryDct};
+use rushmem_mlx5::prm::mcg::{AttachToMcg, DetachFromMcg};
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_mlx5::prm::port::{
@@ -115,6 +116,8 @@ fn queues() -> Vec<Vec<u8>> {
         mailbox(&Init2Rtr { qpn: 6, ..Init2Rtr::default() }),
         mailbox(&Rtr2Rts { qpn: 6, ..Rtr2Rts::default() }),
         mailbox(&QueryQp { qpn: 6, ..QueryQp::default() }),
+        mailbox(&AttachToMcg { qpn: 6, multicast_gid: [0xff; 16], ..AttachToMcg::default() }),
+        mailbox(&DetachFromMcg { qpn: 6, multicast_gid: [0xff; 16], ..DetachFromMcg::default() }),
         mailbox(&ToErr { qpn: 6, ..ToErr::default() }),
     ]
 }

@@ -18,6 +18,10 @@ pub mod at {
     pub const MODIFIER: usize = 20;
     /// Data of a datagram of subnet management.
     pub const DATA: usize = 64;
+    /// Mask of the components that a datagram of subnet administration names, of eight bytes.
+    pub const ADMIN_MASK: usize = 48;
+    /// Data of a datagram of subnet administration.
+    pub const ADMIN_DATA: usize = 56;
     /// Initial path of a directed route: the egress port at each node. The first byte is unused.
     pub const INITIAL_PATH: usize = 128;
 }
@@ -38,10 +42,20 @@ pub mod class {
 pub mod method {
     /// Requests an attribute.
     pub const GET: u8 = 0x01;
+    /// Sets an attribute.
+    pub const SET: u8 = 0x02;
+    /// Deletes a record.
+    pub const DELETE: u8 = 0x15;
     /// Requests a table of records.
     pub const GET_TABLE: u8 = 0x12;
-    /// Answers [`GET`].
+    /// Answers [`GET`] and [`SET`].
     pub const GET_RESPONSE: u8 = 0x81;
+
+    /// Returns the method that answers another one.
+    #[must_use]
+    pub fn response(method: u8) -> u8 {
+        if method == SET { GET_RESPONSE } else { method | 0x80 }
+    }
 }
 
 /// Attributes of subnet management.
@@ -114,6 +128,8 @@ pub mod status {
     pub const UNSUPPORTED_ATTRIBUTE: u16 = 0x0c;
     /// A field of the attribute or its modifier is invalid.
     pub const INVALID_VALUE: u16 = 0x1c;
+    /// A request to subnet administration is incomplete or names something invalid.
+    pub const INVALID_REQUEST: u16 = 0x0200;
     /// Subnet administration has no such records.
     pub const NO_RECORDS: u16 = 0x0300;
     /// Subnet administration has several records, and one was requested.

@@ -65,6 +65,7 @@ impl Objects {
         let Some(qp) = self.qps.get_mut(qpn) else { return };
         qp.drop_partial_message();
         qp.leave_xrc_queue();
+        self.groups.remove_from_all(qpn);
         self.special.iter_mut().for_each(|special| *special = special.filter(|other| *other != qpn));
         self.count_qp(qpn, -1);
         let Some(page) = self.qps.remove(qpn).map(|qp| qp.uar) else { return };

@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod cq;
 mod dct;
 pub(crate) mod ethernet;
+pub(crate) mod groups;
 mod lifecycle;
 pub(crate) mod qp;
 mod srq;
@@ -18,6 +19,7 @@ use crate::table::Table;
 pub(crate) use cq::Cq;
 pub(crate) use dct::Dct;
 use ethernet::Ethernet;
+use groups::Groups;
 use qp::Qp;
 pub(crate) use srq::{OfXrcd, SharedSrq, Srq};
 use std::collections::BTreeMap;
@@ -41,6 +43,7 @@ pub(crate) struct Objects {
     special: [Option<u32>; 2],
     pub(crate) dcts: Table<Dct>,
     pub(crate) ethernet: Ethernet,
+    pub(crate) groups: Groups,
 }
 
 pub(crate) struct Pd {
@@ -88,6 +91,7 @@ impl Objects {
             special: [None; 2],
             dcts,
             ethernet: Ethernet::default(),
+            groups: Groups::default(),
         }
     }
 }

@@ -5,14 +5,15 @@
 //! header in the rest (InfiniBand Architecture Specification, annex A17.4.5.1).
 
 use super::datapath::Datapath;
-use super::multicast::{self, Members};
 use super::subnet;
-use crate::address::lid_of;
+use crate::address::{Gid, lid_of, port_guid};
 use crate::dma::{Dma, Mkeys, User};
 use crate::frame;
 use crate::frame::datagram::{IPV4_HEADER, ipv4_header};
 use crate::management::MAD;
+use crate::management::subnet::SUBNET_PREFIX;
 use crate::objects::Objects;
+use crate::objects::groups;
 use crate::objects::qp::{Qp, State};
 use crate::queues::{
     Origin, ReceivedMessage, complete, complete_receive, fail, fail_receive, fetch, malformed, take_receive,
@@ -46,11 +47,9 @@ enum Step {
     Failed,
 }
 
-/// State of the datagram transport: the multicast groups, and a buffer.
+/// State of the datagram transport.
 #[derive(Default)]
 pub(crate) struct Datagrams {
-    /// QPs that are members of multicast groups.
-    pub(crate) members: Members,
     /// Buffer for the payload of the current datagram.
     payload: Vec<u8>,
 }
@@ -78,33 +77,6 @@ impl Datagrams {
             path.flush(path.report.now);
             if !has_more || path.objects.qps.get(qpn).is_none_or(|qp| qp.state != State::Rts) {
                 break;
-            }
-        }
-    }
-
-    /// Delivers a packet for a multicast group to each member, except the QP that sent it.
-    pub(super) fn receive_group(
-        &self,
-        path: &mut Datapath,
-        from: SocketAddrV4,
-        group: SocketAddrV4,
-        bytes: &[u8],
-    ) {
-        let packet = roce::parse(bytes)
-            .ok()
-            .filter(|packet| packet.bth.service == Service::Ud && packet.bth.dest_qpn == multicast::QPN);
-        let Some(packet) = packet else {
-            path.report.stats.dropped += 1;
-            return;
-        };
-        let sender = match packet.ext {
-            Ext::Deth(deth) | Ext::DethImm(deth, _) if from == path.address => Some(deth.source_qpn),
-            _ => None,
-        };
-        for &qpn in self.members.of(*group.ip()) {
-            if Some(qpn) != sender {
-                receive_at(path, qpn, (from, group), &packet);
-                path.enqueue(qpn);
             }
         }
     }
@@ -233,18 +205,51 @@ fn address_of(av: &AvSeg) -> Address {
 
 /// Processes a packet for a datagram QP.
 pub(super) fn receive(path: &mut Datapath, qpn: u32, from: SocketAddrV4, packet: &Packet<'_>) {
-    receive_at(path, qpn, (from, path.address), packet);
-}
-
-/// Processes a packet for a datagram QP that was sent to the address `to`.
-fn receive_at(path: &mut Datapath, qpn: u32, (from, to): (SocketAddrV4, SocketAddrV4), packet: &Packet<'_>) {
     let Some(datagram) = Datagram::of(packet) else { return };
-    let sender = Sender::of(from, to, path.config.infiniband, &datagram);
+    let sender = Sender::of(from, path.address, path.config.infiniband, &datagram);
     deliver(&mut path.objects, &mut path.report, qpn, &sender, datagram);
 }
 
-/// Processes a packet for a datagram QP that has arrived in a frame.
-pub(super) fn receive_frame(path: &mut Datapath, qpn: u32, sender: &Sender, packet: &Packet<'_>) {
+/// Delivers a packet that was sent to the address `to` of multicast groups.
+pub(super) fn receive_group(path: &mut Datapath, from: SocketAddrV4, to: Ipv4Addr, bytes: &[u8]) {
+    let packet = roce::parse(bytes)
+        .ok()
+        .filter(|packet| packet.bth.service == Service::Ud && packet.bth.dest_qpn == groups::QPN);
+    let Some((packet, datagram)) = packet.and_then(|packet| Some((packet, Datagram::of(&packet)?))) else {
+        path.report.stats.dropped += 1;
+        return;
+    };
+    let is_own = from == path.address;
+    let groups: Vec<Gid> = path.objects.groups.at(to).copied().collect();
+    for group in groups {
+        let sender = match path.config.infiniband {
+            true => Sender::to_group(from, group, &datagram),
+            false => Sender::of(from, SocketAddrV4::new(to, roce::PORT), false, &datagram),
+        };
+        deliver_to_members(path, &group, is_own, &sender, &packet);
+    }
+}
+
+/// Delivers a packet to each member of a multicast group. If a QP of this adapter has sent it (`is_own`), that one does
+/// not receive it.
+pub(super) fn deliver_to_members(
+    path: &mut Datapath,
+    group: &Gid,
+    is_own: bool,
+    sender: &Sender,
+    packet: &Packet<'_>,
+) {
+    let Some(source) = Datagram::of(packet).map(|datagram| datagram.deth.source_qpn) else { return };
+    for qpn in path.objects.groups.members(group).to_vec() {
+        if !is_own || qpn != source {
+            receive_from(path, qpn, sender, packet);
+            path.enqueue(qpn);
+        }
+    }
+}
+
+/// Processes a packet for a datagram QP from a sender that the caller describes.
+pub(super) fn receive_from(path: &mut Datapath, qpn: u32, sender: &Sender, packet: &Packet<'_>) {
     let Some(datagram) = Datagram::of(packet) else { return };
     deliver(&mut path.objects, &mut path.report, qpn, sender, datagram);
 }
@@ -293,12 +298,29 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Describes the adapter at `from`, of which a datagram was sent to `to`: this adapter, or a multicast group.
+    /// Describes the adapter at `from`, which sent a datagram to the address `to`.
     fn of(from: SocketAddrV4, to: SocketAddrV4, infiniband: bool, datagram: &Datagram<'_>) -> Sender {
         let len = roce::packet_len(roce::BTH + datagram.ext().len(), datagram.payload.len());
         let sl = if infiniband { 0 } else { Reception::ROCE_V2_IPV4 };
         let header = header(*from.ip(), *to.ip(), len);
         Sender { header, has_header: !infiniband, lid: lid_of(*from.ip()).unwrap_or(0), sl }
+    }
+
+    /// Describes the adapter at `from`, which sent a datagram to a multicast group of InfiniBand.
+    fn to_group(from: SocketAddrV4, group: Gid, datagram: &Datagram<'_>) -> Sender {
+        /// IP version 6.
+        const VERSION: u8 = 0x60;
+        /// The next header is a base transport header.
+        const NEXT: u8 = 0x1b;
+
+        let mut header = [0; GRH];
+        let len = roce::packet_len(roce::BTH + datagram.ext().len(), datagram.payload.len());
+        (header[0], header[6], header[7]) = (VERSION, NEXT, 0xff);
+        header[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+        header[8..16].copy_from_slice(&SUBNET_PREFIX);
+        header[16..24].copy_from_slice(&port_guid(*from.ip()).to_be_bytes());
+        header[24..].copy_from_slice(&group);
+        Sender { header, has_header: true, lid: lid_of(*from.ip()).unwrap_or(0), sl: 0 }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `wire` | implements connections over packets |
 //! | `dc` | establishes and closes dynamic connections |
 //! | `ethernet` | sends and receives Ethernet frames |
-//! | `datagram`, `multicast` | send and receive datagrams, and track group members |
+//! | `datagram` | sends and receives datagrams |
 //! | `subnet` | answers datagrams to the subnet manager |
 
 pub(crate) mod datagram;
@@ -19,7 +19,6 @@ pub(crate) mod datapath;
 pub(crate) mod dc;
 pub(crate) mod ethernet;
 mod loopback;
-mod multicast;
 mod schedule;
 pub(crate) mod subnet;
 mod wire;
@@ -106,12 +105,12 @@ impl Transports {
         let mut busy = fabric.receive(now, rest, &mut received, |from, bytes| self.packet(path, from, bytes));
         busy |= fabric.receive_groups(&mut received, |from, to, bytes| match roce::parse(bytes) {
             Ok(packet) if packet.bth.op == Op::Frame => ethernet::receive(path, from, packet.payload),
-            _ => self.datagrams.receive_group(path, from, to, bytes),
+            _ => datagram::receive_group(path, from, *to.ip(), bytes),
         });
         for (way, bth, ext) in self.dynamic.answers.drain(..) {
             fabric.send_empty(way, &bth, &ext);
         }
-        for group in self.datagrams.members.take_empty() {
+        for group in path.objects.groups.take_empty() {
             fabric.leave(group);
         }
         path.fabric = Some(fabric);

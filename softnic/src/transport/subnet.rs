@@ -5,7 +5,7 @@
 //! so it describes paths to adapters that it does not list.
 
 use super::datapath::Datapath;
-use crate::address::{ip_of_guid, ip_of_lid, lid_of, port_guid};
+use crate::address::{PERMISSIVE_LID, ip_of_guid, ip_of_lid, lid_of, port_guid};
 use crate::management::MAD;
 use crate::management::mad::{admin_attribute, at, class};
 use crate::management::subnet::{self, Adapter, SM_LID, SUBNET_PREFIX, Subnet};
@@ -16,12 +16,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 pub(crate) const GUIDS: u8 = 8;
 pub(crate) const PKEYS: u16 = 128;
 
-/// The permissive LID, to which datagrams with a directed route are addressed.
-const PERMISSIVE: u16 = 0xffff;
-
 /// Whether a management datagram to this LID is for the switch.
 pub(super) fn is_for_switch(lid: u16) -> bool {
-    lid == SM_LID || lid == PERMISSIVE
+    lid == SM_LID || lid == PERMISSIVE_LID
 }
 
 /// Returns the adapter as the function of a context sees it.
@@ -66,14 +63,13 @@ pub(super) fn manager(own: SocketAddrV4) -> SocketAddrV4 {
 
 /// Returns the destination of the path that a query asks for.
 fn destination(mad: &[u8; MAD]) -> Option<Adapter> {
-    const MASK: usize = 48;
     const DGID: (u64, usize) = (1 << 2, 64);
     const DLID: (u64, usize) = (1 << 4, 96);
     let attribute = u16::from_be_bytes([mad[at::ATTRIBUTE], mad[at::ATTRIBUTE + 1]]);
     if (mad[at::CLASS], attribute) != (class::ADMINISTRATION, admin_attribute::PATH) {
         return None;
     }
-    let mask = u64::from_be_bytes(*mad[MASK..].first_chunk()?);
+    let mask = u64::from_be_bytes(*mad[at::ADMIN_MASK..].first_chunk()?);
     let ip = if mask & DGID.0 != 0 {
         let (prefix, guid) = mad[DGID.1..].first_chunk::<16>()?.split_at(8);
         let guid = u64::from_be_bytes(*guid.first_chunk()?);
@@ -95,8 +91,8 @@ fn destination(mad: &[u8; MAD]) -> Option<Adapter> {
 
 /// Divides an answer of subnet administration into the MADs that carry it.
 fn segments(answer: &[u8]) -> Vec<[u8; MAD]> {
-    let (header, data) = answer.split_at(answer.len().min(subnet::ADMIN_DATA));
-    let room = MAD - subnet::ADMIN_DATA;
+    let (header, data) = answer.split_at(answer.len().min(at::ADMIN_DATA));
+    let room = MAD - at::ADMIN_DATA;
     let count = data.len().div_ceil(room).max(1);
     let segment = |number: usize| {
         let part = &data[data.len().min(number * room)..data.len().min((number + 1) * room)];
@@ -118,11 +114,11 @@ mod tests {
 
     #[test]
     fn a_long_answer_takes_several_datagrams() {
-        let answer: Vec<u8> = (0..subnet::ADMIN_DATA + 450).map(|i| i as u8).collect();
+        let answer: Vec<u8> = (0..at::ADMIN_DATA + 450).map(|i| i as u8).collect();
         let mads = segments(&answer);
         assert_eq!(mads.len(), 3);
-        let data: Vec<u8> = mads.iter().flat_map(|mad| mad[subnet::ADMIN_DATA..].to_vec()).collect();
-        assert_eq!(data[..450], answer[subnet::ADMIN_DATA..]);
+        let data: Vec<u8> = mads.iter().flat_map(|mad| mad[at::ADMIN_DATA..].to_vec()).collect();
+        assert_eq!(data[..450], answer[at::ADMIN_DATA..]);
         let rmpp = |mad: &[u8; MAD]| (mad[RMPP + 2] & 7, mad[RMPP + 7], mad[RMPP + 11]);
         assert_eq!([rmpp(&mads[1]), rmpp(&mads[2])], [(1, 2, 0), (5, 3, 70)]);
         assert_eq!(segments(&[1; MAD]), [[1; MAD]]);

@@ -3,6 +3,8 @@
 use crate::script::{Pe, QKEY, Setup, both, call, loopback_nic, pair, pair_of, pattern, until, wire_nic};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::be::{Be16, Be32};
+use rushmem_mlx5::prm::CmdStatus;
+use rushmem_mlx5::prm::mcg::{AttachToMcg, DetachFromMcg};
 use rushmem_mlx5::prm::qp::{QpState, Rts2Rts, ServiceType, opt_param};
 use rushmem_mlx5::seg::{DataSeg, InlineHdr};
 use rushmem_mlx5::{Cqe, CqeOpcode, CtrlSeg, Flags, Opcode, Segment, Syndrome, Wqe};
@@ -214,6 +216,66 @@ fn datagrams_by_lid_inline_and_to_self() {
         sent(&mut a);
         assert_eq!((a.recv_cq.wait().byte_cnt(), a.bytes(552, 6)), (46, b"inline".to_vec()));
     }
+}
+
+/// GID of a multicast group of InfiniBand.
+const GROUP: [u8; 16] = [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
+
+#[test]
+fn a_datagram_to_a_group_reaches_its_other_members() {
+    let infiniband = Config { infiniband: true, ..Config::default() };
+    let (x, y) = (wire_nic(infiniband.clone()), wire_nic(infiniband));
+    let mut members = [Pe::new(&x, ud()), Pe::new(&x, ud()), Pe::new(&y, ud())];
+    for pe in &mut members {
+        pe.connect_to_itself();
+        let attach = AttachToMcg { qpn: pe.qpn, multicast_gid: GROUP, ..Default::default() };
+        call(&pe.context, &attach).unwrap();
+        call(&pe.context, &attach).expect("a member again");
+        pe.post_receive(0, 104);
+    }
+    let [a, others @ ..] = &mut members;
+    let av = AvSeg {
+        dqpn: Be32::new(AvSeg::EXTENDED | 0xff_ffff),
+        rgid: GROUP,
+        rlid: Be16::new(0xc123),
+        ..by_gid(a)
+    };
+    a.fill(0, &pattern(64, 7));
+    run_to(a, av, 64, None);
+    for pe in others.iter_mut() {
+        let cqe = pe.recv_cq.wait();
+        assert_eq!((cqe.byte_cnt(), Some(cqe.slid.get())), (104, x.lid()));
+        assert_eq!((pe.bytes(0, 1)[0] >> 4, pe.bytes(24, 16)), (6, GROUP.to_vec()));
+        assert_eq!(pe.bytes(40, 64), pattern(64, 7));
+    }
+    // Who has left receives nothing more, which the next datagram to the other member shows.
+    let detach = DetachFromMcg { qpn: others[0].qpn, multicast_gid: GROUP, ..Default::default() };
+    call(&others[0].context, &detach).unwrap();
+    assert_eq!(call(&others[0].context, &detach).unwrap_err().status, CmdStatus::BAD_RES);
+    others.iter_mut().for_each(|pe| pe.post_receive(0, 104));
+    run_to(a, av, 64, None);
+    others[1].recv_cq.wait();
+    assert!(others[0].recv_cq.poll().is_none() && a.recv_cq.poll().is_none());
+}
+
+#[test]
+fn only_datagram_qps_join_only_groups() {
+    let x = wire_nic(Config { infiniband: true, ..Config::default() });
+    let (a, connected) = (Pe::new(&x, ud()), Pe::new(&x, uc()));
+    let attach = |pe: &Pe, multicast_gid| {
+        let refused = call(&a.context, &AttachToMcg { qpn: pe.qpn, multicast_gid, ..Default::default() });
+        refused.map_err(|error| error.status)
+    };
+    assert_eq!(attach(&connected, GROUP), Err(CmdStatus::BAD_RES));
+    assert_eq!(attach(&a, a.gid), Err(CmdStatus::BAD_PARAM));
+    let group = |last: u16| {
+        let mut group = GROUP;
+        group[14..].copy_from_slice(&last.to_be_bytes());
+        group
+    };
+    assert!((0..256).all(|last| attach(&a, group(last)).is_ok()));
+    assert_eq!(attach(&a, group(256)), Err(CmdStatus::NO_RES));
+    assert!(attach(&a, group(0)).is_ok(), "a member again");
 }
 
 #[test]

@@ -153,6 +153,10 @@ layout! {
         max_wqe_sz_rq: u16 = 0x2b0, 16;
         /// Maximum length of a DC initiator's send entry, in bytes.
         max_wqe_sz_sq_dc: u16 = 0x2d0, 16;
+        /// Maximum number of queue pairs of a multicast group.
+        max_qp_mcg: u32 = 0x2e7, 25;
+        /// log2 of the maximum number of multicast groups.
+        log_max_mcg: u8 = 0x318, 8;
         /// log2 of the maximum number of protection domains.
         log_max_pd: u8 = 0x32b, 5;
         /// log2 of the maximum number of XRC domains.

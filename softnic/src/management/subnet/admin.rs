@@ -5,6 +5,7 @@
 //! reassembled, as from the kernel.
 
 use super::agent::{self, Query};
+use super::group;
 use super::{Node, SM_LID, SUBNET_PREFIX, Subnet};
 use crate::management::MAD;
 use crate::management::mad::{admin_attribute, at, method, status, subnet_attribute};
@@ -13,9 +14,6 @@ use crate::roce::DEFAULT_PKEY;
 /// Offset in a MAD of the RMPP header, for messages of several MADs.
 pub(crate) const RMPP: usize = 24;
 const RECORD_SIZE: usize = 44;
-const MASK: usize = 48;
-/// Offset in a MAD of the data of subnet administration.
-pub(crate) const DATA: usize = 56;
 
 /// Capability mask of subnet administration: optional records, and the comparison of single capability bits.
 const CAPABILITIES: u16 = 1 << 8 | 1 << 13;
@@ -39,13 +37,16 @@ const PORT_CAPABILITIES: Component = (7, 4 + 0x14, 4);
 /// Returns the response to a query of subnet administration, or `None` if the MAD is itself a response.
 pub(super) fn answer(subnet: &Subnet, mad: &[u8; MAD]) -> Option<Vec<u8>> {
     let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
-    let mut answer = mad[..DATA].to_vec();
-    answer[at::METHOD] |= 0x80;
+    let mut answer = mad[..at::ADMIN_DATA].to_vec();
+    answer[at::METHOD] = method::response(mad[at::METHOD]);
     answer[RMPP..RECORD_SIZE + 4].fill(0);
     let found = match mad[at::METHOD] {
         // Drop responses, which are for agents of the subnet.
         method if method & 0x80 != 0 => return None,
         method::GET | method::GET_TABLE => records(subnet, word(at::ATTRIBUTE), mad),
+        method::SET | method::DELETE if word(at::ATTRIBUTE) == admin_attribute::MULTICAST_MEMBER => {
+            group::record(mad).map(|record| vec![record])
+        }
         _ => Err(status::UNSUPPORTED_METHOD),
     };
     let is_list = mad[at::METHOD] == method::GET_TABLE;
@@ -85,7 +86,7 @@ pub(crate) fn set_segment(mad: &mut [u8; MAD], number: usize, count: usize, len:
         return;
     }
     let (flags, payload) = match number + 1 == count {
-        true => (ACTIVE | LAST, (len + DATA - RMPP - 12) as u32),
+        true => (ACTIVE | LAST, (len + at::ADMIN_DATA - RMPP - 12) as u32),
         false => (ACTIVE, 0),
     };
     mad[RMPP + 2] = flags;
@@ -95,10 +96,10 @@ pub(crate) fn set_segment(mad: &mut [u8; MAD], number: usize, count: usize, len:
 
 /// Writes the RMPP header of a response that may be longer than a MAD, as in its first segment.
 fn long_message(answer: &mut [u8]) {
-    let segments = (answer.len() - DATA).div_ceil(MAD - DATA).max(1);
+    let segments = (answer.len() - at::ADMIN_DATA).div_ceil(MAD - at::ADMIN_DATA).max(1);
     let flags = ACTIVE | FIRST | if segments == 1 { LAST } else { 0 };
     // The payload length counts the SA header repeated in each segment.
-    let payload = answer.len() - DATA + segments * (DATA - RMPP - 12);
+    let payload = answer.len() - at::ADMIN_DATA + segments * (at::ADMIN_DATA - RMPP - 12);
     answer[RMPP..][..4].copy_from_slice(&[VERSION, DATA_SEGMENT, flags, 0]);
     answer[RMPP + 4..][..4].copy_from_slice(&1u32.to_be_bytes());
     answer[RMPP + 8..][..4].copy_from_slice(&(payload as u32).to_be_bytes());
@@ -132,15 +133,15 @@ fn records(subnet: &Subnet, attribute: u16, mad: &[u8; MAD]) -> Result<Vec<Vec<u
         admin_attribute::PATH => {
             (path_records(subnet), &[(2, 8, 16), (3, 24, 16), (4, 40, 2), (5, 42, 2), (13, 50, 2)])
         }
-        // There are no group members, registered services or trap subscriptions.
+        // There are no registered services or trap subscriptions, and no list of group members.
         admin_attribute::MULTICAST_FORWARDING
         | admin_attribute::SERVICE
         | admin_attribute::MULTICAST_MEMBER
         | admin_attribute::INFORM_INFO => (vec![], &[]),
         _ => return Err(status::UNSUPPORTED_ATTRIBUTE),
     };
-    let mask = u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| mad[MASK + i]));
-    let wanted = &mad[DATA..];
+    let mask = u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| mad[at::ADMIN_MASK + i]));
+    let wanted = &mad[at::ADMIN_DATA..];
     let matches = |record: &Vec<u8>| {
         components.iter().filter(|(bit, ..)| mask & 1 << bit != 0).all(|component| {
             let (_, start, len) = *component;
@@ -282,17 +283,20 @@ mod tests {
         (mad[at::CLASS], mad[at::METHOD]) = (class::ADMINISTRATION, method);
         mad[at::ATTRIBUTE..][..2].copy_from_slice(&attribute.to_be_bytes());
         if let Some((bit, start, len)) = component {
-            mad[MASK..][..8].copy_from_slice(&(1u64 << bit).to_be_bytes());
-            mad[DATA + start..][..len].copy_from_slice(value);
+            mad[at::ADMIN_MASK..][..8].copy_from_slice(&(1u64 << bit).to_be_bytes());
+            mad[at::ADMIN_DATA + start..][..len].copy_from_slice(value);
         }
         let subnet = subnet(true);
         assert_eq!(answer(&subnet, 0, 0x0102, &mad), None, "a device has no administration");
         let answer = super::super::answer(&subnet, 0, SM_LID, &mad).unwrap();
-        assert_eq!(answer[at::METHOD], method | 0x80);
+        assert_eq!(answer[at::METHOD], method::response(method));
         let word = |at: usize| u16::from_be_bytes([answer[at], answer[at + 1]]);
         let size = 8 * usize::from(word(RECORD_SIZE));
-        let records =
-            if size == 0 { vec![] } else { answer[DATA..].chunks(size).map(<[u8]>::to_vec).collect() };
+        let records = if size == 0 {
+            vec![]
+        } else {
+            answer[at::ADMIN_DATA..].chunks(size).map(<[u8]>::to_vec).collect()
+        };
         (word(at::STATUS), records)
     }
 
@@ -326,17 +330,17 @@ mod tests {
         assert_eq!(get(None, &[]), status::TOO_MANY_RECORDS);
         assert_eq!(get(Some((0, 0, 2)), &[1, 2]), 0);
         assert_eq!(get(Some((0, 0, 2)), &[9, 9]), status::NO_RECORDS);
-        assert_eq!(ask(0x02, admin_attribute::NODE, None, &[]).0, status::UNSUPPORTED_METHOD);
+        assert_eq!(ask(method::SET, admin_attribute::NODE, None, &[]).0, status::UNSUPPORTED_METHOD);
         assert_eq!(ask(method::GET, 0x36, None, &[]).0, status::UNSUPPORTED_ATTRIBUTE);
     }
 
     #[test]
     fn a_long_answer_starts_like_its_first_segment() {
-        let mut answer = vec![0; DATA + 3 * 112];
+        let mut answer = vec![0; at::ADMIN_DATA + 3 * 112];
         long_message(&mut answer);
         // Two segments of 200 bytes, each with 20 more for the SA header.
         assert_eq!(answer[RMPP..][..12], [1, 1, 3, 0, 0, 0, 0, 1, 0, 0, 1, 120]);
-        let mut answer = vec![0; DATA];
+        let mut answer = vec![0; at::ADMIN_DATA];
         long_message(&mut answer);
         assert_eq!(answer[RMPP..][..12], [1, 1, 7, 0, 0, 0, 0, 1, 0, 0, 0, 20]);
     }

@@ -5,17 +5,19 @@
 //! |---|---|
 //! | `agent` | answers of a node |
 //! | `admin` | answers of subnet administration |
+//! | `group` | answers about membership of multicast groups |
 //! | `route` | which of them a datagram reaches |
 
 mod admin;
 mod agent;
+mod group;
 mod route;
 
 use crate::model::Model;
 use crate::report::Stats;
 #[cfg(test)]
 pub(crate) use admin::RMPP;
-pub(crate) use admin::{DATA as ADMIN_DATA, set_segment};
+pub(crate) use admin::set_segment;
 pub use route::answer;
 pub(crate) use route::answer_of_adapter;
 

@@ -1,19 +1,20 @@
 //! Steers received frames to receive queues.
 
 use super::hash;
-use crate::address::{Mac, is_group};
+use crate::address::{Gid, Mac, gid_of, is_group};
 use crate::frame::datagram::Opened;
 use crate::frame::{self, CUSTOMER_TAG, Layers, TCP, datagram, offload};
 use crate::objects::Objects;
 use crate::objects::ethernet::flow::Steered;
+use crate::objects::groups;
 use crate::objects::qp::{RawQueue, State};
 use crate::queues::{complete_frame, fail_receive, take_receive};
 use crate::request::BadReceive;
 use crate::roce;
-use crate::transport::datagram::{GRH, Sender, receive_frame};
+use crate::transport::datagram::{GRH, Sender, deliver_to_members, receive_from};
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::cqe::{FrameReception, Reception};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Processes a frame from another adapter.
 pub(in super::super) fn receive(path: &mut Datapath, from: SocketAddrV4, frame: &[u8]) {
@@ -40,7 +41,7 @@ pub(super) fn deliver(path: &mut Datapath, frame: &[u8], is_own: bool) {
     if !is_own {
         ethernet.vport.count(true, to, frame.len());
     }
-    if receive_datagram(path, frame, to, &layers) {
+    if receive_datagram(path, (frame, is_own), to, &layers) {
         return;
     }
     let headers = frame::headers(frame, &layers);
@@ -70,9 +71,9 @@ pub(super) fn deliver(path: &mut Datapath, frame: &[u8], is_own: bool) {
     }
 }
 
-/// Delivers a RoCE datagram to its QP. Returns `false` if the frame is something else.
-fn receive_datagram(path: &mut Datapath, frame: &[u8], to: Mac, layers: &Layers) -> bool {
-    if !path.is_own(to) || !path.objects.ethernet.vport.roce {
+/// Delivers a RoCE datagram to its QP, or to those of its group. Returns `false` if the frame is something else.
+fn receive_datagram(path: &mut Datapath, (frame, is_own): (&[u8], bool), to: Mac, layers: &Layers) -> bool {
+    if !path.is_own(to) && !is_group(to) || !path.objects.ethernet.vport.roce {
         return false;
     }
     let Some(Opened { is_v6, header, packet }) = datagram::open(frame, layers) else { return false };
@@ -85,13 +86,28 @@ fn receive_datagram(path: &mut Datapath, frame: &[u8], to: Mac, layers: &Layers)
         path.report.stats.dropped += 1;
         return true;
     }
-    let qpn = path.objects.destination(packet.bth.dest_qpn);
     let mut area = [0; GRH];
     area[GRH - header.len()..].copy_from_slice(header);
     let kind = if is_v6 { Reception::ROCE_V2_IPV6 } else { Reception::ROCE_V2_IPV4 };
-    receive_frame(path, qpn, &Sender { header: area, has_header: true, lid: 0, sl: kind }, &packet);
+    let sender = Sender { header: area, has_header: true, lid: 0, sl: kind };
+    if is_group(to) {
+        if packet.bth.dest_qpn == groups::QPN {
+            deliver_to_members(path, &destination(header, is_v6), is_own, &sender, &packet);
+        }
+        return true;
+    }
+    let qpn = path.objects.destination(packet.bth.dest_qpn);
+    receive_from(path, qpn, &sender, &packet);
     path.enqueue(qpn);
     true
+}
+
+/// Returns the destination of an IP header, as a GID.
+fn destination(header: &[u8], is_v6: bool) -> Gid {
+    match is_v6 {
+        true => std::array::from_fn(|i| header[24 + i]),
+        false => gid_of(Ipv4Addr::from(std::array::from_fn::<u8, 4, _>(|i| header[16 + i]))),
+    }
 }
 
 /// Returns what a completion says about the headers of a frame.

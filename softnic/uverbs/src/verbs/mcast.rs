@@ -7,8 +7,6 @@ use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::open_device::OpenDevice;
 use rushmem_mlx5::prm::qp::ServiceType;
-use rushmem_softnic::ip_of_gid;
-use std::net::Ipv4Addr;
 
 /// Handles ATTACH_MCAST.
 pub(super) fn attach(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
@@ -22,10 +20,9 @@ pub(super) fn detach(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     Ok(opened.session()?.context.leave_group(qpn, group)?)
 }
 
-/// Returns the QPN and the group of a request. On Ethernet a group is an IPv4 address.
-fn member(opened: &OpenDevice, call: &Call) -> Result<(u32, Ipv4Addr), Errno> {
+/// Returns the QPN and the group of a request.
+fn member(opened: &OpenDevice, call: &Call) -> Result<(u32, [u8; 16]), Errno> {
     let request: abi::Mcast = core_in(call)?;
     let qp = opened.handles.get::<Qp>(request.qp_handle)?;
-    let group = ip_of_gid(request.gid).filter(Ipv4Addr::is_multicast).ok_or(Errno::EINVAL)?;
-    if qp.service == ServiceType::UD { Ok((qp.qpn, group)) } else { Err(Errno::EINVAL) }
+    if qp.service == ServiceType::UD { Ok((qp.qpn, request.gid)) } else { Err(Errno::EINVAL) }
 }
