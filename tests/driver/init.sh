@@ -85,6 +85,17 @@ end() {
     succeeded $rc /log
 }
 
+# Runs one command in the server, and the other one in the client.
+by_role() {
+    meet
+    if [ "$role" = server ]; then
+        timeout 60 $1
+    else
+        sleep 2
+        timeout 60 $2
+    fi
+}
+
 # Waits until the port is active, and describes the device.
 port_is_active() {
     tries=50

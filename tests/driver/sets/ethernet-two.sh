@@ -25,17 +25,6 @@ vlan() {
         ip addr add "10.0.5.${own##*.}/24" dev eth0.5 && meet && ping -c 3 -W 5 "10.0.5.${peer##*.}"
 }
 
-# Runs a program with different options in each guest.
-cm() {
-    meet
-    if [ "$role" = server ]; then
-        timeout 60 $1
-    else
-        sleep 2
-        timeout 60 $2
-    fi
-}
-
 meet
 step ping ping -c 3 -W 5 "$peer"
 step "ping with fragments" ping -s 4000 -c 3 -W 5 "$peer"
@@ -50,9 +39,10 @@ pair ib_send_lat -x 1 -e -n 100
 pair ib_atomic_bw -x 1 -n 100
 pair ib_write_bw -x 1 -c UC -n 200
 pair ib_send_bw -x 1 -c UD -s 1024 -n 200
-step rping cm "rping -s -C 10 -V" "rping -c -C 10 -V -a $peer"
-step ucmatose cm "ucmatose -C 20" "ucmatose -C 20 -s $peer"
-step udaddy cm udaddy "udaddy -s $peer"
+step rping by_role "rping -s -C 10 -V" "rping -c -C 10 -V -a $peer"
+step ucmatose by_role "ucmatose -C 20" "ucmatose -C 20 -s $peer"
+step udaddy by_role udaddy "udaddy -s $peer"
+step mckey by_role "mckey -m 239.1.2.3 -b $own -C 10" "mckey -m 239.1.2.3 -b $own -C 10 -s"
 pair ib_write_bw -R -n 100
 export UCX_NET_DEVICES=mlx5_0:1
 for transport in rc_v ud_v rc_x; do
