@@ -131,20 +131,53 @@ pub(super) fn devices(host: &Host) -> Vec<Device> {
 pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let devices = devices(host);
     let mut checks = present(host, needs, &devices);
-    for device in devices.iter().filter(|device| device.is_connectx()) {
-        checks.push(model(device));
-        checks.push(node(host, device));
-        checks.extend(function(host, device));
-        for number in host.names(&device.path("ports")).unwrap_or_default() {
+    let connectx = devices.iter().filter(|device| device.is_connectx());
+    let checked: Vec<_> = connectx.map(|device| CheckedNic::new(host, device)).collect();
+    let has_usable = checked.iter().any(CheckedNic::is_usable);
+    for nic in checked {
+        let findings = nic.device.into_iter().chain(nic.ports.into_iter().flatten());
+        checks.extend(findings.map(|finding| if has_usable { unused(finding) } else { finding }));
+    }
+    checks
+}
+
+/// The findings about a NIC, and about each of its ports.
+struct CheckedNic {
+    device: Vec<Finding>,
+    ports: Vec<Vec<Finding>>,
+}
+
+impl CheckedNic {
+    fn new(host: &Host, device: &Device) -> CheckedNic {
+        let mut findings = vec![model(device), node(host, device)];
+        findings.extend(function(host, device));
+        let check = |number: String| {
             let port = Port {
                 host,
                 of: format!("{} port {number}", device.name),
                 path: device.path(&format!("ports/{number}")),
             };
-            checks.extend(port.check(&device.path("device/net")));
-        }
+            port.check(&device.path("device/net"))
+        };
+        let numbers = host.names(&device.path("ports")).unwrap_or_default();
+        CheckedNic { device: findings, ports: numbers.into_iter().map(check).collect() }
     }
-    checks
+
+    /// Whether a job can use the NIC by one of its ports.
+    fn is_usable(&self) -> bool {
+        let is_open =
+            |findings: &Vec<Finding>| !findings.iter().any(|finding| finding.verdict == Verdict::Blocks);
+        is_open(&self.device) && self.ports.iter().any(is_open)
+    }
+}
+
+/// Turns the finding that a NIC or port cannot be used into a note, for a machine with others that can: servers have
+/// ports without a cable, and containers see the NICs of other containers.
+fn unused(finding: Finding) -> Finding {
+    match finding.verdict {
+        Verdict::Blocks => finding.check.note(finding.of, format!("not used: {}", finding.found)),
+        _ => finding,
+    }
 }
 
 /// Checks whether there is a ConnectX, and whether this build can drive it.

@@ -173,6 +173,22 @@ fn healthy_machine_has_no_problems() {
 }
 
 #[test]
+fn nics_that_cannot_be_used_are_notes_beside_one_that_can() {
+    let machine = TestMachine::server();
+    let other = format!("{SWITCH}/{}/0000:1a:00.0", PORTS[1]);
+    machine.files(&other, &[("vendor", "0x15b3"), ("device", "0x1021"), ("class", "0x020700")]);
+    machine.link("sys/class/infiniband/mlx5_1/device", &other);
+    let port = "sys/class/infiniband/mlx5_1/ports/1";
+    machine.files(port, &[("state", "1: DOWN"), ("phys_state", "3: Disabled"), ("link_layer", "InfiniBand")]);
+    // Neither its port nor its device node can be used.
+    let checks = machine.checks();
+    assert_eq!(problems(&checks), [("N3", Verdict::Note), ("N4", Verdict::Note)], "{checks:#?}");
+    let alone = machine.with("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n").checks();
+    let blocked = problems(&alone).iter().filter(|(_, verdict)| *verdict == Verdict::Blocks).count();
+    assert_eq!(blocked, 3, "{alone:#?}");
+}
+
+#[test]
 fn processes_may_share_a_gpu_under_mps() {
     let checks = crowded(true).checks();
     assert_eq!(problems(&checks), [], "{checks:#?}");
