@@ -46,6 +46,12 @@ pub(super) static TURNS: Check = Check {
           lose that time.",
 };
 
+pub(super) static SHARE: Check = Check {
+    id: "G9",
+    about: "part of a GPU",
+    why: "A part of a GPU, by MIG or as a vGPU of a virtual machine, cannot do all that a whole one can.",
+};
+
 /// Lowest compute capability that the committed PTX supports.
 const COMMITTED: (u32, u32) = (7, 5);
 
@@ -54,6 +60,7 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let gpus = host.cuda.as_ref().map_or(&[][..], |driver| &driver.gpus);
     for gpu in gpus {
         checks.extend([fit(gpu), shared(gpu)]);
+        checks.extend(share(gpu));
         if needs.rdma {
             checks.extend([direct(host, gpu), order(gpu)]);
             checks.extend(bar(host, gpu, needs));
@@ -150,12 +157,38 @@ fn shared(gpu: &Gpu) -> Finding {
     )
 }
 
+/// Checks whether a GPU is a part of one, which its name tells: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`, `NVIDIA A40-48C`.
+fn share(gpu: &Gpu) -> Option<Finding> {
+    let name = &gpu.attributes.name;
+    let is_vgpu = |name: &str| {
+        let profile =
+            name.rsplit_once('-').and_then(|(_, profile)| profile.strip_suffix(['A', 'B', 'C', 'Q']));
+        profile.is_some_and(|size| !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let (found, remedy) = if name.contains(" MIG ") {
+        (
+            "a MIG instance: kernels run, and NICs reach its memory; no P2P to other GPUs or instances, so PEs exchange data \
+             through host memory or a NIC",
+            "turn MIG off for P2P (nvidia-smi -mig 0)",
+        )
+    } else if is_vgpu(name) {
+        (
+            "a vGPU: kernels run; NICs do not reach its memory, and kernels ring no doorbells, so heaps and queues are in host \
+             memory and a CPU thread rings",
+            "pass a whole GPU into the virtual machine for GPUDirect",
+        )
+    } else {
+        return None;
+    };
+    Some(SHARE.bad(title(gpu), Verdict::Lesser, found, remedy))
+}
+
 fn direct(host: &Host, gpu: &Gpu) -> Finding {
     let a = &gpu.attributes;
     let peermem = host.names("/sys/module/nvidia_peermem").is_ok();
     match (a.gpu_direct_rdma, a.dma_buf, peermem) {
         (false, ..) => {
-            let remedy = "set RUSHMEM_HEAP=host, or use a data-centre or professional GPU";
+            let remedy = "set RUSHMEM_HEAP=host: kernels and P2P work, and NICs copy by host memory; or use a data-centre or professional GPU";
             GPUDIRECT.bad(title(gpu), Verdict::Lesser, "the GPU has no GPUDirect RDMA", remedy)
         }
         (true, true, _) => GPUDIRECT.good(title(gpu), "by dma-buf"),

@@ -25,7 +25,7 @@ pub use self::explain::{explain, suggest};
 pub use self::host::{Host, Saved};
 
 /// All checks of `rushmem doctor`, grouped by subject.
-pub static CHECKS: [&Check; 33] = [
+pub static CHECKS: [&Check; 34] = [
     &gpu::DRIVER,
     &gpu::FIT,
     &gpu::SHARED,
@@ -34,6 +34,7 @@ pub static CHECKS: [&Check; 33] = [
     &gpu::BAR,
     &gpu::DOORBELL,
     &gpu::TURNS,
+    &gpu::SHARE,
     &nic::DEVICE,
     &nic::BUILD,
     &nic::NODE,

@@ -265,6 +265,21 @@ fn defects_of_gpus() -> Vec<Case> {
             "RUSHMEM_HEAP=host",
         ),
         Case::new(
+            "a MIG instance",
+            gpu_with(|a| a.name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb".into()),
+            &[("G9", Lesser)],
+            "nvidia-smi -mig 0",
+        ),
+        Case::new(
+            "a vGPU",
+            gpu_with(|a| {
+                a.name = "NVIDIA A40-48C".into();
+                a.gpu_direct_rdma = false;
+            }),
+            &[("G9", Lesser), ("G4", Lesser)],
+            "whole GPU",
+        ),
+        Case::new(
             "no dma-buf, proprietary modules",
             TestMachine::server()
                 .attributes(|a| a.dma_buf = false)
