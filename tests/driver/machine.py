@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 
+import checked
 from packages import ROOT, WORK, Packages, first, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 # The Debian suite of each kernel. QEMU speaks vfio-user from 10.1 on, which the last one has.
 SUITES = ["bookworm", "trixie", "forky"]
+# The kernel that is built with checks, in place of a suite.
+CHECKED = "checked"
 QEMU_SUITE = "forky"
 PROGRAM_SUITE = "bookworm"
 PROGRAMS = ["busybox-static", "ibverbs-providers", "ibverbs-utils"]
@@ -34,7 +37,7 @@ class Kernel:
     """A kernel with its modules, and an initial file system in which the guest lives."""
 
     def __init__(self, suite):
-        root = Packages(suite).unpack(["linux-image-amd64"], only="linux-")
+        root = checked.build() if suite == CHECKED else Packages(suite).unpack(["linux-image-amd64"], only="linux-")
         folders = (path for base in ("lib/modules", "usr/lib/modules") for path in (root / base).glob("*"))
         modules = first(folders, f"modules of the kernel of {suite}")
         self.version = modules.name

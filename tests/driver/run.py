@@ -72,7 +72,7 @@ def skip(reason):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rushmem", default=str(ROOT / "target/debug/rushmem"), help="the command to test")
-    parser.add_argument("--suites", default=",".join(machine.SUITES), help="Debian suites whose kernels to test")
+    parser.add_argument("--suites", default=",".join(machine.SUITES), help=f"Debian suites whose kernels to test, or {machine.CHECKED}: a kernel built with checks")
     parser.add_argument("--sets", default=",".join(sets.names()), help="sets of programs: files of tests/driver/sets")
     parser.add_argument("--minutes", type=int, default=10, help="time for each set")
     parser.add_argument("--update-docs", action="store_true", help="write the tables of commands to docs/softnic.md")
