@@ -400,6 +400,26 @@ fn missing_device_error_lists_present_devices() {
 }
 
 #[test]
+fn programs_run_without_the_libraries() {
+    const TEST: &str = "programs_run_without_the_libraries";
+    // The loader finds this file first, which is no library.
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("libibverbs.so.1"), "").unwrap();
+    let path = format!("LD_LIBRARY_PATH={}", folder.path().display());
+    let Some(device) = SoftnicDevice::new(TEST, &[]) else { return };
+    failed(&device.ring("2", &[&path, "RUSHMEM_NIC=mlx5_0"]), &["libibverbs.so.1", "install rdma-core"]);
+    let Some(device) = SoftnicDevice::new(TEST, &[]) else { return };
+    let output = device.ring("2", &[&path, "RUSHMEM_NIC=auto"]);
+    passed_quietly(&output, 2);
+    let told = text(&output.stderr);
+    assert!(
+        told.lines().any(|line| line.contains("mlx5_0") && line.contains("libibverbs.so.1")),
+        "{}",
+        all(&output)
+    );
+}
+
+#[test]
 fn device_failure_is_reported_in_one_line() {
     for (fault, words) in [
         ("open=EACCES", &["mlx5_0", "opening /dev/infiniband/uverbs0", "EACCES", "chmod"][..]),

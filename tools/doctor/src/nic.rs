@@ -16,7 +16,7 @@ pub(super) static DEVICE: Check = Check {
 pub(super) static BUILD: Check = Check {
     id: "N2",
     about: "support in this build",
-    why: "The feature `rdma` links libibverbs and libmlx5.",
+    why: "The feature `rdma` drives ConnectX NICs through libibverbs and libmlx5, which are loaded when they are needed.",
 };
 pub(super) static NODE: Check =
     Check { id: "N3", about: "device node", why: "A process drives a NIC through /dev/infiniband/uverbs*." };

@@ -6,6 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaError {
+    /// libibverbs or libmlx5 cannot be loaded, or lacks a function.
+    #[error("{why}; {remedy}")]
+    NoLibrary {
+        /// Error of the dynamic loader, which names the library.
+        why: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// The system has no RDMA device with this name.
     #[error("there is no RDMA device {wanted}: {found}")]
     NoDevice {

@@ -7,9 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rdma_sys::{
-    ibv_close_device, ibv_context, ibv_device, ibv_free_device_list, ibv_get_device_list, ibv_open_device,
-};
+use rdma_sys::{ibv_context, ibv_device};
 use rushmem_error::{NicError, RdmaError, errno_text};
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, Header};
 
@@ -38,15 +36,20 @@ pub(super) struct Device<'a> {
 
 impl Devices {
     /// Lists the devices (`ibv_get_device_list`). Returns an empty list if Linux has no RDMA support.
-    pub(super) fn find() -> Self {
+    ///
+    /// # Errors
+    ///
+    /// [`RdmaError::NoLibrary`]: libibverbs or libmlx5 cannot be loaded.
+    pub(super) fn find() -> Result<Self, RdmaError> {
+        ffi::load()?;
         let mut count = 0;
         // SAFETY: the call writes the count to a live variable.
-        let list = unsafe { ibv_get_device_list(&mut count) };
+        let list = unsafe { ffi::ibv_get_device_list(&mut count) };
         if list.is_null() {
             tracing::debug!("ibv_get_device_list: {}", errno_text(last_errno()));
             count = 0;
         }
-        Self { list, count: count.max(0) as usize }
+        Ok(Self { list, count: count.max(0) as usize })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Device<'_>> {
@@ -71,7 +74,7 @@ impl Drop for Devices {
     fn drop(&mut self) {
         if !self.list.is_null() {
             // SAFETY: `ibv_get_device_list` made the list, and it is freed once. Opened devices stay open.
-            unsafe { ibv_free_device_list(self.list) };
+            unsafe { ffi::ibv_free_device_list(self.list) };
         }
     }
 }
@@ -102,7 +105,7 @@ impl Device<'_> {
     /// errno: libibverbs may report the errno of another call.
     fn open_error(&self, errno: i32) -> RdmaError {
         // SAFETY: the device is in a live list.
-        let plain = unsafe { ibv_open_device(self.raw) };
+        let plain = unsafe { ffi::ibv_open_device(self.raw) };
         let (call, errno, remedy) = if plain.is_null() {
             let errno = self.open_node().err().unwrap_or(errno);
             let remedy = match errno {
@@ -120,7 +123,7 @@ impl Device<'_> {
             (format!("opening {}", self.node), errno, remedy)
         } else {
             // SAFETY: `plain` was opened above, and is closed once.
-            unsafe { ibv_close_device(plain) };
+            unsafe { ffi::ibv_close_device(plain) };
             let remedy = "The device opens without DevX, but queues need DevX: set UCTX_EN=1 in its firmware \
                           (mlxconfig), use Linux 5.0 or newer with CONFIG_MLX5_INFINIBAND, or use RUSHMEM_NIC=soft";
             ("opening the device for DevX".into(), errno, remedy.into())
@@ -246,7 +249,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: `Device::open` opened the context, and it is closed once. Its objects hold an `Arc` of it.
-        let errno = unsafe { ibv_close_device(self.raw()) };
+        let errno = unsafe { ffi::ibv_close_device(self.raw()) };
         if errno != 0 {
             tracing::warn!("{}: closing the device: {}", self.title, errno_text(errno));
         }

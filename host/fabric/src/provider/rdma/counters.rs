@@ -5,10 +5,7 @@ use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rdma_sys::{
-    ibv_cq, ibv_create_cq, ibv_create_qp, ibv_destroy_cq, ibv_destroy_qp, ibv_modify_qp, ibv_qp, ibv_qp_attr,
-    ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
-};
+use rdma_sys::{ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type};
 use rushmem_error::RdmaError;
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::qp::{QueryQp, QueryQpOut};
@@ -34,7 +31,7 @@ pub(super) fn counter_set(context: &Context, pd: &RdmaPd, port: u8) -> u8 {
 /// A counter set allocated by the process itself would not be reported in `hw_counters`.
 fn find(context: &Context, pd: &RdmaPd, port: u8) -> Result<u8, RdmaError> {
     // SAFETY: the context is open, and the CQ has no channel.
-    let cq = unsafe { ibv_create_cq(context.raw(), 1, null_mut(), null_mut(), 0) };
+    let cq = unsafe { ffi::ibv_create_cq(context.raw(), 1, null_mut(), null_mut(), 0) };
     let Some(cq) = NonNull::new(cq).map(VerbsCq) else {
         return Err(failed(context, "ibv_create_cq", last_errno()));
     };
@@ -47,7 +44,7 @@ fn find(context: &Context, pd: &RdmaPd, port: u8) -> Result<u8, RdmaError> {
     wanted.cap.max_send_sge = 1;
     wanted.cap.max_recv_sge = 1;
     // SAFETY: the protection domain and the CQ are live, and `wanted` is a live variable.
-    let Some(qp) = NonNull::new(unsafe { ibv_create_qp(pd.raw(), &mut wanted) }).map(VerbsQp) else {
+    let Some(qp) = NonNull::new(unsafe { ffi::ibv_create_qp(pd.raw(), &mut wanted) }).map(VerbsQp) else {
         return Err(failed(context, "ibv_create_qp", last_errno()));
     };
     // SAFETY: all fields are numbers, so all zeros is a valid value.
@@ -59,7 +56,7 @@ fn find(context: &Context, pd: &RdmaPd, port: u8) -> Result<u8, RdmaError> {
         | ibv_qp_attr_mask::IBV_QP_PORT
         | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS;
     // SAFETY: the QP is live, and `init` is a live variable.
-    let errno = unsafe { ibv_modify_qp(qp.0.as_ptr(), &mut init, mask.0 as i32) };
+    let errno = unsafe { ffi::ibv_modify_qp(qp.0.as_ptr(), &mut init, mask.0 as i32) };
     if errno != 0 {
         return Err(failed(context, "ibv_modify_qp to INIT", errno));
     }
@@ -93,7 +90,7 @@ struct VerbsCq(NonNull<ibv_cq>);
 impl Drop for VerbsCq {
     fn drop(&mut self) {
         // SAFETY: `find` created the CQ, its QP is gone, and it is destroyed once.
-        unsafe { ibv_destroy_cq(self.0.as_ptr()) };
+        unsafe { ffi::ibv_destroy_cq(self.0.as_ptr()) };
     }
 }
 
@@ -103,6 +100,6 @@ struct VerbsQp(NonNull<ibv_qp>);
 impl Drop for VerbsQp {
     fn drop(&mut self) {
         // SAFETY: `find` created the QP, and it is destroyed once.
-        unsafe { ibv_destroy_qp(self.0.as_ptr()) };
+        unsafe { ffi::ibv_destroy_qp(self.0.as_ptr()) };
     }
 }

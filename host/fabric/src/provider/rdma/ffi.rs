@@ -1,12 +1,10 @@
-//! Declarations of libmlx5 and libibverbs that `rdma-sys` lacks, from the headers `infiniband/mlx5dv.h` and
-//! `infiniband/verbs.h` of rdma-core 44.
+//! Declarations of libmlx5 and libibverbs, from the headers `infiniband/mlx5dv.h` and `infiniband/verbs.h` of
+//! rdma-core 44: types that `rdma-sys` lacks, and the functions, which are loaded at run time.
 //!
 //! A test compares sizes, offsets and constants with those of a C compiler.
-#![allow(unsafe_code, reason = "declares functions of libibverbs and libmlx5")]
-
 use std::ffi::{c_int, c_void};
 
-use rdma_sys::{ibv_ah, ibv_context, ibv_device, ibv_gid_entry, ibv_pd, ibv_qp};
+use rdma_sys::{ibv_ah, ibv_pd};
 
 /// [`ContextAttr::flags`]: the context may issue DevX commands.
 pub(super) const CONTEXT_DEVX: u32 = 1;
@@ -183,83 +181,9 @@ impl DvObj {
     }
 }
 
-#[link(name = "mlx5")]
-unsafe extern "C" {
-    pub(super) fn mlx5dv_is_supported(device: *mut ibv_device) -> bool;
-    pub(super) fn mlx5dv_open_device(device: *mut ibv_device, attr: *mut ContextAttr) -> *mut ibv_context;
-    pub(super) fn mlx5dv_init_obj(obj: *mut DvObj, obj_type: u64) -> c_int;
-    pub(super) fn mlx5dv_devx_general_cmd(
-        context: *mut ibv_context,
-        input: *const c_void,
-        in_len: usize,
-        output: *mut c_void,
-        out_len: usize,
-    ) -> c_int;
-    pub(super) fn mlx5dv_devx_obj_create(
-        context: *mut ibv_context,
-        input: *const c_void,
-        in_len: usize,
-        output: *mut c_void,
-        out_len: usize,
-    ) -> *mut DevxObj;
-    pub(super) fn mlx5dv_devx_obj_modify(
-        object: *mut DevxObj,
-        input: *const c_void,
-        in_len: usize,
-        output: *mut c_void,
-        out_len: usize,
-    ) -> c_int;
-    pub(super) fn mlx5dv_devx_obj_query(
-        object: *mut DevxObj,
-        input: *const c_void,
-        in_len: usize,
-        output: *mut c_void,
-        out_len: usize,
-    ) -> c_int;
-    pub(super) fn mlx5dv_devx_qp_query(
-        qp: *mut ibv_qp,
-        input: *const c_void,
-        in_len: usize,
-        output: *mut c_void,
-        out_len: usize,
-    ) -> c_int;
-    pub(super) fn mlx5dv_devx_obj_destroy(object: *mut DevxObj) -> c_int;
-    pub(super) fn mlx5dv_devx_umem_reg_ex(context: *mut ibv_context, input: *mut UmemIn) -> *mut DevxUmem;
-    pub(super) fn mlx5dv_devx_umem_dereg(umem: *mut DevxUmem) -> c_int;
-    pub(super) fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut DevxUar;
-    pub(super) fn mlx5dv_devx_free_uar(uar: *mut DevxUar);
-    pub(super) fn mlx5dv_devx_create_event_channel(
-        context: *mut ibv_context,
-        flags: c_int,
-    ) -> *mut EventChannel;
-    pub(super) fn mlx5dv_devx_destroy_event_channel(channel: *mut EventChannel);
-    pub(super) fn mlx5dv_devx_subscribe_devx_event(
-        channel: *mut EventChannel,
-        object: *mut DevxObj,
-        events_sz: u16,
-        events_num: *mut u16,
-        cookie: u64,
-    ) -> c_int;
-    pub(super) fn mlx5dv_devx_get_event(
-        channel: *mut EventChannel,
-        event: *mut DevxEvent,
-        len: usize,
-    ) -> isize;
-    pub(super) fn mlx5dv_devx_query_eqn(context: *mut ibv_context, vector: u32, eqn: *mut u32) -> c_int;
-}
+mod library;
 
-// Functions of libibverbs. `rdma-sys` links the library.
-unsafe extern "C" {
-    pub(super) fn ibv_get_async_event(context: *mut ibv_context, event: *mut AsyncEvent) -> c_int;
-    pub(super) fn ibv_ack_async_event(event: *mut AsyncEvent);
-    pub(super) fn _ibv_query_gid_table(
-        context: *mut ibv_context,
-        entries: *mut ibv_gid_entry,
-        max_entries: usize,
-        flags: u32,
-        entry_size: usize,
-    ) -> isize;
-}
+pub(super) use self::library::*;
 
 #[cfg(test)]
 mod tests;

@@ -6,10 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{
-    ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_dmabuf_mr,
-    ibv_reg_mr_iova,
-};
+use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd};
 use rushmem_cuda::DeviceBuffer;
 use rushmem_error::{NicError, RdmaError, errno_text};
 use rushmem_machine::Region;
@@ -62,7 +59,7 @@ impl RdmaPd {
     /// Allocates a protection domain (`ibv_alloc_pd`), and queries its number (`mlx5dv_init_obj`).
     pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: the context is open.
-        let Some(raw) = NonNull::new(unsafe { ibv_alloc_pd(context.raw()) }) else {
+        let Some(raw) = NonNull::new(unsafe { ffi::ibv_alloc_pd(context.raw()) }) else {
             return Err(context.error("ibv_alloc_pd", last_errno(), SEE_DMESG));
         };
         let mut this = Self { raw, number: 0, context: Arc::clone(context) };
@@ -113,13 +110,13 @@ impl RdmaPd {
         let by_dma_buf = |fd: &OwnedFd| {
             let _offer = peer_memory::offer(region, buffer, Some(fd));
             // SAFETY: the protection domain is live, and the dma-buf has at least this length.
-            let raw = unsafe { ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), access) };
+            let raw = unsafe { ffi::ibv_reg_dmabuf_mr(pd, 0, len as usize, 0, fd.as_raw_fd(), access) };
             self.key(raw, 0)
         };
         let by_address = || {
             let _offer = peer_memory::offer(region, buffer, None);
             // SAFETY: the protection domain is live. Linux checks the addresses, and the memory outlives its key.
-            let raw = unsafe { ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, access) };
+            let raw = unsafe { ffi::ibv_reg_mr_iova(pd, address(buffer), len as usize, 0, access) };
             self.key(raw, 0)
         };
         let calls = Calls {
@@ -138,8 +135,9 @@ impl RdmaPd {
         order: KeyOrder,
     ) -> Result<RdmaKey, RdmaError> {
         // SAFETY: the protection domain is live. The region keeps the memory mapped, and outlives the key.
-        let raw =
-            unsafe { ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, base, access(order)) };
+        let raw = unsafe {
+            ffi::ibv_reg_mr_iova(self.raw(), start.as_ptr().cast(), len as usize, base, access(order))
+        };
         self.key(raw, base).map_err(|errno| {
             self.context.error(format!("ibv_reg_mr_iova of {} KiB", len >> 10), errno, memory_remedy(errno))
         })
@@ -157,7 +155,7 @@ impl RdmaPd {
 impl Drop for RdmaPd {
     fn drop(&mut self) {
         // SAFETY: `new` allocated the domain, and it is deallocated once, after its keys and address handles.
-        let errno = unsafe { ibv_dealloc_pd(self.raw()) };
+        let errno = unsafe { ffi::ibv_dealloc_pd(self.raw()) };
         if errno != 0 {
             tracing::warn!("{}: ibv_dealloc_pd: {}", self.title(), errno_text(errno));
         }
@@ -207,7 +205,7 @@ impl Key for RdmaKey {
 impl Drop for RdmaKey {
     fn drop(&mut self) {
         // SAFETY: `ibv_reg_*` made the region, and it is deregistered once.
-        let errno = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
+        let errno = unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) };
         if errno != 0 {
             tracing::warn!("{}: ibv_dereg_mr: {}", self.pd.title(), errno_text(errno));
         }

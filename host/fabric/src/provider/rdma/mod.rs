@@ -1,7 +1,7 @@
 //! Drives RDMA devices supported by libmlx5 (ConnectX NICs) for PEs.
 //!
-//! Each PE opens its own devices, and uses one port of each. Verbs come from libibverbs through the crate `rdma-sys`.
-//! PRM commands go through DevX, a part of libmlx5 that `ffi` declares.
+//! Each PE opens its own devices, and uses one port of each. The types of verbs come from the crate `rdma-sys`.
+//! Functions are those of libibverbs and of libmlx5, whose DevX carries PRM commands; `ffi` loads them.
 
 mod context;
 mod counters;
@@ -30,6 +30,7 @@ use self::memory::{RdmaPd, RdmaUmem, SharedPd};
 use self::path::Paths;
 use self::port::Port;
 use self::uar::Doorbells;
+use super::sysfs;
 use super::topology::PciPath;
 use super::{LinkLayer, NicEvent, Object, Pd, PortAddress, Provider, Uar, Umem, WantedUars};
 
@@ -59,7 +60,12 @@ impl Candidate {
 ///
 /// Considers the `named` devices, or else all ConnectX NICs. Fails if a named device is missing or unusable.
 pub fn find(named: Option<&[NicPort]>, config: &Config) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
-    let devices = Devices::find();
+    let devices = match Devices::find() {
+        Ok(devices) => devices,
+        Err(error) if named.is_some() => return Err(error),
+        // Without a ConnectX, nobody misses the libraries.
+        Err(error) => return Ok((Vec::new(), of_sysfs(&error))),
+    };
     let (mut usable, mut unusable) = (Vec::new(), Vec::new());
     match named {
         Some(names) => {
@@ -79,9 +85,20 @@ pub fn find(named: Option<&[NicPort]>, config: &Config) -> Result<(Vec<Candidate
     Ok((usable, unusable))
 }
 
+/// Returns the ConnectX NICs that the kernel lists, each with the reason why none is usable.
+fn of_sysfs(error: &RdmaError) -> Vec<String> {
+    let devices = sysfs::devices(&sysfs::root());
+    devices
+        .iter()
+        .filter(|(_, is_connectx)| *is_connectx)
+        .map(|(name, _)| format!("{name}: {error}"))
+        .collect()
+}
+
 /// Returns the names of the RDMA devices that libmlx5 does not drive.
 pub fn foreign() -> Vec<String> {
-    Devices::find().iter().filter(|device| !device.is_mlx5).map(|device| device.title()).collect()
+    let Ok(devices) = Devices::find() else { return Vec::new() };
+    devices.iter().filter(|device| !device.is_mlx5).map(|device| device.title()).collect()
 }
 
 /// Opens a device, and checks that a job can use it. Closes it again.
@@ -159,7 +176,7 @@ pub struct Rdma {
 impl Rdma {
     /// Opens the device of `candidate`, and uses the port that was selected when the device was checked.
     pub fn open(candidate: &Candidate, config: &Config) -> Result<Self, RdmaError> {
-        let (context, _) = open(&Devices::find(), &candidate.nic)?;
+        let (context, _) = open(&Devices::find()?, &candidate.nic)?;
         // Only needed for the range of UDP ports. A device without RoCE may lack this page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();
         let pd = RdmaPd::new(&context)?;

@@ -8,7 +8,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use rdma_sys::{ibv_ah_attr, ibv_create_ah, ibv_destroy_ah};
+use rdma_sys::ibv_ah_attr;
 use rushmem_base::lock;
 use rushmem_error::{NicError, errno_text};
 use rushmem_mlx5::prm::caps::RoceCap;
@@ -175,7 +175,7 @@ impl Paths {
         attr.sl = self.service_level;
         attr.port_num = self.port.address.number;
         // SAFETY: the protection domain is live, and `attr` is a live variable.
-        let Some(handle) = NonNull::new(unsafe { ibv_create_ah(pd.raw(), &mut attr) }) else {
+        let Some(handle) = NonNull::new(unsafe { ffi::ibv_create_ah(pd.raw(), &mut attr) }) else {
             return Err(last_errno());
         };
         let mut answer = ffi::DvAh { av: null_mut(), comp_mask: 0 };
@@ -184,7 +184,7 @@ impl Paths {
         unsafe {
             let errno = ffi::mlx5dv_init_obj(&mut query, ffi::OBJ_AH);
             let mac = if errno == 0 && !answer.av.is_null() { Ok((*answer.av).rmac) } else { Err(errno) };
-            ibv_destroy_ah(handle.as_ptr());
+            ffi::ibv_destroy_ah(handle.as_ptr());
             mac
         }
     }

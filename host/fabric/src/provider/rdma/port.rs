@@ -7,8 +7,8 @@ use std::mem::zeroed;
 use std::net::Ipv6Addr;
 
 use rdma_sys::{
-    ___ibv_query_port, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_device_attr,
-    ibv_gid_entry, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_pkey,
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_device_attr, ibv_gid_entry,
+    ibv_port_attr, ibv_port_state,
 };
 use rushmem_config::{Config, Partition};
 use rushmem_error::{RdmaError, errno_text};
@@ -46,7 +46,7 @@ pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> 
     // SAFETY: all fields are numbers or arrays of numbers, so all zeros is a valid value.
     let mut device: ibv_device_attr = unsafe { zeroed() };
     // SAFETY: the context is open, and `device` is a live variable.
-    let errno = unsafe { ibv_query_device(context.raw(), &mut device) };
+    let errno = unsafe { ffi::ibv_query_device(context.raw(), &mut device) };
     if errno != 0 {
         return Err(context.error("ibv_query_device", errno, SEE_DMESG));
     }
@@ -83,7 +83,7 @@ fn query(context: &Context, number: u8) -> Result<ibv_port_attr, RdmaError> {
     // SAFETY: all fields are numbers, so all zeros is a valid value.
     let mut attr: ibv_port_attr = unsafe { zeroed() };
     // SAFETY: the context is open, and `attr` is a live variable.
-    let errno = unsafe { ___ibv_query_port(context.raw(), number, &mut attr) };
+    let errno = unsafe { ffi::ibv_query_port(context.raw(), number, &mut attr) };
     match errno {
         0 => Ok(attr),
         errno => Err(context.error(format!("ibv_query_port {number}"), errno, SEE_DMESG)),
@@ -323,7 +323,7 @@ fn partitions(
     for index in 0..attr.pkey_tbl_len {
         let mut key = 0;
         // SAFETY: the context is open, and `key` is a live variable.
-        let errno = unsafe { ibv_query_pkey(context.raw(), number, index.into(), &mut key) };
+        let errno = unsafe { ffi::ibv_query_pkey(context.raw(), number, index.into(), &mut key) };
         if errno != 0 {
             let call = format!("ibv_query_pkey {number} {index}");
             return Err(context.error(call, last_errno(), SEE_DMESG));

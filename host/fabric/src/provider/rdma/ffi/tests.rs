@@ -3,6 +3,8 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
+use rdma_sys::ibv_gid_entry;
+
 use super::*;
 
 /// Returns sizes, offsets and constants from the C headers by name, or why they are unavailable.
