@@ -17,10 +17,15 @@ use rushmem_mlx5::prm::caps::{
 };
 use rushmem_mlx5::prm::hca::{SetHcaCap, SetHcaCapOut};
 use rushmem_mlx5::prm::lag::{QueryLag, QueryLagOut};
+use rushmem_mlx5::prm::qp::ECE_VERSION_1;
 
-/// Bit mask of the options that CREATE_QP offers for enhanced connection establishment (ECE). They do not affect
-/// packets.
-pub(crate) const ECE: u32 = 0x1000_0003;
+/// Options of enhanced connection establishment (ECE): version 1, and two that do not affect packets.
+const ECE: u32 = ECE_VERSION_1 | 3;
+
+/// Returns the ECE options that CREATE_QP answers. As firmware, offers none unless the command names a version.
+pub(super) fn offered_ece(asked: u32) -> u32 {
+    if asked < ECE_VERSION_1 { 0 } else { ECE }
+}
 
 /// Frequency of the clock that timestamps CQEs, in kHz. It counts nanoseconds.
 pub const CLOCK_KHZ: u32 = 1_000_000;
@@ -86,6 +91,7 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         log_max_qp_sz: LOG_MAX_QP_SIZE,
         log_max_srq_sz: 15,
         log_max_qp: LOG_MAX_QP,
+        ece_support: true,
         log_max_cq_sz: LOG_MAX_CQ_SIZE,
         log_max_cq: LOG_MAX_CQ,
         relaxed_ordering_write: true,

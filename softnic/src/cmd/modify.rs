@@ -2,7 +2,6 @@
 //!
 //! Required fields are always applied, optional ones only if their bit is set in the command's mask.
 
-use super::caps::ECE;
 use super::qp::own;
 use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
@@ -63,6 +62,7 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
         qp.state = State::Rtr;
         return Ok(ModifyQpOut::default());
     }
+    require(command.ece & !qp.offered_ece == 0, Reason::Ece)?;
     check_init2rtr(&command, &path.config)?;
     let route = match qp.service {
         // Each WQE names its own destination.
@@ -89,7 +89,6 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
 /// Checks the fields of INIT2RTR that do not depend on the peer.
 fn check_init2rtr(command: &Init2Rtr, config: &Config) -> CmdResult<()> {
     let given = &command.context;
-    require(command.ece & !ECE == 0, Reason::Ece)?;
     require(given.mtu.bytes().is_some_and(|mtu| mtu <= config.mtu), Reason::Mtu)?;
     require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
     require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;

@@ -1,6 +1,6 @@
 //! Commands that create, query and destroy QPs: CREATE_QP, QUERY_QP, DESTROY_QP.
 
-use super::caps::ECE;
+use super::caps::offered_ece;
 use super::memory::{own_pd, own_uar};
 use super::place::{self, Pages, Place, queue_memory};
 use super::refuse::{Reason, bad_resource, refuse};
@@ -26,9 +26,9 @@ pub(super) fn create(
     command: CreateQp,
     list: &[u8],
 ) -> CmdResult<CreateQpOut> {
-    let qpc = command.context;
+    let (qpc, ece) = (command.context, offered_ece(command.ece));
     if qpc.st == ServiceType::XRC && qpc.no_sq {
-        return xrc::create_target(&mut path.objects, context, qpc);
+        return xrc::create_target(&mut path.objects, context, qpc, ece);
     }
     let (service, receives) = check_supported(&command)?;
     let has_rq = receives == RqType::REGULAR;
@@ -60,11 +60,12 @@ pub(super) fn create(
         let mut qp = Box::new(Qp::new(context, qpn, service, qpc));
         (qp.cq_send, qp.cq_recv, qp.umems) = (cq_send, cq_recv, umems);
         (qp.sq, qp.rq, qp.srq, qp.record) = (sq, rq, srq, Some(record));
+        qp.offered_ece = ece;
         qp.dci = (service == Service::Dc).then(Box::default);
         qp
     });
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    Ok(CreateQpOut { qpn, ece: ECE })
+    Ok(CreateQpOut { qpn, ece })
 }
 
 /// Checks that the adapter supports the requested QP. Returns its service and the type of its receive queue.

@@ -118,14 +118,22 @@ pub(super) fn destroy_srq(
 }
 
 /// Creates an XRC target: an extended QP without a send queue. It has no queue memory and no doorbells.
-pub(super) fn create_target(objects: &mut Objects, context: u32, qpc: QpContext) -> CmdResult<CreateQpOut> {
+///
+/// `ece` are the options of enhanced connection establishment that the adapter offers.
+pub(super) fn create_target(
+    objects: &mut Objects,
+    context: u32,
+    qpc: QpContext,
+    ece: u32,
+) -> CmdResult<CreateQpOut> {
     require(qpc.rq_type != RqType::REGULAR, Reason::RqType)?;
     own_pd(objects, context, qpc.pd)?;
     objects.xrcds.get(qpc.xrcd).ok_or(bad_resource(Reason::NoXrcd))?;
     let qpc = QpContext { uar_page: 0, ..qpc };
-    let qpn = objects.add_qp(|qpn| Box::new(Qp::new(context, qpn, Service::Xrc, qpc)));
+    let qpn =
+        objects.add_qp(|qpn| Box::new(Qp { offered_ece: ece, ..Qp::new(context, qpn, Service::Xrc, qpc) }));
     let qpn = qpn.ok_or(refuse(CmdStatus::NO_RES, Reason::Full))?;
-    Ok(CreateQpOut { qpn, ece: super::caps::ECE })
+    Ok(CreateQpOut { qpn, ece })
 }
 
 /// Returns SRQ `srqn` and its XRC attributes, if it is an XRC SRQ that `context` may use.

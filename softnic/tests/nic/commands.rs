@@ -9,8 +9,8 @@ use rushmem_mlx5::prm::lag::QueryLag;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext};
 use rushmem_mlx5::prm::pd::{AllocPd, DeallocPd};
 use rushmem_mlx5::prm::qp::{
-    CreateQp, DestroyQp, Init2Init, Init2Rtr, Mtu, QpContext, QpState, RqType, Rst2Init, Rtr2Rts, Rts2Rts,
-    SEND_DBR, SEND_NO_DBR, ServiceType, ToErr, ToRst, opt_param,
+    CreateQp, DestroyQp, ECE_VERSION_1, Init2Init, Init2Rtr, Mtu, QpContext, QpState, RqType, Rst2Init,
+    Rtr2Rts, Rts2Rts, SEND_DBR, SEND_NO_DBR, ServiceType, ToErr, ToRst, opt_param,
 };
 use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus};
 use rushmem_mlx5::wqe::Inline;
@@ -168,6 +168,22 @@ fn optional_fields_count_only_with_their_bit() {
     call(&a.context, &Rts2Rts { opt_param_mask, ..change }).unwrap();
     let now = a.query();
     assert!(!now.rwe && now.rre && now.retry_count == 3);
+}
+
+#[test]
+fn ece_options_are_offered_only_on_request() {
+    let nic = loopback_nic();
+    let a = Pe::new(&nic, Setup::default());
+    let create = |ece| call(&a.context, &CreateQp { ece, ..another_qp(&a) }).unwrap();
+    let (silent, asked) = (create(0), create(ECE_VERSION_1));
+    assert_eq!(silent.ece, 0);
+    assert!(asked.ece > ECE_VERSION_1, "{:#x}", asked.ece);
+    let connect = |qpn, ece| {
+        call(&a.context, &Rst2Init { qpn, ..Rst2Init::default() }).unwrap();
+        call(&a.context, &Init2Rtr { qpn, ece, ..a.init2rtr(&a) }).map(|out| out.ece)
+    };
+    assert_eq!(connect(asked.qpn, asked.ece), Ok(asked.ece));
+    assert_eq!(status(connect(silent.qpn, asked.ece)), CmdStatus::BAD_PARAM, "options that were not offered");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod host_queue;
 mod info;
 mod kernel_probe;
 mod level;
+mod limits;
 mod ordering;
 mod pe_nics;
 mod probe;

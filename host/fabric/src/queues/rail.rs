@@ -21,6 +21,7 @@ use super::bond::Bond;
 use super::dc::{Parents, Target, TargetAddress};
 use super::info::QpInfo;
 use super::level::{QueueLocation, RailLevel};
+use super::limits::QpLimits;
 use super::ordering::{RequestedOrder, wants_relaxed_keys};
 use super::queue_memory::QueueMemory;
 use super::record::doorbell_form;
@@ -104,6 +105,7 @@ pub struct Rail {
     flags: u32,
     /// Whether kernels' doorbells update a doorbell record.
     form: DoorbellForm,
+    limits: QpLimits,
     /// `ts_format` value of all QPs of the rail.
     time_stamps: u8,
     order: RequestedOrder,
@@ -152,6 +154,7 @@ impl Rail {
         let eqn = nic.eqn()?;
         let order = RequestedOrder::new(&*nic, shape.ordering)?;
         let bond = Bond::of(&*nic);
+        let limits = QpLimits::of(&*nic)?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
         // A NIC without RoCE lacks this capability, and its timestamps are free-running.
@@ -193,6 +196,7 @@ impl Rail {
             eqn,
             flags,
             form,
+            limits,
             time_stamps,
             order,
             bond,
@@ -334,6 +338,7 @@ impl Rail {
         let (qp, created) = create(
             &*self.nic,
             &qp::CreateQp {
+                ece: self.limits.ece(service),
                 context: qp::QpContext {
                     st: service,
                     pm_state: qp::PmState::MIGRATED,

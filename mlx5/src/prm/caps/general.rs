@@ -27,6 +27,8 @@ layout! {
         log_max_qp_sz: u8 = 0x088, 8;
         /// log2 of the maximum number of queue pairs.
         log_max_qp: u8 = 0x09b, 5;
+        /// CREATE_QP and the transitions of a QP negotiate options of enhanced connection establishment (ECE).
+        ece_support: bool = 0x0a3, 1;
         /// log2 of the maximum number of entries in a completion queue.
         log_max_cq_sz: u8 = 0x0c8, 8;
         /// Work-queue entries (UMR) can change whether writes through a key may pass each other on the bus.

@@ -60,6 +60,10 @@ pub mod opt_param {
     pub const COUNTER_SET: u32 = 1 << 25;
 }
 
+/// Value of [`CreateQp::ece`] with which the NIC answers the options that it supports: version 1, and no option. Without a
+/// version, the NIC answers 0, and the QP has no options.
+pub const ECE_VERSION_1: u32 = 1 << 28;
+
 command! { CREATE_QP -> CreateQpOut;
     /// CREATE_QP: creates a queue pair, in a umem or in pages whose addresses follow the mailbox.
     pub struct CreateQp[272] {

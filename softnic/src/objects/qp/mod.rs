@@ -175,7 +175,9 @@ pub(crate) struct Qp {
     /// The QP context that QUERY_QP returns, as last written by the driver.
     pub(crate) context: QpContext,
     pub(crate) state: State,
-    /// Bit mask of the enhanced connection establishment (ECE) options in use.
+    /// Options of enhanced connection establishment (ECE) that CREATE_QP has answered.
+    pub(crate) offered_ece: u32,
+    /// Bit mask of the ECE options in use.
     pub(crate) ece: u32,
     pub(crate) attrs: Attrs,
     pub(crate) route: Route,
@@ -236,6 +238,7 @@ impl Qp {
             umems: [0; 2],
             context,
             state: State::Reset,
+            offered_ece: 0,
             ece: 0,
             attrs: Attrs::default(),
             route: Route::Loopback,
