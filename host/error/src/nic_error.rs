@@ -73,6 +73,19 @@ pub enum NicError {
     Rdma(#[from] RdmaError),
 }
 
+impl NicError {
+    /// Returns the PRM command that the NIC or Linux refused, if that is the error.
+    #[must_use]
+    pub fn refused_command(&self) -> Option<CmdOpcode> {
+        match self {
+            Self::Refused { command, .. } => Some(*command),
+            #[cfg(feature = "rdma")]
+            Self::Rdma(RdmaError::Command { command, .. }) => Some(*command),
+            _ => None,
+        }
+    }
+}
+
 /// Explains a syndrome of the software ConnectX, in parentheses. Empty for syndromes of real firmware.
 fn soft_reason(error: &CmdError) -> String {
     rushmem_softnic::reason(error.syndrome).map(|why| format!(" ({why})")).unwrap_or_default()

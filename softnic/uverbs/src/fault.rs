@@ -40,6 +40,7 @@ faults! {
     QpOnce = "qp-once", "The first CREATE_QP of DevX in a context is refused with BAD_PARAM.";
     Memlock = "memlock", "Registering memory fails with ENOMEM, as if RLIMIT_MEMLOCK were too small.";
     Devx = "devx", "A context that asks for DevX is refused with EPERM, as by an old or unprivileged device.";
+    OldKernel = "old-kernel", "A DevX command that firmware refuses fails with an error code alone, as on Linux before 5.18, which does not return the status and the syndrome.";
     DevxUmem = "devx-umem", "Registering a DevX umem fails with EOPNOTSUPP.";
     DmaBuf = "dmabuf", "Registering a dma-buf, as memory region or umem, fails with EOPNOTSUPP.";
     Uar = "uar", "Doorbell pages of both types are refused with ENOMEM.";

@@ -5,7 +5,9 @@ mod mlx5;
 
 use common::{all_there, output_text, pair, softnic};
 use mlx5::{Handle, Mlx5, inside};
+use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
+use rushmem_mlx5::prm::qp::CreateQp;
 use rushmem_softnic::HostBuffer;
 
 fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
@@ -80,6 +82,27 @@ fn no_devx() {
         assert!(registrations(lib, context)[0].is_none());
         let question = QueryHcaCap { cap_type: CapType::GENERAL, current: true, uid: 0 };
         assert!(lib.general(context, &question).is_err());
+    });
+}
+
+/// Sends a CREATE_QP that names no protection domain. Returns the error code, and the status in the output mailbox.
+fn refused_qp(lib: &Mlx5) -> (Option<i32>, Option<CmdStatus>) {
+    let context = lib.open(0, true).unwrap();
+    let (error, refusal) = lib.create(context, &CreateQp::default()).err().unwrap();
+    (error.raw_os_error(), refusal.map(|refusal| refusal.status))
+}
+
+#[test]
+fn a_refusal_has_a_status() {
+    inside("a_refusal_has_a_status", &[], |lib| {
+        assert_eq!(refused_qp(lib), (Some(libc::EREMOTEIO), Some(CmdStatus::BAD_RES)));
+    });
+}
+
+#[test]
+fn a_refusal_on_an_old_kernel_has_an_error_code_only() {
+    inside("a_refusal_on_an_old_kernel_has_an_error_code_only", &["--fault", "old-kernel"], |lib| {
+        assert_eq!(refused_qp(lib), (Some(libc::EINVAL), None));
     });
 }
 

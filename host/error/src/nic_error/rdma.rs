@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rushmem_mlx5::prm::CmdOpcode;
+
 /// Errors of RDMA devices. Each message contains the device, the failed call and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -34,6 +36,23 @@ pub enum RdmaError {
         /// What to do about the failed call.
         remedy: String,
     },
+    /// Linux returned an error for a PRM command, and no output mailbox.
+    ///
+    /// Since Linux 5.18, a command that firmware refuses returns its output mailbox, so this is a refusal by Linux. Before,
+    /// Linux keeps the mailbox, and it may be either.
+    #[error(
+        "{nic}: {command} failed with {}, without status and syndrome: {}. {DEBUG_DEVX}",
+        errno_text(*errno),
+        hidden_status(*errno)
+    )]
+    Command {
+        /// Name of the device.
+        nic: String,
+        /// Opcode of the failed command.
+        command: CmdOpcode,
+        /// `errno` after the call.
+        errno: i32,
+    },
     /// An action failed with each of the methods that the device and the system might support.
     #[error("{nic}: {action} failed with every method: {}. {remedy}", attempts.join("; "))]
     Attempts {
@@ -54,6 +73,24 @@ pub enum RdmaError {
         /// Why the device or the port cannot be used, and what to do about it.
         why: String,
     },
+}
+
+/// How users find the status and the syndrome of a DevX command, which Linux logs only on demand.
+const DEBUG_DEVX: &str = "To learn more, let the kernel log commands of user space (echo 'func mlx5_cmd_check +p' > \
+                          /sys/kernel/debug/dynamic_debug/control), and read dmesg";
+
+/// Explains an `errno` that Linux returned for a command without its output mailbox: what firmware's status would be, if
+/// firmware refused the command.
+fn hidden_status(errno: i32) -> String {
+    let statuses = match errno {
+        libc::EINVAL => "the command, one of its parameters or objects, or the state of its QP",
+        libc::EIO => "the length of a mailbox or the state of the device, or reports an internal error",
+        libc::EAGAIN => "the command for lack of resources",
+        libc::ENOMEM => "the command because a limit is exceeded",
+        libc::EBUSY => "the command because an object is in use",
+        _ => return "Linux refused the command".into(),
+    };
+    format!("Linux refused the command, or firmware refuses {statuses} and Linux is older than 5.18")
 }
 
 /// Formats an `errno` with its name, such as `ENOMEM (Cannot allocate memory)`.

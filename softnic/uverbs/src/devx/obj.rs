@@ -52,18 +52,27 @@ const HANDLE: u16 = FIRST_ID;
 const INPUT: u16 = FIRST_ID + 1;
 const OUTPUT: u16 = FIRST_ID + 2;
 
-/// Executes the command in `input`, and returns its output to the program. If the adapter refuses it, fails with
-/// `EREMOTEIO` and the status is in the output.
+/// Executes the command in `input`, and returns its output to the program. Fails as [`answer`] does.
 fn execute(opened: &OpenDevice, call: &Call, input: &[u8], output: u16) -> Result<Vec<u8>, Errno> {
     let mailbox = run(opened, input, call.room(output))?;
-    call.output_bytes(output, &mailbox)?;
-    match CmdError::check(&mailbox) {
-        Ok(()) => Ok(mailbox),
-        Err(error) => {
-            tracing::debug!(opcode = ?Header::decode(input).map(|header| header.opcode), %error, "refused");
-            Err(Errno::EREMOTEIO)
-        }
+    if let Err(error) = CmdError::check(&mailbox) {
+        tracing::debug!(opcode = ?Header::decode(input).map(|header| header.opcode), %error, "refused");
     }
+    answer(opened, call, &mailbox, output)?;
+    Ok(mailbox)
+}
+
+/// Returns an output mailbox to the program. If it reports a refusal, fails with `EREMOTEIO`. Linux before 5.18 fails with
+/// an error code for the status instead, and does not return the mailbox.
+fn answer(opened: &OpenDevice, call: &Call, mailbox: &[u8], output: u16) -> Result<(), Errno> {
+    let outcome = CmdError::check(mailbox);
+    if let Err(error) = outcome
+        && opened.device.has(Fault::OldKernel)
+    {
+        return Err(error.into());
+    }
+    call.output_bytes(output, mailbox)?;
+    outcome.map_err(|_| Errno::EREMOTEIO)
 }
 
 /// Executes the command in `input` with an output of `room` bytes.
@@ -126,7 +135,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         _ => false,
     };
     if first_call {
-        return refuse(call);
+        return refuse(opened, call);
     }
     if mkey::CreateMkey::decode(&input).is_ok_and(|command| command.context.umr_en) {
         tracing::debug!("keys that work-queue entries change are not supported");
@@ -227,17 +236,16 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     filter::set_umems_valid(opcode, &mut input);
     about(opened, call, kind, &input)?;
     if refuses_loopback(opened, &input)? {
-        return refuse(call);
+        return refuse(opened, call);
     }
     execute(opened, call, &input, OUTPUT).map(drop)
 }
 
 /// Refuses a command of an object as firmware does.
-fn refuse(call: &Call) -> Result<(), Errno> {
+fn refuse(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let mut mailbox = [0; 16];
     CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(&mut mailbox);
-    call.output_bytes(OUTPUT, &mailbox)?;
-    Err(Errno::EREMOTEIO)
+    answer(opened, call, &mailbox, OUTPUT)
 }
 
 /// Whether a fault refuses this command for connecting a QP to its own device.

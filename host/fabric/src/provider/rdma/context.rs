@@ -188,7 +188,7 @@ impl Context {
         self.commands.load(Ordering::Relaxed)
     }
 
-    /// Counts a PRM command, and returns an error if Linux refused it before it reached the device.
+    /// Counts a PRM command, and returns an error if it failed and Linux has not returned its output mailbox.
     ///
     /// An error status in the output mailbox is not an error here: the caller decodes it, and it is more precise than
     /// the errno value.
@@ -197,10 +197,8 @@ impl Context {
         if !failed || CmdError::check(output).is_err() {
             return Ok(());
         }
-        let opcode = Header::decode(input).map_or_else(|_| "a command".into(), |h| h.opcode.to_string());
-        let remedy = "Linux refused the command before it reached the device; see the messages of the mlx5_ib driver in \
-                      dmesg";
-        Err(self.error(opcode, errno, remedy))
+        let command = Header::decode(input).map_or(CmdOpcode(0), |header| header.opcode);
+        Err(RdmaError::Command { nic: self.title.clone(), command, errno })
     }
 
     /// Returns the EQN of completion vector 0 (`mlx5dv_devx_query_eqn`).
