@@ -215,9 +215,24 @@ fn port_without_loopback_is_distinguished_from_a_dead_port() {
     let output = device.ring("2", &["RUSHMEM_PEER_PATH=auto"]);
     assert!(output.status.success(), "{}", all(&output));
     let told = text(&output.stderr);
-    assert!(told.contains("it is alive but refuses loopback"), "{told}");
+    assert!(told.contains("it refuses loopback (mlx5_0"), "{told}");
+    assert!(told.contains("it accepts a path to another port"), "{told}");
     assert!(told.contains("`quiet` reads back from the NICs of peers, because mlx5_0"), "{told}");
     assert_eq!(told.matches("slower than it could be").count(), 1, "{told}");
+}
+
+#[test]
+fn a_refused_field_of_the_path_is_not_taken_for_loopback() {
+    let test = "a_refused_field_of_the_path_is_not_taken_for_loopback";
+    for link in ["ethernet", "ib"] {
+        let Some(device) = SoftnicDevice::new(test, &["--link", link, "--fault", "path"]) else { return };
+        let output = device.ring("2", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=auto"]);
+        let reading = if kernel_is_old() { "EINVAL" } else { "status BAD_PARAM" };
+        failed(
+            &output,
+            &["mlx5_0", "INIT2RTR_QP", reading, "path to another port as well", "RUSHMEM_GID_INDEX"],
+        );
+    }
 }
 
 #[test]

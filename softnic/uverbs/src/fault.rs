@@ -54,6 +54,7 @@ faults! {
     OtherSubnet = "other-subnet", "The port of an InfiniBand device is in another subnet, with prefix fec0::/64.";
     NoAtomics = "atomics=none", "The device reports no atomics, and queue pairs do not grant them.";
     NoSelfLoop = "no-self-loop", "A queue pair cannot connect to itself: INIT2RTR_QP is refused.";
+    Path = "path", "INIT2RTR_QP is refused with BAD_PARAM, as by firmware that does not accept a field of the path.";
     NoLoopback = "no-loopback", "Queue pairs of one device cannot connect to each other: INIT2RTR_QP is refused.";
     PeerGone = "peer-gone", "No packet reaches another adapter.";
 }

@@ -113,8 +113,8 @@ fn open_probed(
         // report what is lost.
         Loopback::Refused(why) => {
             rail.step_down(format!(
-                "{} is used without a probe, because it is alive but refuses loopback ({why}); PEs that share it cannot use it \
-                 among themselves",
+                "{} is used without a probe, because it refuses loopback ({why}); PEs that share it cannot use it among \
+                 themselves",
                 nic.name()
             ));
             if nic.acks_early() {

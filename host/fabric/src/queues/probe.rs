@@ -3,6 +3,7 @@
 //! A QP connected to itself, or else one of two QPs, executes the operations that kernels need: a put, an atomic with a
 //! checked result, and a signal. The CPU posts them. `kernel_probe` then has a kernel post.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use rushmem_base::shared_deadline;
@@ -10,11 +11,12 @@ use rushmem_device::abi::{qp_flags, reserved};
 use rushmem_error::{Error, NicError, Result};
 use rushmem_machine::Region;
 use rushmem_mlx5::prm::CmdOpcode;
-use rushmem_mlx5::prm::qp::ServiceType;
+use rushmem_mlx5::prm::qp::{Mtu, ServiceType};
 use rushmem_mlx5::{Syndrome, Wqe};
 
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
 use super::rail::{Loop, Rail, RetryPolicy};
+use crate::provider::Provider;
 
 /// Time limit for all operations of the probe together, for a PE that does not share its CPUs.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -29,8 +31,26 @@ const RESULT: u64 = SOURCE + 16;
 /// The result of probing a NIC over loopback.
 pub(super) enum Loopback {
     Works(Loop),
-    /// The NIC does not deliver packets from its port to the same port. The text describes the failed operation.
-    Refused(String),
+    /// The NIC does not deliver packets from its port to the same port, for this reason.
+    Refused(Refusal),
+}
+
+/// How a NIC refuses loopback.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// INIT2RTR_QP, which names the path, was refused. [`probe`] returns this only if another path is accepted.
+    Path(NicError),
+    /// Packets are sent and never acknowledged: something between port and port drops them.
+    Lost(Error),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(error) => write!(f, "{error}; it accepts a path to another port"),
+            Self::Lost(error) => error.fmt(f),
+        }
+    }
 }
 
 /// Checks that the NIC of `rail` can access `heap`. `local_pes` is the number of PEs that start on this machine at the
@@ -40,13 +60,61 @@ pub(super) enum Loopback {
 /// functions, bonds and switches do. Such a NIC still reaches other nodes, so this is not an error.
 ///
 /// # Errors
-/// - [`Error::Probe`] if an operation fails, is late, or returns a wrong result.
+/// - [`Error::Probe`] if an operation fails, is late, or returns a wrong result, or if the NIC refuses all paths.
 /// - The error of a command that the NIC refuses.
 pub(super) fn probe(rail: &Rail, heap: &Region, local_pes: u32) -> Result<Loopback> {
     let one_qp = attempts(local_pes, |within| once(rail, heap, within, Loop::OneQp))?;
     let Loopback::Refused(why) = one_qp else { return Ok(one_qp) };
     tracing::info!("{}: no QP connects to itself ({why}); probing with two QPs", rail.nic().name());
-    attempts(local_pes, |within| once(rail, heap, within, Loop::TwoQps))
+    match attempts(local_pes, |within| once(rail, heap, within, Loop::TwoQps))? {
+        Loopback::Refused(Refusal::Path(error)) => {
+            find_another_path(rail, &error)?;
+            Ok(Loopback::Refused(Refusal::Path(error)))
+        }
+        outcome => Ok(outcome),
+    }
+}
+
+/// Checks that a NIC which refused a path to itself with `refused` accepts one to another port. Otherwise it is not
+/// loopback that it refuses.
+///
+/// # Errors
+/// - [`Error::Probe`] if it refuses that path, too.
+/// - The error of another command that the NIC refuses.
+fn find_another_path(rail: &Rail, refused: &NicError) -> Result<()> {
+    let pair = rail.make(0, 0, ServiceType::RC)?;
+    let outcome = rail.connect_elsewhere(&pair);
+    drop(pair);
+    rail.clear_ahead(0..1)?;
+    match outcome {
+        Err(error) if is_path_refused(&error) => {
+            let path = describe_path(rail.nic())?;
+            let why = format!(
+                "{refused}; it refuses the path to another port as well, so something in it is wrong: {path}; change \
+                 RUSHMEM_GID_INDEX, RUSHMEM_PARTITION, RUSHMEM_TRAFFIC_CLASS or RUSHMEM_SERVICE_LEVEL"
+            );
+            Err(Error::Probe { nic: rail.nic().name(), why })
+        }
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Describes a NIC's path to its own port, as INIT2RTR_QP names it.
+fn describe_path(nic: &dyn Provider) -> Result<String> {
+    let (path, Mtu(mtu)) = nic.path(&nic.port())?;
+    Ok(format!(
+        "MTU code {mtu}, source GID {}, partition key {}, hop limit {}, UDP source port {}, service level {}, traffic class {}",
+        path.src_addr_index,
+        path.pkey_index,
+        path.hop_limit,
+        path.udp_sport,
+        path.sl.max(path.eth_prio),
+        path.tclass.max(path.dscp << 2 | path.ecn),
+    ))
+}
+
+fn is_path_refused(error: &NicError) -> bool {
+    error.refused_command() == Some(CmdOpcode::INIT2RTR_QP)
 }
 
 /// Calls `once` with the time limit of a probe. Calls it again if it failed after the limit, up to [`ATTEMPTS`] times
@@ -68,12 +136,10 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     let begin = Instant::now();
     let pair = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
     if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
-        return match error {
-            // INIT2RTR resolves the path, so this is how a NIC refuses to connect a port with itself.
-            NicError::Refused { command: CmdOpcode::INIT2RTR_QP, .. } => {
-                Ok(Loopback::Refused(error.to_string()))
-            }
-            error => Err(error.into()),
+        return if is_path_refused(&error) {
+            Ok(Loopback::Refused(Refusal::Path(error)))
+        } else {
+            Err(error.into())
         };
     }
     let mut probe = Probe { rail, heap, queue: HostQueue::new(pair), begin, within, unanswered: false };
@@ -84,8 +150,7 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     rail.clear_ahead(0..2)?;
     heap.write(SOURCE, &[0; 24])?;
     let [put, atomic, signal] = match outcome {
-        // The packets were sent and never acknowledged: something between port and port drops them.
-        Err(error) if unanswered => return Ok(Loopback::Refused(error.to_string())),
+        Err(error) if unanswered => return Ok(Loopback::Refused(Refusal::Lost(error))),
         outcome => outcome?,
     };
     let nic = rail.nic().name();

@@ -383,15 +383,41 @@ impl Rail {
         // same set.
         let ece = if pair.address.ece == remote.ece { pair.address.ece } else { 0 };
         let context = qp::QpContext {
-            mtu,
             remote_qpn: remote.qpn,
             next_rcv_psn: remote.psn,
-            log_rra_max: LOG_READS,
-            min_rnr_nak: 12,
             primary_address_path,
-            ..Default::default()
+            ..self.towards(mtu)
         };
         self.start(pair, context, ece, retries.on(peer.link))
+    }
+
+    /// Returns the attributes of INIT2RTR for every peer over a path with this MTU.
+    fn towards(&self, mtu: qp::Mtu) -> qp::QpContext {
+        qp::QpContext { mtu, log_rra_max: LOG_READS, min_rnr_nak: 12, ..Default::default() }
+    }
+
+    /// Moves a new QP to RTR, as if it were connected to a QP and a port that do not exist. Sends no packet.
+    ///
+    /// # Errors
+    /// Fails if the NIC refuses a command.
+    pub(super) fn connect_elsewhere(&self, pair: &Qp) -> Result<(), NicError> {
+        let port = self.nic.port();
+        let (mut path, mtu) = self.nic.path(&port)?;
+        // Host or LID 1 or 2 of the same network.
+        match port.link {
+            LinkLayer::InfiniBand => path.rlid = if path.rlid == 1 { 2 } else { 1 },
+            LinkLayer::Ethernet => {
+                let other = |own| if own == 1 { 2 } else { 1 };
+                path.rgid_rip[15] = other(path.rgid_rip[15]);
+                path.rmac[5] = other(path.rmac[5]);
+            }
+        }
+        let context = qp::QpContext {
+            remote_qpn: pair.address.qpn ^ 1,
+            primary_address_path: path,
+            ..self.towards(mtu)
+        };
+        self.make_ready(pair, context, 0)
     }
 
     /// Moves a DC initiator to RTS. It is not connected to a peer: each of its WQEs contains the address of a DC
@@ -424,9 +450,31 @@ impl Rail {
         ece: u32,
         (retry_count, ack_timeout): (u8, u8),
     ) -> Result<(), NicError> {
+        self.make_ready(pair, context, ece)?;
+        let QpAddress { qpn, psn, .. } = pair.address;
+        let rts = qp::Rtr2Rts {
+            qpn,
+            ece,
+            context: qp::QpContext {
+                next_send_psn: psn,
+                log_sra_max: LOG_READS,
+                retry_count,
+                // Irrelevant: WRITEs, READs and atomics need no receive WQE, so RNR NAKs do not occur.
+                rnr_retry: 7,
+                primary_address_path: AddressPath { ack_timeout, ..Default::default() },
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        execute(&*self.nic, &*pair.qp, &rts)?;
+        Ok(())
+    }
+
+    /// Executes RST2INIT and INIT2RTR. `context` contains the attributes of the peer, for INIT2RTR.
+    fn make_ready(&self, pair: &Qp, context: qp::QpContext, ece: u32) -> Result<(), NicError> {
         let vhca_port_num = self.nic.port().number;
         let pkey_index = context.primary_address_path.pkey_index;
-        let QpAddress { qpn, psn, .. } = pair.address;
+        let qpn = pair.address.qpn;
         let init = qp::Rst2Init {
             qpn,
             context: qp::QpContext {
@@ -445,23 +493,8 @@ impl Rail {
         let context = self.order.apply(qp::QpContext { log_msg_max: 30, ..context });
         let mut rtr = qp::Init2Rtr { qpn, ece, context, ..Default::default() };
         self.bond.apply(pair.slot, &mut rtr);
-        let rts = qp::Rtr2Rts {
-            qpn,
-            ece,
-            context: qp::QpContext {
-                next_send_psn: psn,
-                log_sra_max: LOG_READS,
-                retry_count,
-                // Irrelevant: WRITEs, READs and atomics need no receive WQE, so RNR NAKs do not occur.
-                rnr_retry: 7,
-                primary_address_path: AddressPath { ack_timeout, ..Default::default() },
-                ..Default::default()
-            },
-            ..Default::default()
-        };
         execute(&*self.nic, &*pair.qp, &init)?;
         execute(&*self.nic, &*pair.qp, &rtr)?;
-        execute(&*self.nic, &*pair.qp, &rts)?;
         Ok(())
     }
 

@@ -235,7 +235,7 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let kind = filter::modified(opcode).ok_or(Errno::EINVAL)?;
     filter::set_umems_valid(opcode, &mut input);
     about(opened, call, kind, &input)?;
-    if refuses_loopback(opened, &input)? {
+    if refuses_path(opened, &input)? {
         return refuse(opened, call);
     }
     execute(opened, call, &input, OUTPUT).map(drop)
@@ -248,9 +248,12 @@ fn refuse(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     answer(opened, call, &mailbox, OUTPUT)
 }
 
-/// Whether a fault refuses this command for connecting a QP to its own device.
-fn refuses_loopback(opened: &OpenDevice, input: &[u8]) -> Result<bool, Errno> {
+/// Whether a fault refuses this command for the path that it names: any path, or one to the own device.
+fn refuses_path(opened: &OpenDevice, input: &[u8]) -> Result<bool, Errno> {
     let Ok(command) = qp::Init2Rtr::decode(input) else { return Ok(false) };
+    if opened.device.has(Fault::Path) {
+        return Ok(true);
+    }
     let path = command.context.primary_address_path;
     let nic = &opened.session()?.adapter.nic;
     let is_own =
