@@ -3,6 +3,7 @@
 use crate::address::Ip;
 use crate::error::Error;
 use crate::health::Change;
+use crate::limits::LOG_MAX_READS;
 use crate::model::Model;
 use crate::roce;
 use std::net::Ipv4Addr;
@@ -273,6 +274,10 @@ pub struct Config {
     /// Whether QPs without a doorbell record are allowed. The adapter polls registers in memory, and a register holds
     /// only the last value written, so each such QP needs a separate UAR page.
     pub no_record: bool,
+    /// log2 of the maximum number of outstanding READs and atomics of a QP, in either direction, up to 7.
+    pub log_max_reads: u8,
+    /// Whether the clock that timestamps CQEs is set to real time. QPs then cannot have free-running timestamps.
+    pub real_time: bool,
     /// Path of a capture file for all packets in both directions, which Wireshark can read.
     pub capture: Option<PathBuf>,
     /// Path of the WQE log, a text file with one executed send WQE of each shape (service, index, bytes).
@@ -304,6 +309,9 @@ impl Config {
         }
         if !(2..=4096).contains(&self.window) {
             return setting("window", self.window.to_string(), "2 to 4096 packets");
+        }
+        if self.log_max_reads > LOG_MAX_READS {
+            return setting("log_max_reads", self.log_max_reads.to_string(), "up to 7, which is 128 READs");
         }
         if self.retransmit.is_zero() {
             return setting("retransmit", format!("{:?}", self.retransmit), "more than 0");
@@ -351,6 +359,8 @@ impl Default for Config {
             window: 128,
             shared_memory: true,
             no_record: false,
+            log_max_reads: LOG_MAX_READS,
+            real_time: false,
             capture: None,
             record: None,
         }

@@ -90,6 +90,7 @@ fn ring_runs_through_libmlx5() {
     for (options, pes, env) in [
         (&[][..], 3, &[][..]),
         (&["--link", "ib"], 2, &[]),
+        (&["--link", "ib", "--fault", "few-reads,real-time"], 2, &["RUSHMEM_PEER_PATH=nic"]),
         (&[], 2, &["RUSHMEM_SQ_DEPTH=2", "RUSHMEM_CQ=collapsed", "RUSHMEM_PEER_PATH=nic"]),
         (&["--fault", "drop=0.05,reorder=0.05,seed=3"], 2, &["RUSHMEM_NIC=mlx5_0:1"]),
         (&["--fault", "posted=1,late_us=60000000"], 2, &["RUSHMEM_PEER_PATH=nic"]),

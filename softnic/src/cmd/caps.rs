@@ -3,9 +3,10 @@
 use super::refuse::{Reason, refuse};
 use super::{CmdResult, ethernet, require};
 use crate::address::{gid_of, mac_of};
+use crate::config::Config;
 use crate::limits::{
     LOG_MAX_CQ, LOG_MAX_CQ_SIZE, LOG_MAX_EQ, LOG_MAX_EQ_SIZE, LOG_MAX_MSG, LOG_MAX_QP, LOG_MAX_QP_SIZE,
-    LOG_MAX_READS, LOG_MAX_UCTX, LOG_MAX_XRCD,
+    LOG_MAX_UCTX, LOG_MAX_XRCD,
 };
 use crate::objects::groups::{LOG_MAX_GROUPS, MAX_MEMBERS};
 use crate::roce;
@@ -40,7 +41,7 @@ pub(super) fn query(path: &mut Datapath, context: u32, command: QueryHcaCap) -> 
             send_dbr_mode_no_dbr_ext: path.config.no_record,
         }),
         CapType::ATOMIC => CapPage::new(atomic()),
-        CapType::ROCE => CapPage::new(roce_cap(is_ethernet)),
+        CapType::ROCE => CapPage::new(roce_cap(&path.config, is_ethernet)),
         CapType::ETHERNET_OFFLOADS if is_ethernet => CapPage::new(ethernet::offloads()),
         CapType::NIC_FLOW_TABLE if is_ethernet => CapPage::new(ethernet::flow_tables()),
         // Features that this adapter lacks, so every bit is zero.
@@ -101,10 +102,10 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         fixed_buffer_size: true,
         max_indirection: 1,
         log_max_mrw_sz: 63,
-        log_max_ra_req_qp: LOG_MAX_READS,
-        log_max_ra_res_qp: LOG_MAX_READS,
-        log_max_ra_req_dc: LOG_MAX_READS,
-        log_max_ra_res_dc: LOG_MAX_READS,
+        log_max_ra_req_qp: config.log_max_reads,
+        log_max_ra_res_qp: config.log_max_reads,
+        log_max_ra_req_dc: config.log_max_reads,
+        log_max_ra_res_dc: config.log_max_reads,
         gid_table_size: 0,
         pkey_table_size: 0,
         port_type: if config.infiniband { PortType::IB } else { PortType::ETHERNET },
@@ -173,8 +174,9 @@ fn atomic() -> AtomicCaps {
     }
 }
 
-fn roce_cap(is_of_function: bool) -> RoceCap {
+fn roce_cap(config: &Config, is_of_function: bool) -> RoceCap {
     RoceCap {
+        qp_ts_format: u8::from(config.real_time),
         // IPv4 and IPv6; version 2.
         l3_type: if is_of_function { 6 } else { 0 },
         roce_version: if is_of_function { 4 } else { 0 },

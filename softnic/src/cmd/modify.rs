@@ -7,7 +7,7 @@ use super::refuse::{Reason, bad_resource, refuse};
 use super::{CmdResult, require};
 use crate::config::Config;
 use crate::engine::core::Core;
-use crate::limits::{LOG_MAX_MSG, LOG_MAX_READS};
+use crate::limits::LOG_MAX_MSG;
 use crate::link::udp::path_mtu;
 use crate::objects::Objects;
 use crate::objects::qp::{Attrs, Qp, State};
@@ -91,7 +91,7 @@ fn check_init2rtr(command: &Init2Rtr, config: &Config) -> CmdResult<()> {
     let given = &command.context;
     require(given.mtu.bytes().is_some_and(|mtu| mtu <= config.mtu), Reason::Mtu)?;
     require(given.log_msg_max <= LOG_MAX_MSG, Reason::MsgMax)?;
-    require(given.log_rra_max <= LOG_MAX_READS, Reason::Retries)?;
+    require(given.log_rra_max <= config.log_max_reads, Reason::Retries)?;
     require(!given.dp_ordering_1, Reason::Ordering)?;
     let port = bond_port(command);
     require(port.is_none_or(|port| (1..=config.bond).contains(&port)), Reason::BondPort)
@@ -154,9 +154,10 @@ fn enter_rtr(qp: &mut Qp, command: &Init2Rtr, mtu: Mtu, unordered: bool, shows_u
 }
 
 pub(super) fn rtr2rts(path: &mut Datapath, context: u32, command: Rtr2Rts) -> Modified {
+    let most = path.config.log_max_reads;
     let qp = in_state(&mut path.objects, context, command.qpn, State::Rtr)?;
     let given = command.context;
-    require(given.log_sra_max <= LOG_MAX_READS, Reason::Retries)?;
+    require(given.log_sra_max <= most, Reason::Retries)?;
     qp.attrs = Attrs {
         retry_count: given.retry_count,
         rnr_retry: given.rnr_retry,

@@ -15,7 +15,7 @@ use rushmem_mlx5::doorbell::Record;
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
     CreateQp, CreateQpOut, DestroyQp, DestroyQpOut, Mtu, QpContext, QpState, QueryQp, QueryQpOut, RqType,
-    SEND_DBR, SEND_NO_DBR, ServiceType,
+    SEND_DBR, SEND_NO_DBR, ServiceType, TS_FREE_RUNNING,
 };
 use rushmem_mlx5::seg::WQEBB_BYTES;
 
@@ -40,6 +40,7 @@ pub(super) fn create(
     }
     own_uar(&path.objects, context, qpc.uar_page)?;
     check_record(path, &qpc)?;
+    require(!path.config.real_time || qpc.ts_format != TS_FREE_RUNNING, Reason::TimeStamps)?;
     let cq_send = (!qpc.no_sq).then_some(qpc.cqn_snd);
     let cq_recv = (receives != RqType::ZERO_SIZE).then_some(qpc.cqn_rcv);
     for cqn in [cq_send, cq_recv].into_iter().flatten() {

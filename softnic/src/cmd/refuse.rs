@@ -107,6 +107,7 @@ reasons! {
     WqType = 0x5f_0064, "only linked and cyclic receive queues are supported";
     Signature = 0x5f_0065, "WQE signatures are not supported";
     PageOffset = 0x5f_0066, "page_offset must be 0 with a umem";
+    TimeStamps = 0x5f_0069, "the clock of this adapter is set to real time, so no QP has free-running timestamps";
     Mtu = 0x5f_0070, "the path MTU is invalid, or larger than this adapter's";
     NoPath = 0x5f_0072, "there is no route to the peer's address, or its link does not carry packets of 256 bytes";
     Gid = 0x5f_0073, "the peer's GID is not an IPv4 address, neither mapped nor link-local";

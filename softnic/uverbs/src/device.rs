@@ -216,8 +216,15 @@ impl Device {
             infiniband: self.settings.link == LinkLayer::InfiniBand,
             bond: if self.has(Fault::Bond) { 2 } else { 1 },
             pkeys: PKEYS.to_vec(),
+            log_max_reads: self.log_max_reads(),
+            real_time: self.has(Fault::RealTime),
             ..Config::default()
         }
+    }
+
+    /// Returns log2 of the maximum number of outstanding READs and atomics of a QP, as a ConnectX-7 has unless a fault lowers it.
+    fn log_max_reads(&self) -> u8 {
+        if self.has(Fault::FewReads) { 2 } else { 4 }
     }
 
     /// Returns the name, such as `mlx5_0`.
@@ -235,7 +242,7 @@ impl Device {
         let model = self.settings.model;
         let [major, minor, sub] = model.firmware().map(u64::from);
         let guid = u64::from_ne_bytes(self.guid());
-        let reads = 16;
+        let reads = 1 << self.log_max_reads();
         abi::QueryDevice {
             fw_ver: major << 32 | minor << 16 | sub,
             node_guid: guid,

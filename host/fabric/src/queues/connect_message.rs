@@ -1,6 +1,6 @@
 //! Encodes and decodes the messages with which two PEs connect their QPs.
 //!
-//! A message about a QP has 26 bytes; one about a failure has a text instead of the QP. Numbers are little-endian.
+//! A message about a QP has 27 bytes; one about a failure has a text instead of the QP. Numbers are little-endian.
 
 use super::rail::QpAddress;
 
@@ -46,9 +46,13 @@ pub(super) fn cut(text: &str, limit: usize) -> &str {
 impl ConnectMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (bits, rest) = match &self.status {
-            QpStatus::Qp { address: QpAddress { qpn, psn, ece }, ready, unordered } => {
+            QpStatus::Qp { address: QpAddress { qpn, psn, ece, log_responses }, ready, unordered } => {
                 let bits = (u8::from(*ready) * READY) | (u8::from(*unordered) * UNORDERED);
-                (bits, [&qpn.to_le_bytes()[..], &psn.to_le_bytes(), &ece.to_le_bytes()].concat())
+                (
+                    bits,
+                    [&qpn.to_le_bytes()[..], &psn.to_le_bytes(), &ece.to_le_bytes(), &[*log_responses]]
+                        .concat(),
+                )
             }
             QpStatus::Failed { why } => (FAILED, cut(why, MAX_CAUSE_BYTES).as_bytes().to_vec()),
         };
@@ -65,15 +69,14 @@ impl ConnectMessage {
                 QpStatus::Failed { why: String::from_utf8(rest.to_vec()).ok()? }
             }
             bits if bits & !(READY | UNORDERED) == 0 => {
-                let words: &[[u8; 4]; 3] = rest.as_chunks().0.try_into().ok()?;
+                let (words, &[log_responses]) = rest.as_chunks() else { return None };
+                let words: &[[u8; 4]; 3] = words.try_into().ok()?;
                 let [qpn, psn, ece] = words.map(u32::from_le_bytes);
-                let is_exact = rest.len() == size_of_val(words);
-                let address = QpAddress { qpn, psn, ece };
-                is_exact.then_some(QpStatus::Qp {
-                    address,
+                QpStatus::Qp {
+                    address: QpAddress { qpn, psn, ece, log_responses },
                     ready: bits & READY != 0,
                     unordered: bits & UNORDERED != 0,
-                })?
+                }
             }
             _ => return None,
         };
@@ -88,8 +91,11 @@ mod tests {
     use super::*;
 
     fn status() -> impl Strategy<Value = QpStatus> {
-        let qp = (any::<[u32; 3]>(), any::<[bool; 2]>()).prop_map(|([qpn, psn, ece], [ready, unordered])| {
-            QpStatus::Qp { address: QpAddress { qpn, psn, ece }, ready, unordered }
+        let fields = (any::<[u32; 3]>(), any::<u8>(), any::<[bool; 2]>());
+        let qp = fields.prop_map(|([qpn, psn, ece], log_responses, [ready, unordered])| QpStatus::Qp {
+            address: QpAddress { qpn, psn, ece, log_responses },
+            ready,
+            unordered,
         });
         prop_oneof![qp, ".{0,40}".prop_map(|why| QpStatus::Failed { why })]
     }
@@ -101,8 +107,8 @@ mod tests {
             let bytes = message.encode();
             prop_assert_eq!(ConnectMessage::decode(&bytes), Some(message.clone()));
             if let QpStatus::Qp { .. } = message.status {
-                prop_assert_eq!(bytes.len(), 26);
-                for wrong in [&bytes[..25], &[&bytes[..], &[0]].concat()] {
+                prop_assert_eq!(bytes.len(), 27);
+                for wrong in [&bytes[..26], &[&bytes[..], &[0]].concat()] {
                     prop_assert_eq!(ConnectMessage::decode(wrong), None);
                 }
             }

@@ -12,7 +12,7 @@ use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::CqeWord;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::Record;
-use rushmem_mlx5::prm::caps::{AtomicCaps, HcaCap, RoceCap};
+use rushmem_mlx5::prm::caps::{AtomicCaps, HcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, ServiceType};
 use rushmem_mlx5::prm::{cq, qp};
 use rushmem_mlx5::seg::SEGMENT_BYTES;
@@ -32,16 +32,8 @@ use crate::provider::{
     Provider, QpDoorbell, Uar, WantedUars, create, execute, random,
 };
 
-/// Number of UAR pages per rail. QPs use them in rotation.
-const UARS: u64 = 16;
-
-/// log2 of the maximum number of READs and atomics in flight per QP.
-const LOG_READS: u8 = 4;
-
-/// `ts_format` value for a NIC that supports only free-running timestamps.
-const FREE_RUNNING: u8 = 0;
-/// `ts_format` value for all other NICs: the format of the NIC's clock.
-const DEFAULT: u8 = 1;
+/// Number of doorbell registers per rail. QPs use them in rotation. A UAR page has several.
+const REGISTERS: u64 = 16;
 
 /// The kind of loopback connection over which a NIC reaches its own PE's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +98,6 @@ pub struct Rail {
     /// Whether kernels' doorbells update a doorbell record.
     form: DoorbellForm,
     limits: QpLimits,
-    /// `ts_format` value of all QPs of the rail.
-    time_stamps: u8,
     order: RequestedOrder,
     bond: Bond,
     /// The kind of loopback connection with which a probe has reached the PE's own memory. `None` if none works.
@@ -134,6 +124,8 @@ pub(super) struct QpAddress {
     pub psn: u32,
     /// Options for enhanced connection establishment (ECE) that the NIC offers, as a bit set. 0 if there are none.
     pub ece: u32,
+    /// log2 of the READs and atomics in flight that the QP answers.
+    pub log_responses: u8,
 }
 
 impl Rail {
@@ -157,8 +149,6 @@ impl Rail {
         let limits = QpLimits::of(&*nic)?;
         let atomics: AtomicCaps = provider::capabilities(&*nic)?;
         let big_endian = atomics.atomic_req_8b_endianness_mode == 0;
-        // A NIC without RoCE lacks this capability, and its timestamps are free-running.
-        let roce: RoceCap = provider::capabilities(&*nic).unwrap_or_default();
         let bytes = shape.rail_bytes();
         let on_gpu = location == QueueLocation::Gpu;
         let queues = if on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
@@ -168,7 +158,7 @@ impl Rail {
         let keys = Keys::register(&*pd, heap, relaxed_keys)?;
         // A register of the software ConnectX holds only the last doorbell, so QPs without a record cannot share one.
         let own_pages = port.kind == NicKind::Software && shape.record == DoorbellRecord::Off;
-        let count = if own_pages { slots } else { slots.min(UARS) };
+        let count = if own_pages { slots } else { slots.min(REGISTERS) };
         let uars = nic.alloc_uars(machine, &WantedUars { count, on_gpu, kernels_fail })?;
         let form = doorbell_form(&*nic, &shape, &writer_of(&uars))?;
         let uar = |slot| &uars[(slot % count) as usize];
@@ -180,7 +170,6 @@ impl Rail {
         let is_late = form == DoorbellForm::NoRecord || port.kind == NicKind::Software;
         flags |= if is_late { qp_flags::LATE_RECORD } else { 0 };
         flags |= if on_gpu { qp_flags::ON_GPU } else { 0 };
-        let time_stamps = if roce.qp_ts_format == 0 { FREE_RUNNING } else { DEFAULT };
         let level = RailLevel::new(&*nic, location, heap, (&writer_of(&uars), form), relaxed_keys);
         let parents = Parents { pd: pd.number(), uar_page: uar(0).page_id(), eqn };
         let target = shape.is_dc().then(|| make_target(&*nic, parents)).transpose()?;
@@ -197,7 +186,6 @@ impl Rail {
             flags,
             form,
             limits,
-            time_stamps,
             order,
             bond,
             loopback: None,
@@ -344,7 +332,8 @@ impl Rail {
                     pm_state: qp::PmState::MIGRATED,
                     pd: self.pd.number(),
                     log_sq_size: s.log_depth(),
-                    ts_format: self.time_stamps,
+                    // Every NIC has it, whether its clock runs free or shows real time.
+                    ts_format: qp::TS_DEFAULT,
                     // Peers write directly to memory, so nothing is ever received.
                     rq_type: qp::RqType::ZERO_SIZE,
                     uar_page,
@@ -363,7 +352,8 @@ impl Rail {
             },
         )?;
         let psn = random()? & 0xff_ffff;
-        let address = QpAddress { qpn: created.qpn, psn, ece: created.ece };
+        let log_responses = self.limits.log_responses;
+        let address = QpAddress { qpn: created.qpn, psn, ece: created.ece, log_responses };
         Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, form, _doorbell: None })
     }
 
@@ -388,12 +378,13 @@ impl Rail {
             primary_address_path,
             ..self.towards(mtu)
         };
-        self.start(pair, context, ece, retries.on(peer.link))
+        let log_requests = self.limits.log_requests(remote.log_responses);
+        self.start(pair, context, ece, log_requests, retries.on(peer.link))
     }
 
     /// Returns the attributes of INIT2RTR for every peer over a path with this MTU.
     fn towards(&self, mtu: qp::Mtu) -> qp::QpContext {
-        qp::QpContext { mtu, log_rra_max: LOG_READS, min_rnr_nak: 12, ..Default::default() }
+        qp::QpContext { mtu, log_rra_max: self.limits.log_responses, min_rnr_nak: 12, ..Default::default() }
     }
 
     /// Moves a new QP to RTR, as if it were connected to a QP and a port that do not exist. Sends no packet.
@@ -439,15 +430,17 @@ impl Rail {
             ..Default::default()
         };
         let context = qp::QpContext { mtu, primary_address_path, ..Default::default() };
-        self.start(dci, context, 0, retries.on(port.link))
+        self.start(dci, context, 0, self.limits.log_dc_requests(), retries.on(port.link))
     }
 
-    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` contains the attributes of the peer, for INIT2RTR.
+    /// Executes RST2INIT, INIT2RTR and RTR2RTS. `context` contains the attributes of the peer, for INIT2RTR, and
+    /// `log_sra_max` is log2 of the READs and atomics in flight.
     fn start(
         &self,
         pair: &Qp,
         context: qp::QpContext,
         ece: u32,
+        log_sra_max: u8,
         (retry_count, ack_timeout): (u8, u8),
     ) -> Result<(), NicError> {
         self.make_ready(pair, context, ece)?;
@@ -457,7 +450,7 @@ impl Rail {
             ece,
             context: qp::QpContext {
                 next_send_psn: psn,
-                log_sra_max: LOG_READS,
+                log_sra_max,
                 retry_count,
                 // Irrelevant: WRITEs, READs and atomics need no receive WQE, so RNR NAKs do not occur.
                 rnr_retry: 7,

@@ -11,7 +11,7 @@ layout! {
         fl_rc_qp_when_roce_disabled: bool = 0x005, 1;
         /// Connections may force loopback while RoCE is on.
         fl_rc_qp_when_roce_enabled: bool = 0x006, 1;
-        /// Supported timestamp formats of QPs, encoded.
+        /// Supported timestamp formats of QPs: 0 is free-running, 1 is real time, 2 is both.
         qp_ts_format: u8 = 0x01e, 2;
         /// Network layers of RoCE addresses, as a bit mask.
         l3_type: u8 = 0x08c, 4;

@@ -171,7 +171,7 @@ layout! {
         no_sq: bool = 0x050, 1;
         /// log2 of the number of 64-byte blocks (WQEBBs) of the send queue.
         log_sq_size: u8 = 0x051, 4;
-        /// Format of timestamps in completions; 0 is the free-running clock.
+        /// Format of timestamps in completions, such as [`TS_DEFAULT`](super::TS_DEFAULT).
         ts_format: u8 = 0x058, 2;
         /// Data arrives in memory in the order it was sent.
         data_in_order: bool = 0x05a, 1;

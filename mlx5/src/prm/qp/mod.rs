@@ -15,6 +15,11 @@ pub const SEND_DBR: u8 = 0;
 /// [`NO_DBR`](crate::doorbell::uar::NO_DBR).
 pub const SEND_NO_DBR: u8 = 1;
 
+/// Value of [`QpContext::ts_format`]: the free-running clock, which a NIC may lack.
+pub const TS_FREE_RUNNING: u8 = 0;
+/// Value of [`QpContext::ts_format`]: the format of the NIC's clock.
+pub const TS_DEFAULT: u8 = 1;
+
 use super::layout::{command, response};
 
 /// Bits of `opt_param_mask`, which select the *optional* context fields of a QP transition to apply. Required fields

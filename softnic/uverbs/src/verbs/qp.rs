@@ -15,7 +15,9 @@ use crate::open_device::OpenDevice;
 use crate::registry::{Registry, Waiter};
 use crate::xrc_domain::{Opening, Target, Xrcd};
 use rushmem_mlx5::prm::Command;
-use rushmem_mlx5::prm::qp::{CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType};
+use rushmem_mlx5::prm::qp::{
+    CreateQp, DestroyQp, QpContext, QpState, QueryQp, RqType, ServiceType, TS_DEFAULT, TS_FREE_RUNNING,
+};
 use std::sync::Arc;
 
 pub(crate) struct Qp {
@@ -227,6 +229,8 @@ fn create_on_adapter(
         cqn_rcv,
         uar_page: driver.bfreg_index,
         user_index: driver.uidx & 0xff_ffff,
+        // Linux asks for free-running timestamps where the device has them.
+        ts_format: if opened.device.has(Fault::RealTime) { TS_DEFAULT } else { TS_FREE_RUNNING },
         dbr_umem_valid: true,
         dbr_umem_id: record,
         ..queues.context

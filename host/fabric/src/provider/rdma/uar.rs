@@ -37,8 +37,9 @@ pub(super) struct Doorbells {
     nic: String,
     alloc_page: AllocPage,
     kind: DoorbellKind,
-    /// UAR pages currently mapped for kernels. libmlx5 may return the same page again, which reuses its mapping.
-    mapped: Mutex<Vec<Weak<Mapped>>>,
+    /// UAR pages currently mapped for kernels. A page has several registers, which libmlx5 hands out one by one, or one that
+    /// it hands out repeatedly. All share the mapping.
+    mapped: Mutex<Vec<Weak<MappedPage>>>,
     proxy: Mutex<Option<Arc<DoorbellProxy>>>,
     /// Description of how kernels ring doorbells, as last logged.
     description: Mutex<Option<String>>,
@@ -111,21 +112,22 @@ impl Doorbells {
         let page = self.alloc(flags, name).map_err(|why| vec![why])?;
         let mut known = lock(&self.mapped);
         known.retain(|mapped| mapped.strong_count() != 0);
-        let same = |mapped: &Arc<Mapped>| mapped.page.base() == page.base();
+        let same = |mapped: &Arc<MappedPage>| mapped.page.base() == page.base();
         if let Some(mapped) = known.iter().filter_map(Weak::upgrade).find(same) {
-            return Ok(Box::new(MappedUar(mapped)));
+            return Ok(Box::new(MappedUar { mapped, page: Arc::new(page) }));
         }
         let mut attempts = Vec::new();
         // The page of a software device is ordinary memory, which cannot be mapped as registers.
         for kind in [PageKind::Registers, PageKind::Memory] {
-            // SAFETY: `page` keeps the UAR page mapped, and `Mapped` drops it after the mapping.
+            // SAFETY: `page` keeps the UAR page mapped, and `MappedPage` drops it after the mapping.
             match unsafe { machine.map_page(page.base(), kind) } {
                 Ok(mapping) => {
                     let writers = if machine.is_gpu() { "the GPU writes" } else { "native kernels write" };
                     self.log(format!("{writers} to a register of type {name}, mapped as {kind:?}"));
-                    let mapped = Arc::new(Mapped { mapping, page });
+                    let page = Arc::new(page);
+                    let mapped = Arc::new(MappedPage { mapping, page: Arc::clone(&page) });
                     known.push(Arc::downgrade(&mapped));
-                    return Ok(Box::new(MappedUar(mapped)));
+                    return Ok(Box::new(MappedUar { mapped, page }));
                 }
                 Err(error) => attempts.push(format!("type {name} as {kind:?}: {error}")),
             }
@@ -165,7 +167,7 @@ impl Doorbells {
     }
 }
 
-/// A UAR page of the device, mapped into this process.
+/// A doorbell register of the device, and its UAR page, which is mapped into this process.
 struct Page {
     id: u32,
     register: *mut u64,
@@ -237,27 +239,30 @@ impl Drop for DevxUarPage {
 }
 
 /// A UAR page mapped for kernels. Fields drop in order: the mapping before the page.
-struct Mapped {
+struct MappedPage {
     mapping: Box<dyn Mapping>,
-    page: Page,
+    /// The register with which the page was first allocated.
+    page: Arc<Page>,
 }
 
-/// A UAR page to whose doorbell registers kernels write directly.
-struct MappedUar(Arc<Mapped>);
+/// A doorbell register to which kernels write directly, and its page.
+struct MappedUar {
+    mapped: Arc<MappedPage>,
+    page: Arc<Page>,
+}
 
 impl Uar for MappedUar {
     fn page_id(&self) -> u32 {
-        self.0.page.id
+        self.page.id
     }
 
     fn doorbell(&self, _: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
-        let page = &self.0.page;
-        let offset = page.register(form) as usize - page.base() as usize;
-        Ok(Box::new(MappedDoorbell(self.0.mapping.addr().add(offset as u64))))
+        let offset = self.page.register(form) as usize - self.page.base() as usize;
+        Ok(Box::new(MappedDoorbell(self.mapped.mapping.addr().add(offset as u64))))
     }
 
     fn ring(&self, form: DoorbellForm, doorbell: u64) -> Result<()> {
-        self.0.page.ring(form, doorbell);
+        self.page.ring(form, doorbell);
         Ok(())
     }
 }
@@ -322,12 +327,21 @@ mod tests {
     /// Offset of the doorbell register in its UAR page.
     const REGISTER: u64 = 0x800;
 
-    /// Returns the doorbells of a fake device that returns `page` for all UAR pages.
+    /// Returns the doorbells of a fake device that returns `page` for all UAR pages, always with the same register.
     fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
+        device_with(page, kind, || REGISTER)
+    }
+
+    /// Like [`device`], with registers at the offsets that `register` returns.
+    fn device_with(
+        page: &Region,
+        kind: DoorbellKind,
+        register: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Doorbells {
         let page = page.clone();
         let alloc_page = move |_| {
             let start = page.memory.host_ptr().unwrap().as_ptr();
-            let register = start.wrapping_add(REGISTER as usize).cast();
+            let register = start.wrapping_add(register() as usize).cast();
             Ok(Page { id: 7, register, _owner: Box::new(page.clone()) })
         };
         Doorbells::with_source("a device".into(), Box::new(alloc_page), kind)
@@ -394,6 +408,20 @@ mod tests {
                 assert_eq!(doorbells.description().unwrap(), expected);
             }
         }
+    }
+
+    #[test]
+    fn each_register_of_a_page_is_used() {
+        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| true));
+        let next = AtomicU64::new(REGISTER);
+        let register = move || next.fetch_add(0x100, Ordering::Relaxed);
+        let doorbells = device_with(&page, DoorbellKind::Auto, register);
+        let uars = [(); 4].map(|()| doorbells.alloc_uar(&machine, None).unwrap());
+        for (uar, register) in uars.iter().zip([0x800, 0x900, 0xa00, 0xb00]) {
+            let doorbell = uar.doorbell(&machine, DoorbellForm::Record).unwrap();
+            assert!(doorbell.register() == page.addr.add(register), "{register:#x}");
+        }
+        assert_eq!(lock(&doorbells.mapped).len(), 1, "one mapping for the page");
     }
 
     #[test]

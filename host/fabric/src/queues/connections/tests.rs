@@ -32,8 +32,13 @@ impl Job {
 
     /// Creates a job in which `change` adjusts the queue shape of each PE.
     fn with_shapes(n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
+        Self::on_nic(softnic::Config::default(), n_pes, config, change)
+    }
+
+    /// Like [`Job::with_shapes`], on a software ConnectX with the settings `nic`.
+    fn on_nic(nic: softnic::Config, n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
         let machine = Native::new(Options::default());
-        let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
+        let nic = Arc::new(Nic::start(nic).unwrap());
         let shape = Shape::new(config, n_pes);
         let rail = |pe| {
             let mut shape = shape;
@@ -167,6 +172,17 @@ fn both_sides_use_the_same_ece_options() {
 }
 
 #[test]
+fn qps_keep_to_the_limits_of_their_nic() {
+    let nic = softnic::Config { log_max_reads: 2, real_time: true, ..softnic::Config::default() };
+    let mut job = Job::on_nic(nic, 2, &config(&[("sq_depth", "4")]), |_, _| ());
+    job.request(0, 1).unwrap();
+    job.deliver_all();
+    let qp = job.qp(0, 1);
+    let context = job.connections[0].rails[0].context(&qp.pair.as_ref().unwrap().0).unwrap();
+    assert_eq!((context.log_sra_max, context.log_rra_max), (2, 2));
+}
+
+#[test]
 fn one_unordered_side_makes_both_sides_unordered() {
     for unordered in [None, Some(0), Some(1)] {
         let order = |pe| if Some(pe) == unordered { Ordering::OutOfOrder } else { Ordering::Auto };
@@ -297,7 +313,7 @@ fn lost_qp_is_reported_to_the_peer_once() {
 #[test]
 fn fuzz_corpus() {
     let qp = |ready| QpStatus::Qp {
-        address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1 },
+        address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1, log_responses: 4 },
         ready,
         unordered: ready,
     };
@@ -323,7 +339,11 @@ fn fuzz_corpus() {
 #[test]
 fn rejects_invalid_messages() {
     let job = Job::new(2, &config(&[("sq_depth", "4")]));
-    let qp = QpStatus::Qp { address: QpAddress { qpn: 1, psn: 0, ece: 0 }, ready: true, unordered: false };
+    let qp = QpStatus::Qp {
+        address: QpAddress { qpn: 1, psn: 0, ece: 0, log_responses: 4 },
+        ready: true,
+        unordered: false,
+    };
     for (from, set) in [(2, 0), (0, 1), (1, u32::MAX), (u32::MAX, 0)] {
         let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
         assert!(job.connections[0].receive(from, message, &mut |_| panic!("an answer")).is_err());
