@@ -198,6 +198,21 @@ fn refused_queues_fall_back_to_host_memory_with_one_warning() {
 }
 
 #[test]
+fn refused_qps_without_records_get_records() {
+    let test = "refused_qps_without_records_get_records";
+    for (fault, setting, steps) in [("no-record", "auto", 2), ("no-record", "on", 0), ("qp-once", "auto", 0)]
+    {
+        let Some(device) = SoftnicDevice::new(test, &["--fault", fault]) else { return };
+        let record = format!("RUSHMEM_DOORBELL_RECORD={setting}");
+        let output = device.ring("2", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=nic", &record]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.success(), fault == "no-record", "{}", all(&output));
+        let step = "doorbells without records failed: mlx5_0";
+        assert_eq!(told.matches(step).count(), steps, "{fault}, {setting}: {told}");
+    }
+}
+
+#[test]
 fn port_without_loopback_is_distinguished_from_a_dead_port() {
     let test = "port_without_loopback_is_distinguished_from_a_dead_port";
     let Some(device) = SoftnicDevice::new(test, &["--fault", "no-self-loop"]) else { return };

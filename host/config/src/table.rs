@@ -143,9 +143,10 @@ settings! {
             "Number of NICs that each PE uses at the same time.";
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
             "Writer of an RDMA device's doorbell register: the kernel (gpu) or a CPU thread on its behalf (cpu).";
-        Network expert doorbell_record: DoorbellRecord, "RUSHMEM_DOORBELL_RECORD", "auto", "",
-            "Whether an RDMA device needs a doorbell record before each doorbell: on, off or auto. Without one, a posting saves a \
-             fence. Auto is off if the device offers that and kernels write its doorbells.";
+        Network expert doorbell_record: DoorbellRecord, "RUSHMEM_DOORBELL_RECORD", "on", "",
+            "Whether kernels update a doorbell record before each doorbell of an RDMA device: on, off or auto. Without one, a \
+             posting saves a fence; this is untried on a real NIC. Auto is off if the device offers that, kernels write its \
+             doorbells, and its probe then succeeds.";
         Network expert queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
             "Memory of the queues: host, device (GPU memory), or auto. Auto uses GPU memory if an RDMA device can access it. \
              The software ConnectX accesses GPU memory slowly, so auto uses host memory for it, and for native kernels. \

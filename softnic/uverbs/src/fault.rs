@@ -54,6 +54,7 @@ faults! {
     OtherSubnet = "other-subnet", "The port of an InfiniBand device is in another subnet, with prefix fec0::/64.";
     FewReads = "few-reads", "A queue pair has at most 4 outstanding READs and atomics, a quarter of what a ConnectX-7 allows.";
     RealTime = "real-time", "The clock is set to real time: queue pairs with free-running timestamps are refused.";
+    NoRecord = "no-record", "The device offers queue pairs without a doorbell record, and refuses to create them.";
     NoAtomics = "atomics=none", "The device reports no atomics, and queue pairs do not grant them.";
     NoSelfLoop = "no-self-loop", "A queue pair cannot connect to itself: INIT2RTR_QP is refused.";
     Path = "path", "INIT2RTR_QP is refused with BAD_PARAM, as by firmware that does not accept a field of the path.";

@@ -4,6 +4,8 @@
 //!
 //! - Firmware or kernel driver may refuse any call for queues in GPU memory, and such queues may fail the probe. The
 //!   rail is then set up again with queues in host memory.
+//! - Firmware that offers QPs without doorbell records may refuse them, or they may fail the probe. The rail is then set up
+//!   again with records.
 //! - Doorbells written by kernels may not arrive even though their register is mapped. A CPU thread then writes them.
 
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use super::kernel_probe::probe_kernel;
 use super::level::QueueLocation;
 use super::probe::{Loopback, probe};
 use super::rail::{Loop, Rail};
+use super::record::may_omit;
 use super::shape::Shape;
 use crate::provider::{DoorbellWriter, NicKind, Provider};
 
@@ -70,9 +73,26 @@ pub fn open_rail(nic: Box<dyn Provider>, setup: RailSetup<'_>) -> Result<Rail> {
     outcome
 }
 
+/// Sets up a rail with queues at `location`. If it does not work without doorbell records, tries again with them.
+fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
+    if !may_omit(&**nic, &setup.shape)? {
+        return open_written(nic, setup, location);
+    }
+    // Before a CPU thread writes the doorbells, kernels must have tried it with records.
+    let error = match open_written(nic, RailSetup { doorbell: DoorbellKind::Gpu, ..setup }, location) {
+        Err(error) => error,
+        opened => return opened,
+    };
+    tracing::info!("{}: doorbells without records failed: {error}", nic.name());
+    let shape = setup.shape.with_records();
+    let mut rail = open_written(nic, RailSetup { shape, ..setup }, location)?;
+    rail.step_down(format!("doorbells have records, because {error}"));
+    Ok(rail)
+}
+
 /// Sets up a rail with queues at `location`. If kernels cannot use it, tries again with a CPU thread that writes their
 /// doorbells.
-fn open_at(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
+fn open_written(nic: &Arc<dyn Provider>, setup: RailSetup<'_>, location: QueueLocation) -> Result<Rail> {
     let (rail, works) = open_probed(nic, setup, location, None)?;
     // Without loopback, a kernel has no QP to post to. The level stays unproven.
     let Some(qps) = works else { return Ok(rail) };
@@ -280,7 +300,7 @@ mod tests {
     }
 
     fn open(wanted: QueueMemory, refused: Option<RefusedCall>) -> (Result<Rail>, u32) {
-        let (rail, umems, _) = open_device(refused, false, wanted, DoorbellKind::Auto);
+        let (rail, umems, _) = open_device(refused, false, wanted, &[]);
         (rail, umems)
     }
 
@@ -290,19 +310,28 @@ mod tests {
         refused: Option<RefusedCall>,
         is_deaf: bool,
         queues: QueueMemory,
-        doorbell: DoorbellKind,
+        settings: &[(&str, &str)],
     ) -> (Result<Rail>, u32, Arc<AtomicU32>) {
         let machine = LimitedMachine::like_a_gpu();
         let mut config = Config::default();
         config.set("sq_depth", "4").unwrap();
+        settings.iter().for_each(|(key, text)| config.set(key, text).unwrap());
         let shape = Shape::new(&config, 2);
         let heap = machine.heap(shape.reserved(), false).unwrap();
-        let nic = Arc::new(Nic::start(softnic::Config::default()).unwrap());
+        let nic = softnic::Config { no_record: true, ..softnic::Config::default() };
+        let nic = Arc::new(Nic::start(nic).unwrap());
         let (umems, doorbells) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let soft = Soft::new(nic);
         let device =
             Device { soft, refused, umems: Arc::clone(&umems), doorbells: Arc::clone(&doorbells), is_deaf };
-        let setup = RailSetup { machine: &machine, heap: &heap, shape, queues, doorbell, local_pes: 1 };
+        let setup = RailSetup {
+            machine: &machine,
+            heap: &heap,
+            shape,
+            queues,
+            doorbell: config.doorbell,
+            local_pes: 1,
+        };
         let rail = open_rail(Box::new(device), setup);
         (rail, umems.load(Ordering::Relaxed), doorbells)
     }
@@ -324,9 +353,29 @@ mod tests {
     }
 
     #[test]
+    fn doorbells_get_records_before_queues_leave_gpu_memory() {
+        let auto = &[("doorbell_record", "auto")];
+        for (refused, settings, no_record, steps) in [
+            (None, &[][..], false, 0),
+            (None, auto, true, 0),
+            (Some(RefusedCall::Command(CmdOpcode::CREATE_QP)), auto, false, 1),
+        ] {
+            let (rail, umems, _) = open_device(refused, false, QueueMemory::Auto, settings);
+            let level = rail.unwrap_or_else(|error| panic!("{settings:?}: {error}")).info().level;
+            assert!(level.queues_on_gpu && level.no_record == no_record, "{settings:?}: {level:?}");
+            assert_eq!((level.steps.len(), umems), (steps, 1 + steps as u32), "{level:?}");
+            let told = level
+                .steps
+                .iter()
+                .all(|step| step.starts_with("doorbells have records, because mlx5_9 refused"));
+            assert!(told, "{level:?}");
+        }
+    }
+
+    #[test]
     #[ignore = "slow: runs with --ignored"]
     fn cpu_thread_rings_if_kernel_doorbells_get_lost() {
-        let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, DoorbellKind::Auto);
+        let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, &[]);
         let level = rail.unwrap().info().level;
         assert!(level.queues_on_gpu && level.cpu_rings && umems == 2, "{level:?}");
         assert_eq!(level.steps.len(), 1, "{level:?}");
@@ -334,13 +383,13 @@ mod tests {
         assert!(step.starts_with("a CPU thread writes the doorbells, because"), "{step}");
         assert!(step.ends_with("the operations of a kernel did not complete within 1s"), "{step}");
 
-        let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, DoorbellKind::Gpu);
+        let (rail, umems, _) = open_device(None, true, QueueMemory::Auto, &[("doorbell", "gpu")]);
         assert!(rail.is_err() && umems == 2, "kernels must ring, so only the queues move");
     }
 
     #[test]
     fn only_doorbells_of_existing_qps_are_in_use() {
-        let (rail, _, doorbells) = open_device(None, false, QueueMemory::Host, DoorbellKind::Auto);
+        let (rail, _, doorbells) = open_device(None, false, QueueMemory::Host, &[]);
         let rail = rail.unwrap();
         let in_use = || doorbells.load(Ordering::Relaxed);
         assert_eq!(in_use(), 0, "the probe has ended");

@@ -42,6 +42,14 @@ pub(super) fn doorbell_form(
     }
 }
 
+/// Returns whether the settings ask to try QPs without a doorbell record, and the NIC offers them.
+///
+/// # Errors
+/// The error of a capability query that the NIC refuses.
+pub(super) fn may_omit(nic: &dyn Provider, shape: &Shape) -> Result<bool> {
+    Ok(shape.record == DoorbellRecord::Auto && nic.port().kind == NicKind::Hardware && offers(nic)?)
+}
+
 /// Returns whether a NIC supports QPs without a doorbell record.
 fn offers(nic: &dyn Provider) -> Result<bool> {
     let general: HcaCap = capabilities(nic)?;

@@ -135,6 +135,11 @@ impl Shape {
         }
     }
 
+    /// Returns this shape for send queues with doorbell records.
+    pub(super) fn with_records(self) -> Self {
+        Self { record: DoorbellRecord::On, ..self }
+    }
+
     /// Returns the shape of the queues used for flushes, through which a NIC reads its own PE's memory.
     pub(super) fn of_flush(self) -> Self {
         Self { depth: FLUSH_DEPTH, ..self.of_one_qp() }

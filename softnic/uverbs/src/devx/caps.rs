@@ -7,8 +7,8 @@ use crate::live::GID_SLOTS;
 use crate::open_device::OpenDevice;
 use crate::settings::LinkLayer;
 use rushmem_mlx5::prm::caps::{
-    AtomicCaps, CapPage, CapType, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut, QueryRoceAddress,
-    QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
+    AtomicCaps, CapPage, CapType, GeneralCap2, HcaCap, PortType, QueryHcaCap, QueryHcaCapOut,
+    QueryRoceAddress, QueryRoceAddressOut, RoceAddr, RoceCap, RoceVersion,
 };
 use rushmem_mlx5::prm::{CmdError, CmdStatus};
 use rushmem_softnic::ip_of_gid;
@@ -31,6 +31,10 @@ pub(super) fn correct(opened: &OpenDevice, input: &[u8], output: &mut [u8]) {
                 gid_table_size: 1,
                 ..caps
             })
+        }
+        CapType::GENERAL_2 if opened.device.has(Fault::NoRecord) => {
+            let caps: GeneralCap2 = answer.page.get();
+            CapPage::new(GeneralCap2 { send_dbr_mode_no_dbr_ext: true, ..caps })
         }
         CapType::ROCE => {
             let caps: RoceCap = answer.page.get();
