@@ -238,6 +238,26 @@ fn port_without_loopback_is_distinguished_from_a_dead_port() {
 }
 
 #[test]
+fn a_nic_without_loopback_is_tried_with_each_peer() {
+    let test = "a_nic_without_loopback_is_tried_with_each_peer";
+    let env = ["RUSHMEM_NIC=mlx5_0", "RUSHMEM_PEER_PATH=p2p", "RUSHMEM_P2P_GROUP=1"];
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "no-loopback"]) else { return };
+    let output = device.ring("2", &env);
+    passed(&output, 2);
+    let told = text(&output.stderr);
+    assert_eq!(told.matches("the first exchange with PE 1 took").count(), 1, "{told}");
+
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "no-loopback,peer-gone"]) else { return };
+    let words = [
+        "PE 0 cannot be connected to PE 1",
+        "the first READ failed",
+        "TRANSPORT_RETRY_EXC_ERR",
+        "refuses loopback",
+    ];
+    failed(&device.ring("2", &env), &words);
+}
+
+#[test]
 fn a_refused_field_of_the_path_is_not_taken_for_loopback() {
     let test = "a_refused_field_of_the_path_is_not_taken_for_loopback";
     for link in ["ethernet", "ib"] {

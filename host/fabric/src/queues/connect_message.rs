@@ -1,6 +1,6 @@
 //! Encodes and decodes the messages with which two PEs connect their QPs.
 //!
-//! A message about a QP has 27 bytes; one about a failure has a text instead of the QP. Numbers are little-endian.
+//! A message about a QP has 27 bytes, or 40 if it names a QP for the first exchange; one about a failure has a text instead of the QP. Numbers are little-endian.
 
 use super::rail::QpAddress;
 
@@ -10,8 +10,12 @@ const TAG: u8 = 0xc0;
 const READY: u8 = 1;
 const UNORDERED: u8 = 2;
 const FAILED: u8 = 4;
+/// Bit of a message's second byte: the address of the QP for the first exchange follows.
+const TRIAL: u8 = 8;
 /// Length of a message's header in bytes: tag, flags, epoch and set.
 const HEAD: usize = 14;
+/// Length of a QP's address in bytes.
+const ADDRESS: usize = 13;
 /// Maximum length of a failure's reason, in bytes. Longer texts are truncated.
 const MAX_CAUSE_BYTES: usize = 4096;
 
@@ -32,6 +36,8 @@ pub(super) enum QpStatus {
         ready: bool,
         /// Whether WRITEs from or to the sender's QP may land out of order. Valid only if `ready`.
         unordered: bool,
+        /// The sender's QP for the first exchange, if one of the NICs refuses loopback.
+        trial: Option<QpAddress>,
     },
     /// The sender cannot connect the QP, or has lost it.
     Failed { why: String },
@@ -43,16 +49,27 @@ pub(super) fn cut(text: &str, limit: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
+fn encode_address(QpAddress { qpn, psn, ece, log_responses }: QpAddress) -> [u8; ADDRESS] {
+    let mut bytes = [0; ADDRESS];
+    let words = [qpn, psn, ece].map(u32::to_le_bytes);
+    let all = words.as_flattened().iter().chain([&log_responses]);
+    bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+    bytes
+}
+
+fn decode_address(bytes: &[u8; ADDRESS]) -> QpAddress {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, log_responses] = *bytes;
+    let [qpn, psn, ece] = [[a, b, c, d], [e, f, g, h], [i, j, k, l]].map(u32::from_le_bytes);
+    QpAddress { qpn, psn, ece, log_responses }
+}
+
 impl ConnectMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (bits, rest) = match &self.status {
-            QpStatus::Qp { address: QpAddress { qpn, psn, ece, log_responses }, ready, unordered } => {
-                let bits = (u8::from(*ready) * READY) | (u8::from(*unordered) * UNORDERED);
-                (
-                    bits,
-                    [&qpn.to_le_bytes()[..], &psn.to_le_bytes(), &ece.to_le_bytes(), &[*log_responses]]
-                        .concat(),
-                )
+            QpStatus::Qp { address, ready, unordered, trial } => {
+                let bits = [(*ready, READY), (*unordered, UNORDERED), (trial.is_some(), TRIAL)];
+                let bits = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
+                (bits, [Some(*address), *trial].into_iter().flatten().flat_map(encode_address).collect())
             }
             QpStatus::Failed { why } => (FAILED, cut(why, MAX_CAUSE_BYTES).as_bytes().to_vec()),
         };
@@ -68,14 +85,18 @@ impl ConnectMessage {
             FAILED if rest.len() <= MAX_CAUSE_BYTES => {
                 QpStatus::Failed { why: String::from_utf8(rest.to_vec()).ok()? }
             }
-            bits if bits & !(READY | UNORDERED) == 0 => {
-                let (words, &[log_responses]) = rest.as_chunks() else { return None };
-                let words: &[[u8; 4]; 3] = words.try_into().ok()?;
-                let [qpn, psn, ece] = words.map(u32::from_le_bytes);
+            bits if bits & !(READY | UNORDERED | TRIAL) == 0 => {
+                let (address, rest) = rest.split_first_chunk()?;
+                let trial = match (bits & TRIAL, rest) {
+                    (0, []) => None,
+                    (TRIAL, rest) => Some(decode_address(rest.try_into().ok()?)),
+                    _ => return None,
+                };
                 QpStatus::Qp {
-                    address: QpAddress { qpn, psn, ece, log_responses },
+                    address: decode_address(address),
                     ready: bits & READY != 0,
                     unordered: bits & UNORDERED != 0,
+                    trial,
                 }
             }
             _ => return None,
@@ -91,11 +112,20 @@ mod tests {
     use super::*;
 
     fn status() -> impl Strategy<Value = QpStatus> {
-        let fields = (any::<[u32; 3]>(), any::<u8>(), any::<[bool; 2]>());
-        let qp = fields.prop_map(|([qpn, psn, ece], log_responses, [ready, unordered])| QpStatus::Qp {
-            address: QpAddress { qpn, psn, ece, log_responses },
+        let address = || {
+            (any::<[u32; 3]>(), any::<u8>()).prop_map(|([qpn, psn, ece], log_responses)| QpAddress {
+                qpn,
+                psn,
+                ece,
+                log_responses,
+            })
+        };
+        let fields = (address(), any::<[bool; 2]>(), proptest::option::of(address()));
+        let qp = fields.prop_map(|(address, [ready, unordered], trial)| QpStatus::Qp {
+            address,
             ready,
             unordered,
+            trial,
         });
         prop_oneof![qp, ".{0,40}".prop_map(|why| QpStatus::Failed { why })]
     }
@@ -106,9 +136,9 @@ mod tests {
             let message = ConnectMessage { epoch, set, status };
             let bytes = message.encode();
             prop_assert_eq!(ConnectMessage::decode(&bytes), Some(message.clone()));
-            if let QpStatus::Qp { .. } = message.status {
-                prop_assert_eq!(bytes.len(), 27);
-                for wrong in [&bytes[..26], &[&bytes[..], &[0]].concat()] {
+            if let QpStatus::Qp { trial, .. } = message.status {
+                prop_assert_eq!(bytes.len(), if trial.is_some() { 40 } else { 27 });
+                for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
                     prop_assert_eq!(ConnectMessage::decode(wrong), None);
                 }
             }

@@ -16,6 +16,9 @@
 //! A [reset](Connections::reset) starts a new epoch. Every message and request carries the epoch it belongs to, and is
 //! ignored in any other one.
 
+mod first_exchange;
+mod initiators;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -30,14 +33,15 @@ use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::qp::ServiceType;
 
 use super::connect_message::{ConnectMessage, QpStatus};
-use super::dc::address_vector;
 use super::drain::Drain;
-use super::flush::{Flush, RemoteEnd};
+use super::flush::Flush;
 use super::info::QpInfo;
 use super::pe_nics::PeNics;
-use super::rail::{NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
+use super::private_queue::{PrivateQueue, RemoteEnd};
+use super::rail::{Loop, NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::provider::{Keys, NicEvent};
+use first_exchange::FIRST_EXCHANGE;
 
 /// A message to send, with the rank of the receiving PE.
 pub(super) type Outgoing = (u32, ConnectMessage);
@@ -47,6 +51,8 @@ pub(super) type Outgoing = (u32, ConnectMessage);
 struct QpConnection {
     /// The QP, and the index of its slot counted across all rails.
     pair: Option<(Qp, u64)>,
+    /// The QP for the first exchange, until that has succeeded.
+    trial: Option<PrivateQueue>,
     /// Set once the QP accepts packets.
     ready: bool,
     /// Set once the peer has been informed that this QP is ready.
@@ -131,29 +137,6 @@ impl Connections {
         self.p2p = p2p;
         self.missing = AtomicUsize::new(self.usable().len());
         self
-    }
-
-    /// Resolves the paths from the DC initiators to the targets of all peers.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if a peer has no target.
-    /// - The errors of the NICs.
-    pub fn with_targets(mut self) -> Result<Self> {
-        if self.shape.is_dc() {
-            let find = |(i, nic): (usize, &PeerNic)| {
-                let (pe, rail) = (i / self.rails.len(), i % self.rails.len());
-                let missing = || Error::Unavailable {
-                    what: format!("the DC target of PE {pe}"),
-                    why: "the PE has not sent its number".into(),
-                };
-                let target = nic.target.ok_or_else(missing)?;
-                Ok(address_vector(self.rails[rail].nic(), &nic.port, target)?)
-            };
-            self.targets = self.nics.iter().enumerate().map(find).collect::<Result<_>>()?;
-            // Peers can write as soon as they know the targets, before this PE has any QP.
-            self.flushes.iter().for_each(|flush| lock(flush).note_qp());
-        }
-        Ok(self)
     }
 
     /// Restricts kernels that post through the QPs `qps` to the PEs `peers`. Does nothing for DC initiators: each
@@ -375,29 +358,6 @@ impl Connections {
         Ok(failed.map(|qp| (qp.peer, qp.qpn)))
     }
 
-    /// Returns the destination PE of a WQE that DC initiator `qpn` posted: the WQE in block `index`, or without an
-    /// index the oldest one not known to be complete. Returns `None` if there is no such initiator.
-    ///
-    /// # Errors
-    /// An error if the machine cannot read its memory.
-    pub(super) fn peer_of_wqe(&self, qpn: u32, index: Option<u16>) -> Result<Option<u32>> {
-        if !self.shape.is_dc() {
-            return Ok(None);
-        }
-        for (i, connection) in self.connections.iter().enumerate() {
-            if let Some((dci, _)) = &lock(connection).pair
-                && dci.address.qpn == qpn
-            {
-                let rail = self.shape.rail(self.place(i).1.into());
-                let done = self.state.read_qp(i as u64)?.done.word;
-                let target = self.rails[rail].target_of(dci, index.unwrap_or(done as u16))?;
-                // A WQE names its target by address vector only, so find the PE with the same vector.
-                return Ok((0..self.shape.n_pes).find(|&pe| self.target(pe, rail) == Some(&target)));
-            }
-        }
-        Ok(None)
-    }
-
     /// Returns the number of PRM commands executed so far, on all NICs.
     pub(super) fn commands(&self) -> u64 {
         self.rails.iter().map(|rail| rail.nic().commands()).sum()
@@ -542,12 +502,13 @@ impl Connections {
             }
             // A QP to the PE itself connects to itself, without messages.
             if peer == self.me {
-                self.connect(i, connection, address)?;
+                self.connect(i, connection, (address, None))?;
                 connection.peer_ready = true;
                 return self.publish_if_ready(i, connection);
             }
             // Whether WRITEs are ordered is known only once the QP is connected; the `ready` message says so.
-            let status = QpStatus::Qp { address, ready: false, unordered: false };
+            let trial = connection.trial.as_ref().map(PrivateQueue::address);
+            let status = QpStatus::Qp { address, ready: false, unordered: false, trial };
             post((peer, ConnectMessage { epoch, set, status }));
             Ok(())
         });
@@ -612,9 +573,9 @@ impl Connections {
         }
         let connection = &mut *connection;
         let (remote, ready) = match message.status {
-            QpStatus::Qp { address, ready, unordered } => {
+            QpStatus::Qp { address, ready, unordered, trial } => {
                 connection.unordered |= unordered;
-                (address, ready)
+                ((address, trial), ready)
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
@@ -631,13 +592,13 @@ impl Connections {
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
-    /// Advances the connection of QP `i`, given the address of the peer's QP: creates and connects the QP, informs the
-    /// peer that it is ready, and publishes it. Repeated messages are harmless, since each step is taken once.
+    /// Advances the connection of QP `i`, given the address of the peer's QP and of its QP for the first exchange: creates and
+    /// connects the QP, informs the peer that it is ready, and publishes it. Repeated messages are harmless, since each step is taken once.
     fn advance(
         &self,
         i: usize,
         connection: &mut QpConnection,
-        remote: QpAddress,
+        remote: (QpAddress, Option<QpAddress>),
         ready: bool,
         post: &mut dyn FnMut(Outgoing),
     ) -> Result<()> {
@@ -647,9 +608,19 @@ impl Connections {
             self.connect(i, connection, remote)?;
         }
         connection.peer_ready |= ready;
+        let trial = connection.trial.as_ref().map(PrivateQueue::address);
+        if trial.is_some() && self.me < peer {
+            if !connection.peer_ready {
+                // The peer needs the addresses to get ready. A second copy does no harm.
+                let status = QpStatus::Qp { address: mine, ready: false, unordered: false, trial };
+                post((peer, ConnectMessage { epoch, set, status }));
+                return Ok(());
+            }
+            self.try_path(i, connection)?;
+        }
         // One answer per epoch, or two PEs would acknowledge each other's messages forever.
         if !std::mem::replace(&mut connection.ready_sent, true) {
-            let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered };
+            let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered, trial };
             post((peer, ConnectMessage { epoch, set, status }));
         }
         self.publish_if_ready(i, connection)
@@ -672,16 +643,28 @@ impl Connections {
         if !self.shape.is_dc() {
             self.rails[rail].nic().note_peer(address.qpn, peer);
         }
+        if self.is_untried(i) {
+            connection.trial = Some(PrivateQueue::new(&self.rails[rail], Loop::OneQp)?);
+        }
         connection.pair = Some((pair, rail as u64 * self.shape.rail_slots() + slot));
         Ok(address)
     }
 
-    /// Connects the QP to `remote` and records the ordering that the firmware chose.
-    fn connect(&self, i: usize, connection: &mut QpConnection, remote: QpAddress) -> Result<()> {
+    /// Connects the QP, and its QP for the first exchange, to those of the peer. Records the ordering that the firmware
+    /// chose.
+    fn connect(
+        &self,
+        i: usize,
+        connection: &mut QpConnection,
+        (remote, remote_trial): (QpAddress, Option<QpAddress>),
+    ) -> Result<()> {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());
         if let Some((pair, _)) = &connection.pair {
             let port = &self.nic(peer, rail).port;
+            if let (Some(trial), Some(remote)) = (&connection.trial, remote_trial) {
+                trial.connect(&self.rails[rail], port, remote, RetryPolicy::within(FIRST_EXCHANGE, 7))?;
+            }
             self.rails[rail].connect(pair, port, remote, self.retries)?;
             let unordered = self.rails[rail].is_unordered(pair)?;
             tracing::debug!(
@@ -699,18 +682,6 @@ impl Connections {
         Ok(())
     }
 
-    /// Brings a DC initiator to the ready state. Its targets are not involved.
-    fn start_initiator(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
-        let rail = &self.rails[self.shape.rail(self.place(i).1.into())];
-        if let Some((dci, _)) = &connection.pair {
-            rail.start_initiator(dci, self.retries)?;
-            connection.unordered = rail.is_unordered(dci)?;
-            (connection.ready, connection.peer_ready) = (true, true);
-            tracing::debug!(pe = self.me, qpn = dci.address.qpn, connection.unordered, "DC initiator");
-        }
-        Ok(())
-    }
-
     /// Publishes the connection to kernels if both QPs are ready. By then the peer's ordering is known, since its
     /// `ready` message contains it.
     fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
@@ -724,6 +695,7 @@ impl Connections {
             let published = self.rails[rail].connection(&self.state, pair, *words, weak);
             self.handshakes.answer(i, Some(&published))?;
             connection.published = true;
+            connection.trial = None;
             if !self.is_unused(i) {
                 self.missing.fetch_sub(1, Ordering::AcqRel);
             }
@@ -753,6 +725,7 @@ impl Connections {
         post: Option<&mut dyn FnMut(Outgoing)>,
     ) -> Error {
         connection.failed = true;
+        connection.trial = None;
         let error = self.deny(i, why);
         if let Some(post) = post {
             self.inform_peer(i, why, post);

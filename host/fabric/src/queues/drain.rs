@@ -10,8 +10,8 @@ use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode, Wqe};
 
 use super::StateMap;
-use super::flush::RemoteEnd;
 use super::host_queue::post;
+use super::private_queue::RemoteEnd;
 use super::rail::{Qp, Rail};
 
 /// A QP whose operations the host completes. No kernel may use the QP until [`run`](Self::run) returns.

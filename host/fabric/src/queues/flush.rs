@@ -12,34 +12,14 @@ use std::time::Instant;
 
 use rushmem_device::abi::reserved;
 use rushmem_error::{Error, Result};
-use rushmem_machine::Region;
-use rushmem_mlx5::Wqe;
-use rushmem_mlx5::prm::qp::ServiceType;
 
-use super::host_queue::{self, HostQueue, Outcome};
-use super::queue_memory::QueueMemory;
+use super::private_queue::{PrivateQueue, RemoteEnd};
 use super::rail::{Loop, Rail, RetryPolicy};
-use crate::provider::{DoorbellForm, Keys};
-
-/// The wire address and rkey of memory that peers write to.
-pub type RemoteEnd = (u64, u32);
-
-/// The loopback QP through which a NIC reads its own PE's memory. Fields drop in order.
-///
-/// Its queues are in private host memory. The host may be unable to access GPU memory while kernels run, and allocating
-/// memory that kernels can access may have to wait until they exit.
-struct FlushQueue {
-    queue: HostQueue,
-    /// Keys of the memory that holds the queues and the results of READs.
-    keys: Keys,
-    memory: QueueMemory,
-    /// Wire address to which READs return their data.
-    result: u64,
-}
 
 #[derive(Default)]
 pub(super) struct Flush {
-    queue: Option<FlushQueue>,
+    /// The loopback QP through which the NIC reads its own PE's memory.
+    queue: Option<PrivateQueue>,
     /// Whether there has been a QP through which peers could write. A reset does not clear it: WRITEs from before the
     /// reset may still be in flight.
     is_used: bool,
@@ -99,47 +79,24 @@ impl Flush {
         ends: &[RemoteEnd],
         until: Instant,
     ) -> Result<(), String> {
-        let FlushQueue { queue, keys, memory, result } = match &mut self.queue {
+        let queue = match &mut self.queue {
             Some(queue) => queue,
             none => {
-                let made = FlushQueue::new(rail, qps, retries).map_err(|error| error.to_string())?;
+                let made = make(rail, qps, retries).map_err(|error| error.to_string())?;
                 none.insert(made)
             }
         };
-        for &(raddr, rkey) in ends {
-            let wqe = Wqe::Read { raddr, rkey, laddr: *result, lkey: keys.strict().lkey(), len: 1 };
-            match queue.post(rail, memory, &wqe, until).map_err(|error| error.to_string())? {
-                Outcome::Completed(_) => {}
-                Outcome::Failed { syndrome, vendor } => return Err(host_queue::describe(syndrome, vendor)),
-                Outcome::Late => return Err("the READ did not complete before the deadline".into()),
-            }
-        }
-        Ok(())
+        ends.iter().try_for_each(|&end| queue.read(rail, end, until))
     }
 }
 
-impl FlushQueue {
-    /// Creates and connects the loopback QP, or two QPs if the NIC cannot connect one to itself.
-    fn new(rail: &Rail, qps: Loop, retries: RetryPolicy) -> Result<Self> {
-        let shape = rail.shape().of_flush();
-        let result = shape.rail_bytes();
-        // Memory of the process, not of the machine: see the type.
-        let region = Region::host(rail.shape().flush_bytes())?;
-        let keys = rail.register(&region)?;
-        let result = keys.strict().base() + result;
-        let memory = QueueMemory::new(rail.nic(), region, shape)?;
-        let pair = host_queue::make(qps, |slot| {
-            memory.clear(rail.nic(), slot)?;
-            rail.make_in(&memory, (slot, 0), ServiceType::RC, DoorbellForm::Record)
-        })?;
-        host_queue::connect(rail, &pair.0, pair.1.as_ref(), retries)?;
-        let name = rail.nic().name();
-        tracing::debug!(
-            qpn = pair.0.address.qpn,
-            "{name} has a QP that waits for WRITEs on their way to memory"
-        );
-        Ok(Self { queue: HostQueue::new(pair), keys, memory, result })
-    }
+/// Creates and connects the loopback QP, or two QPs if the NIC cannot connect one to itself.
+fn make(rail: &Rail, qps: Loop, retries: RetryPolicy) -> Result<PrivateQueue> {
+    let queue = PrivateQueue::new(rail, qps)?;
+    queue.connect_loop(rail, retries)?;
+    let (qpn, name) = (queue.address().qpn, rail.nic().name());
+    tracing::debug!(qpn, "{name} has a QP that waits for WRITEs on their way to memory");
+    Ok(queue)
 }
 
 #[cfg(test)]

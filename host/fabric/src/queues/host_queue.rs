@@ -17,7 +17,7 @@ use crate::provider::DoorbellForm;
 pub(super) struct HostQueue {
     pair: Qp,
     /// The QP on the receiving side, unless the QP is connected to itself.
-    _receiver: Option<Qp>,
+    receiver: Option<Qp>,
     /// Number of basic blocks posted.
     posted: u64,
     /// Number of CQEs consumed.
@@ -48,7 +48,12 @@ impl Qp {
 impl HostQueue {
     /// Wraps a QP to which nothing has been posted, and the QP on the receiving side if it is a different one.
     pub(super) fn new((pair, receiver): (Qp, Option<Qp>)) -> Self {
-        Self { pair, _receiver: receiver, posted: 0, completed: 0 }
+        Self { pair, receiver, posted: 0, completed: 0 }
+    }
+
+    /// Returns the QP to which the CPU posts, and the QP on the receiving side if it is a different one.
+    pub(super) fn qps(&self) -> (&Qp, Option<&Qp>) {
+        (&self.pair, self.receiver.as_ref())
     }
 
     /// Posts one WQE, and waits until `until` for its completion. `memory` holds the queues.

@@ -68,14 +68,17 @@ pub(super) struct PeerNic {
     pub(super) strict_rkey: u32,
     pub(super) early_acks: bool,
     pub(super) relaxed_keys: bool,
+    /// Whether a probe has reached the PE's own memory through the NIC.
+    pub(super) has_loopback: bool,
     pub(super) target: Option<TargetAddress>,
 }
 
 impl NicInfo {
     /// Returns the part of the description that is needed to connect QPs to the NIC.
     pub(super) fn for_peers(&self) -> PeerNic {
-        let NicInfo { port, rkey, strict_rkey, early_acks, target, .. } = *self;
-        PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys: self.level.relaxed_keys, target }
+        let NicInfo { port, rkey, strict_rkey, early_acks, can_flush: has_loopback, target, .. } = *self;
+        let relaxed_keys = self.level.relaxed_keys;
+        PeerNic { port, rkey, strict_rkey, early_acks, relaxed_keys, has_loopback, target }
     }
 }
 

@@ -22,8 +22,8 @@ use rushmem_softnic::Memory;
 
 use super::connect_message::ConnectMessage;
 use super::connections::{Connections, Outgoing};
-use super::flush::RemoteEnd;
 use super::info::QpInfo;
+use super::private_queue::RemoteEnd;
 use super::rail::Qp;
 use super::watch::{NicWatch, Notice};
 use super::workers::Workers;

@@ -32,11 +32,17 @@ impl Job {
 
     /// Creates a job in which `change` adjusts the queue shape of each PE.
     fn with_shapes(n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
-        Self::on_nic(softnic::Config::default(), n_pes, config, change)
+        Self::on_nic(softnic::Config::default(), Some(Loop::OneQp), n_pes, config, change)
     }
 
-    /// Like [`Job::with_shapes`], on a software ConnectX with the settings `nic`.
-    fn on_nic(nic: softnic::Config, n_pes: u32, config: &Config, change: impl Fn(u32, &mut Shape)) -> Self {
+    /// Like [`Job::with_shapes`], on a software ConnectX with the settings `nic` that poses as one with this loopback.
+    fn on_nic(
+        nic: softnic::Config,
+        loopback: Option<Loop>,
+        n_pes: u32,
+        config: &Config,
+        change: impl Fn(u32, &mut Shape),
+    ) -> Self {
         let machine = Native::new(Options::default());
         let nic = Arc::new(Nic::start(nic).unwrap());
         let shape = Shape::new(config, n_pes);
@@ -45,7 +51,9 @@ impl Job {
             change(pe, &mut shape);
             let heap = machine.heap(shape.reserved(), false).unwrap();
             let nic = Arc::new(Soft::new(Arc::clone(&nic)));
-            Rail::new(nic, &machine, &heap, shape, QueueLocation::Host, None).unwrap()
+            let mut rail = Rail::new(nic, &machine, &heap, shape, QueueLocation::Host, None).unwrap();
+            loopback.into_iter().for_each(|qps| rail.set_loopback(qps));
+            rail
         };
         let rails: Vec<Rail> = (0..n_pes).map(rail).collect();
         let nics: Vec<PeNics> = rails.iter().map(|rail| PeNics { rails: vec![rail.info()] }).collect();
@@ -174,12 +182,49 @@ fn both_sides_use_the_same_ece_options() {
 #[test]
 fn qps_keep_to_the_limits_of_their_nic() {
     let nic = softnic::Config { log_max_reads: 2, real_time: true, ..softnic::Config::default() };
-    let mut job = Job::on_nic(nic, 2, &config(&[("sq_depth", "4")]), |_, _| ());
+    let mut job = Job::on_nic(nic, Some(Loop::OneQp), 2, &config(&[("sq_depth", "4")]), |_, _| ());
     job.request(0, 1).unwrap();
     job.deliver_all();
     let qp = job.qp(0, 1);
     let context = job.connections[0].rails[0].context(&qp.pair.as_ref().unwrap().0).unwrap();
     assert_eq!((context.log_sra_max, context.log_rra_max), (2, 2));
+}
+
+fn job_without_loopback() -> Job {
+    Job::on_nic(softnic::Config::default(), None, 2, &config(&[("sq_depth", "4")]), |_, _| ())
+}
+
+#[test]
+fn pes_exchange_a_packet_if_a_nic_refuses_loopback() {
+    for requests in [&[0][..], &[1], &[0, 1], &[1, 0]] {
+        let mut job = job_without_loopback();
+        requests.iter().for_each(|&pe| job.request(pe, 1 - pe).unwrap());
+        // The peer must not post before the first exchange, which only PE 0 starts.
+        while job.qp(0, 1).trial.is_some() || job.qp(0, 1).pair.is_none() {
+            assert!(!job.qp(0, 1).published && !job.qp(1, 0).published, "{requests:?}");
+            job.deliver(0).unwrap().unwrap();
+        }
+        job.deliver_all();
+        for (pe, i) in [(0, 1), (1, 0)] {
+            let qp = job.qp(pe, i);
+            assert!(qp.published && qp.trial.is_none(), "{requests:?}: PE {pe}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_first_exchange_names_the_peer() {
+    let mut job = job_without_loopback();
+    job.connections[0].nics[1].strict_rkey = 0xbad_0e11;
+    job.request(1, 0).unwrap();
+    let mut errors = Vec::new();
+    while let Some(outcome) = job.deliver(0) {
+        errors.extend(outcome.err().map(|error| error.to_string()));
+    }
+    let begin = "PE 0 cannot be connected to PE 1: the path from software ConnectX to PE 1 is not available: the first READ";
+    assert!(errors.len() == 2 && errors[0].starts_with(begin), "{errors:?}");
+    assert!(errors[1].starts_with("PE 1 cannot be connected to PE 0: PE 0 reports: "), "{errors:?}");
+    assert!(!job.qp(0, 1).published && !job.qp(1, 0).published);
 }
 
 #[test]
@@ -316,6 +361,7 @@ fn fuzz_corpus() {
         address: QpAddress { qpn: 0x1a7, psn: 0x12_3456, ece: 1, log_responses: 4 },
         ready,
         unordered: ready,
+        trial: None,
     };
     let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
     let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
@@ -343,6 +389,7 @@ fn rejects_invalid_messages() {
         address: QpAddress { qpn: 1, psn: 0, ece: 0, log_responses: 4 },
         ready: true,
         unordered: false,
+        trial: None,
     };
     for (from, set) in [(2, 0), (0, 1), (1, u32::MAX), (u32::MAX, 0)] {
         let message = ConnectMessage { epoch: 0, set, status: qp.clone() };
