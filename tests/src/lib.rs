@@ -6,9 +6,11 @@ pub mod fork;
 pub mod hosts;
 pub mod launch;
 pub mod mpi;
+pub mod nodes;
 pub mod repository;
 pub mod rust_source;
 pub mod slurm;
+pub mod sshd;
 
 use std::fmt;
 

@@ -1,85 +1,13 @@
 //! Tests the commands of the section "Two nodes" of docs/rdma.md verbatim, between two network namespaces.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 
-use rushmem_tests::hosts::Hosts;
-use rushmem_tests::launch::{self, all, clean, launcher, text};
+use rushmem_tests::launch::{self, all, text};
+use rushmem_tests::nodes::Nodes;
 use rushmem_tests::slurm::{Slurm, SlurmNode};
 use rushmem_tests::{repository, skip};
-use tempfile::TempDir;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
-
-/// Two simulated nodes named `node0` and `node1`, with `rushmem` and `ring` installed.
-struct Nodes {
-    hosts: Hosts,
-    folder: TempDir,
-}
-
-impl Nodes {
-    /// Creates the network namespaces of both nodes. Returns `None` if this machine cannot simulate nodes.
-    fn new(test: &str) -> Option<Nodes> {
-        let Some(launcher) = launcher(PE) else {
-            skip(test, "the launcher is not built: cargo build -p rushmem-cli");
-            return None;
-        };
-        let hosts = match Hosts::new() {
-            Ok(hosts) => hosts,
-            Err(reason) => {
-                skip(test, &format!("network namespaces need root and iproute2: {reason}"));
-                return None;
-            }
-        };
-        let nodes = Nodes { hosts, folder: tempfile::tempdir().unwrap() };
-        fs::write(nodes.names(), "127.0.0.1 localhost\n10.83.0.1 node0\n10.83.0.2 node1\n").unwrap();
-        // Copy the launcher: it prefers programs in its own folder, and a symbolic link would resolve to the build
-        // folder.
-        fs::copy(launcher, nodes.folder.path().join("rushmem")).unwrap();
-        nodes.install("ring", &format!("exec {PE} ring"));
-        // A replacement for ssh, which Open MPI calls with a host and a command.
-        let agent: String = (0..2)
-            .map(|i| {
-                let words = nodes.hosts.node(i, &nodes.names());
-                let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
-                format!("if [ $host = node{i} ]; then exec {} sh -c \"$*\"; fi\n", quoted.join(" "))
-            })
-            .collect();
-        nodes.install("agent", &format!("host=$1; shift\n{agent}exit 1"));
-        Some(nodes)
-    }
-
-    fn names(&self) -> PathBuf {
-        self.folder.path().join("hosts")
-    }
-
-    fn install(&self, name: &str, script: &str) {
-        let path = self.folder.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    /// Returns a command that runs a shell script on node `i`.
-    fn script(&self, i: usize, script: &str) -> Command {
-        let words = self.hosts.node(i, &self.names());
-        let mut command = clean(Path::new(&words[0]));
-        command.args(&words[1..]).args(["sh", "-e", "-c", script]);
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", self.folder.path().display()));
-        command.env("OMPI_MCA_plm_rsh_agent", self.folder.path().join("agent"));
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command
-    }
-
-    /// Runs one script on each node concurrently.
-    fn run(&self, scripts: [&str; 2]) -> Vec<Output> {
-        let start = |(i, script): (usize, &str)| self.script(i, script).spawn().unwrap();
-        let started: Vec<Child> = scripts.into_iter().enumerate().map(start).collect();
-        started.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
-    }
-}
 
 /// Returns the commands under a heading such as `**Slurm.**`, in the section "Two nodes" of docs/rdma.md.
 fn commands(heading: &str) -> String {
@@ -113,7 +41,7 @@ fn passed(outputs: &[Output]) {
 
 #[test]
 fn documented_manual_commands_start_a_job_on_two_nodes() {
-    let Some(nodes) = Nodes::new("documented_manual_commands_start_a_job_on_two_nodes") else { return };
+    let Some(nodes) = Nodes::new("documented_manual_commands_start_a_job_on_two_nodes", PE) else { return };
     let token = "5a".repeat(32);
     let by_hand = commands("**By hand.**").replace("5a5a...", &token);
     assert!(by_hand.contains(&token), "{by_hand}");
@@ -131,7 +59,7 @@ fn documented_manual_commands_start_a_job_on_two_nodes() {
 #[test]
 fn documented_open_mpi_command_starts_a_job_on_two_nodes() {
     let test = "documented_open_mpi_command_starts_a_job_on_two_nodes";
-    let Some(nodes) = Nodes::new(test) else { return };
+    let Some(nodes) = Nodes::new(test, PE) else { return };
     if Command::new("mpirun.openmpi").arg("--version").output().is_err() {
         return skip(test, "mpirun.openmpi is not installed (Debian: openmpi-bin)");
     }
@@ -143,7 +71,7 @@ fn documented_open_mpi_command_starts_a_job_on_two_nodes() {
 #[test]
 fn documented_slurm_command_starts_a_job_on_two_nodes() {
     let test = "documented_slurm_command_starts_a_job_on_two_nodes";
-    let Some(nodes) = Nodes::new(test) else { return };
+    let Some(nodes) = Nodes::new(test, PE) else { return };
     let node = |i: usize| SlurmNode {
         name: format!("node{i}"),
         address: format!("10.83.0.{}", i + 1),
@@ -167,7 +95,7 @@ fn documented_slurm_command_starts_a_job_on_two_nodes() {
 #[cfg(feature = "rdma")]
 #[test]
 fn rdma_devices_connect_across_two_nodes() {
-    let Some(nodes) = Nodes::new("rdma_devices_connect_across_two_nodes") else { return };
+    let Some(nodes) = Nodes::new("rdma_devices_connect_across_two_nodes", PE) else { return };
     let by_hand = commands("**By hand.**").replace("5a5a...", &"5a".repeat(32));
     let on_device = |i: usize| {
         let device = format!("rushmem softnic --ip 10.83.0.{} -- rushmem run -n 2", i + 1);

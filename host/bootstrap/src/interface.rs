@@ -54,6 +54,39 @@ pub(crate) fn network_ip(config: &Config) -> Result<IpAddr, Error> {
     found.map_or_else(|| listen_ip(config), Ok)
 }
 
+/// Returns the addresses of this machine at which other nodes may reach it, IPv4 and the likeliest first: the address of
+/// the interface in the settings, or else those from which this machine reaches the addresses `towards`, the address of its
+/// default route, and all others that are not loopback addresses.
+///
+/// # Errors
+///
+/// - [`Error::Interface`]: the interface does not exist, or has no address of the requested family.
+/// - [`Error::Interfaces`]: the system does not list its interfaces.
+pub fn node_ips(config: &Config, towards: &[IpAddr]) -> Result<Vec<IpAddr>, Error> {
+    let usual = network_ip(config)?;
+    if !config.bootstrap_interface.is_empty() {
+        return Ok(vec![usual]);
+    }
+    let fits = |ip: &IpAddr| match config.bootstrap_family {
+        AddressFamily::Auto => true,
+        AddressFamily::Ipv4 => ip.is_ipv4(),
+        AddressFamily::Ipv6 => ip.is_ipv6(),
+    };
+    let any =
+        |to: IpAddr| if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let routed = towards.iter().filter(|to| fits(to)).filter_map(|&to| source_towards(any(to), to).ok());
+    let own = interfaces().map_err(Error::Interfaces)?.into_iter().map(|interface| interface.ip);
+    let own = own.filter(|ip| fits(ip) && !ip.is_loopback());
+    let mut ips = Vec::new();
+    for ip in routed.chain([usual]).chain(own) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips.sort_by_key(IpAddr::is_ipv6);
+    Ok(ips)
+}
+
 /// Returns this machine's address on its default route for IPv4, if it has one.
 fn routed_ipv4() -> Option<IpAddr> {
     // An address for documentation, to which nothing is sent.
@@ -163,6 +196,16 @@ mod tests {
         assert!(interfaces().unwrap().iter().any(|interface| interface.ip == ip), "{ip}");
         config.set("bootstrap_interface", "127.0.0.1").unwrap();
         assert_eq!(network_ip(&config).unwrap(), Ipv4Addr::LOCALHOST);
+    }
+
+    #[test]
+    fn addresses_for_other_nodes_begin_with_the_route_to_them() {
+        let mut config = Config::default();
+        let ips = node_ips(&config, &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+        assert_eq!(ips[0], Ipv4Addr::LOCALHOST);
+        assert_eq!(ips.iter().filter(|&&ip| ip == network_ip(&config).unwrap()).count(), 1, "{ips:?}");
+        config.set("bootstrap_interface", "lo").unwrap();
+        assert_eq!(node_ips(&config, &["192.0.2.1".parse().unwrap()]).unwrap(), [Ipv4Addr::LOCALHOST]);
     }
 
     #[test]

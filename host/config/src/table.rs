@@ -119,13 +119,13 @@ settings! {
         Job common bootstrap: BootstrapKind, "RUSHMEM_BOOTSTRAP", "auto", "",
             "Launcher or method that starts the job.";
         Job common bootstrap_interface: String, "RUSHMEM_BOOTSTRAP_INTERFACE", "", "",
-            "Network interface, or its address, on which PE 0 listens under another launcher or with an id. If it is \
-             empty, PE 0 listens on the default route's address if a launcher for MPI started PEs on several nodes, and \
-             otherwise on a loopback address.";
+            "Network interface, or its address, on which PE 0 listens under another launcher or with an id, or the launcher \
+             with --hosts. If it is empty, PE 0 listens on the default route's address if a launcher for MPI started PEs on \
+             several nodes, and otherwise on a loopback address; the launcher listens on all interfaces.";
         Job expert bootstrap_family: AddressFamily, "RUSHMEM_BOOTSTRAP_FAMILY", "auto", "",
             "Kind of address to use on `bootstrap_interface`. Auto uses IPv4 if there is one.";
         Job expert bootstrap_port: u16, "RUSHMEM_BOOTSTRAP_PORT", "0", "TCP port",
-            "Port on which PE 0 listens. 0 is any free port; under torchrun on several nodes, it is MASTER_PORT + 1.";
+            "Port on which PE 0, or the launcher with --hosts, listens. 0 is any free port; under torchrun on several nodes, it is MASTER_PORT + 1.";
         Memory common heap_bytes: Bytes, "RUSHMEM_HEAP_BYTES", "64MiB", "bytes",
             "Size of the symmetric heap of each PE.";
         Memory common heap_max: OptionalBytes, "RUSHMEM_HEAP_MAX", "none", "bytes",

@@ -41,6 +41,8 @@ struct Cli {
 enum Command {
     New(new::Args),
     Run(run::Args),
+    #[command(hide = true)]
+    RunAgent(run::agent::Args),
     Perf(perf::Args),
     Scale(scale::Args),
     Id(id::Args),
@@ -68,6 +70,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::New(args) => new::execute(&args),
         Command::Run(args) => run::execute(args, config),
+        Command::RunAgent(args) => run::agent::execute(&args),
         Command::Perf(args) => perf::execute(&args, config),
         Command::Scale(args) => scale::execute(&args, config),
         Command::Id(args) => id::execute(&args),

@@ -1,4 +1,4 @@
-//! Supervises the PEs of one node: starts them, forwards signals, reports the first failure and returns the exit code.
+//! Supervises the PEs of a launcher: starts them, forwards signals, reports the first failure and returns the exit code.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
 use rushmem_base::{THREAD_ADVICE, crowd_deadline, loopback};
 
-use super::event::Event;
+use super::event::{Event, NodeEvent};
 use super::limits;
 use super::listeners::{Group, listeners};
+use super::nodes::node::Node;
 use super::output::Printer;
 use super::pe::Pe;
-use super::plan::{NodeShare, Plan};
+use super::plan::Plan;
+use super::share::NodeShare;
 use super::sys::{self, Exit};
 use super::timeline::Timeline;
 use crate::error::Error;
@@ -37,6 +39,9 @@ const EXIT_WAIT: Duration = Duration::from_millis(300);
 /// Exit code of a job that exceeded `--timeout`. The same as that of the command `timeout`.
 const TIMED_OUT: u8 = 124;
 
+/// Exit code of a job that lost a node.
+const NODE_LOST: u8 = 3;
+
 /// Exit code of a failed job for which no other exit code is known.
 const FAILED: u8 = 1;
 
@@ -57,8 +62,8 @@ enum Shutdown {
     Reporting(Instant),
     /// The PEs received SIGTERM, and will receive SIGKILL at the given time.
     Terminating(Instant),
-    /// The PEs have received SIGKILL.
-    Killed,
+    /// The PEs have received SIGKILL. Nodes whose PEs have not exited by the given time are given up.
+    Killed(Option<Instant>),
 }
 
 struct Supervisor<'a> {
@@ -67,7 +72,10 @@ struct Supervisor<'a> {
     printer: Arc<Printer>,
     events: Receiver<Event>,
     observer: Observer,
+    /// The PEs of this node and those of `nodes`.
     pes: Vec<Pe>,
+    /// The other nodes, if this launcher starts their PEs.
+    nodes: Vec<Node>,
     failure: Option<Failure>,
     shutdown: Shutdown,
     /// Signals received so far, other than SIGUSR1.
@@ -76,29 +84,35 @@ struct Supervisor<'a> {
     limit: Option<Instant>,
 }
 
-/// Runs this node's part of the job and returns the exit code.
+/// Runs this launcher's part of the job and returns the exit code.
 pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
-    limits::check(share.count, if share.node == 0 { share.n_pes } else { 0 })?;
-    let timeline = plan.trace.clone().map(|file| Timeline::begin(file, share)).transpose()?;
+    let serves = share.node == 0 || plan.others.is_some();
+    limits::check(share.count, if serves { share.n_pes } else { 0 })?;
+    // The launcher with the job's server joins the timeline.
+    let writer = NodeShare { node: if serves { 0 } else { share.node }, ..share.clone() };
+    let timeline = plan.trace.clone().map(|file| Timeline::begin(file, &writer)).transpose()?;
     let printer = Arc::new(Printer::new(plan.label));
     let (sender, events) = channel();
     sys::block_signals().map_err(|error| Error::Internal(format!("cannot block signals: {error}")))?;
     listen_for_signals(sender.clone())?;
 
-    let server = if share.node == 0 { Some(start_server(share)?) } else { None };
-    let address = match (&share.rendezvous, &server) {
-        (Some(rendezvous), _) => rendezvous.clone(),
-        (None, Some(server)) => server.addr().to_string(),
-        (None, None) => return Err(Error::Internal("this node has no address of the job's server".into())),
+    let server = if serves { Some(start_server(plan, share)?) } else { None };
+    let addresses = match (&share.rendezvous, &plan.others, &server) {
+        (Some(rendezvous), ..) => vec![rendezvous.clone()],
+        (None, Some(others), Some(server)) => others.servers(server.addr().port()),
+        (None, None, Some(server)) => vec![server.addr().to_string()],
+        (None, _, None) => {
+            return Err(Error::Internal("this node has no address of the job's server".into()));
+        }
     };
     let server_events = sender.clone();
     let observer = Observer::connect(
-        &address,
+        &addresses[0],
         &share.token,
         share.node,
         share.n_pes,
         plan.bootstrap_timeout,
-        share.node != 0,
+        !serves,
         // Sending fails only after the supervisor is gone.
         move |event| drop(server_events.send(Event::Server(event))),
     )?;
@@ -109,12 +123,13 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         events,
         observer,
         pes: Vec::new(),
+        nodes: Vec::new(),
         failure: None,
         shutdown: Shutdown::Running,
         signals: Vec::new(),
         limit: plan.timeout.map(|timeout| Instant::now() + timeout),
     };
-    if let Err(error) = supervisor.start_pes(&address, &sender) {
+    if let Err(error) = supervisor.start_pes(&addresses, &sender) {
         supervisor.abandon();
         return Err(error);
     }
@@ -141,10 +156,11 @@ fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot start a thread: {error}; {THREAD_ADVICE}")))
 }
 
-fn start_server(share: &NodeShare) -> Result<Server, Error> {
-    let listen = match &share.rendezvous {
-        None => SocketAddr::new(loopback(), 0),
-        Some(rendezvous) => {
+fn start_server(plan: &Plan, share: &NodeShare) -> Result<Server, Error> {
+    let listen = match (&share.rendezvous, &plan.others) {
+        (None, Some(others)) => others.listen(),
+        (None, None) => SocketAddr::new(loopback(), 0),
+        (Some(rendezvous), _) => {
             let bad = |why: String| {
                 let usage = "write it as HOST:PORT, with an address of node 0";
                 Error::Usage(format!("--rendezvous {rendezvous}: {why}; {usage}"))
@@ -164,10 +180,19 @@ fn start_server(share: &NodeShare) -> Result<Server, Error> {
 }
 
 impl Supervisor<'_> {
-    /// Starts the PEs of this node one after another. Stops early if the job fails or receives a signal.
-    fn start_pes(&mut self, server: &str, events: &Sender<Event>) -> Result<(), Error> {
+    /// Starts the agents of other nodes, and then the PEs of this node one after another. Stops early if the job fails
+    /// or receives a signal.
+    fn start_pes(&mut self, servers: &[String], events: &Sender<Event>) -> Result<(), Error> {
         let cannot = |error| Error::Internal(format!("cannot raise the limit of open files: {error}"));
         let open_files = sys::raise_open_files().map_err(cannot)?;
+        if let Some(others) = &self.plan.others {
+            for index in 0..others.nodes.len() {
+                let (node, pes) =
+                    Node::start(self.plan, others, index, servers, &self.printer, events, open_files)?;
+                self.nodes.push(node);
+                self.pes.extend(pes);
+            }
+        }
         for local in 0..self.share.count {
             self.advance();
             self.wait(Some(Instant::now()))?;
@@ -179,12 +204,13 @@ impl Supervisor<'_> {
                 self.plan,
                 self.share,
                 local,
-                server,
+                &servers[0],
                 &self.printer,
                 events,
                 open_files,
             )?);
         }
+        self.pes.sort_by_key(|pe| pe.pe);
         Ok(())
     }
 
@@ -205,10 +231,14 @@ impl Supervisor<'_> {
             self.wait(self.next_deadline())?;
         }
         let drained_by = Instant::now() + Duration::from_secs(1);
-        for pe in &mut self.pes {
+        for pe in &self.pes {
             // This kills remaining processes of its group, which would keep its output open.
             pe.reap();
         }
+        while self.nodes.iter().any(|node| !node.is_closed) && Instant::now() < drained_by {
+            self.wait(Some(drained_by))?;
+        }
+        self.nodes.iter().for_each(Node::reap);
         let drained = self.pes.iter().filter(|pe| pe.drain(drained_by)).count();
         if drained < self.pes.len() {
             tracing::warn!("a process outside of its PE's process group keeps the PE's output open");
@@ -246,11 +276,12 @@ impl Supervisor<'_> {
 
     fn take(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Exited(local, exit) => {
+            Event::Exited(pe, exit) => {
                 let exit =
                     exit.map_err(|error| Error::Internal(format!("cannot wait for a process: {error}")))?;
-                self.exited(local as usize, exit);
+                self.exited(pe, exit);
             }
+            Event::Node(index, event) => self.hear(index, event),
             Event::Signal(signal) => self.signalled(signal),
             Event::Server(bootstrap::ServerEvent::Lost(lost)) => self.lost(&lost),
             Event::Server(bootstrap::ServerEvent::Noted(pe)) => self.noted(pe),
@@ -270,12 +301,51 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn exited(&mut self, local: usize, exit: Exit) {
-        let Some(pe) = self.pes.get_mut(local) else { return };
+    fn exited(&mut self, number: u32, exit: Exit) {
+        let Some(pe) = self.pes.iter_mut().find(|pe| pe.pe == number) else { return };
         pe.exit = Some(exit);
         // Another PE may have failed first. The server knows the order, so wait for its confirmation before reporting
         // anything.
         self.observer.exited(pe.pe, &exit.to_string());
+    }
+
+    /// Handles news from another node.
+    fn hear(&mut self, index: usize, event: NodeEvent) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        let host = &node.host;
+        match event {
+            NodeEvent::Started => node.start_by = None,
+            NodeEvent::Note(text) => self.printer.note(&format!("host {host}: {text}")),
+            NodeEvent::Failed(reason) => {
+                let what = format!("host {host} did not start its PEs: {reason}");
+                self.give_up(index, &what);
+            }
+            NodeEvent::Closed(reason) => {
+                node.is_closed = true;
+                let what = match node.start_by {
+                    Some(_) => format!("host {host} did not start its PEs: {reason}"),
+                    None => format!("host {host} was lost: {reason}"),
+                };
+                self.give_up(index, &what);
+            }
+        }
+    }
+
+    /// Ends the connection to a node, and the job if PEs of the node have not exited. `what` says why.
+    fn give_up(&mut self, index: usize, what: &str) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        node.start_by = None;
+        node.kill();
+        let lost = self.pes.iter_mut().filter(|pe| pe.exit.is_none() && node.has(pe.pe));
+        let lost: Vec<u32> = lost
+            .map(|pe| {
+                pe.exit = Some(Exit::Signal(libc::SIGKILL));
+                pe.pe
+            })
+            .collect();
+        let Some(&first) = lost.first() else { return };
+        self.fail(Failure { pe: Some(first), code: Some(NODE_LOST) }, what);
+        lost.iter().for_each(|&pe| self.observer.exited(pe, what));
     }
 
     /// Handles the server's confirmation of a PE's exit. All earlier events have been received before this one.
@@ -356,15 +426,21 @@ impl Supervisor<'_> {
             self.signal_all(signal);
         } else {
             self.printer.note(&format!("{name} again: killing all PEs"));
-            self.shutdown = Shutdown::Killed;
-            self.signal_all(libc::SIGKILL);
+            self.kill_all();
         }
+    }
+
+    fn kill_all(&mut self) {
+        self.signal_all(libc::SIGKILL);
+        self.shutdown = Shutdown::Killed(Some(Instant::now() + self.shared(TERM_TIME)));
     }
 
     /// Forwards SIGUSR1 to those processes of PEs that handle it. It would kill the others.
     fn ask_for_waits(&self) {
-        let groups: Vec<Group> = self.living().map(Pe::group).collect();
+        self.nodes.iter().for_each(Node::ask_for_waits);
+        let groups: Vec<Group> = self.living().filter_map(Pe::group).collect();
         match &*listeners(&groups) {
+            [] if groups.is_empty() && !self.nodes.is_empty() => {}
             [] => self.printer.note("no PE of this node can print the waits of the job now"),
             all => all.iter().for_each(|&pid| sys::signal_process(pid, libc::SIGUSR1)),
         }
@@ -385,10 +461,24 @@ impl Supervisor<'_> {
                 if !living.0.is_empty() {
                     self.printer.note(&format!("{living} did not exit after SIGTERM; killed"));
                 }
-                self.signal_all(libc::SIGKILL);
-                self.shutdown = Shutdown::Killed;
+                self.kill_all();
+            }
+            Shutdown::Killed(Some(end)) if now >= end => {
+                self.shutdown = Shutdown::Killed(None);
+                self.give_up_nodes("its PEs did not exit after SIGKILL", |_| true);
             }
             _ => {}
+        }
+        let late = format!("it did not start its PEs within {:?}", self.plan.bootstrap_timeout);
+        self.give_up_nodes(&late, |node| node.start_by.is_some_and(|end| now >= end));
+    }
+
+    fn give_up_nodes(&mut self, reason: &str, are_lost: impl Fn(&Node) -> bool) {
+        for index in 0..self.nodes.len() {
+            if are_lost(&self.nodes[index]) {
+                let what = format!("host {} was lost: {reason}", self.nodes[index].host);
+                self.give_up(index, &what);
+            }
         }
     }
 
@@ -422,14 +512,16 @@ impl Supervisor<'_> {
     fn next_deadline(&self) -> Option<Instant> {
         let step = match self.shutdown {
             Shutdown::Reporting(end) | Shutdown::Terminating(end) => Some(end),
-            Shutdown::Running | Shutdown::Killed => None,
+            Shutdown::Killed(end) => end,
+            Shutdown::Running => None,
         };
-        step.into_iter().chain(self.limit).min()
+        let starts = self.nodes.iter().filter_map(|node| node.start_by);
+        step.into_iter().chain(self.limit).chain(starts).min()
     }
 
-    /// Keeps the server, which runs on node 0, alive until the other nodes are done.
+    /// Keeps the server, which runs on node 0, alive until the launchers of other nodes are done.
     fn wait_for_other_nodes(&mut self, server: Option<&Server>) -> Result<(), Error> {
-        let Some(server) = server else { return Ok(()) };
+        let Some(server) = server.filter(|_| self.nodes.is_empty()) else { return Ok(()) };
         let slice = Duration::from_millis(100);
         let mut left = server.wait_for_observers(self.share.nodes, Some(slice));
         if !left.is_empty() && self.failure.is_none() {
@@ -479,9 +571,7 @@ impl Supervisor<'_> {
 
     /// Kills all PEs, because one could not be started.
     fn abandon(&mut self) {
-        for pe in &mut self.pes {
-            pe.signal(libc::SIGKILL);
-            pe.reap();
-        }
+        self.pes.iter().for_each(Pe::reap);
+        self.nodes.iter().for_each(Node::reap);
     }
 }

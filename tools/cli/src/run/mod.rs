@@ -3,13 +3,17 @@
 mod event;
 mod find;
 mod folded;
+mod hosts;
 mod job;
 mod limits;
 mod listeners;
+mod nodes;
+mod others;
 mod output;
 mod pe;
 mod plan;
 mod sanitize;
+mod share;
 mod spawn;
 mod sys;
 mod timeline;
@@ -23,6 +27,7 @@ use rushmem::config::{Config, parse_duration};
 
 use crate::error::Error;
 
+pub(crate) use self::nodes::agent;
 use self::plan::{LaunchMode, Plan};
 
 /// Start a program as the PEs of one job
@@ -31,7 +36,7 @@ use self::plan::{LaunchMode, Plan};
 /// have the name, says which one is used. Labels each output line with its PE. When a PE fails, reports that,
 /// terminates the other PEs and returns the exit code of the failed PE, which is 128 plus the signal number if a signal
 /// killed it. Forwards SIGINT, SIGTERM and SIGHUP to all PEs; a second signal kills them. SIGUSR1 makes the job print
-/// which PE waits for which. Standard input goes to PE 0, unless it is a terminal.
+/// which PE waits for which. Standard input goes to PE 0, unless it is a terminal or PE 0 is on another host.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of PEs in the job
@@ -39,7 +44,8 @@ pub(crate) struct Args {
     pes: u32,
 
     /// Run the PEs as threads of one process, instead of one process each
-    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "timeout", "no_label"])]
+    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "hosts", "hostfile", "timeout",
+          "no_label"])]
     threads: bool,
 
     /// Find races and deadlocks: run the PEs as threads of one process, and report what the communication sanitizer
@@ -47,7 +53,7 @@ pub(crate) struct Args {
     ///
     /// Kernels run natively. The exit code is 5 if there are findings. A release build needs the feature
     /// `rushmem/sanitize`.
-    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "gpus"])]
+    #[arg(long, conflicts_with_all = ["nodes", "node", "rendezvous", "token_file", "hosts", "hostfile", "gpus"])]
     sanitize: bool,
 
     /// Run the PEs of --sanitize as one process each
@@ -65,6 +71,22 @@ pub(crate) struct Args {
     /// NICs to use: `auto`, `soft`, or RDMA devices such as `mlx5_0` or `mlx5_0:1,mlx5_1:1` [default: auto]
     #[arg(long, value_name = "LIST")]
     nic: Option<String>,
+
+    /// Hosts that run the PEs, in order, and how many each: `node1:8,node2:8`; one if a host has no number
+    ///
+    /// Starts the PEs of other hosts by ssh, which must need no password. `rushmem` and the program must be on each host
+    /// at the same path or on PATH. Passes the settings and the working directory on.
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["hostfile", "nodes", "node", "rendezvous", "token_file"])]
+    hosts: Option<String>,
+
+    /// File of such hosts, each on a line as `node1 slots=8` or `node1:8`; `#` begins a comment
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "node", "rendezvous", "token_file"])]
+    hostfile: Option<PathBuf>,
+
+    /// Program that runs a command on a host of --hosts or --hostfile, and its options, separated by spaces [default:
+    /// ssh]
+    #[arg(long, value_name = "COMMAND")]
+    ssh: Option<String>,
 
     /// Number of nodes; start this command once on each node
     ///

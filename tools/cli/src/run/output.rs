@@ -5,8 +5,10 @@
 //!
 //! Without labels, the bytes of the PEs go to standard output unchanged, unless it is a terminal.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use super::folded::FoldedErrors;
 
@@ -17,7 +19,7 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 const CLEAR: &[u8] = b"\r\x1b[K";
 
 /// One of the two output streams of a PE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stream {
     Out,
     Err,
@@ -107,6 +109,13 @@ fn visible(line: &[u8]) -> &[u8] {
     line.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default()
 }
 
+/// An output stream of a PE, and what it has sent since the last piece.
+pub(super) struct Source {
+    pe: u32,
+    stream: Stream,
+    splitter: Splitter,
+}
+
 /// Prints the output of all PEs, and messages of the launcher.
 pub(super) struct Printer {
     label: bool,
@@ -164,38 +173,54 @@ impl Printer {
         }
     }
 
-    /// Copies the output of a PE until the PE closes the stream. Calls `on_line` with each line.
+    /// Returns the start of a PE's output stream, for [`Printer::take`].
+    pub(super) fn source(&self, pe: u32, stream: Stream) -> Source {
+        let is_raw = self.is_raw && stream == Stream::Out;
+        Source { pe, stream, splitter: Splitter { is_raw, ..Splitter::default() } }
+    }
+
+    /// Prints the next bytes of a PE's output stream. Calls `on_line` with each line.
     ///
-    /// Calls `on_closed` when it finds that the launcher's own output is closed. From then on, output of PEs is still
-    /// read but discarded: a PE that blocks on a full pipe could not exit.
-    pub(super) fn copy(
+    /// # Errors
+    /// If the launcher's own output is closed, the first call that finds that. From then on, output of PEs is
+    /// discarded: a PE that blocks on a full pipe could not exit.
+    pub(super) fn take(
+        &self,
+        source: &mut Source,
+        bytes: &[u8],
+        mut on_line: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
+        let Source { pe, stream, splitter } = source;
+        let mut printed = Ok(());
+        splitter.feed(bytes, |piece| self.pass(*pe, *stream, piece, &mut on_line, &mut printed));
+        printed
+    }
+
+    /// Prints the rest of a PE's output stream once it is closed, like [`Printer::take`].
+    ///
+    /// # Errors
+    /// The error of [`Printer::take`].
+    pub(super) fn end(&self, source: Source, mut on_line: impl FnMut(&[u8])) -> io::Result<()> {
+        let Source { pe, stream, mut splitter } = source;
+        let mut printed = Ok(());
+        splitter.end(|piece| self.pass(pe, stream, piece, &mut on_line, &mut printed));
+        printed
+    }
+
+    fn pass(
         &self,
         pe: u32,
         stream: Stream,
-        mut from: impl Read,
-        mut on_line: impl FnMut(&[u8]),
-        mut on_closed: impl FnMut(),
-    ) -> io::Result<()> {
-        let mut splitter = Splitter { is_raw: self.is_raw && stream == Stream::Out, ..Splitter::default() };
-        let mut buffer = vec![0; 16 << 10];
-        let mut print = |piece: Piece| {
-            if let Piece::Line(line) = &piece {
-                on_line(line);
-            }
-            if self.print(pe, stream, piece).is_err() {
-                on_closed();
-            }
-        };
-        loop {
-            match from.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(n) => splitter.feed(&buffer[..n], &mut print),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        piece: Piece,
+        on_line: &mut impl FnMut(&[u8]),
+        printed: &mut io::Result<()>,
+    ) {
+        if let Piece::Line(line) = &piece {
+            on_line(line);
         }
-        splitter.end(&mut print);
-        Ok(())
+        if let Err(error) = self.print(pe, stream, piece) {
+            *printed = Err(error);
+        }
     }
 
     fn print(&self, pe: u32, stream: Stream, piece: Piece) -> io::Result<()> {
@@ -380,8 +405,9 @@ mod tests {
     #[test]
     fn live_line_stays_below_other_lines() {
         let act = |printer: &Printer| {
-            let copy =
-                |pe, text: &str| printer.copy(pe, Stream::Out, text.as_bytes(), |_| (), || ()).unwrap();
+            let copy = |pe, text: &str| {
+                printer.take(&mut printer.source(pe, Stream::Out), text.as_bytes(), |_| ()).unwrap();
+            };
             let mut splitter = Splitter::default();
             splitter.feed(b"\r10%", |piece| printer.print(0, Stream::Err, piece).unwrap());
             copy(1, "hello\n");
@@ -394,7 +420,11 @@ mod tests {
 
     #[test]
     fn progress_bars_of_other_pes_show_only_their_last_state() {
-        let act = |printer: &Printer| printer.copy(1, Stream::Err, &b"\r1\r2\r3"[..], |_| (), || ()).unwrap();
+        let act = |printer: &Printer| {
+            let mut source = printer.source(1, Stream::Err);
+            printer.take(&mut source, b"\r1\r2\r3", |_| ()).unwrap();
+            printer.end(source, |_| ()).unwrap();
+        };
         assert_eq!(printed(true, act), "[1] 3\n");
     }
 
@@ -412,8 +442,10 @@ mod tests {
         }
         let printer = Printer::to(Box::new(Gone), Box::new(Gone), false, false);
         let (mut lines, mut closed) = (0, 0);
-        printer.copy(0, Stream::Out, &b"a\nb\n"[..], |_| lines += 1, || closed += 1).unwrap();
-        printer.copy(0, Stream::Out, &b"a\n"[..], |_| lines += 1, || closed += 1).unwrap();
+        let mut source = printer.source(0, Stream::Out);
+        for text in ["a\nb\n", "a\n"] {
+            closed += u32::from(printer.take(&mut source, text.as_bytes(), |_| lines += 1).is_err());
+        }
         assert_eq!((lines, closed), (3, 1));
     }
 }

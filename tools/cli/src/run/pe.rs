@@ -1,20 +1,23 @@
 //! Starts the process of one PE, copies its output, signals it and reaps it.
 
-use std::io::{self, IsTerminal};
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, PipeReader, Read};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rushmem_base::THREAD_ADVICE;
+use rushmem_base::{THREAD_ADVICE, lock};
 
 use super::event::Event;
 use super::listeners::Group;
-use super::output::{Printer, Stream};
-use super::plan::{NodeShare, Plan, launch_variables};
-use super::spawn::spawn;
+use super::output::{Printer, Source, Stream};
+use super::plan::Plan;
+use super::share::{NodeShare, launch_variables};
+use super::spawn::{no_input, spawn};
 use super::sys::{self, Exit};
 use crate::error::Error;
 
@@ -24,18 +27,126 @@ const STACK_BYTES: usize = 128 << 10;
 /// How much of a failed PE's last line the launcher repeats, in bytes.
 const MAX_LAST_LINE_BYTES: usize = 400;
 
+/// How the launcher reaches the process of a PE.
+pub(super) enum Process {
+    /// A child with this PID.
+    Local(u32),
+    /// A process on another node, to which this function sends signals.
+    Remote(Box<dyn Fn(i32)>),
+}
+
 /// The process of a PE, with its exit status and last line.
 pub(super) struct Pe {
     pub(super) pe: u32,
-    pid: u32,
+    process: Process,
     /// Exit status of the PE, once its process has exited.
     pub(super) exit: Option<Exit>,
     last_line: Arc<Mutex<String>>,
     /// For each output stream, whether it is still open.
-    open: Vec<Arc<AtomicBool>>,
+    open: [Arc<AtomicBool>; 2],
+}
+
+/// An output stream of a PE, on its way to the printer.
+pub(super) struct Output {
+    source: Source,
+    /// Where to keep the last line, if this is standard error.
+    last_line: Option<Arc<Mutex<String>>>,
+    open: Arc<AtomicBool>,
+    printer: Arc<Printer>,
+    events: Sender<Event>,
+}
+
+impl Output {
+    /// Prints the next bytes of the stream.
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        let printed = self.printer.take(&mut self.source, bytes, |line| keep(self.last_line.as_ref(), line));
+        if printed.is_err() {
+            // Sending fails only after the supervisor is gone.
+            let _ = self.events.send(Event::OutputClosed);
+        }
+    }
+
+    /// Prints the rest of the stream, which the PE has closed.
+    pub(super) fn end(self) {
+        let printed = self.printer.end(self.source, |line| keep(self.last_line.as_ref(), line));
+        if printed.is_err() {
+            // Sending fails only after the supervisor is gone.
+            let _ = self.events.send(Event::OutputClosed);
+        }
+        self.open.store(false, Ordering::SeqCst);
+    }
+
+    /// Copies the stream from a pipe until the PE closes it.
+    fn copy(mut self, mut from: PipeReader) -> Result<(), Error> {
+        thread("rushmem-output", move || {
+            let mut buffer = vec![0; 16 << 10];
+            loop {
+                match from.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(n) => self.take(&buffer[..n]),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot read the output of a PE");
+                        break;
+                    }
+                }
+            }
+            self.end();
+        })
+    }
+}
+
+/// Keeps the line of a PE that the launcher repeats if the PE fails.
+fn keep(last: Option<&Arc<Mutex<String>>>, line: &[u8]) {
+    let text = String::from_utf8_lossy(&line[..line.len().min(MAX_LAST_LINE_BYTES)]);
+    if let Some(last) = last
+        && !text.trim().is_empty()
+    {
+        *lock(last) = text.trim().into();
+    }
+}
+
+/// Returns the command of PE `local` of a node, without the settings of the job.
+pub(super) fn command(
+    program: &Path,
+    args: &[OsString],
+    share: &NodeShare,
+    local: u32,
+    server: &str,
+) -> Command {
+    let mut command = Command::new(program);
+    // CUDA reads these variables only once, so set them before the PE starts.
+    let missing = |(name, _): &(&str, String)| std::env::var_os(name).is_none();
+    command.envs(rushmem::cuda::environment(share.count).into_iter().filter(missing));
+    // Remove the variables of an outer launcher, which do not describe this job.
+    for name in launch_variables() {
+        command.env_remove(name);
+    }
+    command.args(args).envs(share.variables_of(local, server));
+    command
 }
 
 impl Pe {
+    /// Creates the PE of a process, and its standard output and error.
+    pub(super) fn new(
+        pe: u32,
+        process: Process,
+        printer: &Arc<Printer>,
+        events: &Sender<Event>,
+    ) -> (Pe, [Output; 2]) {
+        let last_line: Arc<Mutex<String>> = Arc::default();
+        let open = [(); 2].map(|()| Arc::new(AtomicBool::new(true)));
+        let output = |stream, open: &Arc<AtomicBool>| Output {
+            source: printer.source(pe, stream),
+            last_line: (stream == Stream::Err).then(|| last_line.clone()),
+            open: open.clone(),
+            printer: printer.clone(),
+            events: events.clone(),
+        };
+        let outputs = [output(Stream::Out, &open[0]), output(Stream::Err, &open[1])];
+        (Pe { pe, process, exit: None, last_line, open }, outputs)
+    }
+
     /// Starts PE `local` of this node, with `open_files` as its limits of open files. Call this on the main thread
     /// only.
     pub(super) fn start(
@@ -47,68 +158,42 @@ impl Pe {
         events: &Sender<Event>,
         open_files: libc::rlimit,
     ) -> Result<Pe, Error> {
-        let mut command = Command::new(&plan.program);
-        // CUDA reads these variables only once, so set them before the PE starts.
-        let missing = |(name, _): &(&str, String)| std::env::var_os(name).is_none();
-        command.envs(rushmem::cuda::environment(share.count).into_iter().filter(missing));
-        // Remove the variables of an outer launcher, which do not describe this job.
-        for name in launch_variables() {
-            command.env_remove(name);
-        }
-        command.args(&plan.args).envs(&plan.variables).envs(share.variables_of(local, server));
         let pe = share.first + local;
-        if pe == 0 && printer.shows_progress() && !plan.progress_is_set {
-            command.env("RUSHMEM_PROGRESS", "always");
-        }
-        let reads = pe == 0 && !io::stdin().is_terminal();
+        let mut command = command(&plan.program, &plan.args, share, local, server);
+        command.envs(&plan.variables).envs(plan.progress(pe, printer));
         let cannot = |error| Error::Environment(format!("cannot start {}: {error}", plan.program.display()));
-        let process = spawn(&command, reads, open_files).map_err(cannot)?;
+        let process = if pe == 0 && !io::stdin().is_terminal() {
+            spawn(&command, &io::stdin(), open_files)
+        } else {
+            no_input().and_then(|input| spawn(&command, &input, open_files))
+        };
+        let process = process.map_err(cannot)?;
 
-        let mut pe = Pe { pe, pid: process.pid, exit: None, last_line: Arc::default(), open: Vec::new() };
-        pe.copy(Stream::Out, process.out, printer, events)?;
-        pe.copy(Stream::Err, process.err, printer, events)?;
-        let (pid, events) = (pe.pid, events.clone());
+        let (started, [out, err]) = Pe::new(pe, Process::Local(process.pid), printer, events);
+        out.copy(process.out)?;
+        err.copy(process.err)?;
+        let (pid, events) = (process.pid, events.clone());
         thread("rushmem-wait", move || {
             // Sending fails only after the supervisor is gone.
-            let _ = events.send(Event::Exited(local, sys::wait_for_exit(pid)));
+            let _ = events.send(Event::Exited(pe, sys::wait_for_exit(pid)));
         })?;
-        Ok(pe)
+        Ok(started)
     }
 
-    fn copy(
-        &mut self,
-        stream: Stream,
-        from: impl io::Read + Send + 'static,
-        printer: &Arc<Printer>,
-        events: &Sender<Event>,
-    ) -> Result<(), Error> {
-        let open = Arc::new(AtomicBool::new(true));
-        self.open.push(open.clone());
-        let (pe, printer, events, last) = (self.pe, printer.clone(), events.clone(), self.last_line.clone());
-        thread("rushmem-output", move || {
-            let keep = |line: &[u8]| {
-                let text = String::from_utf8_lossy(&line[..line.len().min(MAX_LAST_LINE_BYTES)]);
-                if stream == Stream::Err && !text.trim().is_empty() {
-                    *last.lock().unwrap_or_else(PoisonError::into_inner) = text.trim().into();
-                }
-            };
-            // Sending fails only after the supervisor is gone.
-            let closed = || drop(events.send(Event::OutputClosed));
-            if let Err(error) = printer.copy(pe, stream, from, keep, closed) {
-                tracing::warn!(%error, pe, "cannot read the output of a PE");
-            }
-            open.store(false, Ordering::SeqCst);
-        })
-    }
-
-    /// Returns the process group of the PE.
-    pub(super) fn group(&self) -> Group {
-        Group(self.pid)
+    /// Returns the process group of the PE, if it is on this node.
+    pub(super) fn group(&self) -> Option<Group> {
+        match self.process {
+            Process::Local(pid) => Some(Group(pid)),
+            Process::Remote(_) => None,
+        }
     }
 
     /// Sends a signal to the process group of the PE, unless the PE has exited.
     pub(super) fn signal(&self, signal: i32) {
-        sys::signal_group(self.pid, signal);
+        match &self.process {
+            Process::Local(pid) => sys::signal_group(*pid, signal),
+            Process::Remote(send) => send(signal),
+        }
     }
 
     /// Waits until all output of the PE has been read, or until `deadline`. Returns whether it has been read.
@@ -138,19 +223,21 @@ impl Pe {
 
     /// Returns the last line that the PE has written to standard error, or an empty string.
     pub(super) fn last_line(&self) -> String {
-        self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.last_line).clone()
     }
 
-    /// Kills remaining processes of the group, and reaps the PE, which must have exited or been killed.
-    pub(super) fn reap(&mut self) {
-        self.signal(libc::SIGKILL);
-        if let Err(error) = sys::reap(self.pid) {
+    /// Kills remaining processes of the group, and reaps the PE, which must have exited or been killed. Those of another
+    /// node are left to its agent.
+    pub(super) fn reap(&self) {
+        let Process::Local(pid) = self.process else { return };
+        sys::signal_group(pid, libc::SIGKILL);
+        if let Err(error) = sys::reap(pid) {
             tracing::warn!(%error, pe = self.pe, "cannot reap a process");
         }
     }
 }
 
-fn thread(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+pub(super) fn thread(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
     let thread = std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body);
     thread.map(drop).map_err(|error| {
         Error::Environment(format!("cannot start the thread `{name}`: {error}; {THREAD_ADVICE}"))

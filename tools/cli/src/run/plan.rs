@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rushmem::bootstrap::Token;
-use rushmem::config::{self, Config, SETTINGS, Switch};
+use rushmem::config::{self, Config, Switch};
 
+use super::others::Others;
+use super::output::Printer;
+use super::share::NodeShare;
 use super::{Args, find};
 use crate::error::Error;
 
@@ -28,6 +31,8 @@ pub(super) struct Plan {
     pub(super) trace: Option<PathBuf>,
     /// How long to wait for the launchers of other nodes.
     pub(super) bootstrap_timeout: Duration,
+    /// The other nodes, if this launcher starts them.
+    pub(super) others: Option<Others>,
 }
 
 pub(super) enum LaunchMode {
@@ -35,21 +40,6 @@ pub(super) enum LaunchMode {
     Threads,
     /// Each PE is a process.
     Processes(NodeShare),
-}
-
-/// The PEs of a job that run on this node, and how they find the other nodes.
-#[derive(Clone)]
-pub(super) struct NodeShare {
-    pub(super) n_pes: u32,
-    /// First PE on this node.
-    pub(super) first: u32,
-    /// Number of PEs on this node.
-    pub(super) count: u32,
-    pub(super) node: u32,
-    pub(super) nodes: u32,
-    /// Address of the job's server, for a job with several nodes.
-    pub(super) rendezvous: Option<String>,
-    pub(super) token: Token,
 }
 
 impl Plan {
@@ -62,7 +52,7 @@ impl Plan {
                     .into(),
             ));
         }
-        let mode = if threads { LaunchMode::Threads } else { LaunchMode::Processes(share(&args, &config)?) };
+        let (mode, others) = if threads { (LaunchMode::Threads, None) } else { processes(&args, &config)? };
         if !threads && config.pes.get() != 1 {
             return Err(Error::Usage(format!(
                 "the setting pes = {} needs PEs that are threads; remove the setting, or add --threads",
@@ -72,12 +62,19 @@ impl Plan {
         let beside = std::env::current_exe().ok().and_then(|path| path.parent().map(PathBuf::from));
         let mut command = args.command.into_iter();
         let program = command.next().ok_or_else(|| Error::Internal("no program after parsing".into()))?;
-        let choice = find::find(&program, std::env::var_os("PATH"), beside.as_deref())?;
-        if let Some(ambiguity) = choice.ambiguity() {
-            eprintln!("rushmem: {ambiguity}");
-        }
+        let program = match mode {
+            // Each host searches for the program, and this one runs no PE.
+            LaunchMode::Processes(NodeShare { count: 0, .. }) => program.into(),
+            _ => {
+                let choice = find::find(&program, std::env::var_os("PATH"), beside.as_deref())?;
+                if let Some(ambiguity) = choice.ambiguity() {
+                    eprintln!("rushmem: {ambiguity}");
+                }
+                choice.program
+            }
+        };
         Ok(Plan {
-            program: choice.program,
+            program,
             args: command.collect(),
             progress_is_set: !config.is_default("progress"),
             variables,
@@ -87,8 +84,28 @@ impl Plan {
             timeout: args.timeout,
             trace: Some(config.trace).filter(|file| !file.is_empty()).map(PathBuf::from),
             bootstrap_timeout: config.bootstrap_timeout,
+            others,
         })
     }
+
+    /// Returns the variable that makes PE `pe` draw a progress bar, if it is the one whose bar is shown.
+    pub(super) fn progress(&self, pe: u32, printer: &Printer) -> Option<(&'static str, &'static str)> {
+        let draws = pe == 0 && printer.shows_progress() && !self.progress_is_set;
+        draws.then_some(("RUSHMEM_PROGRESS", "always"))
+    }
+}
+
+/// Returns the PEs of this node, and the other nodes if this launcher starts them.
+fn processes(args: &Args, config: &Config) -> Result<(LaunchMode, Option<Others>), Error> {
+    let own = share(args, config)?;
+    if args.hosts.is_none() && args.hostfile.is_none() {
+        if args.ssh.is_some() {
+            return Err(Error::Usage("--ssh needs --hosts or --hostfile".into()));
+        }
+        return Ok((LaunchMode::Processes(own), None));
+    }
+    let (own, others) = Others::new(args, config, &own)?;
+    Ok((LaunchMode::Processes(own), Some(others)))
 }
 
 /// Returns whether the PEs are threads of one process.
@@ -165,32 +182,12 @@ fn share(args: &Args, config: &Config) -> Result<NodeShare, Error> {
     Ok(NodeShare { n_pes, first, count: next - first, node, nodes, rendezvous, token })
 }
 
-impl NodeShare {
-    /// Returns the variables that the launcher sets for a PE. `local` is its rank on this node.
-    pub(super) fn variables_of(&self, local: u32, server: &str) -> [(&'static str, String); 8] {
-        [
-            ("RUSHMEM_PE", (self.first + local).to_string()),
-            ("RUSHMEM_N_PES", self.n_pes.to_string()),
-            ("RUSHMEM_LOCAL_PE", local.to_string()),
-            ("RUSHMEM_LOCAL_PES", self.count.to_string()),
-            ("RUSHMEM_NODE", self.node.to_string()),
-            ("RUSHMEM_NODES", self.nodes.to_string()),
-            ("RUSHMEM_SERVER", server.to_string()),
-            ("RUSHMEM_TOKEN", self.token.to_hex()),
-        ]
-    }
-}
-
-/// Returns the names of the variables that a launcher sets for each PE.
-pub(super) fn launch_variables() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().filter(|setting| setting.launch).map(|setting| setting.env)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::run::share::launch_variables;
 
     #[derive(Parser)]
     struct TestCli {
@@ -256,10 +253,29 @@ mod tests {
             ("-n 2 --sanitize --no-label sh", "add --processes"),
             ("-n 4 --sanitize --processes --nodes 2 --node 0 --rendezvous h:1 sh", "--sanitize"),
             ("-n 2 no-such-program-anywhere", "looked in"),
+            ("-n 9 --hosts localhost:8 sh", "9 PEs do not fit"),
+            ("-n 2 --hosts localhost,127.0.0.1 sh", "`127.0.0.1` is this machine, which is listed twice"),
+            ("-n 2 --hosts localhost:x sh", "`localhost:x`"),
+            ("-n 2 --hosts localhost:2 --nodes 2 --node 0 --rendezvous h:1 sh", "--hosts"),
+            ("-n 2 --hosts localhost:2 --threads sh", "--hosts"),
+            ("-n 2 --hosts localhost:2 --ssh= sh", "--ssh is empty"),
+            ("-n 2 --ssh rsh sh", "--ssh needs --hosts"),
+            ("-n 2 --hostfile /no/such sh", "/no/such"),
         ] {
             let message = plan(line).err().unwrap_or_else(|| panic!("{line} was accepted"));
             assert!(message.contains(words), "{line}: {message}");
         }
+    }
+
+    #[test]
+    fn hosts_get_pes_in_order() {
+        let plan = plan("-n 6 --hosts no-such-host:3,localhost:2,user@localhost:8 sh").unwrap();
+        let LaunchMode::Processes(own) = plan.mode else { panic!("threads") };
+        assert_eq!((own.first, own.count, own.node, own.nodes), (3, 2, 1, 3));
+        let others = plan.others.unwrap().nodes;
+        let others: Vec<_> =
+            others.iter().map(|(host, it)| (host.as_str(), it.first, it.count, it.node)).collect();
+        assert_eq!(others, [("no-such-host", 0, 3, 0), ("user@localhost", 5, 1, 2)]);
     }
 
     #[test]

@@ -40,18 +40,28 @@ struct Start {
     error: c_int,
 }
 
-/// Starts the program of `command` with its arguments and variables. Its standard input is empty, unless `reads` gives
-/// it the launcher's. It has its own process group, no blocked signals, and `open_files` as its limits of open files.
+/// Returns an empty standard input for [`spawn`].
+///
+/// # Errors
+/// The error of opening `/dev/null`.
+pub(super) fn no_input() -> io::Result<File> {
+    File::open("/dev/null")
+}
+
+/// Starts the program of `command` with its arguments and variables, and with `input` as its standard input. It has its
+/// own process group, no blocked signals, and `open_files` as its limits of open files.
 ///
 /// The process dies with this launcher. Linux kills it when the thread that started it exits, so call this on the main
 /// thread only.
 ///
 /// # Errors
 /// The error of the first system call that fails, even if it fails in the new process.
-pub(super) fn spawn(command: &Command, reads: bool, open_files: libc::rlimit) -> io::Result<Spawned> {
-    let empty = File::open("/dev/null")?;
+pub(super) fn spawn(
+    command: &Command,
+    input: &impl AsRawFd,
+    open_files: libc::rlimit,
+) -> io::Result<Spawned> {
     let ((out, to_out), (err, to_err)) = (io::pipe()?, io::pipe()?);
-    let input = if reads { libc::STDIN_FILENO } else { empty.as_raw_fd() };
     let program = c_string(command.get_program())?;
     let args = std::iter::once(command.get_program()).chain(command.get_args());
     let args = args.map(c_string).collect::<io::Result<Vec<_>>>()?;
@@ -61,7 +71,7 @@ pub(super) fn spawn(command: &Command, reads: bool, open_files: libc::rlimit) ->
         program: program.as_ptr(),
         args: args.as_ptr(),
         variables: variables.as_ptr(),
-        streams: [input, to_out.as_raw_fd(), to_err.as_raw_fd()],
+        streams: [input.as_raw_fd(), to_out.as_raw_fd(), to_err.as_raw_fd()],
         open_files,
         launcher: std::process::id() as pid_t,
         error: 0,

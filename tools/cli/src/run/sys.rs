@@ -4,11 +4,12 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, c_int, pid_t};
+use serde::{Deserialize, Serialize};
 
 /// Signals that a launcher forwards to its PEs. SIGUSR1 requests the waits of the job; the others terminate it.
 pub(super) const PASSED_ON: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Exit {
     /// The process exited with this code.
     Code(c_int),

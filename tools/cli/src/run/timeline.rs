@@ -2,12 +2,12 @@
 //! file.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rushmem::bootstrap::Pes;
 use rushmem_trace::part_of;
 
-use super::plan::NodeShare;
+use super::share::NodeShare;
 use crate::error::Error;
 use crate::trace::{Joined, all_parts, join};
 
@@ -33,16 +33,7 @@ impl Timeline {
             })?;
         }
         let timeline = Self { file, pes: first..first + count, node, nodes };
-        for (pe, part) in all_parts(&timeline.file)? {
-            if nodes == 1 || timeline.pes.contains(&pe) {
-                std::fs::remove_file(&part).map_err(|error| {
-                    Error::Environment(format!(
-                        "cannot remove {}, a part of an earlier timeline: {error}",
-                        part.display()
-                    ))
-                })?;
-            }
-        }
+        remove_parts(&timeline.file, (nodes > 1).then(|| timeline.pes.clone()))?;
         Ok(timeline)
     }
 
@@ -65,15 +56,33 @@ impl Timeline {
             1 => format!("; {missing} has left no timeline"),
             _ => format!("; {missing} have left no timeline"),
         };
-        if pes.0.is_empty() {
-            return Ok(format!("{name} is not written{left}"));
-        }
         let others = match nodes {
             1 => String::new(),
             _ => format!("; the parts of other nodes stay there, and `rushmem trace -o {name}` joins them"),
         };
+        if pes.0.is_empty() {
+            return Ok(format!("{name} is not written{left}{others}"));
+        }
         Ok(format!("{name} has the timeline of {pes}, and ui.perfetto.dev opens it{left}{others}"))
     }
+}
+
+/// Removes the parts of earlier timelines that `pes` wrote, or all.
+///
+/// # Errors
+/// - [`Error::Environment`]: a part cannot be removed.
+pub(super) fn remove_parts(file: &Path, pes: Option<Range<u32>>) -> Result<(), Error> {
+    for (pe, part) in all_parts(file)? {
+        if pes.as_ref().is_none_or(|pes| pes.contains(&pe)) {
+            std::fs::remove_file(&part).map_err(|error| {
+                Error::Environment(format!(
+                    "cannot remove {}, a part of an earlier timeline: {error}",
+                    part.display()
+                ))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

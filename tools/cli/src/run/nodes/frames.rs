@@ -1,0 +1,166 @@
+//! What the launcher and the agent of another node send to each other through ssh: frames of a length and a message.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::run::output::Stream;
+use crate::run::sys::Exit;
+
+/// Line that an agent writes before its first frame. It follows whatever the shells of its host write.
+pub(super) const GREETING: &str = concat!("rushmem agent ", env!("CARGO_PKG_VERSION"), " protocol 1");
+
+/// Longest frame, in bytes.
+const LIMIT: u32 = 16 << 20;
+
+/// What the launcher sends to an agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToAgent {
+    /// The first message: what to start.
+    Start(Box<Order>),
+    /// Send this signal to the process group of PE `local`.
+    Signal { local: u32, signal: i32 },
+    /// Let the PEs print which PE waits for which.
+    AskForWaits,
+}
+
+/// The part of a job that runs on the agent's node. It contains the job's secret.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) n_pes: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) node: u32,
+    pub(super) nodes: u32,
+    pub(super) token: String,
+    /// Addresses of the job's server, the likeliest first.
+    pub(super) servers: Vec<String>,
+    /// How long to try each of `servers`.
+    pub(super) patience: Duration,
+    pub(super) directory: OsString,
+    pub(super) program: OsString,
+    pub(super) args: Vec<OsString>,
+    pub(super) variables: BTreeMap<String, OsString>,
+    /// File for the timeline of the job, if the user wants one.
+    pub(super) trace: Option<OsString>,
+}
+
+/// What an agent sends to the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromAgent {
+    /// All PEs of the node are running.
+    Started,
+    /// Bytes that PE `local` has written.
+    Output { local: u32, stream: Stream, bytes: Vec<u8> },
+    /// PE `local` has closed an output stream.
+    Closed { local: u32, stream: Stream },
+    /// The process of PE `local` has exited.
+    Exited { local: u32, exit: Exit },
+    /// A sentence for the user.
+    Note(String),
+    /// The agent has ended its PEs, for this reason.
+    Failed(String),
+}
+
+impl std::fmt::Debug for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Order({} PEs from PE {})", self.count, self.first)
+    }
+}
+
+/// Writes a message as one frame.
+///
+/// # Errors
+/// The error of the write, or `InvalidInput` for a message that exceeds the longest frame.
+pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let body = postcard::to_extend(message, Vec::new())
+        .map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
+    let length = u32::try_from(body.len()).ok().filter(|&length| length <= LIMIT);
+    let length = length.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the message is too long"))?;
+    to.write_all(&[&length.to_le_bytes(), &body[..]].concat())?;
+    to.flush()
+}
+
+/// Reads the next message, or `None` if the stream was closed between two frames.
+///
+/// # Errors
+/// The error of the read, or `InvalidData` for bytes that are not a message.
+pub(super) fn read<M: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<M>> {
+    let mut length = Vec::new();
+    match from.by_ref().take(4).read_to_end(&mut length)? {
+        0 => return Ok(None),
+        4 => {}
+        _ => return Err(ErrorKind::UnexpectedEof.into()),
+    }
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+    if length > LIMIT {
+        let what = format!("a frame of {length} bytes exceeds the limit of {LIMIT} bytes");
+        return Err(io::Error::new(ErrorKind::InvalidData, what));
+    }
+    let mut body = Vec::new();
+    if from.by_ref().take(length.into()).read_to_end(&mut body)? < length as usize {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
+    postcard::from_bytes(&body).map(Some).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_its_own_frames() {
+        let mut bytes = Vec::new();
+        write(&mut bytes, &FromAgent::Output { local: 3, stream: Stream::Err, bytes: b"a\0\xff".to_vec() })
+            .unwrap();
+        let first_end = bytes.len();
+        write(&mut bytes, &FromAgent::Exited { local: 1, exit: Exit::Signal(9) }).unwrap();
+        let mut from = &bytes[..];
+        let first: FromAgent = read(&mut from).unwrap().unwrap();
+        assert!(
+            matches!(&first, FromAgent::Output { local: 3, stream: Stream::Err, bytes } if bytes == b"a\0\xff"),
+            "{first:?}"
+        );
+        let second: FromAgent = read(&mut from).unwrap().unwrap();
+        assert!(matches!(second, FromAgent::Exited { local: 1, exit: Exit::Signal(9) }), "{second:?}");
+        assert!(read::<FromAgent>(&mut from).unwrap().is_none());
+        for end in 1..bytes.len() {
+            let mut from = &bytes[..end];
+            let last = std::iter::from_fn(|| read::<FromAgent>(&mut from).transpose()).last();
+            assert_eq!(last.unwrap().is_ok(), end == first_end, "{end} of {} bytes", bytes.len());
+        }
+    }
+
+    #[test]
+    fn rejects_frames_that_are_no_messages() {
+        for bytes in [&[255; 8][..], &[1, 0, 0, 0, 99], &[2, 0, 0, 0, 4, 200]] {
+            let error = read::<FromAgent>(&mut &bytes[..]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn debug_hides_the_token() {
+        let order = Order {
+            n_pes: 4,
+            first: 2,
+            count: 2,
+            node: 1,
+            nodes: 2,
+            token: "secret".into(),
+            servers: Vec::new(),
+            patience: Duration::ZERO,
+            directory: "/".into(),
+            program: "a".into(),
+            args: Vec::new(),
+            variables: BTreeMap::new(),
+            trace: None,
+        };
+        assert_eq!(format!("{order:?}"), "Order(2 PEs from PE 2)");
+    }
+}
