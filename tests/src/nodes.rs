@@ -39,9 +39,11 @@ impl Nodes {
         };
         let nodes = Nodes { hosts, folder: tempfile::tempdir().unwrap() };
         fs::write(nodes.names(), "127.0.0.1 localhost\n10.83.0.1 node0\n10.83.0.2 node1\n").unwrap();
-        // Copy the launcher: it prefers programs in its own folder, and a symbolic link would resolve to the build
-        // folder.
-        fs::copy(launcher, nodes.folder.path().join("rushmem")).unwrap();
+        // Copy the launcher and its library: it prefers programs in its own folder, and a symbolic link would resolve to
+        // the build folder.
+        for name in ["rushmem", "rushmem-preload"] {
+            fs::copy(launcher.with_file_name(name), nodes.folder.path().join(name)).unwrap();
+        }
         nodes.install("ring", &format!("exec {pe} ring"));
         // A replacement for ssh, which Open MPI calls with a host and a command.
         let agent: String = (0..2)
