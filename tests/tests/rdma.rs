@@ -352,6 +352,17 @@ fn missing_gid_or_partition_is_reported() {
 }
 
 #[test]
+fn gids_of_other_network_namespaces_are_not_used() {
+    let test = "gids_of_other_network_namespaces_are_not_used";
+    let foreign = || SoftnicDevice::new(test, &["--fault", "foreign-gids"]);
+    let Some(device) = foreign() else { return };
+    passed(&device.ring("2", &["RUSHMEM_PEER_PATH=nic"]), 2);
+    let Some(device) = foreign() else { return };
+    let output = device.ring("1", &["RUSHMEM_NIC=mlx5_0", "RUSHMEM_GID_RANGE=203.0.113.0/24"]);
+    failed(&output, &["203.0.113.7 RoCE v2 (not of this network namespace)", "(outside RUSHMEM_GID_RANGE)"]);
+}
+
+#[test]
 fn ports_of_different_infiniband_subnets_are_reported() {
     let test = "ports_of_different_infiniband_subnets_are_reported";
     let Some(mut device) = SoftnicDevice::new(test, &["--link", "ib"]) else { return };

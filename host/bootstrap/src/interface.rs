@@ -3,16 +3,20 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use crate::error::Error;
-use rushmem_config::{AddressFamily, Config};
+use rushmem_config::{AddressFamily, AddressRange, Config};
 
 /// Name of a network interface, and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) ip: IpAddr,
+pub struct Interface {
+    /// Name of the interface, such as `eth0`.
+    pub name: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// Addresses of the interface's network.
+    pub network: AddressRange,
 }
 
 /// Returns the address on which PE 0 listens: on the interface in the settings, or else a loopback address.
@@ -130,8 +134,21 @@ fn family_name(family: AddressFamily) -> &'static str {
     }
 }
 
+/// Returns the local IPv4 address from which packets to `server` are sent, or `None` if it has no IPv4 address.
+pub fn address_towards(server: &str) -> Option<Ipv4Addr> {
+    let to = server.to_socket_addrs().ok()?.find(SocketAddr::is_ipv4)?;
+    match source_towards(Ipv4Addr::UNSPECIFIED.into(), to.ip()).ok()? {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    }
+}
+
 /// Returns the addresses of all interfaces that are up, except link-local IPv6 addresses, which would need a scope.
-fn interfaces() -> io::Result<Vec<Interface>> {
+///
+/// # Errors
+///
+/// The error of `getifaddrs`.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is a live variable, to which the call writes the list.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {
@@ -146,35 +163,51 @@ fn interfaces() -> io::Result<Vec<Interface>> {
             continue;
         }
         // SAFETY: the entry is in the list, which has not been freed yet.
-        let Some(ip) = (unsafe { address_of(entry) }) else { continue };
+        let Some(ip) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
+        // SAFETY: as above.
+        let mask = unsafe { address_of(entry.ifa_netmask) };
+        let Some(network) = AddressRange::new(ip, bits_of(mask, ip)) else { continue };
+        if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+            continue;
+        }
         // SAFETY: the name is a C string in the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-        found.push(Interface { name, ip });
+        found.push(Interface { name, ip, network });
     }
     // SAFETY: the list came from `getifaddrs`, and no reference to it remains.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }
 
-/// Returns the IPv4 or IPv6 address in an entry of `getifaddrs`, if it has one.
+/// Returns the number of leading ones of a network mask, or all bits of `ip` if there is no mask.
+fn bits_of(mask: Option<IpAddr>, ip: IpAddr) -> u8 {
+    let bits = match mask {
+        Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
+        Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
+        None if ip.is_ipv4() => 32,
+        None => 128,
+    };
+    bits as u8
+}
+
+/// Returns the IPv4 or IPv6 address that an entry of `getifaddrs` points to, if any.
 ///
 /// # Safety
 ///
 /// The entry must be in a list that has not been freed.
-unsafe fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: the address is null or valid, since the caller keeps the list.
-    let family = unsafe { entry.ifa_addr.as_ref() }?.sa_family;
+    let family = unsafe { address.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {
             // SAFETY: an address of this family has this type. The read needs no alignment.
-            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in>().read_unaligned() };
+            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
             // SAFETY: the read is valid as for IPv4.
-            let address = unsafe { entry.ifa_addr.cast::<libc::sockaddr_in6>().read_unaligned() };
-            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
-            (!ip.is_unicast_link_local()).then_some(ip.into())
+            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
         _ => None,
     }
@@ -185,7 +218,10 @@ mod tests {
     use super::*;
 
     fn examples() -> Vec<Interface> {
-        let of = |name: &str, ip: &str| Interface { name: name.into(), ip: ip.parse().unwrap() };
+        let of = |name: &str, ip: &str| {
+            let ip: IpAddr = ip.parse().unwrap();
+            Interface { name: name.into(), ip, network: AddressRange::new(ip, 8).unwrap() }
+        };
         vec![of("lo", "127.0.0.1"), of("eth0", "fd00::7"), of("eth0", "10.0.0.7"), of("ib0", "fd00::8")]
     }
 
@@ -225,8 +261,8 @@ mod tests {
     #[test]
     fn listens_on_loopback_by_default() {
         let all = interfaces().unwrap();
-        let lo = Interface { name: "lo".into(), ip: Ipv4Addr::LOCALHOST.into() };
-        assert!(all.contains(&lo), "{all:?}");
+        let lo = all.iter().find(|it| it.ip == Ipv4Addr::LOCALHOST).unwrap();
+        assert_eq!((lo.name.as_str(), lo.network.to_string().as_str()), ("lo", "127.0.0.0/8"));
         let mut config = Config::default();
         assert_eq!(listen_ip(&config).unwrap(), lo.ip);
         config.bootstrap_interface = "lo".into();

@@ -43,7 +43,7 @@ pub use self::connect::{
 pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
-pub use self::interface::node_ips;
+pub use self::interface::{Interface, address_towards, interfaces, node_ips};
 pub use self::messages::{OnMessage, PeerMessage};
 pub use self::observer::{Observer, ServerEvent};
 pub use self::server::{Server, ServerOptions};

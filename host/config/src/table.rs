@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::id::EncodedId;
 use crate::nic::Nic;
+use crate::range::AddressRange;
 use crate::record::DoorbellRecord;
 use crate::start::{AddressFamily, BootstrapKind};
 use crate::switch::Switch;
@@ -156,7 +157,10 @@ settings! {
         Network expert service_level: u8, "RUSHMEM_SERVICE_LEVEL", "0", "",
             "Service level of an RDMA device's packets: on Ethernet the VLAN priority.";
         Network expert gid_index: Auto<u8>, "RUSHMEM_GID_INDEX", "auto", "",
-            "Index of an RDMA port's address in its GID table. Auto uses the address with the widest reach.";
+            "Index of an RDMA port's address in its GID table. Auto uses the address with the widest reach that an interface \
+             of this network namespace has, and first one in the network of the job's server.";
+        Network expert gid_range: Auto<AddressRange>, "RUSHMEM_GID_RANGE", "auto", "",
+            "Range of the addresses among which auto chooses for `gid_index`. Auto is all.";
         Network expert partition: Auto<Partition>, "RUSHMEM_PARTITION", "auto", "",
             "Key of the partition (P_Key) of an RDMA device's QPs. Auto uses the first full membership of the port.";
         Network expert ordering: Ordering, "RUSHMEM_ORDERING", "auto", "",

@@ -344,6 +344,7 @@ impl Device {
             netdev_ifindex,
         };
         let (local, mapped) = (link_local(ip), ip.to_ipv6_mapped().octets());
+        let foreign = FOREIGN.to_ipv6_mapped().octets();
         let table = match self.settings.link {
             _ if self.has(Fault::NoGid) => vec![],
             LinkLayer::InfiniBand => vec![(self.port_gid(), gid_type::IB)],
@@ -353,6 +354,12 @@ impl Device {
             LinkLayer::Ethernet if health.address_is_lost => {
                 vec![(local, gid_type::ROCE_V1), (local, gid_type::ROCE_V2)]
             }
+            LinkLayer::Ethernet if self.has(Fault::ForeignGids) => vec![
+                (foreign, gid_type::ROCE_V1),
+                (foreign, gid_type::ROCE_V2),
+                (mapped, gid_type::ROCE_V1),
+                (mapped, gid_type::ROCE_V2),
+            ],
             LinkLayer::Ethernet => vec![
                 (local, gid_type::ROCE_V1),
                 (local, gid_type::ROCE_V2),
@@ -363,6 +370,9 @@ impl Device {
         (0..).zip(table).map(entry).collect()
     }
 }
+
+/// The address of another network namespace. No interface has it (RFC 5737).
+const FOREIGN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 
 /// Returns an InfiniBand port's GID: the default subnet prefix and the GUID.
 fn port_gid(guid: [u8; 8]) -> [u8; 16] {

@@ -51,6 +51,7 @@ faults! {
     PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";
+    ForeignGids = "foreign-gids", "The table of GIDs begins with those of another network namespace, as of a pod that shares the port.";
     OtherSubnet = "other-subnet", "The port of an InfiniBand device is in another subnet, with prefix fec0::/64.";
     FewReads = "few-reads", "A queue pair has at most 4 outstanding READs and atomics, a quarter of what a ConnectX-7 allows.";
     RealTime = "real-time", "The clock is set to real time: queue pairs with free-running timestamps are refused.";

@@ -6,11 +6,12 @@
 #[cfg(feature = "rdma")]
 mod hardware;
 
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs, UdpSocket};
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rushmem_base::{crowd_deadline, pes_per_core, shared_deadline};
+use rushmem_bootstrap::address_towards;
 use rushmem_config::{Config, DoorbellRecord, HeapKind, Nic, Switch};
 use rushmem_cuda::Attributes;
 use rushmem_error::{Error, Result};
@@ -253,16 +254,4 @@ fn fabric(config: &Config) -> Ip {
 fn is_beyond_ipv4(server: &str) -> bool {
     let Ok(mut addresses) = server.to_socket_addrs() else { return false };
     addresses.all(|addr| addr.is_ipv6() && !addr.ip().is_loopback())
-}
-
-/// Returns the local IPv4 address from which packets to `server` are sent.
-fn address_towards(server: &str) -> Option<Ipv4Addr> {
-    let to = server.to_socket_addrs().ok()?.find(|a| a.is_ipv4())?;
-    // Connecting a UDP socket sends nothing, but selects the route and with it the local address.
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(to).ok()?;
-    match socket.local_addr().ok()?.ip() {
-        IpAddr::V4(ip) => Some(ip),
-        IpAddr::V6(_) => None,
-    }
 }

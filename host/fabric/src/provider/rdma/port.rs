@@ -6,10 +6,7 @@
 use std::mem::zeroed;
 use std::net::Ipv6Addr;
 
-use rdma_sys::{
-    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_device_attr, ibv_gid_entry,
-    ibv_port_attr, ibv_port_state,
-};
+use rdma_sys::{ibv_device_attr, ibv_gid_entry, ibv_port_attr, ibv_port_state};
 use rushmem_config::{Config, Partition};
 use rushmem_error::{RdmaError, errno_text};
 use rushmem_mlx5::prm::Response;
@@ -17,6 +14,8 @@ use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
 
 use super::context::Context;
 use super::ffi;
+use super::gid::{Gid, usable_gid};
+use super::network::Networks;
 use super::remedy::{SEE_DMESG, last_errno};
 use crate::provider::{LinkLayer, NicKind, PortAddress};
 
@@ -161,8 +160,10 @@ fn describe(
     let entries: Vec<Gid> =
         gids(context, attr, ports)?.into_iter().filter(|gid| gid.port == u32::from(number)).collect();
     let wanted = config.gid_index.0;
-    let (gid, gid_index) =
-        usable_gid(link, wanted, &entries).map_err(|why| unusable(format!("port {number} has {why}")))?;
+    let networks = Networks::new(config)
+        .map_err(|error| unusable(format!("the network interfaces cannot be listed: {error}")))?;
+    let (gid, gid_index) = usable_gid(link, wanted, &entries, &networks)
+        .map_err(|why| unusable(format!("port {number} has {why}")))?;
     let keys = partitions(context, number, attr)?;
     let Some((pkey_index, partition)) = best_key(config.partition.0, &keys) else {
         let keys: Vec<_> = keys.iter().map(|(_, key)| key.to_string()).collect();
@@ -205,43 +206,6 @@ fn link_of(attr: &ibv_port_attr) -> Result<LinkLayer, String> {
     }
 }
 
-/// Selects a GID for a port, and returns it with its index, or the reason why the port has none. `wanted` is the index
-/// in the settings.
-fn usable_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Result<(&Gid, u8), String> {
-    let Some(gid) = best_gid(link, wanted, entries) else {
-        let remedy = match (wanted, link) {
-            (Some(_), _) => "change RUSHMEM_GID_INDEX, or leave it out",
-            (None, LinkLayer::Ethernet) => {
-                "a RoCE v2 address is needed: give the port's network interface an IP address (ip addr add), and \
-                 enable RoCE v2"
-            }
-            (None, LinkLayer::InfiniBand) => "start a subnet manager (opensm) on its network",
-        };
-        let at = wanted.map_or(String::new(), |index| format!(" at index {index}"));
-        let found = if entries.is_empty() { "none at all".into() } else { list(entries) };
-        return Err(format!("no usable GID{at} (there is {found}): {remedy}"));
-    };
-    let index = u8::try_from(gid.index).map_err(|_| {
-        format!(
-            "GID {} at index {}, but a QP can use indices up to {} only; set RUSHMEM_GID_INDEX",
-            gid.gid,
-            gid.index,
-            u8::MAX
-        )
-    })?;
-    Ok((gid, index))
-}
-
-/// An entry in a device's GID table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gid {
-    gid: Ipv6Addr,
-    index: u32,
-    port: u32,
-    kind: u32,
-    interface: u32,
-}
-
 /// Returns the GID table entries of all ports of the device (`ibv_query_gid_table`).
 fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, RdmaError> {
     let most = usize::try_from(attr.gid_tbl_len).unwrap_or(0).clamp(1, 1024) * usize::from(ports.max(1));
@@ -257,6 +221,7 @@ fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, 
     }
     table.truncate(count as usize);
     let read = |entry: &ibv_gid_entry| Gid {
+        has_interface: entry.ndev_ifindex == 0 || interface_name(entry.ndev_ifindex).is_some(),
         // SAFETY: both fields of the union are plain bytes.
         gid: Ipv6Addr::from(unsafe { entry.gid.raw }),
         index: entry.gid_index,
@@ -265,52 +230,6 @@ fn gids(context: &Context, attr: &ibv_port_attr, ports: u8) -> Result<Vec<Gid>, 
         interface: entry.ndev_ifindex,
     };
     Ok(table.iter().map(read).collect())
-}
-
-/// Ranks a GID by the reach of its address, lower being better. Returns `None` for an address that no port can have.
-///
-/// 0 is a routable IPv4 address, 1 a routable IPv6 address, 2 a loopback address, 3 a link-local address.
-fn rank(gid: Ipv6Addr) -> Option<u8> {
-    if let Some(ip) = gid.to_ipv4_mapped() {
-        return match () {
-            () if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() => None,
-            // Software devices have such addresses, and reach those of the same machine.
-            () if ip.is_loopback() => Some(2),
-            () if ip.is_link_local() => Some(3),
-            () => Some(0),
-        };
-    }
-    match () {
-        () if gid.is_unspecified() || gid.is_multicast() => None,
-        () if gid.is_loopback() => Some(2),
-        () if gid.is_unicast_link_local() => Some(3),
-        () => Some(1),
-    }
-}
-
-/// Returns the GID for the QPs of a port: the entry at index `wanted`, or else the one with the lowest [`rank`].
-///
-/// On Ethernet, only RoCE v2 entries are considered. Ties go to the lowest index.
-fn best_gid(link: LinkLayer, wanted: Option<u8>, entries: &[Gid]) -> Option<&Gid> {
-    let kind = match link {
-        LinkLayer::Ethernet => IBV_GID_TYPE_ROCE_V2,
-        LinkLayer::InfiniBand => IBV_GID_TYPE_IB,
-    };
-    let usable = entries.iter().filter(|entry| entry.kind == kind && rank(entry.gid).is_some());
-    let usable = usable.filter(|entry| wanted.is_none_or(|index| entry.index == u32::from(index)));
-    usable.min_by_key(|entry| (rank(entry.gid), entry.index))
-}
-
-/// Formats GID table entries for messages.
-fn list(entries: &[Gid]) -> String {
-    let kind = |entry: &Gid| match entry.kind {
-        IBV_GID_TYPE_IB => "InfiniBand",
-        IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
-        IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
-        _ => "of unknown type",
-    };
-    let line = |entry: &Gid| format!("{}: {} {}", entry.index, entry.gid, kind(entry));
-    entries.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the valid keys in the port's partition table, with their indices (`ibv_query_pkey`).
@@ -365,17 +284,22 @@ fn mac(context: &Context, port: u8, gid: &Gid) -> [u8; 6] {
     found.unwrap_or_default()
 }
 
-/// Returns the MAC address of the network interface with this index.
-fn interface_mac(index: u32) -> Option<[u8; 6]> {
+/// Returns the name of a network interface of this network namespace.
+fn interface_name(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
     // SAFETY: the buffer has the required length, and the call writes a C string to it.
-    let name = unsafe {
+    unsafe {
         if libc::if_indextoname(index, name.as_mut_ptr()).is_null() {
             tracing::debug!("interface {index}: {}", errno_text(last_errno()));
             return None;
         }
-        std::ffi::CStr::from_ptr(name.as_ptr()).to_str().ok()?.to_owned()
-    };
+        std::ffi::CStr::from_ptr(name.as_ptr()).to_str().ok().map(str::to_owned)
+    }
+}
+
+/// Returns the MAC address of the network interface with this index.
+fn interface_mac(index: u32) -> Option<[u8; 6]> {
+    let name = interface_name(index)?;
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address")).ok()?;
     let mut mac = [0; 6];
     let mut parts = text.trim().split(':');
@@ -388,45 +312,6 @@ fn interface_mac(index: u32) -> Option<[u8; 6]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn gid(index: u32, text: &str, kind: u32) -> Gid {
-        Gid { gid: text.parse().unwrap(), index, port: 1, kind, interface: 2 }
-    }
-
-    #[test]
-    fn chooses_the_gid_with_the_best_address() {
-        let table = [
-            gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1),
-            gid(1, "fe80::1", IBV_GID_TYPE_ROCE_V2),
-            gid(2, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1),
-            gid(3, "::ffff:127.0.0.1", IBV_GID_TYPE_ROCE_V2),
-            gid(4, "2001:db8::1", IBV_GID_TYPE_ROCE_V2),
-            gid(5, "::ffff:169.254.0.9", IBV_GID_TYPE_ROCE_V2),
-            gid(6, "::", IBV_GID_TYPE_ROCE_V2),
-            gid(7, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2),
-            gid(8, "::ffff:10.0.0.2", IBV_GID_TYPE_ROCE_V2),
-        ];
-        let index = |entries: &[Gid]| best_gid(LinkLayer::Ethernet, None, entries).map(|gid| gid.index);
-        assert_eq!(index(&table), Some(7));
-        assert_eq!(index(&table[..7]), Some(4));
-        assert_eq!(index(&table[..4]), Some(3));
-        assert_eq!(index(&table[..3]), Some(1));
-        assert_eq!(index(&table[..1]), None, "RoCE v1 is not routable");
-        let mut backwards = table;
-        backwards.reverse();
-        assert_eq!(index(&backwards), Some(7), "the order of the entries does not count");
-        assert_eq!(best_gid(LinkLayer::InfiniBand, None, &table), None);
-        let at = |wanted| best_gid(LinkLayer::Ethernet, Some(wanted), &table).map(|gid| gid.index);
-        assert_eq!([at(4), at(8), at(2), at(6), at(9)], [Some(4), Some(8), None, None, None]);
-        let subnet = [gid(0, "fe80::5", IBV_GID_TYPE_IB), gid(1, "fec0::5", IBV_GID_TYPE_IB)];
-        assert_eq!(best_gid(LinkLayer::InfiniBand, None, &subnet).map(|gid| gid.index), Some(1));
-    }
-
-    #[test]
-    fn lists_gids_with_their_types() {
-        let table = [gid(0, "fe80::1", IBV_GID_TYPE_ROCE_V1), gid(1, "::ffff:10.0.0.1", 9)];
-        assert_eq!(list(&table), "0: fe80::1 RoCE v1, 1: ::ffff:10.0.0.1 of unknown type");
-    }
 
     #[test]
     fn chooses_the_key_of_a_full_member() {
