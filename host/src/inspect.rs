@@ -70,11 +70,11 @@ pub fn assign_nics(
         distance: row[index].describe(),
         is_local: row[index] < Distance::Node,
     };
-    topology::assign(&distances, nics_per_pe)
+    // Spares are of no interest.
+    topology::assign(&distances, nics_per_pe, |_, _| false)
         .iter()
         .zip(&distances)
-        // The remaining NICs are spares.
-        .map(|(assigned, row)| assigned.iter().take(nics_per_pe).map(|&index| nic(row, index)).collect())
+        .map(|(assigned, row)| assigned.iter().map(|&index| nic(row, index)).collect())
         .collect()
 }
 

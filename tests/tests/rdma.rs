@@ -363,6 +363,31 @@ fn gids_of_other_network_namespaces_are_not_used() {
 }
 
 #[test]
+fn nics_are_chosen_by_beginnings_exclusion_and_shares() {
+    let test = "nics_are_chosen_by_beginnings_exclusion_and_shares";
+    for (nic, used) in [
+        ("mlx5", "traffic goes through mlx5_0:1, mlx5_1:1, mlx5_2:1"),
+        ("^mlx5_1", "traffic goes through mlx5_0:1, mlx5_2:1"),
+        ("=mlx5_2", "traffic goes through mlx5_2:1"),
+        ("mlx5_2:1:1,mlx5_0:1:1", "traffic goes through mlx5_2:1, mlx5_0:1"),
+    ] {
+        let Some(device) = SoftnicDevice::new(test, &["--devices", "3"]) else { return };
+        let output = device.ring("2", &["RUSHMEM_PEER_PATH=nic", &format!("RUSHMEM_NIC={nic}")]);
+        passed(&output, 2);
+        assert!(text(&output.stderr).contains(&format!("{used}: ")), "{nic}: {}", all(&output));
+    }
+    for (nic, words) in [
+        ("mlx5_7", &["mlx5_7", "mlx5_0:1 (ACTIVE), mlx5_1:1 (ACTIVE)"][..]),
+        ("=mlx5", &["mlx5_0:1 (ACTIVE)"]),
+        ("^mlx5_7", &["mlx5_7", "mlx5_0:1 (ACTIVE)"]),
+        ("mlx5_0:1:1", &["a NIC for each of the 2 PEs", "ports for 1 PEs"]),
+    ] {
+        let Some(device) = SoftnicDevice::new(test, &["--devices", "2"]) else { return };
+        failed(&device.ring("2", &["RUSHMEM_PEER_PATH=nic", &format!("RUSHMEM_NIC={nic}")]), words);
+    }
+}
+
+#[test]
 fn ports_of_different_infiniband_subnets_are_reported() {
     let test = "ports_of_different_infiniband_subnets_are_reported";
     let Some(mut device) = SoftnicDevice::new(test, &["--link", "ib"]) else { return };
@@ -468,7 +493,10 @@ fn missing_device_error_lists_present_devices() {
     let test = "missing_device_error_lists_present_devices";
     let Some(device) = SoftnicDevice::new(test, &["--devices", "2"]) else { return };
     let output = device.ring("1", &["RUSHMEM_NIC=mlx5_7"]);
-    failed(&output, &["no RDMA device mlx5_7", "there is mlx5_0, mlx5_1", "RUSHMEM_NIC"]);
+    failed(
+        &output,
+        &["no RDMA device mlx5_7", "there is mlx5_0:1 (ACTIVE), mlx5_1:1 (ACTIVE)", "RUSHMEM_NIC"],
+    );
     let Some(device) = SoftnicDevice::new(test, &[]) else { return };
     failed(&device.ring("1", &["RUSHMEM_NIC=mlx5_0:2"]), &["mlx5_0", "no port 2", "ports are 1 to 1"]);
 }

@@ -36,7 +36,7 @@ pub use self::error::Error;
 pub use self::group::Group;
 pub use self::id::{EncodedId, IdFields, Listener};
 pub use self::nearest::nearest;
-pub use self::nic::{Nic, NicPort};
+pub use self::nic::{Nic, NicNames, NicPort, NicShare};
 pub use self::range::AddressRange;
 pub use self::record::DoorbellRecord;
 pub use self::start::{AddressFamily, BootstrapKind};
@@ -196,7 +196,7 @@ impl Config {
     /// - [`Error::NotInThisBuild`]: a setting needs a feature that this build lacks.
     pub fn check(&self) -> Result<(), Error> {
         if cfg!(not(feature = "rdma"))
-            && let Nic::Named(_) = self.nic
+            && let Nic::Named(_) | Nic::PerPe(_) = self.nic
         {
             let needs = "an RDMA device needs the feature `rdma`; build with `cargo build --release --features rdma`, \
                          or use nic = soft (the software ConnectX) or auto";
@@ -226,6 +226,14 @@ impl Config {
                     "native kernels use no GPU; use device = gpu, or leave out gpus",
                 ));
             }
+        }
+        if matches!(self.nic, Nic::PerPe(_)) && self.nics_per_pe.get() > 1 {
+            return Err(Error::Conflict {
+                first: self.named("nic"),
+                second: self.named("nics_per_pe"),
+                why: "DEVICE:PORT:PES gives each PE one port; use nics_per_pe = 1, or a list of devices"
+                    .into(),
+            });
         }
         let is_p2p = matches!(self.peer_path, PeerPath::Auto | PeerPath::P2p);
         if self.sanitize == Switch::On && !is_p2p {

@@ -139,7 +139,7 @@ settings! {
             "Memory of each team for collective calls by all blocks of a grid. The blocks share it. Auto is 2624KiB in jobs \
              of up to 16 PEs, and 256KiB in others.";
         Network common nic: Nic, "RUSHMEM_NIC", "auto", "",
-            "NICs for all transfers that P2P does not carry. Each PE uses the nearest ones.";
+            "NICs for all transfers that P2P does not carry. Each PE uses the nearest ones, or those of its DEVICE:PORT:PES.";
         Network common nics_per_pe: NonZeroU32, "RUSHMEM_NICS_PER_PE", "1", "NICs",
             "Number of NICs that each PE uses at the same time.";
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",

@@ -16,29 +16,32 @@ pub struct Hardware {
     candidates: Vec<Candidate>,
     /// Names of the RDMA devices that the job does not use, each with the reason.
     unused: Vec<String>,
+    /// The number of PEs of each device, if the settings say so.
+    shares: Option<Vec<u32>>,
 }
 
 /// Chooses between RDMA devices and the software ConnectX according to the settings. Falls back to the software
 /// ConnectX if no RDMA device is usable.
 pub(super) fn find(config: &Config) -> Result<Decision> {
-    let named = match &config.nic {
-        Nic::Named(names) => Some(names.as_slice()),
-        _ => None,
-    };
-    let (candidates, mut unused) = rdma::find(named, config).map_err(NicError::from)?;
+    let is_named = matches!(config.nic, Nic::Named(_) | Nic::PerPe(_));
+    let (candidates, mut unused) = rdma::find(config).map_err(NicError::from)?;
     if candidates.is_empty() {
         unused.extend(rdma::foreign().into_iter().map(|name| format!("{name}: it is not a ConnectX")));
         let is_device_unused = !unused.is_empty();
         let reason = if is_device_unused { unused.join("; ") } else { "there is no ConnectX".into() };
         return Ok(Decision { is_device_unused, ..Decision::soft(reason) });
     }
-    let candidates = of_one_link_layer(candidates, &mut unused, named.is_some())?;
-    let reason = match named {
-        Some(_) => "RUSHMEM_NIC names it".into(),
-        None => format!("found, with {} active", if candidates.len() == 1 { "a port" } else { "ports" }),
+    let candidates = of_one_link_layer(candidates, &mut unused, is_named)?;
+    let reason = match is_named {
+        true => "RUSHMEM_NIC names it".into(),
+        false => format!("found, with {} active", if candidates.len() == 1 { "a port" } else { "ports" }),
     };
     let is_device_unused = !unused.is_empty();
-    Ok(Decision { hardware: Some(Hardware { candidates, unused }), reason, is_device_unused })
+    let shares = match &config.nic {
+        Nic::PerPe(shares) => Some(shares.iter().map(|share| share.pes.get()).collect()),
+        _ => None,
+    };
+    Ok(Decision { hardware: Some(Hardware { candidates, unused, shares }), reason, is_device_unused })
 }
 
 /// Keeps the devices with the more frequent link layer, since PEs cannot communicate across link layers.
@@ -116,12 +119,29 @@ impl Hardware {
             self.candidates.iter().map(|candidate| distance(gpu, &candidate.location)).collect()
         };
         let distances: Vec<Vec<Distance>> = gpus.iter().map(distances_from).collect();
-        Ok(NicAssignment {
-            by_pe: assign(&distances, wanted as usize),
-            distances,
-            candidates: self.candidates,
-        })
+        let network = |nic: usize| self.candidates[nic].network();
+        let can_replace = |nic, used| network(nic) == network(used);
+        let by_pe = match &self.shares {
+            Some(shares) => in_shares(shares, on_node)?,
+            None => assign(&distances, wanted as usize, can_replace),
+        };
+        for nic in (0..self.candidates.len()).filter(|nic| by_pe.iter().all(|mine| !mine.contains(nic))) {
+            tracing::info!("not used, not even as a spare: {}", self.candidates[nic].describe());
+        }
+        Ok(NicAssignment { by_pe, distances, candidates: self.candidates })
     }
+}
+
+/// Assigns the NICs to `on_node` PEs in order, each to as many as its share says.
+fn in_shares(shares: &[u32], on_node: u32) -> Result<Vec<Vec<usize>>> {
+    let nics = (0..).zip(shares).flat_map(|(nic, &pes)| std::iter::repeat_n(nic, pes as usize));
+    let by_pe: Vec<Vec<usize>> = nics.take(on_node as usize).map(|nic| vec![nic]).collect();
+    if by_pe.len() < on_node as usize {
+        let what = format!("a NIC for each of the {on_node} PEs of this node");
+        let why = format!("RUSHMEM_NIC has ports for {} PEs; raise its DEVICE:PORT:PES", by_pe.len());
+        return Err(Error::Unavailable { what, why });
+    }
+    Ok(by_pe)
 }
 
 /// The RDMA devices assigned to the PEs of this node.
@@ -189,6 +209,13 @@ pub(super) fn heap(wanted: HeapKind, gpu: &Attributes) -> Result<HeapKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_give_ports_to_pes_in_order() {
+        assert_eq!(in_shares(&[1, 3], 3).unwrap(), [[0], [1], [1]]);
+        let text = in_shares(&[1, 3], 5).unwrap_err().to_string();
+        assert!(text.contains("ports for 4 PEs"), "{text}");
+    }
 
     #[test]
     fn uses_gpu_memory_that_orders_writes() {

@@ -66,14 +66,12 @@ fn find_hardware(config: &Config) -> Result<Decision> {
 
 #[cfg(not(feature = "rdma"))]
 fn find_hardware(config: &Config) -> Result<Decision> {
-    use rushmem_config::NicPort;
     const BUILD: &str =
         "this build cannot drive RDMA devices; build with `cargo build --release --features rdma`";
     let found = sysfs::devices(&sysfs::root());
-    if let Nic::Named(names) = &config.nic {
-        let names: Vec<_> = names.iter().map(NicPort::to_string).collect();
+    if let Nic::Named(_) | Nic::PerPe(_) = &config.nic {
         let why = format!("{BUILD}, or use RUSHMEM_NIC=soft, the software ConnectX");
-        return Err(Error::Unavailable { what: format!("NIC {}", names.join(", ")), why });
+        return Err(Error::Unavailable { what: format!("NIC {}", config.nic), why });
     }
     let connectx: Vec<_> =
         found.iter().filter(|(_, connectx)| *connectx).map(|(name, _)| name.as_str()).collect();
@@ -122,7 +120,7 @@ impl Nics {
             let reason = &decision.reason;
             if decision.is_device_unused {
                 tracing::warn!("traffic goes through the software ConnectX: {reason}");
-            } else if config.nic == Nic::Auto && is_first_of_nodes(config) {
+            } else if config.nic != Nic::Soft && is_first_of_nodes(config) {
                 tracing::warn!(
                     "traffic between nodes goes through the software ConnectX, which is slow: {reason}; run `rushmem doctor` \
                      on each node, or accept it with RUSHMEM_NIC=soft"

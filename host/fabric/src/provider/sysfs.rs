@@ -24,6 +24,24 @@ pub fn devices(root: &Path) -> Vec<(String, bool)> {
     found
 }
 
+/// Returns the ports of all RDMA devices with their states, such as `mlx5_0:1 (ACTIVE)`.
+#[cfg(any(test, feature = "rdma"))]
+pub fn ports(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for (device, _) in devices(root) {
+        let folder = root.join("class/infiniband").join(&device).join("ports");
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let port = entry.file_name().to_string_lossy().into_owned();
+            // The number of the state comes before its name.
+            let state = std::fs::read_to_string(entry.path().join("state")).unwrap_or_default();
+            let state = state.split_once(':').map_or("state unknown", |(_, name)| name).trim().to_owned();
+            found.push(format!("{device}:{port} ({state})"));
+        }
+    }
+    found.sort();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +57,14 @@ mod tests {
             std::fs::create_dir_all(&device).unwrap();
             std::fs::write(device.join("modalias"), alias).unwrap();
         }
+        for (port, state) in
+            [("mlx5_1/ports/1", "4: ACTIVE\n"), ("mlx5_1/ports/2", "1: DOWN\n"), ("rxe0/ports/1", "")]
+        {
+            let folder = root.path().join("class/infiniband").join(port);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("state"), state).unwrap();
+        }
+        assert_eq!(ports(root.path()), ["mlx5_1:1 (ACTIVE)", "mlx5_1:2 (DOWN)", "rxe0:1 (state unknown)"]);
         let wanted = [("efa_0", false), ("mlx5_1", true), ("rxe0", false)];
         assert_eq!(devices(root.path()), wanted.map(|(name, connectx)| (name.to_owned(), connectx)));
     }

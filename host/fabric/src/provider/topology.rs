@@ -77,8 +77,12 @@ pub fn distance(a: &PciPath, b: &PciPath) -> Distance {
 ///
 /// Returns the indices of each PE's NICs, in order of preference. Each PE gets the `wanted` nearest NICs, or all if
 /// there are fewer. Among equally near NICs it gets the one with the fewest PEs so far. A NIC that no PE got becomes a
-/// spare of the nearest PE, after the NICs that the PE uses.
-pub fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
+/// spare, after the NICs that the PE uses, of the nearest PE whose first NIC `can_replace` allows it to replace.
+pub fn assign(
+    distances: &[Vec<Distance>],
+    wanted: usize,
+    can_replace: impl Fn(usize, usize) -> bool,
+) -> Vec<Vec<usize>> {
     let nics = distances.iter().map(Vec::len).max().unwrap_or(0);
     let mut load = vec![0; nics];
     let mut assigned: Vec<Vec<usize>> = vec![Vec::new(); distances.len()];
@@ -93,7 +97,8 @@ pub fn assign(distances: &[Vec<Distance>], wanted: usize) -> Vec<Vec<usize>> {
         }
     }
     for nic in (0..nics).filter(|&nic| load[nic] == 0) {
-        let pes = 0..distances.len();
+        let replaces = |&pe: &usize| assigned[pe].first().is_some_and(|&first| can_replace(nic, first));
+        let pes = (0..distances.len()).filter(replaces);
         if let Some(pe) = pes.min_by_key(|&pe| (distances[pe][nic], assigned[pe].len())) {
             assigned[pe].push(nic);
         }
@@ -157,8 +162,19 @@ mod tests {
     }
 
     #[test]
+    fn spares_replace_nics_of_their_network_only() {
+        use Distance::{Node, Other};
+        // NIC 2 is nearest to PE 0, but can replace only NIC 1 of PE 1.
+        let distances = [vec![Node, Other, Node], vec![Other, Node, Other]];
+        assert_eq!(assign(&distances, 1, |_, used| used == 1), [vec![0], vec![1, 2]]);
+        assert_eq!(assign(&distances, 1, |_, _| false), [[0], [1]]);
+        assert_eq!(assign(&distances, 1, |_, _| true), [vec![0, 2], vec![1]]);
+    }
+
+    #[test]
     fn assigns_near_nics_evenly() {
         use Distance::Other;
+        let assign = |distances: &[Vec<Distance>], wanted| assign(distances, wanted, |_, _| true);
         const SWITCH: Distance = Distance::Switch(2);
         let nearest = |n: usize, nics: usize| -> Vec<_> {
             (0..nics).map(|i| if i == n { SWITCH } else { Other }).collect()

@@ -68,7 +68,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST")]
     gpus: Option<String>,
 
-    /// NICs to use: `auto`, `soft`, or RDMA devices such as `mlx5_0` or `mlx5_0:1,mlx5_1:1` [default: auto]
+    /// NICs to use: `auto`, `soft`, RDMA devices such as `mlx5_0` or `mlx5_0:1,mlx5_1:1`, or all but some, such as
+    /// `^mlx5_2` [default: auto]
     #[arg(long, value_name = "LIST")]
     nic: Option<String>,
 

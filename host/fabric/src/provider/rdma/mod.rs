@@ -19,7 +19,7 @@ mod uar;
 
 use std::sync::Arc;
 
-use rushmem_config::{Config, NicPort};
+use rushmem_config::{AddressRange, Config, Nic, NicNames, NicPort};
 use rushmem_error::{NicError, RdmaError};
 use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::prm::Response;
@@ -56,35 +56,112 @@ impl Candidate {
     pub fn link(&self) -> LinkLayer {
         self.port.address.link
     }
+
+    /// Returns the network of the port's address, if known.
+    pub fn network(&self) -> Option<AddressRange> {
+        self.port.network
+    }
 }
 
 /// Returns the RDMA devices that a job can use, and for each of the others the reason why it cannot.
 ///
-/// Considers the `named` devices, or else all ConnectX NICs. Fails if a named device is missing or unusable.
-pub fn find(named: Option<&[NicPort]>, config: &Config) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
+/// Considers the devices that the settings select. Fails if a setting names no device, or one that is unusable.
+pub fn find(config: &Config) -> Result<(Vec<Candidate>, Vec<String>), RdmaError> {
     let devices = match Devices::find() {
         Ok(devices) => devices,
-        Err(error) if named.is_some() => return Err(error),
+        Err(error) if matches!(config.nic, Nic::PerPe(_) | Nic::Named(_)) => return Err(error),
         // Without a ConnectX, nobody misses the libraries.
         Err(error) => return Ok((Vec::new(), of_sysfs(&error))),
     };
-    let (mut usable, mut unusable) = (Vec::new(), Vec::new());
-    match named {
-        Some(names) => {
-            for name in names {
-                usable.push(check(&devices, name, config)?);
+    let all: Vec<String> = devices.iter().map(|device| device.name).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let connectx: Vec<String> =
+        devices.iter().filter(|device| device.is_mlx5).map(|device| device.name).collect();
+    let whole = |name: &str| NicPort { device: name.into(), port: None };
+    let mut found = Found::default();
+    match &config.nic {
+        Nic::PerPe(shares) => {
+            for share in shares {
+                found.usable.push(check(&devices, &share.port, &[], config)?);
             }
         }
-        None => {
-            for device in devices.iter().filter(|device| device.is_mlx5) {
-                match check(&devices, &NicPort { device: device.name.clone(), port: None }, config) {
-                    Ok(candidate) => usable.push(candidate),
-                    Err(error) => unusable.push(error.to_string()),
+        Nic::Named(names) => {
+            for entry in &names.list {
+                let chosen = select(names, entry, &all)?;
+                if chosen == [entry.device.as_str()] {
+                    found.add(check(&devices, entry, &[], config)?);
+                    continue;
+                }
+                let chosen = chosen.into_iter().filter(|name| connectx.iter().any(|one| one == name));
+                chosen.for_each(|name| {
+                    found.try_add(check(&devices, &NicPort { device: name.into(), ..*entry }, &[], config));
+                });
+            }
+            if found.usable.is_empty() {
+                let why = format!("none of the devices is usable: {}", found.unusable.join("; "));
+                return Err(RdmaError::Unusable { nic: names.to_string(), why });
+            }
+        }
+        Nic::Except(names) => {
+            let mut without = Vec::new();
+            for entry in &names.list {
+                without.extend(select(names, entry, &all)?.into_iter().map(|name| (name, entry.port)));
+            }
+            for name in &connectx {
+                let ports = without.iter().filter(|(other, _)| other == name).map(|(_, port)| *port);
+                match ports.collect::<Option<Vec<u8>>>() {
+                    Some(ports) => found.try_add(check(&devices, &whole(name), &ports, config)),
+                    None => found.unusable.push(format!("{name}: RUSHMEM_NIC={} excludes it", config.nic)),
                 }
             }
         }
+        Nic::Auto | Nic::Soft => {
+            connectx.iter().for_each(|name| found.try_add(check(&devices, &whole(name), &[], config)));
+        }
     }
-    Ok((usable, unusable))
+    Ok((found.usable, found.unusable))
+}
+
+/// Devices that a job can use, and for each of the others the reason why it cannot.
+#[derive(Default)]
+struct Found {
+    usable: Vec<Candidate>,
+    unusable: Vec<String>,
+}
+
+impl Found {
+    /// Adds a device, unless another entry of the settings has selected it.
+    fn add(&mut self, candidate: Candidate) {
+        if self.usable.iter().all(|other| other.nic != candidate.nic) {
+            self.usable.push(candidate);
+        }
+    }
+
+    fn try_add(&mut self, checked: Result<Candidate, RdmaError>) {
+        match checked {
+            Ok(candidate) => self.add(candidate),
+            Err(error) => self.unusable.push(error.to_string()),
+        }
+    }
+}
+
+/// Returns the names among `all` that an entry of the settings selects. It must select one.
+fn select<'a>(names: &NicNames, entry: &NicPort, all: &[&'a str]) -> Result<Vec<&'a str>, RdmaError> {
+    match names.select(entry, all) {
+        selected if selected.is_empty() => Err(no_device(entry)),
+        selected => Ok(selected),
+    }
+}
+
+/// Returns the error for a device that is not there, which lists the ports of this machine.
+fn no_device(wanted: &NicPort) -> RdmaError {
+    let ports = sysfs::ports(&sysfs::root());
+    let found = if ports.is_empty() {
+        "libibverbs finds none; load the module mlx5_ib, and pass the device into the container".into()
+    } else {
+        format!("there is {}; change RUSHMEM_NIC", ports.join(", "))
+    };
+    RdmaError::NoDevice { wanted: wanted.device.clone(), found }
 }
 
 /// Returns the ConnectX NICs that the kernel lists, each with the reason why none is usable.
@@ -103,10 +180,10 @@ pub fn foreign() -> Vec<String> {
     devices.iter().filter(|device| !device.is_mlx5).map(|device| device.title()).collect()
 }
 
-/// Opens a device, and checks that a job can use it. Closes it again.
-fn check(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate, RdmaError> {
+/// Opens a device, and checks that a job can use it, on a port that is not in `without`. Closes it again.
+fn check(devices: &Devices, name: &NicPort, without: &[u8], config: &Config) -> Result<Candidate, RdmaError> {
     let (context, location) = open(devices, name)?;
-    let port = port::choose(&context, name.port, config)?;
+    let port = port::choose(&context, name.port, without, config)?;
     check_atomics(&context)?;
     let nic = NicPort { device: name.device.clone(), port: Some(port.address.number) };
     Ok(Candidate { nic, title: context.title().into(), location, port })
@@ -114,13 +191,7 @@ fn check(devices: &Devices, name: &NicPort, config: &Config) -> Result<Candidate
 
 fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), RdmaError> {
     let Some(device) = devices.iter().find(|device| device.name == name.device) else {
-        let names: Vec<_> = devices.iter().map(|device| device.name).collect();
-        let found = if names.is_empty() {
-            "libibverbs finds none; load the module mlx5_ib, and pass the device into the container".into()
-        } else {
-            format!("there is {}; change RUSHMEM_NIC", names.join(", "))
-        };
-        return Err(RdmaError::NoDevice { wanted: name.device.clone(), found });
+        return Err(no_device(name));
     };
     if !device.is_mlx5 {
         let why = "libmlx5 does not drive it; set RUSHMEM_NIC to a ConnectX NIC";

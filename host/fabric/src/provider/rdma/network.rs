@@ -58,6 +58,14 @@ impl Networks {
     pub(super) fn is_of_bootstrap(&self, gid: Ipv6Addr) -> bool {
         self.bootstrap.is_some_and(|network| network.has(ip_of(gid)))
     }
+
+    /// Returns the network of a GID's address: that of the interface, or for other GIDs their first 64 bits.
+    pub(super) fn of_gid(&self, gid: Ipv6Addr) -> Option<AddressRange> {
+        match ip_of(gid) {
+            ip @ IpAddr::V4(_) => self.own.iter().map(|it| it.network).find(|network| network.has(ip)),
+            ip => AddressRange::new(ip, 64),
+        }
+    }
 }
 
 /// Returns the IP address of a GID.
@@ -111,5 +119,9 @@ mod tests {
         assert!(networks.admits(gid("::ffff:10.0.1.1")) && !networks.admits(gid("::ffff:10.0.0.1")));
         assert!(networks.is_of_bootstrap(gid("::ffff:10.0.1.9")));
         assert!(!networks.is_of_bootstrap(gid("::ffff:10.0.0.9")));
+        let of = |text| networks.of_gid(gid(text)).map(|network| network.to_string());
+        assert_eq!(of("::ffff:10.0.1.9").as_deref(), Some("10.0.1.0/24"));
+        assert_eq!(of("::ffff:192.0.2.1"), None);
+        assert_eq!(networks.of_gid(gid("fec0::5")), AddressRange::new(gid("fec0::5").into(), 64));
     }
 }

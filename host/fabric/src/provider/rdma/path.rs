@@ -264,6 +264,7 @@ mod tests {
         let port = Port {
             address: port(link, gid),
             gid_index: 3,
+            network: None,
             pkey_index: 4,
             grh_required: false,
             gbps: None,

@@ -7,7 +7,7 @@ use std::mem::zeroed;
 use std::net::Ipv6Addr;
 
 use rdma_sys::{ibv_device_attr, ibv_gid_entry, ibv_port_attr, ibv_port_state};
-use rushmem_config::{Config, Partition};
+use rushmem_config::{AddressRange, Config, Partition};
 use rushmem_error::{RdmaError, errno_text};
 use rushmem_mlx5::prm::Response;
 use rushmem_mlx5::prm::caps::{QueryRoceAddress, QueryRoceAddressOut};
@@ -30,6 +30,8 @@ pub(super) struct Port {
     pub(super) address: PortAddress,
     /// Index of the selected GID in the port's GID table.
     pub(super) gid_index: u8,
+    /// Network of the selected GID, if known. Ports of different networks may be unable to reach each other.
+    pub(super) network: Option<AddressRange>,
     /// Index of the selected partition key in the port's table.
     pub(super) pkey_index: u16,
     /// Whether InfiniBand packets need a GRH even within the subnet.
@@ -41,7 +43,14 @@ pub(super) struct Port {
 }
 
 /// Selects port `wanted`, or else the first active port, and the GID and partition key that match the settings.
-pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> Result<Port, RdmaError> {
+///
+/// Ports in `without` are out of the question.
+pub(super) fn choose(
+    context: &Context,
+    wanted: Option<u8>,
+    without: &[u8],
+    config: &Config,
+) -> Result<Port, RdmaError> {
     // SAFETY: all fields are numbers or arrays of numbers, so all zeros is a valid value.
     let mut device: ibv_device_attr = unsafe { zeroed() };
     // SAFETY: the context is open, and `device` is a live variable.
@@ -61,7 +70,7 @@ pub(super) fn choose(context: &Context, wanted: Option<u8>, config: &Config) -> 
         None => 1..=count,
     };
     let mut states = Vec::new();
-    for number in numbers {
+    for number in numbers.filter(|number| !without.contains(number)) {
         let attr = query(context, number)?;
         match attr.state {
             ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER => {
@@ -186,6 +195,7 @@ fn describe(
             partition,
         },
         gid_index,
+        network: networks.of_gid(gid.gid),
         pkey_index,
         grh_required: attr.flags & GRH_REQUIRED != 0,
         gbps: gbps(attr.active_width, attr.active_speed),
