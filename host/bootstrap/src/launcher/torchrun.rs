@@ -5,7 +5,6 @@
 //! listens at `MASTER_ADDR`.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::ToSocketAddrs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use super::PePosition;
 use crate::auth::Token;
 use crate::error::Error;
 use crate::id::UniqueId;
+use crate::resolve::resolve;
 use crate::user::{check_same_user, uid};
 use rushmem_config::Config;
 
@@ -64,10 +64,12 @@ impl Torchrun {
         let after =
             self.port.checked_add(1).ok_or_else(|| fail("there is no port after MASTER_PORT".into()))?;
         let port = if config.bootstrap_port == 0 { after } else { config.bootstrap_port };
-        let bad = |why: String| fail(format!("MASTER_ADDR={}: {why}", self.addr));
-        let mut addrs =
-            (self.addr.as_str(), port).to_socket_addrs().map_err(|error| bad(error.to_string()))?;
-        let addr = addrs.next().ok_or_else(|| bad("it has no address".into()))?;
+        // Brackets for an IPv6 address.
+        let is_v6 = self.addr.contains(':') && !self.addr.starts_with('[');
+        let server = if is_v6 { format!("[{}]:{port}", self.addr) } else { format!("{}:{port}", self.addr) };
+        let waits = |error: &io::Error| tracing::info!("waiting for MASTER_ADDR={}: {error}", self.addr);
+        let addr = resolve(&server, config.bootstrap_timeout, waits)
+            .map_err(|error| fail(format!("MASTER_ADDR={}: {error}", self.addr)))?;
         Ok(UniqueId::with_token(addr, &Token::from_hex(token.reveal())?))
     }
 

@@ -1,11 +1,12 @@
 //! Supervises the PEs of a launcher: starts them, forwards signals, reports the first failure and returns the exit code.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions};
+use rushmem::bootstrap::{self, Observer, PeerLost, Pes, Server, ServerOptions, resolve};
 use rushmem_base::{THREAD_ADVICE, crowd_deadline, loopback};
 
 use super::event::{Event, NodeEvent};
@@ -96,7 +97,7 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
     sys::block_signals().map_err(|error| Error::Internal(format!("cannot block signals: {error}")))?;
     listen_for_signals(sender.clone())?;
 
-    let server = if serves { Some(start_server(plan, share)?) } else { None };
+    let server = if serves { Some(start_server(plan, share, &printer)?) } else { None };
     let addresses = match (&share.rendezvous, &plan.others, &server) {
         (Some(rendezvous), ..) => vec![rendezvous.clone()],
         (None, Some(others), Some(server)) => others.servers(server.addr().port()),
@@ -156,7 +157,7 @@ fn listen_for_signals(events: Sender<Event>) -> Result<(), Error> {
         .map_err(|error| Error::Environment(format!("cannot start a thread: {error}; {THREAD_ADVICE}")))
 }
 
-fn start_server(plan: &Plan, share: &NodeShare) -> Result<Server, Error> {
+fn start_server(plan: &Plan, share: &NodeShare, printer: &Printer) -> Result<Server, Error> {
     let listen = match (&share.rendezvous, &plan.others) {
         (None, Some(others)) => others.listen(),
         (None, None) => SocketAddr::new(loopback(), 0),
@@ -165,8 +166,9 @@ fn start_server(plan: &Plan, share: &NodeShare) -> Result<Server, Error> {
                 let usage = "write it as HOST:PORT, with an address of node 0";
                 Error::Usage(format!("--rendezvous {rendezvous}: {why}; {usage}"))
             };
-            let mut addresses = rendezvous.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
-            addresses.next().ok_or_else(|| bad("no such address".into()))?
+            let waits =
+                |error: &io::Error| printer.note(&format!("waiting for the name in {rendezvous}: {error}"));
+            resolve(rendezvous, plan.bootstrap_timeout, waits).map_err(|error| bad(error.to_string()))?
         }
     };
     let options = ServerOptions {
