@@ -1,12 +1,14 @@
 /*
  * A verbs program of its own: one of everything that queue pairs do, between two endpoints in this process.
  *
- * verbs DEVICE DEVICE [address|mapped|dma-buf]: the endpoints' devices, which may be the same. With a third word, all data
- * is in GPU memory of the stand-in for CUDA: registered by address, mapped without a context, or registered as dma-buf. It
- * prints nothing but what is wrong, and "all good".
+ * verbs DEVICE DEVICE [exported|address|mapped|dma-buf]: the endpoints' devices, which may be the same. With a third word,
+ * all data is in a dma-buf of the kernel (`exported`), or in GPU memory of the stand-in for CUDA: registered by address,
+ * mapped without a context, or registered as dma-buf. It prints nothing but what is wrong, and "all good".
  */
+#define _GNU_SOURCE
 #include "open.h"
 #include "cuda/cuda.h"
+#include "exporter.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -35,8 +37,10 @@ struct end {
 	uint64_t address;
 };
 
-/* Kind of the memory, or NULL for host memory. */
+/* Kind of the GPU memory, or NULL for host memory. */
 static const char *gpu;
+/* Whether the host memory is a dma-buf. */
+static int exported;
 
 /* The GID that both kinds of ports have: an InfiniBand port has but one, and RoCEv2 is the last of the others. */
 static int gid_index(const struct end *end)
@@ -58,13 +62,17 @@ static void make_heap(struct end *end)
 		CHECK(!(is("mapped") ? cuda.standin_map(&end->address, HEAP, 0) : cuda.cuMemAlloc_v2(&end->address, HEAP)),
 		      "GPU memory");
 		end->heap = (unsigned char *)cuda.standin_host(end->address);
+	} else if (exported) {
+		fd = export_dma_buf(HEAP, (void **)&end->heap);
+		end->address = (uintptr_t)end->heap;
 	} else {
 		CHECK(!posix_memalign((void **)&end->heap, 4096, HEAP), "heap");
 		end->address = (uintptr_t)end->heap;
 	}
 	memset(end->heap, 0, HEAP);
-	if (is("dma-buf")) {
+	if (is("dma-buf"))
 		CHECK(!cuda.cuMemGetHandleForAddressRange(&fd, end->address, HEAP, 1, 0), "dma-buf");
+	if (fd >= 0) {
 		end->mr = ibv_reg_dmabuf_mr(end->pd, 0, HEAP, end->address, fd, access);
 		close(fd);
 	} else {
@@ -93,6 +101,8 @@ static void close_end(struct end *end)
 	CHECK(!ibv_close_device(end->context), "device");
 	if (gpu)
 		CHECK(!cuda.cuMemFree_v2(end->address), "GPU memory");
+	else if (exported)
+		CHECK(!munmap(end->heap, HEAP), "mapping of a dma-buf");
 	else
 		free(end->heap);
 }
@@ -605,7 +615,8 @@ int main(int count, char **words)
 	struct end a, b;
 	void *context = NULL;
 	CHECK(count == 3 || count == 4, "two devices");
-	gpu = words[3];
+	exported = count == 4 && !strcmp(words[3], "exported");
+	gpu = exported ? NULL : words[3];
 	if (gpu) {
 		load_cuda();
 		CHECK(!cuda.cuInit(0) && !cuda.cuDevicePrimaryCtxRetain(&context, 0), "CUDA");
