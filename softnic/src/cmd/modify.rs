@@ -175,8 +175,7 @@ pub(super) fn rtr2rts(path: &mut Datapath, context: u32, command: Rtr2Rts) -> Mo
     qp.state = State::Rts;
     if let Route::Peer(peer) = qp.route {
         let address = address_of(&qp.context.primary_address_path);
-        let is_software = address.is_software() || path.neighbors.find(address.mac).is_some();
-        path.meet(peer, is_software, Instant::now());
+        path.meet(peer, path.is_software(&address), Instant::now());
     }
     // Doorbells may have been rung before.
     path.enqueue(command.qpn);

@@ -41,13 +41,14 @@ impl Dynamic {
         disconnect(path, qpn);
         // A new number distinguishes this connection from earlier ones of the same initiator.
         self.sequence = self.sequence.wrapping_add(1);
-        let (sequence, own) = (self.sequence, path.address);
+        let sequence = self.sequence;
+        let route = path.route_to(&head.target.address);
         let Some(qp) = path.objects.qps.get_mut(qpn) else { return };
         let Some(dci) = &mut qp.dci else { return };
         (dci.target, dci.sequence) = (Some(head.target), sequence);
         qp.route = Route::Loopback;
         qp.attrs.mtu = qp.context.mtu.0;
-        match head.target.address.route(own) {
+        match route {
             Ok(Route::Loopback) => ask_neighbour(path, qpn),
             Ok(Route::Peer(peer)) => self.ask_peer(path, qpn, peer, &head),
             Err(_) => dci.link = Link::Refused(Refusal::Local(LocalError::Operation)),
@@ -73,7 +74,7 @@ impl Dynamic {
         qp.req.start(first);
         qp.req.started = head.index;
         qp.req.messages.push_back(Message::connect(head.index, head.blocks, head.opcode, first));
-        path.meet(peer, head.target.address.is_software(), path.report.now);
+        path.meet(peer, path.is_software(&head.target.address), path.report.now);
     }
 
     /// Returns the path MTU to a peer, asking the system again after [`RENEW_AFTER`], since links change.

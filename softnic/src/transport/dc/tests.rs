@@ -1,8 +1,11 @@
 //! Tests of connect packets that are repeated, late or forged, or exceed the room of a target.
 
 use super::{CONNECTIONS, EVICT_AFTER};
+use crate::address::mac_of;
 use crate::fuzz::{DC_KEY, Harness, PEER};
 use crate::roce::{Aeth, AethSyndrome, Connect, Ext, Nak, Op, Psn, Reth};
+use crate::route::Route;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Input that makes the harness use dynamic connections.
 const DCI: u8 = 3;
@@ -92,6 +95,23 @@ fn an_accept_answers_the_last_connect_only() {
     assert_eq!(harness.core.path.report.stats.stale, 2);
     harness.receive(Op::Accept, qpn, 0, &accept(sequence));
     assert!(is_up(&harness));
+}
+
+#[test]
+fn an_ethernet_function_finds_its_target_by_mac() {
+    const STATION: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 77, 77, 78), 4791);
+    for learned in [false, true] {
+        let mut harness = Harness::new(true, DCI);
+        let path = &mut harness.core.path;
+        path.objects.ethernet.vport.owner = Some(1);
+        if learned {
+            path.neighbors.learn(mac_of(PEER.port()), STATION);
+        }
+        harness.post_some();
+        harness.core.pass(|| false);
+        let to = if learned { STATION } else { PEER };
+        assert_eq!(harness.core.path.objects.qps.get(harness.qpn()).unwrap().route, Route::Peer(to));
+    }
 }
 
 #[test]

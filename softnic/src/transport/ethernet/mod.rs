@@ -73,6 +73,11 @@ impl Datapath {
         address.route(self.address)
     }
 
+    /// Whether an address of RDMA certainly belongs to a software adapter.
+    pub(crate) fn is_software(&self, address: &Address) -> bool {
+        address.is_software() || self.neighbors.find(address.mac).is_some()
+    }
+
     /// Sends a frame to the stations that it names, which may include the function itself.
     fn transmit(&mut self, frame: &[u8]) {
         let Some((to, _)) = frame::addresses(frame) else { return };
