@@ -8,7 +8,7 @@ use crate::function::Region;
 use crate::{Count, Identity, Interrupts, refuse};
 use rushmem_mlx5::cqe::{CQE_BYTES, Cqe, CqeOpcode};
 use rushmem_mlx5::doorbell::{ArmWord, CqArm, CqRecord, Doorbell, record_word, uar};
-use rushmem_mlx5::prm::caps::{HcaCap, PortType, QueryHcaCap};
+use rushmem_mlx5::prm::caps::{CapType, HcaCap, PortType, QueryHcaCap};
 use rushmem_mlx5::prm::cq::{CqContext, CreateCq, DestroyCq};
 use rushmem_mlx5::prm::eq::{CreateEq, DestroyEq, EqContext, Eqe, EventType};
 use rushmem_mlx5::prm::hca::{
@@ -269,6 +269,17 @@ fn the_port_is_infiniband() {
     Ptys { local_port: 1, proto_mask: Ptys::IB, ..Ptys::default() }.write(&mut ptys);
     let output = driver.submit(&[&asked.encode()[..], &ptys].concat(), 16 + ptys.len()).unwrap();
     assert_eq!(Ptys::read(output[16..].first_chunk().unwrap()).ib_proto_oper, Ptys::NDR);
+}
+
+/// Linux 6.9 and newer registers dma-bufs only on devices with page faults.
+#[test]
+fn a_function_has_page_faults_that_no_operation_raises() {
+    let mut driver = driver();
+    driver.bring_up();
+    let caps: HcaCap = driver.call(&QueryHcaCap::current::<HcaCap>()).unwrap().page.get();
+    let question = QueryHcaCap { cap_type: CapType::ODP, current: true, uid: 0 };
+    let operations = driver.call(&question).unwrap().page;
+    assert!(caps.pg && operations.0.iter().all(|byte| *byte == 0));
 }
 
 #[test]

@@ -119,6 +119,8 @@ layout! {
         cq_resize: bool = 0x221, 1;
         /// The events of a CQ can be moderated.
         cq_moderation: bool = 0x222, 1;
+        /// Page faults, which a driver handles. The page ODP has the operations that raise them.
+        pg: bool = 0x227, 1;
         /// Cross-channel operations are supported: a send queue can WAIT for another queue's completions.
         cd: bool = 0x22c, 1;
         /// The second version of dynamically connected transport is supported.
