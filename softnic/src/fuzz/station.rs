@@ -356,6 +356,18 @@ impl Station {
 
 #[cfg(test)]
 impl Station {
+    /// Gives the queues and the TIR to a program, for which the driver has made a user context of the function.
+    pub(crate) fn give_to_program(&mut self) {
+        let user = self.core.contexts.open();
+        let objects = &mut self.core.path.objects;
+        let attached = objects.buses[&self.context].user();
+        objects.buses.insert(user, attached);
+        for number in [self.numbers.sqn, self.numbers.rqn] {
+            objects.qps.get_mut(number).expect("it exists").owner = user;
+        }
+        objects.ethernet.tirs.get_mut(self.numbers.tirn).expect("it exists").owner = user;
+    }
+
     /// Writes bytes where [`Station::post_long`] and [`Station::send`] read them.
     pub(crate) fn heap_write(&self, bytes: &[u8]) {
         self.heap.write(HEAP - 8192, bytes).expect("they fit");

@@ -194,7 +194,8 @@ fn lists(
         match to.destination_type {
             DestinationType::FLOW_TABLE => check_next(path, context, level, to.destination_id)?,
             DestinationType::TIR => {
-                let tir = ethernet.tirs.get(to.destination_id).filter(|tir| tir.owner == context);
+                let tir = ethernet.tirs.get(to.destination_id);
+                let tir = tir.filter(|tir| path.objects.may_use(context, tir.owner));
                 tir.ok_or(bad_resource(Reason::NoTir))?;
             }
             _ => return Err(refuse(CmdStatus::BAD_PARAM, Reason::FlowAction)),

@@ -240,7 +240,7 @@ pub(in crate::cmd) fn destroy_rq(
     Ok(DestroyRqOut {})
 }
 
-/// Returns send queue `sqn` and its settings, if it belongs to `context`.
+/// Returns send queue `sqn` and its settings, if `context` may use it.
 fn own_sq(objects: &mut Objects, context: u32, sqn: u32) -> CmdResult<(&mut Qp, SqContext)> {
     own_queue(objects, context, sqn, |raw| match raw {
         RawQueue::Send(sqc) => Some(*sqc),
@@ -248,7 +248,7 @@ fn own_sq(objects: &mut Objects, context: u32, sqn: u32) -> CmdResult<(&mut Qp, 
     })
 }
 
-/// Returns receive queue `rqn` and its settings, if it belongs to `context`.
+/// Returns receive queue `rqn` and its settings, if `context` may use it.
 fn own_rq(objects: &mut Objects, context: u32, rqn: u32) -> CmdResult<(&mut Qp, RqContext)> {
     own_queue(objects, context, rqn, |raw| match raw {
         RawQueue::Receive(rqc) => Some(*rqc),
@@ -262,7 +262,9 @@ fn own_queue<T>(
     number: u32,
     settings: fn(&RawQueue) -> Option<T>,
 ) -> CmdResult<(&mut Qp, T)> {
-    let queue = objects.qps.get_mut(number).filter(|queue| queue.owner == context);
+    let owner = objects.qps.get(number).map(|queue| queue.owner);
+    let may_use = owner.is_some_and(|owner| objects.may_use(context, owner));
+    let queue = objects.qps.get_mut(number).filter(|_| may_use);
     let found = queue.and_then(|queue| Some((queue.raw.as_deref().and_then(settings)?, queue)));
     found.map(|(settings, queue)| (&mut **queue, settings)).ok_or(bad_resource(Reason::NoQueue))
 }

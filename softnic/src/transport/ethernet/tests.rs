@@ -2,11 +2,13 @@
 
 use crate::frame::tests::frame;
 use crate::frame::{TCP, UDP, offload};
-use crate::fuzz::station::{ENTRIES, RECEIVE, Station};
+use crate::fuzz::station::{ENTRIES, Numbers, RECEIVE, Station};
 use crate::objects::qp::State;
 use rushmem_mlx5::cqe::FrameReception;
 use rushmem_mlx5::prm::flow::{DestinationType, DestroyFlowTable};
-use rushmem_mlx5::prm::sq::{DestroyRq, ModifyRq, ModifySq, QuerySq, QueueState, RqContext, SqContext};
+use rushmem_mlx5::prm::sq::{
+    DestroyRq, ModifyRq, ModifySq, QueryRq, QuerySq, QueueState, RqContext, SqContext,
+};
 use rushmem_mlx5::prm::tir::{DestroyTir, ModifyTir, TirContext};
 use rushmem_mlx5::prm::vport::{ModifyNicVportContext, NicVportContext, QueryVportCounter};
 use rushmem_mlx5::seg::DataSeg;
@@ -42,6 +44,20 @@ fn a_frame_is_completed_by_sender_and_receiver() {
     assert_eq!(got[0].l4_hdr_type, FrameReception::IPV4 | FrameReception::UDP);
     assert!(got[0].rss_hash_result.get() != 0 && got[0].rss_hash_type == FrameReception::HASH_IP);
     assert_eq!(got[0].check_sum.get(), offload::sum(0, &stored[14..]));
+}
+
+#[test]
+fn the_driver_uses_the_queues_of_its_programs() {
+    let mut station = Station::new();
+    station.give_to_program();
+    let Numbers { sqn, rqn, tirn, .. } = station.numbers;
+    assert_eq!(station.call(&QuerySq { sqn, ..QuerySq::default() }).context.state, QueueState::RDY);
+    assert_eq!(station.call(&QueryRq { rqn, ..QueryRq::default() }).context.state, QueueState::RDY);
+    station.set_entry(1, DestinationType::TIR, tirn).unwrap();
+    // Without the user context, they are those of a stranger.
+    station.core.path.objects.buses.retain(|context, _| *context == station.context);
+    assert!(station.set_entry(2, DestinationType::TIR, tirn).is_err());
+    assert!(station.call_with(&QuerySq { sqn, ..QuerySq::default() }, &[]).is_err());
 }
 
 #[test]
