@@ -81,7 +81,7 @@ pub(crate) struct Opened<'f> {
 
 /// Returns the RoCE packet of a frame, or `None` if the frame is something else.
 pub(crate) fn open<'f>(frame: &'f [u8], layers: &Layers) -> Option<Opened<'f>> {
-    let ip = layers.ip.filter(|ip| ip.protocol == UDP && ip.has_ports())?;
+    let ip = layers.ip.filter(|ip| ip.protocol == UDP && ip.has_ports() && ip.is_whole)?;
     let (header, rest) = frame[layers.network..ip.end].split_at(ip.transport - layers.network);
     let (udp, packet) = rest.split_at(UDP_HEADER);
     if udp[2..4] != roce::PORT.to_be_bytes() {

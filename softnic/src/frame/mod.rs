@@ -45,8 +45,11 @@ pub(crate) struct Ip {
     pub(crate) is_fragment: bool,
     /// Offset of the header above IP.
     pub(crate) transport: usize,
-    /// Offset just past the IP packet, after which padding may follow.
+    /// Offset just past the IP packet, after which padding may follow. A packet that is longer than its frame ends with
+    /// it.
     pub(crate) end: usize,
+    /// Whether the frame contains the packet.
+    pub(crate) is_whole: bool,
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
@@ -79,13 +82,25 @@ pub(crate) fn parse(frame: &[u8]) -> Option<Layers> {
     Some(Layers { tag, ethertype, network, ip })
 }
 
+/// Returns where a packet ends in the frame, and whether the frame contains it, if its header says that it ends at `end`.
+fn end_of(frame: &[u8], end: usize) -> (usize, bool) {
+    (end.min(frame.len()), end <= frame.len())
+}
+
 fn ipv4(frame: &[u8], at: usize) -> Option<Ip> {
     let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
     let len = usize::from(header[0] & 0xf) * 4;
-    let end = at + usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let (end, is_whole) = end_of(frame, at + usize::from(u16::from_be_bytes([header[2], header[3]])));
     let is_fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
-    let is_whole = header[0] >> 4 == 4 && len >= 20 && at + len <= end && end <= frame.len();
-    is_whole.then_some(Ip { is_v6: false, protocol: header[9], is_fragment, transport: at + len, end })
+    let is_valid = header[0] >> 4 == 4 && len >= 20 && at + len <= end;
+    is_valid.then_some(Ip {
+        is_v6: false,
+        protocol: header[9],
+        is_fragment,
+        transport: at + len,
+        end,
+        is_whole,
+    })
 }
 
 fn ipv6(frame: &[u8], at: usize) -> Option<Ip> {
@@ -93,8 +108,8 @@ fn ipv6(frame: &[u8], at: usize) -> Option<Ip> {
     const FRAGMENT: u8 = 44;
 
     let header: &[u8; LEN] = frame.get(at..)?.first_chunk()?;
-    let end = at + LEN + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    if header[0] >> 4 != 6 || end > frame.len() {
+    let (end, is_whole) = end_of(frame, at + LEN + usize::from(u16::from_be_bytes([header[4], header[5]])));
+    if header[0] >> 4 != 6 {
         return None;
     }
     let (mut protocol, mut transport, mut is_fragment) = (header[6], at + LEN, false);
@@ -110,7 +125,7 @@ fn ipv6(frame: &[u8], at: usize) -> Option<Ip> {
         protocol = *frame.get(transport)?;
         transport += len;
     }
-    (transport <= end).then_some(Ip { is_v6: true, protocol, is_fragment, transport, end })
+    (transport <= end).then_some(Ip { is_v6: true, protocol, is_fragment, transport, end, is_whole })
 }
 
 impl Ip {
@@ -206,7 +221,8 @@ pub(crate) mod tests {
         let mut tagged = frame(TCP, b"data");
         tagged.splice(12..12, [0x81, 0x00, 0x60, 0x05]);
         let layers = parse(&tagged).unwrap();
-        let ip = Ip { is_v6: false, protocol: TCP, is_fragment: false, transport: 38, end: 62 };
+        let (is_v6, protocol, is_fragment) = (false, TCP, false);
+        let ip = Ip { is_v6, protocol, is_fragment, transport: 38, end: 62, is_whole: true };
         let tag = Some((CUSTOMER_TAG, 0x6005));
         assert_eq!(layers, Layers { tag, ethertype: IPV4, network: 18, ip: Some(ip) });
         let fields = Headers::read(&headers(&tagged, &layers));
@@ -228,11 +244,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn truncated_frames_have_no_headers() {
+    fn truncated_frames_have_the_headers_that_are_left() {
         let whole = frame(TCP, b"data");
         for len in 0..whole.len() {
-            let layers = parse(&whole[..len]);
-            assert!(layers.is_none_or(|layers| layers.ip.is_none()), "{len}");
+            let cut = &whole[..len];
+            let layers = parse(cut);
+            let ip = layers.and_then(|layers| layers.ip);
+            assert_eq!(ip.is_some(), len >= ETHERNET + 20, "{len}");
+            assert_eq!(ip.is_some_and(|ip| ip.has_ports()), len >= ETHERNET + 40, "{len}");
+            assert!(layers.is_none_or(|layers| offload::correct(cut, &layers) == (false, false)), "{len}");
         }
     }
 }

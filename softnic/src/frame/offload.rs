@@ -52,7 +52,7 @@ fn header_end(frame: &[u8], network: usize) -> usize {
 
 /// Returns whether the checksums of the IP header and of TCP or UDP are correct.
 pub(crate) fn correct(frame: &[u8], layers: &Layers) -> (bool, bool) {
-    let Some(ip) = layers.ip else { return (false, false) };
+    let Some(ip) = layers.ip.filter(|ip| ip.is_whole) else { return (false, false) };
     let network = layers.network;
     let of_ip = ip.is_v6 || sum(0, &frame[network..header_end(frame, network)]) == 0xffff;
     let at = ip.transport + checksum_at(ip.protocol);
