@@ -5,6 +5,7 @@ export PATH=/bin:/usr/bin:/usr/sbin:/sbin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+mkdir /dev/shm
 role=$(sed 's/.*role=\([a-z]*\).*/\1/' /proc/cmdline)
 ip link set lo up
 while read -r module; do

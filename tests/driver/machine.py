@@ -67,6 +67,8 @@ class Kernel:
         source = Packages(PROGRAM_SUITE).unpack([*PROGRAMS, *chosen.packages])
         ignore = shutil.ignore_patterns("share", "perl*", "gconv")
         shutil.copytree(source, tree, symlinks=True, ignore=ignore)
+        for folder in chosen.shared:
+            shutil.copytree(source / "usr/share" / folder, tree / "usr/share" / folder)
         for folder in ("proc", "sys", "dev", "tmp", "data", "modules", "bin"):
             (tree / folder).mkdir(exist_ok=True)
         for applet in run(str(tree / "bin/busybox"), "--list").split():
@@ -78,7 +80,7 @@ class Kernel:
             run("strip", "-o", str(tree / "bin" / name), test_program(name))
         for source in chosen.sources:
             program = tree / "bin" / pathlib.Path(source).stem
-            run("cc", "-O1", "-o", str(program), str(ROOT / source), "-libverbs", "-lmlx5")
+            run(*chosen.compiler, "-O1", "-o", str(program), str(ROOT / source), "-libverbs", "-lmlx5")
         for name in chosen.files:
             shutil.copy(ROOT / name, tree / "data")
         self.copy_modules(tree / "modules", chosen.modules)

@@ -6,7 +6,9 @@ packages  Debian packages of its programs
 binaries  our binaries, from the folder of the command `rushmem`
 tests     our test programs, by the names of cargo's tests
 sources   C programs of this repository, which use libibverbs and libmlx5
+compiler  their compiler
 files     files of this repository, which the guest has in /data
+shared    folders of /usr/share that the guest has. All others are left out.
 modules   modules of the kernel that the guest loads
 """
 
@@ -21,7 +23,9 @@ DEFAULTS = {
     "binaries": "",
     "tests": "",
     "sources": "",
+    "compiler": "cc",
     "files": "",
+    "shared": "",
     "modules": "mlx5_ib ib_uverbs e1000",
 }
 
@@ -35,7 +39,8 @@ class Set:
         self.adapters = {role: words.get(f"adapter_{role}", words["adapter"]) for role in self.roles}
         self.packages, self.modules = words["packages"], words["modules"]
         self.binaries, self.tests = words["binaries"], words["tests"]
-        self.sources, self.files = words["sources"], words["files"]
+        self.sources, self.compiler = words["sources"], words["compiler"]
+        self.files, self.shared = words["files"], words["shared"]
         self.link = "Ethernet" if "ethernet" in words["adapter"] else "InfiniBand"
 
 
