@@ -144,6 +144,30 @@ mod tests {
         }
     }
 
+    fn frame(message: &FromAgent) -> Vec<u8> {
+        let mut frame = Vec::new();
+        write(&mut frame, message).unwrap();
+        frame
+    }
+
+    #[test]
+    fn fuzz_corpus() {
+        let messages = [
+            FromAgent::Started,
+            FromAgent::Output { local: 3, stream: Stream::Err, bytes: b"line\n".to_vec() },
+            FromAgent::Exited { local: 1, exit: Exit::Signal(9) },
+            FromAgent::Failed("why".into()),
+        ];
+        let mut seeds: Vec<Vec<u8>> = messages.iter().map(frame).collect();
+        seeds.push(seeds.concat());
+        rushmem_corpus::target!("../../host", "agent").messages(seeds).run(20_000, |mut bytes| {
+            while let Ok(Some(message)) = read::<FromAgent>(&mut bytes) {
+                let same: FromAgent = read(&mut &frame(&message)[..]).unwrap().unwrap();
+                assert_eq!(format!("{same:?}"), format!("{message:?}"));
+            }
+        });
+    }
+
     #[test]
     fn debug_hides_the_token() {
         let order = Order {
