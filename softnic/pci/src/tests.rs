@@ -271,7 +271,7 @@ fn the_port_is_infiniband() {
     assert_eq!(Ptys::read(output[16..].first_chunk().unwrap()).ib_proto_oper, Ptys::NDR);
 }
 
-/// Linux 6.9 and newer registers dma-bufs only on devices with page faults.
+/// Linux 6.12, unlike 6.1, registers dma-bufs only on devices with page faults.
 #[test]
 fn a_function_has_page_faults_that_no_operation_raises() {
     let mut driver = driver();

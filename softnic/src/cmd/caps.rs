@@ -121,7 +121,7 @@ fn general(path: &Datapath, context: u32) -> HcaCap {
         umr_indirect_mkey_disabled: is_function,
         umr_extended_translation_offset: is_function,
         relaxed_ordering_write_umr: is_function,
-        // Linux 6.9 and newer registers a dma-buf only where page faults exist. Here, no operation raises them.
+        // Linux 6.12, unlike 6.1, registers a dma-buf only where page faults exist. Here, no operation raises them.
         pg: is_function,
         dct: true,
         log_max_rmp: 16,
