@@ -20,11 +20,6 @@ LACKING = {
         "test_mlx5_mkey.Mlx5MkeyTest.test_mkey_list_new_api",
         "test_mlx5_mkey.Mlx5MkeyTest.test_mkey_remote_invalidate",
     ],
-    "multicast groups": [
-        "test_rdmacm.CMTestCase.test_rdmacm_async_ex_leave_multicast_traffic",
-        "test_rdmacm.CMTestCase.test_rdmacm_async_ex_multicast_traffic",
-        "test_rdmacm.CMTestCase.test_rdmacm_async_multicast_traffic",
-    ],
 }
 
 

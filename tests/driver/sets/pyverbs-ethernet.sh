@@ -11,4 +11,4 @@ shared="doc/rdma-core/tests"
 /bin/ip link set eth0 allmulticast on
 ip addr add 10.0.0.1/24 dev eth0
 gunzip /usr/share/doc/rdma-core/tests/*.gz
-step "rdma-core's tests" python3 -B /data/rdma_core.py 130 --dev mlx5_0
+step "rdma-core's tests" python3 -B /data/rdma_core.py 134 --dev mlx5_0
