@@ -550,9 +550,13 @@ impl Supervisor<'_> {
         };
         match &self.failure {
             Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
-            // After a signal, the PEs determine the exit code.
+            // After a signal, the PEs determine the exit code. If it has killed one, others may have failed for want of it.
             None => {
-                self.pes.iter().filter_map(|pe| pe.exit).map(Exit::code).find(|code| *code != 0).unwrap_or(0)
+                let exits = || self.pes.iter().filter_map(|pe| pe.exit);
+                let is_passed_on =
+                    |exit: &Exit| matches!(exit, Exit::Signal(signal) if self.signals.contains(signal));
+                let exit = exits().find(is_passed_on).or_else(|| exits().find(|exit| exit.code() != 0));
+                exit.map_or(0, Exit::code)
             }
         }
     }
