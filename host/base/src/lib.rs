@@ -5,6 +5,7 @@
 //! the crate of that subsystem instead.
 #![deny(unsafe_code)]
 
+mod cause;
 mod cores;
 mod environment;
 mod launch_config;
@@ -16,6 +17,7 @@ mod process;
 mod ptx;
 mod sync;
 
+pub use cause::root_cause;
 pub use cores::{cores, crowd_deadline, pes_per_core, shared_deadline};
 pub use environment::{boot_id, host_name, local_processes};
 pub use launch_config::{LaunchConfig, MAX_BLOCKS, MAX_SHARED_BYTES, MAX_THREADS};

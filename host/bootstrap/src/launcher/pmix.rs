@@ -11,6 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use libloading::Library;
+use rushmem_base::root_cause;
 
 use super::{ID_KEY, PePosition};
 use crate::error::Error;
@@ -99,7 +100,7 @@ impl Pmix {
         let mut errors = Vec::new();
         let open = |name: &&str| {
             // SAFETY: loading runs the initializers of a library that the user installed for this purpose.
-            unsafe { Library::new(*name) }.map_err(|error| errors.push(error.to_string())).ok()
+            unsafe { Library::new(*name) }.map_err(|error| errors.push(root_cause(&error))).ok()
         };
         let Some(library) = LIBRARIES.iter().find_map(open) else {
             let why = format!(
@@ -194,7 +195,9 @@ impl Pmix {
     fn symbol<T: Copy>(&self, name: &str) -> Result<T, Error> {
         // SAFETY: callers pair each name with its function type in the PMIx standard.
         let symbol = unsafe { self.library.get::<T>(name) };
-        symbol.map(|symbol| *symbol).map_err(|error| fail(format!("libpmix has no {name}: {error}")))
+        symbol
+            .map(|symbol| *symbol)
+            .map_err(|error| fail(format!("libpmix has no {name}: {}", root_cause(&error))))
     }
 
     fn check(&self, call: &str, status: c_int) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use rdma_sys::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry,
     ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
 };
+use rushmem_base::root_cause;
 use rushmem_error::RdmaError;
 
 use super::{AsyncEvent, ContextAttr, DevxEvent, DevxObj, DevxUar, DevxUmem, DvObj, EventChannel, UmemIn};
@@ -23,7 +24,7 @@ macro_rules! functions {
         impl Functions {
             fn find(libraries: &Libraries) -> Result<Functions, RdmaError> {
                 let missing = |error: libloading::Error| RdmaError::NoLibrary {
-                    why: error.to_string(),
+                    why: root_cause(&error),
                     remedy: "update rdma-core to 44 or newer",
                 };
                 // SAFETY: the headers declare functions with these names and types.
@@ -102,7 +103,7 @@ pub(in super::super) fn load() -> Result<(), RdmaError> {
     let open = |name: &str| {
         // SAFETY: the initializers of these libraries have no requirements.
         unsafe { Library::new(name) }.map_err(|error| RdmaError::NoLibrary {
-            why: error.to_string(),
+            why: root_cause(&error),
             remedy: "install rdma-core (Debian: ibverbs-providers)",
         })
     };
