@@ -1,6 +1,7 @@
 //! RoCE datagrams in frames, whose receivers see the addresses in the headers.
 
 use super::{CUSTOMER_TAG, IPV4, IPV6, Layers, UDP, offload};
+use crate::address::Gid;
 use crate::roce::{self, Bth, Ext, icrc};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::caps::RoceAddr;
@@ -30,6 +31,23 @@ pub(crate) fn ipv4_header(
     ip
 }
 
+/// Returns the IPv6 header between two GIDs, which is also the global route header of InfiniBand, with `len` bytes of
+/// payload. `label` has the traffic class and the flow label.
+pub(crate) fn ipv6_header(
+    [from, to]: [Gid; 2],
+    label: u32,
+    (next, hops): (u8, u8),
+    len: usize,
+) -> [u8; IPV6_HEADER] {
+    let mut ip = [0; IPV6_HEADER];
+    ip[..4].copy_from_slice(&(6 << 28 | label).to_be_bytes());
+    ip[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+    (ip[6], ip[7]) = (next, hops);
+    ip[8..24].copy_from_slice(&from);
+    ip[24..].copy_from_slice(&to);
+    ip
+}
+
 /// Builds the frame of a datagram, or returns `None` if the addresses are of different kinds.
 pub(crate) fn build(
     source: &RoceAddr,
@@ -50,14 +68,9 @@ pub(crate) fn build(
     let (ethertype, ip) = match (from.to_ipv4_mapped(), to.to_ipv4_mapped()) {
         (Some(from), Some(to)) => (IPV4, ipv4_header(from, to, (av.tclass, hops), len).to_vec()),
         (None, None) => {
-            let mut ip = vec![0; IPV6_HEADER];
-            let first = 6 << 28 | u32::from(av.tclass) << 20 | av.grh_gid_fl.get() & 0xf_ffff;
-            ip[..4].copy_from_slice(&first.to_be_bytes());
-            ip[4..6].copy_from_slice(&((UDP_HEADER + len) as u16).to_be_bytes());
-            (ip[6], ip[7]) = (UDP, hops);
-            ip[8..24].copy_from_slice(&from.octets());
-            ip[24..].copy_from_slice(&to.octets());
-            (IPV6, ip)
+            let label = u32::from(av.tclass) << 20 | av.grh_gid_fl.get() & 0xf_ffff;
+            let gids = [from.octets(), to.octets()];
+            (IPV6, ipv6_header(gids, label, (UDP, hops), UDP_HEADER + len).to_vec())
         }
         _ => return None,
     };

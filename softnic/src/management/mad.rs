@@ -1,5 +1,7 @@
 //! Layout and numbers of management datagrams (InfiniBand Architecture Specification, volume 1, chapters 13 to 15).
 
+use super::MAD;
+
 /// Byte offsets of fields.
 pub mod at {
     /// Management class.
@@ -136,6 +138,12 @@ pub mod status {
     pub const TOO_MANY_RECORDS: u16 = 0x0400;
     /// Direction bit of a directed route: a response.
     pub const RESPONSE: u16 = 1 << 15;
+}
+
+/// Returns the mask of the components that a datagram of subnet administration names.
+#[must_use]
+pub fn component_mask(mad: &[u8; MAD]) -> u64 {
+    u64::from_be_bytes(std::array::from_fn(|i| mad[at::ADMIN_MASK + i]))
 }
 
 /// Number of P_Keys in a block of the P_Key table.

@@ -9,7 +9,7 @@ use super::subnet;
 use crate::address::{Gid, lid_of, port_guid};
 use crate::dma::{Dma, Mkeys, User};
 use crate::frame;
-use crate::frame::datagram::{IPV4_HEADER, ipv4_header};
+use crate::frame::datagram::{IPV4_HEADER, ipv4_header, ipv6_header};
 use crate::management::MAD;
 use crate::management::subnet::SUBNET_PREFIX;
 use crate::objects::Objects;
@@ -308,18 +308,14 @@ impl Sender {
 
     /// Describes the adapter at `from`, which sent a datagram to a multicast group of InfiniBand.
     fn to_group(from: SocketAddrV4, group: Gid, datagram: &Datagram<'_>) -> Sender {
-        /// IP version 6.
-        const VERSION: u8 = 0x60;
-        /// The next header is a base transport header.
-        const NEXT: u8 = 0x1b;
+        /// Next header: a base transport header.
+        const TRANSPORT: u8 = 0x1b;
 
-        let mut header = [0; GRH];
         let len = roce::packet_len(roce::BTH + datagram.ext().len(), datagram.payload.len());
-        (header[0], header[6], header[7]) = (VERSION, NEXT, 0xff);
-        header[4..6].copy_from_slice(&(len as u16).to_be_bytes());
-        header[8..16].copy_from_slice(&SUBNET_PREFIX);
-        header[16..24].copy_from_slice(&port_guid(*from.ip()).to_be_bytes());
-        header[24..].copy_from_slice(&group);
+        let mut own = [0; 16];
+        own[..8].copy_from_slice(&SUBNET_PREFIX);
+        own[8..].copy_from_slice(&port_guid(*from.ip()).to_be_bytes());
+        let header = ipv6_header([own, group], 0, (TRANSPORT, 0xff), len);
         Sender { header, has_header: true, lid: lid_of(*from.ip()).unwrap_or(0), sl: 0 }
     }
 }

@@ -7,7 +7,7 @@
 use super::datapath::Datapath;
 use crate::address::{PERMISSIVE_LID, ip_of_guid, ip_of_lid, lid_of, port_guid};
 use crate::management::MAD;
-use crate::management::mad::{admin_attribute, at, class};
+use crate::management::mad::{admin_attribute, at, class, component_mask};
 use crate::management::subnet::{self, Adapter, SM_LID, SUBNET_PREFIX, Subnet};
 use crate::report::Stats;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -69,7 +69,7 @@ fn destination(mad: &[u8; MAD]) -> Option<Adapter> {
     if (mad[at::CLASS], attribute) != (class::ADMINISTRATION, admin_attribute::PATH) {
         return None;
     }
-    let mask = u64::from_be_bytes(*mad[at::ADMIN_MASK..].first_chunk()?);
+    let mask = component_mask(mad);
     let ip = if mask & DGID.0 != 0 {
         let (prefix, guid) = mad[DGID.1..].first_chunk::<16>()?.split_at(8);
         let guid = u64::from_be_bytes(*guid.first_chunk()?);

@@ -8,7 +8,7 @@ use super::agent::{self, Query};
 use super::group;
 use super::{Node, SM_LID, SUBNET_PREFIX, Subnet};
 use crate::management::MAD;
-use crate::management::mad::{admin_attribute, at, method, status, subnet_attribute};
+use crate::management::mad::{admin_attribute, at, component_mask, method, status, subnet_attribute};
 use crate::roce::DEFAULT_PKEY;
 
 /// Offset in a MAD of the RMPP header, for messages of several MADs.
@@ -140,7 +140,7 @@ fn records(subnet: &Subnet, attribute: u16, mad: &[u8; MAD]) -> Result<Vec<Vec<u
         | admin_attribute::INFORM_INFO => (vec![], &[]),
         _ => return Err(status::UNSUPPORTED_ATTRIBUTE),
     };
-    let mask = u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| mad[at::ADMIN_MASK + i]));
+    let mask = component_mask(mad);
     let wanted = &mad[at::ADMIN_DATA..];
     let matches = |record: &Vec<u8>| {
         components.iter().filter(|(bit, ..)| mask & 1 << bit != 0).all(|component| {

@@ -6,7 +6,7 @@
 
 use crate::address::{Gid, lid_of_group};
 use crate::management::MAD;
-use crate::management::mad::{at, status};
+use crate::management::mad::{at, component_mask, status};
 use crate::roce::DEFAULT_PKEY;
 
 const RECORD: usize = 56;
@@ -35,7 +35,7 @@ const DEFAULT_QKEY: u32 = 0x0b1b;
 /// Returns the record with which subnet administration answers a request to join or to leave a group, or a status.
 pub(super) fn record(mad: &[u8; MAD]) -> Result<Vec<u8>, u16> {
     let asked = &mad[at::ADMIN_DATA..][..RECORD];
-    let mask = u64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| mad[at::ADMIN_MASK + i]));
+    let mask = component_mask(mad);
     let group: Gid = std::array::from_fn(|i| asked[i]);
     if mask & GIDS != GIDS || group[0] != 0xff {
         return Err(status::INVALID_REQUEST);
