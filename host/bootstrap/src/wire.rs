@@ -403,10 +403,15 @@ pub fn write_frame(to: &mut impl Write, message: &Message) -> io::Result<()> {
 }
 
 pub(crate) fn frame(message: &Message) -> Vec<u8> {
-    let body = message.encode();
+    frame_of(&message.encode())
+}
+
+/// Returns the frame with this body, whose length must fit into four bytes.
+#[must_use]
+pub fn frame_of(body: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(4 + body.len());
     frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&body);
+    frame.extend_from_slice(body);
     frame
 }
 
@@ -418,12 +423,24 @@ pub(crate) fn frame(message: &Message) -> Vec<u8> {
 /// - [`io::ErrorKind::UnexpectedEof`]: the stream is closed within a frame.
 /// - Any other [`io::Error`]: the reader failed.
 pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Message>> {
+    let Some(body) = read_body(from, limit)? else { return Ok(None) };
+    Message::decode(&body).map(Some).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
+/// Reads the body of one frame, of at most `limit` bytes. Returns `None` if the stream is closed between two frames.
+///
+/// # Errors
+///
+/// - [`io::ErrorKind::InvalidData`]: the frame is too long.
+/// - [`io::ErrorKind::UnexpectedEof`]: the stream is closed within a frame.
+/// - Any other [`io::Error`]: the reader failed.
+pub fn read_body(from: &mut impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     // The first byte alone, to tell a stream that was closed between frames from one that broke within a length.
     match from.read(&mut length[..1]) {
         Ok(0) => return Ok(None),
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return read_frame(from, limit),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return read_body(from, limit),
         Err(error) => return Err(error),
     }
     from.read_exact(&mut length[1..])?;
@@ -437,7 +454,7 @@ pub fn read_frame(from: &mut impl Read, limit: usize) -> io::Result<Option<Messa
     if from.by_ref().take(length.into()).read_to_end(&mut body)? < length as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Message::decode(&body).map(Some).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+    Ok(Some(body))
 }
 
 /// Checks that `bytes` either fail to decode, or decode to a message that encodes to the same bytes. Then reads them as

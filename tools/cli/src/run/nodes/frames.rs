@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
+use rushmem::bootstrap::wire;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,8 @@ use crate::run::sys::Exit;
 /// Line that an agent writes before its first frame. It follows whatever the shells of its host write.
 pub(super) const GREETING: &str = concat!("rushmem agent ", env!("CARGO_PKG_VERSION"), " protocol 1");
 
-/// Longest frame, in bytes.
-const LIMIT: u32 = 16 << 20;
+/// Longest message, in bytes.
+const LIMIT: usize = 16 << 20;
 
 /// What the launcher sends to an agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,9 +80,10 @@ impl std::fmt::Debug for Order {
 pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let body = postcard::to_extend(message, Vec::new())
         .map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
-    let length = u32::try_from(body.len()).ok().filter(|&length| length <= LIMIT);
-    let length = length.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the message is too long"))?;
-    to.write_all(&[&length.to_le_bytes(), &body[..]].concat())?;
+    if body.len() > LIMIT {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "the message is too long"));
+    }
+    to.write_all(&wire::frame_of(&body))?;
     to.flush()
 }
 
@@ -90,21 +92,7 @@ pub(super) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result
 /// # Errors
 /// The error of the read, or `InvalidData` for bytes that are not a message.
 pub(super) fn read<M: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<M>> {
-    let mut length = Vec::new();
-    match from.by_ref().take(4).read_to_end(&mut length)? {
-        0 => return Ok(None),
-        4 => {}
-        _ => return Err(ErrorKind::UnexpectedEof.into()),
-    }
-    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
-    if length > LIMIT {
-        let what = format!("a frame of {length} bytes exceeds the limit of {LIMIT} bytes");
-        return Err(io::Error::new(ErrorKind::InvalidData, what));
-    }
-    let mut body = Vec::new();
-    if from.by_ref().take(length.into()).read_to_end(&mut body)? < length as usize {
-        return Err(ErrorKind::UnexpectedEof.into());
-    }
+    let Some(body) = wire::read_body(from, LIMIT)? else { return Ok(None) };
     let invalid = |error| io::Error::new(ErrorKind::InvalidData, error);
     postcard::from_bytes(&body).map(Some).map_err(invalid)
 }
