@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Returns the first address of a server, written `HOST:PORT`.
+/// Returns the first address of a server, such as `HOST:PORT`.
 ///
 /// On clusters, the name of a node may appear after its programs have started, so this tries again until it has waited
 /// for `within`. `waits` is called once, with the first error, before it does.
@@ -14,7 +14,11 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// # Errors
 ///
 /// The last error of the name service.
-pub fn resolve(server: &str, within: Duration, waits: impl FnOnce(&io::Error)) -> io::Result<SocketAddr> {
+pub fn resolve(
+    server: impl ToSocketAddrs,
+    within: Duration,
+    waits: impl FnOnce(&io::Error),
+) -> io::Result<SocketAddr> {
     resolve_by(|| server.to_socket_addrs()?.next().ok_or_else(no_address), within, waits)
 }
 

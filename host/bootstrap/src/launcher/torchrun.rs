@@ -64,11 +64,8 @@ impl Torchrun {
         let after =
             self.port.checked_add(1).ok_or_else(|| fail("there is no port after MASTER_PORT".into()))?;
         let port = if config.bootstrap_port == 0 { after } else { config.bootstrap_port };
-        // Brackets for an IPv6 address.
-        let is_v6 = self.addr.contains(':') && !self.addr.starts_with('[');
-        let server = if is_v6 { format!("[{}]:{port}", self.addr) } else { format!("{}:{port}", self.addr) };
         let waits = |error: &io::Error| tracing::info!("waiting for MASTER_ADDR={}: {error}", self.addr);
-        let addr = resolve(&server, config.bootstrap_timeout, waits)
+        let addr = resolve((self.addr.as_str(), port), config.bootstrap_timeout, waits)
             .map_err(|error| fail(format!("MASTER_ADDR={}: {error}", self.addr)))?;
         Ok(UniqueId::with_token(addr, &Token::from_hex(token.reveal())?))
     }
