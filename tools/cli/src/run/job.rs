@@ -185,8 +185,7 @@ impl Supervisor<'_> {
     /// Starts the agents of other nodes, and then the PEs of this node one after another. Stops early if the job fails
     /// or receives a signal.
     fn start_pes(&mut self, servers: &[String], events: &Sender<Event>) -> Result<(), Error> {
-        let cannot = |error| Error::Internal(format!("cannot raise the limit of open files: {error}"));
-        let open_files = sys::raise_open_files().map_err(cannot)?;
+        let open_files = limits::raise_open_files()?;
         if let Some(others) = &self.plan.others {
             for index in 0..others.nodes.len() {
                 let (node, pes) =

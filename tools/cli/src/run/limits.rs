@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::sys;
 use crate::error::Error;
 
 /// File descriptors that the launcher needs for itself.
@@ -30,6 +31,12 @@ pub(super) struct Limit {
     place: String,
     value: u64,
     needed: u64,
+}
+
+/// Raises the soft limit of open files to the hard limit. Returns the previous limits.
+pub(super) fn raise_open_files() -> Result<libc::rlimit, Error> {
+    sys::raise_open_files()
+        .map_err(|error| Error::Internal(format!("cannot raise the limit of open files: {error}")))
 }
 
 /// Rejects a number of PEs that this machine cannot start. `count` is the number of PEs on this node. If this launcher

@@ -77,22 +77,24 @@ impl Output {
     }
 
     /// Copies the stream from a pipe until the PE closes it.
-    fn copy(mut self, mut from: PipeReader) -> Result<(), Error> {
+    fn copy(mut self, from: PipeReader) -> Result<(), Error> {
         thread("rushmem-output", move || {
-            let mut buffer = vec![0; 16 << 10];
-            loop {
-                match from.read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(n) => self.take(&buffer[..n]),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot read the output of a PE");
-                        break;
-                    }
-                }
-            }
+            read_output(from, |bytes| self.take(bytes));
             self.end();
         })
+    }
+}
+
+/// Passes the output of a PE to `take` until the PE closes it.
+pub(super) fn read_output(mut from: PipeReader, mut take: impl FnMut(&[u8])) {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(n) => take(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return tracing::warn!(%error, "cannot read the output of a PE"),
+        }
     }
 }
 
@@ -229,10 +231,8 @@ impl Pe {
     /// Kills remaining processes of the group, and reaps the PE, which must have exited or been killed. Those of another
     /// node are left to its agent.
     pub(super) fn reap(&self) {
-        let Process::Local(pid) = self.process else { return };
-        sys::signal_group(pid, libc::SIGKILL);
-        if let Err(error) = sys::reap(pid) {
-            tracing::warn!(%error, pe = self.pe, "cannot reap a process");
+        if let Process::Local(pid) = self.process {
+            sys::kill_and_reap(pid);
         }
     }
 }

@@ -182,6 +182,14 @@ pub(super) fn reap(pid: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Kills the processes of a child's group that still run, and reaps the child.
+pub(super) fn kill_and_reap(leader: u32) {
+    signal_group(leader, libc::SIGKILL);
+    if let Err(error) = reap(leader) {
+        tracing::warn!(%error, pid = leader, "cannot reap a process");
+    }
+}
+
 /// Sends a signal to the process group of the child `leader`. The child must not have been reaped.
 ///
 /// It is not an error if all its processes have exited.

@@ -1,6 +1,6 @@
 //! The agent of a launcher on another host: starts the PEs of the host, and passes their output and exits on.
 
-use std::io::{self, PipeReader, Read, Write};
+use std::io::{self, PipeReader, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +13,7 @@ use super::frames::{self, FromAgent, GREETING, Order, ToAgent};
 use crate::error::Error;
 use crate::run::listeners::{Group, listeners};
 use crate::run::output::Stream;
-use crate::run::pe::{command, thread};
+use crate::run::pe::{command, read_output, thread};
 use crate::run::share::NodeShare;
 use crate::run::spawn::{no_input, spawn};
 use crate::run::sys::{self, Exit};
@@ -93,8 +93,7 @@ impl Agent {
         }
         let (server, observer) = reach(order, &share, &sender)?;
         let mut agent = Agent { pids: Vec::new(), events, observer };
-        let cannot = |error| Error::Internal(format!("cannot raise the limit of open files: {error}"));
-        let open_files = sys::raise_open_files().map_err(cannot)?;
+        let open_files = limits::raise_open_files()?;
         for local in 0..count {
             let mut command = command(&program, &order.args, &share, local, &server);
             command.envs(&order.variables);
@@ -169,12 +168,7 @@ impl Agent {
 
     /// Kills all processes of the PEs, and reaps the PEs.
     fn end(&self) {
-        for &pid in &self.pids {
-            sys::signal_group(pid, libc::SIGKILL);
-            if let Err(error) = sys::reap(pid) {
-                tracing::warn!(%error, pid, "cannot reap a process");
-            }
-        }
+        self.pids.iter().copied().for_each(sys::kill_and_reap);
     }
 }
 
@@ -201,20 +195,9 @@ fn reach(order: &Order, share: &NodeShare, events: &Sender<Event>) -> Result<(St
     )))
 }
 
-fn copy(local: u32, stream: Stream, mut from: PipeReader, events: Sender<Event>) -> Result<(), Error> {
+fn copy(local: u32, stream: Stream, from: PipeReader, events: Sender<Event>) -> Result<(), Error> {
     thread("rushmem-output", move || {
-        let mut buffer = vec![0; 16 << 10];
-        loop {
-            match from.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(n) => tell(&FromAgent::Output { local, stream, bytes: buffer[..n].to_vec() }),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot read the output of a PE");
-                    break;
-                }
-            }
-        }
+        read_output(from, |bytes| tell(&FromAgent::Output { local, stream, bytes: bytes.to_vec() }));
         tell(&FromAgent::Closed { local, stream });
         // Sending fails only once the agent ends.
         let _ = events.send(Event::OutputClosed);

@@ -122,10 +122,7 @@ impl Node {
 
     /// Kills ssh if it is running, and reaps it.
     pub(in crate::run) fn reap(&self) {
-        self.kill();
-        if let Err(error) = sys::reap(self.ssh) {
-            tracing::warn!(%error, host = self.host, "cannot reap ssh");
-        }
+        sys::kill_and_reap(self.ssh);
     }
 }
 
