@@ -328,8 +328,8 @@ impl Context {
     /// Adds a datagram QP to a multicast group, so it receives what is sent to the group.
     ///
     /// Groups are shared by the adapters of this machine, and by those of other machines on the network of its
-    /// interface. A member does not receive its own datagrams. The GID of a group is an IPv4 address on RoCE, and begins
-    /// with 0xff on InfiniBand.
+    /// interface. A member does not receive its own datagrams. On RoCE, the GID of a group is an IPv4 address; on
+    /// InfiniBand, it starts with 0xff.
     ///
     /// # Errors
     ///

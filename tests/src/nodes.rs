@@ -1,4 +1,4 @@
-//! Two nodes with programs of their own, for tests of launchers.
+//! Two nodes with their own programs, for tests of launchers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! An ssh server with keys and a port of its own, on a simulated node.
+//! An ssh server on a simulated node, with its own keys and port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const SERVER: &str = "/usr/sbin/sshd";
 /// Time limit for the server to start.
 const START_TIME: Duration = Duration::from_secs(20);
 
-/// The ssh server of `node1`. Dropping it ends the server, and leaves its sessions.
+/// The ssh server of `node1`. Dropping it kills the server, but not its sessions.
 pub struct Sshd {
     server: Child,
     folder: PathBuf,

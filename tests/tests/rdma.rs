@@ -1,7 +1,8 @@
 //! Tests of the RDMA path: jobs with `mlx5_0` as their NIC, driven through libibverbs and libmlx5. In these tests the
 //! libraries find the software ConnectX (`rushmem softnic`). Needs the feature `rdma`.
 //!
-//! With `SUITE_KERNEL=old`, the device is that of a kernel which does not return what firmware says about a refused command.
+//! With `SUITE_KERNEL=old`, the device behaves as on an old kernel, which does not return the status and the syndrome
+//! of a refused command.
 #![cfg(feature = "rdma")]
 
 use std::process::{Command, Output};

@@ -2,7 +2,7 @@ use std::error::Error;
 
 /// Returns the message of the error that caused `error`, or that of `error` itself if it names no cause.
 ///
-/// Some libraries say only in the cause what was wrong.
+/// Some libraries give the details only in the source of an error.
 pub fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

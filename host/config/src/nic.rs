@@ -23,7 +23,8 @@ pub enum Nic {
 /// Names of RDMA devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicNames {
-    /// Whether each entry is a whole name. Otherwise an entry that no device has as its name is the beginning of names.
+    /// Whether entries match whole names only. Otherwise, an entry that is not the name of a device is a prefix of
+    /// names.
     pub exact: bool,
     /// The entries.
     pub list: Vec<NicPort>,
@@ -32,7 +33,7 @@ pub struct NicNames {
 /// An RDMA device, optionally with a port: `mlx5_0`, `mlx5_0:2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicPort {
-    /// Name of the RDMA device in the system, such as `mlx5_0`, or its beginning.
+    /// Name of the RDMA device in the system, such as `mlx5_0`, or a prefix of names.
     pub device: String,
     /// Port, counting from 1. `None` selects the first active port.
     pub port: Option<u8>,
@@ -48,7 +49,7 @@ pub struct NicShare {
 }
 
 impl NicNames {
-    /// Returns the names among `all` that an entry selects: the one that equals it, or else those that begin with it.
+    /// Returns the names among `all` that an entry selects: the one that equals it, or else those that start with it.
     pub fn select<'a>(&self, entry: &NicPort, all: &[&'a str]) -> Vec<&'a str> {
         let of = |fits: &dyn Fn(&str) -> bool| all.iter().copied().filter(|name| fits(name)).collect();
         let equal: Vec<&str> = of(&|name| name == entry.device);

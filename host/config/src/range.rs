@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::value::Value;
 
-/// The IP addresses that begin with the same bits, in CIDR notation: `10.0.0.0/8`.
+/// A range of IP addresses with a common prefix, in CIDR notation: `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     ip: IpAddr,

@@ -157,7 +157,8 @@ fn shared(gpu: &Gpu) -> Finding {
     )
 }
 
-/// Checks whether a GPU is a part of one, which its name tells: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`, `NVIDIA A40-48C`.
+/// Checks by the name of a GPU whether it is a MIG instance or a vGPU: `NVIDIA H100 80GB HBM3 MIG 1g.10gb`, `NVIDIA
+/// A40-48C`.
 fn share(gpu: &Gpu) -> Option<Finding> {
     let name = &gpu.attributes.name;
     let is_vgpu = |name: &str| {

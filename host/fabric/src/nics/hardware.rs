@@ -16,7 +16,7 @@ pub struct Hardware {
     candidates: Vec<Candidate>,
     /// Names of the RDMA devices that the job does not use, each with the reason.
     unused: Vec<String>,
-    /// The number of PEs of each device, if the settings say so.
+    /// Number of PEs of each device, if the settings specify it.
     shares: Option<Vec<u32>>,
 }
 
@@ -132,7 +132,7 @@ impl Hardware {
     }
 }
 
-/// Assigns the NICs to `on_node` PEs in order, each to as many as its share says.
+/// Assigns the NICs to `on_node` PEs in order, each to the number of PEs in its share.
 fn in_shares(shares: &[u32], on_node: u32) -> Result<Vec<Vec<usize>>> {
     let nics = (0..).zip(shares).flat_map(|(nic, &pes)| std::iter::repeat_n(nic, pes as usize));
     let by_pe: Vec<Vec<usize>> = nics.take(on_node as usize).map(|nic| vec![nic]).collect();

@@ -74,7 +74,7 @@ impl PrivateQueue {
         rail.connect(self.queue.qps().0, peer, remote, retries)
     }
 
-    /// READs one byte at `from`, and waits until `until` for the result. The error says why it failed.
+    /// READs one byte at `from`, and waits until `until` for the result. The error is the reason for a failure.
     pub(super) fn read(&mut self, rail: &Rail, from: RemoteEnd, until: Instant) -> Result<(), String> {
         let (raddr, rkey) = from;
         let wqe = Wqe::Read { raddr, rkey, laddr: self.result, lkey: self.keys.strict().lkey(), len: 1 };

@@ -24,7 +24,7 @@ pub(super) enum NodeEvent {
     Started,
     /// Its agent has a sentence for the user.
     Note(String),
-    /// Its agent has ended the PEs, for this reason.
+    /// Its agent terminated the PEs for this reason.
     Failed(String),
     /// The connection is closed, for this reason.
     Closed(String),

@@ -13,7 +13,7 @@ pub(super) struct Host {
     slots: u32,
 }
 
-/// What an entry of a list of hosts must look like.
+/// Syntax of a host entry, for error messages.
 const FORM: &str = "write it as HOST or HOST:PES, such as node1:8 or [fd00::1]:8";
 
 /// Parses the value of `--hosts`.
@@ -24,7 +24,8 @@ pub(super) fn from_list(list: &str) -> Result<Vec<Host>, Error> {
     check(entries.collect::<Result<_, _>>()?, "--hosts")
 }
 
-/// Reads the file of `--hostfile`: an entry of `--hosts` or `HOST slots=PES` a line; `#` begins a comment.
+/// Reads the file named by `--hostfile`. Each line is an entry as in `--hosts`, or `HOST slots=PES`; `#` starts a
+/// comment.
 pub(super) fn from_file(path: &Path) -> Result<Vec<Host>, Error> {
     let place = format!("--hostfile {}", path.display());
     let text = std::fs::read_to_string(path)

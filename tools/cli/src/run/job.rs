@@ -63,7 +63,7 @@ enum Shutdown {
     Reporting(Instant),
     /// The PEs received SIGTERM, and will receive SIGKILL at the given time.
     Terminating(Instant),
-    /// The PEs have received SIGKILL. Nodes whose PEs have not exited by the given time are given up.
+    /// The PEs have received SIGKILL. A node whose PEs are still running at the given time counts as lost.
     Killed(Option<Instant>),
 }
 
@@ -182,7 +182,7 @@ fn start_server(plan: &Plan, share: &NodeShare, printer: &Printer) -> Result<Ser
 }
 
 impl Supervisor<'_> {
-    /// Starts the agents of other nodes, and then the PEs of this node one after another. Stops early if the job fails
+    /// Starts the agents of other nodes, followed by the PEs of this node, one at a time. Stops early if the job fails
     /// or receives a signal.
     fn start_pes(&mut self, servers: &[String], events: &Sender<Event>) -> Result<(), Error> {
         let open_files = limits::raise_open_files()?;
@@ -332,7 +332,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Ends the connection to a node, and the job if PEs of the node have not exited. `what` says why.
+    /// Closes the connection to a node, and fails the job if any PE of the node is still running. `what` is the reason.
     fn give_up(&mut self, index: usize, what: &str) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         node.start_by = None;
@@ -549,7 +549,8 @@ impl Supervisor<'_> {
         };
         match &self.failure {
             Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
-            // After a signal, the PEs determine the exit code. If it has killed one, others may have failed for want of it.
+            // After a signal, the PEs determine the exit code. A PE that the signal killed takes precedence, because
+            // others may have failed only for losing it.
             None => {
                 let exits = || self.pes.iter().filter_map(|pe| pe.exit);
                 let is_passed_on =

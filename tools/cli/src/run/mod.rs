@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", conflicts_with_all = ["hostfile", "nodes", "node", "rendezvous", "token_file"])]
     hosts: Option<String>,
 
-    /// File of such hosts, each on a line as `node1 slots=8` or `node1:8`; `#` begins a comment
+    /// File that lists such hosts, one per line: `node1 slots=8` or `node1:8`; `#` starts a comment
     #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "node", "rendezvous", "token_file"])]
     hostfile: Option<PathBuf>,
 

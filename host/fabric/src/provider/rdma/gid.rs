@@ -76,7 +76,7 @@ fn rank(gid: Ipv6Addr) -> Option<u8> {
 /// Returns the GID for the QPs of a port: the entry at index `wanted`, or else the one with the lowest [`rank`].
 ///
 /// On Ethernet, only RoCE v2 entries are considered, and without `wanted` only those of this network namespace that the
-/// settings admit. Ties go to the network of the bootstrap, and then to the lowest index.
+/// settings admit. Ties are broken in favor of the network of the bootstrap, then of the lowest index.
 fn best_gid<'a>(
     link: LinkLayer,
     wanted: Option<u8>,

@@ -11,7 +11,7 @@ use rushmem_error::{Error, Result};
 
 use super::{Connections, QpConnection};
 
-/// Time limit for the first exchange with a peer. The NIC's retries end within half of it.
+/// Time limit for the first exchange with a peer. The NIC exhausts its retries within half of it.
 pub(super) const FIRST_EXCHANGE: Duration = Duration::from_secs(10);
 
 impl Connections {

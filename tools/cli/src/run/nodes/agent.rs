@@ -19,7 +19,7 @@ use crate::run::spawn::{no_input, spawn};
 use crate::run::sys::{self, Exit};
 use crate::run::{find, limits, timeline};
 
-/// Time for the last output of the PEs, and for the job's server to say goodbye.
+/// Time limit for the last output of the PEs, and for the job's server to acknowledge that the agent leaves.
 const END_TIME: Duration = Duration::from_secs(1);
 
 /// Start the PEs of one host for the launcher `rushmem run --hosts`, which runs this command by ssh
@@ -67,7 +67,8 @@ fn tell(message: &FromAgent) {
     let _ = frames::write(&mut io::stdout().lock(), message);
 }
 
-/// Passes on what the launcher sends, and that it is gone. Sending an event fails only once the agent ends.
+/// Forwards the launcher's messages, and reports when it disconnects. Sending an event fails only after the agent is
+/// gone.
 fn listen(events: Sender<Event>) -> Result<(), Error> {
     thread("rushmem-launcher", move || {
         while let Ok(Some(message)) = frames::read(&mut io::stdin()) {
@@ -179,7 +180,7 @@ fn reach(order: &Order, share: &NodeShare, events: &Sender<Event>) -> Result<(St
         let events = events.clone();
         let on_event = move |event| {
             if let ServerEvent::Refused(_) | ServerEvent::Lost(PeerLost { pe: None, .. }) = event {
-                // Sending fails only once the agent ends.
+                // Sending fails only after the agent is gone.
                 let _ = events.send(Event::LauncherLost);
             }
         };
@@ -199,14 +200,14 @@ fn copy(local: u32, stream: Stream, from: PipeReader, events: Sender<Event>) -> 
     thread("rushmem-output", move || {
         read_output(from, |bytes| tell(&FromAgent::Output { local, stream, bytes: bytes.to_vec() }));
         tell(&FromAgent::Closed { local, stream });
-        // Sending fails only once the agent ends.
+        // Sending fails only after the agent is gone.
         let _ = events.send(Event::OutputClosed);
     })
 }
 
 fn wait_for(local: u32, pid: u32, events: Sender<Event>) -> Result<(), Error> {
     thread("rushmem-wait", move || {
-        // Sending fails only once the agent ends.
+        // Sending fails only after the agent is gone.
         let _ = events.send(Event::Exited(local, sys::wait_for_exit(pid)));
     })
 }

@@ -25,7 +25,7 @@ pub(super) enum ToAgent {
     Start(Box<Order>),
     /// Send this signal to the process group of PE `local`.
     Signal { local: u32, signal: i32 },
-    /// Let the PEs print which PE waits for which.
+    /// Ask the PEs to print which PE waits for which.
     AskForWaits,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum FromAgent {
     Exited { local: u32, exit: Exit },
     /// A sentence for the user.
     Note(String),
-    /// The agent has ended its PEs, for this reason.
+    /// The agent terminated its PEs for this reason.
     Failed(String),
 }
 

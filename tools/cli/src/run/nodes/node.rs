@@ -115,7 +115,7 @@ impl Node {
         self.input.send(&ToAgent::AskForWaits);
     }
 
-    /// Kills ssh, whose closed connection ends the agent and its PEs.
+    /// Kills ssh. On losing the connection, the agent terminates its PEs.
     pub(in crate::run) fn kill(&self) {
         sys::signal_group(self.ssh, libc::SIGKILL);
     }
@@ -180,13 +180,13 @@ fn command(ssh: &[String], host: &str, within: Duration) -> Result<Command, Erro
         command.args(["-x", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"]);
         command.args(["-o", "ServerAliveCountMax=3", "-o", &format!("ConnectTimeout={seconds}")]);
     }
-    // The login shell of the host may be any, so leave the rest to sh.
+    // The syntax of the host's login shell is unknown, so run the script with sh.
     let script = format!("sh -c 'test -x \"{path}\" && exec \"{path}\" run-agent; exec rushmem run-agent'");
     command.arg(host).arg(script);
     Ok(command)
 }
 
-/// Reads lines until the end. The receiver gets the last one that is not empty.
+/// Reads lines until end of file. The receiver gets the last non-empty one.
 fn last_line(from: PipeReader) -> Result<Receiver<String>, Error> {
     let (sender, last) = channel();
     thread("rushmem-ssh-errors", move || {
@@ -298,7 +298,7 @@ fn greet(from: &mut impl BufRead) -> Result<(), String> {
             _ => line.clear(),
         }
     }
-    // The end of the output shows in the next read.
+    // At end of file, the next read reports it.
     Ok(())
 }
 
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_greeting_behind_the_words_of_shells() {
+    fn finds_the_greeting_after_output_of_shells() {
         let text = format!("Welcome to node1!\n\n{GREETING}\nrest");
         let mut from = text.as_bytes();
         greet(&mut from).unwrap();
