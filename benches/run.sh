@@ -58,7 +58,7 @@ if [[ -n $pack ]]; then
     done
     cp "$here"/nvshmem/*.cu "$here"/nvshmem/*.cuh "$pack/nvshmem/"
     cp "$here"/nccl/perf.cu "$pack/nccl/"
-    cp "$here"/common.cuh "$pack/"
+    cp "$here"/*.cuh "$pack/"
     cp "$here"/bounds/*.cu "$here"/bounds/*.cuh "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"
     commit_of "$root" >"$pack/commit"

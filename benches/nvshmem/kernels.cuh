@@ -1,95 +1,18 @@
 // The kernels of benches/kernels on NVSHMEM's public device interface, with the same work and the same clock.
 #pragma once
 
-#include <cstdint>
-
 #include <nvshmem.h>
 #include <nvshmemx.h>
 
-// The arguments of a launch. Words are 8 bytes.
-struct Work {
-    uint64_t *spans;    // begin and end of each block, nanoseconds
-    uint64_t *dst;      // symmetric, as all that follow
-    uint64_t *src;
-    uint64_t *words;    // one for each thread
-    uint64_t *sums;     // one for each thread
-    uint64_t *signal;
-    uint64_t len;       // words of a message
-    uint64_t places;    // that messages go to in turn
-    uint64_t rounds;
-    uint64_t value;     // the first that is put
-    uint64_t each;      // not 0: completes each one before the next
-    uint64_t complete;  // not 0: barrier, 0: sync
-};
+#include "../rma.cuh"
 
 namespace {
-
-__device__ uint64_t now_ns() {
-    uint64_t ns;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)::"memory");
-    return ns;
-}
-
-__device__ uint64_t index() { return blockIdx.x * uint64_t(blockDim.x) + threadIdx.x; }
-
-struct Span {
-    uint64_t *spans;
-    uint64_t begin;
-    __device__ explicit Span(const Work &work) : spans(work.spans) {
-        __syncthreads();
-        begin = now_ns();
-    }
-    __device__ void end() const {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            spans[2 * blockIdx.x] = begin;
-            spans[2 * blockIdx.x + 1] = now_ns();
-        }
-    }
-};
 
 // Completes what the threads of the block have started.
 __device__ void quiet_block() {
     __syncthreads();
     if (threadIdx.x == 0) nvshmem_quiet();
     __syncthreads();
-}
-
-__device__ __host__ uint64_t pattern(uint64_t seed, uint64_t i) {
-    const uint64_t x = ((seed << 40 ^ i) + 1) * 0x9e3779b97f4a7c15ull;
-    return (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
-}
-
-// A block's part of a message, in units of 16 bytes.
-__device__ void part(uint64_t len, uint64_t *start, uint64_t *count) {
-    const uint64_t pieces = (len + 1) / 2, id = blockIdx.x, blocks = gridDim.x;
-    const uint64_t from = 2 * (pieces * id / blocks), to = 2 * (pieces * (id + 1) / blocks);
-    *start = from < len ? from : len;
-    *count = (to < len ? to : len) - *start;
-}
-
-template <typename Op>
-__device__ void transfer(const Work &work, Op op) {
-    uint64_t start, count;
-    part(work.len, &start, &count);
-    const Span span(work);
-    for (uint64_t round = 0, place = 0; round < work.rounds; round++) {
-        const uint64_t at = place * work.len + start;
-        op(work.dst + at, work.src + at, 8 * count);
-        if (work.each) quiet_block();
-        place = place + 1 == work.places ? 0 : place + 1;
-    }
-    quiet_block();
-    span.end();
-}
-
-template <typename Op>
-__device__ void fetches(const Work &work, Op op) {
-    uint64_t *word = work.words + index(), sum = 0;
-    const Span span(work);
-    for (uint64_t round = 0; round < work.rounds; round++) sum += op(word);
-    span.end();
-    work.sums[index()] = sum;
 }
 
 // Stores the time between the calls of a stream.
@@ -116,26 +39,14 @@ __global__ void check_sums(const float *data, uint64_t len, uint64_t first, uint
 
 }  // namespace
 
-__global__ void fill(uint64_t *data, uint64_t len, uint64_t seed) {
-    for (uint64_t i = index(); i < len; i += gridDim.x * uint64_t(blockDim.x)) data[i] = pattern(seed, i);
-}
-
-__global__ void check(const uint64_t *data, uint64_t len, uint64_t seed, unsigned long long *wrong) {
-    for (uint64_t i = index(); i < len; i += gridDim.x * uint64_t(blockDim.x)) {
-        if (data[i] != pattern(seed, i)) atomicAdd(wrong, 1ull);
-    }
-}
-
 __global__ void put(Work work) {
-    transfer(work, [](uint64_t *dst, uint64_t *src, uint64_t bytes) {
-        nvshmemx_putmem_nbi_block(dst, src, bytes, 1);
-    });
+    transfer(work, [](uint64_t *dst, uint64_t *src, uint64_t words) { nvshmemx_putmem_nbi_block(dst, src, 8 * words, 1); },
+             quiet_block);
 }
 
 __global__ void get(Work work) {
-    transfer(work, [](uint64_t *dst, uint64_t *src, uint64_t bytes) {
-        nvshmemx_getmem_nbi_block(dst, src, bytes, 1);
-    });
+    transfer(work, [](uint64_t *dst, uint64_t *src, uint64_t words) { nvshmemx_getmem_nbi_block(dst, src, 8 * words, 1); },
+             quiet_block);
 }
 
 __global__ void p(Work work) {
@@ -211,16 +122,6 @@ __global__ void put_signal_ping_pong(Work work) {
     }
     span.end();
     quiet_block();
-}
-
-template <typename Op>
-__device__ void collective(const Work &work, Op op) {
-    Span span(work);
-    for (uint64_t round = 0; round <= work.rounds; round++) {
-        op();
-        if (round == 0) span.begin = now_ns();
-    }
-    span.end();
 }
 
 __global__ void meet(Work work) {
