@@ -57,7 +57,7 @@ if [[ -n $pack ]]; then
         strip -o "$pack/$program" "$bin/$program"
     done
     cp "$here"/nvshmem/*.cu "$here"/nvshmem/*.cuh "$pack/nvshmem/"
-    cp "$here"/nccl/perf.cu "$pack/nccl/"
+    cp "$here"/nccl/*.cu "$here"/nccl/*.cuh "$pack/nccl/"
     cp "$here"/*.cuh "$pack/"
     cp "$here"/bounds/*.cu "$here"/bounds/*.cuh "$pack/bounds/"
     cp "$here"/targets*.json "$here/run.sh" "$pack/"

@@ -6,49 +6,12 @@
 // Ranks are threads, assigned to the GPUs round-robin. Several ranks on one GPU need NCCL_MULTI_RANK_GPU_ENABLE=1. Both
 // programs launch their calls in a CUDA graph, and read the GPU's clock before and after. With `windows`, the buffers
 // are symmetric windows, for which NCCL has special kernels.
-#include <nccl.h>
-#include <unistd.h>
-
-#include <condition_variable>
-#include <mutex>
-#include <thread>
-
-#define PROGRAM "nccl"
-#include "../common.cuh"
+#include "job.cuh"
 
 namespace {
 
 constexpr uint64_t WINDOW = 256ull << 20;
 constexpr unsigned LIMIT_SECONDS = 240;  // for everything
-
-#define NCCL(call)                                                                           \
-    do {                                                                                     \
-        const ncclResult_t error = (call);                                                   \
-        if (error != ncclSuccess) fail(std::string(#call ": ") + ncclGetErrorString(error)); \
-    } while (0)
-
-// Synchronises all ranks.
-class Meeting {
-  public:
-    explicit Meeting(int n) : n(n) {}
-    void wait() {
-        std::unique_lock<std::mutex> lock(mutex);
-        const uint64_t mine = generation;
-        if (++arrived == n) {
-            arrived = 0;
-            generation++;
-            all.notify_all();
-        } else {
-            all.wait(lock, [&] { return generation != mine; });
-        }
-    }
-
-  private:
-    std::mutex mutex;
-    std::condition_variable all;
-    int n, arrived = 0;
-    uint64_t generation = 0;
-};
 
 __global__ void stamp(uint64_t *to) {
     uint64_t now;
@@ -198,13 +161,6 @@ class Bed {
     }
 };
 
-std::string program(bool windows) {
-    int version = 0;
-    NCCL(ncclGetVersion(&version));
-    return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-           std::to_string(version % 100) + (windows ? " with windows" : "");
-}
-
 }  // namespace
 
 int main(int count, char **arguments) {
@@ -224,28 +180,14 @@ int main(int count, char **arguments) {
         if (row.bytes > WINDOW) fail("a row of the plan is too large: " + row.bench);
     }
     alarm(LIMIT_SECONDS);
-    int gpus = 0;
-    CUDA(cudaGetDeviceCount(&gpus));
-    ncclUniqueId id;
-    NCCL(ncclGetUniqueId(&id));
-    Meeting meeting(pes);
-    std::vector<std::thread> ranks;
-    for (int me = 0; me < pes; me++) {
-        ranks.emplace_back([&, me] {
-            CUDA(cudaSetDevice(me % gpus));
-            ncclComm_t comm;
-            NCCL(ncclCommInitRank(&comm, pes, id, me));
-            Bed bed(me, pes, comm, windows, meeting);
-            std::vector<Row> rows = plan, measured;
-            for (Row &row : rows) {
-                if (bed.measure(row)) measured.push_back(row);
-            }
-            meeting.wait();
-            if (me == 0) write_results(arguments[2], program(windows), measured);
-            meeting.wait();
-            NCCL(ncclCommDestroy(comm));
-        });
-    }
-    for (std::thread &rank : ranks) rank.join();
+    run_ranks(pes, [&](int me, ncclComm_t comm, Meeting &meeting) {
+        Bed bed(me, pes, comm, windows, meeting);
+        std::vector<Row> rows = plan, measured;
+        for (Row &row : rows) {
+            if (bed.measure(row)) measured.push_back(row);
+        }
+        meeting.wait();
+        if (me == 0) write_results(arguments[2], program() + (windows ? " with windows" : ""), measured);
+    });
     return 0;
 }
