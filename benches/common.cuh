@@ -44,6 +44,12 @@ struct Row {
         if (bench == "put_bw" || bench == "get_bw") return "GB/s";
         return is_rate() ? "M/s" : "us";
     }
+
+    double median() const {
+        std::vector<double> sorted = values;
+        std::sort(sorted.begin(), sorted.end());
+        return sorted[sorted.size() / 2];
+    }
 };
 
 inline std::vector<Row> read_plan(const char *path) {
@@ -71,14 +77,13 @@ inline void write_results(const char *path, const std::string &program, const st
     std::fprintf(file, "{\"program\": \"%s\", \"machine\": \"%s\", \"rows\": [", program.c_str(), device.name);
     const char *separator = "\n";
     for (const Row &row : rows) {
-        std::vector<double> sorted = row.values;
-        std::sort(sorted.begin(), sorted.end());
+        const auto range = std::minmax_element(row.values.begin(), row.values.end());
         std::fprintf(file,
                      "%s  {\"bench\": \"%s\", \"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", \"threads\": %" PRIu64
                      ", \"pes\": %" PRIu64 ", \"rounds\": %" PRIu64
                      ", \"unit\": \"%s\", \"value\": %.6g, \"low\": %.6g, \"high\": %.6g}",
                      separator, row.bench.c_str(), row.bytes, row.blocks, row.threads, row.pes, row.rounds, row.unit(),
-                     sorted[sorted.size() / 2], sorted.front(), sorted.back());
+                     row.median(), *range.first, *range.second);
         separator = ",\n";
     }
     std::fprintf(file, "\n]}\n");

@@ -33,6 +33,8 @@ CALLS = {
     "stream_fcollect": "fcollect",
     "stream_alltoall": "alltoall",
 }
+# How the program ends its name that measures NCCL's device API.
+DEVICE_API = " device API"
 # Calls whose rows count the bytes of one PE, or of one pair of PEs.
 OF_ONE_PE = {"stream_reduce_scatter", "stream_fcollect", "stream_alltoall"}
 
@@ -99,6 +101,22 @@ def behind(ours, theirs):
             )
 
 
+def beside(ours, name, theirs):
+    """The section on rows that another program has too."""
+    if name.endswith(DEVICE_API):
+        yield f"## Beside NCCL's{DEVICE_API}\n"
+        yield "The API provides addresses of peers' memory, a copy and a barrier. The rest are loads, stores, atomics and fences.\n"
+    else:
+        yield f"## Beside {name}\n"
+    yield f"How many times as fast Rushmem is as {name}: geometric mean, minimum and maximum of the rows.\n"
+    yield from table(("what", "PEs", "rows", "mean", "minimum", "maximum"), summary(ours, theirs))
+    rows = list(behind(ours, theirs))
+    total = sum(work in theirs for work in ours)
+    yield f"{len(rows)} of {total} rows are behind{':' if rows else '.'}\n"
+    if rows:
+        yield from table(("what", "PEs", "bytes", "grid", "Rushmem", name, "times as fast"), rows)
+
+
 def streams(ours, others, pes):
     """A line per size and a column per call: our time, and how many times as fast it is as each other program."""
     whole = lambda call, bytes: bytes * pes if call in OF_ONE_PE else bytes
@@ -125,21 +143,16 @@ def main():
         program, rows = load(path)
         others.setdefault(program, {}).update(rows)
     newest = max((program for program in others if program.startswith("NVSHMEM")), default=None)
+    device = next((program for program in others if program.endswith(DEVICE_API)), None)
     if not ours or newest is None:
         sys.exit(f"{out} has no results of Rushmem and NVSHMEM")
 
     print(fixed[0].replace("MACHINE", (out / "machine.txt").read_text().strip()), end="")
-    print(f"## Beside {newest}\n")
-    print(f"How many times as fast Rushmem is as {newest}: geometric mean, minimum and maximum of the rows.\n")
-    header = ("what", "PEs", "rows", "mean", "minimum", "maximum")
-    print("\n".join(table(header, summary(ours, others[newest]))))
-    rows = list(behind(ours, others[newest]))
-    total = sum(work in others[newest] for work in ours)
-    print(f"{len(rows)} of {total} rows are behind{':' if rows else '.'}\n")
-    if rows:
-        print("\n".join(table(("what", "PEs", "bytes", "grid", "Rushmem", newest, "times as fast"), rows)))
+    for name in filter(None, (newest, device)):
+        print("\n".join(beside(ours, name, others[name])))
 
-    compared = [(program, rows) for program, rows in others.items() if program == newest or "NCCL" in program]
+    rest = ((program, rows) for program, rows in others.items() if program != device)
+    compared = [(program, rows) for program, rows in rest if program == newest or "NCCL" in program]
     names = ", ".join(program for program, _ in compared)
     for pes in sorted({work[4] for work in ours if work[0] in CALLS}):
         print(f"## Collective calls on streams, {pes} PEs\n")

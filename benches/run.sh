@@ -192,8 +192,21 @@ for release in "${!releases[@]}"; do
     [[ -z $nvcc ]] || measure_nvshmem "${releases[release]}" "$out/nvshmem-$release" || failed=1
 done
 
-# NCCL: our program over its host interface. With newer releases, ranks may share a GPU.
+# NCCL: our programs over its host interface and over its device API. With newer releases, ranks may share a GPU.
 beside_nccl=()
+beside_device=()
+# Measures one kind of calls, with a command before the program.
+measure_nccl() {
+    local kind=$1 pes=$2 results=$out/nccl-$1-$2.json
+    shift 2
+    if [[ $kind == device ]]; then
+        step "NCCL's device API, $pes ranks" 240 "$@" "$out/nccl-device" "$out/plan-$pes" "$results" || return 1
+        beside_device+=(--compare "$results")
+    else
+        step "NCCL, $pes ranks, $kind" 240 "$@" "$out/nccl-perf" "$out/plan-$pes" "$results" "$kind" || return 1
+        beside_nccl+=(--compare "$results")
+    fi
+}
 nccl_home=$(first "${NCCL_HOME:-}" "${sites[@]/%//nvidia/nccl}" /usr/local/nccl || true)
 [[ -n $nccl_home || ! -e /usr/include/nccl.h ]] || nccl_home=/usr
 if [[ -z $nccl_home ]]; then
@@ -206,34 +219,38 @@ else
     library=$(first "$nccl_home"/lib/libnccl.so "$nccl_home"/lib/libnccl.so.2 "$nccl_home"/lib/x86_64-linux-gnu/libnccl.so.2 ||
         fail "no library in $nccl_home/lib")
     ln -sf "$library" "$out/libnccl.so"
-    build=("$nvcc" -std=c++17 -O3 -arch="$arch" -I"$nccl_home/include" -o "$out/nccl-perf" "$here/nccl/perf.cu" -L"$out" -lnccl)
+    flags=(-std=c++17 -O3 -arch="$arch" --extended-lambda -I"$nccl_home/include" -L"$out" -lnccl)
     export LD_LIBRARY_PATH=$(dirname "$library"):${LD_LIBRARY_PATH:-}
-    if ! step 'NCCL: build' 120 "${build[@]}"; then
-        failed=1
-    elif ((gpus == 0)); then
-        printf 'NCCL: built, but there is no GPU\n'
+    kinds=()
+    if step 'NCCL: build' 120 "$nvcc" -o "$out/nccl-perf" "$here/nccl/perf.cu" "${flags[@]}"; then
+        kinds+=(plain)
+        is_older "$nccl" 2.27 || kinds+=(windows)
     else
-        for pes in "${plans[@]}"; do
-            shared=()
-            if ((gpus < pes)); then
-                if is_older "$nccl" 2.30; then
-                    printf 'NCCL, %d ranks: not measured: ranks of NCCL %s cannot share a GPU, those of 2.30 can (set NCCL_HOME)\n' \
-                        "$pes" "$nccl"
-                    continue
-                fi
-                shared=(env NCCL_MULTI_RANK_GPU_ENABLE=1)
-            fi
-            for buffers in plain windows; do
-                [[ $buffers == plain ]] || ! is_older "$nccl" 2.27 || continue
-                if step "NCCL, $pes ranks, $buffers" 240 "${shared[@]}" "$out/nccl-perf" "$out/plan-$pes" \
-                    "$out/nccl-$buffers-$pes.json" "$buffers"; then
-                    beside_nccl+=(--compare "$out/nccl-$buffers-$pes.json")
-                else
-                    failed=1
-                fi
-            done
-        done
+        failed=1
     fi
+    if [[ ! -e $nccl_home/include/nccl_device.h ]]; then
+        printf "NCCL's device API: absent: the headers of NCCL %s are older than 2.28 (set NCCL_HOME)\n" "$nccl"
+    elif step "NCCL's device API: build" 120 "$nvcc" -o "$out/nccl-device" "$here/nccl/device.cu" "${flags[@]}"; then
+        kinds+=(device)
+    else
+        failed=1
+    fi
+    ((gpus > 0)) || printf 'NCCL: not measured, since there is no GPU\n'
+    for pes in "${plans[@]}"; do
+        ((gpus > 0)) || break
+        shared=()
+        if ((gpus < pes)); then
+            if is_older "$nccl" 2.30; then
+                printf 'NCCL, %d ranks: not measured: ranks of NCCL %s cannot share a GPU, those of 2.30 can (set NCCL_HOME)\n' \
+                    "$pes" "$nccl"
+                continue
+            fi
+            shared=(env NCCL_MULTI_RANK_GPU_ENABLE=1)
+        fi
+        for kind in "${kinds[@]}"; do
+            measure_nccl "$kind" "$pes" "${shared[@]}" || failed=1
+        done
+    done
 fi
 
 # DOCA GPUNetIO: our program over its device interface and over ours, into queues that no NIC executes.
@@ -300,6 +317,10 @@ targets=()
 if ((${#beside_nccl[@]} > 0)); then
     printf '\n== collective calls on streams, beside NCCL\n\n'
     "$bin/rushmem" perf "${ours[@]}" "${beside_nccl[@]}" --targets "$here/targets-nccl.json"
+fi
+if ((${#beside_device[@]} > 0)); then
+    printf "\n== in kernels, beside NCCL's device API\n\n"
+    "$bin/rushmem" perf "${ours[@]}" "${beside_device[@]}"
 fi
 if ((${#posting[@]} > 0)); then
     printf '\n== posting into queues in GPU memory that nobody executes\n\n'
