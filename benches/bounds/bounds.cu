@@ -7,24 +7,9 @@
 // Waits give up after a while, and the row then says so.
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 
-#include <cuda_runtime.h>
-
+#include "common.cuh"
 #include "entries.cuh"
-
-#define CHECK(call)                                                                                      \
-    do {                                                                                                 \
-        cudaError_t error = (call);                                                                      \
-        if (error != cudaSuccess) {                                                                      \
-            fprintf(stderr, "bounds: %s: %s\n", #call, cudaGetErrorString(error));                       \
-            exit(1);                                                                                     \
-        }                                                                                                \
-    } while (0)
-
-using u64 = unsigned long long;
 
 constexpr int ROUNDS = 2000, WARM = 200, THREADS = 256, RUNS = 7;
 // Distance between words, in words. No two of them are in neighbouring lines.
@@ -49,23 +34,7 @@ struct Queue {
     u64 *doorbell, *state;
 };
 
-__device__ u64 now_ns() {
-    u64 ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
-    return ns;
-}
-
-__device__ void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-__device__ void release_sys() { asm volatile("fence.release.sys;" ::: "memory"); }
-__device__ void release_gpu() { asm volatile("fence.release.gpu;" ::: "memory"); }
-__device__ void acquire_sys() { asm volatile("fence.acquire.sys;" ::: "memory"); }
-__device__ void store(u64 *p, u64 v) { asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
 __device__ void add(u64 *p, u64 v) { asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
-__device__ u64 load(const u64 *p) {
-    u64 v;
-    asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
 __device__ u64 fetch_add(u64 *p, u64 v) {
     u64 old;
     asm volatile("atom.relaxed.sys.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
@@ -311,26 +280,10 @@ __global__ void posting(Queue q, double *out) {
     });
 }
 
-static void *device_memory(int device, size_t bytes) {
-    void *p;
-    CHECK(cudaSetDevice(device));
-    CHECK(cudaMalloc(&p, bytes));
-    CHECK(cudaMemset(p, 0, bytes));
-    return p;
-}
-
 static double *host_memory() {
     void *p;
     CHECK(cudaHostAlloc(&p, 4096, cudaHostAllocPortable | cudaHostAllocMapped));
     return static_cast<double *>(p);
-}
-
-static void say(const char *what, double value, const char *unit) {
-    if (value < 0) {
-        printf("%-92s  did not end\n", what);
-    } else {
-        printf("%-92s %8.3g %s\n", what, value, unit);
-    }
 }
 
 static void posts() {
