@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "calls.cuh"
 #include "common.cuh"
 #include "entries.cuh"
 
@@ -427,4 +428,9 @@ int main() {
     entries::count_parts();
     if (devices > 1) CHECK(cudaDeviceCanAccessPeer(&reach, 0, 1));
     peers(reach ? 1 : 0);
+    if (reach) {
+        calls::measure(0, 1);
+    } else {
+        printf("collective calls: not measured, because no two GPUs reach each other's memory\n");
+    }
 }
