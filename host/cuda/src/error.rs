@@ -82,6 +82,14 @@ pub enum Error {
         /// GPU that owns the memory.
         other: u32,
     },
+    /// Other processes cannot map GPU memory of the application.
+    #[error("other processes cannot map the GPU memory at {address:#x}, because {why}")]
+    NotShareable {
+        /// Address of the memory.
+        address: u64,
+        /// Property of its allocation that prevents it.
+        why: &'static str,
+    },
     /// A driver call failed.
     #[error("{0}")]
     Call(CallError),

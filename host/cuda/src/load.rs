@@ -16,6 +16,7 @@ const LIBRARIES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
 
 /// Driver functions without which loading fails. Newer functions are checked by version where they are called.
 const SYMBOLS: &[&str] = &[
+    "cuCtxEnablePeerAccess",
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
     "cuCtxGetLimit",
@@ -50,6 +51,9 @@ const SYMBOLS: &[&str] = &[
     "cuGraphLaunch",
     "cuGraphUpload",
     "cuInit",
+    "cuIpcCloseMemHandle",
+    "cuIpcGetMemHandle",
+    "cuIpcOpenMemHandle_v2",
     "cuLaunchKernel",
     "cuMemAddressFree",
     "cuMemAddressReserve",
@@ -58,6 +62,7 @@ const SYMBOLS: &[&str] = &[
     "cuMemExportToShareableHandle",
     "cuMemFreeHost",
     "cuMemFree_v2",
+    "cuMemGetAddressRange_v2",
     "cuMemGetAllocationGranularity",
     "cuMemGetAllocationPropertiesFromHandle",
     "cuMemGetHandleForAddressRange",
@@ -68,7 +73,9 @@ const SYMBOLS: &[&str] = &[
     "cuMemHostUnregister",
     "cuMemImportFromShareableHandle",
     "cuMemMap",
+    "cuMemPoolSetAccess",
     "cuMemRelease",
+    "cuMemRetainAllocationHandle",
     "cuMemSetAccess",
     "cuMemUnmap",
     "cuMemcpyAsync",

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUdeviceptr, CUmemGenericAllocationHandle};
+use cudarc::driver::sys::{self, CUdeviceptr, CUmemGenericAllocationHandle, CUresult};
 
 use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error};
@@ -40,9 +40,57 @@ pub struct PeerMappings {
 
 /// A reference to an allocation of this or another process. The driver frees the memory when the last reference is
 /// released.
-struct Handle {
+pub(crate) struct Handle {
     device: Arc<Device>,
     raw: CUmemGenericAllocationHandle,
+}
+
+impl Handle {
+    /// Returns a reference to the allocation that is mapped at `address`, or `None` if it is not virtual memory.
+    pub(crate) fn at(device: &Arc<Device>, address: u64) -> Result<Option<Self>, Error> {
+        let mut raw: CUmemGenericAllocationHandle = 0;
+        let _current = device.make_current()?;
+        // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
+        let result = unsafe { sys::cuMemRetainAllocationHandle(&mut raw, address as *mut c_void) };
+        // The result for other memory depends on the driver.
+        let is_virtual = result == CUresult::CUDA_SUCCESS;
+        Ok(is_virtual.then(|| Self { device: Arc::clone(device), raw }))
+    }
+
+    /// Imports an allocation that another process [exported](Self::export). The context is current.
+    pub(crate) fn import(device: &Arc<Device>, file: &OwnedFd) -> Result<Self, Error> {
+        let mut raw: CUmemGenericAllocationHandle = 0;
+        // The driver expects the descriptor's number in the pointer argument. It does not keep the descriptor.
+        let number = file.as_raw_fd() as usize as *mut c_void;
+        // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
+        let result = unsafe { sys::cuMemImportFromShareableHandle(&mut raw, number, FILE_DESCRIPTOR) };
+        check("cuMemImportFromShareableHandle", result)?;
+        Ok(Self { device: Arc::clone(device), raw })
+    }
+
+    pub(crate) fn export(&self) -> Result<OwnedFd, Error> {
+        let _current = self.device.make_current()?;
+        let mut fd: c_int = -1;
+        // SAFETY: a live handle. The descriptor is written to a live variable of its size.
+        let result = unsafe {
+            sys::cuMemExportToShareableHandle((&raw mut fd).cast::<c_void>(), self.raw, FILE_DESCRIPTOR, 0)
+        };
+        check("cuMemExportToShareableHandle", result)?;
+        // SAFETY: the driver has just created the descriptor for the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Returns the GPU that owns the memory.
+    fn owner(&self) -> Result<c_int, Error> {
+        let mut properties = std::mem::MaybeUninit::<sys::CUmemAllocationProp>::zeroed();
+        // SAFETY: a live handle. The properties are written to a live variable. Only the integer is read: other fields
+        // may hold values that their Rust types do not have, such as several handle types at once.
+        unsafe {
+            let result = sys::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), self.raw);
+            check("cuMemGetAllocationPropertiesFromHandle", result)?;
+            Ok((&raw const (*properties.as_ptr()).location.id).read())
+        }
+    }
 }
 
 impl Drop for Handle {
@@ -57,21 +105,30 @@ impl Drop for Handle {
 }
 
 /// A reserved address range, with the mappings in it. Dropping it removes both.
-struct ReservedAddresses {
+pub(crate) struct ReservedAddresses {
     device: Arc<Device>,
-    address: CUdeviceptr,
+    pub(crate) address: CUdeviceptr,
     len: usize,
     /// Address and length of each mapping.
     mapped: Vec<(CUdeviceptr, usize)>,
 }
 
 impl ReservedAddresses {
-    fn reserve(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
+    pub(crate) fn reserve(device: &Arc<Device>, len: usize) -> Result<Self, Error> {
         let mut address: CUdeviceptr = 0;
         // SAFETY: the context is current. The address is written to a live variable and freed in `drop`.
         let result = unsafe { sys::cuMemAddressReserve(&mut address, len, 0, 0, 0) };
         check_with("cuMemAddressReserve", result, || format!("of {len} bytes"))?;
         Ok(Self { device: Arc::clone(device), address, len, mapped: Vec::new() })
+    }
+
+    /// Maps a whole allocation of another PE, of `len` bytes, at `offset`, and grants access to kernels of this GPU.
+    /// Returns the GPU that owns it.
+    pub(crate) fn map_peer(&mut self, offset: usize, len: usize, handle: &Handle) -> Result<c_int, Error> {
+        let owner = handle.owner()?;
+        check_peer_access(&self.device, owner)?;
+        self.map(offset, len, handle)?;
+        Ok(owner)
     }
 
     /// Maps a whole allocation of `len` bytes at `offset`, and grants access to kernels of this GPU.
@@ -81,11 +138,7 @@ impl ReservedAddresses {
         check("cuMemMap", unsafe { sys::cuMemMap(address, len, 0, handle.raw, 0) })?;
         // Recorded before the next call can fail, so `drop` unmaps it in any case.
         self.mapped.push((address, len));
-        let gpu = self.device.raw();
-        let access = sys::CUmemAccessDesc {
-            location: location(gpu),
-            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
+        let (gpu, access) = (self.device.raw(), access(&self.device));
         // SAFETY: mapped addresses, and one access description.
         let result = unsafe { sys::cuMemSetAccess(address, len, &access, 1) };
         check_with("cuMemSetAccess", result, || format!("of {len} bytes for GPU {gpu}"))
@@ -109,6 +162,12 @@ impl Drop for ReservedAddresses {
 
 fn location(gpu: c_int) -> sys::CUmemLocation {
     sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: gpu }
+}
+
+/// Returns the description of read and write access by kernels of `device`.
+pub(crate) fn access(device: &Device) -> sys::CUmemAccessDesc {
+    let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    sys::CUmemAccessDesc { location: location(device.raw()), flags }
 }
 
 fn properties(device: &Device) -> sys::CUmemAllocationProp {
@@ -157,20 +216,7 @@ impl SharedMemory {
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
     pub fn export(&self) -> Result<OwnedFd, Error> {
-        let _current = self.handle.device.make_current()?;
-        let mut fd: c_int = -1;
-        // SAFETY: a live handle. The descriptor is written to a live variable of its size.
-        let result = unsafe {
-            sys::cuMemExportToShareableHandle(
-                (&raw mut fd).cast::<c_void>(),
-                self.handle.raw,
-                FILE_DESCRIPTOR,
-                0,
-            )
-        };
-        check("cuMemExportToShareableHandle", result)?;
-        // SAFETY: the driver has just created the descriptor for the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        self.handle.export()
     }
 }
 
@@ -207,13 +253,7 @@ impl PeerMappings {
         // Declared before the guard, as in `SharedMemory::new`.
         let handle;
         let _exclusive = self.addresses.device.exclusive()?;
-        let mut raw: CUmemGenericAllocationHandle = 0;
-        // The driver expects the descriptor's number in the pointer argument. It does not keep the descriptor.
-        let number = file.as_raw_fd() as usize as *mut c_void;
-        // SAFETY: the context is current. The handle is written to a live variable and released in `drop`.
-        let result = unsafe { sys::cuMemImportFromShareableHandle(&mut raw, number, FILE_DESCRIPTOR) };
-        check("cuMemImportFromShareableHandle", result)?;
-        handle = Handle { device: Arc::clone(&self.addresses.device), raw };
+        handle = Handle::import(&self.addresses.device, file)?;
         let atomics = self.map(index, &handle)?;
         self.memory.push(Arc::new(handle));
         Ok(atomics)
@@ -236,16 +276,7 @@ impl PeerMappings {
     /// Maps an allocation at slot `index`. Returns whether atomic operations of this GPU on it are atomic towards the
     /// GPU that owns it.
     fn map(&mut self, index: usize, handle: &Handle) -> Result<bool, Error> {
-        let mut properties = std::mem::MaybeUninit::<sys::CUmemAllocationProp>::zeroed();
-        // SAFETY: a live handle. The properties are written to a live variable.
-        let properties = unsafe {
-            let result = sys::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle.raw);
-            check("cuMemGetAllocationPropertiesFromHandle", result)?;
-            properties.assume_init()
-        };
-        let owner = properties.location.id;
-        check_peer_access(&self.addresses.device, owner)?;
-        self.addresses.map(index * self.stride, self.stride, handle)?;
+        let owner = self.addresses.map_peer(index * self.stride, self.stride, handle)?;
         native_atomics(&self.addresses.device, owner)
     }
 }
@@ -274,7 +305,7 @@ fn granularity(properties: &sys::CUmemAllocationProp) -> Result<usize, Error> {
 }
 
 /// Checks that kernels of `device` can access the memory of GPU `owner`.
-fn check_peer_access(device: &Device, owner: c_int) -> Result<(), Error> {
+pub(crate) fn check_peer_access(device: &Device, owner: c_int) -> Result<(), Error> {
     let mut can_access: c_int = 1;
     if owner != device.raw() {
         // SAFETY: two devices of this driver, and a live variable.

@@ -196,9 +196,10 @@ fn cuda_status(error: &cuda::Error) -> Status {
         cuda::Error::NoDriver { .. } | cuda::Error::OldDriver { .. } | cuda::Error::NoDevice { .. } => {
             Status::NoGpu
         }
-        cuda::Error::NoPeerAccess { .. } | cuda::Error::MpsFull { .. } | cuda::Error::OldGpu { .. } => {
-            Status::NotSupported
-        }
+        cuda::Error::NoPeerAccess { .. }
+        | cuda::Error::NotShareable { .. }
+        | cuda::Error::MpsFull { .. }
+        | cuda::Error::OldGpu { .. } => Status::NotSupported,
         cuda::Error::Call(call) if call.code == CUDA_OUT_OF_MEMORY => Status::OutOfMemory,
         cuda::Error::ZeroByte { .. }
         | cuda::Error::NoFunction { .. }

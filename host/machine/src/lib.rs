@@ -22,9 +22,9 @@ pub use exit::{end_job, end_process, end_with};
 #[cfg(any(test, feature = "limited"))]
 pub use machine::LimitedMachine;
 pub use machine::{
-    Code, Event, ExecGraph, Gpu, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine,
-    Mapping, Module, Native, PageKind, PeerHeap, Queued, Region, RuntimePtx, available_memory,
-    parse_available,
+    Code, Event, ExecGraph, ExportedMemory, Gpu, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream,
+    LaunchConfig, Layout, Machine, Mapping, Module, Native, PageKind, PeerMemory, Queued, Region, RuntimePtx,
+    available_memory, parse_available,
 };
 pub use print::{KernelLine, Output, Printer};
 pub use watchdog::{Alarm, LaunchSite, Launched, Limits, Run, Watchdog, kernel_limit};

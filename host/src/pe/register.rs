@@ -192,8 +192,9 @@ impl Pe {
     /// convert between elements and addresses of this PE. The buffer must be aligned to 16 bytes. A window of `u64` may
     /// contain signals. Kernels launched from then on can use the window.
     ///
-    /// P2P peers load and store a window if all PEs are threads of one process, and their kernels run natively, on one
-    /// GPU, or on several GPUs with atomics on host memory. Otherwise, peers access the window through the NIC.
+    /// P2P peers load and store a window in GPU memory, also of other processes if its allocator permits that. They load
+    /// and store one in host memory if all PEs are threads of one process, and their kernels run natively, on one GPU,
+    /// or on several GPUs with atomics on host memory. Otherwise, peers access the window through the NIC.
     ///
     /// # Errors
     /// Every PE returns an error, and no buffer remains registered:

@@ -14,7 +14,7 @@ use rushmem_device::abi::DevAddr;
 use rushmem_error::{Error, Result};
 use rushmem_softnic::HostMemory;
 
-use super::{HEAP_ALIGN, HeapWindow, PeerHeap, Region};
+use super::{HEAP_ALIGN, HeapWindow, Mapping, PeerMemory, Region};
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -109,21 +109,28 @@ impl HeapWindow for NativeHeapWindow {
         self.stride
     }
 
-    fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool> {
+    fn map(&mut self, slot: u32, heap: PeerMemory) -> Result<bool> {
         match heap {
-            PeerHeap::Local(region) => {
+            PeerMemory::Local(region) => {
                 let file = region.file.as_ref().ok_or_else(|| Error::Unavailable {
                     what: "the file of a heap".into(),
                     why: "it can be used only in its own process".into(),
                 })?;
                 self.put(slot, file, region.memory.len())?;
             }
-            PeerHeap::File { file, bytes } => {
-                lasting(&file, bytes)?;
-                self.put(slot, &file, bytes)?;
+            PeerMemory::Remote { exported, bytes } => {
+                let file = exported.file()?;
+                lasting(file, bytes)?;
+                self.put(slot, file, bytes)?;
             }
         }
         Ok(true)
+    }
+}
+
+impl Mapping for NativeHeapWindow {
+    fn addr(&self) -> DevAddr {
+        self.base()
     }
 }
 
@@ -155,11 +162,12 @@ impl Drop for AddressRange {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ExportedMemory;
     use super::*;
 
-    fn exported(region: &Region) -> PeerHeap {
-        let file = region.file.as_ref().unwrap().try_clone().unwrap();
-        PeerHeap::File { file, bytes: region.memory.len() }
+    fn exported(region: &Region) -> PeerMemory {
+        let exported = ExportedMemory::whole(region).unwrap();
+        PeerMemory::Remote { exported, bytes: region.memory.len() }
     }
 
     #[test]
@@ -167,7 +175,7 @@ mod tests {
         let ours = [region(8192).unwrap(), region(8192).unwrap()];
         let mut theirs = NativeHeapWindow::new(3, 8192).unwrap();
         theirs.map(0, exported(&ours[0])).unwrap();
-        theirs.map(2, PeerHeap::Local(ours[1].clone())).unwrap();
+        theirs.map(2, PeerMemory::Local(ours[1].clone())).unwrap();
         for (i, word) in [b"rushmem", b"memrush"].into_iter().enumerate() {
             ours[i].write(4100, word).unwrap();
         }

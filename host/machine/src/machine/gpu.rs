@@ -13,7 +13,7 @@ use rushmem_base::lock;
 use rushmem_config::HeapKind;
 use rushmem_cuda::{
     self as cuda, Capability, CopyEngine, CudaMemory, Device, DeviceBuffer, Event, Function, GraphExec,
-    GraphNode, HostKind, Image, PeerMappings, RegisteredHost, SharedMemory, Stream,
+    GraphNode, HostKind, Image, PeerBuffer, PeerMappings, RegisteredHost, SharedMemory, Stream,
     driver_gate::{self, DRIVER_GATE, KernelQueue},
 };
 use rushmem_error::{Error, Result};
@@ -25,8 +25,8 @@ use rushmem_device::kernel::Call;
 use rushmem_softnic::{HostMemory, Memory, MemoryAddr, MemoryKind};
 
 use super::{
-    Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
-    PeerHeap, Queued, Region, RuntimePtx, other_machine,
+    Code, ExecGraph, ExportedMemory, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Layout, Machine,
+    Mapping, Module, PageKind, PeerMemory, Queued, Region, RuntimePtx, other_machine,
 };
 use crate::buffer::MemoryLocation;
 
@@ -138,11 +138,9 @@ fn not_atomic() -> Error {
     Error::Unavailable { what: "a P2P mapping of host memory".into(), why }
 }
 
-/// Returns the error for a mapping of GPU memory that was not allocated as shared memory.
-fn not_allocated(buffer: &DeviceBuffer) -> Error {
-    let gpu = buffer.device().ordinal();
-    let why = format!("the runtime has not allocated it, so only kernels on GPU {gpu} itself can access it");
-    Error::Unavailable { what: format!("a mapping of this memory of GPU {gpu}"), why }
+/// Returns the error for a heap in GPU memory that was not allocated as shared memory.
+fn not_allocated() -> Error {
+    Error::Unavailable { what: "a mapping of this heap".into(), why: "it is not shared memory".into() }
 }
 
 fn register(device: &Arc<Device>, start: *mut u8, bytes: usize, kind: HostKind) -> Result<RegisteredHost> {
@@ -192,13 +190,30 @@ impl Machine for Gpu {
         }
     }
 
-    fn is_direct(&self, region: &Region) -> bool {
-        let (gpu, atomics) = (self.device.ordinal(), self.device.attributes().host_native_atomics);
+    fn export(&self, region: &Region) -> Result<ExportedMemory, String> {
         match &region.gpu {
-            // Memory that can be mapped gets a slot of the window.
-            Some(buffer) => buffer.shared().is_none() && buffer.device().ordinal() == gpu,
-            // All GPUs reach page-locked memory. Without native host atomics, two GPUs would lose each other's updates.
-            None => atomics || region.locked_for == Some(gpu),
+            Some(buffer) if region.file.is_none() => {
+                let exported = buffer.export().map_err(|error| error.to_string())?;
+                ExportedMemory::of_buffer(exported).map_err(|error| error.to_string())
+            }
+            _ => ExportedMemory::whole(region),
+        }
+    }
+
+    fn map(&self, memory: PeerMemory) -> Result<Box<dyn Mapping>> {
+        match &memory {
+            PeerMemory::Local(region) => match &region.gpu {
+                Some(buffer) if buffer.shared().is_some() => self.map_whole(region.memory.len(), memory),
+                Some(buffer) => Ok(Box::new(PeerBuffer::of_process(&self.device, buffer)?)),
+                None if self.reaches_locked(region) => Ok(Box::new(region.clone())),
+                None => Err(not_atomic()),
+            },
+            PeerMemory::Remote { exported, bytes } if exported.layout == Layout::Whole => {
+                self.map_whole(*bytes, memory)
+            }
+            PeerMemory::Remote { exported, .. } => {
+                Ok(Box::new(PeerBuffer::open(&self.device, &exported.buffer()?)?))
+            }
         }
     }
 
@@ -296,6 +311,19 @@ impl Machine for Gpu {
 }
 
 impl Gpu {
+    /// Maps shared memory of `bytes` bytes.
+    fn map_whole(&self, bytes: u64, memory: PeerMemory) -> Result<Box<dyn Mapping>> {
+        let mut window = PeerMappings::new(&self.device, 1, bytes as usize)?;
+        HeapWindow::map(&mut window, 0, memory)?;
+        Ok(Box::new(window))
+    }
+
+    /// Returns whether kernels may access this page-locked memory of another PE. All GPUs reach it, but without native
+    /// host atomics two GPUs would lose each other's updates.
+    fn reaches_locked(&self, region: &Region) -> bool {
+        self.device.attributes().host_native_atomics || region.locked_for == Some(self.device.ordinal())
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<GpuStream>> {
         lock(&self.idle)
     }
@@ -438,15 +466,27 @@ impl HeapWindow for PeerMappings {
         PeerMappings::stride(self)
     }
 
-    fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool> {
+    fn map(&mut self, slot: u32, heap: PeerMemory) -> Result<bool> {
         match heap {
-            PeerHeap::Local(region) => {
+            PeerMemory::Local(region) => {
                 let buffer = region.gpu.as_ref().ok_or_else(not_atomic)?;
-                let memory = buffer.shared().ok_or_else(|| not_allocated(buffer))?;
+                let memory = buffer.shared().ok_or_else(not_allocated)?;
                 Ok(self.map_memory(slot as usize, memory)?)
             }
-            PeerHeap::File { file, .. } => Ok(self.map_file(slot as usize, &file)?),
+            PeerMemory::Remote { exported, .. } => Ok(self.map_file(slot as usize, exported.file()?)?),
         }
+    }
+}
+
+impl Mapping for PeerMappings {
+    fn addr(&self) -> DevAddr {
+        DevAddr(self.address())
+    }
+}
+
+impl Mapping for PeerBuffer {
+    fn addr(&self) -> DevAddr {
+        DevAddr(self.address())
     }
 }
 

@@ -11,7 +11,7 @@ use rushmem_native::WaitChannel;
 
 use super::{
     Code, ExecGraph, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine, Mapping, Module, Native,
-    PageKind, Region,
+    PageKind, PeerMemory, Region,
 };
 use crate::buffer::MemoryLocation;
 
@@ -36,7 +36,7 @@ impl LimitedMachine {
         }
     }
 
-    /// Creates a machine that maps other PEs' heaps into windows, but cannot access them at their original addresses.
+    /// Creates a machine that maps other PEs' heaps into windows, but no other memory of theirs.
     pub fn without_direct_memory() -> Self {
         Self { windows: true, direct: false, ..Self::without_windows() }
     }
@@ -78,8 +78,8 @@ impl Machine for LimitedMachine {
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         self.native.heap(bytes, shared)
     }
-    fn is_direct(&self, region: &Region) -> bool {
-        self.direct && self.native.is_direct(region)
+    fn map(&self, memory: PeerMemory) -> Result<Box<dyn Mapping>> {
+        if self.direct { self.native.map(memory) } else { no_map() }
     }
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {
         if self.windows { self.native.window(slots, bytes) } else { no_map() }

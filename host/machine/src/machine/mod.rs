@@ -2,6 +2,7 @@
 //!
 //! Launches and memory management go through the [`Machine`] trait, which [`Native`] and [`Gpu`] implement.
 #![allow(unsafe_code, reason = "adopting user memory and mapping NIC pages depend on promises of the caller")]
+mod exported;
 mod file;
 mod gpu;
 mod host_memory;
@@ -28,6 +29,7 @@ use cudarc::driver::CudaStream;
 
 use crate::buffer::MemoryLocation;
 
+pub use exported::{ExportedMemory, Layout, PeerMemory};
 pub use gpu::Gpu;
 pub use host_memory::{available_memory, parse_available};
 #[cfg(any(test, feature = "limited"))]
@@ -114,19 +116,6 @@ pub struct RuntimePtx {
     pub service: Ptx,
 }
 
-/// The symmetric heap of another PE.
-pub enum PeerHeap {
-    /// A heap of a PE in this process.
-    Local(Region),
-    /// A heap of a PE in another process.
-    File {
-        /// [`Region::file`] of the heap, received from that process.
-        file: OwnedFd,
-        /// Length of the heap in bytes.
-        bytes: u64,
-    },
-}
-
 /// An address range into which heaps of other PEs are mapped, at a fixed stride. Kernels compute a peer's address as
 /// `base + slot * stride + offset`.
 pub trait HeapWindow: Send + Sync {
@@ -136,13 +125,20 @@ pub trait HeapWindow: Send + Sync {
     fn stride(&self) -> u64;
     /// Maps a heap at slot `slot` for the lifetime of the window. Returns whether atomics on it are atomic across all
     /// processors that map the heap.
-    fn map(&mut self, slot: u32, heap: PeerHeap) -> Result<bool>;
+    fn map(&mut self, slot: u32, heap: PeerMemory) -> Result<bool>;
 }
 
 /// Memory mapped for kernels, such as a page of a NIC, until the value is dropped.
 pub trait Mapping: Send + Sync {
     /// Address of the mapping for kernels.
     fn addr(&self) -> DevAddr;
+}
+
+/// Memory of this process that kernels access at its own address.
+impl Mapping for Region {
+    fn addr(&self) -> DevAddr {
+        self.addr
+    }
 }
 
 /// What a page of a NIC consists of.
@@ -264,8 +260,15 @@ pub trait Machine: Send + Sync {
     /// Allocates a zeroed part of the symmetric heap, aligned to [`HEAP_ALIGN`] where the machine supports that. With
     /// `shared`, other PEs can map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
-    /// Returns whether kernels can access `region`, which another PE of this process owns, at its own address.
-    fn is_direct(&self, region: &Region) -> bool;
+    /// Exports `region` for other processes of the node.
+    ///
+    /// # Errors
+    /// The reason why they cannot map it.
+    fn export(&self, region: &Region) -> Result<ExportedMemory, String> {
+        ExportedMemory::whole(region)
+    }
+    /// Maps memory of another PE for kernels. Memory of this process may keep its address.
+    fn map(&self, memory: PeerMemory) -> Result<Box<dyn Mapping>>;
     /// Reserves a window with `slots` slots for heaps of `bytes` bytes.
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>>;
     /// Makes user memory accessible to kernels and NICs, without copying it.

@@ -18,7 +18,7 @@ use rushmem_softnic::HostMemory;
 
 use super::{
     Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
-    Region, available_memory, file,
+    PeerMemory, Region, available_memory, file,
 };
 
 use crate::buffer::MemoryLocation;
@@ -107,8 +107,15 @@ impl Machine for Native {
         if shared { file::region(bytes) } else { Region::host_aligned(bytes, HEAP_ALIGN) }
     }
 
-    fn is_direct(&self, _: &Region) -> bool {
-        true
+    fn map(&self, memory: PeerMemory) -> Result<Box<dyn Mapping>> {
+        match memory {
+            PeerMemory::Local(region) => Ok(Box::new(region)),
+            PeerMemory::Remote { bytes, .. } => {
+                let mut window = file::NativeHeapWindow::new(1, bytes)?;
+                window.map(0, memory)?;
+                Ok(Box::new(window))
+            }
+        }
     }
 
     fn window(&self, slots: u32, bytes: u64) -> Result<Box<dyn HeapWindow>> {

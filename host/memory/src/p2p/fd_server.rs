@@ -1,10 +1,11 @@
-//! Sends the file descriptor of a PE's heap to other processes of the job over a Unix socket. Both sides prove that
-//! they know the job's token.
+//! Sends the file descriptors of a PE's heap or other memory to other processes of the job over a Unix socket. Both
+//! sides prove that they know the job's token.
 //!
 //! ```text
-//! owner  -- nonce -->            user
+//! owner  -- nonce -->                 user
 //!        <-- nonce, proof --
-//!        -- proof, the file -->
+//!        -- proof, first file -->
+//!        -- a byte, next file --> ...
 //! ```
 
 use std::io::{self, Read, Write};
@@ -25,7 +26,10 @@ use socket2::SockRef;
 /// Time limit for serving one client, on a node with few PEs.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that sends the file descriptor of a heap to processes of this node, until it is dropped.
+/// Sent with each file after the first.
+const NEXT_FILE: [u8; 1] = [0];
+
+/// A server that sends the file descriptors of some memory to processes of this node, until it is dropped.
 pub(super) struct FdServer {
     listener: Arc<UnixListener>,
     thread: Option<JoinHandle<()>>,
@@ -37,11 +41,11 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 }
 
 impl FdServer {
-    /// Starts to serve `file` under `name`, on a node with `pes` PEs.
+    /// Starts to serve `files` under `name`, on a node with `pes` PEs.
     ///
     /// # Errors
     /// Fails if the operating system refuses the socket or the thread.
-    pub(super) fn open(name: &str, file: Arc<OwnedFd>, token: Token, pes: u32) -> Result<Self> {
+    pub(super) fn open(name: &str, files: Vec<Arc<OwnedFd>>, token: Token, pes: u32) -> Result<Self> {
         let listener = address(name).and_then(|address| UnixListener::bind_addr(&address));
         let listener = Arc::new(listener.map_err(|error| Error::Unavailable {
             what: "a socket for this node's PEs".into(),
@@ -58,10 +62,10 @@ impl FdServer {
                         tracing::debug!("a client of the heap's file was refused: {error}");
                         continue;
                     }
-                    let (file, token) = (&file, &token);
+                    let (files, token) = (&files, &token);
                     // One thread per client: a slow one must not block the others.
                     let body = move || {
-                        if let Err(error) = serve(stream, file, token, within) {
+                        if let Err(error) = serve(stream, files, token, within) {
                             tracing::warn!("a client did not receive the heap's file: {error}");
                         }
                     };
@@ -104,7 +108,7 @@ fn unknown_peer() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "it does not know the job's token")
 }
 
-fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token, within: Duration) -> io::Result<()> {
+fn serve(mut stream: UnixStream, files: &[Arc<OwnedFd>], token: &Token, within: Duration) -> io::Result<()> {
     prepare(&stream, within)?;
     let ours = random()?;
     stream.write_all(&ours)?;
@@ -114,14 +118,25 @@ fn serve(mut stream: UnixStream, file: &OwnedFd, token: &Token, within: Duration
     if !token.verify(Role::HeapUser, &ours, &theirs, &proof) {
         return Err(unknown_peer());
     }
-    descriptor::send(&stream, &token.proof(Role::HeapOwner, &ours, &theirs), file)
+    let proof = token.proof(Role::HeapOwner, &ours, &theirs);
+    let mut bytes = &proof[..];
+    for file in files {
+        descriptor::send(&stream, bytes, file)?;
+        bytes = &NEXT_FILE;
+    }
+    Ok(())
 }
 
-/// Receives the file descriptor that another process serves under `name`.
+/// Receives the `count` file descriptors, at least one, that another process serves under `name`.
 ///
 /// # Errors
 /// An error if no server answers within `within`, or if the server does not know the token.
-pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<OwnedFd> {
+pub(super) fn fetch(
+    name: &str,
+    count: usize,
+    token: &Token,
+    within: Duration,
+) -> io::Result<Vec<Arc<OwnedFd>>> {
     let mut stream = UnixStream::connect_addr(&address(name)?)?;
     prepare(&stream, within)?;
     let mut theirs = [0; PROOF_BYTES];
@@ -138,7 +153,18 @@ pub(super) fn fetch(name: &str, token: &Token, within: Duration) -> io::Result<O
     if !token.verify(Role::HeapOwner, &theirs, &ours, &proof) {
         return Err(unknown_peer());
     }
-    file.ok_or_else(|| io::Error::other("the answer carried no file; see `ulimit -n`"))
+    let received = |file: Option<OwnedFd>| {
+        let file = file.ok_or_else(|| io::Error::other("the answer carried no file; see `ulimit -n`"))?;
+        Ok::<_, io::Error>(Arc::new(file))
+    };
+    let mut files = vec![received(file)?];
+    for _ in 1..count {
+        let (NEXT_FILE, file) = descriptor::receive(&stream)? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        files.push(received(file)?);
+    }
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -152,36 +178,44 @@ mod tests {
         format!("{what}-{}", std::process::id())
     }
 
-    fn a_file() -> Arc<OwnedFd> {
+    fn a_file(text: &str) -> Arc<OwnedFd> {
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"a heap").unwrap();
+        file.write_all(text.as_bytes()).unwrap();
         Arc::new(file.into())
     }
 
+    fn text_of(file: &OwnedFd) -> String {
+        let mut file = std::fs::File::from(file.try_clone().unwrap());
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        text
+    }
+
     #[test]
-    fn clients_with_the_token_receive_the_file() {
+    fn clients_with_the_token_receive_the_files() {
         let token = Token::generate().unwrap();
         let name = name("friend");
-        let fd_server = FdServer::open(&name, a_file(), token.clone(), 2).unwrap();
-        for _ in 0..3 {
-            let mut file = std::fs::File::from(fetch(&name, &token, WITHIN).unwrap());
-            let mut text = String::new();
-            file.rewind().unwrap();
-            file.read_to_string(&mut text).unwrap();
-            assert_eq!(text, "a heap");
+        let files = ["a heap", "a page", "another"];
+        let fd_server = FdServer::open(&name, files.map(a_file).to_vec(), token.clone(), 2).unwrap();
+        for count in 1..=3 {
+            let found = fetch(&name, count, &token, WITHIN).unwrap();
+            let found: Vec<_> = found.iter().map(|file| text_of(file)).collect();
+            assert_eq!(found, files[..count]);
         }
+        assert!(fetch(&name, 4, &token, WITHIN).is_err());
         drop(fd_server);
-        assert!(fetch(&name, &token, WITHIN).is_err());
+        assert!(fetch(&name, 1, &token, WITHIN).is_err());
     }
 
     #[test]
     fn client_without_the_token_is_refused_and_blocks_no_one() {
         let token = Token::generate().unwrap();
         let name = name("unknown_peer");
-        let fd_server = FdServer::open(&name, a_file(), token.clone(), 2).unwrap();
+        let fd_server = FdServer::open(&name, vec![a_file("a heap")], token.clone(), 2).unwrap();
         let silent = UnixStream::connect_addr(&address(&name).unwrap()).unwrap();
-        assert!(fetch(&name, &Token::generate().unwrap(), WITHIN).is_err());
-        fetch(&name, &token, WITHIN).unwrap();
+        assert!(fetch(&name, 1, &Token::generate().unwrap(), WITHIN).is_err());
+        fetch(&name, 1, &token, WITHIN).unwrap();
         drop(silent);
         drop(fd_server);
     }
@@ -194,9 +228,9 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(&[7; PROOF_BYTES]).unwrap();
             stream.read_exact(&mut [0; 2 * PROOF_BYTES]).unwrap();
-            descriptor::send(&stream, &[7; PROOF_BYTES], &a_file()).unwrap();
+            descriptor::send(&stream, &[7; PROOF_BYTES], &a_file("a heap")).unwrap();
         });
-        let error = fetch(&name, &Token::generate().unwrap(), WITHIN).unwrap_err();
+        let error = fetch(&name, 1, &Token::generate().unwrap(), WITHIN).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
         owner.join().unwrap();
     }
@@ -206,6 +240,6 @@ mod tests {
         let name = name("never");
         let _listener = UnixListener::bind_addr(&address(&name).unwrap()).unwrap();
         let token = Token::generate().unwrap();
-        assert!(fetch(&name, &token, Duration::from_millis(100)).is_err());
+        assert!(fetch(&name, 1, &token, Duration::from_millis(100)).is_err());
     }
 }

@@ -22,7 +22,7 @@ use rushmem_config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
 use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use rushmem_error::call_site::CallSite;
 use rushmem_error::{Error, Result};
-use rushmem_machine::{HeapWindow, Machine, PeerHeap, Region};
+use rushmem_machine::{ExportedMemory, HeapWindow, Layout, Machine, PeerMemory, Region};
 use serde::{Deserialize, Serialize};
 
 use self::fd_server::FdServer;
@@ -65,22 +65,15 @@ impl MappedHeaps {
     }
 }
 
-/// Mapped memory of several PEs other than their heaps. Unmapped on drop.
+/// Mapped memory of several PEs other than their heaps, by PE. Unmapped on drop.
 #[derive(Default)]
-pub struct PeerMapping {
-    mapped_heaps: Option<MappedHeaps>,
-    /// For each PE, its memory if that belongs to this process and kernels can access it at its original address.
-    here: Vec<Option<Region>>,
-}
+pub struct PeerMapping(Vec<Option<Box<dyn rushmem_machine::Mapping>>>);
 
 impl PeerMapping {
     /// Returns the address at which kernels access the memory of `pe`, or 0 if it is not mapped.
     fn addr(&self, pe: u32) -> DevAddr {
-        match (self.here.get(pe as usize), &self.mapped_heaps) {
-            (Some(Some(region)), _) => region.addr,
-            (_, Some(mapped_heaps)) => mapped_heaps.addr(pe),
-            _ => DevAddr(0),
-        }
+        let mapping = self.0.get(pe as usize).and_then(Option::as_ref);
+        mapping.map_or(DevAddr(0), |mapping| mapping.addr())
     }
 }
 
@@ -93,15 +86,15 @@ enum PeerAccess {
     Nic(String),
 }
 
-/// Description of a PE's heap, which the PE sends to all others.
+/// Description of a PE's heap or other memory, which the PE sends to all others.
 #[derive(Serialize, Deserialize)]
 struct ExportedHeap {
     name: String,
-    /// ID of the node where the PE's socket and heap file can be used. `None` if unknown.
+    /// ID of the node where the PE's socket and files can be used. `None` if unknown.
     node_id: Option<String>,
     bytes: u64,
-    /// Why other processes cannot map the heap, if they cannot.
-    not_exported: Option<String>,
+    /// How many files the PE's socket serves and what they are, or why other processes cannot map the memory.
+    files: Result<(usize, Layout), String>,
 }
 
 /// Returns the reason why all other PEs are NIC peers, or `None` if the settings allow P2P peers.
@@ -204,7 +197,7 @@ impl PeerMap {
             let nodes = (0..n_pes).collect();
             return Ok(Self { access, atomics, nodes, node_words: false, shared: false, mapped_heaps: None });
         }
-        let export = HeapExport::new(config, bootstrap, heap)?;
+        let export = HeapExport::new(config, machine, bootstrap, heap)?;
         let mine = &export.exported;
         let heaps = exchange(bootstrap, mine)?;
         let access_of = |(pe, exported): (u32, &ExportedHeap)| {
@@ -281,25 +274,22 @@ impl PeerMap {
             let nothing = PeerMapping::default();
             return Ok((addrs(&nothing), nothing));
         }
-        let export = HeapExport::new(config, bootstrap, ours)?;
+        let export = HeapExport::new(config, machine, bootstrap, ours)?;
         let heaps = exchange(bootstrap, &export.exported)?;
-        // Memory of this process that kernels can access as it is needs no mapping.
-        let plain = |exported: &ExportedHeap| {
-            local_heaps::find(&exported.name).filter(|region| machine.is_direct(region))
+        let map = |(access, exported): (&PeerAccess, &ExportedHeap)| match access {
+            PeerAccess::P2p(_) => {
+                let memory = find(config, bootstrap, exported)?;
+                machine.map(memory).map(Some).map_err(|error| error.to_string())
+            }
+            PeerAccess::Own | PeerAccess::Nic(_) => Ok(None),
         };
-        let mapped = |access: &PeerAccess| matches!(access, PeerAccess::P2p(_));
-        let here: Vec<Option<Region>> = self
-            .access
-            .iter()
-            .zip(&heaps)
-            .map(|(access, exported)| plain(exported).filter(|_| mapped(access)))
-            .collect();
-        let others: Vec<bool> =
-            self.access.iter().zip(&here).map(|(access, here)| mapped(access) && here.is_none()).collect();
-        let mapped = map_all(config, machine, bootstrap, &others, &heaps).map_err(|Unmapped { pe, why }| {
-            let what = format!("this memory of PE {pe} for loads and stores");
-            Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
+        let mapped = (0_u32..).zip(self.access.iter().zip(&heaps)).map(|(pe, part)| {
+            map(part).map_err(|why| {
+                let what = format!("this memory of PE {pe} for loads and stores");
+                Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
+            })
         });
+        let mapped = mapped.collect::<Result<Vec<_>>>().map(PeerMapping);
         // After this, every PE has mapped what it needs, and the export may be dropped.
         let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = bootstrap.allgather("the mapping of heaps", error.as_bytes())?;
@@ -309,7 +299,7 @@ impl PeerMap {
             tracing::info!("peers access this memory through the NIC: PE {pe} reports: {why}");
             return Ok((vec![DevAddr(0); self.access.len()], PeerMapping::default()));
         }
-        let shared = PeerMapping { mapped_heaps: mapped?.0, here };
+        let shared = mapped?;
         match failed {
             None => Ok((addrs(&shared), shared)),
             Some(pe) => {
@@ -419,25 +409,27 @@ struct HeapExport {
 }
 
 impl HeapExport {
-    fn new(config: &Config, bootstrap: &dyn Bootstrap, memory: &Region) -> Result<Self> {
+    fn new(
+        config: &Config,
+        machine: &dyn Machine,
+        bootstrap: &dyn Bootstrap,
+        memory: &Region,
+    ) -> Result<Self> {
         let name: String = nonce()?.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         let _local = LocalHeap::new(&name, memory);
-        let _server = match (bootstrap.token(), &memory.file) {
-            (Some(token), Some(file)) => {
-                Some(FdServer::open(&name, file.clone(), token.clone(), config.pes_on_node())?)
-            }
-            _ => None,
-        };
-        Ok(Self {
-            exported: ExportedHeap {
-                name,
-                node_id: node_id(config),
-                bytes: memory.memory.len(),
-                not_exported: not_exported(memory).map(Into::into),
-            },
-            _local,
-            _server,
-        })
+        let (mut _server, mut files) = (None, Err("it belongs to another process".into()));
+        if let Some(token) = bootstrap.token() {
+            files = match machine.export(memory) {
+                Ok(ExportedMemory { layout, files }) => {
+                    let count = files.len();
+                    _server = Some(FdServer::open(&name, files, token.clone(), config.pes_on_node())?);
+                    Ok((count, layout))
+                }
+                Err(why) => Err(why),
+            };
+        }
+        let exported = ExportedHeap { name, node_id: node_id(config), bytes: memory.memory.len(), files };
+        Ok(Self { exported, _local, _server })
     }
 }
 
@@ -446,18 +438,6 @@ fn remedy(config: &Config) -> &'static str {
     match config.sanitize {
         Switch::On => "run the PEs as threads, because the sanitizer watches mapped memory",
         Switch::Off => "set RUSHMEM_PEER_PATH=auto",
-    }
-}
-
-/// Returns the reason why other processes cannot map `memory`, or `None` if they can.
-fn not_exported(memory: &Region) -> Option<&'static str> {
-    match (&memory.file, &memory.gpu) {
-        (Some(_), _) => None,
-        (None, Some(_)) => Some(
-            "it is GPU memory that the runtime has not allocated for other processes, such as memory of another \
-             library",
-        ),
-        (None, None) => Some("it is host memory of the application, which other processes cannot map"),
     }
 }
 
@@ -522,17 +502,16 @@ fn map_all(
 }
 
 /// Returns the memory of a PE of this node. The error says why this process cannot map it.
-fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerHeap, String> {
+fn find(config: &Config, bootstrap: &dyn Bootstrap, exported: &ExportedHeap) -> Result<PeerMemory, String> {
     if let Some(heap) = local_heaps::find(&exported.name) {
-        return Ok(PeerHeap::Local(heap));
+        return Ok(PeerMemory::Local(heap));
     }
-    if let Some(why) = &exported.not_exported {
-        return Err(why.clone());
-    }
+    let (count, layout) = exported.files.as_ref().map_err(Clone::clone)?;
     let token = bootstrap.token().ok_or("it belongs to another process")?;
-    let file = fd_server::fetch(&exported.name, token, config.bootstrap_timeout)
+    let files = fd_server::fetch(&exported.name, *count, token, config.bootstrap_timeout)
         .map_err(|error| format!("its file is not available: {error}"))?;
-    Ok(PeerHeap::File { file, bytes: exported.bytes })
+    let exported_memory = ExportedMemory { layout: layout.clone(), files };
+    Ok(PeerMemory::Remote { exported: exported_memory, bytes: exported.bytes })
 }
 
 #[cfg(test)]
@@ -647,16 +626,11 @@ mod tests {
         let (mut pes, config) = (Threads::job(1, Duration::from_secs(20)), Config::default());
         let pe = pes.remove(0);
         let ours = Region::host(4096).unwrap();
-        let exported = ExportedHeap {
-            name: "no such name".into(),
-            node_id: None,
-            bytes: 4096,
-            not_exported: not_exported(&ours).map(Into::into),
-        };
-        let why = find(&config, &pe, &exported).err().unwrap();
+        let why = Native::new(Options::default()).export(&ours).err().unwrap();
+        let exported =
+            ExportedHeap { name: "no such name".into(), node_id: None, bytes: 4096, files: Err(why.clone()) };
+        assert_eq!(find(&config, &pe, &exported).err().unwrap(), why);
         assert_eq!(why, "it is host memory of the application, which other processes cannot map");
-        let heap = Native::new(Options::default()).heap(8192, true).unwrap();
-        assert_eq!(not_exported(&heap), None);
         pe.finish().unwrap();
     }
 
