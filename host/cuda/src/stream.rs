@@ -366,7 +366,7 @@ fn is_done(call: &'static str, result: CUresult) -> Result<bool, Error> {
 
 /// Polls `done` until it returns true, at most for `limit`. `work` describes the work in errors.
 ///
-/// It polls without a pause for the first 100 us, then with increasing pauses of at most 200 us.
+/// It polls without a pause for the first 100 us, then with pauses of 2 % of the time so far, at most 200 us.
 fn wait(
     work: &'static str,
     limit: Duration,
@@ -386,7 +386,7 @@ fn wait(
         if waited < EAGER_TIME {
             thread::yield_now();
         } else {
-            thread::sleep((waited / 10).min(MAX_PAUSE).min(limit - waited));
+            thread::sleep((waited / 50).min(MAX_PAUSE).min(limit - waited));
         }
     }
 }
