@@ -177,7 +177,13 @@ run() {
         check "sort, $pes PEs as threads, heap $heap" 60 ./sort --pes "$pes"
         check "fft, $pes PEs as threads, heap $heap" 60 ./fft --pes "$pes"
         check "kv, $pes PEs as threads, heap $heap" 60 ./kv --pes "$pes" --memory symmetric
-        check "kv, $pes PEs as threads, heap $heap, own host memory" 60 ./kv --pes "$pes"
+        check "kv, $pes PEs as threads, heap $heap, own host memory" 60 ./kv --pes "$pes" --memory registered
+        if [[ $RUSHMEM_DEVICE == gpu ]]; then
+            for memory in cuda vmm; do
+                check "kv, $pes PEs as threads, heap $heap, $memory" 60 ./kv --pes "$pes" --memory "$memory"
+                check "kv, $pes PEs as processes, heap $heap, $memory" 60 ./rushmem run -n "$pes" ./kv --memory "$memory"
+            done
+        fi
         check "stencil, $pes PEs as threads, heap $heap" 60 "./${stencil[0]}" --pes "$pes" "${stencil[@]:1}"
         check "jacobi, $pes PEs as threads, heap $heap" 60 ./jacobi --pes "$pes" --size 64
         check "jacobi, $pes PEs as threads, heap $heap, analytic" 60 ./jacobi --pes "$pes" --size 128 --analytic

@@ -142,6 +142,22 @@ fn kv_of_any_size_in_either_memory() {
 }
 
 #[test]
+fn kv_sends_several_rounds_in_a_row() {
+    let arguments = [&["--pes", "4", "--rounds", "3"][..], &SMALL_CACHE].concat();
+    passes(KV, &arguments);
+    passes_with(KV, &arguments, &[P2P]);
+}
+
+#[test]
+fn kv_needs_a_gpu_for_gpu_memory() {
+    for memory in ["cuda", "vmm"] {
+        let error = fails_in_the_job(KV, &["--pes", "2", "--memory", memory]);
+        assert!(error.contains(&format!("--memory {memory} is GPU memory")), "{error}");
+        assert!(error.contains("RUSHMEM_DEVICE=gpu"), "{error}");
+    }
+}
+
+#[test]
 fn kv_rejects_sizes_that_do_not_fit() {
     for (arguments, found, remedy) in [
         (&["--pes", "1"][..], "1 PE", "--pes 2"),

@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Memory for the pages [default: symmetric on GPUs, registered natively]
     #[arg(long, value_enum)]
     memory: Option<MemoryArg>,
+    /// Transfers in a row per measurement of bandwidth [default: 8 on GPUs, 1 natively]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
     /// Repetitions of each measurement; the median is reported
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: u32,
@@ -54,6 +57,18 @@ pub(crate) enum MemoryArg {
     Registered,
     /// The symmetric heap, which is in GPU memory on a GPU.
     Symmetric,
+    /// GPU memory of the application from cudaMalloc, registered as a window.
+    Cuda,
+    /// GPU memory of the application from cuMemCreate, in several allocations that are mapped one after the other,
+    /// registered as a window.
+    Vmm,
+}
+
+impl MemoryArg {
+    /// Returns the name of the option's value.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 impl Args {
@@ -115,13 +130,18 @@ impl Args {
         self.memory.unwrap_or(if is_gpu { MemoryArg::Symmetric } else { MemoryArg::Registered })
     }
 
+    /// Returns the number of transfers in a row per measurement of bandwidth.
+    pub(crate) fn rounds(&self, is_gpu: bool) -> u32 {
+        self.rounds.unwrap_or(if is_gpu { 8 } else { 1 })
+    }
+
     /// Raises the symmetric heap size in `config` as needed for `shape`.
     pub(crate) fn need_heap(&self, config: &mut Config, shape: KvShape) {
         let n_pes = u64::from(shape.prefill + shape.decode);
         let (layers, pages) = (u64::from(shape.layers), u64::from(shape.pages));
         let words = 4 * n_pes * pages + 8 * layers * (u64::from(shape.prefill) + pages);
         let pools = match self.memory {
-            Some(MemoryArg::Registered) => 0,
+            Some(MemoryArg::Registered | MemoryArg::Cuda | MemoryArg::Vmm) => 0,
             // Whether kernels run on a GPU is not known yet, so assume the symmetric heap. Unused native memory costs
             // nothing.
             Some(MemoryArg::Symmetric) | None => 2 * pool_chunks(&shape) as u64 * u64::from(CHUNK),

@@ -1,11 +1,12 @@
 //! A PE's pool of KV cache pages, its transfer operations, and the verification of every page.
 
-use rushmem::{Error, LaunchConfig, Operations, Pages, Pe, Stream, Window};
+use rushmem::{Error, GpuBuffer, LaunchConfig, Operations, Pages, Pe, Stream, Window};
 use rushmem_device::{Signal, SymSlice};
 use rushmem_example_kernels::{KvShape, KvTransfer, kv_attend, kv_copy, kv_post, kv_store, kv_sum};
 use rushmem_examples::{Result, pattern};
 
 use crate::args::{MemoryArg, pool_chunks};
+use crate::gpu_memory::{self, Allocation, Copies};
 
 /// Content of a chunk of the pool that belongs to no request or has not arrived yet.
 const EMPTY: u128 = u128::MAX;
@@ -15,6 +16,8 @@ pub(crate) enum Memory {
     Registered(Window<Pages<u128>>),
     /// An array in the symmetric heap.
     Symmetric(SymSlice<u128>),
+    /// GPU memory of the application, registered as a window.
+    Gpu(Window<GpuBuffer<u128, Allocation>>),
 }
 
 impl Memory {
@@ -23,6 +26,9 @@ impl Memory {
         Ok(match kind {
             MemoryArg::Registered => Self::Registered(pe.register_symmetric(Pages::zeroed(chunks))?),
             MemoryArg::Symmetric => Self::Symmetric(pe.alloc(chunks)?),
+            MemoryArg::Cuda | MemoryArg::Vmm => {
+                Self::Gpu(pe.register_symmetric(gpu_memory::allocate(pe, kind, chunks)?)?)
+            }
         })
     }
 
@@ -30,6 +36,7 @@ impl Memory {
         match self {
             Self::Registered(window) => window.handle(),
             Self::Symmetric(object) => *object,
+            Self::Gpu(window) => window.handle(),
         }
     }
 
@@ -38,6 +45,7 @@ impl Memory {
         match self {
             Self::Registered(window) => drop(pe.unregister_symmetric(window).map_err(Error::from)?),
             Self::Symmetric(object) => pe.free(object)?,
+            Self::Gpu(window) => drop(pe.unregister_symmetric(window).map_err(Error::from)?),
         }
         Ok(())
     }
@@ -172,13 +180,15 @@ impl<'a> Cache<'a> {
 
     /// Queues the transfer of all layers on a prefill PE. Does nothing on a decode PE.
     ///
-    /// The posts run in a separate stream, so the stores of a layer do not wait for the posts of the previous one.
-    pub(crate) fn send(&self, stores: &Stream, posts: &Stream, round: u64) -> Result<()> {
+    /// The posts run in a separate stream, so the stores of a layer do not wait for the posts of the previous one. The
+    /// stores of successive layers run in two streams, so those of a layer start while the last ones of the previous
+    /// layer complete.
+    pub(crate) fn send(&self, stores: [&Stream; 2], posts: &Stream, round: u64) -> Result<()> {
         if !self.is_prefill() {
             return Ok(());
         }
         let one_block = LaunchConfig::new(1, 128);
-        for layer in 0..self.shape.layers {
+        for (layer, stores) in (0..self.shape.layers).zip(stores.into_iter().cycle()) {
             stores.launch(self.grid(), kv_store(self.transfer, layer))?;
             posts.follow(&stores.record()?)?;
             posts.launch(one_block, kv_post(self.transfer, layer, round))?;
@@ -223,6 +233,21 @@ impl<'a> Cache<'a> {
             }
         }
         Ok(stream.quiet()?)
+    }
+
+    /// Queues plain copies of as many bytes as a prefill PE sends, to the same peers. Overwrites pages. Returns `false`,
+    /// and copies nothing, if this PE does not map the pools of all its peers.
+    pub(crate) fn peer_copy(&self, copies: &Copies) -> Result<bool> {
+        let (shape, me, pool) = (&self.shape, self.pe.my_pe(), self.pool.handle());
+        let here = self.pe.ptr(pool, me).ok_or("this PE's own pool has no address")?;
+        let there: Option<Vec<_>> = shape.peers(me).map(|peer| self.pe.ptr(pool, peer)).collect();
+        let Some(there) = there.filter(|_| self.is_prefill()) else { return Ok(!self.is_prefill()) };
+        for (peer, there) in shape.peers(me).zip(there) {
+            let runs = shape.runs(me, peer);
+            let chunks = shape.layers as usize * shape.pages as usize * (runs.count * runs.chunks) as usize;
+            copies.copy(there, here, chunks)?;
+        }
+        Ok(true)
     }
 
     /// Queues local copies of as many bytes as a prefill PE sends, one kernel per layer.

@@ -2,6 +2,7 @@
 
 mod args;
 mod cache;
+mod gpu_memory;
 mod measure;
 
 use std::process::ExitCode;

@@ -3,31 +3,34 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use rushmem::Pe;
+use rushmem::{Pe, Stream};
 use rushmem_example_kernels::KvShape;
 use rushmem_examples::{Result, largest, median};
 
 use crate::args::{Args, CHUNK};
 use crate::cache::Cache;
+use crate::gpu_memory::Copies;
 
 /// Verifies and measures the KV cache transfers, and prints the result on PE 0.
 pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     let cache = Cache::new(pe, shape, args.memory(pe.is_gpu()))?;
-    let (stream, posts) = (pe.stream()?, pe.stream()?);
+    let (stream, stores, posts) = (pe.stream()?, [pe.stream()?, pe.stream()?], pe.stream()?);
+    let stores = stores.each_ref();
+    let rounds = args.rounds(pe.is_gpu());
     let round = Cell::new(0);
     let next_round = || {
         round.set(round.get() + 1);
         round.get()
     };
     let wait = || -> Result<()> {
-        stream.wait()?;
-        Ok(posts.wait()?)
+        stores.into_iter().chain([&stream, &posts]).try_for_each(Stream::wait)?;
+        Ok(())
     };
 
     // Decode computes each layer while later ones are still arriving.
     let mut both = || {
         cache.attend(&stream, next_round())?;
-        cache.send(&stream, &posts, round.get())?;
+        cache.send(stores, &posts, round.get())?;
         wait()
     };
     both()?;
@@ -35,18 +38,19 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     verify(&cache, "a transfer by kernels")?;
     let both = measure(pe, args, &mut both)?;
     let send = measure(pe, args, &mut || {
-        cache.send(&stream, &posts, next_round())?;
+        (0..rounds).try_for_each(|_| cache.send(stores, &posts, next_round()))?;
         wait()
-    })?;
+    })? / f64::from(rounds);
     let attend = measure(pe, args, &mut || {
         // All layers of the decode PE have already arrived.
         cache.attend(&stream, round.get())?;
         wait()
     })?;
     let copy = measure(pe, args, &mut || {
-        cache.copy(&stream)?;
+        (0..rounds).try_for_each(|_| cache.copy(&stream))?;
         wait()
-    })?;
+    })? / f64::from(rounds);
+    let peer_copy = measure_peer_copy(&cache, args, rounds)?;
 
     cache.reset()?;
     let mut put = || {
@@ -58,9 +62,28 @@ pub(crate) fn run(pe: &Pe, args: &Args, shape: KvShape) -> Result<()> {
     verify(&cache, "puts of the host")?;
     let put = measure(pe, args, &mut put)?;
     if pe.my_pe() == 0 {
-        print(&cache, &Seconds { send, both, attend, copy, put });
+        print(&cache, args, &Seconds { send, both, attend, copy, peer_copy, put });
     }
     cache.end()
+}
+
+/// Returns the duration of plain copies of the same bytes to the same peers, or `None` if there are no such copies.
+/// Overwrites pages. Collective.
+fn measure_peer_copy(cache: &Cache, args: &Args, rounds: u32) -> Result<Option<f64>> {
+    let pe = cache.pe;
+    let Some(copies) = Copies::new(pe)? else { return Ok(None) };
+    let copied = cache.peer_copy(&copies)?;
+    copies.stream.wait()?;
+    if largest(pe, f64::from(u8::from(!copied)))? > 0.0 {
+        return Ok(None);
+    }
+    let seconds = measure(pe, args, &mut || {
+        for _ in 0..rounds {
+            cache.peer_copy(&copies)?;
+        }
+        Ok(copies.stream.wait()?)
+    })?;
+    Ok(Some(seconds / f64::from(rounds)))
 }
 
 /// Verifies a transfer on every PE: the pages, and the checksums that decode PEs computed. Collective.
@@ -78,10 +101,11 @@ struct Seconds {
     both: f64,
     attend: f64,
     copy: f64,
+    peer_copy: Option<f64>,
     put: f64,
 }
 
-fn print(cache: &Cache, seconds: &Seconds) {
+fn print(cache: &Cache, args: &Args, seconds: &Seconds) {
     let shape = &cache.shape;
     let chunks = shape.layers as usize * shape.pages as usize * shape.page_chunks(0) as usize;
     let bytes = (chunks * shape.prefill as usize * CHUNK as usize) as f64;
@@ -91,9 +115,12 @@ fn print(cache: &Cache, seconds: &Seconds) {
     line("reads of decode alone", seconds.attend);
     line("transfer, and reads of each layer", seconds.both);
     let page_bytes = |pe| shape.page_chunks(pe) * CHUNK;
+    let peer_copy = seconds.peer_copy.map_or(String::new(), |copy| {
+        format!("{:.2} of the peer copy's {:.2} GB/s; ", copy / seconds.send, rate(copy))
+    });
     println!(
-        "PASS kv: {} layers of {} pages, prefill {} x {} bytes, decode {} x {} bytes ({}, PE {} by {}), {:.2} MB in \
-         {:.3} ms, {:.2} GB/s; puts of the host {:.2} GB/s, local copy {:.2} GB/s; every page verified",
+        "PASS kv: {} layers of {} pages, prefill {} x {} bytes, decode {} x {} bytes ({}, {} memory, PE {} by {}), {:.2} \
+         MB in {:.3} ms, {:.2} GB/s; {peer_copy}puts of the host {:.2} GB/s, local copy {:.2} GB/s; every page verified",
         shape.layers,
         shape.pages,
         shape.prefill,
@@ -101,6 +128,7 @@ fn print(cache: &Cache, seconds: &Seconds) {
         shape.decode,
         page_bytes(shape.prefill),
         cache.pe.machine(),
+        args.memory(cache.pe.is_gpu()).name(),
         shape.prefill,
         cache.route(shape.prefill),
         bytes / 1e6,
