@@ -8,6 +8,7 @@
 //! page     a row for the key of each of its tokens, then a row for the value of each
 //! table    for each page of each request: its number in the pool of a PE
 //! arrived  [layer][prefill PE]: the round that this PE has sent here completely
+//! stored   [layer]: blocks of this PE that have completed their stores, over all rounds
 //! ```
 //!
 //! A page of a prefill PE and the corresponding page of a decode PE share some heads. In each row these heads form a
@@ -163,6 +164,8 @@ pub struct KvTransfer {
     pub tables: SymSlice<u32>,
     /// One signal per layer and prefill PE, indexed by [`KvShape::signal`].
     pub arrived: SymSlice<Signal>,
+    /// For each layer, how many blocks of this PE have completed their stores, over all rounds.
+    pub stored: SymSlice<u64>,
 }
 
 impl KvTransfer {
@@ -180,11 +183,13 @@ impl KvTransfer {
     }
 }
 
-/// Stores this PE's pages of a layer into all P2P peers that share heads with it. [`kv_post`] signals their arrival.
+/// Stores this PE's pages of a layer into all P2P peers that share heads with it, then signals to them that the layer
+/// has arrived. Every round needs the same number of blocks.
 ///
-/// The warps of the grid divide the chunks rather than the pages, which balances the load for pages of any size.
+/// The warps of the grid divide the chunks rather than the pages, which balances the load for pages of any size. The
+/// last block to complete its stores signals.
 #[kernel(max_threads = 512)]
-pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32) {
+pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Result {
     let KvTransfer { shape, pool, tables, .. } = transfer;
     let (me, tables, here) = (ctx.my_pe(), ctx.local(tables), ctx.local(pool));
     let (first, step) = warp_of_grid();
@@ -216,10 +221,24 @@ pub fn kv_store(ctx: &Ctx, transfer: KvTransfer, layer: u32) {
             at += step;
         }
     }
+    let block = Block::current();
+    // The last block signals for all blocks, so each completes its stores before it counts itself.
+    ctx.quiet(block)?;
+    if !block.leader() {
+        return Ok(());
+    }
+    let before = ctx.for_node_words().atomic_fetch_add(transfer.stored.at(layer as usize), 1, me)?;
+    if before + 1 == round * u64::from(block.count()) {
+        ctx.fence_acquire(FenceScope::System);
+        for peer in shape.peers(me).filter(|&peer| ctx.ptr(pool, peer).is_some()) {
+            ctx.signal_strong(Thread, transfer.arrived.at(shape.signal(layer, me)).set(round), peer)?;
+        }
+    }
+    Ok(())
 }
 
-/// Puts this PE's pages of a layer to all NIC peers, then signals to all peers that the layer has arrived. Expects
-/// [`kv_store`] to have run for the P2P peers. Runs as one block.
+/// Puts this PE's pages of a layer to all NIC peers, then signals to them that the layer has arrived. Runs as one
+/// block.
 ///
 /// Each warp posts a page, one message per run. Each thread signals a peer.
 #[kernel(max_threads = 256)]
@@ -246,8 +265,10 @@ pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Resul
     let arrived = transfer.arrived.at(shape.signal(layer, me));
     let mut peer = shape.peers(me).start + block.rank();
     while peer < shape.peers(me).end {
-        // The signal is strong, so it arrives after all stores and puts to that peer.
-        ctx.signal_strong(Thread, arrived.set(round), peer)?;
+        if ctx.ptr(pool, peer).is_none() {
+            // The signal is strong, so it arrives after all puts to that peer.
+            ctx.signal_strong(Thread, arrived.set(round), peer)?;
+        }
         peer += block.size();
     }
     Ok(())
@@ -259,7 +280,7 @@ pub fn kv_post(ctx: &Ctx, transfer: KvTransfer, layer: u32, round: u64) -> Resul
 /// `sums` has an element for each layer and page.
 #[kernel(max_threads = 512)]
 pub fn kv_attend(ctx: &Ctx, transfer: KvTransfer, sums: SymSlice<u64>, layer: u32, round: u64) -> Result {
-    let KvTransfer { shape, pool, tables, arrived } = transfer;
+    let KvTransfer { shape, pool, tables, arrived, .. } = transfer;
     let me = ctx.my_pe();
     let sources = shape.peers(me);
     let words = arrived.slice(shape.signal(layer, sources.start)..shape.signal(layer, sources.end));

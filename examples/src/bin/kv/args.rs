@@ -139,14 +139,14 @@ impl Args {
     pub(crate) fn need_heap(&self, config: &mut Config, shape: KvShape) {
         let n_pes = u64::from(shape.prefill + shape.decode);
         let (layers, pages) = (u64::from(shape.layers), u64::from(shape.pages));
-        let words = 4 * n_pes * pages + 8 * layers * (u64::from(shape.prefill) + pages);
+        let words = 4 * n_pes * pages + 8 * layers * (u64::from(shape.prefill) + pages + 1);
         let pools = match self.memory {
             Some(MemoryArg::Registered | MemoryArg::Cuda | MemoryArg::Vmm) => 0,
             // Whether kernels run on a GPU is not known yet, so assume the symmetric heap. Unused native memory costs
             // nothing.
             Some(MemoryArg::Symmetric) | None => 2 * pool_chunks(&shape) as u64 * u64::from(CHUNK),
         };
-        need_heap(config, words + pools, 5);
+        need_heap(config, words + pools, 6);
     }
 }
 

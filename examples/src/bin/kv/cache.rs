@@ -76,6 +76,7 @@ impl<'a> Cache<'a> {
             pool: pool.handle(),
             tables: pe.alloc(pe.n_pes() as usize * pages)?,
             arrived: pe.alloc::<Signal>(layers * shape.prefill as usize)?,
+            stored: pe.alloc(layers)?,
         };
         let sums = pe.alloc(layers * pages)?;
         let tables = exchange_tables(pe, &transfer)?;
@@ -180,21 +181,30 @@ impl<'a> Cache<'a> {
 
     /// Queues the transfer of all layers on a prefill PE. Does nothing on a decode PE.
     ///
-    /// The posts run in a separate stream, so the stores of a layer do not wait for the posts of the previous one. The
-    /// stores of successive layers run in two streams, so those of a layer start while the last ones of the previous
-    /// layer complete.
+    /// The stores of successive layers run in two streams, so those of a layer start while the last ones of the
+    /// previous layer complete.
     pub(crate) fn send(&self, stores: [&Stream; 2], posts: &Stream, round: u64) -> Result<()> {
         if !self.is_prefill() {
             return Ok(());
         }
-        let one_block = LaunchConfig::new(1, 128);
-        for (layer, stores) in (0..self.shape.layers).zip(stores.into_iter().cycle()) {
-            stores.launch(self.grid(), kv_store(self.transfer, layer))?;
-            posts.follow(&stores.record()?)?;
-            posts.launch(one_block, kv_post(self.transfer, layer, round))?;
+        let (mut p2p, mut nic) = (false, false);
+        for peer in self.shape.peers(self.pe.my_pe()) {
+            let is_mapped = self.pe.ptr(self.pool.handle(), peer).is_some();
+            (p2p, nic) = (p2p || is_mapped, nic || !is_mapped);
         }
-        // After this, the pages may be reused for other requests.
-        Ok(posts.quiet()?)
+        for (layer, stores) in (0..self.shape.layers).zip(stores.into_iter().cycle()) {
+            if p2p {
+                stores.launch(self.grid(), kv_store(self.transfer, layer, round))?;
+            }
+            if nic {
+                posts.launch(LaunchConfig::new(1, 128), kv_post(self.transfer, layer, round))?;
+            }
+        }
+        if nic {
+            // After this, the pages may be reused for other requests.
+            posts.quiet()?;
+        }
+        Ok(())
     }
 
     /// Queues the kernels with which a decode PE reads its pages, one per layer. Does nothing on a prefill PE.
@@ -235,8 +245,8 @@ impl<'a> Cache<'a> {
         Ok(stream.quiet()?)
     }
 
-    /// Queues plain copies of as many bytes as a prefill PE sends, to the same peers. Overwrites pages. Returns `false`,
-    /// and copies nothing, if this PE does not map the pools of all its peers.
+    /// Queues plain copies of as many bytes as a prefill PE sends, to the same peers. Overwrites pages. Returns
+    /// `false`, and copies nothing, if this PE does not map the pools of all its peers.
     pub(crate) fn peer_copy(&self, copies: &Copies) -> Result<bool> {
         let (shape, me, pool) = (&self.shape, self.pe.my_pe(), self.pool.handle());
         let here = self.pe.ptr(pool, me).ok_or("this PE's own pool has no address")?;
