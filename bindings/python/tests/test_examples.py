@@ -91,6 +91,18 @@ def test_moe_kernels_compile(name, monkeypatch):
     assert name == "dispatch" or loads_only_vectors(asm["ptx"])
 
 
+@pytest.mark.parametrize("name", ["send", "fetch"])
+def test_kv_kernels_compile(name, monkeypatch):
+    pytest.importorskip("triton")
+    kernel = getattr(example("kv_torch", monkeypatch), name)
+    types = {
+        "ctx": "i64", "layer": "*bf16", "here": "*i32", "there": "*i32", "pages": "i32", "arrived": "*u64",
+        "peer": "i32", "status": "*i32",
+    }  # fmt: skip
+    asm = compiled(kernel, types, {"PAGE": 32768}, num_warps=8).asm
+    assert ("putmem_nbi_block" if name == "send" else "getmem_nbi_block") in asm["ttir"]
+
+
 def test_numba_all_reduce_links(monkeypatch):
     cuda = pytest.importorskip("numba.cuda")
     core = pytest.importorskip("cuda.core")
