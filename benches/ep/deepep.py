@@ -165,7 +165,7 @@ def run_size(form: LowLatency | Throughput | Elastic, mode: str, fp8: bool, coun
             form.compute()
         step()
     # Terms or their sums are rounded to bf16, rows perhaps to e4m3.
-    data.verify(form.sums, 1 / 15 if fp8 else 2**-7)
+    data.verify(form.sums, 1 / 15 if fp8 else 2**-6)
     dist.barrier()
     times = measure(list(steps.values()), repetitions)
     report(

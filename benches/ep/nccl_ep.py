@@ -157,7 +157,7 @@ def run_size(communicator: Communicator, mode: str, fp8: bool, count: int, repet
     for step in (exchange.update, exchange.dispatch, exchange.experts, exchange.combine):
         step()
     # Terms or their sums are rounded to bf16, rows perhaps to e4m3.
-    data.verify(exchange.sums, 1 / 15 if fp8 else 2**-7)
+    data.verify(exchange.sums, 1 / 15 if fp8 else 2**-6)
     dist.barrier()
     times = measure((exchange.update, exchange.dispatch, exchange.combine), repetitions)
     report(
