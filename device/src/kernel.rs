@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "implements `KernelArg`, and defines the panic handler")]
 
 use crate::Ctx;
+use crate::arch;
 use crate::group::Thread;
 use crate::heap::{Handle, Local, LocalBuffer, Sym, SymSlice};
 use crate::watch;
@@ -114,6 +115,7 @@ mod sealed {
 /// If the layouts differ, records the error where the host finds it; the kernel must not touch the context.
 #[inline(always)]
 pub fn enter(ctx: &Ctx) -> bool {
+    arch::await_stream();
     let trusted = ctx.trusted();
     if trusted {
         watch::kernel_begins(ctx.parts_ref());

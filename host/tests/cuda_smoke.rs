@@ -580,7 +580,7 @@ fn errors_name_the_mistake() {
     let error =
         unsafe { kernel.launch(&stream, LaunchConfig::new(1, 2000), &[&[0; 8], &[0; 8], &[0; 8], &n]) }
             .unwrap_err();
-    assert!(error.to_string().contains("cuLaunchKernel of add (1 blocks x 2000 threads"), "{error}");
+    assert!(error.to_string().contains("cuLaunchKernelEx of add (1 blocks x 2000 threads"), "{error}");
 
     let error = DeviceBuffer::new(&gpu, 1 << 50).err().unwrap();
     assert!(error.to_string().contains("CUDA_ERROR_OUT_OF_MEMORY"), "{error}");

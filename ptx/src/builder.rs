@@ -1,5 +1,6 @@
 //! The entry point for build scripts: compiles kernels to PTX, or uses committed PTX.
 
+use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::index;
 use crate::inspect::{self, Report};
 use crate::ptxas::{self, PTXAS};
 use crate::source::{self, Source};
-use crate::target::Target;
+use crate::target::{Target, for_older, is_hopper};
 use crate::toolchain::{CARGO, RUSTC, Search};
 
 /// Builds the kernels of a module or a crate into `$OUT_DIR/<name>.ptx`, for use in a `build.rs`.
@@ -194,9 +195,10 @@ impl Builder {
         };
         let reason = if let Origin::Omitted { reason } = &made.origin { reason } else { "" };
         let path = out.join(format!("{}.ptx", made.krate));
-        files::write_if_changed(&path, &made.text)?;
+        let text = embedded(&made.text);
+        files::write_if_changed(&path, &text)?;
         files::write_if_changed(&path.with_extension("omitted"), reason)?;
-        assemble(&path, &made.text)?;
+        assemble(&path, &text)?;
         index::add(&out, &made.krate)?;
         Ok(Built { path, origin: made.origin, report: made.report })
     }
@@ -286,6 +288,16 @@ fn checked(krate: String, text: String, path: &Path, target: &Target) -> Result<
     match inspect::check(&text, target) {
         Ok(report) => Ok(Made { krate, origin: Origin::Committed, text, report }),
         Err(violations) => Err(Error::Refused { krate, ptx: path.into(), violations }),
+    }
+}
+
+/// Returns the PTX text that the program embeds: without instructions for newer GPUs if the machine code, which
+/// [`assemble`] makes, has none. The runtime relies on them in both.
+fn embedded(text: &str) -> Cow<'_, str> {
+    let arch = env::var(CUBIN).unwrap_or_default();
+    match arch.split_once(':') {
+        Some((text_arch, _)) if !is_hopper(text_arch) => Cow::Owned(for_older(text)),
+        _ => Cow::Borrowed(text),
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) const OLDEST_ISA: (u32, u32) = (8, 6);
 /// comment. `rushmem-cuda` splits lines at the same separator when it loads a module.
 const HOPPER: &str = " // sm_90: ";
 
+/// Waits for the grids before this one in the stream. Older GPUs start a grid when these have completed.
+const AWAIT_GRIDS: &str = "griddepcontrol.wait;";
+
 impl Default for Target {
     fn default() -> Self {
         let (arch, isa) = DEFAULT_TARGET;
@@ -41,8 +44,8 @@ impl Target {
         is_hopper(&self.arch)
     }
 
-    /// Replaces one-way fences, which require Hopper, by stronger ones that all GPUs have. The original fence is kept
-    /// in a comment after [`HOPPER`]. PTX for Hopper is not changed.
+    /// Replaces instructions that require Hopper: one-way fences by stronger ones that all GPUs have, and
+    /// [`AWAIT_GRIDS`] by nothing. The original is kept in a comment after [`HOPPER`]. PTX for Hopper is not changed.
     pub(crate) fn apply<'a>(&self, ptx: &'a str) -> Cow<'a, str> {
         if self.is_hopper() {
             return Cow::Borrowed(ptx);
@@ -54,6 +57,8 @@ impl Target {
                 out += &format!("{line}{HOPPER}.target sm_90");
             } else if let Some(scope) = one_way_fence(code) {
                 out += &format!("\tfence.acq_rel.{scope}{HOPPER}{code}");
+            } else if code == AWAIT_GRIDS {
+                out += &format!("\t{HOPPER}{code}");
             } else {
                 out += line;
             }
@@ -81,6 +86,12 @@ pub(crate) fn for_arch<'a>(ptx: &'a str, arch: &str) -> Cow<'a, str> {
     }
     let lines = ptx.lines().map(|line| line.split_once(HOPPER).map_or(line, |(_, hopper)| hopper));
     Cow::Owned(lines.flat_map(|line| [line, "\n"]).collect())
+}
+
+/// Returns `ptx` without the instructions that the runtime would choose for Hopper and newer.
+pub(crate) fn for_older(ptx: &str) -> String {
+    let lines = ptx.lines().map(|line| line.split_once(HOPPER).map_or(line, |(older, _)| older));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Formats the target as in the [`Header`](crate::Header) of a PTX file.

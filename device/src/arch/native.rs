@@ -195,6 +195,9 @@ pub fn now_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
+/// Native kernels start when the earlier work of their stream has completed.
+pub fn await_stream() {}
+
 /// Synchronises the whole block. Returns whether any thread passed `true`.
 #[track_caller]
 pub fn block_any(vote: bool) -> bool {

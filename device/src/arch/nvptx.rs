@@ -77,6 +77,14 @@ pub fn now_ns() -> u64 {
     t
 }
 
+/// Waits until the earlier work of the stream has completed and its stores are visible. The runtime starts kernels that
+/// call this while the kernel before them exits, on Hopper and newer; on older GPUs, this is nothing.
+#[inline(always)]
+pub fn await_stream() {
+    // SAFETY: waits only. The compiler moves no memory access before it.
+    unsafe { asm!("griddepcontrol.wait;", options(nostack)) };
+}
+
 #[allow(improper_ctypes)] // `bool` is LLVM's i1 here
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.barrier.cta.red.or.all"]

@@ -4,7 +4,7 @@
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUgraphNode};
+use cudarc::driver::sys::{self, CUgraph, CUgraphDependencyType, CUgraphEdgeData, CUgraphExec, CUgraphNode};
 
 use crate::error::{check, check_with, log_drop};
 use crate::{Device, Error, Function, Stream};
@@ -43,6 +43,17 @@ impl Drop for Graph {
     }
 }
 
+/// The kernel starts when the previous one has completed.
+const AFTER_COMPLETION: CUgraphEdgeData =
+    CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+
+/// The kernel starts while the previous one exits. It waits itself until that has completed, and its stores are visible.
+const EARLY_START: CUgraphEdgeData = CUgraphEdgeData {
+    from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
+    type_: CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8,
+    ..AFTER_COMPLETION
+};
+
 impl GraphExec {
     /// Creates a graph of the kernels in `nodes`, uploads it to the GPU of `stream` and waits for the upload.
     ///
@@ -66,14 +77,18 @@ impl GraphExec {
         for GraphNode { function, grid, arguments } in nodes {
             let parameters = function.node_parameters(*grid, arguments)?;
             let mut node: CUgraphNode = ptr::null_mut();
-            let (dependency, count) =
-                previous.as_ref().map_or((ptr::null(), 0), |node| (ptr::from_ref(node), 1));
-            // SAFETY: a live graph and a node of it. The parameters point to each argument, and the driver copies the
-            // arguments before it returns.
+            // SAFETY: a live graph. The parameters point to each argument, and the driver copies the arguments before it
+            // returns.
             let result = unsafe {
-                sys::cuGraphAddKernelNode_v2(&mut node, graph.0, dependency, count, parameters.as_driver())
+                sys::cuGraphAddKernelNode_v2(&mut node, graph.0, ptr::null(), 0, parameters.as_driver())
             };
             check_with("cuGraphAddKernelNode", result, || format!("for {}", function.name()))?;
+            if let Some(previous) = previous {
+                let edge = if function.awaits_stream() { EARLY_START } else { AFTER_COMPLETION };
+                // SAFETY: a live graph and two nodes of it.
+                let result = unsafe { sys::cuGraphAddDependencies_v2(graph.0, &previous, &node, &edge, 1) };
+                check_with("cuGraphAddDependencies", result, || format!("of {}", function.name()))?;
+            }
             previous = Some(node);
         }
         let mut raw: CUgraphExec = ptr::null_mut();

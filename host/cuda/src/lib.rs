@@ -46,7 +46,7 @@ pub use memory::{DeviceBuffer, HostKind, KnownMemory, PinnedBuffer, RegisteredHo
 pub use module::{Function, FunctionAttributes, Module};
 pub use nic::{Bar, CopyEngine, CudaMemory};
 pub use peer_buffer::{ExportedBuffer, IPC_HANDLE_BYTES, PeerBuffer};
-pub use ptx::{Image, ptx_kernels};
+pub use ptx::{Image, PtxKernel, ptx_kernels};
 pub use shared::{PeerMappings, SharedMemory};
 pub use slice::settled_address;
 pub use stream::{Event, Stream};

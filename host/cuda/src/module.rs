@@ -11,13 +11,13 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{
-    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUlimit, CUmodule,
-    CUresult,
+    self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute, CUjit_option, CUlaunchAttribute,
+    CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUlimit, CUmodule, CUresult,
 };
 
 use crate::device::ExclusiveContext;
 use crate::error::{call_error, check, check_with, log_drop};
-use crate::ptx::{Image, ptx_kernels};
+use crate::ptx::{Image, PtxKernel, ptx_kernels};
 use crate::{Device, Error, Stream};
 use rushmem_base::LaunchConfig;
 use rushmem_base::lock;
@@ -32,8 +32,7 @@ pub struct Module {
     device: Arc<Device>,
     name: String,
     raw: CUmodule,
-    /// Number of parameters of each kernel, by name.
-    kernels: HashMap<String, usize>,
+    kernels: HashMap<String, PtxKernel>,
 }
 
 // SAFETY: any thread may use the driver's modules. The driver does its own locking.
@@ -74,6 +73,7 @@ impl Module {
     fn load_image(_: &ExclusiveContext, device: &Arc<Device>, image: &Image) -> Result<Arc<Self>, Error> {
         let (name, code) = (image.name, image.code());
         let text = image.text(device.attributes().compute_capability)?;
+        let kernels = ptx_kernels(&text);
         let text = c_string(&text, || format!("the PTX of {name}"))?;
         let mut loaded = Err((CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU, String::new()));
         if !code.is_empty() {
@@ -89,12 +89,7 @@ impl Module {
             let cause = call_error("cuModuleLoadDataEx", result, String::new());
             Error::Ptx { module: name.to_owned(), cause, log }
         })?;
-        Ok(Arc::new(Self {
-            device: Arc::clone(device),
-            name: name.to_owned(),
-            raw,
-            kernels: ptx_kernels(image.ptx),
-        }))
+        Ok(Arc::new(Self { device: Arc::clone(device), name: name.to_owned(), raw, kernels }))
     }
 
     /// Returns a kernel of the module, loaded completely, which leaves nothing to load for its first launch.
@@ -118,19 +113,22 @@ impl Module {
             }
             result => check_with("cuModuleGetFunction", result, || format!("for {name}"))?,
         }
+        let known = self.kernels.get(name).copied();
         let parameter_sizes = match self.device.cuda().version() >= (12, 4) {
             true => {
                 // SAFETY: a function of this context. The driver is new enough for the call.
                 let result = unsafe { sys::cuFuncLoad(raw) };
                 check_with("cuFuncLoad", result, || format!("of {name}"))?;
-                Some(parameter_sizes(raw, self.kernels.get(name).copied().unwrap_or(0))?)
+                Some(parameter_sizes(raw, known.map_or(0, |kernel| kernel.parameters))?)
             }
             // Older drivers rely on CUDA_MODULE_LOADING=EAGER, see `environment`.
             false => None,
         };
         let attributes = FunctionAttributes::of(raw)?;
         reserve_local_memory(exclusive, attributes.local_bytes, name)?;
-        Ok(Function { module: Arc::clone(self), name: name.to_owned(), raw, attributes, parameter_sizes })
+        let awaits_stream = known.is_some_and(|kernel| kernel.awaits_stream);
+        let (module, name) = (Arc::clone(self), name.to_owned());
+        Ok(Function { module, name, raw, attributes, parameter_sizes, awaits_stream })
     }
 }
 
@@ -230,6 +228,8 @@ pub struct Function {
     attributes: FunctionAttributes,
     /// Sizes of the parameters in bytes, if the driver reports them (CUDA 12.4 and newer).
     parameter_sizes: Option<Vec<usize>>,
+    /// Whether the kernel itself waits for the earlier work of its stream, so that it may start before that completes.
+    awaits_stream: bool,
 }
 
 // SAFETY: any thread may use the driver's functions. The driver does its own locking.
@@ -340,24 +340,29 @@ impl Function {
         self.check_arguments(arguments)?;
         let mut pointers = argument_pointers(arguments);
         let _current = self.module.device.make_current()?;
-        // SAFETY: a live function and stream. Each pointer leads to the bytes of one argument, which the driver copies
-        // before it returns. The caller vouches for types and memory.
-        let launch = || unsafe {
-            sys::cuLaunchKernel(
-                self.raw,
-                grid.blocks(),
-                1,
-                1,
-                grid.threads(),
-                1,
-                1,
-                grid.shared_bytes(),
-                stream.raw(),
-                pointers.as_mut_ptr(),
-                ptr::null_mut(),
-            )
+        // The blocks start while the previous kernel of the stream exits, rather than some microseconds later.
+        let mut early_start = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         };
-        check_with("cuLaunchKernel", stream.launch_in_turn(launch)?, || {
+        let config = CUlaunchConfig {
+            gridDimX: grid.blocks(),
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads(),
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: grid.shared_bytes(),
+            hStream: stream.raw(),
+            attrs: &raw mut early_start,
+            numAttrs: self.awaits_stream.into(),
+        };
+        // SAFETY: a live function and stream. Each pointer leads to the bytes of one argument, which the driver copies
+        // before it returns. The caller vouches for types and memory. A kernel that starts early waits itself.
+        let launch =
+            || unsafe { sys::cuLaunchKernelEx(&config, self.raw, pointers.as_mut_ptr(), ptr::null_mut()) };
+        check_with("cuLaunchKernelEx", stream.launch_in_turn(launch)?, || {
             let (blocks, threads, shared_bytes) = (grid.blocks(), grid.threads(), grid.shared_bytes());
             format!("of {} ({blocks} blocks x {threads} threads, {shared_bytes} bytes shared)", self.name)
         })
@@ -375,6 +380,11 @@ impl Function {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether the kernel itself waits for the earlier work of its stream.
+    pub(crate) fn awaits_stream(&self) -> bool {
+        self.awaits_stream
     }
 
     /// Returns the parameters of a graph node that launches the kernel.

@@ -57,14 +57,29 @@ fn target(ptx: &str) -> Option<Capability> {
     Some((number / 10, number % 10))
 }
 
-/// Returns the number of parameters of each kernel in a PTX text.
-pub fn ptx_kernels(ptx: &str) -> HashMap<String, usize> {
+/// A kernel in a PTX text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PtxKernel {
+    /// Number of parameters.
+    pub parameters: usize,
+    /// Whether the kernel starts by waiting for the earlier work of its stream.
+    pub awaits_stream: bool,
+}
+
+/// Returns the kernels in a PTX text, by name.
+pub fn ptx_kernels(ptx: &str) -> HashMap<String, PtxKernel> {
     ptx.split(".visible .entry ")
         .skip(1)
         .filter_map(|text| {
             let (name, rest) = text.split_once('(')?;
-            let (parameters, _) = rest.split_once(')')?;
-            Some((name.trim().to_owned(), parameters.matches(".param").count()))
+            let (parameters, body) = rest.split_once(')')?;
+            // The body ends at the first line that is just a brace.
+            let body = body.split_once("\n}").map_or(body, |(body, _)| body);
+            let awaits_stream = body.lines().any(|line| line.trim() == "griddepcontrol.wait;");
+            Some((
+                name.trim().to_owned(),
+                PtxKernel { parameters: parameters.matches(".param").count(), awaits_stream },
+            ))
         })
         .collect()
 }
@@ -108,10 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn finds_kernels_and_counts_their_parameters() {
-        let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{}\n.visible .entry b (\n\t.param .align 8 .b8 \
-                   b_param_0[88],\n\t.param .u32 b_param_1\n)\n{}";
+    fn finds_kernels_and_what_launches_need_to_know() {
+        let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{\n\t // sm_90: griddepcontrol.wait;\n}\n\
+                   .visible .entry b (\n\t.param .align 8 .b8 b_param_0[88],\n\t.param .u32 b_param_1\n)\n{\n\
+                   griddepcontrol.wait;\n}\n.visible .entry c()\n{\n}\n.func g()\n{\ngriddepcontrol.wait;\n}\n";
         let found = ptx_kernels(ptx);
-        assert_eq!((found.len(), found["a"], found["b"]), (2, 0, 2));
+        let kernel = |parameters, awaits_stream| PtxKernel { parameters, awaits_stream };
+        assert_eq!((found.len(), found["a"], found["b"]), (3, kernel(0, false), kernel(2, true)));
+        assert_eq!(found["c"], kernel(0, false));
     }
 }
