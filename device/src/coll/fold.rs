@@ -121,7 +121,58 @@ outlined! {
     }
 }
 
-/// Operation, members and addresses, for the loops of [`run`].
+outlined! {
+    /// Runs a reduction like [`run`], with loads from several members in flight, as long reductions of more than two members
+    /// want. A function by itself, since it needs most registers of a thread.
+    ///
+    /// # Safety
+    /// The same as for [`run`].
+    pub(super) unsafe fn run_long(
+        thread: (u32, u32);
+        fold: Fold {
+            reduction: Reduction,
+            own: (u64, u64),
+            first: (u64, u64),
+            step: (u64, u64),
+            pes: DevAddr,
+            members: (u32, u32),
+            to_all: bool,
+            bytes: u64,
+        }
+    ) {
+        let Fold { reduction, own, first, step, pes, members: (me, n), to_all, bytes } = fold;
+        let (rank, threads) = (thread.0, thread.1 as u64);
+        let Some(log) = log_size(reduction.kind) else { return };
+        let all = own.0 | own.1 | first.0 | step.0 | if to_all { first.1 | step.1 } else { 0 };
+        let units = if all & 15 == 0 { bytes / 16 } else { 0 };
+        let loops = Loops {
+            what: (reduction.op, reduction.kind),
+            n,
+            targets: if to_all { (0, n) } else { (me, me + 1) },
+            source: |member: u32| member_addr(own.0, first.0, step.0, pes, me, member),
+            target: |member: u32| member_addr(own.1, first.1, step.1, pes, me, member),
+        };
+        let mut i = rank as u64;
+        // SAFETY: as in `run`.
+        unsafe {
+            while i + 3 * threads < units {
+                loops.four_units_at_once(i, threads);
+                i += 4 * threads;
+            }
+            while i < units {
+                loops.two_units(i, threads, units);
+                i += 2 * threads;
+            }
+            let mut at = units * 16 + ((rank as u64) << log);
+            while at < bytes {
+                loops.one_element(at, log);
+                at += threads << log;
+            }
+        }
+    }
+}
+
+/// Operation, members and addresses, for the loops of [`run`] and [`run_long`].
 struct Loops<S, T> {
     what: (u32, u32),
     n: u32,
@@ -181,6 +232,40 @@ impl<S: Fn(u32) -> u64, T: Fn(u32) -> u64> Loops<S, T> {
                 store_four((self.target)(member), i, threads, sum);
                 member += 1;
             }
+        }
+    }
+
+    /// Combines four units like [`Loops::four_units`], with loads from up to four members in flight. Loads from one member after the
+    /// other would all wait for the link of the same member.
+    ///
+    /// # Safety
+    /// The same as for [`Loops::eight_units`], for these units.
+    #[inline(always)]
+    unsafe fn four_units_at_once(&self, i: u64, threads: u64) {
+        let n = self.n;
+        let zero = Four((0, 0), (0, 0), (0, 0), (0, 0));
+        let load = |member: u32| {
+            // SAFETY: these four units are readable in each member's source, and aligned, by this function's contract.
+            if member < n { unsafe { load_four((self.source)(member), i, threads) } } else { zero }
+        };
+        let (mut sum, mut member) = (load(0), 1);
+        while member < n {
+            let (a, b, c) = (load(member), load(member + 1), load(member + 2));
+            sum = combine_four(self.what, sum, a);
+            if member + 1 < n {
+                sum = combine_four(self.what, sum, b);
+            }
+            if member + 2 < n {
+                sum = combine_four(self.what, sum, c);
+            }
+            member += 3;
+        }
+        let (mut member, end) = self.targets;
+        while member < end {
+            // SAFETY: these four units are writable in each target's destination, and aligned, by this function's
+            // contract.
+            unsafe { store_four((self.target)(member), i, threads, sum) };
+            member += 1;
         }
     }
 

@@ -17,6 +17,10 @@ use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
 use crate::rma::copy::{copy, copy_part};
 
+/// Number of bytes per thread from which several blocks combine the data of more than two members by
+/// [`run_long`](fold::run_long).
+const LONG_FOLD: u64 = 128;
+
 /// Data that a member of a small call sends: `bytes` bytes to block `block` of each receiver's slots. The data for
 /// member 0 is at `src`, that for the next ones at multiples of `step` from there. If `bytes` is 0, the member sends
 /// nothing.
@@ -657,8 +661,16 @@ impl<G: Group> P2pCall<G> {
     ) {
         let (own, first, step) = ((from.own, to.own), (from.first, to.first), (from.step, to.step));
         let fold = Fold { reduction, own, first, step, pes, members: (self.me, self.n), to_all, bytes };
+        let thread = (self.group.rank(), self.group.size());
+        let is_long = bytes >= LONG_FOLD * thread.1 as u64;
         // SAFETY: parts of objects that were checked, and of the slots.
-        unsafe { fold::run((self.group.rank(), self.group.size()), fold) }
+        unsafe {
+            if self.n > 2 && self.group.channels() > 1 && is_long {
+                fold::run_long(thread, fold)
+            } else {
+                fold::run(thread, fold)
+            }
+        }
     }
 }
 
