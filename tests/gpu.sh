@@ -3,6 +3,7 @@
 #
 #     tests/gpu.sh build DIR             builds here, and puts stripped programs and this script into DIR; with
 #                                        RUSHMEM_PTX_CUBIN=sm_90 they start without compiling PTX first
+#     tests/gpu.sh deaths DIR TIMES PES      kills a random PE of TIMES jobs
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
 #                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
 #                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper, which the
@@ -13,7 +14,7 @@
 set -euo pipefail
 
 usage() {
-    sed -n '2,13s/^# \{0,1\}//p' "$0"
+    sed -n '2,14s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
@@ -142,6 +143,25 @@ side_by_side() {
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY RUSHMEM_GPUS
 }
 
+# Kills a random PE of a job whose kernels wait for each other, again and again: the launcher must name the PE and end
+# within 10 s, and the GPUs must serve the next job.
+random_deaths() {
+    local times=$1 pes=$2 victims victim job n
+    for ((n = 1; n <= times; n++)); do
+        ./rushmem run -n "$pes" ./jacobi --size 128 --steps 100000000 --launch-steps 1000000 >"$log.job" 2>&1 &
+        job=$!
+        sleep "$((2 + RANDOM % 2)).$((RANDOM % 10))"
+        mapfile -t victims < <(pgrep -P "$job" -x jacobi)
+        ((${#victims[@]} == pes)) || { printf 'death %d: %d of %d PEs run\n' "$n" "${#victims[@]}" "$pes" && cat "$log.job" && return 1; }
+        victim=$((RANDOM % pes))
+        kill -9 "${victims[victim]}"
+        timeout 10 tail --pid="$job" -f /dev/null || { printf 'death %d: the job goes on\n' "$n" && kill -9 "$job" "${victims[@]}" && return 1; }
+        ! wait "$job" || { printf 'death %d: exit code 0\n' "$n" && return 1; }
+        grep -q "PE $victim" "$log.job" || { printf 'death %d: PE %d is not named\n' "$n" "$victim" && cat "$log.job" && return 1; }
+    done
+    ./rushmem run -n "$pes" ./ring
+}
+
 run() {
     local dir pes=2 heap name sanitizer
     dir=$(cd "$1" && pwd)
@@ -198,6 +218,7 @@ run() {
         check "litmus, $pes PEs as processes, heap $heap" 120 ./rushmem run -n "$pes" ./litmus
     done
     unset RUSHMEM_HEAP
+    check "20 random deaths among $pes PEs" 240 bash "$0" deaths "$dir" 20 "$pes"
     side_by_side
     rm -f "$log.png"
 
@@ -239,5 +260,9 @@ run() {
 case $1 in
 build) build "$2" ;;
 run) shift && run "$@" ;;
+deaths)
+    cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
+    random_deaths "$3" "$4"
+    ;;
 *) usage ;;
 esac
