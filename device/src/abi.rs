@@ -539,6 +539,26 @@ pub mod call_kind {
     pub const STEP: u32 = 11;
     /// Kind in the call hash of a call that its own PE rejects because of wrong arguments.
     pub const WRONG: u32 = 15;
+
+    /// Returns the 31-bit hash of a collective call, by which members verify that they make the same one. `channels` is
+    /// the number of groups that make the call, and `generation` that of the team's handle. Never equal to the hash of
+    /// [`WRONG`].
+    ///
+    /// The kind is part of the hash, which allows the record of a mismatch to name both calls.
+    #[inline(always)]
+    pub const fn hash(channels: u32, generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
+        let [a, b, c, d] = arguments;
+        // Members must have equal numbers of blocks, or they would divide the data differently.
+        let call = (channels as u64 - 1) << 8 | kind as u64;
+        // The products are independent of each other, so their latencies overlap.
+        let sum = ((generation as u64) << 32 | call)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(a.wrapping_mul(0xbf58_476d_1ce4_e5b9))
+            .wrapping_add(b.wrapping_mul(0x94d0_49bb_1331_11eb))
+            .wrapping_add(c.wrapping_mul(0xd6e8_feb8_6659_fd93))
+            .wrapping_add(d.wrapping_mul(0xff51_afd7_ed55_8ccd));
+        kind << SHIFT | (sum >> (64 - SHIFT)) as u32
+    }
 }
 
 /// Number of error records in a control page. Later errors are counted but not recorded.

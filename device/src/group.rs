@@ -171,6 +171,12 @@ pub(crate) mod sealed {
         fn channel(self) -> u32 {
             0
         }
+        /// Returns where the words of the group's channel are, if the host has told the kernel: see
+        /// [`ChannelWords`](crate::coll::ChannelWords).
+        #[inline(always)]
+        fn channel_words(self) -> Option<(u64, u64)> {
+            None
+        }
         /// Returns the number of groups of this PE that make a collective call together, with one channel each.
         #[inline(always)]
         fn channels(self) -> u32 {

@@ -121,6 +121,8 @@ pub mod watch;
 
 pub use bytemuck::{Pod, Zeroable};
 
+#[doc(hidden)]
+pub use coll::{ChannelWords, SmallCall, is_defined_for};
 pub use coll::{CollectiveGroup, Element, ElementKind, Parts, Reduce, Scan, ValueIndex, WholeGrid};
 pub use ctx::{ClaimableSharing, Context, Ctx};
 pub use error::{Error, Result};

@@ -29,23 +29,10 @@ pub(super) fn span_of<T: Pod>(object: SymSlice<T>) -> Span {
     (object.offset(), object.bytes())
 }
 
-/// Returns the 31-bit hash of a collective call, by which members verify that they make the same one. Never equal to
-/// [`WRONG`].
-///
-/// The kind is part of the hash, which allows the record of a mismatch to name both calls.
+/// Returns the hash of a collective call by `group`: see [`kind::hash`].
 #[inline(always)]
 pub(super) fn call_hash<G: Group>(group: G, generation: u32, kind: u32, arguments: [u64; 4]) -> u32 {
-    let [a, b, c, d] = arguments;
-    // Members must have equal numbers of blocks, or they would divide the data differently.
-    let call = (group.channels() as u64 - 1) << 8 | kind as u64;
-    // The products are independent of each other, so their latencies overlap.
-    let sum = ((generation as u64) << 32 | call)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .wrapping_add(a.wrapping_mul(0xbf58_476d_1ce4_e5b9))
-        .wrapping_add(b.wrapping_mul(0x94d0_49bb_1331_11eb))
-        .wrapping_add(c.wrapping_mul(0xd6e8_feb8_6659_fd93))
-        .wrapping_add(d.wrapping_mul(0xff51_afd7_ed55_8ccd));
-    kind << kind::SHIFT | (sum >> (64 - kind::SHIFT)) as u32
+    kind::hash(group.channels(), generation, kind, arguments)
 }
 
 /// Checks that the destination and source of a collective are in symmetric memory and do not overlap, unless `src`
@@ -142,6 +129,12 @@ impl Reduction {
     }
 }
 
+/// Returns whether a reduction is defined, and elements may lie at offsets and have lengths whose bits are in `places`.
+#[doc(hidden)]
+pub fn is_defined_for(op: u32, kind: u32, places: u64) -> bool {
+    is_defined(op, kind) && log_size(kind).is_some_and(|log| places & ((1 << log) - 1) == 0)
+}
+
 /// Returns the start of share `i` when `bytes` bytes are divided into `n` shares. A multiple of 16 below `bytes`, so no
 /// share splits an element.
 #[inline(always)]
@@ -174,6 +167,15 @@ fn part_of(channel: u32, channels: u32, bytes: u64, per_channel: u64) -> Span {
     let cut = |i: u32| share.saturating_mul(i as u64).min(bytes);
     let begin = cut(channel);
     (begin, cut(channel + 1) - begin)
+}
+
+/// Returns the length of the longest part of `bytes` bytes that a channel of a P2P team moves, in a job of `n_pes`.
+pub(super) fn longest_part(channels: u32, bytes: u64, n_pes: u32) -> u64 {
+    if channels == 1 {
+        return bytes;
+    }
+    // The first part is as long as any.
+    part_of(0, channels, bytes, team_words::p2p_bytes_per_channel(n_pes)).1
 }
 
 /// Returns `bytes / n`, by a 32-bit division where possible: 64-bit divisions are slow on GPUs.

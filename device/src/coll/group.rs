@@ -7,6 +7,7 @@ use crate::arch;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::group::{Block, Group, Warp, WithoutBarrier, sealed::Sealed};
+use crate::kernel::KernelArg;
 use crate::sharing::Sharing;
 use crate::team::Team;
 
@@ -74,12 +75,45 @@ impl WholeGrid {
     }
 
     /// Returns a group like [`WholeGrid::without_barrier`], for a grid that has no more blocks than the team has
-    /// channels, as the host's operations launch them. That saves a load at the start of the call. Further blocks would
-    /// fail with [`Error::BadTeam`](crate::Error::BadTeam).
+    /// channels, as the host's operations launch them. `words` are those of the call's team. That saves loads at the
+    /// start of the call.
     #[doc(hidden)]
     #[inline(always)]
-    pub fn of_channels(self) -> GridOfChannels {
-        GridOfChannels(())
+    pub fn of_channels(self, words: ChannelWords) -> GridOfChannels {
+        GridOfChannels(words)
+    }
+}
+
+/// Where the words of a team's additional channels are in the symmetric heap. The host knows, so that kernels need not
+/// look it up.
+#[doc(hidden)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelWords {
+    /// Heap offset of the words of channel 1.
+    first: u64,
+    /// Distance to the words of the next channel, and their length.
+    bytes: u64,
+}
+
+// SAFETY: `repr(C)`, two words without padding; safe code gets one from the host only.
+unsafe impl KernelArg for ChannelWords {}
+
+impl ChannelWords {
+    /// Returns the words of channels that start at heap offset `first` and have `bytes` bytes each.
+    ///
+    /// # Safety
+    /// These are the additional channels of a team. Calls use the value for this team only, in grids that have no more
+    /// blocks than the team has channels.
+    #[doc(hidden)]
+    pub const unsafe fn from_raw(first: u64, bytes: u64) -> Self {
+        Self { first, bytes }
+    }
+
+    /// Returns the length of each channel's words, in bytes.
+    #[doc(hidden)]
+    pub const fn bytes(self) -> u64 {
+        self.bytes
     }
 }
 
@@ -147,13 +181,13 @@ impl sealed::Enter for WithoutBarrier<WholeGrid> {
 /// All blocks of a kernel that has no more of them than the team has channels.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct GridOfChannels(());
+pub struct GridOfChannels(ChannelWords);
 
 impl sealed::Enter for GridOfChannels {
     type Group = GridBlock;
     #[inline(always)]
     fn enter<S: Sharing>(self, _: &Ctx<S>, _: Team) -> Result<Option<GridBlock>> {
-        Ok(Some(GridBlock { channels: arch::blocks() }))
+        Ok(Some(GridBlock { channels: arch::blocks(), words: Some(self.0) }))
     }
     #[inline(always)]
     fn leave<S: Sharing>(self, _: &Ctx<S>, done: Result) -> Result {
@@ -166,6 +200,7 @@ impl sealed::Enter for GridOfChannels {
 pub struct GridBlock {
     /// Number of blocks that take part in the call.
     channels: u32,
+    words: Option<ChannelWords>,
 }
 
 impl GridBlock {
@@ -185,7 +220,7 @@ impl GridBlock {
             _ => 0,
         };
         let channels = arch::blocks().min(of_team.max(1));
-        if block < channels { Some(Self { channels }) } else { None }
+        if block < channels { Some(Self { channels, words: None }) } else { None }
     }
 }
 
@@ -202,6 +237,11 @@ impl Sealed for GridBlock {
     #[inline(always)]
     fn channel(self) -> u32 {
         arch::block()
+    }
+    #[inline(always)]
+    fn channel_words(self) -> Option<(u64, u64)> {
+        let ChannelWords { first, bytes } = self.words?;
+        Some((first + (self.channel() as u64 - 1) * bytes, bytes))
     }
     #[inline(always)]
     fn channels(self) -> u32 {

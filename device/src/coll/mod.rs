@@ -45,6 +45,8 @@ mod spread;
 mod strided;
 mod team_lock;
 
+pub use args::is_defined_for;
 pub use element::{Element, ElementKind, Reduce, Scan, ValueIndex};
-pub use group::{CollectiveGroup, WholeGrid};
+pub use group::{ChannelWords, CollectiveGroup, WholeGrid};
+pub use p2p::SmallCall;
 pub use strided::Parts;

@@ -16,10 +16,12 @@
 //! The fence takes longer than all other local work, so another warp locks the team at the same time.
 
 mod call;
+mod small;
 
 use core::panic::Location;
 
 use self::call::{P2pCall, Received, Sent};
+pub use self::small::SmallCall;
 use super::args::{
     self, Reduction, Span, Strides, check_equal, check_spans, check_strided, cut, kind, packed, share_of,
 };
@@ -119,10 +121,7 @@ p2p_call! {
 fn broadcast_in<G: Group>(call: &mut P2pCall<G>, mine: Result, dst: Span, src: Span, root: u32) -> Result {
     let is_root = call.me == root;
     if call.is_small(1, dst.1) {
-        let sent = Sent { src: src.0, step: 0, block: 0, bytes: if is_root { dst.1 } else { 0 } };
-        let (members, own) = ((root, root.saturating_add(1)), unless_there(src.0, dst.0));
-        let received = Received { dst: dst.0, step: 0, members, own, bytes: dst.1 };
-        return call.exchange(mine, sent, received);
+        return exchange_from(call, mine, dst, src.0, root);
     }
     let source = if call.n > 2 || dst.1 >= LARGE_READ {
         // Only the root knows where its source is, which need not be the heap.
@@ -156,6 +155,16 @@ fn broadcast_in<G: Group>(call: &mut P2pCall<G>, mine: Result, dst: Span, src: S
     }
     let own = if is_root && dst.0 != src.0 { src.1 } else { 0 };
     call.check_in_last(|call, rank, of| call.copy(rank, of, dst.0, src.0, own))
+}
+
+/// Makes a small broadcast.
+#[inline(always)]
+#[track_caller]
+fn exchange_from<G: Group>(call: &mut P2pCall<G>, mine: Result, dst: Span, src: u64, root: u32) -> Result {
+    let sent = Sent { src, step: 0, block: 0, bytes: if call.me == root { dst.1 } else { 0 } };
+    let (members, own) = ((root, root.saturating_add(1)), unless_there(src, dst.0));
+    let received = Received { dst: dst.0, step: 0, members, own, bytes: dst.1 };
+    call.exchange(mine, sent, received)
 }
 
 p2p_call! {
@@ -223,10 +232,7 @@ fn send_blocks<G: Group>(
     let (at, from) = (dst + call.me as u64 * block, |member: u32| src + member as u64 * step);
     let own = from(call.me);
     if call.is_small(call.n, bytes) {
-        let sent = Sent { src, step, block: call.me, bytes };
-        let own = unless_there(own, at);
-        let received = Received { dst, step: block, members: (0, call.n), own, bytes };
-        return call.exchange(mine, sent, received);
+        return exchange_blocks(call, mine, (dst, bytes), (src, step), block);
     }
     call.check_in(mine)?;
     // The own block is copied beside the stores to peers, or beside the last check-in if it is short.
@@ -244,6 +250,23 @@ fn send_blocks<G: Group>(
         }
     }
     call.check_in_last(|call, rank, of| call.copy(rank, of, at, own, own_bytes))
+}
+
+/// Sends one block to each member in a small call. `dst` is the destination of member 0's block and the length of each,
+/// `src` the block for member 0 and the distance to the next. Destinations are `block` bytes apart.
+#[inline(always)]
+#[track_caller]
+fn exchange_blocks<G: Group>(
+    call: &mut P2pCall<G>,
+    mine: Result,
+    (dst, bytes): Span,
+    (src, step): (u64, u64),
+    block: u64,
+) -> Result {
+    let me = call.me as u64;
+    let sent = Sent { src, step, block: call.me, bytes };
+    let own = unless_there(src + me * step, dst + me * block);
+    call.exchange(mine, sent, Received { dst, step: block, members: (0, call.n), own, bytes })
 }
 
 p2p_call! {

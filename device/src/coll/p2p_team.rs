@@ -97,18 +97,20 @@ impl P2pTeam {
             pes: (p.n_pes as u64) << 32 | p.pe as u64,
             team,
         };
-        Some(if group.channel() == 0 { parameters } else { parameters.in_channel(group.channel()) })
+        Some(if group.channel() == 0 { parameters } else { parameters.in_channel(group) })
     }
 
     /// Returns the team with the words of another channel, which then look like those of channel 0 in another table of
     /// teams.
     #[inline(always)]
-    fn in_channel(self, channel: u32) -> Self {
-        let teams = self.teams + channel as u64 * size_of::<TeamDesc>() as u64;
+    fn in_channel<G: Group>(self, group: G) -> Self {
+        let teams = self.teams + group.channel() as u64 * size_of::<TeamDesc>() as u64;
         let desc = Self { teams, ..self }.desc();
-        // SAFETY: the host made the entry, of whichever team.
-        let (words, team_bytes) =
-            unsafe { (arch::read(&raw const (*desc).words), arch::read(&raw const (*desc).bytes)) };
+        let (words, team_bytes) = match group.channel_words() {
+            Some(told) => told,
+            // SAFETY: the host made the entry, of whichever team.
+            None => unsafe { (arch::read(&raw const (*desc).words), arch::read(&raw const (*desc).bytes)) },
+        };
         let team_words = words.wrapping_sub(team_bytes.wrapping_mul(self.team.slot() as u64));
         Self { teams, team_words, team_bytes, ..self }
     }

@@ -1,11 +1,12 @@
 //! Kernels for collective calls that the host starts.
 
 use rushmem_device::prelude::*;
+use rushmem_device::{ChannelWords, SmallCall};
 
 use crate::code::Collective;
 
-/// Performs `what`, a [`Collective`] that a whole grid can perform. The arguments are those of [`rushmem_collective`].
-/// The grid has at most as many blocks as `team` has channels.
+/// Performs `what`, a [`Collective`] that a whole grid can perform. The arguments are those of [`rushmem_collective`],
+/// and the `channels` of `team`. The grid has at most as many blocks as it has channels.
 ///
 /// # Errors
 /// - The errors of the collective call, such as [`Ctx::broadcast`].
@@ -20,10 +21,34 @@ pub fn rushmem_grid_collective(
     dst: SymSlice<u8>,
     src: SymSlice<u8>,
     extra: u32,
+    channels: ChannelWords,
 ) -> Result {
     // Earlier kernels of the stream have completed, so the grid needs no barrier first.
-    let grid = WholeGrid::current().of_channels();
+    let grid = WholeGrid::current().of_channels(channels);
     by_callers(ctx, grid, what, team, op, kind, dst, src, extra)
+}
+
+/// Performs a small collective call whose arguments the host has checked, by a single block.
+///
+/// # Errors
+/// - The errors of the collective call, such as [`Ctx::broadcast`].
+#[kernel]
+pub fn rushmem_small_collective(ctx: &Ctx, team: Team, call: SmallCall) -> Result {
+    ctx.small_collective(Block::current(), team, call)
+}
+
+/// Like [`rushmem_small_collective`], by several blocks: at most as many as `team` has `channels`.
+///
+/// # Errors
+/// - The errors of the collective call, such as [`Ctx::broadcast`].
+#[kernel]
+pub fn rushmem_small_grid_collective(
+    ctx: &Ctx,
+    team: Team,
+    call: SmallCall,
+    channels: ChannelWords,
+) -> Result {
+    ctx.small_collective(WholeGrid::current().of_channels(channels), team, call)
 }
 
 /// Performs a collective that both blocks and whole grids can call, as coded by `what`.

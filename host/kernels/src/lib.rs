@@ -16,7 +16,9 @@ mod wait;
 
 pub use atomics::rushmem_atomic;
 pub use clock::rushmem_clock;
-pub use collective::{rushmem_collective, rushmem_grid_collective};
+pub use collective::{
+    rushmem_collective, rushmem_grid_collective, rushmem_small_collective, rushmem_small_grid_collective,
+};
 pub use order::rushmem_order;
 pub use probe::rushmem_probe;
 pub use rma::{rushmem_p, rushmem_put_signal, rushmem_strided, rushmem_transfer};

@@ -15,7 +15,8 @@ use rushmem_memory::misuse;
 use rushmem_runtime_kernels::code::{self, Atomic, Collective, Order, Transfer, WaitSetOp, WordKind};
 use rushmem_runtime_kernels::{
     rushmem_atomic, rushmem_collective, rushmem_grid_collective, rushmem_order, rushmem_p,
-    rushmem_put_signal, rushmem_strided, rushmem_test, rushmem_transfer, rushmem_wait, rushmem_wait_set,
+    rushmem_put_signal, rushmem_small_collective, rushmem_small_grid_collective, rushmem_strided,
+    rushmem_test, rushmem_transfer, rushmem_wait, rushmem_wait_set,
 };
 
 use super::wait_set::{WaitSet, WantedValue};
@@ -280,13 +281,22 @@ impl Pe {
             _ => 0,
         };
         let one = self.one_block();
-        let most = self.collective_blocks.min(self.teams.channels(team).unwrap_or(1));
-        let blocks = blocks_for(bytes, self.bytes_per_block(), most);
-        if blocks == 1 || bytes <= self.bytes_of_one_block(what) {
+        let Some(channels) = self.teams.channels(team) else {
             let call = rushmem_collective(what as u32, team, op, kind, dst, src, extra);
             return Operation { name, grid: one, call };
-        }
-        let call = rushmem_grid_collective(what as u32, team, op, kind, dst, src, extra);
+        };
+        let most = self.collective_blocks.min(channels.count);
+        let wanted = blocks_for(bytes, self.bytes_per_block(), most);
+        let blocks = if bytes <= self.bytes_of_one_block(what) { 1 } else { wanted };
+        let (by, objects) = ((blocks, channels), (dst, src));
+        let call = match self.small_collective(what, team, (op, kind), objects, extra, by) {
+            Some(call) if blocks > 1 => rushmem_small_grid_collective(team, call, channels.more),
+            Some(call) => rushmem_small_collective(team, call),
+            None if blocks > 1 => {
+                rushmem_grid_collective(what as u32, team, op, kind, dst, src, extra, channels.more)
+            }
+            None => rushmem_collective(what as u32, team, op, kind, dst, src, extra),
+        };
         Operation { name, grid: one.with_blocks(blocks), call }
     }
 

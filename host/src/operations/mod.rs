@@ -12,6 +12,7 @@ mod clock;
 mod describe;
 mod host;
 mod issue;
+mod small;
 mod wait_set;
 
 use bytemuck::Pod;

@@ -22,7 +22,7 @@ use crate::{Error, Result};
 pub(crate) use self::members::{in_axis, strided};
 pub(crate) use self::messages::{Inbox, TeamExchange};
 pub(crate) use self::predefined::{PeLocation, predefined};
-pub(crate) use self::table::TeamTable;
+pub(crate) use self::table::{Channels, TeamTable};
 
 /// The configuration of a team. OpenSHMEM 1.6 section 9.4, `shmem_team_config_t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl TeamConfig {
 struct TeamEntry {
     generation: u32,
     pes: Vec<u32>,
-    channels: u32,
+    channels: Channels,
     config: TeamConfig,
     /// Number of host calls so far that destroy the team or create teams from it. Equal on all members.
     calls: u64,
@@ -136,8 +136,7 @@ impl Teams {
         self.read(team, |entry| entry.pes.len() as u32)
     }
 
-    /// Returns the maximum number of blocks that take part in a collective call of the team.
-    pub(crate) fn channels(&self, team: Team) -> Option<u32> {
+    pub(crate) fn channels(&self, team: Team) -> Option<Channels> {
         self.read(team, |entry| entry.channels)
     }
 

@@ -1,11 +1,22 @@
 //! Writes the team table, from which kernels learn about teams, and each team's words in the symmetric heap.
 
+#![allow(unsafe_code, reason = "tells kernels where the words of a team are")]
+
 use bytemuck::Zeroable;
+use rushmem_device::ChannelWords;
 use rushmem_device::abi::{CtxParts, DevAddr, TeamDesc, team_flags, team_words};
 use rushmem_fabric::queues::Shape;
 use rushmem_machine::{Machine, Region};
 
 use crate::Result;
+
+/// The channels of a team: how many blocks can take part in a collective call, and where their words are.
+#[derive(Clone, Copy)]
+pub(crate) struct Channels {
+    pub(crate) count: u32,
+    /// The words of all channels but the first one.
+    pub(crate) more: ChannelWords,
+}
 
 /// Number of descriptors per team in the table: one per channel.
 const DESCS: usize = team_words::MAX_CHANNELS as usize;
@@ -52,11 +63,18 @@ impl TeamTable {
     }
 
     /// Writes a team of `pes`, which include this PE, to `slot`. Clears the team's words and LL slots in the heap.
-    /// `nodes` contains the node of each PE. Returns how many channels the team has.
+    /// `nodes` contains the node of each PE. Returns the team's channels.
     ///
     /// The memory of the additional channels is already zero: it is either new, or has been cleared by
     /// [`TeamTable::clear`].
-    pub(super) fn put(&self, slot: u32, generation: u32, me: u32, pes: &[u32], nodes: &[u32]) -> Result<u32> {
+    pub(super) fn put(
+        &self,
+        slot: u32,
+        generation: u32,
+        me: u32,
+        pes: &[u32],
+        nodes: &[u32],
+    ) -> Result<Channels> {
         let mut members = vec![u32::MAX; self.shape.n_pes as usize];
         for (number, &pe) in (0..).zip(pes) {
             members[pe as usize] = number;
@@ -100,7 +118,8 @@ impl TeamTable {
             *channel = TeamDesc { channels, words: at, bytes: each, ..desc };
         }
         self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))?;
-        Ok(channels)
+        // SAFETY: the channels of this team, as many as the count says.
+        Ok(Channels { count: channels, more: unsafe { ChannelWords::from_raw(begin, each) } })
     }
 
     /// Removes the team in slot `slot` from the table, and clears the memory of its additional channels.
