@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use rushmem::bootstrap::is_first_on_node;
 use rushmem::config::Config;
-use rushmem_doctor::{Finding, Host, Verdict, examine, job, probe};
+use rushmem_doctor::{Finding, Host, Verdict, blocked, examine, job, probe};
 use serde_json::json;
 
 use crate::error::Error;
@@ -84,11 +84,6 @@ fn save(host: &Host, file: &Path) -> Result<(), Error> {
         serde_json::to_string_pretty(&host.save()).map_err(|error| Error::Internal(error.to_string()))?;
     std::fs::write(file, text)
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
-}
-
-/// Returns the first check that failed. Later failures may be consequences.
-fn blocked(findings: &[Finding]) -> Option<&Finding> {
-    findings.iter().find(|finding| finding.verdict == Verdict::Blocks)
 }
 
 fn as_json(findings: &[Finding]) -> String {

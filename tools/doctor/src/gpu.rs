@@ -31,7 +31,7 @@ pub(super) static ORDER: Check = Check {
 pub(super) static BAR: Check = Check {
     id: "G6",
     about: "GPU memory on PCIe",
-    why: "A NIC can access only the GPU memory that the GPU exposes on PCIe (BAR1).",
+    why: "A NIC can access only the GPU memory that the GPU exposes on PCIe (BAR1), unless NVLink-C2C connects GPU and processor.",
 };
 pub(super) static DOORBELL: Check = Check {
     id: "G7",
@@ -215,7 +215,11 @@ fn order(gpu: &Gpu) -> Finding {
 }
 
 fn bar(host: &Host, gpu: &Gpu, needs: &Needs) -> Option<Finding> {
-    let bytes = pci::region(host, &gpu.address, 1)?;
+    // Only GPUs on NVLink-C2C execute atomics on host memory. Their memory is part of the processor's address space.
+    if gpu.attributes.host_native_atomics {
+        return Some(BAR.good(title(gpu), "all, through the processor"));
+    }
+    let bytes = pci::largest_region(host, &gpu.address)?;
     let found = format!("{} of {}", mib(bytes), mib(gpu.attributes.memory));
     if bytes >= needs.heap {
         return Some(BAR.good(title(gpu), found));

@@ -8,7 +8,10 @@ mod check;
 mod explain;
 mod gpu;
 mod host;
+mod interfaces;
 mod job;
+#[cfg(test)]
+mod machines;
 mod nic;
 mod pci;
 mod probe;
@@ -151,6 +154,11 @@ pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
 /// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
 pub fn job(host: &Host, config: &Config) -> Vec<Finding> {
     job::check(host, config)
+}
+
+/// Returns the first finding of something that does not work. Later ones may be consequences.
+pub fn blocked(findings: &[Finding]) -> Option<&Finding> {
+    findings.iter().find(|finding| finding.verdict == Verdict::Blocks)
 }
 
 /// Formats bytes as MiB.

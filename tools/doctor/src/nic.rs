@@ -6,6 +6,7 @@ use rushmem::inspect::DRIVES_RDMA;
 
 use super::check::{Check, Finding, Verdict};
 use super::host::Host;
+use super::interfaces::Interfaces;
 use super::{Needs, pci};
 
 pub(super) static DEVICE: Check = Check {
@@ -131,44 +132,79 @@ pub(super) fn devices(host: &Host) -> Vec<Device> {
 pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     let devices = devices(host);
     let mut checks = present(host, needs, &devices);
-    let connectx = devices.iter().filter(|device| device.is_connectx());
-    let checked: Vec<_> = connectx.map(|device| CheckedNic::new(host, device)).collect();
-    let has_usable = checked.iter().any(CheckedNic::is_usable);
+    let checked = connectx(host, devices);
+    let has_usable = checked.iter().any(|nic| nic.usable_link().is_some());
     for nic in checked {
-        let findings = nic.device.into_iter().chain(nic.ports.into_iter().flatten());
+        let of_ports = nic.ports.into_iter().flat_map(|port| port.findings);
+        let findings = nic.findings.into_iter().chain(of_ports);
         checks.extend(findings.map(|finding| if has_usable { unused(finding) } else { finding }));
     }
     checks
 }
 
-/// The findings about a NIC, and about each of its ports.
+/// Returns the NICs that a job can use: those with an active port on the link layer that most of them have. Returns all
+/// if a job can use none.
+pub(super) fn candidates(host: &Host) -> Vec<Device> {
+    let checked = connectx(host, devices(host));
+    let links: Vec<_> = checked.iter().filter_map(CheckedNic::usable_link).collect();
+    let ethernet = links.iter().filter(|&&link| link == Link::Ethernet).count();
+    let most = match links.len() {
+        0 => None,
+        all if all - ethernet >= ethernet => Some(Link::InfiniBand),
+        _ => Some(Link::Ethernet),
+    };
+    let is_candidate = |nic: &CheckedNic| most.is_none() || nic.usable_link() == most;
+    checked.into_iter().filter(is_candidate).map(|nic| nic.device).collect()
+}
+
+fn connectx(host: &Host, devices: Vec<Device>) -> Vec<CheckedNic> {
+    let own = Interfaces::of(host);
+    let connectx = devices.into_iter().filter(Device::is_connectx);
+    connectx.map(|device| CheckedNic::new(host, device, own.as_ref())).collect()
+}
+
+/// A NIC with the findings about it and about each of its ports.
 struct CheckedNic {
-    device: Vec<Finding>,
-    ports: Vec<Vec<Finding>>,
+    device: Device,
+    findings: Vec<Finding>,
+    ports: Vec<CheckedPort>,
+}
+
+struct CheckedPort {
+    link: Link,
+    findings: Vec<Finding>,
 }
 
 impl CheckedNic {
-    fn new(host: &Host, device: &Device) -> CheckedNic {
-        let mut findings = vec![model(device), node(host, device)];
-        findings.extend(function(host, device));
+    fn new(host: &Host, device: Device, own: Option<&Interfaces>) -> CheckedNic {
+        let mut findings = vec![model(&device), node(host, &device)];
+        findings.extend(function(host, &device));
         let check = |number: String| {
             let port = Port {
                 host,
+                own,
                 of: format!("{} port {number}", device.name),
                 path: device.path(&format!("ports/{number}")),
             };
-            port.check(&device.path("device/net"))
+            CheckedPort { link: port.link(), findings: port.check(&device.path("device/net")) }
         };
-        let numbers = host.names(&device.path("ports")).unwrap_or_default();
-        CheckedNic { device: findings, ports: numbers.into_iter().map(check).collect() }
+        let ports = host.names(&device.path("ports")).unwrap_or_default().into_iter().map(check).collect();
+        CheckedNic { device, findings, ports }
     }
 
-    /// Whether a job can use the NIC by one of its ports.
-    fn is_usable(&self) -> bool {
+    /// Returns the link layer of the first port by which a job can use the NIC, or `None` if it cannot.
+    fn usable_link(&self) -> Option<Link> {
         let is_open =
-            |findings: &Vec<Finding>| !findings.iter().any(|finding| finding.verdict == Verdict::Blocks);
-        is_open(&self.device) && self.ports.iter().any(is_open)
+            |findings: &[Finding]| !findings.iter().any(|finding| finding.verdict == Verdict::Blocks);
+        let port = self.ports.iter().find(|port| is_open(&port.findings))?;
+        is_open(&self.findings).then_some(port.link)
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Ethernet,
+    InfiniBand,
 }
 
 /// Turns the finding that a NIC or port cannot be used into a note, for a machine with others that can: servers have
@@ -260,9 +296,11 @@ fn node(host: &Host, device: &Device) -> Finding {
 }
 
 fn function(host: &Host, device: &Device) -> Option<Finding> {
-    if host.follow(&device.path("device/physfn")).is_ok() {
-        let remedy = "if the probe fails, use the physical function, or RUSHMEM_NIC=soft";
-        return Some(FUNCTION.bad(&device.name, Verdict::Risk, "a virtual function", remedy));
+    // Only the host sees the physical function. A virtual machine knows the model.
+    let is_virtual = device.model.is_some_and(|model| name_of(model).ends_with("virtual function"));
+    if is_virtual || host.follow(&device.path("device/physfn")).is_ok() {
+        let found = "a virtual function; if P5 fails, use the physical function, or RUSHMEM_NIC=soft";
+        return Some(FUNCTION.note(&device.name, found));
     }
     device.name.starts_with("mlx5_bond").then(|| {
         FUNCTION.note(&device.name, "two ports bonded into one device; each queue pair uses one of them")
@@ -271,6 +309,8 @@ fn function(host: &Host, device: &Device) -> Option<Finding> {
 
 struct Port<'a> {
     host: &'a Host,
+    /// The interfaces of this network namespace, if they are known.
+    own: Option<&'a Interfaces>,
     /// Name of the port in findings, such as `mlx5_0 port 1`.
     of: String,
     path: String,
@@ -287,8 +327,15 @@ impl Port<'_> {
         Some(text.split_once(": ").map_or(text.as_str(), |(_, word)| word).to_owned())
     }
 
+    fn link(&self) -> Link {
+        match self.text("link_layer").as_deref() {
+            Some("Ethernet") => Link::Ethernet,
+            _ => Link::InfiniBand,
+        }
+    }
+
     fn check(&self, interfaces: &str) -> Vec<Finding> {
-        let ethernet = self.text("link_layer").is_some_and(|link| link == "Ethernet");
+        let ethernet = self.link() == Link::Ethernet;
         let mut checks = vec![self.state(ethernet)];
         if checks[0].verdict != Verdict::Blocks {
             if ethernet {
@@ -323,14 +370,21 @@ impl Port<'_> {
 
     fn address(&self) -> Finding {
         let gids = self.gids();
-        let fit: Vec<_> =
+        let routable: Vec<_> =
             gids.iter().filter(|gid| gid.is_v2 && !gid.address.is_unicast_link_local()).collect();
         if gids.is_empty() {
             return ADDRESS.unknown(&self.of, "sysfs lists none");
         }
         let list = |gids: &[&Gid]| gids.iter().map(|gid| gid.to_string()).collect::<Vec<_>>().join(", ");
+        let is_own = |gid: &&&Gid| self.own.is_none_or(|own| own.own(gid.address, &gid.interface));
+        let fit: Vec<_> = routable.iter().copied().filter(|gid| is_own(&gid)).collect();
         if !fit.is_empty() {
             return ADDRESS.good(&self.of, list(&fit));
+        }
+        if !routable.is_empty() {
+            let found = format!("none of this network namespace: {}", list(&routable));
+            let remedy = "give this container an interface of the port with an IP address (SR-IOV, macvlan), or the host's network";
+            return ADDRESS.bad(&self.of, Verdict::Blocks, found, remedy);
         }
         let found =
             format!("none that is routable beyond its own link: {}", list(&gids.iter().collect::<Vec<_>>()));

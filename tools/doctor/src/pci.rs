@@ -130,13 +130,17 @@ impl fmt::Display for Link {
     }
 }
 
-/// Returns the size of a function's memory region (BAR), in bytes.
-pub(super) fn region(host: &Host, address: &str, index: usize) -> Option<u64> {
+/// Returns the size of a function's largest memory region (BAR), in bytes.
+pub(super) fn largest_region(host: &Host, address: &str) -> Option<u64> {
     let text = host.text(&format!("{}/resource", folder(address))).ok()?;
-    let mut words = text.lines().nth(index)?.split_whitespace();
-    let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-    let (first, last) = (number()?, number()?);
-    last.checked_sub(first)?.checked_add(1)
+    let size = |line: &str| {
+        let mut words = line.split_whitespace();
+        let mut number = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+        let (first, last) = (number()?, number()?);
+        // A line of zeros is a region that the function lacks.
+        if last == 0 { None } else { last.checked_sub(first)?.checked_add(1) }
+    };
+    text.lines().filter_map(size).max()
 }
 
 /// Returns whether a bridge redirects requests between devices below it to the root complex. `None` if only root can

@@ -56,6 +56,10 @@ fn kernel(host: &Host, needs: &Needs) -> Finding {
             let remedy = "update to 5.12 or newer, or load nvidia-peermem (modprobe nvidia-peermem)";
             KERNEL.bad("", Verdict::Risk, release, remedy)
         }
+        // Both answer for what this kernel lacks.
+        Some(old) if old < (6, 0) && has_newer_driver(host, old) => {
+            KERNEL.good("", format!("{release}, with MLNX_OFED or nvidia-peermem"))
+        }
         Some(old) if needs.rdma && host.gpus() > 0 && old < (6, 0) => {
             let remedy = "update to 6.0 or newer, install MLNX_OFED 23.07 or newer, or load nvidia-peermem; without \
                           these, queues are in host memory, and P5 shows that";
@@ -63,6 +67,15 @@ fn kernel(host: &Host, needs: &Needs) -> Finding {
         }
         _ => KERNEL.good("", release),
     }
+}
+
+/// Returns whether a driver beside the own of this `kernel` maps GPU memory for NICs: MLNX_OFED 23.07 or newer, which
+/// needs the kernel's dma-buf, or nvidia-peermem.
+fn has_newer_driver(host: &Host, kernel: (u32, u32)) -> bool {
+    // Only MLNX_OFED's module has a version, such as `24.10-0.7.0`.
+    let ofed = host.text("/sys/module/mlx5_core/version").ok().and_then(|text| version(&text));
+    kernel >= (5, 12) && ofed.is_some_and(|ofed| ofed >= (23, 7))
+        || host.names("/sys/module/nvidia_peermem").is_ok()
 }
 
 /// Parses a kernel release: `6.1.0-18-amd64` gives (6, 1).

@@ -62,9 +62,8 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
             .collect(),
         Err(_) => Vec::new(),
     };
-    let nics: Vec<_> = nic::devices(host)
+    let nics: Vec<_> = nic::candidates(host)
         .into_iter()
-        .filter(nic::Device::is_connectx)
         .filter_map(|device| Some(End::new(host, device.name, &device.address?, false)))
         .collect();
     let mut checks = nearest(needs, &gpus, &nics);
