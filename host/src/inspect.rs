@@ -127,7 +127,7 @@ impl NicChoice {
         #[cfg(feature = "rdma")]
         return self.decision.hardware.as_ref().map(|hardware| {
             let machine = kernel_machine(config, gpu)?;
-            hardware.try_doorbells(config, &*machine)
+            hardware.try_doorbells(0, config, &*machine)
         });
         #[cfg(not(feature = "rdma"))]
         None

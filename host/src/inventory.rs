@@ -160,7 +160,7 @@ fn rdma_devices(
     let mut details = hardware.describe();
     details.extend(hardware.unused().iter().map(|reason| format!("not used: {reason}")));
     let machine = kernel_machine(config, gpu);
-    let doorbells = machine.and_then(|machine| hardware.try_doorbells(config, &*machine));
+    let doorbells = machine.and_then(|machine| hardware.try_doorbells(0, config, &*machine));
     details.push(match doorbells {
         Ok(path) => format!("doorbells: {path}"),
         Err(error) => format!("doorbells: {error}"),

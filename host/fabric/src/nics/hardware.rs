@@ -1,6 +1,6 @@
 //! Finds the RDMA devices of this machine that a job can use, and assigns them to its PEs.
 
-use rushmem_config::{Config, HeapKind, Nic};
+use rushmem_config::{Config, HeapKind, Nic, NicPort};
 use rushmem_cuda::{Attributes, Cuda};
 use rushmem_error::{Error, NicError, Result};
 use rushmem_machine::Machine;
@@ -79,12 +79,12 @@ impl Hardware {
         &self.unused
     }
 
-    /// Checks how kernels would ring doorbells on the first device: creates a UAR page, and maps it for kernels if it
-    /// can. Returns a description for messages.
+    /// Checks how kernels would ring doorbells on device `nic`: creates a UAR page, and maps it for kernels if it can.
+    /// Returns a description for messages.
     ///
     /// Fails if the device cannot be opened, or if kernels of this machine cannot ring.
-    pub fn try_doorbells(&self, config: &Config, machine: &dyn Machine) -> Result<String> {
-        let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
+    pub fn try_doorbells(&self, nic: usize, config: &Config, machine: &dyn Machine) -> Result<String> {
+        let device = Rdma::open(&self.candidates[nic], config).map_err(NicError::from)?;
         device.try_doorbells(machine)
     }
 
@@ -103,11 +103,34 @@ impl Hardware {
         Ok((level.to_string(), level.steps))
     }
 
+    /// Opens device `nic`.
+    pub(super) fn open(&self, nic: usize, config: &Config) -> Result<Box<dyn Provider>> {
+        Ok(Box::new(Rdma::open(&self.candidates[nic], config).map_err(NicError::from)?))
+    }
+
+    /// Returns the device and port of each NIC.
+    pub(super) fn ports(&self) -> Vec<String> {
+        let port = |candidate: &Candidate| {
+            let NicPort { device, port } = &candidate.nic;
+            port.map_or_else(|| device.clone(), |port| format!("{device} port {port}"))
+        };
+        self.candidates.iter().map(port).collect()
+    }
+
     /// Assigns the devices to the `on_node` PEs of this node, up to `wanted` per PE.
     pub(super) fn assign(self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<NicAssignment> {
         for reason in &self.unused {
             tracing::info!("not used: {reason}");
         }
+        let Shares { by_pe, distances } = self.share(gpus, on_node, wanted)?;
+        for nic in (0..self.candidates.len()).filter(|nic| by_pe.iter().all(|mine| !mine.contains(nic))) {
+            tracing::info!("not used, not even as a spare: {}", self.candidates[nic].describe());
+        }
+        Ok(NicAssignment { by_pe, distances, candidates: self.candidates })
+    }
+
+    /// Returns the devices of each of the `on_node` PEs of this node, up to `wanted` per PE, and the distances.
+    pub(super) fn share(&self, gpus: &[u32], on_node: u32, wanted: u32) -> Result<Shares> {
         let root = sysfs::root();
         let gpu_of = |pe: u32| -> Result<PciPath> {
             // Native kernels have no GPU: an unknown location is equally far from all NICs.
@@ -125,11 +148,16 @@ impl Hardware {
             Some(shares) => in_shares(shares, on_node)?,
             None => assign(&distances, wanted as usize, can_replace),
         };
-        for nic in (0..self.candidates.len()).filter(|nic| by_pe.iter().all(|mine| !mine.contains(nic))) {
-            tracing::info!("not used, not even as a spare: {}", self.candidates[nic].describe());
-        }
-        Ok(NicAssignment { by_pe, distances, candidates: self.candidates })
+        Ok(Shares { by_pe, distances })
     }
+}
+
+/// The devices of the PEs of a node.
+pub(super) struct Shares {
+    /// For each PE of the node, the indices of its devices, in order of preference.
+    pub(super) by_pe: Vec<Vec<usize>>,
+    /// `distances[pe][nic]` is the PCIe distance between a PE's GPU and a device.
+    pub(super) distances: Vec<Vec<Distance>>,
 }
 
 /// Assigns the NICs to `on_node` PEs in order, each to the number of PEs in its share.

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "rdma")]
 mod hardware;
+mod pairs;
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::provider::{Provider, Soft};
 
 #[cfg(feature = "rdma")]
 pub use self::hardware::Hardware;
+pub use self::pairs::{Pair, try_level};
 
 /// The RDMA devices in a build without the feature `rdma`. Uninhabited.
 #[cfg(not(feature = "rdma"))]

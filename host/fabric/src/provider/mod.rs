@@ -6,6 +6,7 @@
 mod keys;
 #[cfg(feature = "rdma")]
 pub mod rdma;
+mod recorded;
 mod soft;
 pub mod sysfs;
 pub mod topology;
@@ -22,6 +23,7 @@ use rushmem_mlx5::prm::{Command, DecodeError, Response};
 use rushmem_native::WaitChannel;
 
 pub use keys::Keys;
+pub use recorded::{Completion, Exchange, Recorded, Recorder, Recording};
 pub use soft::Soft;
 
 /// Alignment of queues in a umem (memory registered for queues), in bytes.
@@ -145,6 +147,10 @@ pub trait Provider: Send + Sync {
     fn path(&self, peer: &PortAddress) -> Result<(AddressPath, Mtu), NicError>;
     /// Returns the number of PRM commands executed so far.
     fn commands(&self) -> u64;
+    /// Returns the recorder of the NIC's commands, if they are recorded.
+    fn recorder(&self) -> Option<&Recorder> {
+        None
+    }
     /// Executes a PRM command that does not refer to an object. `input` and `output` are the command's mailboxes.
     fn execute(&self, input: &[u8], output: &mut [u8]) -> Result<(), NicError>;
     /// Executes a PRM command that creates an object. `input` and `output` are the command's mailboxes. Dropping the

@@ -26,6 +26,18 @@ impl Distance {
             Self::Other => "elsewhere in the machine",
         }
     }
+
+    /// Returns the abbreviation of `nvidia-smi topo`: PIX, PXB, PHB, NODE or SYS.
+    pub fn abbreviation(self) -> &'static str {
+        match self {
+            // The ports of one switch are two bridges.
+            Self::Switch(0..=2) => "PIX",
+            Self::Switch(_) => "PXB",
+            Self::RootComplex => "PHB",
+            Self::Node => "NODE",
+            Self::Other => "SYS",
+        }
+    }
 }
 
 /// The location of a PCI device in the machine.
@@ -140,17 +152,18 @@ mod tests {
         let root = tree();
         let gpu = PciPath::of_pci(root.path(), "0000:3d:00.0");
         assert_eq!(gpu.node, Some(0));
-        for (address, wanted) in [
-            ("0000:3e:00.0", Distance::Switch(2)),
-            ("0000:43:00.0", Distance::Switch(4)),
-            ("0000:40:00.0", Distance::RootComplex),
-            ("0000:5b:00.0", Distance::Node),
-            ("0000:9b:00.0", Distance::Other),
-            ("0000:ff:00.0", Distance::Other),
-            ("0000:aa:00.0", Distance::Other),
+        for (address, wanted, abbreviation) in [
+            ("0000:3e:00.0", Distance::Switch(2), "PIX"),
+            ("0000:43:00.0", Distance::Switch(4), "PXB"),
+            ("0000:40:00.0", Distance::RootComplex, "PHB"),
+            ("0000:5b:00.0", Distance::Node, "NODE"),
+            ("0000:9b:00.0", Distance::Other, "SYS"),
+            ("0000:ff:00.0", Distance::Other, "SYS"),
+            ("0000:aa:00.0", Distance::Other, "SYS"),
         ] {
             let nic = PciPath::of_pci(root.path(), address);
             assert_eq!(distance(&gpu, &nic), wanted, "{address}");
+            assert_eq!(wanted.abbreviation(), abbreviation, "{address}");
             assert_eq!(distance(&nic, &gpu), wanted, "{address}");
         }
         assert!(

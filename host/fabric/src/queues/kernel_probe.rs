@@ -18,6 +18,7 @@ use rushmem_machine::{KernelLaunch, LaunchConfig, Machine, Module, Region};
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_runtime_kernels::rushmem_probe;
 
+use super::evidence::record_qp;
 use super::host_queue::{connect, make};
 use super::probe::attempts;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
@@ -46,6 +47,7 @@ pub(super) fn probe_kernel(
         let (pair, receiver) = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
         connect(rail, &pair, receiver.as_ref(), RetryPolicy::within(within, 7))?;
         let outcome = run(rail, machine, heap, &pair, within);
+        record_qp(rail, &pair)?;
         // Restore what the kernel changed, also if it failed: the next attempt and the job start from clean slots,
         // fetch slots and heap.
         drop((pair, receiver));

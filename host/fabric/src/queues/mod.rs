@@ -16,6 +16,7 @@ mod connect_message;
 mod connections;
 mod dc;
 mod drain;
+mod evidence;
 mod flush;
 mod host_queue;
 mod info;

@@ -14,6 +14,7 @@ use rushmem_mlx5::prm::CmdOpcode;
 use rushmem_mlx5::prm::qp::{Mtu, ServiceType};
 use rushmem_mlx5::{Syndrome, Wqe};
 
+use super::evidence::record_qp;
 use super::host_queue::{HostQueue, Outcome, connect, describe, make};
 use super::rail::{Loop, Rail, RetryPolicy};
 use crate::provider::Provider;
@@ -136,6 +137,7 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     let begin = Instant::now();
     let pair = make(qps, |slot| rail.make(slot, slot, ServiceType::RC))?;
     if let Err(error) = connect(rail, &pair.0, pair.1.as_ref(), RetryPolicy::within(within, 7)) {
+        record_qp(rail, &pair.0)?;
         return if is_path_refused(&error) {
             Ok(Loopback::Refused(Refusal::Path(error)))
         } else {
@@ -145,6 +147,7 @@ fn once(rail: &Rail, heap: &Region, within: Duration, qps: Loop) -> Result<Loopb
     let mut probe = Probe { rail, heap, queue: HostQueue::new(pair), begin, within, unanswered: false };
     let outcome = probe.run();
     let unanswered = probe.unanswered;
+    record_qp(rail, probe.queue.qps().0)?;
     drop(probe);
     // Whatever the outcome, leave no trace: the slots and words are used again.
     rail.clear_ahead(0..2)?;
