@@ -2,20 +2,21 @@
 //!
 //! These functions read the machine and the settings. They do not change anything or start a job.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rushmem_fabric::nics::Decision;
-use rushmem_fabric::provider::sysfs as rdma_sysfs;
-use rushmem_fabric::provider::topology::{self, Distance, PciPath};
-#[cfg(feature = "rdma")]
+use rushmem_fabric::provider::topology::{self, PciPath};
+use rushmem_fabric::provider::{Recorder, sysfs as rdma_sysfs};
 use rushmem_machine::{Gpu, Machine, Native};
 
+pub use rushmem_fabric::nics::Pair;
+pub use rushmem_fabric::provider::topology::Distance;
+pub use rushmem_fabric::provider::{Completion, Exchange, Recording};
+
 use crate::config::Config;
-#[cfg(feature = "rdma")]
 use crate::cuda::{Cuda, Device, driver_gate};
-#[cfg(feature = "rdma")]
 use crate::modules::RUNTIME;
-#[cfg(feature = "rdma")]
 use crate::native;
 use crate::{Result, job};
 
@@ -118,41 +119,79 @@ impl NicChoice {
         Vec::new()
     }
 
-    /// Creates a UAR page and maps it for kernels as a job does, on GPU `gpu` if given. Returns a description of how
-    /// kernels would ring doorbells.
+    /// Returns all pairs of a PE of this node and a NIC. The node has `on_node` PEs, which run on `gpus`, or natively if
+    /// the list is empty.
     ///
-    /// Returns `None` for the software ConnectX.
+    /// # Errors
+    /// - [`Error::Unavailable`](crate::Error::Unavailable): the settings do not give a NIC to each PE.
+    /// - [`Error::Cuda`](crate::Error::Cuda): the driver does not say where a GPU is.
+    pub fn pairs(&self, config: &Config, gpus: &[u32], on_node: u32) -> Result<Vec<Pair>> {
+        self.decision.pairs(config, gpus, on_node)
+    }
+
+    /// Sets up the queues of a PE on the NIC of each pair and posts to them, as a job does. Before the first pair of a NIC,
+    /// its capability pages are read into the recording.
+    pub fn probe(&self, config: &Config, pairs: &[Pair]) -> Vec<ProbedPair> {
+        let (mut queried, mut probed) = (BTreeSet::new(), Vec::new());
+        // One machine at a time, because it holds memory of its GPU.
+        for of_gpu in pairs.chunk_by(|a, b| a.gpu == b.gpu) {
+            let machine = text_of(kernel_machine(config, of_gpu[0].gpu));
+            for pair in of_gpu {
+                let recorder = Recorder::default();
+                let is_first = queried.insert(pair.nic);
+                let (doorbells, level) = match &machine {
+                    Ok(machine) => (
+                        self.try_doorbells(config, pair, &**machine).map(text_of),
+                        text_of(self.try_level(config, pair, &**machine, &recorder, is_first)),
+                    ),
+                    Err(error) => (None, Err(error.clone())),
+                };
+                probed.push(ProbedPair { doorbells, level, recording: recorder.take() });
+            }
+        }
+        probed
+    }
+
     #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
-    pub fn try_doorbells(&self, config: &Config, gpu: Option<u32>) -> Option<Result<String>> {
+    fn try_doorbells(&self, config: &Config, pair: &Pair, machine: &dyn Machine) -> Option<Result<String>> {
         #[cfg(feature = "rdma")]
-        return self.decision.hardware.as_ref().map(|hardware| {
-            let machine = kernel_machine(config, gpu)?;
-            hardware.try_doorbells(0, config, &*machine)
-        });
+        return self.decision.hardware.as_ref().map(|nics| nics.try_doorbells(pair.nic, config, machine));
         #[cfg(not(feature = "rdma"))]
         None
     }
 
-    /// Sets up the queues of a PE and posts to them as a job does, on GPU `gpu` if given.
-    ///
-    /// Returns a description of the rail's level (where its queues and heap are, and who writes the doorbells), and the
-    /// features it had to give up compared to the highest level.
-    ///
-    /// Returns `None` for the software ConnectX.
-    #[cfg_attr(not(feature = "rdma"), expect(unused_variables, reason = "needs an RDMA device"))]
-    pub fn try_level(&self, config: &Config, gpu: Option<u32>) -> Option<Result<(String, Vec<String>)>> {
-        #[cfg(feature = "rdma")]
-        return self.decision.hardware.as_ref().map(|hardware| {
-            let machine = kernel_machine(config, gpu)?;
-            hardware.try_level(config, &*machine)
-        });
-        #[cfg(not(feature = "rdma"))]
-        None
+    fn try_level(
+        &self,
+        config: &Config,
+        pair: &Pair,
+        machine: &dyn Machine,
+        recorder: &Recorder,
+        queries_capabilities: bool,
+    ) -> Result<(String, Vec<String>)> {
+        let nic = self.decision.open(config, pair, recorder)?;
+        if queries_capabilities {
+            nic.query_capabilities();
+        }
+        rushmem_fabric::nics::try_level(nic, config, machine)
     }
 }
 
+fn text_of<T>(outcome: Result<T>) -> std::result::Result<T, String> {
+    outcome.map_err(|error| error.to_string())
+}
+
+/// How a pair of a PE and a NIC works. [`NicChoice::probe`] returns it.
+pub struct ProbedPair {
+    /// How kernels ring doorbells, or why they cannot. `None` for the software ConnectX.
+    pub doorbells: Option<std::result::Result<String, String>>,
+    /// The level of the rail (where its queues and heap are, and who writes the doorbells) and the features that it had to
+    /// give up compared to the highest level, or why it does not work.
+    pub level: std::result::Result<(String, Vec<String>), String>,
+    /// The commands that the probe sent to the NIC, with the answers, and the CQEs that the NIC wrote.
+    pub recording: Recording,
+}
+
 /// Returns the machine that runs kernels: GPU `gpu`, or the native emulator if there is none.
-#[cfg(feature = "rdma")]
 pub(crate) fn kernel_machine(config: &Config, gpu: Option<u32>) -> Result<Box<dyn Machine>> {
     let Some(ordinal) = gpu else { return Ok(Box::new(Native::new(native::Options::default()))) };
     let gpu = Device::open(Cuda::load()?, ordinal)?;

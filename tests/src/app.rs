@@ -7,7 +7,7 @@ use rushmem::config::Config;
 use rushmem::{Error, Job, Launch, Operations, Pe, RunningPe};
 use rushmem_base::status_bytes;
 use rushmem_device::{Cmp, Signal, Sym};
-use rushmem_doctor::{Host, examine, probe};
+use rushmem_doctor::{Host, ProbedPairs, examine, probe};
 use rushmem_test_kernels::{
     add_everywhere, end_the_job, endless, ping_pong, recurse, send_to_all, small_puts, store_everywhere,
     store_marks, wait_for_ever,
@@ -44,7 +44,7 @@ const THREADS: usize = 128;
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
 ///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
 ///   a thread, and fails in another.
-/// - `doctor`: checks the machine without running a job.
+/// - `doctor [FILE]`: checks the machine without running a job of its own, and writes a record to the file.
 pub fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let what = args.next().unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
         match what.as_str() {
             "again" => again(job, number.unwrap_or(1)),
             "doctor" => {
-                doctor(job.config());
+                doctor(job.config(), std::env::args().nth(2).as_deref());
                 Ok(())
             }
             "files" => {
@@ -202,10 +202,14 @@ fn fail_beside_a_kernel(pe: &Pe, panics: bool, body: Option<u32>) -> Result<(), 
     pe.host_sync()
 }
 
-fn doctor(config: &Config) {
+fn doctor(config: &Config, file: Option<&str>) {
     let host = Host::here();
-    for finding in [examine(&host, config), probe(&host, config)].concat() {
+    for finding in [examine(&host, config), probe(&host, config, ProbedPairs::Used)].concat() {
         println!("{:?} {} {}: {}", finding.verdict, finding.check.id, finding.of, finding.found);
+    }
+    if let Some(file) = file {
+        let record = serde_json::to_vec(&host.record(config)).expect("a record is JSON");
+        std::fs::write(file, record).expect("the test's folder is writable");
     }
 }
 

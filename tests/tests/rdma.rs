@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rushmem::cuda::{Cuda, Device};
+use rushmem_doctor::{Record, replay};
 use rushmem_tests::launch::{all, clean, launcher, text};
 use rushmem_tests::skip;
 
@@ -170,6 +171,51 @@ fn doctor_shows_relaxed_keys() {
     let output = device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
     let line = text(&output.stdout).lines().find(|line| line.contains(" P5 ")).map(str::to_owned);
     assert!(line.is_some_and(|line| line.ends_with(", relaxed ordering of data")), "{}", all(&output));
+}
+
+/// Runs doctor for two PEs on two devices, and returns its output and its record.
+fn record(device: SoftnicDevice) -> (String, Record) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("record");
+    let mut device = device;
+    let output =
+        device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).arg(&file).output().unwrap();
+    let record = std::fs::read(&file).unwrap_or_else(|error| panic!("{error}: {}", all(&output)));
+    (text(&output.stdout).to_owned(), serde_json::from_slice(&record).unwrap())
+}
+
+#[test]
+fn doctor_probes_each_pe_with_its_nic() {
+    let options = ["--devices", "3"];
+    let Some(device) = SoftnicDevice::new("doctor_probes_each_pe_with_its_nic", &options) else { return };
+    let (told, _) = record(device.with("RUSHMEM_NICS_PER_PE", "2"));
+    let pairs: Vec<_> = told
+        .lines()
+        .filter_map(|line| line.split_once("Good P5 ")?.1.split_once(':'))
+        .map(|(of, _)| of)
+        .collect();
+    let wanted = [(0, 0), (0, 2), (1, 0), (1, 1)].map(|(pe, nic)| format!("PE {pe} and mlx5_{nic} port 1"));
+    assert_eq!(pairs, wanted, "{told}");
+}
+
+#[test]
+fn a_record_has_the_refused_command_and_repeats_its_findings() {
+    let test = "a_record_has_the_refused_command_and_repeats_its_findings";
+    let Some(device) = SoftnicDevice::new(test, &["--fault", "path"]) else { return };
+    let (told, record) = record(device);
+    let text = serde_json::to_value(&record).unwrap();
+    let commands = text["probes"]["pairs"]["Ok"][0]["commands"].as_array().unwrap();
+    let status = if kernel_is_old() { "unknown" } else { "BAD_PARAM" };
+    let refused = commands.iter().filter(|it| it["command"] == "INIT2RTR_QP" && it["status"] == status);
+    assert!(refused.clone().count() > 0, "{commands:#?}");
+    assert!(refused.into_iter().all(|it| it["error"].is_string() == kernel_is_old()), "{commands:#?}");
+    let lines: Vec<_> = replay(record)
+        .unwrap()
+        .iter()
+        .map(|it| format!("{:?} {} {}: {}", it.verdict, it.check.id, it.of, it.found))
+        .collect();
+    let told: Vec<_> = told.lines().map(|line| line.trim_start_matches("[0] ")).collect();
+    assert_eq!(lines.join("\n"), told.join("\n"));
 }
 
 #[test]
@@ -613,8 +659,8 @@ fn doctor_reports_device_failures() {
             &[
                 "Good N1 mlx5_0: ConnectX-7",
                 "Good P1 : mlx5_0",
-                "Good P2 : native kernels write",
-                "Good P5 : RoCE 400 Gb/s, queues in host memory, doorbells by kernels, heap in host memory",
+                "Good P2 PE 0 and mlx5_0 port 1: native kernels write",
+                "Good P5 PE 1 and mlx5_0 port 1: RoCE 400 Gb/s, queues in host memory, doorbells by kernels, heap in host memory",
                 "by mlx5_0",
             ][..],
         ),
@@ -625,7 +671,15 @@ fn doctor_reports_device_failures() {
         ("gid-v1-only", &["Blocks P1 ", "a RoCE v2 address is needed"]),
         ("devx", &["Blocks P1 ", "UCTX_EN=1"]),
         ("atomics=none", &["Blocks P1 ", "no atomics of the kinds that kernels use"]),
-        ("uar", &["Good P1 : mlx5_0", "Blocks P2 : mlx5_0", "allocating a UAR page failed", "Blocks P3 "]),
+        (
+            "uar",
+            &[
+                "Good P1 : mlx5_0",
+                "Blocks P2 PE 0 and mlx5_0 port 1: mlx5_0",
+                "allocating a UAR page failed",
+                "Blocks P3 ",
+            ],
+        ),
         ("memlock", &["Good P2 ", "Blocks P3 : mlx5_0", "ulimit -l unlimited"]),
     ] {
         let options = if fault.is_empty() { vec![] } else { vec!["--fault", fault] };

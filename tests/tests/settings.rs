@@ -111,8 +111,9 @@ rushmem run -n 16 rushmem doctor --job      # check all nodes of a job, under an
 rushmem explain 0x15                        # explain a number or name of an error message
 ```
 
-`rushmem doctor` checks GPUs, NICs, the paths between them and the system, and then runs jobs of two PEs that move and compare a
-few bytes. It changes nothing, needs no privileges, and leaves out checks that do not concern the machine.
+`rushmem doctor` checks GPUs, NICs, the paths between them and the system. It then probes each PE with the NICs that a job would use,
+with `--all-pairs` with every NIC, and runs jobs of two PEs that move and compare a few bytes. It changes nothing, needs no privileges,
+and leaves out checks that do not concern the machine. Without a launcher, it probes a PE on each GPU.
 
 | mark | meaning |
 |---|---|
@@ -127,9 +128,25 @@ The reason follows each line worse than `?` and, after `->`, the remedy. The las
 With `--job`, PE 0 reports where the PEs are, how nodes differ and what is wrong on each. Each PE puts to each other one, or in jobs
 of more than 64 PEs to those at distances of powers of two.
 
-`--json` prints JSON. `--save FILE` records everything that was read, and `--saved FILE` checks such a record. For a bug report,
-`--report FILE` adds versions, changed settings, the litmus tests and four benchmarks through the NIC, which takes some minutes. It
-contains no token, ID or address, and replaces the host's name by `HOST`.
+`--json` prints JSON.
+
+## Reports
+
+`rushmem doctor --report FILE` writes JSON for a bug report:
+
+- versions, changed settings, findings, and the files of Linux that the checks read, with GID tables and versions of modules;
+- for each pair of a PE and a NIC, the commands of the probe (mailboxes, status, syndrome), its CQEs and the contexts of its QPs, and
+  with the first pair of a NIC all its capability pages; commands that libibverbs and libmlx5 send on their own are missing;
+- the lines of the kernel log about mlx5, if they can be read;
+- the litmus tests and four benchmarks through the NIC, which take some minutes; `--brief` leaves them out.
+
+With `--job`, it has what the PEs of all nodes reported and the QPs between them. A report contains addresses of NICs and network
+interfaces, but no token or ID, and replaces the names of hosts by `HOST`.
+
+`rushmem doctor --replay FILE` repeats the checks of a report on any machine and prints the same findings. The tests of `tools/doctor`
+replay reports, in the folder `reports`, and check modelled machines, in the folder `machines`, which follow public documentation.
+
+## Checks
 
 | id | check | reason |
 |---|---|---|

@@ -1,12 +1,12 @@
 //! The command `rushmem doctor`, which checks whether this machine can run jobs at full speed.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rushmem::bootstrap::is_first_on_node;
 use rushmem::config::Config;
-use rushmem_doctor::{Finding, Host, Verdict, blocked, examine, job, probe};
+use rushmem_doctor::{Finding, Host, ProbedPairs, Verdict, blocked, examine, job, probe};
 use serde_json::json;
 
 use crate::error::Error;
@@ -22,68 +22,63 @@ pub(crate) struct Args {
     #[arg(long)]
     no_probe: bool,
 
+    /// Probe each PE with each NIC, and not only with those that a job would use
+    #[arg(long, conflicts_with_all = ["no_probe", "job"])]
+    all_pairs: bool,
+
     /// Check all nodes of a job, and put from each PE to each other PE: rushmem run -n 8 rushmem doctor --job
-    #[arg(long, conflicts_with_all = ["no_probe", "save", "saved"])]
+    #[arg(long, conflicts_with = "no_probe")]
     job: bool,
 
     /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// Write everything that was read to a file, to be checked on another machine
+    /// Write a report to send back: versions, settings, all that was read and probed with the commands to NICs and their
+    /// answers, the kernel log of mlx5, litmus tests, and benchmarks through the NIC
     #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
-
-    /// Check the machine that a file of --save describes
-    #[arg(long, value_name = "FILE", conflicts_with = "save")]
-    saved: Option<PathBuf>,
-
-    /// Write a report to send back: versions, settings, checks, litmus tests, and benchmarks through the NIC
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_probe", "job", "saved"])]
     report: Option<PathBuf>,
+
+    /// Leave the litmus tests and benchmarks, which take minutes, out of the report
+    #[arg(long, requires = "report")]
+    brief: bool,
+
+    /// Repeat the checks of a report, of another machine or job
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["no_probe", "all_pairs", "job", "report"])]
+    replay: Option<PathBuf>,
 }
 
 pub(crate) fn execute(args: &Args, config: &Config) -> Result<ExitCode, Error> {
+    if let Some(file) = &args.replay {
+        return finish(args, &report::replay(file)?);
+    }
     if !args.job && !is_first_on_node(config) {
         // The first PE of the node reports for all.
         return Ok(ExitCode::SUCCESS);
     }
-    let host = match &args.saved {
-        Some(file) => open(file)?,
-        None => Host::here(),
-    };
+    let host = Host::here();
+    let pairs = if args.all_pairs { ProbedPairs::All } else { ProbedPairs::Used };
     let findings = match (args.job, args.no_probe) {
         (true, _) => job(&host, config),
         (false, true) => examine(&host, config),
-        (false, false) => [examine(&host, config), probe(&host, config)].concat(),
+        (false, false) => [examine(&host, config), probe(&host, config, pairs)].concat(),
     };
     if findings.is_empty() {
         // PE 0 reports for the whole job.
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(file) = &args.save {
-        save(&host, file)?;
-    }
     if let Some(file) = &args.report {
-        report::write(file, &host, config, &as_json(&findings))?;
+        // A job has no launcher for the jobs of other programs.
+        let runs_programs = !(args.brief || args.no_probe || args.job);
+        report::write(file, &host, config, &as_json(&findings), runs_programs)?;
     }
-    print(&if args.json { as_json(&findings) } else { as_text(&findings) })?;
-    Ok(if blocked(&findings).is_none() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    finish(args, &findings)
 }
 
-fn open(file: &Path) -> Result<Host, Error> {
-    let invalid = |why: String| Error::Environment(format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| invalid(error.to_string()))?;
-    let saved = serde_json::from_str(&text)
-        .map_err(|error| invalid(format!("not written by `rushmem doctor --save`: {error}")))?;
-    Ok(Host::of(saved))
-}
-
-fn save(host: &Host, file: &Path) -> Result<(), Error> {
-    let text =
-        serde_json::to_string_pretty(&host.save()).map_err(|error| Error::Internal(error.to_string()))?;
-    std::fs::write(file, text)
-        .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
+/// Prints the findings. The exit code is 3 if something does not work.
+fn finish(args: &Args, findings: &[Finding]) -> Result<ExitCode, Error> {
+    print(&if args.json { as_json(findings) } else { as_text(findings) })?;
+    Ok(if blocked(findings).is_none() { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
 fn as_json(findings: &[Finding]) -> String {

@@ -1,52 +1,95 @@
-//! `rushmem doctor --report`: everything that helps to diagnose a problem with a NIC, in a single file.
+//! `rushmem doctor --report`: everything that helps to diagnose a problem with a NIC, in a single file. `rushmem doctor
+//! --replay` repeats its checks.
 //!
-//! The file contains versions, settings, and the findings and the record of the doctor, as well as the output of the
-//! litmus tests and of some benchmarks through the NIC. Secrets are omitted, and the host name is replaced.
+//! The file contains versions, the findings and the record of the doctor with the commands to NICs, the kernel log of
+//! mlx5, and the output of the litmus tests and of some benchmarks through the NIC. Secrets are omitted, and the names of
+//! hosts are replaced.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rushmem::config::{Config, Origin};
-use rushmem_doctor::Host;
+use rushmem::config::Config;
+use rushmem_doctor::{Finding, Host, Record, read_further};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::Error;
 
-/// Settings that would allow others to join a job, or reveal where it runs.
-const PRIVATE: [&str; 4] = ["token", "id", "server", "log_file"];
-/// Text that replaces the host name in a report.
+/// Version of the format.
+const FORMAT: u32 = 2;
+/// Text that replaces the host name in a report. A number follows for each node of a job.
 const HOST: &str = "HOST";
 /// Benchmarks of the NIC's latency, message rate and bandwidth.
 const BENCHMARKS: [&str; 4] = ["put_quiet", "fetch_add", "put_signal", "put_bw"];
+/// Largest number of lines of the kernel log.
+const LOG_LINES: usize = 200;
 
-/// Runs the litmus tests and benchmarks, and writes the report to `file`. `findings` is the doctor's JSON.
+/// The part of a report that repeats its checks.
+#[derive(Deserialize)]
+struct Report {
+    record: Record,
+}
+
+/// Repeats the checks of a report, and returns their findings.
+///
+/// # Errors
+/// - [`Error::Environment`]: the file cannot be read, is not a report, or has a setting that this version lacks.
+pub(crate) fn replay(file: &Path) -> Result<Vec<Finding>, Error> {
+    let invalid = |why: String| Error::Environment(format!("{}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| invalid(error.to_string()))?;
+    let report: Report = serde_json::from_str(&text)
+        .map_err(|error| invalid(format!("not written by `rushmem doctor --report`: {error}")))?;
+    rushmem_doctor::replay(report.record).map_err(|error| invalid(error.to_string()))
+}
+
+/// Writes the report to `file`. `findings` is the doctor's JSON. With `runs_programs`, runs the litmus tests and
+/// benchmarks before.
 ///
 /// # Errors
 /// - [`Error::Environment`]: the file cannot be written.
 /// - [`Error::Internal`]: the report cannot be expressed in JSON.
-pub(crate) fn write(file: &Path, host: &Host, config: &Config, findings: &str) -> Result<(), Error> {
+pub(crate) fn write(
+    file: &Path,
+    host: &Host,
+    config: &Config,
+    findings: &str,
+    runs_programs: bool,
+) -> Result<(), Error> {
     let internal = |error: serde_json::Error| Error::Internal(error.to_string());
     let findings: Value = serde_json::from_str(findings).map_err(internal)?;
-    let report = json!({
-        "report": 1,
+    read_further(host);
+    let record = host.record(config);
+    let mut report = json!({
+        "report": FORMAT,
         "version": env!("CARGO_PKG_VERSION"),
         "features": { "rdma": cfg!(feature = "rdma") },
-        "settings": settings(config),
         "doctor": findings,
-        "record": serde_json::to_value(host.save()).map_err(internal)?,
-        "litmus": run(&beside("litmus"), &[]),
-        "perf": run(&beside("rushmem"), &[&["perf", "--runs", "7", "--max-bytes", "1M"][..], &BENCHMARKS].concat()),
+        "kernel_log": kernel_log(),
+        "record": serde_json::to_value(&record).map_err(internal)?,
     });
+    if runs_programs {
+        let perf = [&["perf", "--runs", "7", "--max-bytes", "1M"][..], &BENCHMARKS].concat();
+        report["litmus"] = run(&beside("litmus"), &[]);
+        report["perf"] = run(&beside("rushmem"), &perf);
+    }
+    let names = record.nodes().into_iter().map(str::to_owned).collect();
+    hide(&mut report, &pseudonyms(names, rushmem_base::host_name()));
     let text = serde_json::to_string_pretty(&report).map_err(internal)?;
-    std::fs::write(file, without_host(&text, &rushmem_base::host_name()))
+    std::fs::write(file, text)
         .map_err(|error| Error::Environment(format!("cannot write {}: {error}", file.display())))
 }
 
-/// Returns the settings that differ from their defaults, without those in [`PRIVATE`].
-fn settings(config: &Config) -> Value {
-    let rows = config.describe().into_iter();
-    let shown = rows.filter(|row| row.origin != Origin::Default && !PRIVATE.contains(&row.key));
-    shown.map(|row| (row.key.to_owned(), Value::from(row.value))).collect::<serde_json::Map<_, _>>().into()
+/// Returns the last lines of the kernel log about mlx5, or why they cannot be read.
+fn kernel_log() -> Value {
+    match Command::new("dmesg").stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            let lines: Vec<_> = text.lines().filter(|line| line.contains("mlx5")).collect();
+            json!(&lines[lines.len().saturating_sub(LOG_LINES)..])
+        }
+        Ok(output) => json!(format!("dmesg: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => json!(format!("dmesg does not start: {error}")),
+    }
 }
 
 /// Returns the program of this name in the directory of this one, or else the one in `PATH`.
@@ -75,11 +118,47 @@ fn run(program: &Path, arguments: &[&str]) -> Value {
     }
 }
 
-/// Replaces the host name, with and without its domain.
-fn without_host(text: &str, host: &str) -> String {
-    let short = host.split('.').next().unwrap_or(host);
-    // A very short name would match parts of words.
-    if short.len() < 3 { text.to_owned() } else { text.replace(host, HOST).replace(short, HOST) }
+/// Returns the words to replace and their replacements: the names of the nodes of a job, or else of this host, with and
+/// without their domains.
+fn pseudonyms(nodes: Vec<String>, here: String) -> Vec<(String, String)> {
+    let is_job = !nodes.is_empty();
+    let names = if is_job { nodes } else { vec![here] };
+    let of = |(i, name): (usize, String)| {
+        let by = if is_job { format!("{HOST}{i}") } else { HOST.into() };
+        let short = name.split('.').next().unwrap_or_default().to_owned();
+        [(name, by.clone()), (short, by)]
+    };
+    // A single letter would match other words.
+    names.into_iter().enumerate().flat_map(of).filter(|(name, _)| name.len() > 1).collect()
+}
+
+/// Replaces words in all texts of a value.
+fn hide(value: &mut Value, words: &[(String, String)]) {
+    match value {
+        Value::String(text) => {
+            for (word, by) in words {
+                *text = replace_word(text, word, by);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| hide(value, words)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| hide(value, words)),
+        _ => {}
+    }
+}
+
+/// Replaces a word where no letter, digit or hyphen is beside it.
+fn replace_word(text: &str, word: &str, by: &str) -> String {
+    let continues = |next: Option<char>| next.is_some_and(|c| c.is_alphanumeric() || c == '-');
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(word) {
+        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
+        let last = before.chars().next_back().or_else(|| done.chars().next_back());
+        let is_part = continues(last) || continues(after.chars().next());
+        done += before;
+        done += if is_part { word } else { by };
+        rest = after;
+    }
+    done + rest
 }
 
 #[cfg(test)]
@@ -87,12 +166,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_secrets_are_left_out() {
-        assert_eq!(without_host("[node17.lab] node17: up", "node17.lab"), "[HOST] HOST: up");
-        assert_eq!(without_host("a job", "a"), "a job");
-        let set = [("RUSHMEM_TOKEN", "5a".repeat(32)), ("RUSHMEM_SQ_DEPTH", "64".into())];
-        let config = Config::load_from(set.map(|(key, value)| (key.into(), value.into()))).unwrap();
-        assert_eq!(settings(&config), json!({ "sq_depth": "64" }));
+    fn names_of_hosts_are_replaced() {
+        let hidden = |text: &str, nodes: &[&str], here: &str| {
+            let mut value = json!({ "node17": [text, 1] });
+            let nodes = nodes.iter().map(|&name| name.to_owned()).collect();
+            hide(&mut value, &pseudonyms(nodes, here.into()));
+            value["node17"][0].as_str().unwrap().to_owned()
+        };
+        assert_eq!(hidden("[node17.lab] node17: up", &[], "node17.lab"), "[HOST] HOST: up");
+        assert_eq!(hidden("a job", &[], "a"), "a job");
+        assert_eq!(hidden("2 on n1-a, 2 on n1-b.x", &["n1-a", "n1-b.x"], "n1-a"), "2 on HOST0, 2 on HOST1");
+        assert_eq!(hidden("node170, xnode17", &[], "node17"), "node170, xnode17");
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn checks(output: &Output) -> Vec<Value> {
 fn this_machine_runs_jobs() {
     let output = rushmem(&["doctor", "--json"]);
     let rows = checks(&output);
-    for id in ["G1", "N1", "H1", "H2", "H4", "P1", "P3", "P4"] {
+    for id in ["G1", "N1", "H1", "H2", "H4", "P1", "P5", "P3", "P4"] {
         assert!(rows.iter().any(|row| row["id"] == id), "{id} is missing: {}", out(&output));
     }
     let jobs: Vec<_> = rows.iter().filter(|row| ["P3", "P4"].map(Value::from).contains(&row["id"])).collect();
@@ -68,21 +68,87 @@ fn failed_check_sets_the_exit_code() {
     assert!(text.trim_end().ends_with("1 FAIL; start with H2"), "{text}");
 }
 
-#[test]
-fn checks_a_saved_machine() {
+/// Writes a report, and repeats its checks. Returns both outputs and the report.
+fn replayed(settings: &[(&str, &str)], args: &[&str]) -> (Output, Output, Value) {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("machine.json");
+    let file = folder.path().join("report.json");
     let file = file.to_str().unwrap();
-    let here = rushmem(&["doctor", "--no-probe", "--save", file]);
-    let there = rushmem(&["doctor", "--saved", file]);
+    let here = with(settings, &[args, &["--report", file]].concat());
+    let there = rushmem(&["doctor", "--replay", file]);
+    let report = std::fs::read(file).unwrap_or_else(|error| panic!("{error}: {}", err(&here)));
+    (here, there, serde_json::from_slice(&report).unwrap())
+}
+
+#[test]
+fn a_report_repeats_its_findings() {
+    for args in [&["doctor", "--no-probe"][..], &["doctor", "--brief"]] {
+        let settings = [("RUSHMEM_HEAP_BYTES", "900000GiB"), ("RUSHMEM_LOG_FILE", "/tmp/log.%p")];
+        let (here, there, report) = replayed(&settings, args);
+        assert_eq!(here.status.code(), Some(3), "{}", err(&here));
+        assert_eq!((out(&here), here.status.code()), (out(&there), there.status.code()));
+        assert_eq!(report["record"]["settings"]["heap_bytes"], "900000GiB");
+        assert!(report["record"]["settings"].get("log_file").is_none(), "{}", report["record"]["settings"]);
+        assert!(report.get("litmus").is_none() && report.get("perf").is_none());
+    }
+}
+
+#[test]
+fn a_report_has_the_commands_of_each_pair() {
+    let settings = [("RUSHMEM_PES", "2"), ("RUSHMEM_NICS_PER_PE", "2"), ("RUSHMEM_SQ_DEPTH", "64")];
+    let (here, there, report) = replayed(&settings, &["doctor", "--brief"]);
     assert_eq!(out(&here), out(&there));
-    assert_eq!(here.status.code(), there.status.code());
-    std::fs::write(file, "{}").unwrap();
-    let output = rushmem(&["doctor", "--saved", file]);
+    let pairs = report["record"]["probes"]["pairs"]["Ok"].as_array().unwrap();
+    let names: Vec<_> = pairs.iter().map(|pair| (pair["pe"].as_u64(), pair["nic"].as_str())).collect();
+    let nics = ["software ConnectX 0", "software ConnectX 1"];
+    let all = [0, 1].into_iter().flat_map(|pe| nics.map(|nic| (Some(pe), Some(nic))));
+    assert_eq!(names, all.collect::<Vec<_>>());
+    for (i, pair) in pairs.iter().enumerate() {
+        let names: Vec<_> =
+            pair["commands"].as_array().unwrap().iter().map(|it| it["command"].as_str().unwrap()).collect();
+        for name in ["CREATE_CQ", "CREATE_QP", "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "QUERY_QP"] {
+            assert!(names.contains(&name), "{name} is not among {names:?}");
+        }
+        let pages = names.iter().filter(|&&name| name == "QUERY_HCA_CAP").count();
+        assert_eq!(pages > 20, i < 2, "all pages are queried once per NIC: {pages}");
+        let cqes = pair["completions"].as_array().unwrap();
+        assert_eq!(cqes.iter().filter(|cqe| cqe["opcode"] == "REQ").count(), 3, "{cqes:?}");
+    }
+}
+
+#[test]
+fn other_files_are_not_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    std::fs::write(&file, "{}").unwrap();
+    let output = rushmem(&["doctor", "--replay", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(err(&output).contains("not written by `rushmem doctor --save`"), "{}", err(&output));
-    let output = rushmem(&["doctor", "--saved", "/nowhere"]);
+    assert!(err(&output).contains("not written by `rushmem doctor --report`"), "{}", err(&output));
+    let output = rushmem(&["doctor", "--replay", "/nowhere"]);
     assert!(err(&output).starts_with("rushmem: /nowhere: "), "{}", err(&output));
+}
+
+#[test]
+fn a_report_of_a_job_has_no_secrets_and_repeats_its_findings() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let token = "5a".repeat(32);
+    let args = ["run", "-n", "2", RUSHMEM, "doctor", "--job", "--report", file.to_str().unwrap()];
+    let settings = [("RUSHMEM_TOKEN", &*token), ("RUSHMEM_PEER_PATH", "nic")];
+    let here = with(&settings, &args);
+    assert!(here.status.success(), "{}{}", out(&here), err(&here));
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains(&token));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let job = &report["record"]["job"];
+    assert_eq!(job["nodes"].as_array().unwrap().len(), 2);
+    assert!(job["nodes"].as_array().unwrap().iter().all(|node| node["node"] == "HOST0"), "{job}");
+    let qps: Vec<_> =
+        job["qps"].as_array().unwrap().iter().map(|qps| qps.as_array().unwrap().len()).collect();
+    assert_eq!(qps, [1, 1], "each PE has a QP to the other: {job}");
+    let there = rushmem(&["doctor", "--replay", file.to_str().unwrap()]);
+    let lines =
+        |text: &str| text.lines().filter(|line| line.contains(" J2 ") || line.contains(" J3 ")).count();
+    assert_eq!(lines(out(&there)), lines(out(&here)), "{}", out(&there));
 }
 
 #[test]

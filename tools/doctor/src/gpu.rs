@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::check::{Check, Finding, Verdict};
-use super::host::{Gpu, Host};
+use super::facts::Gpu;
+use super::host::Host;
 use super::{Needs, mib, pci};
 
 pub(super) static DRIVER: Check =

@@ -1,25 +1,31 @@
 //! Reads the state of a host: files, folders, links and the CUDA driver.
 //!
-//! Every answer is recorded, so a saved record can be checked on another machine.
+//! Every answer is recorded, so a record can be checked on another machine.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use rushmem::cuda::{self, Attributes, Cuda, Device};
+use rushmem::config::Config;
+use rushmem::cuda::{self, Cuda, Device};
 use rushmem::inspect;
 
-/// The state of a machine for the checks: read from this machine, or from a saved record.
+use super::facts::job::JobFacts;
+use super::facts::probes::Probes;
+use super::facts::{self, Answers, Driver, Gpu, Record};
+
+/// The state of a machine for the checks: read from this machine, or from a record.
 pub struct Host {
     source: Source,
     /// Files, folders and other state that were read so far, with their contents.
     seen: RefCell<Answers>,
     /// Version and GPUs of the CUDA driver, or why there is no driver.
     pub(super) cuda: Result<Driver, String>,
+    /// Whether the build that reads the state can drive ConnectX NICs.
+    pub(super) drives_rdma: bool,
+    pub(super) probes: OnceCell<Probes>,
+    pub(super) job: OnceCell<JobFacts>,
 }
 
 enum Source {
@@ -28,36 +34,7 @@ enum Source {
         root: PathBuf,
         sysfs: PathBuf,
     },
-    Saved(Answers),
-}
-
-/// What was read from a host, by path and kind of access: lines of text, or an `errno`.
-type Answers = BTreeMap<String, Result<Vec<String>, i32>>;
-
-/// A record of everything that checks have read from a host, which allows to repeat them on another machine.
-#[derive(Serialize, Deserialize)]
-pub struct Saved {
-    /// Version of Rushmem that wrote the record.
-    pub version: String,
-    pub(super) cuda: Result<Driver, String>,
-    pub(super) answers: Answers,
-}
-
-/// What the CUDA driver reports about itself and its GPUs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Driver {
-    /// Newest CUDA version that the driver supports, as (major, minor).
-    pub(super) version: (u32, u32),
-    pub(super) gpus: Vec<Gpu>,
-}
-
-/// A GPU that the CUDA driver reports.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Gpu {
-    pub(super) ordinal: u32,
-    /// PCI address of the GPU, in the format of sysfs.
-    pub(super) address: String,
-    pub(super) attributes: Attributes,
+    Recorded(Answers),
 }
 
 /// The `errno` of a failed read from a host.
@@ -74,7 +51,7 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            libc::ENODATA => write!(f, "not in the saved file"),
+            libc::ENODATA => write!(f, "not in the record"),
             errno => write!(f, "{}", io::Error::from_raw_os_error(errno)),
         }
     }
@@ -84,28 +61,50 @@ impl Host {
     /// Returns this machine. Reading its state changes nothing.
     pub fn here() -> Host {
         let source = Source::Live { root: "/".into(), sysfs: inspect::sysfs_root() };
-        Host { source, seen: RefCell::default(), cuda: driver().map_err(|error| error.to_string()) }
+        Host::new(source, driver().map_err(|error| error.to_string()))
     }
 
     /// Returns a machine for tests whose root folder is `root`.
     #[cfg(test)]
     pub(super) fn below(root: &Path, cuda: Result<Driver, String>) -> Host {
-        let source = Source::Live { root: root.into(), sysfs: root.join("sys") };
-        Host { source, seen: RefCell::default(), cuda }
+        Host::new(Source::Live { root: root.into(), sysfs: root.join("sys") }, cuda)
     }
 
-    /// Returns the machine that a saved record describes.
-    pub fn of(saved: Saved) -> Host {
-        Host { source: Source::Saved(saved.answers), seen: RefCell::default(), cuda: saved.cuda }
+    /// Returns the machine that a record describes.
+    pub fn of(record: Record) -> Host {
+        Host {
+            drives_rdma: record.drives_rdma,
+            probes: record.probes.map(OnceCell::from).unwrap_or_default(),
+            job: record.job.map(OnceCell::from).unwrap_or_default(),
+            ..Host::new(Source::Recorded(record.answers), record.cuda)
+        }
     }
 
-    /// Returns a record of everything that was read so far.
-    pub fn save(&self) -> Saved {
-        let version = env!("CARGO_PKG_VERSION").into();
-        Saved { version, cuda: self.cuda.clone(), answers: self.seen.borrow().clone() }
+    fn new(source: Source, cuda: Result<Driver, String>) -> Host {
+        Host {
+            source,
+            seen: RefCell::default(),
+            cuda,
+            drives_rdma: inspect::DRIVES_RDMA,
+            probes: OnceCell::new(),
+            job: OnceCell::new(),
+        }
     }
 
-    /// Returns whether this is the machine itself, as opposed to a saved record.
+    /// Returns a record of everything that was read and probed so far, for jobs with these settings.
+    pub fn record(&self, config: &Config) -> Record {
+        Record {
+            version: env!("CARGO_PKG_VERSION").into(),
+            settings: facts::settings(config),
+            drives_rdma: self.drives_rdma,
+            cuda: self.cuda.clone(),
+            answers: self.seen.borrow().clone(),
+            probes: self.probes.get().cloned(),
+            job: self.job.get().cloned(),
+        }
+    }
+
+    /// Returns whether this is the machine itself, as opposed to a record.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.source, Source::Live { .. })
     }
@@ -175,7 +174,7 @@ impl Host {
             return answer.clone().map_err(Refused);
         }
         let answer = match &self.source {
-            Source::Saved(answers) => answers.get(&question).cloned().unwrap_or(Err(libc::ENODATA)),
+            Source::Recorded(answers) => answers.get(&question).cloned().unwrap_or(Err(libc::ENODATA)),
             Source::Live { root, sysfs } => {
                 // Like libibverbs, take the RDMA devices from `SYSFS_PATH` if that is set.
                 let moved = path.strip_prefix("/sys/").filter(|rest| rest.starts_with("class/infiniband"));
@@ -206,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_saved_host_gives_the_same_answers() {
+    fn a_recorded_host_gives_the_same_answers() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_str().unwrap().to_owned();
         let path = |name: &str| format!("{root}/{name}");
@@ -225,13 +224,13 @@ mod tests {
         };
         let live = Host::here();
         look(&live);
-        let text = serde_json::to_string(&live.save()).unwrap();
+        let text = serde_json::to_string(&live.record(&Config::default())).unwrap();
         drop(folder);
-        let saved = Host::of(serde_json::from_str(&text).unwrap());
-        look(&saved);
-        assert!(live.is_live() && !saved.is_live());
-        assert_eq!(saved.text(&path("other")), Err(Refused(libc::ENODATA)));
+        let recorded = Host::of(serde_json::from_str(&text).unwrap());
+        look(&recorded);
+        assert!(live.is_live() && !recorded.is_live());
+        assert_eq!(recorded.text(&path("other")), Err(Refused(libc::ENODATA)));
         assert!(!Refused(libc::ENODATA).is_absent(), "a file missing in the record may have existed");
-        assert_eq!(saved.cuda.is_ok(), live.cuda.is_ok());
+        assert_eq!(recorded.cuda.is_ok(), live.cuda.is_ok());
     }
 }

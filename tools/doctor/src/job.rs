@@ -1,13 +1,15 @@
 //! Checks of a whole job: differences between its nodes, and transfers between all PEs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rushmem_device::{Cmp, Signal};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::check::{Check, Finding, Verdict};
+use super::facts::job::{JobFacts, NodeReport, Row};
 use super::host::Host;
 use super::probe::{WORDS, compare_words, with_short_deadline};
 use super::{CHECKS, examine, gpu, nic};
@@ -19,7 +21,8 @@ pub(super) static LOCATIONS: Check =
 pub(super) static ALIKE: Check = Check {
     id: "J2",
     about: "on all PEs",
-    why: "A node with another driver, kernel or NIC firmware may be slower than the others, or fail alone.",
+    why: "A node with another driver, kernel or NIC firmware may be slower than the others, or fail alone. PEs of other \
+          partitions or subnets do not reach each other.",
 };
 pub(super) static PAIRS: Check = Check {
     id: "J3",
@@ -30,15 +33,6 @@ pub(super) static PAIRS: Check = Check {
 /// Largest number of PEs for which each PE puts to every other PE. In larger jobs, each puts to some PEs only.
 const ALL_PAIRS: u32 = 64;
 
-/// What a PE reports about its node: facts to compare, and problems.
-#[derive(Clone, Serialize, Deserialize)]
-struct NodeReport {
-    node: String,
-    facts: BTreeMap<String, String>,
-    /// Problems of the node. Empty except on the first PE of a node.
-    rows: Vec<Row>,
-}
-
 impl NodeReport {
     /// Sends the report of this PE to all PEs, and returns the reports of all PEs. Collective.
     fn exchange(&self, pe: &Pe) -> Result<Vec<NodeReport>> {
@@ -46,55 +40,63 @@ impl NodeReport {
         if pe.config().local_pe.unwrap_or(pe.my_pe()) != 0 {
             mine.rows.clear();
         }
-        let all = pe.allgather(&serde_json::to_vec(&mine).map_err(undecodable)?)?;
-        all.iter().map(|report| serde_json::from_slice(report).map_err(undecodable)).collect()
+        exchange(pe, &mine)
     }
 }
 
-/// A finding in the form in which PEs exchange it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Row {
-    id: String,
-    of: String,
-    verdict: Verdict,
-    found: String,
-    remedy: Option<String>,
+/// Sends a value of this PE to all PEs, and returns the values of all PEs. Collective.
+fn exchange<T: Serialize + DeserializeOwned>(pe: &Pe, mine: &T) -> Result<Vec<T>> {
+    let all = pe.allgather(&serde_json::to_vec(mine).map_err(undecodable)?)?;
+    all.iter().map(|value| serde_json::from_slice(value).map_err(undecodable)).collect()
 }
 
-/// Checks all PEs of the job of this process. Collective among its processes.
-///
-/// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
-pub(super) fn check(host: &Host, config: &Config) -> Vec<Finding> {
+/// Runs the job of this process, and returns what its PEs report. Collective among its processes.
+pub(super) fn gather(host: &Host, config: &Config) -> JobFacts {
     let config = with_short_deadline(config, host.gpus());
-    let here = examine(host, &config).into_iter().filter(|check| check.verdict >= Verdict::Slow);
-    let here: Vec<_> = here.collect();
     let mine = NodeReport {
         node: host.text("/proc/sys/kernel/hostname").unwrap_or_default(),
         facts: facts(host),
-        rows: here.iter().map(Row::of).collect(),
+        rows: problems(host, &config).iter().map(Row::of).collect(),
     };
-    let findings: Mutex<Option<Vec<Finding>>> = Mutex::default();
-    let add = |checks: Vec<Finding>| {
-        findings.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().extend(checks);
+    let nodes: Mutex<Option<Vec<NodeReport>>> = Mutex::default();
+    let add = |all: Vec<NodeReport>| {
+        nodes.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().extend(all);
     };
     let done = Job::with_config(config).run(|pe| {
-        let nodes = mine.exchange(pe)?;
-        add(if pe.my_pe() == 0 { compare(&nodes) } else { Vec::new() });
+        let all = mine.exchange(pe)?;
+        add(if pe.my_pe() == 0 { all } else { Vec::new() });
         let times = pe.allgather(bytemuck::cast_slice(&put_to_all(pe)?))?;
-        if pe.my_pe() == 0 {
-            add(vec![PAIRS.good("", pairs(pe, &times))]);
-        }
-        Ok::<_, Error>(())
+        let qps: Vec<String> = pe.qps()?.iter().map(|qp| format!("{qp:?}")).collect();
+        let qps = exchange(pe, &qps)?;
+        Ok::<_, Error>((pe.my_pe() == 0).then(|| (qps, pairs(pe, &times))))
     });
-    let findings = findings.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Once a PE has joined the others, PE 0 reports for it.
-    let is_reported_by_pe_0 = findings.as_ref().is_some_and(Vec::is_empty);
-    let mut checks = findings.unwrap_or(here);
-    if let Err(error) = done
-        && !is_reported_by_pe_0
-    {
-        checks.push(PAIRS.fails("", Verdict::Blocks, error.to_string()));
+    let nodes = nodes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (qps, outcome) = match done {
+        Ok(of_pes) => of_pes.into_iter().flatten().next().map(|(qps, times)| (qps, Ok(times))),
+        Err(error) => Some((Vec::new(), Err(error.to_string()))),
     }
+    .unwrap_or_else(|| (Vec::new(), Ok(String::new())));
+    JobFacts { nodes, qps, outcome }
+}
+
+/// Returns the problems of a host.
+fn problems(host: &Host, config: &Config) -> Vec<Finding> {
+    examine(host, config).into_iter().filter(|check| check.verdict >= Verdict::Slow).collect()
+}
+
+/// Returns the findings about a job on PE 0, and none on other PEs. If the job did not start, each process returns its own
+/// findings.
+pub(super) fn judge(host: &Host, config: &Config, facts: &JobFacts) -> Vec<Finding> {
+    let mut checks = match &facts.nodes {
+        // Once a PE has joined the others, PE 0 reports for it.
+        Some(nodes) if nodes.is_empty() => return Vec::new(),
+        Some(nodes) => compare(nodes),
+        None => problems(host, &with_short_deadline(config, host.gpus())),
+    };
+    checks.push(match &facts.outcome {
+        Ok(times) => PAIRS.good("", times),
+        Err(error) => PAIRS.fails("", Verdict::Blocks, error),
+    });
     checks
 }
 
@@ -126,14 +128,22 @@ fn facts(host: &Host) -> BTreeMap<String, String> {
         ("CUDA driver", driver),
         ("GPU kernel modules", gpu::modules(host).unwrap_or_else(|| "none".into())),
         ("NICs", if nics.is_empty() { "none".into() } else { nics.join(", ") }),
+        ("MTU", list(nic::mtus(host))),
+        ("partitions", list(nic::partitions(host))),
+        ("InfiniBand subnets", list(nic::subnets(host))),
     ]
     .map(|(name, value): (&str, String)| (name.to_owned(), value))
     .into()
 }
 
+/// Formats different values of NICs.
+fn list(values: BTreeSet<String>) -> String {
+    if values.is_empty() { "none".into() } else { values.into_iter().collect::<Vec<_>>().join(", ") }
+}
+
 fn compare(all: &[NodeReport]) -> Vec<Finding> {
     let mut checks = vec![locations(all)];
-    for name in all[0].facts.keys() {
+    for name in all.first().into_iter().flat_map(|first| first.facts.keys()) {
         let mut by_value: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (pe, report) in all.iter().enumerate() {
             let value = report.facts.get(name).map_or("not reported", String::as_str);

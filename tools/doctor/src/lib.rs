@@ -6,6 +6,7 @@
 
 mod check;
 mod explain;
+mod facts;
 mod gpu;
 mod host;
 mod interfaces;
@@ -25,7 +26,9 @@ use rushmem::inspect::{queue_memory, share_gpus};
 
 pub use self::check::{Check, Finding, Verdict};
 pub use self::explain::{explain, suggest};
-pub use self::host::{Host, Saved};
+pub use self::facts::Record;
+pub use self::host::Host;
+pub use self::probe::ProbedPairs;
 
 /// All checks of `rushmem doctor`, grouped by subject.
 pub static CHECKS: [&Check; 34] = [
@@ -138,14 +141,15 @@ pub fn examine(host: &Host, config: &Config) -> Vec<Finding> {
     .concat()
 }
 
-/// Runs two jobs of two PEs on this machine, one through the NIC and one over P2P, and verifies every byte.
+/// Probes the NIC of each PE, and runs two jobs of two PEs on this machine, one through the NIC and one over P2P, which
+/// verify every byte.
 ///
-/// Returns nothing for a saved host.
-pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
-    match host.is_live() {
-        true => probe::check(config, host.gpus()),
-        false => Vec::new(),
+/// For a recorded host, returns the findings about its recorded probes, if there are any.
+pub fn probe(host: &Host, config: &Config, pairs: ProbedPairs) -> Vec<Finding> {
+    if host.is_live() {
+        host.probes.get_or_init(|| probe::gather(config, host.gpus(), pairs));
     }
+    host.probes.get().map(probe::judge).unwrap_or_default()
 }
 
 /// Compares the nodes of the job of this process, and puts from each PE to each other PE or, in a large job, to some.
@@ -153,7 +157,25 @@ pub fn probe(host: &Host, config: &Config) -> Vec<Finding> {
 ///
 /// Returns all findings on PE 0, and none on other PEs. If the job cannot start, each process returns its own findings.
 pub fn job(host: &Host, config: &Config) -> Vec<Finding> {
-    job::check(host, config)
+    job::judge(host, config, host.job.get_or_init(|| job::gather(host, config)))
+}
+
+/// Reads further state of the machine that no check uses, but that a [`Record`] for a report should have.
+pub fn read_further(host: &Host) {
+    nic::read_further(host);
+}
+
+/// Repeats the checks of a record, of a machine or a job. Returns the findings that they had there.
+///
+/// # Errors
+/// The errors of [`Record::config`].
+pub fn replay(record: Record) -> Result<Vec<Finding>, rushmem::config::Error> {
+    let config = record.config()?;
+    let host = Host::of(record);
+    Ok(match host.job.get() {
+        Some(facts) => job::judge(&host, &config, facts),
+        None => [examine(&host, &config), probe(&host, &config, ProbedPairs::Used)].concat(),
+    })
 }
 
 /// Returns the first finding of something that does not work. Later ones may be consequences.

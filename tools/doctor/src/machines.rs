@@ -11,7 +11,8 @@ use rushmem::cuda::Attributes;
 use serde::Deserialize;
 
 use super::check::Verdict;
-use super::host::{Driver, Gpu, Host};
+use super::facts::{Driver, Gpu};
+use super::host::Host;
 use super::{blocked, examine};
 
 /// A modelled machine.

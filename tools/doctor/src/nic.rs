@@ -1,8 +1,7 @@
 //! Checks of NICs: models, device nodes, ports, links and addresses.
 
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
-
-use rushmem::inspect::DRIVES_RDMA;
 
 use super::check::{Check, Finding, Verdict};
 use super::host::Host;
@@ -142,6 +141,67 @@ pub(super) fn check(host: &Host, needs: &Needs) -> Vec<Finding> {
     checks
 }
 
+/// Returns the MTUs of the interfaces of NICs that a job can use.
+pub(super) fn mtus(host: &Host) -> BTreeSet<String> {
+    let of_nic = |nic: Device| {
+        let folder = nic.path("device/net");
+        let names = host.names(&folder).unwrap_or_default();
+        names.into_iter().filter_map(move |name| host.text(&format!("{folder}/{name}/mtu")).ok())
+    };
+    candidates(host).into_iter().flat_map(of_nic).collect()
+}
+
+/// Returns the partition keys of NICs that a job can use.
+pub(super) fn partitions(host: &Host) -> BTreeSet<String> {
+    let keys = ports(host).flat_map(|port| {
+        let folder = format!("{port}/pkeys");
+        let names = host.names(&folder).unwrap_or_default();
+        names.into_iter().filter_map(move |index| host.text(&format!("{folder}/{index}")).ok())
+    });
+    keys.filter(|key| key != "0x0000").collect()
+}
+
+/// Returns the subnet prefixes of InfiniBand NICs that a job can use: the first 64 bits of their GIDs.
+pub(super) fn subnets(host: &Host) -> BTreeSet<String> {
+    let is_infiniband =
+        |port: &String| host.text(&format!("{port}/link_layer")).is_ok_and(|link| link == "InfiniBand");
+    let prefix = |port: String| host.text(&format!("{port}/gids/0")).ok()?.get(..19).map(str::to_owned);
+    ports(host).filter(is_infiniband).filter_map(prefix).collect()
+}
+
+/// Returns the sysfs folders of the ports of NICs that a job can use.
+fn ports(host: &Host) -> impl Iterator<Item = String> {
+    candidates(host).into_iter().flat_map(|nic| {
+        let folder = nic.path("ports");
+        let numbers = host.names(&folder).unwrap_or_default();
+        numbers.into_iter().map(move |number| format!("{folder}/{number}"))
+    })
+}
+
+/// Reads what no check uses and a report should have: tables of all ports, and versions of firmware and modules.
+pub(super) fn read_further(host: &Host) {
+    for device in devices(host) {
+        for name in ["fw_ver", "board_id", "hca_type", "device/subsystem_device"] {
+            let _ = host.text(&device.path(name));
+        }
+        for number in host.names(&device.path("ports")).unwrap_or_default() {
+            let port =
+                Port { host, own: None, of: String::new(), path: device.path(&format!("ports/{number}")) };
+            for name in ["lid", "sm_lid", "sm_sl", "lid_mask_count", "cap_mask"] {
+                port.text(name);
+            }
+            port.gids();
+            port.errors();
+        }
+    }
+    partitions(host);
+    for module in ["mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs", "nvidia", "nvidia_peermem"] {
+        for name in ["version", "srcversion"] {
+            let _ = host.text(&format!("/sys/module/{module}/{name}"));
+        }
+    }
+}
+
 /// Returns the NICs that a job can use: those with an active port on the link layer that most of them have. Returns all
 /// if a job can use none.
 pub(super) fn candidates(host: &Host) -> Vec<Device> {
@@ -235,7 +295,7 @@ fn present(host: &Host, needs: &Needs, devices: &[Device]) -> Vec<Finding> {
                 "modprobe mlx5_ib; in a container, pass in /dev/infiniband and the RDMA network namespace";
             checks.push(DEVICE.bad(function.address, Verdict::Blocks, found, remedy));
         }
-    } else if needs.rdma && !DRIVES_RDMA {
+    } else if needs.rdma && !host.drives_rdma {
         let found = "this build cannot drive ConnectX NICs";
         checks.push(BUILD.bad(
             "",

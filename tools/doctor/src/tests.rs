@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,8 +12,10 @@ use proptest::sample::Index;
 use tempfile::TempDir;
 
 use super::check::{Finding, Verdict};
-use super::host::{Driver, Gpu, Host};
-use super::{CHECKS, examine};
+use super::facts::Record;
+use super::facts::{Driver, Gpu};
+use super::host::Host;
+use super::{CHECKS, examine, replay};
 use rushmem::config::{Config, DeviceKind, HeapKind, Nic, RelaxedOrdering};
 use rushmem::cuda::Attributes;
 
@@ -587,9 +590,9 @@ fn distinguishes_forbidden_from_missing_device_nodes() {
     for (errno, remedy) in
         [(libc::EACCES, "udev"), (libc::EPERM, "device rules"), (libc::ENOENT, "pass it into")]
     {
-        let mut saved = host.save();
-        *saved.answers.get_mut("open /dev/infiniband/uverbs0").unwrap() = Err(errno);
-        let checks = examine(&Host::of(saved), &machine.config);
+        let mut record = host.record(&machine.config);
+        *record.answers.get_mut("open /dev/infiniband/uverbs0").unwrap() = Err(errno);
+        let checks = examine(&Host::of(record), &machine.config);
         assert_eq!(problems(&checks), [("N3", Verdict::Blocks)]);
         assert!(
             checks.iter().any(|check| check.remedy.as_ref().is_some_and(|text| text.contains(remedy))),
@@ -599,11 +602,11 @@ fn distinguishes_forbidden_from_missing_device_nodes() {
 }
 
 #[test]
-fn saved_machine_has_the_same_findings() {
+fn recorded_machine_has_the_same_findings() {
     for Case { defect, machine, .. } in cases() {
         let host = Host::below(machine.root.path(), machine.cuda.clone());
         let there = examine(&host, &machine.config);
-        let text = serde_json::to_string(&host.save()).unwrap();
+        let text = serde_json::to_string(&host.record(&machine.config)).unwrap();
         let here = examine(&Host::of(serde_json::from_str(&text).unwrap()), &machine.config);
         assert_eq!(format!("{there:?}"), format!("{here:?}"), "{defect}");
     }
@@ -626,6 +629,13 @@ fn every_check_is_listed_and_tested() {
     );
 }
 
+static SERVER: LazyLock<Record> = LazyLock::new(|| {
+    let machine = TestMachine::server();
+    let host = Host::below(machine.root.path(), machine.cuda.clone());
+    examine(&host, &machine.config);
+    host.record(&machine.config)
+});
+
 /// Generates an answer that a machine might give, or that a saved file might contain.
 fn answer() -> impl Strategy<Value = Result<Vec<String>, i32>> {
     let line = prop_oneof![
@@ -642,14 +652,12 @@ fn answer() -> impl Strategy<Value = Result<Vec<String>, i32>> {
 proptest! {
     #[test]
     fn arbitrary_machines_can_be_checked(answers in vec((any::<Index>(), answer()), 1..12), heap: u64) {
-        let mut machine = TestMachine::server();
-        let host = Host::below(machine.root.path(), machine.cuda.clone());
-        examine(&host, &machine.config);
-        let mut saved = host.save();
-        let questions: Vec<_> = saved.answers.keys().cloned().collect();
-        saved.answers.extend(answers.into_iter().map(|(at, answer)| (at.get(&questions).clone(), answer)));
-        machine.config.heap_bytes.0 = heap;
-        for check in examine(&Host::of(saved), &machine.config) {
+        let mut record = SERVER.clone();
+        let questions: Vec<_> = record.answers.keys().cloned().collect();
+        record.answers.extend(answers.into_iter().map(|(at, answer)| (at.get(&questions).clone(), answer)));
+        let mut config = Config::default();
+        config.heap_bytes.0 = heap;
+        for check in examine(&Host::of(record), &config) {
             prop_assert!(CHECKS.contains(&check.check));
         }
     }
@@ -657,16 +665,17 @@ proptest! {
 
 #[test]
 fn fuzz_corpus() {
-    let saved = |machine: &TestMachine| {
+    let record = |machine: &TestMachine| {
         let host = Host::below(machine.root.path(), machine.cuda.clone());
         examine(&host, &machine.config);
-        let text = serde_json::to_string(&host.save()).unwrap();
+        let record = Record { drives_rdma: false, ..host.record(&machine.config) };
+        let text = serde_json::to_string(&record).unwrap();
         text.replace(machine.root.path().to_str().unwrap(), "")
     };
-    let machines = [saved(&TestMachine::laptop()), saved(&TestMachine::server())];
-    rushmem_corpus::target!("../../host", "saved").messages(machines).run(1000, |bytes| {
-        if let Ok(saved) = serde_json::from_slice(bytes) {
-            examine(&Host::of(saved), &Config::default());
+    let machines = [record(&TestMachine::laptop()), record(&TestMachine::server())];
+    rushmem_corpus::target!("../../host", "record").messages(machines).run(1000, |bytes| {
+        if let Ok(record) = serde_json::from_slice(bytes) {
+            let _ = replay(record);
         }
     });
 }

@@ -9,7 +9,6 @@ use super::Decision;
 use crate::provider::rdma::{self, Candidate, Rdma};
 use crate::provider::topology::{Distance, PciPath, assign, distance};
 use crate::provider::{LinkLayer, Provider, sysfs};
-use crate::queues::{RailSetup, Shape, open_rail};
 
 /// The RDMA devices that a job can use.
 pub struct Hardware {
@@ -86,21 +85,6 @@ impl Hardware {
     pub fn try_doorbells(&self, nic: usize, config: &Config, machine: &dyn Machine) -> Result<String> {
         let device = Rdma::open(&self.candidates[nic], config).map_err(NicError::from)?;
         device.try_doorbells(machine)
-    }
-
-    /// Sets up a rail (one NIC with its queues) on the first device and probes it. Returns a description of its level,
-    /// and the features it had to give up compared to the highest level.
-    ///
-    /// Fails if a job with these settings could not use the device.
-    pub fn try_level(&self, config: &Config, machine: &dyn Machine) -> Result<(String, Vec<String>)> {
-        let device = Rdma::open(&self.candidates[0], config).map_err(NicError::from)?;
-        let shape = Shape::new(config, 1);
-        let memory = machine.heap(shape.reserved(), false)?;
-        let (queues, doorbell) = (config.queues, config.doorbell);
-        let setup = RailSetup { machine, heap: &memory, shape, queues, doorbell, local_pes: 1 };
-        let rail = open_rail(Box::new(device), setup)?;
-        let level = rail.info().level;
-        Ok((level.to_string(), level.steps))
     }
 
     /// Opens device `nic`.
