@@ -39,6 +39,9 @@ pub(crate) const RDMA_CM_DEVICE: (u32, u32) = (10, 58);
 /// Bit that marks objects, methods and attributes defined by the mlx5 driver rather than the uverbs core.
 const DRIVER: u16 = 1 << 12;
 
+/// Method of the mlx5 driver that returns the path in sysfs of the data-direct device.
+pub(crate) const DATA_DIRECT_PATH: u16 = DRIVER + 1;
+
 /// Method of the mlx5 driver that returns the PDN of a protection domain.
 pub(crate) const PD_QUERY: u16 = DRIVER;
 
@@ -90,6 +93,11 @@ numbers! {
         OPEN_QP = 40,
         EX_QUERY_DEVICE = 0x8000_0001,
         EX_MODIFY_QP = 0x8000_001a,
+    }
+
+    /// Flags of the mlx5 driver for the registration of a dma-buf.
+    dma_buf: u32 {
+        DATA_DIRECT = 1,
     }
 
     /// Access rights of memory and queue pairs.

@@ -43,6 +43,8 @@ faults! {
     OldKernel = "old-kernel", "A DevX command that firmware refuses fails with an error code alone, as on Linux before 5.18, which does not return the status and the syndrome.";
     DevxUmem = "devx-umem", "Registering a DevX umem fails with EOPNOTSUPP.";
     DmaBuf = "dmabuf", "Registering a dma-buf, as memory region or umem, fails with EOPNOTSUPP.";
+    DataDirect = "data-direct", "A data-direct device belongs to the device, as to a ConnectX-8 beside a B300. Dma-bufs can be registered through it.";
+    DataDirectMemory = "data-direct-memory", "Registering a dma-buf through the data-direct device fails with EOPNOTSUPP, as for memory that it cannot reach.";
     Uar = "uar", "Doorbell pages of both types are refused with ENOMEM.";
     UarBf = "uar-bf", "Doorbell pages of type BlueFlame are refused with ENOMEM.";
     UarMmap = "uar-mmap", "Doorbell pages can be allocated, but not mapped.";

@@ -44,6 +44,11 @@ impl Function {
         Function { device: 0x197b, subsystem: 0, class: [6, 4, 0], generation: 5, secondary_bus }
     }
 
+    /// Returns the data-direct function of a ConnectX-8, a system peripheral.
+    pub(crate) fn data_direct() -> Function {
+        Function { device: 0x2100, subsystem: 0, class: [8, 0x80, 0], generation: 6, secondary_bus: None }
+    }
+
     /// Returns the function's text files in sysfs, by name. `slot` is its PCI address.
     pub(crate) fn attributes(&self, slot: &str) -> Vec<(&'static str, String)> {
         let [class, subclass, interface] = self.class;

@@ -2,6 +2,7 @@
 
 use crate::abi;
 use crate::device::{PKEYS, guid};
+use crate::fault::Fault;
 use crate::live::{self, GID_SLOTS};
 use crate::node::{device_number_text, umad_number_text};
 use crate::paths::{self, DOMAIN, PEER_MEMORY};
@@ -10,11 +11,13 @@ use crate::pci::Function;
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
 use crate::topology::{self, Neighborhood};
-use rushmem_softnic::{FunctionType, LinkSpeed, Model};
+use rushmem_softnic::{FunctionType, LinkSpeed};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -146,7 +149,7 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
     for index in 0..settings.devices {
         let beside = gpus.iter().cycle().nth(index as usize).cloned().unwrap_or_else(|| anywhere.clone());
         let (_, pci) = pci_folders(index, &beside);
-        pci_device(&mut tree, index, &beside, settings.model);
+        pci_device(&mut tree, index, &beside, settings);
         rdma_device(&mut tree, &pci, index, settings);
         network_device(&mut tree, &pci, index, settings);
         let node = format!("{pci}/infiniband_verbs/uverbs{index}");
@@ -172,13 +175,18 @@ fn tree(settings: &Settings, gpus: &[Neighborhood], anywhere: &Neighborhood) -> 
     tree.0
 }
 
-/// Adds a device's PCI function beside a GPU, and the bridge above it.
-fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood, model: Model) {
+/// Adds a device's PCI functions beside a GPU, and the bridge above them.
+fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood, settings: &Settings) {
     let (bridge, device) = pci_folders(index, beside);
+    let data_direct = format!("{bridge}/{}", data_direct_slot(index));
     let bus = bus(index);
     tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", &beside.cpus.list)]);
     tree.link(&format!("sys/class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
-    let functions = [(&bridge, Function::bridge((index + 1) as u8)), (&device, Function::adapter(model))];
+    let mut functions =
+        vec![(&bridge, Function::bridge((index + 1) as u8)), (&device, Function::adapter(settings.model))];
+    if settings.has(Fault::DataDirect) {
+        functions.push((&data_direct, Function::data_direct()));
+    }
     for (folder, function) in functions {
         let (_, slot) = folder.rsplit_once('/').unwrap_or_default();
         for (name, line) in function.attributes(slot) {
@@ -259,6 +267,20 @@ fn bus(index: u32) -> String {
     format!("{DOMAIN}:{:02x}", index + 1)
 }
 
+/// Returns the PCI address of the data-direct function of a device.
+fn data_direct_slot(index: u32) -> String {
+    format!("{}:00.1", bus(index))
+}
+
+/// Returns the path of a device's data-direct function in the launcher's tree, relative to `/sys`, or `None` if the
+/// tree lacks it.
+pub(crate) fn data_direct(index: u32) -> Option<String> {
+    let link = format!("/sys/bus/pci/devices/{}", data_direct_slot(index));
+    let link = paths::moved(link.as_bytes())?;
+    let target = std::fs::read_link(OsStr::from_bytes(link.to_bytes())).ok()?;
+    Some(format!("/{}", target.to_str()?.trim_start_matches("../")))
+}
+
 /// Returns the directories of the bridge above a device and of the device. The bridge is a port of a GPU's switch, or a
 /// root port.
 fn pci_folders(index: u32, beside: &Neighborhood) -> (String, String) {
@@ -303,6 +325,18 @@ mod tests {
         assert_eq!(driver, Path::new("../../../../bus/pci/drivers/mlx5_core"));
         assert_eq!(found("sys/class/infiniband/mlx5_1/subsystem"), found("sys/class/infiniband"));
         assert_eq!(read("sys/class/infiniband/mlx5_1/fw_ver"), "28.43.1014\n");
+    }
+
+    #[test]
+    fn data_direct_devices_are_functions_beside_their_devices() {
+        let base = tempfile::tempdir().unwrap();
+        let with = |faults| Settings { faults, ..settings(2, LinkLayer::Ethernet) };
+        let slot = "sys/bus/pci/devices/7000:02:00.1";
+        assert!(!install(base.path(), &with(Vec::new())).unwrap().join(slot).exists());
+        let root = install(base.path(), &with(vec![Fault::DataDirect])).unwrap();
+        assert_eq!(std::fs::read_to_string(root.join(slot).join("device")).unwrap(), "0x2100\n");
+        let folder = root.join(slot).canonicalize().unwrap();
+        assert!(folder.with_file_name("7000:02:00.0").is_dir());
     }
 
     #[test]

@@ -58,6 +58,7 @@ const METHODS: &[(u16, u16)] = &[
     (object::UAR, 1),
     (object::XRCD, 0),
     (0x3fff, 7),
+    (object::DEVICE, abi::DATA_DIRECT_PATH),
 ];
 
 /// An opened device, with the memory of the simulated program that uses it.
@@ -89,8 +90,12 @@ enum Value<'a> {
 
 impl Bed {
     fn new() -> Bed {
+        Bed::with(device())
+    }
+
+    fn with(device: Arc<Device>) -> Bed {
         let file = sys::memory_file(true).expect("memory files are there");
-        Bed { opened: OpenDevice::new(device(), file), arena: MEMORY.with(|arena| *arena) }
+        Bed { opened: OpenDevice::new(device, file), arena: MEMORY.with(|arena| *arena) }
     }
 
     fn address(&self, offset: usize) -> u64 {

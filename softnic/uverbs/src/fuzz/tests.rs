@@ -1,8 +1,10 @@
 //! Runs the fuzz targets on a few hundred random inputs as part of the ordinary tests.
 
 use super::*;
+use crate::fault::Fault;
 use proptest::prelude::*;
 use rushmem_corpus::target;
+use std::os::fd::AsRawFd;
 
 fn bytes(len: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..len)
@@ -141,4 +143,46 @@ fn fuzz_corpus() {
     target!("netlink").messages(crate::netlink::examples()).run(2000, netlink);
 
     target!("messages").messages(crate::cm::fuzz::examples()).run(2000, messages);
+}
+
+/// Asks an opened device for the path of its data-direct device, in a buffer of this length.
+fn data_direct_path(bed: &mut Bed, room: u16) -> Result<(), Errno> {
+    bed.call(object::DEVICE, abi::DATA_DIRECT_PATH, &[(driver_data::IN, room, Value::Room(DATA))])
+}
+
+/// Registers a memory file as a dma-buf with these flags of the driver.
+fn register_dma_buf(bed: &mut Bed, flags: u64) -> Result<(), Errno> {
+    let file = sys::memory_file(true).unwrap();
+    sys::set_len(&file, 4096).unwrap();
+    let attrs = [
+        (0, 0, Value::Number(0)),
+        (1, 0, Value::Number(0)),
+        (2, 8, Value::Number(0)),
+        (3, 8, Value::Number(4096)),
+        (4, 8, Value::Number(0)),
+        (5, 4, Value::Number(file.as_raw_fd() as u64)),
+        (6, 4, Value::Number(1)),
+        (7, 4, Value::Room(DATA)),
+        (8, 4, Value::Room(DATA + 4)),
+        (driver_data::IN, 4, Value::Number(flags)),
+    ];
+    bed.call(object::MR, 4, &attrs)
+}
+
+#[test]
+fn dma_bufs_are_registered_by_data_direct_where_there_is_one() {
+    for (faults, registered) in [
+        (&[][..], Err(Errno::EINVAL)),
+        (&[Fault::DataDirect], Ok(())),
+        (&[Fault::DataDirect, Fault::DataDirectMemory], Err(Errno::EOPNOTSUPP)),
+    ] {
+        let settings = Settings { faults: faults.to_vec(), ..Settings::default() };
+        let mut bed = Bed::with(Arc::new(Device::new(0, Arc::new(settings))));
+        bed.prepare().unwrap();
+        assert_eq!(register_dma_buf(&mut bed, 1), registered, "{faults:?}");
+        assert_eq!(register_dma_buf(&mut bed, 0), Ok(()), "{faults:?}");
+        assert_eq!(register_dma_buf(&mut bed, 2), Err(Errno::EINVAL), "{faults:?}: an unknown flag");
+        // The tree of a launcher, with the path, is not here.
+        assert_eq!(data_direct_path(&mut bed, 512), Err(Errno::ENODEV), "{faults:?}");
+    }
 }

@@ -9,6 +9,7 @@ use crate::events::Kind;
 use crate::fault::Fault;
 use crate::inventory::Inventory;
 use crate::open_device::{OpenDevice, Session};
+use crate::sysfs;
 use std::sync::Arc;
 
 mod method {
@@ -35,6 +36,7 @@ pub(crate) fn call(opened: &mut OpenDevice, method: u16, call: &Call) -> Result<
         }
         method::QUERY_GID_TABLE => query_gid_table(opened, call),
         method::QUERY_GID_ENTRY => query_gid_entry(opened, call),
+        abi::DATA_DIRECT_PATH => data_direct_path(opened, call),
         _ => Err(Errno::EPROTONOSUPPORT),
     }
 }
@@ -201,6 +203,21 @@ fn query_gid_entry(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let table = opened.device.gids(&opened.session()?.adapter.nic);
     let entry = table.iter().find(|entry| u64::from(entry.gid_index) == index);
     call.output(3, entry.ok_or(Errno::ENODATA)?)
+}
+
+/// Returns the path of the data-direct device, relative to the root of sysfs.
+fn data_direct_path(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
+    const PATH_OUT: u16 = driver_data::IN;
+    opened.session()?;
+    if !opened.device.has(Fault::DataDirect) {
+        return Err(Errno::ENODEV);
+    }
+    let mut path = sysfs::data_direct(opened.device.index).ok_or(Errno::ENODEV)?.into_bytes();
+    path.push(0);
+    if path.len() > call.room(PATH_OUT) {
+        return Err(Errno::ENOSPC);
+    }
+    call.output_bytes(PATH_OUT, &path)
 }
 
 /// Handles ASYNC_EVENT: creates the event file of the device.

@@ -2,7 +2,7 @@
 
 use super::pd::Pd;
 use super::{core_in, core_out};
-use crate::abi::{self, access, rereg};
+use crate::abi::{self, access, dma_buf, driver_data, rereg};
 use crate::attrs::Call;
 use crate::errno::Errno;
 use crate::fault::Fault;
@@ -150,6 +150,14 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
         return Err(Errno::EINVAL);
     }
     let fd = user::descriptor(call.input(5)?)?;
+    // This method has no other data of the driver.
+    let flags = call.optional::<u32>(driver_data::IN)?.unwrap_or(0);
+    if flags & !dma_buf::DATA_DIRECT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags & dma_buf::DATA_DIRECT != 0 {
+        check_data_direct(opened)?;
+    }
     let region = |opened: &OpenDevice, _| {
         if opened.device.has(Fault::DmaBuf) {
             return Err(Errno::EOPNOTSUPP);
@@ -160,6 +168,18 @@ pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(
     call.return_handle(0, handle)?;
     call.output(7, &key)?;
     call.output(8, &key)
+}
+
+/// Checks that a dma-buf can be registered through the data-direct device. Fails with `EINVAL` without one.
+fn check_data_direct(opened: &OpenDevice) -> Result<(), Errno> {
+    match (opened.device.has(Fault::DataDirect), opened.device.has(Fault::DataDirectMemory)) {
+        (false, _) => Err(Errno::EINVAL),
+        (true, true) => Err(Errno::EOPNOTSUPP),
+        (true, false) => {
+            tracing::debug!(device = opened.device.name(), "a dma-buf is registered by data direct");
+            Ok(())
+        }
+    }
 }
 
 /// Creates an MR of the memory that `region` returns.
