@@ -639,6 +639,12 @@ fn gpu_memory_is_registered_by_dma_buf_and_by_address() {
         (&["--fault", "dmabuf"], &["RUSHMEM_HEAP=device"], "registering GPU memory: by address, since "),
         (&[], &["RUSHMEM_HEAP=host"], "traffic goes through mlx5_0"),
         (&[], &["RUSHMEM_HEAP=host", "RUSHMEM_DOORBELL=cpu"], "a CPU thread writes them"),
+        (&[], &["RUSHMEM_QUEUES=device"], "putting queues into GPU memory: by dma-buf"),
+        (
+            &["--fault", "dmabuf"],
+            &["RUSHMEM_QUEUES=device"],
+            "putting queues into GPU memory: by address, since ",
+        ),
     ] {
         let Some(device) = SoftnicDevice::new(test, options) else { return };
         let mut env = env.to_vec();

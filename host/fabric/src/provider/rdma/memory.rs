@@ -239,16 +239,22 @@ impl RdmaUmem {
         }
     }
 
-    /// Registers a region of GPU memory for queues, without [offering](super::peer_memory::offer) it to a software
-    /// device, which requires queues in host memory.
+    /// Registers a region of GPU memory for queues.
     fn register_gpu(
         context: &Arc<Context>,
         region: &Region,
         buffer: &DeviceBuffer,
     ) -> Result<Self, RdmaError> {
         let len = region.memory.len();
-        let by_dma_buf = |fd: &OwnedFd| Self::register(context, std::ptr::null_mut(), len, Some(fd));
-        let by_address = || Self::register(context, address(buffer), len, None);
+        // The offers are for a software device, which claims the memory during the call.
+        let by_dma_buf = |fd: &OwnedFd| {
+            let _offer = peer_memory::offer(region, buffer, Some(fd));
+            Self::register(context, std::ptr::null_mut(), len, Some(fd))
+        };
+        let by_address = || {
+            let _offer = peer_memory::offer(region, buffer, None);
+            Self::register(context, address(buffer), len, None)
+        };
         let calls = Calls {
             dma_buf: "mlx5dv_devx_umem_reg_ex of a dma-buf",
             address: "mlx5dv_devx_umem_reg_ex of the GPU's address",
