@@ -4,6 +4,7 @@
 //! With `SUITE_KERNEL=old`, the device behaves as on an old kernel, which does not return the status and the syndrome
 //! of a refused command.
 #![cfg(feature = "rdma")]
+#![allow(unsafe_code, reason = "looks for a function of libmlx5")]
 
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -216,6 +217,40 @@ fn a_record_has_the_refused_command_and_repeats_its_findings() {
         .collect();
     let told: Vec<_> = told.lines().map(|line| line.trim_start_matches("[0] ")).collect();
     assert_eq!(lines.join("\n"), told.join("\n"));
+}
+
+/// Whether the libmlx5 of this machine has data direct, which came with rdma-core 54.
+fn has_data_direct() -> bool {
+    // SAFETY: the initializers of the library have no requirements, and the function is not called.
+    unsafe {
+        libloading::Library::new("libmlx5.so.1").is_ok_and(|library| {
+            library.get::<unsafe extern "C" fn()>("mlx5dv_get_data_direct_sysfs_path").is_ok()
+        })
+    }
+}
+
+#[test]
+fn doctor_names_the_data_direct_device() {
+    let test = "doctor_names_the_data_direct_device";
+    let unknown = (", no data direct: libmlx5 lacks it", true);
+    for (options, setting, known, unknown) in [
+        (&["--fault", "data-direct"][..], "on", (", data direct 7000:01:00.1", true), unknown),
+        (
+            &["--fault", "data-direct"],
+            "off",
+            (", data direct 7000:01:00.1 unused", true),
+            ("data direct", false),
+        ),
+        (&[], "on", ("data direct", false), unknown),
+    ] {
+        let Some(device) = SoftnicDevice::new(test, options) else { return };
+        let mut device = device.with("RUSHMEM_DATA_DIRECT", setting);
+        let output = device.command.args(["run", "--threads", "-n", "2", PE, "doctor"]).output().unwrap();
+        let told = text(&output.stdout);
+        let line = told.lines().find(|line| line.contains(" P1 ")).unwrap_or_default();
+        let (word, is_said) = if has_data_direct() { known } else { unknown };
+        assert_eq!(line.contains(word), is_said, "{options:?}, {setting}, {word}: {}", all(&output));
+    }
 }
 
 #[test]
@@ -634,6 +669,13 @@ fn gpu_memory_is_registered_by_dma_buf_and_by_address() {
         eprintln!("SKIPPED {test}: {missing}");
         return;
     }
+    let direct = ["RUSHMEM_HEAP=device", "RUSHMEM_DATA_DIRECT=on", "RUSHMEM_PEER_PATH=nic"];
+    let (by_data_direct, refused) = match has_data_direct() {
+        true => {
+            ("registering GPU memory for peers: by data direct", "peers access GPU memory through the NIC")
+        }
+        false => ("registering GPU memory: by ", "registering GPU memory: by "),
+    };
     for (options, env, words) in [
         (&[][..], &["RUSHMEM_HEAP=device"][..], "registering GPU memory: by dma-buf"),
         (&["--fault", "dmabuf"], &["RUSHMEM_HEAP=device"], "registering GPU memory: by address, since "),
@@ -645,6 +687,8 @@ fn gpu_memory_is_registered_by_dma_buf_and_by_address() {
             &["RUSHMEM_QUEUES=device"],
             "putting queues into GPU memory: by address, since ",
         ),
+        (&["--fault", "data-direct"], &direct[..], by_data_direct),
+        (&["--fault", "data-direct,data-direct-memory"], &direct[..], refused),
     ] {
         let Some(device) = SoftnicDevice::new(test, options) else { return };
         let mut env = env.to_vec();

@@ -148,6 +148,9 @@ settings! {
             "Whether kernels update a doorbell record before each doorbell of an RDMA device: on, off or auto. Without one, a \
              posting saves a fence; this is untried on a real NIC. Auto is off if the device offers that, kernels write its \
              doorbells, and its probe then succeeds.";
+        Network expert data_direct: Switch, "RUSHMEM_DATA_DIRECT", "off", "",
+            "Whether peers access GPU memory through the data-direct device of an RDMA device that has one, as a ConnectX-8 \
+             beside a B300 does. This is untried on a real NIC, which may then show signals before their data.";
         Network expert queues: QueueMemory, "RUSHMEM_QUEUES", "auto", "",
             "Memory of the queues: host, device (GPU memory), or auto. Auto uses GPU memory if an RDMA device can access it. \
              The software ConnectX accesses GPU memory slowly, so auto uses host memory for it, and for native kernels. \

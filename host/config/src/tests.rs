@@ -49,7 +49,7 @@ fn another(key: &str) -> &'static str {
         "softnic_port" => "4791",
         "softnic_shared_memory" => "off",
         "softnic_fault" => "drop=1",
-        "sanitize" | "weak_memory" => "on",
+        "sanitize" | "weak_memory" | "data_direct" => "on",
         "print_buffer" => "none",
         "sanitize_report" => "/tmp/races.json",
         "trace" => "/tmp/job.json",

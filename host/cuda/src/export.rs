@@ -12,22 +12,48 @@ use crate::{DeviceBuffer, Error};
 /// Page size of the CPU, to which the length of a dma-buf is rounded up.
 const PAGE: u64 = 4096;
 
+/// How devices reach the memory of a dma-buf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaBufMapping {
+    /// As the driver chooses, which is by way of the CPU where NVLink connects it with the GPU.
+    Default,
+    /// Through the GPU's BAR on PCIe. Drivers before CUDA 12.8 and some platforms do not offer it.
+    Pcie,
+}
+
+impl DmaBufMapping {
+    /// Returns the flags of `cuMemGetHandleForAddressRange`.
+    const fn flags(self) -> u64 {
+        match self {
+            Self::Default => 0,
+            // CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE
+            Self::Pcie => 1,
+        }
+    }
+}
+
 impl DeviceBuffer {
-    /// Exports the buffer as a dma-buf. Its length is rounded up to whole pages of 4 KiB.
+    /// Exports the buffer as a dma-buf. Its length is rounded up to whole pages of the CPU.
     ///
     /// The buffer must not share pages with other allocations, or the NIC could access those too. Allocate it with
     /// [`DeviceBuffer::zeroed_pages`].
     ///
     /// # Errors
-    /// - [`Error::Call`] if the GPU, the driver or the Linux kernel does not support dma-buf
-    pub fn dma_buf(&self) -> Result<OwnedFd, Error> {
+    /// - [`Error::Call`] if the GPU, the driver or the Linux kernel does not support dma-buf, or not with this mapping
+    pub fn dma_buf(&self, mapping: DmaBufMapping) -> Result<OwnedFd, Error> {
         let _current = self.device().make_current()?;
         let mut fd: c_int = -1;
         let len = (self.len() as u64).next_multiple_of(PAGE) as usize;
         let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
         // SAFETY: the context is current. A file descriptor is written to a live variable of its size.
         let result = unsafe {
-            sys::cuMemGetHandleForAddressRange((&raw mut fd).cast::<c_void>(), self.address(), len, kind, 0)
+            sys::cuMemGetHandleForAddressRange(
+                (&raw mut fd).cast::<c_void>(),
+                self.address(),
+                len,
+                kind,
+                mapping.flags(),
+            )
         };
         check_with("cuMemGetHandleForAddressRange", result, || format!("of {len} bytes"))?;
         // SAFETY: the driver has just created the descriptor for the caller.

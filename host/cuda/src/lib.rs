@@ -40,6 +40,7 @@ mod stream_pool;
 pub use device::{Attributes, Device};
 pub use environment::environment;
 pub use error::{Capability, Error};
+pub use export::DmaBufMapping;
 pub use graph::{GraphExec, GraphNode};
 pub use load::Cuda;
 pub use memory::{DeviceBuffer, HostKind, KnownMemory, PinnedBuffer, RegisteredHost};

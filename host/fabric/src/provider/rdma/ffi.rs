@@ -10,6 +10,8 @@ use rdma_sys::{ibv_ah, ibv_pd};
 pub(super) const CONTEXT_DEVX: u32 = 1;
 /// [`UmemIn::comp_mask`]: registers the dma-buf `dmabuf_fd`.
 pub(super) const UMEM_DMABUF: u64 = 1;
+/// Flag of `mlx5dv_reg_dmabuf_mr`: the NIC accesses the memory through its data-direct device.
+pub(super) const REG_DMABUF_DATA_DIRECT: c_int = 1;
 /// Type of `mlx5dv_init_obj`: an address handle.
 pub(super) const OBJ_AH: u64 = 1 << 5;
 /// Type of `mlx5dv_init_obj`: a protection domain.

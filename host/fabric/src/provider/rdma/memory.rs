@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd};
-use rushmem_cuda::DeviceBuffer;
+use rushmem_cuda::{DeviceBuffer, DmaBufMapping};
 use rushmem_error::{NicError, RdmaError, errno_text};
 use rushmem_machine::Region;
 
@@ -47,6 +47,8 @@ const GPU_REMEDY: &str = "For GPU memory, a NIC needs the open NVIDIA kernel mod
 pub(super) struct RdmaPd {
     raw: NonNull<ibv_pd>,
     number: u32,
+    /// Whether peers access GPU memory through the device's data-direct device.
+    data_direct: bool,
     context: Arc<Context>,
 }
 
@@ -57,12 +59,12 @@ unsafe impl Sync for RdmaPd {}
 
 impl RdmaPd {
     /// Allocates a protection domain (`ibv_alloc_pd`), and queries its number (`mlx5dv_init_obj`).
-    pub(super) fn new(context: &Arc<Context>) -> Result<Arc<Self>, RdmaError> {
+    pub(super) fn new(context: &Arc<Context>, data_direct: bool) -> Result<Arc<Self>, RdmaError> {
         // SAFETY: the context is open.
         let Some(raw) = NonNull::new(unsafe { ffi::ibv_alloc_pd(context.raw()) }) else {
             return Err(context.error("ibv_alloc_pd", last_errno(), SEE_DMESG));
         };
-        let mut this = Self { raw, number: 0, context: Arc::clone(context) };
+        let mut this = Self { raw, number: 0, data_direct, context: Arc::clone(context) };
         let mut answer = ffi::DvPd { pdn: 0, comp_mask: 0 };
         let mut query = ffi::DvObj::pd(raw.as_ptr(), &mut answer);
         // SAFETY: the query names a live protection domain and a live answer.
@@ -87,7 +89,7 @@ impl RdmaPd {
     /// current `errno` if `raw` is null.
     fn key(self: &Arc<Self>, raw: *mut ibv_mr, base: u64) -> Result<RdmaKey, i32> {
         match NonNull::new(raw) {
-            Some(raw) => Ok(RdmaKey { raw, base, pd: Arc::clone(self) }),
+            Some(raw) => Ok(RdmaKey { raw, for_peers: None, base, pd: Arc::clone(self) }),
             None => Err(last_errno()),
         }
     }
@@ -124,7 +126,39 @@ impl RdmaPd {
             address: "ibv_reg_mr_iova of the GPU's address",
             remedy: "or use RUSHMEM_HEAP=host",
         };
-        gpu_memory(&self.context, buffer, "registering GPU memory", calls, by_dma_buf, by_address)
+        let mut key =
+            gpu_memory(&self.context, buffer, "registering GPU memory", calls, by_dma_buf, by_address)?;
+        if self.data_direct {
+            match self.register_data_direct(region, buffer, order) {
+                Ok(raw) => {
+                    tracing::info!("{}: registering GPU memory for peers: by data direct", self.title());
+                    key.for_peers = Some(raw);
+                }
+                Err(why) => {
+                    tracing::warn!("{}: peers access GPU memory through the NIC itself: {why}", self.title());
+                }
+            }
+        }
+        Ok(key)
+    }
+
+    /// Registers GPU memory for access through the data-direct device. The error says which call failed and why.
+    fn register_data_direct(
+        &self,
+        region: &Region,
+        buffer: &DeviceBuffer,
+        order: KeyOrder,
+    ) -> Result<NonNull<ibv_mr>, String> {
+        let functions = ffi::data_direct().ok_or("libmlx5 lacks data direct")?;
+        // Where PCIe is the only way to the GPU, the driver may not offer a choice.
+        let fd = buffer.dma_buf(DmaBufMapping::Pcie).or_else(|_| buffer.dma_buf(DmaBufMapping::Default));
+        let fd = fd.map_err(|error| error.to_string())?;
+        let _offer = peer_memory::offer(region, buffer, Some(&fd));
+        let (len, flag) = (region.memory.len() as usize, ffi::REG_DMABUF_DATA_DIRECT);
+        // SAFETY: the protection domain is live, and the dma-buf has at least this length.
+        let raw =
+            unsafe { (functions.reg_dmabuf_mr)(self.raw(), 0, len, 0, fd.as_raw_fd(), access(order), flag) };
+        NonNull::new(raw).ok_or_else(|| format!("mlx5dv_reg_dmabuf_mr: {}", errno_text(last_errno())))
     }
 
     fn register_host(
@@ -177,11 +211,13 @@ impl Pd for SharedPd {
 /// A memory region of libibverbs, deregistered on drop.
 struct RdmaKey {
     raw: NonNull<ibv_mr>,
+    /// Another region of the same memory, which peers access instead: by data direct.
+    for_peers: Option<NonNull<ibv_mr>>,
     base: u64,
     pd: Arc<RdmaPd>,
 }
 
-// SAFETY: the region never changes, and any thread may deregister it.
+// SAFETY: the regions never change, and any thread may deregister them.
 unsafe impl Send for RdmaKey {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for RdmaKey {}
@@ -193,8 +229,8 @@ impl Key for RdmaKey {
     }
 
     fn rkey(&self) -> u32 {
-        // SAFETY: the memory region is live.
-        unsafe { self.raw.as_ref().rkey }
+        // SAFETY: both memory regions are live.
+        unsafe { self.for_peers.as_ref().unwrap_or(&self.raw).as_ref().rkey }
     }
 
     fn base(&self) -> u64 {
@@ -204,10 +240,12 @@ impl Key for RdmaKey {
 
 impl Drop for RdmaKey {
     fn drop(&mut self) {
-        // SAFETY: `ibv_reg_*` made the region, and it is deregistered once.
-        let errno = unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) };
-        if errno != 0 {
-            tracing::warn!("{}: ibv_dereg_mr: {}", self.pd.title(), errno_text(errno));
+        for raw in self.for_peers.into_iter().chain([self.raw]) {
+            // SAFETY: a function of libibverbs or libmlx5 made the region, and it is deregistered once.
+            let errno = unsafe { ffi::ibv_dereg_mr(raw.as_ptr()) };
+            if errno != 0 {
+                tracing::warn!("{}: ibv_dereg_mr: {}", self.pd.title(), errno_text(errno));
+            }
         }
     }
 }
@@ -327,7 +365,7 @@ fn gpu_memory<T>(
             context.title()
         );
     }
-    match buffer.dma_buf() {
+    match buffer.dma_buf(DmaBufMapping::Default) {
         Ok(fd) => match by_dma_buf(&fd) {
             Ok(registered) => {
                 tracing::info!("{}: {action}: by dma-buf", context.title());

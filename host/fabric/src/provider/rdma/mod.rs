@@ -5,6 +5,7 @@
 
 mod context;
 mod counters;
+mod data_direct;
 mod doorbell;
 mod events;
 mod ffi;
@@ -27,6 +28,7 @@ use rushmem_mlx5::prm::caps::{AtomicCaps, Capability, QueryHcaCap, QueryHcaCapOu
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu};
 
 use self::context::{Context, Devices};
+use self::data_direct::DataDirect;
 use self::events::Events;
 use self::memory::{RdmaPd, RdmaUmem, SharedPd};
 use self::path::Paths;
@@ -43,14 +45,17 @@ pub struct Candidate {
     pub nic: NicPort,
     /// Device name and PCI address, for messages.
     pub title: String,
+    /// Location of the PCI function through which peers access GPU memory.
     pub location: PciPath,
     port: Port,
+    data_direct: DataDirect,
 }
 
 impl Candidate {
     pub fn describe(&self) -> String {
         let port = &self.port.address;
-        format!("{} port {}, {port}, MTU {}", self.title, port.number, port.mtu)
+        let data_direct = self.data_direct.describe();
+        format!("{} port {}, {port}, MTU {}{data_direct}", self.title, port.number, port.mtu)
     }
 
     pub fn link(&self) -> LinkLayer {
@@ -186,7 +191,9 @@ fn check(devices: &Devices, name: &NicPort, without: &[u8], config: &Config) -> 
     let port = port::choose(&context, name.port, without, config)?;
     check_atomics(&context)?;
     let nic = NicPort { device: name.device.clone(), port: Some(port.address.number) };
-    Ok(Candidate { nic, title: context.title().into(), location, port })
+    let data_direct = DataDirect::find(&context, config.data_direct);
+    let location = data_direct.used().map_or(location, |path| PciPath::of(path.into()));
+    Ok(Candidate { nic, title: context.title().into(), location, port, data_direct })
 }
 
 fn open(devices: &Devices, name: &NicPort) -> Result<(Arc<Context>, PciPath), RdmaError> {
@@ -252,7 +259,7 @@ impl Rdma {
         let (context, _) = open(&Devices::find()?, &candidate.nic)?;
         // Only needed for the range of UDP ports. A device without RoCE may lack this page.
         let roce: RoceCap = capabilities(&context).unwrap_or_default();
-        let pd = RdmaPd::new(&context)?;
+        let pd = RdmaPd::new(&context, candidate.data_direct.used().is_some())?;
         Ok(Self {
             counter_set: counters::counter_set(&context, &pd, candidate.port.address.number),
             doorbells: Doorbells::new(&context, config.doorbell),

@@ -1,7 +1,7 @@
 //! libibverbs and libmlx5, which are loaded when devices are looked for. A program starts on machines without them.
 #![allow(unsafe_code, reason = "calls functions of libibverbs and libmlx5")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use libloading::Library;
@@ -88,12 +88,34 @@ functions! {
     }
 }
 
+/// Functions that libmlx5 has since rdma-core 54.
+#[derive(Clone, Copy)]
+pub(in super::super) struct DataDirectFunctions {
+    /// `mlx5dv_get_data_direct_sysfs_path`
+    pub(in super::super) sysfs_path: unsafe extern "C" fn(*mut ibv_context, *mut c_char, usize) -> c_int,
+    /// `mlx5dv_reg_dmabuf_mr`, whose last argument is [`REG_DMABUF_DATA_DIRECT`](super::REG_DMABUF_DATA_DIRECT) or 0
+    pub(in super::super) reg_dmabuf_mr:
+        unsafe extern "C" fn(*mut ibv_pd, u64, usize, u64, c_int, c_int, c_int) -> *mut ibv_mr,
+}
+
+impl DataDirectFunctions {
+    fn find(mlx5: &Library) -> Option<Self> {
+        // SAFETY: the headers of rdma-core 54 declare functions with these names and types.
+        unsafe {
+            Some(Self {
+                sysfs_path: *mlx5.get("mlx5dv_get_data_direct_sysfs_path").ok()?,
+                reg_dmabuf_mr: *mlx5.get("mlx5dv_reg_dmabuf_mr").ok()?,
+            })
+        }
+    }
+}
+
 struct Libraries {
     ibverbs: Library,
     mlx5: Library,
 }
 
-static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+static FUNCTIONS: OnceLock<(Functions, Option<DataDirectFunctions>)> = OnceLock::new();
 
 /// Loads the libraries. They stay loaded.
 pub(in super::super) fn load() -> Result<(), RdmaError> {
@@ -109,13 +131,22 @@ pub(in super::super) fn load() -> Result<(), RdmaError> {
     };
     // libmlx5 registers with the libibverbs that is loaded before it.
     let libraries = Libraries { ibverbs: open("libibverbs.so.1")?, mlx5: open("libmlx5.so.1")? };
-    let functions = Functions::find(&libraries)?;
+    let functions = (Functions::find(&libraries)?, DataDirectFunctions::find(&libraries.mlx5));
     // The functions and their threads live as long as the process.
     std::mem::forget(libraries);
     FUNCTIONS.get_or_init(|| functions);
     Ok(())
 }
 
+/// Returns the functions for data direct, or `None` if libmlx5 is older.
+pub(in super::super) fn data_direct() -> Option<DataDirectFunctions> {
+    loaded().1
+}
+
 fn functions() -> &'static Functions {
+    &loaded().0
+}
+
+fn loaded() -> &'static (Functions, Option<DataDirectFunctions>) {
     FUNCTIONS.get().expect("devices are found first, which loads the libraries")
 }
