@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Runs unit tests of the crates that run on any processor for aarch64, by emulation:
 #
-#     bash tests/aarch64.sh [PACKAGE...]
+#     bash tests/aarch64.sh [--pages BYTES] [PACKAGE...]
+#
+# With --pages 65536, the system has pages of 64 KiB, as many kernels for Grace have.
 #
 # Needs Debian 12 with the packages rustc-web, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static. Fetches
 # the standard library for aarch64 as a Debian package.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+pages=()
+if [[ ${1:-} == --pages ]]; then
+    pages=(-p "$2")
+    shift 2
+fi
 packages=("$@")
 if ((${#packages[@]} == 0)); then
     packages=(rushmem-mlx5 rushmem-device rushmem-native rushmem-machine rushmem-memory rushmem-sanitizer rushmem-softnic
@@ -41,6 +48,6 @@ chmod +x "$folder/rustc"
 
 export RUSTC="$folder/rustc" RUSHMEM_PTX=none
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64-static -L /usr/aarch64-linux-gnu'
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static ${pages[*]} -L /usr/aarch64-linux-gnu"
 cargo test --locked --no-fail-fast --target aarch64-unknown-linux-gnu --target-dir "$folder/target" --lib \
     "${packages[@]/#/-p}" -- "${lacking[@]/#/--skip=}"

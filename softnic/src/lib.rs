@@ -84,7 +84,9 @@ pub use fault_text::FaultError;
 pub use health::Health;
 pub use limits::MAX_USERS;
 pub use management::{MAD, Mad, mad, subnet};
-pub use memory::{HostBuffer, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE};
+pub use memory::{
+    HostBuffer, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, MemoryKind, PAGE, page_size,
+};
 pub use model::{FunctionType, LinkSpeed, Model};
 pub use nic::{Context, Nic, Uar};
 pub use report::{Event, Observation, Observer, RemoteAddress, Rule, Stats, Violation};

@@ -288,11 +288,20 @@ impl Drop for MappedPages {
     }
 }
 
-/// Host memory that owns its pages. [`HostBuffer::new`] allocates zeroed, page-aligned memory of whole pages.
+/// Host memory that owns its pages. [`HostBuffer::new`] allocates zeroed memory at the start of a page of the system, and
+/// its length is a multiple of [`PAGE`].
 pub type HostBuffer = HostMemory<MappedPages>;
 
-/// Size and alignment of a [`HostBuffer`] page and of a UAR page, in bytes.
+/// Size and alignment of a UAR page, and of an adapter's pages, in bytes. The pages of the system can be larger.
 pub const PAGE: usize = 4096;
+
+/// Returns the size of the system's pages, in bytes: what it maps, protects and registers. It is at least [`PAGE`].
+#[must_use]
+pub fn page_size() -> usize {
+    // SAFETY: asks for a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(PAGE)
+}
 
 impl HostBuffer {
     /// Allocates at least `len` zeroed bytes.
@@ -304,7 +313,7 @@ impl HostBuffer {
     }
 
     /// Allocates at least `len` zeroed bytes at a multiple of `align`, which must be a power of two and at least
-    /// [`PAGE`]. Returns `None` if the system is out of memory.
+    /// [`PAGE`]. Returns `None` if the system is out of memory. No other memory shares the last page of the system.
     ///
     /// The system provides each page on first use.
     #[must_use]

@@ -5,12 +5,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use cudarc::driver::sys;
+use rushmem_softnic::page_size;
 
 use crate::error::{check, check_with};
 use crate::{DeviceBuffer, Error};
-
-/// Page size of the CPU, to which the length of a dma-buf is rounded up.
-const PAGE: u64 = 4096;
 
 /// How devices reach the memory of a dma-buf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ impl DeviceBuffer {
     pub fn dma_buf(&self, mapping: DmaBufMapping) -> Result<OwnedFd, Error> {
         let _current = self.device().make_current()?;
         let mut fd: c_int = -1;
-        let len = (self.len() as u64).next_multiple_of(PAGE) as usize;
+        let len = self.len().next_multiple_of(page_size());
         let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
         // SAFETY: the context is current. A file descriptor is written to a live variable of its size.
         let result = unsafe {

@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::user::{self, OtherProcess};
 use crate::{cuda, peer_memory};
-use rushmem_softnic::{AtomicOp, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, PAGE, Width};
+use rushmem_softnic::{AtomicOp, HostMemory, MappedPages, Memory, MemoryAddr, MemoryError, Width, page_size};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn of_process(process: Arc<OtherProcess>, start: u64, len: u64, write: bool) -> 
 
 /// Faults in all pages of a range. Returns whether they are writable, which `write` requires.
 fn populate(start: u64, len: u64, write: bool) -> Result<bool, Errno> {
-    let page = PAGE as u64;
+    let page = page_size() as u64;
     let first = start & !(page - 1);
     let end = (start + len).checked_next_multiple_of(page).ok_or(Errno::EFAULT)?;
     let advise = |advice| {
@@ -227,8 +227,9 @@ pub(crate) fn dma_buf(fd: RawFd, offset: u64, len: u64, iova: Option<u64>) -> Re
     {
         return Ok(Region { memory, offset: 0 });
     }
-    let first = offset & !(PAGE as u64 - 1);
-    match map(fd, first, (end - first).next_multiple_of(PAGE as u64)) {
+    let page = page_size() as u64;
+    let first = offset & !(page - 1);
+    match map(fd, first, (end - first).next_multiple_of(page)) {
         Ok(mapping) => Ok(Region { memory: Arc::new(mapping), offset: offset - first }),
         Err(error) => {
             tracing::debug!(
@@ -267,13 +268,14 @@ mod tests {
 
     #[test]
     fn rejects_unmapped_memory() {
-        let buffer = rushmem_softnic::HostBuffer::new(3 * PAGE);
+        let size = page_size() as u64;
+        let buffer = rushmem_softnic::HostBuffer::new(3 * size as usize);
         let at = buffer.as_ptr() as u64;
-        assert!(user(at + 10, 2 * PAGE as u64, true).is_ok());
+        assert!(user(at + 10, 2 * size, true).is_ok());
         assert!(matches!(user(at, 0, true), Err(Errno::EINVAL)));
         assert!(matches!(user(u64::MAX - 10, 100, true), Err(Errno::EINVAL)));
         assert!(matches!(user(0, 100, false), Err(Errno::EFAULT)));
-        assert!(matches!(user(0x1000, 100, false), Err(Errno::EFAULT)));
+        assert!(matches!(user(size, 100, false), Err(Errno::EFAULT)));
         let text = "constant";
         let constant = user(text.as_ptr() as u64, 8, false).unwrap().memory;
         let mut bytes = [0; 8];
@@ -281,9 +283,9 @@ mod tests {
         assert_eq!(&bytes, b"constant");
         assert!(constant.host_ptr().is_none() && constant.write(0, &[0]).is_err());
         assert!(matches!(user(text.as_ptr() as u64, 8, true), Err(Errno::EFAULT)));
-        let page = at & !(PAGE as u64 - 1);
+        let page = at & !(size - 1);
         let own = |first, end| protection(std::process::id() as libc::pid_t, first, end);
-        assert_eq!(own(page, page + PAGE as u64), Protection::Write);
-        assert_eq!(own(0x1000, 0x2000), Protection::None);
+        assert_eq!(own(page, page + size), Protection::Write);
+        assert_eq!(own(size, 2 * size), Protection::None);
     }
 }

@@ -1,10 +1,11 @@
-//! The memory file of an opened device, from which programs map doorbell pages, clocks and device memory.
+//! The memory file of an opened device, from which programs map doorbell pages, clocks and device memory: pages of the
+//! system, each with at most one page of the adapter.
 
 use crate::abi;
 use crate::errno::Errno;
 use crate::memory::{self, Mapping};
 use crate::sys;
-use rushmem_softnic::{Memory as _, PAGE};
+use rushmem_softnic::{Memory as _, page_size};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -46,7 +47,7 @@ impl Pages {
 
     /// Allocates a zeroed page. Returns its offset in the file and the page.
     pub(crate) fn allocate(&mut self) -> Result<(u64, Mapping), Errno> {
-        let page = PAGE as u64;
+        let page = page_size() as u64;
         let offset = match self.free.pop() {
             Some(offset) => offset,
             None if self.count == MAX_PAGES => return Err(Errno::ENOMEM),
@@ -77,7 +78,7 @@ impl Pages {
 
     /// Maps a page with a fixed role.
     fn fixed(&self, number: u64) -> Result<Mapping, Errno> {
-        let page = PAGE as u64;
+        let page = page_size() as u64;
         sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
         memory::map(self.file.as_raw_fd(), number * page, page)
     }
@@ -94,7 +95,8 @@ impl Pages {
         if first + pages > DEVICE_PAGES {
             return Err(Errno::ENOMEM);
         }
-        let (page, offset) = (PAGE as u64, (DEVICE_MEMORY + first) * PAGE as u64);
+        let page = page_size() as u64;
+        let offset = (DEVICE_MEMORY + first) * page;
         sys::set_len(&self.file, self.count.max(FIXED.end) * page)?;
         sys::erase(&self.file, offset, pages * page)?;
         let memory = memory::map(self.file.as_raw_fd(), offset, pages * page)?;
@@ -109,7 +111,7 @@ impl Pages {
 
     /// Frees a page and zeroes it.
     pub(crate) fn release(&mut self, offset: u64) -> Result<(), Errno> {
-        sys::erase(&self.file, offset, PAGE as u64)?;
+        sys::erase(&self.file, offset, page_size() as u64)?;
         self.free.push(offset);
         Ok(())
     }
@@ -134,7 +136,8 @@ mod tests {
     fn doorbell_pages_leave_the_fixed_places_free() {
         let mut pages = Pages::new(sys::memory_file(true).unwrap());
         let count = FIXED.start + 1;
-        let offsets: Vec<u64> = (0..count).map(|_| pages.allocate().unwrap().0 / PAGE as u64).collect();
+        let offsets: Vec<u64> =
+            (0..count).map(|_| pages.allocate().unwrap().0 / page_size() as u64).collect();
         assert_eq!(offsets.last(), Some(&FIXED.end));
         assert!(offsets.iter().all(|page| !FIXED.contains(page)));
     }

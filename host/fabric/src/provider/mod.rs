@@ -21,6 +21,7 @@ use rushmem_mlx5::prm::caps::{Capability, QueryHcaCap};
 use rushmem_mlx5::prm::qp::{AddressPath, Mtu, SEND_DBR, SEND_NO_DBR};
 use rushmem_mlx5::prm::{Command, DecodeError, Response};
 use rushmem_native::WaitChannel;
+use rushmem_softnic::page_size;
 
 pub use keys::Keys;
 pub use recorded::{Completion, Exchange, Recorded, Recorder, Recording};
@@ -85,14 +86,11 @@ impl std::fmt::Display for PortAddress {
     }
 }
 
-/// Page size of a NIC's address translation, in bytes.
-const PAGE: u64 = 4096;
-
 /// Returns the offset of the first byte of `memory` in its page.
 ///
-/// A NIC translates whole pages, so an address on the wire has the same low bits as the address in memory.
+/// Linux registers whole pages, so an address on the wire has the same low bits as the address in memory.
 fn page_offset(memory: &Region) -> u64 {
-    memory.memory.host_ptr().map_or(0, |start| start.as_ptr() as u64 % PAGE)
+    memory.memory.host_ptr().map_or(0, |start| (start.addr().get() % page_size()) as u64)
 }
 
 /// A function that wakes an idle NIC after a doorbell.

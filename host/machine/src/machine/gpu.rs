@@ -22,15 +22,13 @@ use rushmem_native::LaunchConfig;
 use rushmem_device::abi::CtxParts;
 use rushmem_device::abi::DevAddr;
 use rushmem_device::kernel::Call;
-use rushmem_softnic::{HostMemory, Memory, MemoryAddr, MemoryKind};
+use rushmem_softnic::{HostMemory, Memory, MemoryAddr, MemoryKind, page_size};
 
 use super::{
     Code, ExecGraph, ExportedMemory, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Layout, Machine,
     Mapping, Module, PageKind, PeerMemory, Queued, Region, RuntimePtx, other_machine,
 };
 use crate::buffer::MemoryLocation;
-
-const PAGE: usize = 4096;
 
 /// Runs the kernels of one PE on a GPU.
 pub struct Gpu {
@@ -112,11 +110,16 @@ impl Gpu {
     fn host_buffer(&self, memory: HostMemory) -> Result<Region> {
         let start = memory.as_ptr();
         // GPUs map whole pages, so register the pages around the memory.
-        let before = start.addr() % PAGE;
-        let len = (before + memory.len() as usize).next_multiple_of(PAGE);
+        let (before, len) = pages_around(start.addr(), memory.len() as usize, page_size());
         let mapping = register(&self.device, start.wrapping_sub(before), len, HostKind::Memory)?;
         Ok(locked(memory, before as u64, mapping))
     }
+}
+
+/// Returns how far into its page `start` is, and the length of the pages that contain the `len` bytes from there.
+const fn pages_around(start: usize, len: usize, page: usize) -> (usize, usize) {
+    let before = start % page;
+    (before, (before + len).next_multiple_of(page))
 }
 
 /// Returns the region of host memory that starts `before` bytes into a mapping for the GPU.
@@ -168,7 +171,7 @@ impl Machine for Gpu {
     }
 
     fn shared(&self, bytes: u64) -> Result<Region> {
-        self.locked_memory(bytes, PAGE as u64)
+        self.locked_memory(bytes, page_size() as u64)
     }
 
     fn local(&self, bytes: u64) -> Result<Region> {
@@ -248,7 +251,7 @@ impl Machine for Gpu {
             PageKind::Memory => HostKind::Memory,
             PageKind::Registers => HostKind::Io,
         };
-        Ok(Box::new(Page(register(&self.device, page, PAGE, kind)?)))
+        Ok(Box::new(Page(register(&self.device, page, page_size(), kind)?)))
     }
 
     fn runtime_ptx(&self) -> Option<&Ptx> {
@@ -496,5 +499,18 @@ struct Page(RegisteredHost);
 impl Mapping for Page {
     fn addr(&self) -> DevAddr {
         DevAddr(self.0.address())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pages_around;
+
+    #[test]
+    fn whole_pages_of_the_system_are_registered() {
+        let (small, large) = (4 << 10, 64 << 10);
+        assert_eq!(pages_around(0x1_2345, 100, small), (0x345, small));
+        assert_eq!(pages_around(0x1_2345, 100, large), (0x2345, large));
+        assert_eq!(pages_around(0x1_ff00, 0x101, large), (0xff00, 2 * large));
     }
 }

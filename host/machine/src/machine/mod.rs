@@ -276,10 +276,10 @@ pub trait Machine: Send + Sync {
     /// # Safety
     /// The memory belongs to a [`Buffer`](crate::buffer::Buffer) that outlives the region.
     unsafe fn adopt(&self, location: MemoryLocation, bytes: u64) -> Result<Region>;
-    /// Maps a page of a NIC for kernels.
+    /// Maps the page of the system that has a UAR page of a NIC for kernels.
     ///
     /// # Safety
-    /// `page` points to 4096 bytes of this kind that stay mapped while the mapping lives.
+    /// `page` points to the start of a page of this kind that stay mapped while the mapping lives.
     unsafe fn map_page(&self, page: *mut u8, kind: PageKind) -> Result<Box<dyn Mapping>>;
     /// Returns the kernels of the runtime, or `None` if they run as functions of the program.
     fn runtime_ptx(&self) -> Option<&Ptx> {

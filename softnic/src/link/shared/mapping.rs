@@ -45,7 +45,8 @@ impl Mapping {
         let status = fstat(file)?;
         let len = usize::try_from(status.st_size).unwrap_or(0);
         // A huge page may turn out to be unavailable when it is first touched, which would also raise SIGBUS.
-        let is_ordinary = usize::try_from(status.st_blksize).is_ok_and(|size| size <= crate::memory::PAGE);
+        let is_ordinary =
+            usize::try_from(status.st_blksize).is_ok_and(|size| size <= crate::memory::page_size());
         if !seals.contains(SEALS) || !is_ordinary || !accepts(len) {
             return Err(io::ErrorKind::InvalidData.into());
         }

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::fault::Fault;
 use crate::handles::Object;
 use crate::open_device::OpenDevice;
-use rushmem_softnic::PAGE;
+use rushmem_softnic::page_size;
 use std::sync::Arc;
 
 /// A doorbell page (UAR) that a program has allocated.
@@ -47,7 +47,7 @@ pub(super) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     let handle = opened.handles.insert(Uar { page_id, offset })?;
     call.return_handle(HANDLE, handle)?;
     call.output(OFFSET_OUT, &(if unmappable { UNMAPPABLE } else { offset }))?;
-    call.output(LENGTH_OUT, &(PAGE as u32))?;
+    call.output(LENGTH_OUT, &(page_size() as u32))?;
     call.output(PAGE_ID_OUT, &page_id)
 }
 

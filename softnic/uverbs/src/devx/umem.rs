@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::handles::Object;
 use crate::memory;
 use crate::open_device::OpenDevice;
+use rushmem_softnic::page_size;
 
 pub(crate) struct Umem {
     /// Umem ID at the adapter.
@@ -36,8 +37,7 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     if rights & !RIGHTS != 0 || rights & access::REMOTE_WRITE != 0 && !write {
         return Err(Errno::EINVAL);
     }
-    // The pages are not known to be contiguous, so only the smallest page size fits them.
-    if call.optional::<u64>(PAGE_SIZES)?.is_some_and(|sizes| sizes & 1 << 12 == 0) {
+    if call.optional::<u64>(PAGE_SIZES)?.is_some_and(|sizes| !fits(sizes, page_size() as u64)) {
         return Err(Errno::EINVAL);
     }
     if opened.device.has(Fault::DevxUmem) || opened.refuses_first(Fault::UmemOnce) {
@@ -57,10 +57,29 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
     call.output(NUMBER_OUT, &id)
 }
 
+/// Whether `sizes`, the page sizes that a program allows for a umem, as a bit set, include that of the system.
+///
+/// Pages are not known to be contiguous, so no larger size fits them. not every Linux divides them.
+fn fits(sizes: u64, page: u64) -> bool {
+    sizes & page != 0
+}
+
 /// Handles DEVX_UMEM dereg.
 pub(super) fn deregister(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let handle = call.handle(FIRST_ID)?;
     let id = opened.handles.get::<Umem>(handle)?.id;
     opened.session()?.context.umem_dereg(id)?;
     opened.handles.remove::<Umem>(handle).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_umem_needs_the_page_size_of_the_system() {
+        let (small, large) = (4 << 10, 64 << 10);
+        assert!(fits(small, small) && fits(large, large) && fits(!0xfff, small) && fits(!0xfff, large));
+        assert!(!fits(large, small) && !fits(small, large));
+    }
 }

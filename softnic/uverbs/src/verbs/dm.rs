@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::handles::Object;
 use crate::memory::{Mapping, Region};
 use crate::open_device::OpenDevice;
-use rushmem_softnic::PAGE;
+use rushmem_softnic::page_size;
 use std::sync::Arc;
 
 pub(crate) struct Dm {
@@ -33,10 +33,10 @@ pub(crate) fn allocate(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
         // Memory types for steering.
         return Err(Errno::EOPNOTSUPP);
     }
-    if len == 0 || len > MAX_BYTES || log_align > PAGE.ilog2() {
+    if len == 0 || len > MAX_BYTES || log_align > page_size().ilog2() {
         return Err(Errno::EINVAL);
     }
-    let (page, memory) = opened.pages.allocate_device_memory(len.div_ceil(PAGE as u64))?;
+    let (page, memory) = opened.pages.allocate_device_memory(len.div_ceil(page_size() as u64))?;
     let handle = opened.handles.insert(Dm { memory: Arc::new(memory), len, page })?;
     call.return_handle(0, handle)?;
     call.output(START_OUT, &0u64)?;

@@ -12,7 +12,7 @@ use crate::memory::{self, Region};
 use crate::open_device::OpenDevice;
 use crate::user;
 use rushmem_mlx5::prm::mkey::{AccessMode, CreateMkey, DestroyMkey, MkeyContext, key};
-use rushmem_softnic::PAGE;
+use rushmem_softnic::page_size;
 
 pub(crate) struct Mr {
     mkey_index: u32,
@@ -60,8 +60,8 @@ pub(super) fn register(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno
 
 /// Registers memory of the program from address `start` as an MR.
 fn create_in_program(opened: &OpenDevice, wanted: MrRequest, start: u64) -> Result<Mr, Errno> {
-    // The adapter translates whole pages.
-    if (start ^ wanted.iova) & (PAGE as u64 - 1) != 0 {
+    // The system registers whole pages.
+    if (start ^ wanted.iova) & (page_size() as u64 - 1) != 0 {
         return Err(Errno::EINVAL);
     }
     let region = |opened: &OpenDevice, write| {
@@ -146,7 +146,7 @@ pub(crate) fn advise(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 pub(crate) fn register_dma_buf(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> {
     let (offset, len): (u64, u64) = (call.input(2)?, call.input(3)?);
     let wanted = MrRequest { pd_handle: call.handle(1)?, iova: call.input(4)?, len, access: call.input(6)? };
-    if (offset ^ wanted.iova) & (PAGE as u64 - 1) != 0 {
+    if (offset ^ wanted.iova) & (page_size() as u64 - 1) != 0 {
         return Err(Errno::EINVAL);
     }
     let fd = user::descriptor(call.input(5)?)?;

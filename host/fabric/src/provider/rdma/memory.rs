@@ -10,11 +10,12 @@ use rdma_sys::{ibv_access_flags, ibv_mr, ibv_pd};
 use rushmem_cuda::{DeviceBuffer, DmaBufMapping};
 use rushmem_error::{NicError, RdmaError, errno_text};
 use rushmem_machine::Region;
+use rushmem_softnic::page_size;
 
 use super::context::Context;
 use super::remedy::{SEE_DMESG, last_errno, memory_remedy};
 use super::{ffi, peer_memory};
-use crate::provider::{Key, KeyOrder, Pd, Umem, page_offset};
+use crate::provider::{Key, KeyOrder, Pd, QUEUE_ALIGN, Umem, page_offset};
 
 /// Access of the NIC and of peers to memory through a strict key.
 ///
@@ -37,8 +38,20 @@ const fn access(order: KeyOrder) -> i32 {
 /// Access of the NIC to memory that holds queues.
 const QUEUE_ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 
-/// Page sizes allowed for a umem, as a bit set. Larger pages would restrict where queues can start.
-const PAGE_SIZES: u64 = 4096;
+/// Returns the page sizes allowed for a umem, as a bit set: only that of the system. Larger pages would restrict
+/// where queues can start, and not every Linux divides pages.
+///
+/// A queue can start at each 64th of a page, which [`QUEUE_ALIGN`] allows with pages of up to 256 KiB.
+fn page_sizes() -> u64 {
+    page_size() as u64
+}
+
+/// Whether each queue can start where [`QUEUE_ALIGN`] lets it, with pages of this size.
+const fn queues_fit(page: u64) -> bool {
+    QUEUE_ALIGN.is_multiple_of(page / 64)
+}
+
+const _: () = assert!(queues_fit(4 << 10) && queues_fit(64 << 10));
 
 const GPU_REMEDY: &str = "For GPU memory, a NIC needs the open NVIDIA kernel modules with Linux 5.12 or newer (dma-buf), or the module \
      nvidia-peermem (modprobe nvidia-peermem)";
@@ -101,9 +114,10 @@ impl RdmaPd {
         order: KeyOrder,
     ) -> Result<RdmaKey, RdmaError> {
         let (pd, len, access) = (self.raw(), region.memory.len(), access(order));
-        if !buffer.address().is_multiple_of(PAGE_SIZES) {
+        let page = page_size();
+        if !buffer.address().is_multiple_of(page as u64) {
             let why = format!(
-                "a NIC registers GPU memory in pages of {PAGE_SIZES} bytes, but {:#x} is not the start of a page",
+                "a NIC registers GPU memory in pages of {page} bytes, but {:#x} is not the start of a page",
                 buffer.address()
             );
             return Err(RdmaError::Unusable { nic: self.context.title().into(), why });
@@ -312,7 +326,7 @@ impl RdmaUmem {
             addr: start,
             size: len as usize,
             access: QUEUE_ACCESS,
-            pgsz_bitmap: PAGE_SIZES,
+            pgsz_bitmap: page_sizes(),
             comp_mask: if dma_buf.is_some() { ffi::UMEM_DMABUF } else { 0 },
             dmabuf_fd: dma_buf.map_or(-1, AsRawFd::as_raw_fd),
         };

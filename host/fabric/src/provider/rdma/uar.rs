@@ -13,14 +13,13 @@ use rushmem_device::abi::DevAddr;
 use rushmem_error::{NicError, RdmaError, Result, errno_text};
 use rushmem_machine::{Machine, Mapping, PageKind};
 use rushmem_mlx5::doorbell::uar;
+use rushmem_softnic::page_size;
 
 use super::context::Context;
 use super::doorbell::{DoorbellProxy, DoorbellWord, store_register};
 use super::ffi::{self, uar_type};
 use super::remedy::{SEE_DMESG, last_errno};
 use crate::provider::{DoorbellForm, DoorbellWriter, MappedDoorbell, QpDoorbell, Uar};
-
-const PAGE: usize = 4096;
 
 /// Types of UAR pages to try, best first: dedicated uncached, shared uncached, dedicated with write combining.
 const TYPES: [(u32, &str); 3] =
@@ -112,7 +111,7 @@ impl Doorbells {
         let page = self.alloc(flags, name).map_err(|why| vec![why])?;
         let mut known = lock(&self.mapped);
         known.retain(|mapped| mapped.strong_count() != 0);
-        let same = |mapped: &Arc<MappedPage>| mapped.page.base() == page.base();
+        let same = |mapped: &Arc<MappedPage>| mapped.page.mapped_at() == page.mapped_at();
         if let Some(mapped) = known.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(Box::new(MappedUar { mapped, page: Arc::new(page) }));
         }
@@ -120,7 +119,7 @@ impl Doorbells {
         // The page of a software device is ordinary memory, which cannot be mapped as registers.
         for kind in [PageKind::Registers, PageKind::Memory] {
             // SAFETY: `page` keeps the UAR page mapped, and `MappedPage` drops it after the mapping.
-            match unsafe { machine.map_page(page.base(), kind) } {
+            match unsafe { machine.map_page(page.mapped_at(), kind) } {
                 Ok(mapping) => {
                     let writers = if machine.is_gpu() { "the GPU writes" } else { "native kernels write" };
                     self.log(format!("{writers} to a register of type {name}, mapped as {kind:?}"));
@@ -183,8 +182,12 @@ unsafe impl Sync for Page {}
 impl Page {
     /// Returns the address of the UAR page, which contains the register.
     fn base(&self) -> *mut u8 {
-        let register = self.register.cast::<u8>();
-        register.wrapping_sub(register as usize % PAGE)
+        page_of(self.register, uar::PAGE_BYTES)
+    }
+
+    /// Returns the address of the system's page that contains the register. It may have several UAR pages.
+    fn mapped_at(&self) -> *mut u8 {
+        page_of(self.register, page_size())
     }
 
     /// Returns the doorbell register for `form`. libmlx5 reports only the register for doorbells with a record; the
@@ -200,6 +203,12 @@ impl Page {
         // SAFETY: the page of the register is live.
         unsafe { store_register(self.register(form), doorbell) };
     }
+}
+
+/// Returns the start of the page of this size that contains the register.
+fn page_of(register: *mut u64, page: usize) -> *mut u8 {
+    let register = register.cast::<u8>();
+    register.wrapping_sub(register.addr() % page)
 }
 
 /// A UAR page allocated by libmlx5, freed on drop.
@@ -257,7 +266,7 @@ impl Uar for MappedUar {
     }
 
     fn doorbell(&self, _: &dyn Machine, form: DoorbellForm) -> Result<Box<dyn QpDoorbell>> {
-        let offset = self.page.register(form) as usize - self.page.base() as usize;
+        let offset = self.page.register(form).addr() - self.page.mapped_at().addr();
         Ok(Box::new(MappedDoorbell(self.mapped.mapping.addr().add(offset as u64))))
     }
 
@@ -327,6 +336,13 @@ mod tests {
     /// Offset of the doorbell register in its UAR page.
     const REGISTER: u64 = 0x800;
 
+    #[test]
+    fn a_register_is_in_a_uar_page_and_in_a_page_of_the_system() {
+        let register = std::ptr::without_provenance_mut(0x7_3800);
+        assert_eq!(page_of(register, 4 << 10).addr(), 0x7_3000);
+        assert_eq!(page_of(register, 64 << 10).addr(), 0x7_0000);
+    }
+
     /// Returns the doorbells of a fake device that returns `page` for all UAR pages, always with the same register.
     fn device(page: &Region, kind: DoorbellKind) -> Doorbells {
         device_with(page, kind, || REGISTER)
@@ -362,7 +378,8 @@ mod tests {
 
     #[test]
     fn thread_rings_if_kernels_cannot() {
-        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
+        let (page, machine) =
+            (Region::host(uar::PAGE_BYTES as u64).unwrap(), LimitedMachine::with_pages(|_| false));
         let doorbells = device(&page, DoorbellKind::Auto);
         let uar = doorbells.alloc_uar(&machine, None).unwrap();
         let writer = uar.writer();
@@ -391,7 +408,7 @@ mod tests {
 
     #[test]
     fn kernels_ring_a_mapped_register() {
-        let page = Region::host(PAGE as u64).unwrap();
+        let page = Region::host(uar::PAGE_BYTES as u64).unwrap();
         for (pages, kind) in
             [((|_| true) as fn(_) -> _, "Registers"), (|kind| kind == PageKind::Memory, "Memory")]
         {
@@ -412,7 +429,8 @@ mod tests {
 
     #[test]
     fn each_register_of_a_page_is_used() {
-        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| true));
+        let (page, machine) =
+            (Region::host(uar::PAGE_BYTES as u64).unwrap(), LimitedMachine::with_pages(|_| true));
         let next = AtomicU64::new(REGISTER);
         let register = move || next.fetch_add(0x100, Ordering::Relaxed);
         let doorbells = device_with(&page, DoorbellKind::Auto, register);
@@ -426,7 +444,8 @@ mod tests {
 
     #[test]
     fn fails_with_a_remedy_if_kernels_must_ring_but_cannot() {
-        let (page, machine) = (Region::host(PAGE as u64).unwrap(), LimitedMachine::with_pages(|_| false));
+        let (page, machine) =
+            (Region::host(uar::PAGE_BYTES as u64).unwrap(), LimitedMachine::with_pages(|_| false));
         let error = device(&page, DoorbellKind::Gpu).alloc_uar(&machine, None).err().unwrap().to_string();
         assert!(error.starts_with("a device: letting kernels ring the doorbell"), "{error}");
         assert!(error.contains("type BF as Memory: a mapping is not available"), "{error}");
