@@ -56,9 +56,20 @@ impl DoorbellEntry {
 /// `register` must be a mapped doorbell register.
 pub(super) unsafe fn store_register(register: *mut u64, value: u64) {
     fence(Ordering::SeqCst);
+    order_for_devices();
     // SAFETY: the caller guarantees a mapped register.
     unsafe { register.write_volatile(value) };
     flush_write_combining();
+}
+
+/// Orders earlier stores to memory before later stores to devices.
+fn order_for_devices() {
+    // The fence of the language orders stores for processors only.
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier changes no state that the compiler knows.
+    unsafe {
+        std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
 }
 
 /// Flushes the CPU's write-combining buffers, which may still hold the store to the register.
@@ -67,6 +78,11 @@ fn flush_write_combining() {
     // SAFETY: every x86-64 processor has this instruction.
     unsafe {
         std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as for `order_for_devices`.
+    unsafe {
+        std::arch::asm!("dsb st", options(nostack, preserves_flags));
     }
 }
 
