@@ -511,7 +511,7 @@ impl Dma {
 }
 
 /// Orders the copies of earlier WQEs before those of later ones, so a program that polls a flag sees the data written
-/// before it.
+/// before it. `queue_memory::order` has a model of it.
 #[inline]
 fn publish() {
     fence(Ordering::Release);

@@ -1,7 +1,7 @@
 //! Queue memory that the CPU accesses directly.
 #![allow(unsafe_code, reason = "queues are shared with their driver through raw pointers, with atomics")]
 
-use super::{BLOCK_BYTES, BadQueueMemory};
+use super::{BLOCK_BYTES, BadQueueMemory, order};
 use crate::memory::Memory;
 use rushmem_mlx5::{Cqe, Segment};
 use std::ptr::NonNull;
@@ -54,14 +54,9 @@ impl HostQueue {
         self.word32(offset).load(Ordering::Acquire)
     }
 
-    /// Swaps the 8-byte word at `offset` with 0. Returns its value unless that was 0. The acquire pairs with the
-    /// release before the driver's doorbell.
+    /// Swaps the 8-byte word at `offset` with 0. Returns its value unless that was 0.
     pub(super) fn take_u64(&self, offset: usize) -> Option<u64> {
-        let word = self.word64(offset);
-        match word.load(Ordering::Relaxed) {
-            0 => None,
-            _ => Some(word.swap(0, Ordering::Acquire)),
-        }
+        order::take(self.word64(offset))
     }
 
     /// Copies the segments of block `index`, modulo the number of blocks, which is a power of two.
@@ -72,10 +67,7 @@ impl HostQueue {
         // SAFETY: `offset + 64` is inside the queue, and its base is 64-byte aligned for queues.
         let words =
             unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
-        for (segment, pair) in out.iter_mut().zip(words.chunks_exact(2)) {
-            let pair = [pair[0].load(Ordering::Relaxed), pair[1].load(Ordering::Relaxed)];
-            *segment = bytemuck::cast(pair);
-        }
+        order::load_words(words, bytemuck::cast_slice_mut(out));
     }
 
     /// Copies segments starting at a byte offset, which is a multiple of 16.
@@ -120,10 +112,6 @@ impl HostQueue {
         let words: [u64; 8] = bytemuck::cast(*cqe);
         // SAFETY: the 64 bytes are inside the queue, and its base is 64-byte aligned for queues.
         let to = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), 8) };
-        for (to, word) in to[..7].iter().zip(&words[..7]) {
-            to.store(*word, Ordering::Relaxed);
-        }
-        // Release: publishes the rest of the CQE, and all data moved before it, to readers of this word.
-        to[7].store(words[7], Ordering::Release);
+        order::store_cqe(to, &words);
     }
 }

@@ -1,10 +1,12 @@
 //! Memory that the adapter and its driver access word by word: queues, doorbell records, UAR pages.
 //!
 //! In host memory, words are loaded and stored. In GPU memory, which the CPU cannot access, each access is a read or a
-//! write of the [`Memory`], like an access of a ConnectX over PCIe.
+//! write of the [`Memory`], like an access of a ConnectX over PCIe. Those are executed in call order; `order` has the
+//! order of loads and stores.
 
 mod device;
 mod host;
+mod order;
 
 use crate::memory::Memory;
 use device::DeviceQueue;
