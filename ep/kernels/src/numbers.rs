@@ -81,8 +81,17 @@ pub(crate) fn elements(chunk: u128) -> [f32; 8] {
 /// Packs 8 numbers into a 16-byte chunk, each rounded to bf16.
 #[inline(always)]
 pub(crate) fn chunk([a, b, c, d, e, f, g, h]: [f32; 8]) -> u128 {
-    let word = |low: f32, high: f32| Bf16::from_f32(low).0 as u32 | (Bf16::from_f32(high).0 as u32) << 16;
+    let word = |low: f32, high: f32| bf16_bits(low) | bf16_bits(high) << 16;
     join([word(a, b), word(c, d), word(e, f), word(g, h)])
+}
+
+/// Returns the bits of `Bf16::from_f32(value)`, without a branch.
+#[inline(always)]
+fn bf16_bits(value: f32) -> u32 {
+    let bits = value.to_bits();
+    let (quiet, rounded) = (bits | 0x40_0000, bits.wrapping_add(0x7fff + (bits >> 16 & 1)));
+    let is_nan = bits & 0x7fff_ffff > 0x7f80_0000;
+    (if is_nan { quiet } else { rounded }) >> 16
 }
 
 /// Packs four 32-bit words into a 16-byte chunk, the first one in the low bits.
@@ -138,6 +147,16 @@ mod tests {
         }
         assert_eq!(e4m3_from_f32(f32::INFINITY), 0x7e);
         assert_eq!(e4m3_from_f32(1e9), 0x7e);
+    }
+
+    #[test]
+    fn rounding_without_a_branch_gives_the_same_bf16() {
+        for high in 0..=u16::MAX {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let value = f32::from_bits(u32::from(high) << 16 | low);
+                assert_eq!(bf16_bits(value), u32::from(Bf16::from_f32(value).0), "{:#x}", value.to_bits());
+            }
+        }
     }
 
     #[test]
