@@ -3,11 +3,11 @@
 use std::cell::Cell;
 
 use rushmem::{LaunchConfig, Operations, Pe, Stream};
-use rushmem_device::{Bf16, LocalBuffer, Pod, Signal, SymSlice};
+use rushmem_device::{Bf16, LocalBuffer, Pod, SymSlice};
 use rushmem_ep_kernels as kernels;
 use rushmem_ep_kernels::{Batch, Buffers, Fault, Table, state};
 
-use crate::{Dtype, Error, Form, Result, Shape};
+use crate::{Dtype, Error, Layout, Partials, Result, Shape};
 
 /// Input of a dispatch and of its combine.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Input {
     pub tokens: SymSlice<Bf16>,
     /// Index of the expert that each token chose, `[token][choice]`; -1 for none.
     pub choices: SymSlice<i32>,
-    /// Weight of each choice in the sum, `[token][choice]`. Read by combine.
+    /// Weight of each choice in the sum, `[token][choice]`.
     pub weights: SymSlice<f32>,
     /// Number of tokens in the batch, from 0 to the shape's `tokens`.
     pub count: usize,
@@ -32,13 +32,10 @@ pub struct Sent(Batch);
 #[must_use = "the call ends with `combine`"]
 pub struct Received(Batch);
 
-/// A combine whose rows are being sent back to their tokens. Pass it to [`Dispatcher::combine_receive`].
+/// A combine whose partial sums are being sent back to their tokens. Pass it to [`Dispatcher::combine_receive`].
 #[derive(Debug)]
 #[must_use = "the call ends with `combine_receive`"]
-pub struct Returning {
-    batch: Batch,
-    results: SymSlice<u128>,
-}
+pub struct Returning(Batch);
 
 /// Sends tokens to their experts and the results back, by kernels that this PE launches.
 ///
@@ -60,10 +57,7 @@ impl<'a> Dispatcher<'a> {
     pub fn new(pe: &'a Pe, shape: Shape) -> Result<Self> {
         shape.check(pe.n_pes())?;
         let buffers = allocate(pe, &shape)?;
-        let dispatcher = Self { pe, shape, buffers, is_busy: Cell::new(false) };
-        dispatcher.write_tables()?;
-        pe.host_sync()?;
-        Ok(dispatcher)
+        Ok(Self { pe, shape, buffers, is_busy: Cell::new(false) })
     }
 
     /// Returns the sizes with which the dispatcher was created.
@@ -71,7 +65,7 @@ impl<'a> Dispatcher<'a> {
         &self.shape
     }
 
-    /// Returns the capacity of [`Dispatcher::rows`] in rows. The results of the experts need the same capacity.
+    /// Returns how many rows this PE's experts can get. Their results need room for as many.
     pub fn row_count(&self) -> usize {
         self.shape.rows(self.pe.n_pes())
     }
@@ -81,36 +75,32 @@ impl<'a> Dispatcher<'a> {
         self.shape.row_bytes()
     }
 
-    /// Returns the buffer of rows for this PE's experts, which dispatch fills.
+    /// Returns the buffer of rows for this PE's experts, which dispatch fills: a row per (token, choice) or per token,
+    /// depending on the [`Layout`].
     pub fn rows(&self) -> SymSlice<u128> {
         self.buffers.rows
     }
 
-    /// Returns the number of rows of each local expert. Dispatch fills the array.
+    /// Returns an array with an element for each row that this PE's experts receive, sorted by expert: `source * tokens
+    /// + token`, where `tokens` is that of the shape. With [`Layout::Tokens`], this is the index of the row in
+    /// [`Dispatcher::rows`]. The array is valid after dispatch.
+    pub fn index(&self) -> SymSlice<u32> {
+        self.buffers.index
+    }
+
+    /// Returns the number of rows of each local expert. The array is valid after dispatch.
     pub fn totals(&self) -> SymSlice<u32> {
         self.table(Table::Totals, self.buffers.local_experts)
     }
 
-    /// Returns the index of the first row of each local expert in [`Dispatcher::rows`]. The array is valid after
-    /// dispatch.
+    /// Returns the index of the first row of each local expert. The array is valid after dispatch.
     pub fn offsets(&self) -> SymSlice<u32> {
         self.table(Table::Offsets, self.buffers.local_experts)
     }
 
-    /// Returns the index of the first row for each (local expert, source PE) in [`Dispatcher::rows`]. The array is
-    /// valid after dispatch.
+    /// Returns the index of the first row for each (local expert, source PE). The array is valid after dispatch.
     pub fn sources(&self) -> SymSlice<u32> {
         self.table(Table::From, self.buffers.experts)
-    }
-
-    /// Returns the signal words that announce the rows of each (local expert, source PE).
-    ///
-    /// A kernel may wait for one of them, to start before all rows have arrived. The word is at least `call << 24` once
-    /// the rows of that call have arrived. Its lower 23 bits are their number. Bit 23 is set if the source rejects the
-    /// call.
-    pub fn counters(&self) -> SymSlice<Signal> {
-        let first = self.buffers.arrived(0);
-        self.buffers.words.slice(first..first + self.shape.experts)
     }
 
     /// Returns the dispatcher's buffers as a kernel argument, for the application's own kernels.
@@ -125,7 +115,7 @@ impl<'a> Dispatcher<'a> {
         LaunchConfig::new(blocks, threads)
     }
 
-    /// Queues the first half of dispatch, which sends the rows. In the low-latency form, it waits for nobody.
+    /// Queues the first half of dispatch, which sends the rows. It waits for nobody.
     ///
     /// The input must not change until the call has completed.
     ///
@@ -138,14 +128,14 @@ impl<'a> Dispatcher<'a> {
             let what = "the last call has no combine: queue it, or call `reset` on all PEs";
             return Err(Error::Misuse { call: "dispatch_send", what: what.into() });
         }
-        let (grid, is_placed) = (self.grid(), self.shape.form == Form::Throughput);
+        let grid = self.grid();
+        // Beyond a few pairs per warp, comparing each pair with all earlier ones takes longer than another kernel.
+        let pairs = batch.count * u64::from(self.buffers.top_k);
+        let is_placed = pairs > 2 * u64::from(grid.blocks() * grid.threads() / 32);
         if is_placed {
             stream.launch(grid, kernels::ep_place(self.buffers, batch))?;
-            let one = grid.with_blocks(1).with_threads(grid.threads().min(256));
-            stream.launch(one, kernels::ep_plan(self.buffers))?;
         }
         stream.launch(grid, kernels::ep_send(self.buffers, batch, is_placed))?;
-        stream.launch(self.one_thread_each(), kernels::ep_announce(self.buffers))?;
         Ok(Sent(batch))
     }
 
@@ -155,10 +145,10 @@ impl<'a> Dispatcher<'a> {
     /// # Errors
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
-        // To just wait, one block suffices.
-        let blocks = if self.compacts() { self.grid().blocks() } else { 1 };
-        let grid = self.grid().with_blocks(blocks);
-        stream.launch(grid, kernels::ep_receive(self.buffers, self.compacts()))?;
+        let grid = self.grid();
+        let one_block = grid.with_blocks(1).with_threads(grid.threads().min(256));
+        stream.launch(one_block, kernels::ep_receive(self.buffers))?;
+        stream.launch(grid, kernels::ep_expand(self.buffers))?;
         Ok(Received(sent.0))
     }
 
@@ -171,14 +161,13 @@ impl<'a> Dispatcher<'a> {
         self.dispatch_receive(stream, sent)
     }
 
-    /// Queues the first half of combine, which signals to the PEs of the tokens that the rows in `results` are ready.
+    /// Queues the first half of combine, which sends the sums of this PE's results to the PEs of the tokens.
     ///
-    /// `results` has [`Dispatcher::row_count`] rows in bf16, at the same positions as in [`Dispatcher::rows`], and is
-    /// the same object on all PEs. Peers read it, so it must not change before [`Dispatcher::dispatch_receive`] of the
-    /// next call, or before a barrier after this one.
+    /// `results` has [`Dispatcher::row_count`] rows in bf16, in the order of [`Dispatcher::index`]. It must not change
+    /// before the operation has completed.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if `results` is too short, or a P2P peer cannot map it.
+    /// - [`Error::Misuse`] if `results` is too short.
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn combine_send(
         &self,
@@ -186,21 +175,13 @@ impl<'a> Dispatcher<'a> {
         received: Received,
         results: SymSlice<Bf16>,
     ) -> Result<Returning> {
-        const CALL: &str = "combine_send";
-        let results = chunks(CALL, "results", results, self.row_count() * self.shape.hidden)?;
-        let is_mapped = |object, peer| self.pe.ptr::<u128>(object, peer).is_some();
-        let differs = |&peer: &u32| is_mapped(results, peer) != is_mapped(self.buffers.inbox, peer);
-        if let Some(peer) = (0..self.pe.n_pes()).find(differs) {
-            let what =
-                format!("`results` of PE {peer} cannot be mapped, unlike its heap: allocate it in the heap");
-            return Err(Error::Misuse { call: CALL, what });
-        }
-        stream.launch(self.one_thread_each(), kernels::ep_announce_back(self.buffers, results))?;
-        Ok(Returning { batch: received.0, results })
+        let results = chunks("combine_send", "results", results, self.row_count() * self.shape.hidden)?;
+        stream.launch(self.grid(), kernels::ep_combine(self.buffers, results))?;
+        Ok(Returning(received.0))
     }
 
-    /// Queues the second half of combine, which waits for the rows of all experts and stores the sum of each token's
-    /// rows in `sums`.
+    /// Queues the second half of combine, which waits for the partial sums of all PEs and stores the sum of each token
+    /// in `sums`.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `sums` is shorter than the tokens.
@@ -211,17 +192,14 @@ impl<'a> Dispatcher<'a> {
         returning: Returning,
         sums: SymSlice<Bf16>,
     ) -> Result<()> {
-        let Returning { batch, results } = returning;
-        let sums = chunks("combine_receive", "sums", sums, batch.count as usize * self.shape.hidden)?;
-        let call = kernels::ep_reduce(self.buffers, batch, results, sums, self.compacts());
-        // The maximum for this kernel, which keeps many rows in registers.
-        let threads = self.grid().threads().min(256);
-        stream.launch(self.grid().with_threads(threads), call)?;
+        let count = returning.0.count as usize;
+        let sums = chunks("combine_receive", "sums", sums, count * self.shape.hidden)?;
+        stream.launch(self.grid(), kernels::ep_reduce(self.buffers, sums))?;
         self.is_busy.set(false);
         Ok(())
     }
 
-    /// Queues both halves of combine, which returns the experts' rows and sums them per token.
+    /// Queues both halves of combine, which sums the experts' results per token.
     ///
     /// # Errors
     /// - The errors of [`Dispatcher::combine_send`] and [`Dispatcher::combine_receive`].
@@ -240,7 +218,7 @@ impl<'a> Dispatcher<'a> {
     /// the reason as an error.
     ///
     /// # Errors
-    /// - [`Error::BadChoice`], [`Error::FullExpert`] or [`Error::FullPe`] if a call does not fit, and
+    /// - [`Error::BadChoice`] or [`Error::FullPe`] if a call does not fit, and
     ///   [`Error::Refused`] if it does not fit on another PE. Call [`Dispatcher::reset`] after these.
     /// - [`Error::Runtime`] for other errors.
     pub fn wait(&self, stream: &Stream<'_>) -> Result<()> {
@@ -260,6 +238,7 @@ impl<'a> Dispatcher<'a> {
         self.pe.host_sync()?;
         let b = &self.buffers;
         self.zero(b.words)?;
+        self.zero(b.records)?;
         self.zero(self.table(Table::Counts, Buffers::table_len(b.experts)))?;
         self.zero(self.table(Table::Matrix, b.n_pes * Buffers::table_len(b.experts)))?;
         self.pe.host_sync()?;
@@ -273,25 +252,12 @@ impl<'a> Dispatcher<'a> {
     /// - [`Error::Runtime`] if a PE does not arrive.
     pub fn free(self) -> Result<()> {
         let (pe, b) = (self.pe, self.buffers);
-        if self.shape.form == Form::LowLatency {
+        if self.shape.layout == Layout::Rows {
             pe.free(b.rows)?;
         }
         [b.inbox, b.outbox, b.back].into_iter().try_for_each(|object| pe.free(object))?;
-        pe.free(b.words)?;
-        pe.free(b.tables)?;
-        Ok(())
-    }
-
-    /// Returns whether receiving a dispatch compacts the rows of each expert, as in the low-latency form.
-    fn compacts(&self) -> bool {
-        self.shape.form == Form::LowLatency
-    }
-
-    /// Returns the grid of kernels in which each thread serves one expert.
-    fn one_thread_each(&self) -> LaunchConfig {
-        let grid = self.grid();
-        let threads = grid.threads().min(128);
-        grid.with_blocks(self.buffers.experts.div_ceil(threads).min(grid.blocks())).with_threads(threads)
+        [b.records, b.index, b.tables].into_iter().try_for_each(|object| pe.free(object))?;
+        Ok(pe.free(b.words)?)
     }
 
     fn table(&self, table: Table, len: u32) -> SymSlice<u32> {
@@ -323,13 +289,12 @@ impl<'a> Dispatcher<'a> {
         if words[state::FAULT_CALL] == 0 || words[state::FAULT_CALL] != words[state::BEGUN] {
             return Ok(None);
         }
-        let Shape { top_k, experts, capacity, .. } = self.shape;
+        let Shape { top_k, experts, .. } = self.shape;
         Ok(Fault::from_word(words[state::FAULT]).map(|fault| match fault {
             Fault::BadChoice { pair, expert } => {
                 let (token, choice) = (pair as usize / top_k, pair as usize % top_k);
                 Error::BadChoice { token, choice, expert, experts }
             }
-            Fault::FullExpert { expert } => Error::FullExpert { expert, capacity },
             Fault::FullPe { pe, rows } => Error::FullPe { pe, rows, max_rows: self.row_count() },
             Fault::Refused { pe } => Error::Refused { pe },
         }))
@@ -338,69 +303,51 @@ impl<'a> Dispatcher<'a> {
     fn zero<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
         Ok(self.pe.write(object, &vec![T::zeroed(); object.len()])?)
     }
-
-    /// Writes the tables of the low-latency form, which are constant since each (expert, source) has fixed slots.
-    fn write_tables(&self) -> Result<()> {
-        if self.shape.form == Form::Throughput {
-            return Ok(());
-        }
-        let (pe, b, n_pes) = (self.pe, &self.buffers, self.pe.n_pes());
-        let (experts, locals, capacity) = (b.experts, b.local_experts, b.capacity);
-        let first = pe.my_pe() * locals;
-        let to = |expert: u32| (expert % locals * n_pes + pe.my_pe()) * capacity;
-        let back_to = |word: u32| (first + word / n_pes) * capacity;
-        let fill = |table, len: u32, value: &dyn Fn(u32) -> u32| {
-            pe.write(self.table(table, len), &(0..len).map(value).collect::<Vec<_>>())
-        };
-        fill(Table::To, experts, &to)?;
-        fill(Table::BackFrom, experts, &|expert| expert * capacity)?;
-        fill(Table::BackTo, experts, &back_to)?;
-        fill(Table::Offsets, locals, &|local| local * n_pes * capacity)?;
-        Ok(())
-    }
 }
 
 fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
-    const PROBE: &str = "Dispatcher::new";
     let (n_pes, experts) = (pe.n_pes(), shape.experts);
-    let (row, bf16_row) = (shape.row_bytes() / 16, shape.hidden / 8);
-    let inbox = pe.alloc::<u128>(shape.rows(n_pes) * row)?;
-    let rows = match shape.form {
-        Form::LowLatency => pe.alloc(inbox.len())?,
-        Form::Throughput => inbox,
+    let (row, partial, tokens) =
+        (shape.row_bytes() / 16, shape.partial_bytes() / 16, n_pes as usize * shape.tokens);
+    let inbox = pe.alloc::<u128>(tokens * row)?;
+    let rows = match shape.layout {
+        Layout::Rows => pe.alloc(shape.rows(n_pes) * row)?,
+        Layout::Tokens => inbox,
     };
     let uses_nic = (0..n_pes).any(|peer| pe.ptr(inbox, peer).is_none());
     let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
-    let back_rows = if uses_nic { shape.back_rows() } else { 0 };
     let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks());
     // All PEs must allocate the same sizes, so use the largest of all.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
     let warps = warps.map(u32::from_le_bytes).max().unwrap_or(0);
-    let number = |n: usize| {
-        u32::try_from(n)
-            .map_err(|_| Error::Misuse { call: PROBE, what: format!("{n} does not fit: use less") })
-    };
     let mut buffers = Buffers {
         words: inbox.slice(0..0).cast(),
         tables: inbox.slice(0..0).cast(),
         inbox,
+        records: pe.alloc(tokens * kernels::RECORD_WORDS as usize)?,
         rows,
-        outbox: pe.alloc((back_rows * row).max(1))?,
-        back: pe.alloc((back_rows * bf16_row).max(1))?,
-        capacity: number(shape.capacity)?,
+        index: pe.alloc(shape.rows(n_pes))?,
+        back: pe.alloc(tokens * partial)?,
+        outbox: pe.alloc(if uses_nic { tokens * partial } else { 1 })?,
         max_rows: number(shape.rows(n_pes))?,
         experts: number(experts)?,
         local_experts: number(experts / n_pes as usize)?,
         hidden: number(shape.hidden)?,
         top_k: number(shape.top_k)?,
-        pairs: number(shape.tokens * shape.top_k)?,
+        tokens: number(shape.tokens)?,
         row_chunks: number(row)?,
         quantizes: (shape.dtype == Dtype::E4m3).into(),
+        gathers: (shape.layout == Layout::Tokens).into(),
+        wide_partials: (shape.partials == Partials::F32).into(),
         n_pes,
     };
-    buffers.words = pe.alloc(buffers.met(n_pes))?;
+    buffers.words = pe.alloc(buffers.returned(n_pes))?;
     buffers.tables = pe.alloc(buffers.scratch_at(warps))?;
     Ok(buffers)
+}
+
+fn number(n: usize) -> Result<u32> {
+    u32::try_from(n).map_err(|_| Error::Shape(format!("{n} does not fit in 32 bits: use less")))
 }
 
 fn first<T: Pod>(call: &'static str, name: &str, object: SymSlice<T>, len: usize) -> Result<SymSlice<T>> {

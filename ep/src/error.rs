@@ -30,16 +30,6 @@ pub enum Error {
         /// Number of experts that exist.
         experts: usize,
     },
-    /// This PE sends an expert more rows than there is room for.
-    #[error(
-        "expert {expert} gets more than {capacity} rows from this PE: raise `capacity`, or send fewer tokens"
-    )]
-    FullExpert {
-        /// Index of the expert.
-        expert: u32,
-        /// Number of rows from one PE for which an expert has room.
-        capacity: usize,
-    },
     /// A PE would receive more rows than it has room for.
     #[error("PE {pe} gets {rows} rows and has room for {max_rows}: raise `max_rows`, or send fewer tokens")]
     FullPe {

@@ -13,7 +13,7 @@
 //! fn main() -> Result<(), rushmem::Error> {
 //!     Job::new()?.kernels(KERNELS).run(|pe| {
 //!         // 128 tokens of 7168 elements, 256 experts, 8 choices.
-//!         let shape = Shape::low_latency(128, 7168, 256, 8);
+//!         let shape = Shape::new(128, 7168, 256, 8);
 //!         let dispatcher = Dispatcher::new(pe, shape)?;
 //!         let (tokens, sums) = (pe.alloc::<Bf16>(128 * 7168)?, pe.alloc::<Bf16>(128 * 7168)?);
 //!         let (choices, weights) = (pe.alloc::<i32>(128 * 8)?, pe.alloc::<f32>(128 * 8)?);
@@ -33,34 +33,31 @@
 //! }
 //! ```
 //!
-//! # Two forms
+//! # Rows
+//! A token crosses the link to each PE at most once, however many experts it chose there. With [`Layout::Rows`],
+//! dispatch then copies it to each of these experts: the rows of local expert `i` are rows `offsets[i] .. offsets[i] +
+//! totals[i]` of [`Dispatcher::rows`], sorted by source PE, then by token. With [`Layout::Tokens`], nothing is copied,
+//! and `index[j]` is the row in [`Dispatcher::rows`] for each `j` in this range. All three arrays are in device memory. A
+//! row has [`Dispatcher::row_bytes`] bytes: the elements and, for [`Dtype::E4m3`], a binary32 scale for every 128 of them.
 //!
-//! | | [`Form::LowLatency`] | [`Form::Throughput`] |
-//! |---|---|---|
-//! | suits | decode: 1 to 512 tokens a PE | prefill: 4,096 tokens a PE and more |
-//! | rows are sent | immediately, to slots for (expert, source) | after an exchange of counts, to their final place |
-//! | receive | compacts the rows of each expert | copies nothing |
-//! | rows of a local expert | start at multiples of `n_pes * capacity` | follow those of the previous expert |
-//! | a buffer overflows if | an expert gets more than `capacity` rows from a PE | a PE gets more than `max_rows` rows |
-//!
-//! In both forms the rows of local expert `i` are rows `offsets[i] .. offsets[i] + totals[i]` of [`Dispatcher::rows`],
-//! sorted by source PE, then by token. Both arrays are in device memory. A row has [`Dispatcher::row_bytes`] bytes: the
-//! elements and, for [`Dtype::E4m3`], a binary32 scale for every 128 of them.
+//! # Sums
+//! Each PE adds the weighted results of its experts for a token, in order of choice, and sends this partial sum to the
+//! token's PE, which adds the partial sums in order of PE. All sums are in binary32. They are rounded to bf16 once, or
+//! also before they are sent if the shape has [`Partials::Bf16`].
 //!
 //! # Paths
-//! For a P2P peer, kernels store rows directly in their final place, and combine reads the peer's results where they
-//! are. A NIC peer gets one put with signal per expert, in dispatch and in combine.
+//! For a P2P peer, kernels store rows and partial sums in its memory. A NIC peer gets a put for each of them, and one
+//! signal per half.
 //!
 //! # One call at a time
 //! A call is a dispatch and its combine. Their kernels must run in this order, on one stream or on streams that wait
 //! for each other. All PEs make the same calls. No barrier is needed between calls, because combine receives a signal
-//! from every expert. To overlap two calls, use two dispatchers. [`capture`] records steps in a graph, which works
+//! from every PE. To overlap two calls, use two dispatchers. [`capture`] records steps in a graph, which works
 //! because kernels count the calls. A graph has a fixed number of tokens, so assign no expert to unused tokens.
 //!
 //! # A full buffer
-//! A call that does not fit is an error on all PEs, and so is the choice of an unknown expert. No row of an earlier
-//! call is overwritten, and the input is unchanged. In the throughput form, no row has been sent. In the low-latency
-//! form, [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs must call
+//! A call that does not fit is an error on all PEs, and so is the choice of an unknown expert. The input is unchanged.
+//! With [`Layout::Rows`], [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs must call
 //! [`Dispatcher::reset`], and may then repeat the call with fewer tokens.
 //!
 //! # Determinism
@@ -78,7 +75,7 @@ pub use dispatcher::{Dispatcher, Input, Received, Returning, Sent};
 pub use error::{Error, Result};
 pub use graph::capture;
 pub use rushmem_ep_kernels as kernels;
-pub use shape::{Dtype, Form, Shape};
+pub use shape::{Dtype, Layout, Partials, Shape};
 
 /// PTX of this crate's kernels, to be passed to [`Job::kernels`](rushmem::Job::kernels).
 pub const KERNELS: rushmem::Ptx = rushmem::ptx!("rushmem_ep_kernels");

@@ -2,8 +2,8 @@
 
 use rushmem_device::Bf16;
 
-use crate::Dtype;
 use crate::kernels::{dequantized, e4m3_from_f32, inverse_scale, scale_of};
+use crate::{Dtype, Partials};
 
 /// A row that an expert receives, identified by its source PE and its (token, choice) pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,34 @@ pub fn multiply(row: &[Bf16], expert: usize) -> Vec<Bf16> {
     row.iter().map(|element| Bf16::from_f32(element.to_f32() * factor)).collect()
 }
 
-/// Computes the weighted sum of rows of `hidden` elements, in the given order, rounded once.
-pub fn sum(rows: &[(f32, Vec<Bf16>)], hidden: usize) -> Vec<Bf16> {
-    let element = |i: usize| rows.iter().fold(0.0, |sum, (weight, row)| sum + weight * row[i].to_f32());
-    (0..hidden).map(|i| Bf16::from_f32(element(i))).collect()
+/// A term of the sum of a token: the result of an expert.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// Rank of the PE that the expert is on.
+    pub pe: usize,
+    /// Weight of the choice.
+    pub weight: f32,
+    /// The expert's result.
+    pub row: Vec<Bf16>,
+}
+
+/// Computes the sum of a token from its terms in order of choice, as combine does: a partial sum for each PE, and their
+/// sum in order of PE.
+pub fn sum(terms: &[Term], hidden: usize, partials: Partials) -> Vec<Bf16> {
+    let mut pes: Vec<usize> = terms.iter().map(|term| term.pe).collect();
+    pes.sort_unstable();
+    pes.dedup();
+    let mut sums = vec![0.0; hidden];
+    for pe in pes {
+        let mut partial = vec![0.0; hidden];
+        for term in terms.iter().filter(|term| term.pe == pe) {
+            for (sum, element) in partial.iter_mut().zip(&term.row) {
+                *sum += term.weight * element.to_f32();
+            }
+        }
+        for (sum, partial) in sums.iter_mut().zip(partial) {
+            *sum += if partials == Partials::F32 { partial } else { Bf16::from_f32(partial).to_f32() };
+        }
+    }
+    sums.into_iter().map(Bf16::from_f32).collect()
 }

@@ -39,7 +39,7 @@ fn run_processes(args: &str, settings: &[(&str, &str)]) -> (bool, String) {
 #[test]
 fn results_survive_packet_loss() {
     let loss = ("RUSHMEM_SOFTNIC_FAULT", "drop=0.05,duplicate=0.05,reorder=0.05,seed=5");
-    for args in ["--tokens 8", "--tokens 16 --form throughput --dtype fp8"] {
+    for args in ["--tokens 8", "--tokens 16 --layout tokens --partials bf16 --dtype fp8"] {
         let (is_success, text) = run_processes(args, &[loss, ("RUSHMEM_PEER_PATH", "nic")]);
         assert!(is_success && text.contains("PASS rushmem-ep-bench: "), "{args}: {text}");
     }
@@ -52,16 +52,16 @@ fn processes_store_to_each_other() {
 }
 
 #[test]
-fn verifies_and_measures_each_form() {
+fn verifies_and_measures_each_shape() {
     for args in [
         "--pes 2 --tokens 8",
         "--pes 2 --tokens 8 --dtype fp8 --routing skewed",
-        "--pes 2 --tokens 32 --form throughput",
-        "--pes 2 --tokens 32 --form throughput --dtype fp8 --blocks 3",
+        "--pes 2 --tokens 32 --layout tokens",
+        "--pes 2 --tokens 32 --partials bf16 --dtype fp8 --blocks 3",
     ] {
         let (is_success, text) = run(args);
         assert!(is_success && text.starts_with("PASS rushmem-ep-bench: "), "{args}: {text}");
-        for line in ["dispatch receive", "combine ", "copy of as much", "from a graph", "WQEs"] {
+        for line in ["dispatch receive", "combine ", "rows that must cross", "from a graph", "WQEs"] {
             assert!(text.contains(line), "{args}: {line}: {text}");
         }
     }

@@ -9,7 +9,7 @@ use rushmem::config::Config;
 use rushmem::{Job, Operations, Pe, Stream};
 use rushmem_device::{Bf16, SymSlice};
 use rushmem_ep::kernels::ep_experts;
-use rushmem_ep::{Dispatcher, Dtype, Error, Form, Input, KERNELS, Shape, capture, reference};
+use rushmem_ep::{Dispatcher, Dtype, Error, Input, KERNELS, Layout, Partials, Shape, capture, reference};
 
 const HIDDEN: usize = 256;
 
@@ -136,14 +136,21 @@ impl<'a> Bed<'a> {
         let (bytes, me) = (self.dispatcher.row_bytes(), pe.my_pe() as usize);
         let totals = pe.read(self.dispatcher.totals())?;
         let offsets = pe.read(self.dispatcher.offsets())?;
+        let (index, rows) =
+            (pe.read(self.dispatcher.index())?, pe.read(self.dispatcher.rows().cast::<u8>())?);
         for (local, (&total, &offset)) in totals.iter().zip(&offsets).enumerate() {
             let expert = me * totals.len() + local;
             let wanted = reference::deliveries(&routing.choices, expert);
             assert_eq!(total as usize, wanted.len(), "rows of expert {expert}: {routing:?}");
-            let place = offset as usize * bytes..(offset as usize + wanted.len()) * bytes;
-            let found = pe.read(self.dispatcher.rows().cast::<u8>().slice(place))?;
-            for (found, delivery) in found.chunks(bytes).zip(wanted) {
-                let token = delivery.pair / shape.top_k;
+            for (i, delivery) in wanted.into_iter().enumerate() {
+                let (i, token) = (offset as usize + i, delivery.pair / shape.top_k);
+                assert_eq!(
+                    index[i] as usize,
+                    delivery.source * shape.tokens + token,
+                    "{delivery:?}: {routing:?}"
+                );
+                let row = if shape.layout == Layout::Rows { i } else { index[i] as usize };
+                let found = &rows[row * bytes..(row + 1) * bytes];
                 let tokens = routing.tokens(delivery.source, token + 1);
                 let row = reference::row(&tokens[token * HIDDEN..], shape.dtype);
                 assert_eq!(found[..row.len()], row, "{delivery:?} of expert {expert}: {routing:?}");
@@ -166,17 +173,31 @@ impl<'a> Bed<'a> {
             let pairs = token * shape.top_k..(token + 1) * shape.top_k;
             let terms = pairs
                 .filter(|&pair| choices[pair] >= 0)
-                .map(|pair| (weights[pair], reference::multiply(&row, choices[pair] as usize)));
-            let wanted = reference::sum(&terms.collect::<Vec<_>>(), HIDDEN);
+                .map(|pair| term(shape, self.pe.n_pes(), &row, choices[pair] as usize, weights[pair]));
+            let wanted = reference::sum(&terms.collect::<Vec<_>>(), HIDDEN, shape.partials);
             assert_eq!(sums[range], wanted, "token {token} of PE {me}: {routing:?}");
         }
         Ok(())
     }
 }
 
-fn shape(form: Form, dtype: Dtype, experts: usize, top_k: usize) -> Shape {
-    let tokens = 6;
-    Shape { form, dtype, capacity: tokens * top_k, ..Shape::low_latency(tokens, HIDDEN, experts, top_k) }
+fn term(shape: &Shape, pes: u32, row: &[Bf16], expert: usize, weight: f32) -> reference::Term {
+    let pe = expert / (shape.experts / pes as usize);
+    reference::Term { pe, weight, row: reference::multiply(row, expert) }
+}
+
+fn shape(dtype: Dtype, experts: usize, top_k: usize) -> Shape {
+    Shape { dtype, ..Shape::new(6, HIDDEN, experts, top_k) }
+}
+
+/// Returns `shape` with a grid whose warps are so many that sending ranks the choices.
+fn ranked_by_sender(shape: Shape) -> Shape {
+    Shape { blocks: Some(8), threads: Some(96), ..shape }
+}
+
+/// Returns `shape` with the options that send the fewest bytes.
+fn lean(shape: Shape) -> Shape {
+    Shape { layout: Layout::Tokens, partials: Partials::Bf16, ..shape }
 }
 
 /// Generates all kinds of routings: uniform, all to one expert, none, or arbitrary; with any number of tokens.
@@ -234,8 +255,7 @@ fn run_queued(pes: u32, path: Path, shape: Shape, calls: u32) {
 
 #[test]
 fn calls_that_follow_each_other_need_no_barrier() {
-    for form in [Form::LowLatency, Form::Throughput] {
-        let shape = shape(form, Dtype::Bf16, 6, 3);
+    for shape in [ranked_by_sender(shape(Dtype::Bf16, 6, 3)), lean(shape(Dtype::Bf16, 6, 3))] {
         run_queued(3, P2P, shape, 8);
         run_queued(3, SLOW, shape, 8);
         run_queued(2, SHORT, Shape { dtype: Dtype::E4m3, ..shape }, 6);
@@ -243,40 +263,45 @@ fn calls_that_follow_each_other_need_no_barrier() {
 }
 
 #[test]
-fn low_latency_matches_the_reference() {
-    run(2, P2P, shape(Form::LowLatency, Dtype::Bf16, 8, 4), 6);
-    run(2, NIC, shape(Form::LowLatency, Dtype::E4m3, 4, 2), 6);
-    run(4, MIXED, shape(Form::LowLatency, Dtype::Bf16, 8, 8), 4);
-    run(1, NIC, shape(Form::LowLatency, Dtype::E4m3, 3, 1), 3);
+fn rows_and_sums_match_the_reference() {
+    run(2, P2P, shape(Dtype::Bf16, 8, 4), 6);
+    run(2, NIC, shape(Dtype::E4m3, 4, 2), 6);
+    run(4, MIXED, shape(Dtype::Bf16, 8, 8), 4);
+    run(1, NIC, shape(Dtype::E4m3, 3, 1), 3);
 }
 
 #[test]
-fn throughput_matches_the_reference() {
-    run(2, P2P, shape(Form::Throughput, Dtype::E4m3, 8, 4), 6);
-    run(2, NIC, shape(Form::Throughput, Dtype::Bf16, 4, 2), 6);
-    run(4, MIXED, shape(Form::Throughput, Dtype::E4m3, 8, 8), 4);
-    run(1, NIC, shape(Form::Throughput, Dtype::Bf16, 3, 1), 3);
+fn gathered_rows_and_rounded_partial_sums_match_the_reference() {
+    run(2, P2P, lean(shape(Dtype::E4m3, 8, 4)), 6);
+    run(2, NIC, lean(shape(Dtype::Bf16, 4, 2)), 6);
+    run(4, MIXED, lean(shape(Dtype::E4m3, 8, 8)), 4);
+    run(1, NIC, lean(shape(Dtype::Bf16, 3, 1)), 3);
+}
+
+#[test]
+fn ranks_of_the_sender_match_the_reference() {
+    run(2, P2P, ranked_by_sender(shape(Dtype::E4m3, 8, 4)), 6);
+    run(2, NIC, ranked_by_sender(shape(Dtype::Bf16, 4, 2)), 6);
+    run(4, MIXED, ranked_by_sender(shape(Dtype::Bf16, 8, 8)), 4);
 }
 
 #[test]
 fn buffers_may_be_overwritten_after_a_call() {
-    run(3, SLOW, shape(Form::LowLatency, Dtype::Bf16, 6, 3), 8);
-    run(3, SLOW, shape(Form::Throughput, Dtype::E4m3, 6, 3), 8);
+    run(3, SLOW, shape(Dtype::Bf16, 6, 3), 8);
+    run(3, SLOW, ranked_by_sender(shape(Dtype::E4m3, 6, 3)), 8);
 }
 
 #[test]
 fn short_queues_and_weak_ordering_do_not_change_results() {
-    run(3, SHORT, shape(Form::LowLatency, Dtype::Bf16, 6, 3), 4);
-    run(3, SHORT, shape(Form::Throughput, Dtype::E4m3, 6, 3), 4);
+    run(3, SHORT, shape(Dtype::Bf16, 6, 3), 4);
+    run(3, SHORT, ranked_by_sender(shape(Dtype::E4m3, 6, 3)), 4);
 }
 
 #[test]
 fn more_warps_and_blocks_do_not_change_results() {
-    for form in [Form::LowLatency, Form::Throughput] {
-        let shape = shape(form, Dtype::Bf16, 4, 4);
-        run(2, P2P, Shape { blocks: Some(5), threads: Some(96), ..shape }, 2);
-        run(2, P2P, Shape { blocks: Some(1), threads: Some(32), ..shape }, 2);
-    }
+    let shape = shape(Dtype::Bf16, 4, 4);
+    run(2, P2P, Shape { blocks: Some(5), threads: Some(96), ..shape }, 2);
+    run(2, P2P, Shape { blocks: Some(1), threads: Some(32), ..shape }, 2);
 }
 
 /// Performs a dispatch that must be rejected, and returns the error of each PE. Then performs one that succeeds.
@@ -300,19 +325,8 @@ fn refused(shape: Shape, bad: Vec<i32>) -> Vec<String> {
 }
 
 #[test]
-fn full_expert_is_an_error_on_all_pes_and_loses_nothing() {
-    let shape = Shape { capacity: 3, ..shape(Form::LowLatency, Dtype::Bf16, 4, 2) };
-    let errors = refused(shape, vec![1, 1, 1, 1]);
-    assert!(
-        errors[0].starts_with("expert 1 gets more than 3 rows from this PE: raise `capacity`"),
-        "{errors:?}"
-    );
-    assert_eq!(errors[1], "PE 0 refused this call: see its error");
-}
-
-#[test]
 fn full_pe_is_an_error_on_all_pes_and_loses_nothing() {
-    let shape = Shape { max_rows: Some(4), ..shape(Form::Throughput, Dtype::Bf16, 4, 2) };
+    let shape = Shape { max_rows: Some(4), ..shape(Dtype::Bf16, 4, 2) };
     let errors = refused(shape, vec![3, 3, 3, 2]);
     let wanted = "PE 1 gets 5 rows and has room for 4: raise `max_rows`, or send fewer tokens";
     assert_eq!(errors, [wanted, wanted]);
@@ -320,9 +334,10 @@ fn full_pe_is_an_error_on_all_pes_and_loses_nothing() {
 
 #[test]
 fn unknown_expert_is_an_error_on_all_pes() {
-    for form in [Form::LowLatency, Form::Throughput] {
+    let shape = shape(Dtype::Bf16, 4, 2);
+    for shape in [shape, ranked_by_sender(shape)] {
         for expert in [4, -2, i32::MAX] {
-            let errors = refused(shape(form, Dtype::Bf16, 4, 2), vec![0, expert]);
+            let errors = refused(shape, vec![0, expert]);
             let wanted = format!("token 0 has expert {expert} as its choice 1, but there are 4 experts");
             assert!(errors[0].starts_with(&wanted), "{errors:?}");
             assert_eq!(errors[1], "PE 0 refused this call: see its error");
@@ -334,9 +349,10 @@ fn unknown_expert_is_an_error_on_all_pes() {
 fn graph_repeats_a_call_with_work_between_its_halves() {
     let first = Routing { choices: vec![vec![0, 1, 3, 2], vec![3, -1]], seed: 1 };
     let second = Routing { choices: vec![vec![3, 3, 0, -1], vec![1, 0]], seed: 2 };
-    for form in [Form::LowLatency, Form::Throughput] {
+    let shape = shape(Dtype::Bf16, 4, 2);
+    for shape in [lean(shape), ranked_by_sender(shape)] {
         let app = |pe: &Pe| {
-            let bed = Bed::new(pe, shape(form, Dtype::Bf16, 4, 2))?;
+            let bed = Bed::new(pe, shape)?;
             let (stream, dispatcher) = (pe.stream()?, &bed.dispatcher);
             let input = bed.prepare(&first)?;
             let graph = capture(&stream, |stream| {
@@ -365,7 +381,7 @@ fn graph_repeats_a_call_with_work_between_its_halves() {
 #[test]
 fn rejects_wrong_arguments() {
     let app = |pe: &Pe| {
-        let shape = shape(Form::LowLatency, Dtype::Bf16, 4, 2);
+        let shape = shape(Dtype::Bf16, 4, 2);
         assert!(matches!(Dispatcher::new(pe, Shape { top_k: 9, ..shape }), Err(Error::Shape(_))));
         let bed = Bed::new(pe, shape)?;
         let (stream, dispatcher) = (pe.stream()?, &bed.dispatcher);

@@ -2,20 +2,11 @@
 
 use rushmem_device::prelude::*;
 
-/// Number of low bits of a signal word that hold a row count or row index. The higher bits hold the index of the call.
-pub const WORD_COUNT_BITS: u32 = 24;
-
-/// The bit of a signal word that says that its sender has rejected the call.
-const REFUSED: u64 = 1 << (WORD_COUNT_BITS - 1);
-
 /// Rank stored for a (token, choice) pair that chose no expert.
 pub(crate) const NO_RANK: u32 = u32::MAX;
 
 /// PE stored for a warp lane that has no row to send.
 pub(crate) const NO_PE: u32 = u32::MAX;
-
-/// PE stored for a row that goes to a NIC peer: the row is in a local buffer, the outbox or `back`.
-pub(crate) const NIC_PE: u32 = u32::MAX - 1;
 
 /// Indices of the words of PE state at the start of [`Buffers::words`].
 pub mod state {
@@ -27,29 +18,36 @@ pub mod state {
     pub const FAULT_CALL: usize = 2;
     /// Index of the word that holds the last fault, encoded by [`Fault::word`](super::Fault::word).
     pub const FAULT: usize = 3;
+    /// Index of the word that counts the blocks of the running kernel that have finished their part.
+    pub const FINISHED: usize = 4;
     /// Number of words of PE state.
-    pub const WORDS: usize = 4;
+    pub const WORDS: usize = 5;
 }
 
 /// Memory and sizes of a mixture-of-experts exchange, as a kernel argument. All rows consist of chunks of 16 bytes.
+///
+/// `inbox`, `records` and `back` have a row or record for each `[PE][token]`. This PE stores its own tokens at the same
+/// place of its own copy as of those of peers, which makes its own copy the source of puts to NIC peers.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Buffers {
-    /// State of this PE, followed by the signals of dispatch, of combine, and of counts: see [`Buffers::arrived`].
+    /// State of this PE, followed by the signals of dispatch and of combine: see [`Buffers::arrived`].
     pub words: SymSlice<u64>,
     /// Tables (see [`Table`]) and ranks, followed by one scratch word per warp for [`ep_place`](crate::ep_place).
     pub tables: SymSlice<u32>,
-    /// Dispatched rows, where their source PEs store them.
+    /// Dispatched rows, where their source PEs store them, `[source][token]`.
     pub inbox: SymSlice<u128>,
-    /// Dispatched rows, where experts read them. In the throughput form, this is the inbox.
+    /// The record of each token, `[source][token]`: its choices, their ranks and weights.
+    pub records: SymSlice<u32>,
+    /// Dispatched rows, where experts read them. If `gathers`, this is the inbox.
     pub rows: SymSlice<u128>,
-    /// Dispatched rows to be sent to NIC peers, in the same order as `back`. Without NIC peers, a single chunk.
-    pub outbox: SymSlice<u128>,
-    /// Combined rows that the experts of NIC peers sent back. Without NIC peers, a single chunk.
+    /// Position in the inbox of each row that an expert receives, sorted by expert.
+    pub index: SymSlice<u32>,
+    /// Partial sums that the PEs of the experts computed, `[PE][token]`.
     pub back: SymSlice<u128>,
-    /// Maximum number of rows that an expert can get from one source PE.
-    pub capacity: u32,
-    /// Maximum number of rows that a PE can get.
+    /// Partial sums to be sent to NIC peers, `[source][token]`. Without NIC peers, a single chunk.
+    pub outbox: SymSlice<u128>,
+    /// Maximum number of rows that the experts of a PE can get.
     pub max_rows: u32,
     /// Number of experts, over all PEs.
     pub experts: u32,
@@ -59,12 +57,16 @@ pub struct Buffers {
     pub hidden: u32,
     /// Number of experts that each token chooses.
     pub top_k: u32,
-    /// Maximum number of (token, choice) pairs per PE.
-    pub pairs: u32,
+    /// Maximum number of tokens per PE.
+    pub tokens: u32,
     /// Number of 16-byte chunks per dispatched row.
     pub row_chunks: u32,
     /// 1 if dispatch quantizes to e4m3, otherwise 0.
     pub quantizes: u32,
+    /// 1 if experts gather rows from the inbox by `index`, 0 if they read them from `rows` one after the other.
+    pub gathers: u32,
+    /// 1 if partial sums are in binary32, 0 if they are in bf16.
+    pub wide_partials: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
 }
@@ -73,19 +75,13 @@ pub struct Buffers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Table {
-    /// This PE's row count for each expert, followed by a word that marks a rejected call.
+    /// This PE's row count for each expert, a word that marks a rejected call, and this PE's number of tokens.
     Counts,
-    /// Index of this PE's first row for each expert in the inbox of the expert's PE, `[expert]`.
-    To,
-    /// Index of the first row from each expert in this PE's [`Buffers::back`], `[expert]`.
-    BackFrom,
-    /// Index of the first row from each source PE in [`Buffers::rows`], `[local expert][source]`.
+    /// Index of the first row from each source PE for each local expert, `[local expert][source]`.
     From,
-    /// Index of the first row from each local expert in the source PE's [`Buffers::back`], `[local expert][source]`.
-    BackTo,
     /// Number of rows received by each local expert.
     Totals,
-    /// Index of the first row of each local expert in [`Buffers::rows`].
+    /// Index of the first row of each local expert.
     Offsets,
     /// The [`Counts`](Self::Counts) table of every PE, `[source]`.
     Matrix,
@@ -95,7 +91,7 @@ impl Buffers {
     /// Returns the length of a [`Table`] in words, given the number of experts. Only `Matrix` is longer: it has one
     /// such table per PE.
     pub const fn table_len(experts: u32) -> u32 {
-        (experts + 1).next_multiple_of(4)
+        (experts + 2).next_multiple_of(4)
     }
 
     /// Returns the index in [`Buffers::tables`] of element `i` of a table.
@@ -113,26 +109,25 @@ impl Buffers {
     /// Returns the index in [`Buffers::tables`] of scratch word `i`.
     #[inline(always)]
     pub const fn scratch_at(&self, i: u32) -> usize {
-        self.rank_at(self.pairs + i)
+        self.rank_at(self.tokens * self.top_k + i)
     }
 
-    /// Returns the index in [`Buffers::words`] of the dispatch signal for a local expert and a source PE, where `word =
-    /// local * n_pes + source`.
+    /// Returns the index in [`Buffers::words`] of the signal that announces the rows of the PE `source`.
     #[inline(always)]
-    pub const fn arrived(&self, word: u32) -> usize {
-        state::WORDS + word as usize
+    pub const fn arrived(&self, source: u32) -> usize {
+        state::WORDS + source as usize
     }
 
-    /// Returns the index in [`Buffers::words`] of the combine signal of an expert.
+    /// Returns the index in [`Buffers::words`] of the signal that announces the partial sums of `pe`.
     #[inline(always)]
-    pub const fn returned(&self, expert: u32) -> usize {
-        self.arrived(self.experts + expert)
+    pub const fn returned(&self, pe: u32) -> usize {
+        self.arrived(self.n_pes + pe)
     }
 
-    /// Returns the index in [`Buffers::words`] of the signal that announces the row counts of the PE `source`.
+    /// Returns the number of 16-byte chunks per partial sum.
     #[inline(always)]
-    pub const fn met(&self, source: u32) -> usize {
-        self.returned(self.experts + source)
+    pub const fn partial_chunks(&self) -> u32 {
+        if self.wide_partials != 0 { self.hidden / 4 } else { self.hidden / 8 }
     }
 }
 
@@ -160,11 +155,6 @@ pub enum Fault {
         /// Index of the expert that the pair chose.
         expert: i32,
     },
-    /// This PE has more rows for an expert than there is room for.
-    FullExpert {
-        /// Index of the expert that has no more room.
-        expert: u32,
-    },
     /// The rows for a PE exceed the capacity of its buffer.
     FullPe {
         /// Rank of the PE whose buffer is too small.
@@ -185,9 +175,8 @@ impl Fault {
         // Pair and PE have 23 bits each. Only a bad choice needs all bits of the value.
         let (kind, number, value) = match self {
             Self::BadChoice { pair, expert } => (1, pair, expert as u32),
-            Self::FullExpert { expert } => (2, 0, expert),
-            Self::FullPe { pe, rows } => (3, pe, rows),
-            Self::Refused { pe } => (4, pe, 0),
+            Self::FullPe { pe, rows } => (2, pe, rows),
+            Self::Refused { pe } => (3, pe, 0),
         };
         kind << 56 | (number as u64 & 0xff_ffff) << 32 | value as u64
     }
@@ -198,9 +187,8 @@ impl Fault {
         let pe = number;
         match word >> 56 {
             1 => Some(Self::BadChoice { pair: number, expert: value as i32 }),
-            2 => Some(Self::FullExpert { expert: value }),
-            3 => Some(Self::FullPe { pe, rows: value }),
-            4 => Some(Self::Refused { pe }),
+            2 => Some(Self::FullPe { pe, rows: value }),
+            3 => Some(Self::Refused { pe }),
             _ => None,
         }
     }
@@ -251,28 +239,22 @@ impl<'a, 'k> Exchange<'a, 'k> {
         put(self.tables, self.b.rank_at(pair), rank);
     }
 
-    /// Returns the number of dispatch signals: one per (local expert, source).
+    /// Returns the number of rows that the PE `source` sends to an expert.
     #[inline(always)]
-    pub(crate) fn n_words(self) -> u32 {
-        self.b.experts
+    pub(crate) fn count(self, source: u32, expert: u32) -> u32 {
+        self.table(Table::Matrix, source * Buffers::table_len(self.b.experts) + expert)
     }
 
-    /// Loads the signal with which a source PE announces its rows for a local expert.
+    /// Returns whether `pe` rejects the dispatch.
     #[inline(always)]
-    pub(crate) fn arrived(self, word: u32) -> u64 {
-        get(self.words, self.b.arrived(word))
+    pub(crate) fn is_marked(self, pe: u32, call: u64) -> bool {
+        self.count(pe, self.b.experts) == call as u32
     }
 
-    /// Loads the signal with which an expert announces that its rows can be combined.
+    /// Returns the number of tokens in the batch of the PE `source`.
     #[inline(always)]
-    pub(crate) fn returned(self, expert: u32) -> u64 {
-        get(self.words, self.b.returned(expert))
-    }
-
-    /// Returns how many rows the dispatch signal of index `word` announces.
-    #[inline(always)]
-    pub(crate) fn rows(self, word: u32) -> u32 {
-        count_of(self.arrived(word))
+    pub(crate) fn tokens_of(self, source: u32) -> u32 {
+        self.count(source, self.b.experts + 1).min(self.b.tokens)
     }
 
     /// Returns `count` of this PE's signals, starting with word `at` of [`Buffers::words`].
@@ -297,49 +279,49 @@ impl<'a, 'k> Exchange<'a, 'k> {
         self.state(state::BEGUN)
     }
 
-    /// Records that this PE rejects the dispatch, for the host and for later kernels.
+    /// Records that this PE rejects the dispatch, for the host.
     #[inline(always)]
     pub(crate) fn record(self, call: u64, fault: Fault) {
         self.set_state(state::FAULT, fault.word());
         self.set_state(state::FAULT_CALL, call);
     }
 
-    /// Returns the PE that an expert runs on, and the index of the expert on that PE.
+    /// Records that this PE rejects the dispatch because of a wrong choice, for the host and for all PEs.
     #[inline(always)]
-    pub(crate) fn owner(self, expert: u32) -> (u32, u32) {
-        divided(expert, self.b.local_experts)
+    pub(crate) fn reject(self, call: u64, pair: u32, expert: i32) {
+        self.record(call, Fault::BadChoice { pair, expert });
+        self.set_table(Table::Counts, self.b.experts, call as u32);
     }
 
-    /// Returns the local expert and the source PE to which a dispatch signal belongs.
+    /// Returns the PE that an expert is on.
     #[inline(always)]
-    pub(crate) fn expert_and_source(self, word: u32) -> (u32, u32) {
-        divided(word, self.b.n_pes)
+    pub(crate) fn owner(self, expert: u32) -> u32 {
+        expert.checked_div(self.b.local_experts).unwrap_or(NO_PE)
     }
 
-    /// Returns the index of the dispatch signal for a local expert and a source PE.
+    /// Returns the index in [`Table::From`] of a local expert and a source PE.
     #[inline(always)]
-    pub(crate) fn word(self, local: u32, source: u32) -> u32 {
+    pub(crate) fn index_in_from(self, local: u32, source: u32) -> u32 {
         local * self.b.n_pes + source
+    }
+
+    /// Returns the index of a token among those of all PEs, which orders `inbox`, `records`, `back` and `outbox`.
+    #[inline(always)]
+    pub(crate) fn token_at(self, pe: u32, token: u32) -> u32 {
+        pe * self.b.tokens + token
+    }
+
+    /// Signals `value` to `pe` by word `word` of [`Buffers::words`] there.
+    #[inline(always)]
+    pub(crate) fn signal(self, word: usize, value: u64) -> SignalUpdate {
+        let word: Sym<Signal> = self.b.words.at(word);
+        word.set(value)
     }
 
     #[inline(always)]
     pub(crate) fn bf16_chunks(self) -> usize {
         self.b.hidden as usize / 8
     }
-}
-
-/// Returns quotient and remainder, without a panic path. If `b` is 0, the quotient is 0.
-#[inline(always)]
-pub(crate) fn divided(a: u32, b: u32) -> (u32, u32) {
-    let quotient = a.checked_div(b).unwrap_or(0);
-    (quotient, a - quotient * b)
-}
-
-/// Returns `count` rows of `chunks` 16-byte chunks each, starting at row `first` of a buffer.
-#[inline(always)]
-pub(crate) fn rows_of(all: SymSlice<u128>, chunks: usize, first: u32, count: u32) -> SymSlice<u128> {
-    let first = first as usize * chunks;
-    all.slice(first..first + count as usize * chunks)
 }
 
 /// Returns element `i` of a view, or zero if `i` is out of bounds.
@@ -365,28 +347,4 @@ pub(crate) fn put_remote<T: Pod>(view: RemoteView<T>, i: usize, value: T) {
     if i < view.len() {
         view.store(i, value);
     }
-}
-
-/// Returns the smallest value that a signal word can have in call `call`.
-#[inline(always)]
-pub(crate) fn word_of(call: u64) -> u64 {
-    call << WORD_COUNT_BITS
-}
-
-/// Returns the signal word that tells a peer that this PE has rejected call `call`.
-#[inline(always)]
-pub(crate) fn refusal(call: u64) -> u64 {
-    word_of(call) | REFUSED
-}
-
-/// Returns whether the sender of a signal word has rejected the call.
-#[inline(always)]
-pub(crate) fn is_refusal(word: u64) -> bool {
-    word & REFUSED != 0
-}
-
-/// Returns the payload of a signal word: the number of rows in dispatch, the index of the first row in combine.
-#[inline(always)]
-pub(crate) fn count_of(word: u64) -> u32 {
-    word as u32 & ((1 << WORD_COUNT_BITS) - 1)
 }

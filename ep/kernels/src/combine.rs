@@ -1,189 +1,224 @@
-//! Kernels of the combine step: experts send their rows back to the PEs of the tokens, which sum them.
+//! Kernels of combine: the PEs of the experts send partial sums back to the PEs of the tokens, which add them.
 
-use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{
-    Batch, Buffers, Exchange, NIC_PE, NO_RANK, Table, count_of, get, put, rows_of, word_of,
-};
-use crate::numbers::{chunk, elements};
-use crate::post::{Announcement, announce_to};
-use crate::warp::{Crew, lane};
+use crate::announce::{announce_partials, is_last_block};
+use crate::buffers::{Buffers, Exchange, NO_PE, get, put, put_remote};
+use crate::numbers::{chunk, elements, join};
+use crate::record::{Arrival, CHOICES, each_arrival, expert_of};
+use crate::warp::{AT_ONCE, Crew, LANES, is_first_of_equals, lane, load_row, of_lane};
 
-/// Signals to each source PE that its tokens' rows are ready. They are in `results`, at the same positions as the rows
-/// that experts received. A NIC peer also gets the rows, directly from `results`: one put with signal per expert.
-///
-/// The signal word carries the source's first row, relative to the expert's first row, which a P2P peer needs to read
-/// the rows.
-#[kernel(max_threads = 128)]
-pub fn ep_announce_back(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
+/// Consecutive elements of a sum in binary32, for each of the chunks that a thread computes at once.
+type Sums = [[f32; 8]; AT_ONCE];
+
+/// Sends the weighted sum of the results of this PE's experts for each token to the PE of the token, and announces the
+/// sums. `results` has the rows at the positions that [`ep_receive`](crate::ep_receive) computed.
+#[kernel(max_threads = 512)]
+pub fn ep_combine(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
-    let (call, chunks) = (x.call(), x.bf16_chunks());
-    let mut word = Thread::index() as u32;
-    while word < x.n_words() {
-        let (local, source) = x.expert_and_source(word);
-        let (from, to) = (x.table(Table::From, word), x.table(Table::BackTo, word));
-        let expert = ctx.my_pe() * buffers.local_experts + local;
-        let announcement = Announcement {
-            dst: rows_of(buffers.back, chunks, to, x.rows(word)),
-            src: results,
-            first: from as usize * chunks,
-            is_p2p: ctx.ptr(results, source).is_some(),
-            word: buffers.words.at(buffers.returned(expert)),
-            value: word_of(call) | (from - x.table(Table::Offsets, local)) as u64,
+    let (results, outbox) = (ctx.local(results), ctx.ptr(buffers.outbox, ctx.my_pe()));
+    let Some(outbox) = outbox else { return Err(Error::OutOfRange) };
+    let (chunks, mut outcome) = (x.bf16_chunks(), Ok(()));
+    each_arrival(x, |crew, arrival| {
+        let there = ctx.ptr(buffers.back, arrival.source);
+        let to_row = match there {
+            Some(_) => x.token_at(ctx.my_pe(), arrival.token),
+            None => x.token_at(arrival.source, arrival.token),
         };
-        announce_to(ctx, source, announcement)?;
-        word += Thread::count() as u32;
-    }
-    Ok(())
+        let partial = Partial { to: there.unwrap_or(outbox), x, row: to_row };
+        let (mut i, step) = (crew.rank as usize, crew.size as usize);
+        // Keep all lanes of a warp in the loop, which shuffles.
+        while i - (lane() as usize) < chunks {
+            partial.store(i, step, weighted(results, chunks, i, step, arrival));
+            i += AT_ONCE * step;
+        }
+        if there.is_none() {
+            crew.sync();
+            if crew.rank == 0 {
+                outcome = outcome.and(post(x, to_row, arrival));
+            }
+        }
+    });
+    Block::current().agree(outcome)?;
+    if is_last_block(x)? { announce_partials(x, x.call()) } else { Ok(()) }
 }
 
-/// Waits for the signals of all experts. Then computes the weighted sum of each token's rows, in order of choice, in
-/// binary32, and rounds the sum once to bf16.
-///
-/// Reads rows of P2P peers from their `results`, and rows of NIC peers from `back`. `compacted` is the argument of
-/// [`ep_receive`](crate::ep_receive). When the kernel returns, all puts of this PE are complete.
-#[kernel(max_threads = 256)]
-pub fn ep_reduce(
-    ctx: &Ctx,
-    buffers: Buffers,
-    batch: Batch,
-    results: SymSlice<u128>,
-    sums: SymSlice<u128>,
-    compacted: bool,
-) -> Result {
-    let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
-    let returned = x.signals(buffers.returned(0), buffers.experts);
-    ctx.wait_until_all(block, &WaitWords::new(returned, Cmp::Ge, word_of(x.call())))?;
+/// Returns the weighted sums of the results for an arrival, in order of choice: chunk `i` and those `step`, `2 * step`
+/// and `3 * step` after it.
+#[inline(always)]
+fn weighted(results: View<u128>, chunks: usize, i: usize, step: usize, arrival: Arrival) -> Sums {
+    let load = |choice: u32| {
+        let first = of_lane(arrival.row, choice) as usize * chunks;
+        load_row(results, first, chunks, i, step)
+    };
+    let (mut sums, mut hits) = ([[0.0; 8]; AT_ONCE], arrival.hits);
+    let mut next = load(hits.trailing_zeros());
+    while hits != 0 {
+        let (rows, weight) = (next, of_lane(arrival.weight.to_bits(), hits.trailing_zeros()));
+        hits &= hits - 1;
+        // Load the next result before this one is needed.
+        if hits != 0 {
+            next = load(hits.trailing_zeros());
+        }
+        let weight = f32::from_bits(weight);
+        sums = each(sums, rows, |sum, row| add(sum, elements(row).map(|element| weight * element)));
+    }
+    sums
+}
+
+#[inline(always)]
+fn each<T: Copy>(
+    [a, b, c, d]: Sums,
+    [e, f, g, h]: [T; AT_ONCE],
+    add: impl Fn([f32; 8], T) -> [f32; 8],
+) -> Sums {
+    [add(a, e), add(b, f), add(c, g), add(d, h)]
+}
+
+#[inline(always)]
+fn add(sum: [f32; 8], terms: [f32; 8]) -> [f32; 8] {
+    let [a, b, c, d, e, f, g, h] = sum;
+    let [s, t, u, v, w, x, y, z] = terms;
+    [a + s, b + t, c + u, d + v, e + w, f + x, g + y, h + z]
+}
+
+/// The partial sum of a token, in row `row` of a buffer. In binary32, chunk `i` of the row has the first half of
+/// elements `8 * i ..`, and the second half of the row has their second halves.
+#[derive(Clone, Copy)]
+struct Partial<'a, 'k> {
+    to: RemoteView<'k, u128>,
+    x: Exchange<'a, 'k>,
+    row: u32,
+}
+
+impl Partial<'_, '_> {
+    #[inline(always)]
+    fn store(self, i: usize, step: usize, [a, b, c, d]: Sums) {
+        let chunks = self.x.bf16_chunks();
+        let first = self.row as usize * self.x.b.partial_chunks() as usize;
+        let is_wide = self.x.b.wide_partials != 0;
+        let put = |i: usize, sum: [f32; 8]| {
+            if i >= chunks {
+                return;
+            }
+            if is_wide {
+                let [a, b, c, d, e, f, g, h] = sum.map(f32::to_bits);
+                put_remote(self.to, first + i, join([a, b, c, d]));
+                put_remote(self.to, first + chunks + i, join([e, f, g, h]));
+            } else {
+                put_remote(self.to, first + i, chunk(sum));
+            }
+        };
+        put(i, a);
+        put(i + step, b);
+        put(i + 2 * step, c);
+        put(i + 3 * step, d);
+    }
+}
+
+/// Puts row `row` of the outbox to a NIC peer.
+#[inline(always)]
+fn post(x: Exchange, row: u32, arrival: Arrival) -> Result {
+    let len = x.b.partial_chunks() as usize;
+    let part = |row: u32| row as usize * len..(row as usize + 1) * len;
+    let to = x.b.back.slice(part(x.token_at(x.ctx.my_pe(), arrival.token)));
+    x.ctx.put_nbi(Thread, to, x.b.outbox.slice(part(row)), arrival.source)
+}
+
+/// Waits for the partial sums of all PEs, adds those of each token in order of PE, in binary32, and rounds the sum to
+/// bf16. When the kernel returns, all puts of this PE are complete.
+#[kernel(max_threads = 512)]
+pub fn ep_reduce(ctx: &Ctx, buffers: Buffers, sums: SymSlice<u128>) -> Result {
+    let (x, block, me) = (Exchange::new(ctx, &buffers), Block::current(), ctx.my_pe());
+    let returned = x.signals(buffers.returned(0), buffers.n_pes);
+    ctx.wait_until_all(block, &WaitWords::new(returned, Cmp::Ge, x.call()))?;
     if block.id() == 0 {
         ctx.quiet(block)?;
     }
-    let Some(back) = ctx.ptr(buffers.back, ctx.my_pe()) else { return Err(Error::OutOfRange) };
-    let summer = Summer { x, batch, results, back, compacted };
-    let (sums, chunks) = (ctx.local(sums), x.bf16_chunks());
-    let crew = Crew::of(batch.count as u32);
+    let (records, sums, chunks) = (ctx.local(buffers.records), ctx.local(sums), x.bf16_chunks());
+    let tokens = x.tokens_of(me);
+    let crew = Crew::of(tokens);
     let mut token = crew.id;
-    while token < batch.count as u32 {
-        let rows = summer.rows(token);
-        let mut i = crew.rank as usize;
-        while i < chunks {
-            put(sums, token as usize * chunks + i, sum(&rows, i));
-            i += crew.size as usize;
+    while token < tokens {
+        let word = get(records, (x.token_at(me, token) * LANES + lane()) as usize);
+        let owners = owners(x, word);
+        let (mut i, step) = (crew.rank as usize, crew.size as usize);
+        // Keep all lanes of a warp in the loop, which shuffles.
+        while i - (lane() as usize) < chunks {
+            let [a, b, c, d] = total(x, token, owners, i, step);
+            let store = |i: usize, sum: [f32; 8]| {
+                if i < chunks {
+                    put(sums, token as usize * chunks + i, chunk(sum));
+                }
+            };
+            store(i, a);
+            store(i + step, b);
+            store(i + 2 * step, c);
+            store(i + 3 * step, d);
+            i += AT_ONCE * step;
         }
         token += crew.count;
     }
     Ok(())
 }
 
-/// Maximum number of experts that a token can choose.
-const CHOICES: usize = 8;
-
-/// The row that an expert returned for one choice of a token. If the token chose no expert, it is an arbitrary row, and
-/// `is_there` is false.
+/// PEs that have an expert of a token, in ascending order: lane `i` has the one of index `i`.
 #[derive(Clone, Copy)]
-struct Row<'k> {
-    buffer: RemoteView<'k, u128>,
-    /// Index of the row's first 16-byte chunk in `buffer`.
-    first: usize,
-    weight: f32,
-    is_there: bool,
-}
-
-/// Where the row for one choice of a token is, and its weight. The PE is [`NIC_PE`] if the row is in `back`.
-#[derive(Clone, Copy)]
-struct Choice {
+struct Owners {
     pe: u32,
-    row: u32,
-    weight: f32,
+    count: u32,
 }
 
-#[derive(Clone, Copy)]
-struct Summer<'a, 'k> {
-    x: Exchange<'a, 'k>,
-    batch: Batch,
-    results: SymSlice<u128>,
-    back: RemoteView<'k, u128>,
-    compacted: bool,
-}
-
-impl<'k> Summer<'_, 'k> {
-    /// Returns the rows that a token's experts returned, in order of choice. All lanes of a warp must pass the same
-    /// token.
-    #[inline(always)]
-    fn rows(self, token: u32) -> [Row<'k>; CHOICES] {
-        let choice = self.choice(token);
-        let there = arch::ballot(u32::MAX, choice.is_some());
-        // Substitute a row that exists, so loads need no branch.
-        let choice = choice.unwrap_or(Choice { pe: self.x.ctx.my_pe(), row: 0, weight: 0.0 });
-        let row = |lane| self.row(choice, there, lane);
-        [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)]
+/// Returns the PEs that have an expert of a token, given this lane's word of its record.
+#[inline(always)]
+fn owners(x: Exchange, word: u32) -> Owners {
+    let pe = expert_of(word).map_or(NO_PE, |expert| x.owner(expert));
+    let pe = if is_first_of_equals(pe) { pe } else { NO_PE };
+    let (mut order, mut lane_of) = (0, 0);
+    while lane_of < CHOICES {
+        order += (of_lane(pe, lane_of) < pe) as u32;
+        lane_of += 1;
     }
-
-    /// Returns the token's choice whose index is this lane, or `None` if it has no expert.
-    #[inline(always)]
-    fn choice(self, token: u32) -> Option<Choice> {
-        let (x, lane) = (self.x, lane());
-        let pair = token * x.b.top_k + lane;
-        let rank = if lane < x.b.top_k { x.rank(pair) } else { NO_RANK };
-        if rank == NO_RANK {
-            return None;
+    let (mut owners, mut at) = (Owners { pe: NO_PE, count: 0 }, 0);
+    while at < CHOICES {
+        let (found, its_order) = (of_lane(pe, at), of_lane(order, at));
+        if found != NO_PE {
+            owners.count += 1;
+            if its_order == lane() {
+                owners.pe = found;
+            }
         }
-        let weight = get(x.ctx.local(self.batch.weights), pair as usize);
-        let expert = get(x.ctx.local(self.batch.choices), pair as usize) as u32;
-        let (pe, local) = x.owner(expert);
-        let (pe, first) = if x.ctx.ptr(self.results, pe).is_none() {
-            (NIC_PE, x.table(Table::BackFrom, expert))
-        } else if self.compacted {
-            (pe, local * x.b.n_pes * x.b.capacity + count_of(x.returned(expert)))
+        at += 1;
+    }
+    owners
+}
+
+/// Returns the sum of a token's partial sums: chunk `i` and those `step`, `2 * step` and `3 * step` after it.
+#[inline(always)]
+fn total(x: Exchange, token: u32, owners: Owners, i: usize, step: usize) -> Sums {
+    let (back, chunks) = (x.ctx.local(x.b.back), x.bf16_chunks());
+    let (mut sums, mut at) = ([[0.0; 8]; AT_ONCE], 0);
+    while at < owners.count {
+        let pe = of_lane(owners.pe, at);
+        let first = x.token_at(pe, token) as usize * x.b.partial_chunks() as usize;
+        let low = load_row(back, first, chunks, i, step);
+        if x.b.wide_partials != 0 {
+            let high = load_row(back, first + chunks, chunks, i, step);
+            let [a, b, c, d] = low;
+            let [e, f, g, h] = high;
+            sums = each(sums, [(a, e), (b, f), (c, g), (d, h)], |sum, halves| add(sum, wide(halves)));
         } else {
-            (pe, x.table(Table::To, expert))
-        };
-        Some(Choice { pe, row: first + rank, weight })
-    }
-
-    /// Returns the row for the choice held by `lane`. Bit `lane` of `there` says whether the choice has an expert.
-    #[inline(always)]
-    fn row(self, choice: Choice, there: u32, lane: u32) -> Row<'k> {
-        let of_lane = |value: u64| arch::shuffle(u32::MAX, value, lane);
-        let place = of_lane(choice.pe as u64 | (choice.row as u64) << 32);
-        let (pe, row) = (place as u32, (place >> 32) as usize);
-        let near = if pe == NIC_PE { None } else { self.x.ctx.ptr(self.results, pe) };
-        Row {
-            buffer: near.unwrap_or(self.back),
-            first: row * self.x.bf16_chunks(),
-            weight: f32::from_bits(of_lane(choice.weight.to_bits() as u64) as u32),
-            is_there: there >> lane & 1 == 1,
+            sums = each(sums, low, |sum, row| add(sum, elements(row)));
         }
+        at += 1;
     }
+    sums
 }
 
-/// Computes 16-byte chunk `i` of the weighted sum of rows.
+/// Unpacks 8 elements in binary32.
 #[inline(always)]
-fn sum(rows: &[Row; CHOICES], i: usize) -> u128 {
-    let [a, b, c, d, e, f, g, h] = *rows;
-    let [s, t, u, v, w, x, y, z] = load(rows, i);
-    let first_half = add(add(add(add([0.0; 8], a, s), b, t), c, u), d, v);
-    chunk(add(add(add(add(first_half, e, w), f, x), g, y), h, z))
-}
-
-/// Loads 16-byte chunk `i` of all rows.
-///
-/// Checks all bounds before the first load. With a check before each, the compiler would not overlap the loads.
-#[inline(always)]
-fn load(rows: &[Row; CHOICES], i: usize) -> [u128; CHOICES] {
-    let has = |row: Row| row.first + i < row.buffer.len();
-    let [a, b, c, d, e, f, g, h] = *rows;
-    if !(has(a) & has(b) & has(c) & has(d) & has(e) & has(f) & has(g) & has(h)) {
-        return [0; CHOICES];
-    }
-    let load = |row: Row| row.buffer.load(row.first + i);
-    [load(a), load(b), load(c), load(d), load(e), load(f), load(g), load(h)]
-}
-
-#[inline(always)]
-fn add(sum: [f32; 8], row: Row, chunk: u128) -> [f32; 8] {
-    let [a, b, c, d, e, f, g, h] = elements(chunk);
-    let [s, t, u, v, w, x, y, z] = sum;
-    let add = |sum: f32, element: f32| if row.is_there { sum + row.weight * element } else { sum };
-    [add(s, a), add(t, b), add(u, c), add(v, d), add(w, e), add(x, f), add(y, g), add(z, h)]
+fn wide((low, high): (u128, u128)) -> [f32; 8] {
+    let at = |chunk: u128, i: u32| f32::from_bits((chunk >> (32 * i)) as u32);
+    let (low, high) = (|i| at(low, i), |i| at(high, i));
+    [low(0), low(1), low(2), low(3), high(0), high(1), high(2), high(3)]
 }

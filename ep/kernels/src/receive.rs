@@ -1,75 +1,134 @@
-//! The kernel of the second half of dispatch, which waits for the rows of all PEs and compacts them.
+//! Kernels of the second half of dispatch, which wait for the rows of all PEs and copy them to their experts.
 
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Buffers, Exchange, Fault, Table, get, is_refusal, put, state, word_of};
-use crate::warp::{copy_row, each_row};
+use crate::buffers::{Buffers, Exchange, Fault, Table, put, state};
+use crate::record::{Arrival, each_arrival};
+use crate::warp::{AT_ONCE, Crew, LANES, lane, load_row, of_lane, sum, sum_before, warps_of_block};
 
-/// Waits until the rows of all sources have arrived. Afterwards, the rows of each local expert are contiguous.
+/// Waits until the rows of all PEs have arrived, and computes the place of every row at its expert. Runs as a single
+/// block.
 ///
-/// If `compacts`, rows are in the inbox, in the slots of their source, and the kernel copies them to `rows`. It also
-/// stores the row counts. Otherwise, [`ep_plan`](crate::ep_plan) has taken care of both.
-#[kernel(max_threads = 512)]
-pub fn ep_receive(ctx: &Ctx, buffers: Buffers, compacts: bool) -> Result {
-    let (x, block) = (Exchange::new(ctx, &buffers), Block::current());
+/// All PEs see the same counts, so all of them reject a call that does not fit.
+#[kernel(max_threads = 256)]
+pub fn ep_receive(ctx: &Ctx, buffers: Buffers) -> Result {
+    let (x, block, warp) = (Exchange::new(ctx, &buffers), Block::current(), Warp::current());
     let call = x.call();
-    if Thread::index() == 0 {
+    if block.leader() {
         x.set_state(state::RECEIVED, call);
     }
-    let arrived = x.signals(buffers.arrived(0), x.n_words());
-    ctx.wait_until_all(block, &WaitWords::new(arrived, Cmp::Ge, word_of(call)))?;
-    let (mut word, mut is_refused) = (block.rank(), false);
-    while word < x.n_words() {
-        if is_refusal(x.arrived(word)) {
-            is_refused = true;
-            x.record(call, Fault::Refused { pe: x.expert_and_source(word).1 });
-        }
-        word += block.size();
+    let arrived = x.signals(buffers.arrived(0), buffers.n_pes);
+    ctx.wait_until_all(block, &WaitWords::new(arrived, Cmp::Ge, call))?;
+    let (mut pe, mut fault) = (warp.id(), None);
+    while pe < buffers.n_pes {
+        fault = fault.or(fault_of(x, pe, call));
+        pe += warps_of_block();
     }
-    if block.any(is_refused) {
+    // A PE that marked the call has already recorded its own reason.
+    if let Some(fault) = fault
+        && !x.is_marked(ctx.my_pe(), call)
+        && warp.leader()
+    {
+        x.record(call, fault);
+    }
+    if block.any(fault.is_some()) {
         return Err(Error::OutOfRange);
     }
-    if compacts {
-        if block.id() == 0 {
-            store_places(x);
-        }
-        let (inbox, rows) = (ctx.local(buffers.inbox), ctx.local(buffers.rows));
-        let chunks = buffers.row_chunks as usize;
-        each_row(x, |word, row| {
-            let (local, source) = x.expert_and_source(word);
-            let from = (word * buffers.capacity + row) as usize * chunks;
-            let to = (first_row(x, local, source) + row) as usize * chunks;
-            copy_row(chunks, |i| get(inbox, from + i), |i, chunk| put(rows, to + i, chunk));
-        });
+    if warp.id() == 0 {
+        place_rows(x);
     }
     Ok(())
 }
 
-/// Stores the index of the first row from each source PE, and the number of rows of each local expert.
+/// Returns the reason why the dispatch must be rejected, as far as it concerns `pe`.
 #[inline(always)]
-fn store_places(x: Exchange) {
-    let (block, n_pes) = (Block::current(), x.b.n_pes);
-    let mut word = block.rank();
-    while word < x.n_words() {
-        let (local, source) = x.expert_and_source(word);
-        let first = first_row(x, local, source);
-        x.set_table(Table::From, word, first);
-        if source + 1 == n_pes {
-            x.set_table(Table::Totals, local, first + x.rows(word) - local * n_pes * x.b.capacity);
+fn fault_of(x: Exchange, pe: u32, call: u64) -> Option<Fault> {
+    if x.is_marked(pe, call) {
+        return Some(Fault::Refused { pe });
+    }
+    let (mut rows, mut local) = (0_u64, lane());
+    while local < x.b.local_experts {
+        let mut source = 0;
+        while source < x.b.n_pes {
+            rows += x.count(source, pe * x.b.local_experts + local) as u64;
+            source += 1;
         }
-        word += block.size();
+        local += LANES;
+    }
+    // Sum 24-bit halves, which cannot overflow: a lane has fewer than 2^48 rows.
+    let rows = ((sum((rows >> 24) as u32) as u64) << 24) + sum(rows as u32 & 0xff_ffff) as u64;
+    let fits = rows <= x.b.max_rows as u64;
+    if fits { None } else { Some(Fault::FullPe { pe, rows: rows.min(u32::MAX as u64) as u32 }) }
+}
+
+/// Computes the places of the rows of this PE's experts, with one warp.
+#[inline(always)]
+fn place_rows(x: Exchange) {
+    let (locals, n_pes, owned) = (x.b.local_experts, x.b.n_pes, x.ctx.my_pe() * x.b.local_experts);
+    let (mut first, mut at) = (0, 0);
+    while at < locals {
+        let local = at + lane();
+        let (mut total, mut source) = (0, 0);
+        while source < n_pes && local < locals {
+            total += x.count(source, owned + local);
+            source += 1;
+        }
+        let (before, all) = sum_before(total);
+        if local < locals {
+            x.set_table(Table::Offsets, local, first + before);
+            x.set_table(Table::Totals, local, total);
+            let (mut source, mut row) = (0, first + before);
+            while source < n_pes {
+                x.set_table(Table::From, x.index_in_from(local, source), row);
+                row += x.count(source, owned + local);
+                source += 1;
+            }
+        }
+        first += all;
+        at += LANES;
     }
 }
 
-/// Returns the index of the first row that `source` sent to a local expert. Each expert has room for the rows of all
-/// sources.
+/// Stores the position in the inbox of each row that an expert receives. Unless experts gather, also copies the rows
+/// there, and loads each token only once.
+#[kernel(max_threads = 512)]
+pub fn ep_expand(ctx: &Ctx, buffers: Buffers) -> Result {
+    let x = Exchange::new(ctx, &buffers);
+    let (inbox, rows, index) = (ctx.local(buffers.inbox), ctx.local(buffers.rows), ctx.local(buffers.index));
+    each_arrival(x, |crew, arrival| {
+        let from = x.token_at(arrival.source, arrival.token);
+        if crew.rank < LANES && arrival.hits >> lane() & 1 == 1 {
+            put(index, arrival.row as usize, from);
+        }
+        if buffers.gathers == 0 {
+            expand(inbox, rows, from as usize, buffers.row_chunks as usize, crew, arrival);
+        }
+    });
+    Ok(())
+}
+
+/// Copies row `from` of the inbox to the rows of an arrival.
 #[inline(always)]
-fn first_row(x: Exchange, local: u32, source: u32) -> u32 {
-    let mut row = local * x.b.n_pes * x.b.capacity;
-    let mut earlier = 0;
-    while earlier < source {
-        row += x.rows(x.word(local, earlier));
-        earlier += 1;
+fn expand(inbox: View<u128>, rows: View<u128>, from: usize, len: usize, crew: Crew, arrival: Arrival) {
+    let (first, step) = (from * len, crew.size as usize);
+    let (mut i, lane) = (crew.rank as usize, lane() as usize);
+    // Keep all lanes of a warp in the loop, which shuffles.
+    while i - lane < len {
+        let [a, b, c, d] = load_row(inbox, first, len, i, step);
+        let mut hits = arrival.hits;
+        while hits != 0 {
+            let to = of_lane(arrival.row, hits.trailing_zeros()) as usize * len;
+            let store = |i: usize, chunk: u128| {
+                if i < len {
+                    put(rows, to + i, chunk);
+                }
+            };
+            store(i, a);
+            store(i + step, b);
+            store(i + 2 * step, c);
+            store(i + 3 * step, d);
+            hits &= hits - 1;
+        }
+        i += AT_ONCE * step;
     }
-    row
 }

@@ -3,7 +3,7 @@
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::{Exchange, divided, get};
+use crate::buffers::get;
 
 /// Number of lanes per warp.
 pub(crate) const LANES: u32 = 32;
@@ -25,22 +25,22 @@ pub(crate) fn warp_of_grid() -> (u32, u32) {
     (block.id() * warps + Warp::current().id(), block.count() * warps)
 }
 
-/// Reduces the values of all lanes by a butterfly exchange. `fold` must be associative and commutative.
-#[inline(always)]
-fn fold(mut value: u32, fold: impl Fn(u32, u32) -> u32) -> u32 {
-    let mut distance = LANES / 2;
-    while distance > 0 {
-        let other = arch::shuffle(u32::MAX, value as u64, Warp::current().rank() ^ distance) as u32;
-        value = fold(value, other);
-        distance /= 2;
-    }
-    value
-}
-
 /// Returns the sum of `value` over all lanes of the warp.
 #[inline(always)]
 pub(crate) fn sum(value: u32) -> u32 {
-    fold(value, |a, b| a.wrapping_add(b))
+    sum_before(value).1
+}
+
+/// Returns the value of lane `from`.
+#[inline(always)]
+pub(crate) fn of_lane(value: u32, from: u32) -> u32 {
+    arch::shuffle(u32::MAX, value as u64, from) as u32
+}
+
+/// Returns whether no lower lane has the same value. Of each set of lanes with equal values, this is one lane.
+#[inline(always)]
+pub(crate) fn is_first_of_equals(value: u32) -> bool {
+    arch::match_any(u32::MAX, value as u64).trailing_zeros() == lane()
 }
 
 /// Returns the sum of `value` over the lower lanes of the warp, and the sum over all its lanes.
@@ -50,13 +50,13 @@ pub(crate) fn sum_before(value: u32) -> (u32, u32) {
     let mut distance = 1;
     while distance < LANES {
         let from = lane.saturating_sub(distance);
-        let other = arch::shuffle(u32::MAX, through as u64, from) as u32;
+        let other = of_lane(through, from);
         if lane >= distance {
             through = through.wrapping_add(other);
         }
         distance *= 2;
     }
-    let all = arch::shuffle(u32::MAX, through as u64, LANES - 1) as u32;
+    let all = of_lane(through, LANES - 1);
     (through.wrapping_sub(value), all)
 }
 
@@ -72,36 +72,22 @@ pub(crate) fn count(choices: View<i32>, range: core::ops::Range<u32>, expert: u3
     sum(found)
 }
 
-/// Calls `f` for each received row, with the index of its dispatch signal and the row's index among those announced by
-/// that signal. The warps of the grid divide the rows.
+/// Number of 16-byte chunks of a row that a thread processes at once, so as to overlap their loads.
+pub(crate) const AT_ONCE: usize = 4;
+
+/// Loads chunk `i` of a row of `len` chunks that begins at `first`, and those `step`, `2 * step` and `3 * step` after
+/// it. Where the row has no such chunk, loads its first one.
 ///
-/// Consecutive warps process rows of different signals, which balances the work even if one signal announces most rows.
+/// Checks all bounds before the first load. With a check before each, the compiler would not overlap the loads.
 #[inline(always)]
-pub(crate) fn each_row(x: Exchange, f: impl Fn(u32, u32)) {
-    let (lane, (first, step), words) = (lane(), warp_of_grid(), x.n_words());
-    let (mut most, mut i) = (0, lane);
-    while i < words {
-        most = x.rows(i).max(most);
-        i += LANES;
+pub(crate) fn load_row(from: View<u128>, first: usize, len: usize, i: usize, step: usize) -> [u128; AT_ONCE] {
+    let at = |i: usize| if i < len { first + i } else { first };
+    let (a, b, c, d) = (at(i), at(i + step), at(i + 2 * step), at(i + 3 * step));
+    let end = from.len();
+    if !((a < end) & (b < end) & (c < end) & (d < end)) {
+        return [0; AT_ONCE];
     }
-    // Enumerate all (row, word) up to the largest count, and let each lane test one candidate at a time.
-    let all = fold(most, |a, b| a.max(b)) * words;
-    let split = |at: u32| {
-        let (row, word) = divided(at, words);
-        (word, row)
-    };
-    let mut at = first;
-    while at < all {
-        let mine = at + lane * step;
-        let (word, row) = split(mine);
-        let mut hits = arch::ballot(u32::MAX, mine < all && row < x.rows(word));
-        while hits != 0 {
-            let (word, row) = split(at + hits.trailing_zeros() * step);
-            f(word, row);
-            hits &= hits - 1;
-        }
-        at += LANES * step;
-    }
+    [from.load(a), from.load(b), from.load(c), from.load(d)]
 }
 
 /// Copies the `len` chunks of a row. Each lane keeps 8 loads in flight, to hide the latency of memory.
@@ -155,5 +141,11 @@ impl Crew {
     pub(crate) fn of(tokens: u32) -> Self {
         let (id, count) = warp_of_grid();
         if tokens >= count { Self { id, count, rank: lane(), size: LANES } } else { Self::block() }
+    }
+
+    /// Synchronises the threads of the crew.
+    #[inline(always)]
+    pub(crate) fn sync(self) {
+        if self.size == LANES { Warp::current().sync() } else { Block::current().sync() }
     }
 }

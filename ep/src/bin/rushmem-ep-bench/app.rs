@@ -22,7 +22,7 @@ pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
     let stream = pe.stream()?;
     bed.verify(&stream)?;
     pe.host_sync()?;
-    if pe.my_pe() == 0 {
+    if pe.my_pe() == 0 && !args.json {
         print_head(pe, args, bed.dispatcher.grid());
     }
     let times = pe.alloc::<u64>(STAMPS)?;
@@ -30,40 +30,79 @@ pub(crate) fn run(pe: &Pe, args: &Args) -> Result<(), AnyError> {
     let steps = measure_steps(&bed, &stream, times, args.repetitions)?;
     let cycle = measure_cycle(&bed, &stream, args.repetitions)?;
     let shape = bed.dispatcher.shape();
-    let rows = args.tokens * args.top_k;
+    let rows = slowest(pe, &[bed.crossing_rows() as f64])?[0] as usize;
     let sizes = [rows * shape.row_bytes(), rows * shape.hidden * 2];
     let mut copies = [0.0; 2];
     for (time, bytes) in copies.iter_mut().zip(sizes) {
         *time = measure_copy(&bed, &stream, times, bytes, args.repetitions)?;
     }
-    let blocks = slowest(pe, &[blocks])?[0];
+    let blocks = slowest(pe, &[blocks])?[0] / args.tokens as f64;
     if pe.my_pe() == 0 {
-        for (step, us) in STEPS.iter().zip(&steps) {
-            println!("  {step:<18} {us:10.1} us");
-        }
-        for (half, name) in ["dispatch", "combine"].iter().enumerate() {
-            let (us, bytes) = (steps[2 * half] + steps[2 * half + 1], sizes[half]);
-            let rate = |us: f64| bytes as f64 / us / 1e3;
-            let ratio = us / copies[half];
-            println!("  {name:<18} {us:10.1} us {:10.2} GB/s of {} KB a PE", rate(us), bytes / 1000);
-            println!(
-                "  copy of as much    {:10.1} us {:10.2} GB/s: {name} takes {ratio:.2} times as long",
-                copies[half],
-                rate(copies[half])
-            );
-        }
-        println!("  both, from a graph {cycle:10.1} us by the clock of the host");
-        println!("  WQEs               {:10.2} blocks of 64 bytes a token", blocks / args.tokens as f64);
+        let figures = Figures { steps: steps.try_into().unwrap_or_default(), sizes, copies, cycle, blocks };
+        figures.print(args);
     }
     Ok(())
+}
+
+/// What the benchmark has measured: times are in microseconds.
+struct Figures {
+    steps: [f64; STEPS.len()],
+    /// Bytes of the rows that must cross the link from the PE with the most, in dispatch and in combine.
+    sizes: [usize; 2],
+    /// Times of peer copies of as many bytes.
+    copies: [f64; 2],
+    cycle: f64,
+    /// WQE building blocks per token.
+    blocks: f64,
+}
+
+impl Figures {
+    fn print(&self, args: &Args) {
+        let halves = [self.steps[0] + self.steps[1], self.steps[2] + self.steps[3]];
+        let ratios =
+            [0, 1].map(|half| if self.sizes[half] == 0 { 0.0 } else { halves[half] / self.copies[half] });
+        if args.json {
+            let [send, receive, send_back, receive_back] = self.steps;
+            println!(
+                "{{\"shape\":\"{:?}\",\"steps_us\":[{send:.1},{receive:.1},{send_back:.1},{receive_back:.1}],\
+                 \"crossing_bytes\":{:?},\"copies_us\":{:.1?},\"ratios\":{ratios:.2?},\"cycle_us\":{:.1}}}",
+                args.shape(),
+                self.sizes,
+                self.copies,
+                self.cycle
+            );
+            return;
+        }
+        for (step, us) in STEPS.iter().zip(&self.steps) {
+            println!("  {step:<20} {us:10.1} us");
+        }
+        for (half, name) in ["dispatch", "combine"].iter().enumerate() {
+            let (bytes, copy) = (self.sizes[half], self.copies[half]);
+            println!("  {name:<20} {:10.1} us, {:.2} times the copy", halves[half], ratios[half]);
+            println!(
+                "  rows that must cross {copy:10.1} us to copy {} KB to a peer, {:.1} GB/s",
+                bytes / 1000,
+                bytes as f64 / copy / 1e3
+            );
+        }
+        println!("  both, from a graph   {:10.1} us by the clock of the host", self.cycle);
+        println!("  WQEs                 {:10.2} blocks of 64 bytes a token", self.blocks);
+    }
 }
 
 fn print_head(pe: &Pe, args: &Args, grid: LaunchConfig) {
     let shape = args.shape();
     let path = pe.peer_routes().into_iter().find(|route| route.pe == 1).map(|route| route.via);
     println!(
-        "PASS rushmem-ep-bench: {:?}, {:?}, {} tokens x {}, {} experts, top {}, {:?} routing: every sum verified",
-        shape.form, shape.dtype, args.tokens, args.hidden, args.experts, args.top_k, args.routing
+        "PASS rushmem-ep-bench: {:?}, {:?}, {:?} partial sums, {} tokens x {}, {} experts, top {}, {:?} routing: every sum verified",
+        shape.layout,
+        shape.dtype,
+        shape.partials,
+        args.tokens,
+        args.hidden,
+        args.experts,
+        args.top_k,
+        args.routing
     );
     println!(
         "  {} PEs ({}), peers by {}, {} blocks of {} threads",
@@ -125,8 +164,11 @@ fn measure_copy(
     bytes: usize,
     runs: u32,
 ) -> Result<f64> {
-    let (dst, src) = (bed.dispatcher.rows(), bed.results.cast::<u128>());
+    let (dst, src) = (bed.dispatcher.buffers().back, bed.results.cast::<u128>());
     let chunks = (bytes / 16).min(dst.len()).min(src.len());
+    if chunks == 0 {
+        return Ok(0.0);
+    }
     let graph = capture(stream, |stream| {
         stream.barrier_all()?;
         stream.launch(one_warp(), ep_stamp(times, 0))?;

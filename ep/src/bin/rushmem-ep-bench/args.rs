@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use clap::{Parser, ValueEnum};
 use rushmem::config::{Bytes, Config};
-use rushmem_ep::{Dtype, Form, Shape};
+use rushmem_ep::{Dtype, Layout, Partials, Shape};
 
 pub(crate) type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -29,16 +29,19 @@ pub(crate) struct Args {
     /// Number of experts that each token chooses
     #[arg(long, value_name = "K", default_value = "8")]
     pub(crate) top_k: usize,
-    /// Form of the exchange
-    #[arg(long, value_enum, default_value = "low-latency")]
-    form: FormArg,
+    /// Where experts find their rows: a row per choice, or a row per token and an index
+    #[arg(long, value_enum, default_value = "rows")]
+    layout: LayoutArg,
     /// Element type of dispatched rows
     #[arg(long, value_enum, default_value = "bf16")]
     dtype: DtypeArg,
+    /// Element type of the partial sums that combine sends
+    #[arg(long, value_enum, default_value = "f32")]
+    partials: PartialsArg,
     /// Routing of the tokens
     #[arg(long, value_enum, default_value = "uniform")]
     pub(crate) routing: RoutingArg,
-    /// Throughput: room for rows of a PE; enough for every routing by default
+    /// Room for rows of a PE; enough for every routing by default
     #[arg(long, value_name = "ROWS")]
     max_rows: Option<usize>,
     /// Number of blocks per kernel; the PE's share of the machine by default
@@ -50,18 +53,27 @@ pub(crate) struct Args {
     /// Number of repetitions of each measurement
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repetitions: u32,
+    /// Print the result as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
-enum FormArg {
-    LowLatency,
-    Throughput,
+enum LayoutArg {
+    Rows,
+    Tokens,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum DtypeArg {
     Bf16,
     Fp8,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum PartialsArg {
+    F32,
+    Bf16,
 }
 
 /// How the benchmark assigns experts to tokens.
@@ -75,17 +87,21 @@ pub(crate) enum RoutingArg {
 
 impl Args {
     pub(crate) fn shape(&self) -> Shape {
-        let shape = Shape::low_latency(self.tokens, self.hidden, self.experts, self.top_k);
-        let form = match self.form {
-            FormArg::LowLatency => Form::LowLatency,
-            FormArg::Throughput => Form::Throughput,
+        let shape = Shape::new(self.tokens, self.hidden, self.experts, self.top_k);
+        let layout = match self.layout {
+            LayoutArg::Rows => Layout::Rows,
+            LayoutArg::Tokens => Layout::Tokens,
+        };
+        let partials = match self.partials {
+            PartialsArg::F32 => Partials::F32,
+            PartialsArg::Bf16 => Partials::Bf16,
         };
         let dtype = match self.dtype {
             DtypeArg::Bf16 => Dtype::Bf16,
             DtypeArg::Fp8 => Dtype::E4m3,
         };
         let (max_rows, blocks, threads) = (self.max_rows, self.blocks, self.threads);
-        Shape { form, dtype, max_rows, blocks, threads, ..shape }
+        Shape { layout, partials, dtype, max_rows, blocks, threads, ..shape }
     }
 
     /// Loads the runtime's settings. Makes the symmetric heap large enough, unless the user has set its size.

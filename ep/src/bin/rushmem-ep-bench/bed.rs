@@ -3,7 +3,8 @@
 use rushmem::{Pe, Stream};
 use rushmem_device::{Bf16, SymSlice};
 use rushmem_ep::kernels::ep_experts;
-use rushmem_ep::{Dispatcher, Dtype, Input, reference};
+use rushmem_ep::reference::{self, Term};
+use rushmem_ep::{Dispatcher, Dtype, Input};
 
 use crate::args::{AnyError, Args, RoutingArg};
 
@@ -72,18 +73,35 @@ impl<'a> Bed<'a> {
                 Dtype::Bf16 => elements.to_vec(),
                 dtype => reference::decode(&reference::row(elements, dtype), hidden, dtype),
             };
-            let pairs = token * top_k..(token + 1) * top_k;
-            let terms: Vec<_> = pairs
-                .map(|pair| (self.weights[pair], reference::multiply(&row, self.choices[pair] as usize)))
-                .collect();
+            let term = |pair: usize| {
+                let expert = self.choices[pair] as usize;
+                let row = reference::multiply(&row, expert);
+                Term { pe: self.owner(expert), weight: self.weights[pair], row }
+            };
+            let terms: Vec<_> = (token * top_k..(token + 1) * top_k).map(term).collect();
             let found = &sums[token * hidden..(token + 1) * hidden];
-            let wanted = reference::sum(&terms, hidden);
+            let wanted = reference::sum(&terms, hidden, shape.partials);
             if let Some(i) = (0..hidden).find(|&i| found[i] != wanted[i]) {
                 let (found, wanted) = (found[i].to_f32(), wanted[i].to_f32());
                 return Err(format!("element {i} of token {token} is {found}, not {wanted}").into());
             }
         }
         Ok(())
+    }
+
+    /// Returns how many rows must cross the link: one for each token and other PE that has an expert of it.
+    pub(crate) fn crossing_rows(&self) -> usize {
+        let crossings = |choices: &[i32]| {
+            let mut pes: Vec<usize> = choices.iter().map(|&expert| self.owner(expert as usize)).collect();
+            pes.sort_unstable();
+            pes.dedup();
+            pes.iter().filter(|&&pe| pe != self.pe.my_pe() as usize).count()
+        };
+        self.choices.chunks(self.dispatcher.shape().top_k).map(crossings).sum()
+    }
+
+    fn owner(&self, expert: usize) -> usize {
+        expert / (self.dispatcher.shape().experts / self.pe.n_pes() as usize)
     }
 }
 
