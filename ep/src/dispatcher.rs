@@ -115,6 +115,42 @@ impl<'a> Dispatcher<'a> {
         LaunchConfig::new(blocks, threads)
     }
 
+    /// Masks the PEs for which `masked` has `true`, until the next call of this function: later dispatches skip the
+    /// choices of their experts like -1, and nothing is sent to these PEs or awaited from them.
+    ///
+    /// All PEs that are not masked call it with the same `masked`, with none of the dispatcher's kernels running or
+    /// queued. Before a PE takes part again, all PEs call [`Dispatcher::reset`].
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if `masked` does not have an element for each PE, or masks this PE.
+    /// - [`Error::Runtime`] if memory cannot be written.
+    pub fn mask(&self, masked: &[bool]) -> Result<()> {
+        let (n_pes, me) = (self.pe.n_pes(), self.pe.my_pe());
+        if masked.len() != n_pes as usize || masked[me as usize] {
+            let what =
+                format!("{} elements: pass one for each of {n_pes} PEs, `false` for PE {me}", masked.len());
+            return Err(Error::Misuse { call: "mask", what });
+        }
+        let words: Vec<u32> = masked.iter().map(|&masked| masked.into()).collect();
+        Ok(self.pe.write(self.table(Table::Masked, n_pes), &words)?)
+    }
+
+    /// Returns how many choices of this PE's tokens the last completed dispatch skipped because the PE of the expert
+    /// is masked.
+    ///
+    /// # Errors
+    /// - [`Error::Runtime`] if memory cannot be read.
+    pub fn skipped(&self) -> Result<usize> {
+        let masked = self.pe.read(self.table(Table::Masked, self.pe.n_pes()))?;
+        let counts = self.pe.read(self.table(Table::Counts, self.buffers.experts))?;
+        let of_pes = counts.chunks(self.buffers.local_experts as usize).zip(masked);
+        Ok(of_pes
+            .filter(|&(_, masked)| masked != 0)
+            .flat_map(|(counts, _)| counts)
+            .map(|&n| n as usize)
+            .sum())
+    }
+
     /// Queues the first half of dispatch, which sends the rows. It waits for nobody.
     ///
     /// The input must not change until the call has completed.

@@ -60,6 +60,10 @@
 //! With [`Layout::Rows`], [`Dispatcher::rows`] still has the rows of the last call. After the error, all PEs must call
 //! [`Dispatcher::reset`], and may then repeat the call with fewer tokens.
 //!
+//! # Absent PEs
+//! [`Dispatcher::mask`] lets the other PEs make calls without a PE: choices of its experts are skipped, and
+//! [`Dispatcher::skipped`] returns how many.
+//!
 //! # Determinism
 //! The place of a row depends only on the choices, and sums have a fixed order. So equal inputs give bit-identical
 //! results.

@@ -379,6 +379,36 @@ fn graph_repeats_a_call_with_work_between_its_halves() {
 }
 
 #[test]
+fn masked_pes_are_neither_sent_to_nor_awaited() {
+    let choices = vec![vec![0, 4, 5, 2, 4, -1], vec![3, 1, 5, 5], vec![]];
+    let without = |choices: &Vec<i32>| choices.iter().map(|&e| if e >= 4 { -1 } else { e }).collect();
+    let seen = Routing { choices: choices.iter().map(without).collect(), seed: 3 };
+    let given = Routing { choices, seed: 3 };
+    for (path, shape) in [(P2P, shape(Dtype::Bf16, 6, 2)), (NIC, ranked_by_sender(shape(Dtype::E4m3, 6, 2)))]
+    {
+        let app = |pe: &Pe| {
+            let bed = Bed::new(pe, shape)?;
+            assert!(matches!(bed.dispatcher.mask(&[true; 3]), Err(Error::Misuse { .. })));
+            if pe.my_pe() < 2 {
+                bed.dispatcher.mask(&[false, false, true])?;
+                for _ in 0..2 {
+                    let (stream, input) = (pe.stream()?, bed.prepare(&given)?);
+                    bed.queue(&stream, input, bed.sums)?;
+                    bed.dispatcher.wait(&stream)?;
+                    bed.check_rows(&seen)?;
+                    bed.check_sums(&seen, bed.sums)?;
+                    assert_eq!(bed.dispatcher.skipped()?, [3, 2][pe.my_pe() as usize]);
+                }
+                bed.dispatcher.mask(&[false; 3])?;
+            }
+            bed.dispatcher.reset()?;
+            bed.check(&given)
+        };
+        job(3, path).run(app).unwrap();
+    }
+}
+
+#[test]
 fn rejects_wrong_arguments() {
     let app = |pe: &Pe| {
         let shape = shape(Dtype::Bf16, 4, 2);

@@ -67,14 +67,17 @@ pub(crate) fn announce_partials(x: Exchange, call: u64) -> Result {
     })
 }
 
-/// Calls `f` for each PE, in one warp each, after all puts of the grid. PEs start with different PEs.
+/// Calls `f` for each PE that is not masked, in one warp each, after all puts of the grid. PEs start with different PEs.
 #[inline(always)]
 fn each_pe(x: Exchange, f: impl Fn(u32) -> Result) -> Result {
     let block = Block::current();
     x.ctx.fence_group(block)?;
     let (mut k, mut outcome) = (Warp::current().id(), Ok(()));
     while k < x.b.n_pes {
-        outcome = outcome.and(f(x.ctx.pe_after(k)));
+        let pe = x.ctx.pe_after(k);
+        if !x.is_masked(pe) {
+            outcome = outcome.and(f(pe));
+        }
         k += warps_of_block();
     }
     block.agree(outcome)

@@ -83,6 +83,8 @@ pub enum Table {
     Totals,
     /// Index of the first row of each local expert.
     Offsets,
+    /// 1 for each PE that is masked, otherwise 0.
+    Masked,
     /// The [`Counts`](Self::Counts) table of every PE, `[source]`.
     Matrix,
 }
@@ -239,10 +241,25 @@ impl<'a, 'k> Exchange<'a, 'k> {
         put(self.tables, self.b.rank_at(pair), rank);
     }
 
-    /// Returns the number of rows that the PE `source` sends to an expert.
+    /// Returns whether this PE neither sends to `pe` nor waits for it.
+    #[inline(always)]
+    pub(crate) fn is_masked(self, pe: u32) -> bool {
+        self.table(Table::Masked, pe) != 0
+    }
+
+    /// Returns the signals of all PEs from word `at` of [`Buffers::words`], to wait for those that are not masked.
+    #[inline(always)]
+    pub(crate) fn signals(self, at: usize, call: u64) -> WaitWords<'k, Signal> {
+        let (first, n_pes) = (self.b.at(Table::Masked, 0), self.b.n_pes as usize);
+        let masked = self.b.tables.slice(first..first + n_pes).cast::<i32>();
+        WaitWords::new(self.b.words.slice(at..at + n_pes), Cmp::Ge, call).except(self.ctx.local(masked))
+    }
+
+    /// Returns the number of rows that the PE `source` sends to an expert: none if it is masked.
     #[inline(always)]
     pub(crate) fn count(self, source: u32, expert: u32) -> u32 {
-        self.table(Table::Matrix, source * Buffers::table_len(self.b.experts) + expert)
+        let at = source * Buffers::table_len(self.b.experts) + expert;
+        if self.is_masked(source) { 0 } else { self.table(Table::Matrix, at) }
     }
 
     /// Returns whether `pe` rejects the dispatch.
@@ -255,12 +272,6 @@ impl<'a, 'k> Exchange<'a, 'k> {
     #[inline(always)]
     pub(crate) fn tokens_of(self, source: u32) -> u32 {
         self.count(source, self.b.experts + 1).min(self.b.tokens)
-    }
-
-    /// Returns `count` of this PE's signals, starting with word `at` of [`Buffers::words`].
-    #[inline(always)]
-    pub(crate) fn signals(self, at: usize, count: u32) -> SymSlice<Signal> {
-        self.b.words.slice(at..at + count as usize)
     }
 
     /// Starts a dispatch; for its first kernel only. Returns the index of the new call.

@@ -130,8 +130,7 @@ fn post(x: Exchange, row: u32, arrival: Arrival) -> Result {
 #[kernel(max_threads = 512)]
 pub fn ep_reduce(ctx: &Ctx, buffers: Buffers, sums: SymSlice<u128>) -> Result {
     let (x, block, me) = (Exchange::new(ctx, &buffers), Block::current(), ctx.my_pe());
-    let returned = x.signals(buffers.returned(0), buffers.n_pes);
-    ctx.wait_until_all(block, &WaitWords::new(returned, Cmp::Ge, x.call()))?;
+    ctx.wait_until_all(block, &x.signals(buffers.returned(0), x.call()))?;
     if block.id() == 0 {
         ctx.quiet(block)?;
     }

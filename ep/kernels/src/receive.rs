@@ -17,8 +17,7 @@ pub fn ep_receive(ctx: &Ctx, buffers: Buffers) -> Result {
     if block.leader() {
         x.set_state(state::RECEIVED, call);
     }
-    let arrived = x.signals(buffers.arrived(0), buffers.n_pes);
-    ctx.wait_until_all(block, &WaitWords::new(arrived, Cmp::Ge, call))?;
+    ctx.wait_until_all(block, &x.signals(buffers.arrived(0), call))?;
     let (mut pe, mut fault) = (warp.id(), None);
     while pe < buffers.n_pes {
         fault = fault.or(fault_of(x, pe, call));
@@ -43,6 +42,9 @@ pub fn ep_receive(ctx: &Ctx, buffers: Buffers) -> Result {
 /// Returns the reason why the dispatch must be rejected, as far as it concerns `pe`.
 #[inline(always)]
 fn fault_of(x: Exchange, pe: u32, call: u64) -> Option<Fault> {
+    if x.is_masked(pe) {
+        return None;
+    }
     if x.is_marked(pe, call) {
         return Some(Fault::Refused { pe });
     }

@@ -28,11 +28,12 @@ pub(crate) fn word_of(x: Exchange, choices: View<i32>, weights: View<f32>, token
     let (kind, choice) = (lane() / CHOICES, lane() % CHOICES);
     let pair = token * x.b.top_k + choice;
     let rank = if choice < x.b.top_k { x.rank(pair) } else { NO_RANK };
+    let expert = if rank == NO_RANK { NO_EXPERT } else { get(choices, pair as usize) as u32 };
     match kind {
-        0 if rank == NO_RANK => NO_EXPERT,
-        0 => get(choices, pair as usize) as u32,
+        0 if expert == NO_EXPERT || x.is_masked(x.owner(expert)) => NO_EXPERT,
+        0 => expert,
         1 => rank,
-        2 if rank == NO_RANK => 0,
+        2 if expert == NO_EXPERT => 0,
         2 => get(weights, pair as usize).to_bits(),
         _ => call as u32,
     }

@@ -138,7 +138,8 @@ impl<'k> Sender<'_, 'k> {
         if is_poster { post(x, x.b.records, at, LANES, pe) } else { Ok(()) }
     }
 
-    /// Returns the PE that has the expert of the token's choice whose index is this lane, or [`NO_PE`].
+    /// Returns the PE that has the expert of the token's choice whose index is this lane, or [`NO_PE`] if it has none or
+    /// is masked.
     #[inline(always)]
     fn owner(self, token: u32) -> u32 {
         let (b, choice) = (self.x.b, lane());
@@ -146,7 +147,9 @@ impl<'k> Sender<'_, 'k> {
             return NO_PE;
         }
         let expert = get(self.choices, (token * b.top_k + choice) as usize);
-        if expert < 0 || expert as u32 >= b.experts { NO_PE } else { self.x.owner(expert as u32) }
+        let is_expert = expert >= 0 && (expert as u32) < b.experts;
+        let pe = if is_expert { self.x.owner(expert as u32) } else { NO_PE };
+        if pe == NO_PE || self.x.is_masked(pe) { NO_PE } else { pe }
     }
 
     #[inline(always)]
