@@ -171,6 +171,8 @@ impl<'a> Dispatcher<'a> {
         if is_placed {
             stream.launch(grid, kernels::ep_place(self.buffers, batch))?;
         }
+        // A few more blocks than tokens share the counting.
+        let grid = self.grid_for(batch.count.max(4));
         stream.launch(grid, kernels::ep_send(self.buffers, batch, is_placed))?;
         Ok(Sent(batch))
     }
@@ -181,10 +183,7 @@ impl<'a> Dispatcher<'a> {
     /// # Errors
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_receive(&self, stream: &Stream<'_>, sent: Sent) -> Result<Received> {
-        let grid = self.grid();
-        let one_block = grid.with_blocks(1).with_threads(grid.threads().min(256));
-        stream.launch(one_block, kernels::ep_receive(self.buffers))?;
-        stream.launch(grid, kernels::ep_expand(self.buffers))?;
+        stream.launch(self.grid_for(self.received_tokens()), kernels::ep_receive(self.buffers))?;
         Ok(Received(sent.0))
     }
 
@@ -212,7 +211,7 @@ impl<'a> Dispatcher<'a> {
         results: SymSlice<Bf16>,
     ) -> Result<Returning> {
         let results = chunks("combine_send", "results", results, self.row_count() * self.shape.hidden)?;
-        stream.launch(self.grid(), kernels::ep_combine(self.buffers, results))?;
+        stream.launch(self.grid_for(self.received_tokens()), kernels::ep_combine(self.buffers, results))?;
         Ok(Returning(received.0))
     }
 
@@ -230,7 +229,7 @@ impl<'a> Dispatcher<'a> {
     ) -> Result<()> {
         let count = returning.0.count as usize;
         let sums = chunks("combine_receive", "sums", sums, count * self.shape.hidden)?;
-        stream.launch(self.grid(), kernels::ep_reduce(self.buffers, sums))?;
+        stream.launch(self.grid_for(returning.0.count), kernels::ep_reduce(self.buffers, sums))?;
         self.is_busy.set(false);
         Ok(())
     }
@@ -294,6 +293,17 @@ impl<'a> Dispatcher<'a> {
         [b.inbox, b.outbox, b.back].into_iter().try_for_each(|object| pe.free(object))?;
         [b.records, b.index, b.tables].into_iter().try_for_each(|object| pe.free(object))?;
         Ok(pe.free(b.words)?)
+    }
+
+    /// Returns the grid for `tokens` tokens: at most one block for each.
+    fn grid_for(&self, tokens: u64) -> LaunchConfig {
+        let grid = self.grid();
+        grid.with_blocks(tokens.clamp(1, u64::from(grid.blocks())) as u32)
+    }
+
+    /// Returns how many tokens this PE can receive.
+    fn received_tokens(&self) -> u64 {
+        u64::from(self.pe.n_pes()) * self.shape.tokens as u64
     }
 
     fn table(&self, table: Table, len: u32) -> SymSlice<u32> {
@@ -375,6 +385,7 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
         quantizes: (shape.dtype == Dtype::E4m3).into(),
         gathers: (shape.layout == Layout::Tokens).into(),
         wide_partials: (shape.partials == Partials::F32).into(),
+        has_nic_peers: uses_nic.into(),
         n_pes,
     };
     buffers.words = pe.alloc(buffers.returned(n_pes))?;

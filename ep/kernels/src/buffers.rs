@@ -67,6 +67,8 @@ pub struct Buffers {
     pub gathers: u32,
     /// 1 if partial sums are in binary32, 0 if they are in bf16.
     pub wide_partials: u32,
+    /// 1 if a PE of the job has NIC peers, otherwise 0.
+    pub has_nic_peers: u32,
     /// Number of PEs in the job.
     pub n_pes: u32,
 }

@@ -136,7 +136,7 @@ pub fn ep_reduce(ctx: &Ctx, buffers: Buffers, sums: SymSlice<u128>) -> Result {
     }
     let (records, sums, chunks) = (ctx.local(buffers.records), ctx.local(sums), x.bf16_chunks());
     let tokens = x.tokens_of(me);
-    let crew = Crew::of(tokens);
+    let crew = Crew::of(x, tokens);
     let mut token = crew.id;
     while token < tokens {
         let word = get(records, (x.token_at(me, token) * LANES + lane()) as usize);

@@ -9,10 +9,10 @@
 //! 1. [`ep_place`] ranks the pairs, unless they are so few that [`ep_send`] does.
 //! 2. [`ep_send`] stores each token once at each PE that has an expert of it, with a record of its choices. Its last
 //!    block sends the row counts to all PEs and signals.
-//! 3. [`ep_receive`] waits for the signals, rejects a call that does not fit, and computes where rows belong.
-//! 4. [`ep_expand`] copies the rows to their experts, or stores an index of them.
-//! 5. [`ep_combine`] stores a partial sum for each token and PE in the memory of the token's PE. Its last block signals.
-//! 6. [`ep_reduce`] waits for the signals and adds the partial sums.
+//! 3. [`ep_receive`] waits for the signals, rejects a call that does not fit, and copies the rows to their experts, or
+//!    stores an index of them.
+//! 4. [`ep_combine`] stores a partial sum for each token and PE in the memory of the token's PE. Its last block signals.
+//! 5. [`ep_reduce`] waits for the signals and adds the partial sums.
 //!
 //! NIC peers get rows, records and partial sums by puts from this PE's memory, one for each token.
 //!
@@ -46,6 +46,6 @@ pub use buffers::{Batch, Buffers, Fault, Table, state};
 pub use combine::{ep_combine, ep_reduce};
 pub use numbers::{SCALED, dequantized, e4m3_from_f32, e4m3_to_f32, inverse_scale, scale_of};
 pub use place::ep_place;
-pub use receive::{ep_expand, ep_receive};
+pub use receive::ep_receive;
 pub use record::RECORD_WORDS;
 pub use send::ep_send;

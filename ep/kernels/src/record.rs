@@ -67,7 +67,7 @@ pub(crate) fn each_arrival(x: Exchange, mut f: impl FnMut(Crew, Arrival)) {
         all += x.tokens_of(source);
         source += 1;
     }
-    let crew = Crew::of(all);
+    let crew = Crew::of(x, all);
     let mut token = crew.id;
     source = 0;
     while source < x.b.n_pes {

@@ -29,7 +29,7 @@ pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Resul
         weights: ctx.local(batch.weights),
     };
     // Rows travel while the pairs are ranked.
-    let crew = Crew::of(tokens);
+    let crew = Crew::of(x, tokens);
     let (mut token, mut outcome) = (crew.id, Ok(()));
     while token < tokens {
         outcome = outcome.and(sender.send_row(token, crew));
@@ -37,18 +37,13 @@ pub fn ep_send(ctx: &Ctx, buffers: Buffers, batch: Batch, placed: bool) -> Resul
     }
     if !placed {
         sender.count_rows(tokens * buffers.top_k);
+        sender.rank(tokens);
+        block.sync();
     }
-    let crew = if placed { crew } else { Crew::block() };
-    token = crew.id;
+    token = block.id() + Warp::current().id() * block.count();
     while token < tokens {
-        if !placed {
-            sender.rank(token);
-            block.sync();
-        }
-        if crew.rank < LANES {
-            outcome = outcome.and(sender.send_record(token));
-        }
-        token += crew.count;
+        outcome = outcome.and(sender.send_record(token));
+        token += warps_of_block() * block.count();
     }
     block.agree(outcome)?;
     if is_last_block(x)? { announce_rows(x, call) } else { Ok(()) }
@@ -79,23 +74,34 @@ impl<'k> Sender<'_, 'k> {
         }
     }
 
-    /// Ranks the (token, choice) pairs of a token, with one warp per pair.
+    /// Ranks the (token, choice) pairs of the block's tokens, with one warp per pair.
     #[inline(always)]
-    fn rank(self, token: u32) {
-        let (x, warp, top_k) = (self.x, Warp::current(), self.x.b.top_k);
-        let mut choice = warp.id();
-        while choice < top_k {
-            let pair = token * top_k + choice;
-            let expert = get(self.choices, pair as usize);
-            let is_expert = expert >= 0 && (expert as u32) < x.b.experts;
-            let rank = if is_expert { count(self.choices, 0..pair, expert as u32) } else { NO_RANK };
-            if warp.leader() {
-                x.set_rank(pair, rank);
-                if !is_expert && expert != -1 {
-                    x.reject(self.call, pair, expert);
-                }
+    fn rank(self, tokens: u32) {
+        let (x, block, warp) = (self.x, Block::current(), Warp::current());
+        let mut slot = warp.id();
+        loop {
+            let (token, choice) = (block.id() + slot / CHOICES * block.count(), slot % CHOICES);
+            if token >= tokens {
+                return;
             }
-            choice += warps_of_block();
+            if choice < x.b.top_k {
+                self.rank_pair(token * x.b.top_k + choice);
+            }
+            slot += warps_of_block();
+        }
+    }
+
+    #[inline(always)]
+    fn rank_pair(self, pair: u32) {
+        let x = self.x;
+        let expert = get(self.choices, pair as usize);
+        let is_expert = expert >= 0 && (expert as u32) < x.b.experts;
+        let rank = if is_expert { count(self.choices, 0..pair, expert as u32) } else { NO_RANK };
+        if Warp::current().leader() {
+            x.set_rank(pair, rank);
+            if !is_expert && expert != -1 {
+                x.reject(self.call, pair, expert);
+            }
         }
     }
 

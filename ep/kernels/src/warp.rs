@@ -3,7 +3,7 @@
 use rushmem_device::arch;
 use rushmem_device::prelude::*;
 
-use crate::buffers::get;
+use crate::buffers::{Exchange, get};
 
 /// Number of lanes per warp.
 pub(crate) const LANES: u32 = 32;
@@ -117,7 +117,7 @@ pub(crate) fn copy_row(len: usize, load: impl Fn(usize) -> u128, store: impl Fn(
     }
 }
 
-/// The threads that process one token at a time: a warp if there are enough tokens for all warps, otherwise a block.
+/// The threads that process one token at a time: a warp, a block, or without NIC peers also a part of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Crew {
     /// Index of the crew in the grid.
@@ -130,20 +130,21 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
+    /// Returns the crew of the calling thread, such that all tokens are processed at once if there are enough threads.
     #[inline(always)]
-    pub(crate) fn block() -> Self {
-        let block = Block::current();
-        Self { id: block.id(), count: block.count(), rank: block.rank(), size: block.size() }
+    pub(crate) fn of(x: Exchange, tokens: u32) -> Self {
+        let ((id, count), warps, block) = (warp_of_grid(), warps_of_block(), Block::current());
+        let wanted = count.checked_div(tokens).unwrap_or(1);
+        if wanted >= warps || wanted > 1 && x.b.has_nic_peers != 0 {
+            return Self { id: block.id(), count: block.count(), rank: block.rank(), size: block.size() };
+        }
+        // A power of two, so that crews do not span blocks.
+        let shift = (wanted | 1).ilog2().min(warps.trailing_zeros());
+        let warp = Warp::current().id() & ((1 << shift) - 1);
+        Self { id: id >> shift, count: count >> shift, rank: warp * LANES + lane(), size: LANES << shift }
     }
 
-    /// Returns the crew of the calling thread, given the number of tokens in the batch.
-    #[inline(always)]
-    pub(crate) fn of(tokens: u32) -> Self {
-        let (id, count) = warp_of_grid();
-        if tokens >= count { Self { id, count, rank: lane(), size: LANES } } else { Self::block() }
-    }
-
-    /// Synchronises the threads of the crew.
+    /// Synchronises the threads of the crew, if the job has NIC peers.
     #[inline(always)]
     pub(crate) fn sync(self) {
         if self.size == LANES { Warp::current().sync() } else { Block::current().sync() }
