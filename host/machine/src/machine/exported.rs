@@ -17,7 +17,7 @@ pub enum PeerMemory {
     Local(Region),
     /// Memory of a PE in another process of the node.
     Remote {
-        /// What [`Machine::export`] returned there.
+        /// What [`Machine::export`](super::Machine::export) returned there.
         exported: ExportedMemory,
         /// Length of the memory in bytes.
         bytes: u64,
