@@ -56,7 +56,8 @@
 //! fence.acq_rel.sys; // sm_90: fence.acquire.sys;
 //! ```
 //!
-//! When the runtime loads the PTX, it chooses by the GPU's compute capability.
+//! When the runtime loads the PTX, it chooses by the GPU's compute capability. The wait of a kernel for the earlier work of
+//! its stream (`griddepcontrol.wait`) also exists on Hopper and newer only; the line for older GPUs is empty.
 //!
 //! # Machine code
 //!

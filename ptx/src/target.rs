@@ -126,6 +126,17 @@ mod tests {
     }
 
     #[test]
+    fn older_gpus_do_not_wait_for_earlier_grids() {
+        let made = ".target sm_75\n.entry k()\n{\n\tgriddepcontrol.wait;\n\tret;\n}\n";
+        let all = Target::default().apply(made).into_owned();
+        let waits = |text: &str| text.lines().any(|line| line.trim() == AWAIT_GRIDS);
+        assert!(waits(&for_arch(&all, "sm_90")) && !waits(&all), "{all}");
+        // No newer GPU adds it to text that is meant for older ones.
+        let older = for_older(&all);
+        assert_eq!(for_arch(&older, "sm_90"), older);
+    }
+
+    #[test]
     fn ptx_for_hopper_stays_the_same() {
         let target = Target { arch: "sm_90".into(), ..Target::default() };
         assert_eq!(target.apply(HOPPER_PTX), HOPPER_PTX);
