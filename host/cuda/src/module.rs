@@ -340,7 +340,9 @@ impl Function {
         self.check_arguments(arguments)?;
         let mut pointers = argument_pointers(arguments);
         let _current = self.module.device.make_current()?;
-        // The blocks start while the previous kernel of the stream exits, rather than some microseconds later.
+        // The blocks start while the previous kernel of the stream exits, rather than half a microsecond later. A foreign
+        // kernel may let the next one start when it has just begun itself, and then wait for one that needs the room.
+        let starts_early = self.awaits_stream && stream.is_own();
         let mut early_start = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
@@ -356,7 +358,7 @@ impl Function {
             sharedMemBytes: grid.shared_bytes(),
             hStream: stream.raw(),
             attrs: &raw mut early_start,
-            numAttrs: self.awaits_stream.into(),
+            numAttrs: starts_early.into(),
         };
         // SAFETY: a live function and stream. Each pointer leads to the bytes of one argument, which the driver copies
         // before it returns. The caller vouches for types and memory. A kernel that starts early waits itself.

@@ -135,6 +135,11 @@ impl Stream {
         Ok(Self::with_owner(device, raw, Owner::User))
     }
 
+    /// Returns whether the runtime created the stream, so that it contains no kernels but those of the runtime's users.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.owner, Owner::Pool)
+    }
+
     /// Returns whether the user is capturing the stream into a graph. Work queued during a capture does not run.
     ///
     /// [`query`](Self::query) must not be called on a capturing stream.
@@ -142,7 +147,7 @@ impl Stream {
     /// # Errors
     /// - [`Error::Call`] if the driver refuses
     pub fn is_capturing(&self) -> Result<bool, Error> {
-        if matches!(self.owner, Owner::Pool) {
+        if self.is_own() {
             return Ok(false);
         }
         let _current = self.device.make_current()?;
@@ -186,7 +191,7 @@ impl Stream {
     /// Returns whether a launch can skip the lock: the stream is being captured, or already has work.
     fn needs_no_lock(&self) -> Result<bool, Error> {
         // Streams of the user may also hold launches that are not counted here, so they are always queried.
-        if self.launches.fetch_add(1, Ordering::Relaxed) < FULL_AFTER && matches!(self.owner, Owner::Pool) {
+        if self.launches.fetch_add(1, Ordering::Relaxed) < FULL_AFTER && self.is_own() {
             return Ok(false);
         }
         if self.is_capturing()? {
@@ -261,7 +266,7 @@ impl KernelQueue for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if matches!(self.owner, Owner::Pool) {
+        if self.is_own() {
             self.device.stream_pool.give_back(self.raw);
         }
     }
