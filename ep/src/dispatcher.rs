@@ -122,13 +122,18 @@ impl<'a> Dispatcher<'a> {
     /// queued. Before a PE takes part again, all PEs call [`Dispatcher::reset`].
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if `masked` does not have an element for each PE, or masks this PE.
+    /// - [`Error::Misuse`] if `masked` does not have an element for each PE, or masks this PE; or if a dispatch has been
+    ///   queued whose combine has not.
     /// - [`Error::Runtime`] if memory cannot be written.
     pub fn mask(&self, masked: &[bool]) -> Result<()> {
         let (n_pes, me) = (self.pe.n_pes(), self.pe.my_pe());
         if masked.len() != n_pes as usize || masked[me as usize] {
             let what =
                 format!("{} elements: pass one for each of {n_pes} PEs, `false` for PE {me}", masked.len());
+            return Err(Error::Misuse { call: "mask", what });
+        }
+        if self.is_busy.get() {
+            let what = "a dispatch has no combine yet: queue it, or call `reset` on all PEs".into();
             return Err(Error::Misuse { call: "mask", what });
         }
         let words: Vec<u32> = masked.iter().map(|&masked| masked.into()).collect();
@@ -360,8 +365,24 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
         Layout::Rows => pe.alloc(shape.rows(n_pes) * row)?,
         Layout::Tokens => inbox,
     };
-    let uses_nic = (0..n_pes).any(|peer| pe.ptr(inbox, peer).is_none());
-    let uses_nic = pe.allgather(&[uses_nic.into()])?.concat().contains(&1);
+    let records = pe.alloc::<u32>(tokens * kernels::RECORD_WORDS as usize)?;
+    let back = pe.alloc::<u128>(tokens * partial)?;
+    // 0 if no object of the peer is mapped, 3 if all are.
+    let mapped = |peer| {
+        let objects =
+            [pe.ptr(inbox, peer).is_some(), pe.ptr(records, peer).is_some(), pe.ptr(back, peer).is_some()];
+        objects.into_iter().filter(|&is_mapped| is_mapped).count()
+    };
+    let is_split = (0..n_pes).any(|peer| !matches!(mapped(peer), 0 | 3));
+    let uses_nic = (0..n_pes).any(|peer| mapped(peer) == 0);
+    let paths = pe.allgather(&[is_split.into(), uses_nic.into()])?;
+    if let Some(peer) = paths.iter().position(|path| path.first() == Some(&1)) {
+        let what = format!(
+            "PE {peer} has mapped only a part of a heap: reserve all of it at the start (heap_bytes)"
+        );
+        return Err(Error::Misuse { call: "new", what });
+    }
+    let uses_nic = paths.iter().any(|path| path.get(1) == Some(&1));
     let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks());
     // All PEs must allocate the same sizes, so use the largest of all.
     let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
@@ -370,10 +391,10 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
         words: inbox.slice(0..0).cast(),
         tables: inbox.slice(0..0).cast(),
         inbox,
-        records: pe.alloc(tokens * kernels::RECORD_WORDS as usize)?,
+        records,
         rows,
         index: pe.alloc(shape.rows(n_pes))?,
-        back: pe.alloc(tokens * partial)?,
+        back,
         outbox: pe.alloc(if uses_nic { tokens * partial } else { 1 })?,
         max_rows: number(shape.rows(n_pes))?,
         experts: number(experts)?,

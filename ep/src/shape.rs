@@ -136,8 +136,8 @@ impl Shape {
         }
         // Kernels use 32-bit indices of tokens, words of tables and rows.
         let most = i32::MAX as usize;
-        if tokens.saturating_mul(n_pes as usize) > most {
-            return refuse(format!("{tokens} tokens on {n_pes} PEs: use fewer than 2^31 in all"));
+        if tokens.saturating_mul(n_pes as usize) > most / kernels::RECORD_WORDS as usize {
+            return refuse(format!("{tokens} tokens on {n_pes} PEs: use fewer than 2^26 in all"));
         }
         if experts.saturating_mul(n_pes as usize + 8) > most {
             return refuse(format!("{experts} experts on {n_pes} PEs: use fewer"));

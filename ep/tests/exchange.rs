@@ -425,6 +425,7 @@ fn rejects_wrong_arguments() {
         let received = dispatcher.dispatch(&stream, bed.input)?;
         let again = dispatcher.dispatch_send(&stream, bed.input);
         assert!(text(again.unwrap_err()).contains("the last call has no combine"));
+        assert!(text(dispatcher.mask(&[false; 2]).unwrap_err()).contains("a dispatch has no combine yet"));
         let results = bed.results.slice(0..HIDDEN);
         let short = dispatcher.combine_send(&stream, received, results);
         assert!(text(short.unwrap_err()).contains("`results` has 256 elements"));
