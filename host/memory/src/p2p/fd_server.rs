@@ -29,6 +29,9 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Sent with each file after the first.
 const NEXT_FILE: [u8; 1] = [0];
 
+/// Time until the server accepts clients again after an error.
+const RETRY: Duration = Duration::from_millis(10);
+
 /// A server that sends the file descriptors of some memory to processes of this node, until it is dropped.
 pub(super) struct FdServer {
     listener: Arc<UnixListener>,
@@ -55,8 +58,18 @@ impl FdServer {
         let within = crowd_deadline(CLIENT_TIMEOUT, pes);
         let run = move || {
             std::thread::scope(|scope| {
-                // `drop` shuts the socket down, which makes `accept` fail.
-                while let Ok((stream, _)) = ours.accept() {
+                loop {
+                    let stream = match ours.accept() {
+                        Ok((stream, _)) => stream,
+                        // `drop` shuts the socket down.
+                        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+                        Err(error) => {
+                            // A client may have left, or this process may have too many open files for now.
+                            tracing::debug!("a client of the heap's file cannot connect yet: {error}");
+                            std::thread::sleep(RETRY);
+                            continue;
+                        }
+                    };
                     // Other users do not even get a thread, so their idle connections cost nothing.
                     if let Err(error) = check_same_user(&stream) {
                         tracing::debug!("a client of the heap's file was refused: {error}");

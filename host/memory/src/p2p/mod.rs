@@ -419,14 +419,13 @@ impl HeapExport {
         let _local = LocalHeap::new(&name, memory);
         let (mut _server, mut files) = (None, Err("it belongs to another process".into()));
         if let Some(token) = bootstrap.token() {
-            files = match machine.export(memory) {
-                Ok(ExportedMemory { layout, files }) => {
-                    let count = files.len();
-                    _server = Some(FdServer::open(&name, files, token.clone(), config.pes_on_node())?);
-                    Ok((count, layout))
-                }
-                Err(why) => Err(why),
-            };
+            // Failures go to the other PEs with the name, since these wait for it.
+            files = machine.export(memory).and_then(|ExportedMemory { layout, files }| {
+                let count = files.len();
+                let server = FdServer::open(&name, files, token.clone(), config.pes_on_node());
+                _server = Some(server.map_err(|error| error.to_string())?);
+                Ok((count, layout))
+            });
         }
         let exported = ExportedHeap { name, node_id: node_id(config), bytes: memory.memory.len(), files };
         Ok(Self { exported, _local, _server })
