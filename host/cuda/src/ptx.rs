@@ -73,9 +73,10 @@ pub fn ptx_kernels(ptx: &str) -> HashMap<String, PtxKernel> {
         .filter_map(|text| {
             let (name, rest) = text.split_once('(')?;
             let (parameters, body) = rest.split_once(')')?;
-            // The body ends at the first line that is just a brace.
-            let body = body.split_once("\n}").map_or(body, |(body, _)| body);
-            let awaits_stream = body.lines().any(|line| line.trim() == "griddepcontrol.wait;");
+            // Only a wait before the first label, branch or closing brace is one of all threads.
+            let ends_prologue = |line: &str| line.starts_with(['$', '@', '}']) || line.starts_with("bra");
+            let mut prologue = body.lines().map(str::trim).take_while(|line| !ends_prologue(line));
+            let awaits_stream = prologue.any(|line| line == "griddepcontrol.wait;");
             Some((
                 name.trim().to_owned(),
                 PtxKernel { parameters: parameters.matches(".param").count(), awaits_stream },
@@ -126,10 +127,11 @@ mod tests {
     fn finds_kernels_and_what_launches_need_to_know() {
         let ptx = ".visible .func f(.param .b32 x)\n.visible .entry a()\n{\n\t // sm_90: griddepcontrol.wait;\n}\n\
                    .visible .entry b (\n\t.param .align 8 .b8 b_param_0[88],\n\t.param .u32 b_param_1\n)\n{\n\
-                   griddepcontrol.wait;\n}\n.visible .entry c()\n{\n}\n.func g()\n{\ngriddepcontrol.wait;\n}\n";
+                   griddepcontrol.wait;\n}\n.visible .entry c()\n{\n}\n.func g()\n{\ngriddepcontrol.wait;\n}\n.visible .entry d()\n{\n@%p1 bra $L1;\n\
+                   griddepcontrol.wait;\n$L1:\n}\n";
         let found = ptx_kernels(ptx);
         let kernel = |parameters, awaits_stream| PtxKernel { parameters, awaits_stream };
-        assert_eq!((found.len(), found["a"], found["b"]), (3, kernel(0, false), kernel(2, true)));
-        assert_eq!(found["c"], kernel(0, false));
+        assert_eq!((found.len(), found["a"], found["b"]), (4, kernel(0, false), kernel(2, true)));
+        assert_eq!((found["c"], found["d"]), (kernel(0, false), kernel(0, false)));
     }
 }
