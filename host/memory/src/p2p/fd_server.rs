@@ -56,42 +56,43 @@ impl FdServer {
         })?);
         let ours = Arc::clone(&listener);
         let within = crowd_deadline(CLIENT_TIMEOUT, pes);
-        let run = move || {
-            std::thread::scope(|scope| {
-                loop {
-                    let stream = match ours.accept() {
-                        Ok((stream, _)) => stream,
-                        // `drop` shuts the socket down.
-                        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-                        Err(error) => {
-                            // A client may have left, or this process may have too many open files for now.
-                            tracing::debug!("a client of the heap's file cannot connect yet: {error}");
-                            std::thread::sleep(RETRY);
-                            continue;
-                        }
-                    };
-                    // Other users do not even get a thread, so their idle connections cost nothing.
-                    if let Err(error) = check_same_user(&stream) {
-                        tracing::debug!("a client of the heap's file was refused: {error}");
-                        continue;
-                    }
-                    let (files, token) = (&files, &token);
-                    // One thread per client: a slow one must not block the others.
-                    let body = move || {
-                        if let Err(error) = serve(stream, files, token, within) {
-                            tracing::warn!("a client did not receive the heap's file: {error}");
-                        }
-                    };
-                    if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, body) {
-                        tracing::warn!("cannot serve a client of the heap's file: {error}");
-                    }
-                }
-            });
-        };
+        let run = move || accept_clients(&ours, &files, &token, within);
         let thread =
             std::thread::Builder::new().name("rushmem-fd_server".into()).spawn(run).map_err(Error::Thread)?;
         Ok(Self { listener, thread: Some(thread) })
     }
+}
+
+/// Serves each client until `listener` is shut down, and waits for those that are being served.
+fn accept_clients(listener: &UnixListener, files: &[Arc<OwnedFd>], token: &Token, within: Duration) {
+    std::thread::scope(|scope| {
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+                Err(error) => {
+                    // A client may have left, or this process may have too many open files for now.
+                    tracing::debug!("a client of the heap's file cannot connect yet: {error}");
+                    std::thread::sleep(RETRY);
+                    continue;
+                }
+            };
+            // Other users do not even get a thread, so their idle connections cost nothing.
+            if let Err(error) = check_same_user(&stream) {
+                tracing::debug!("a client of the heap's file was refused: {error}");
+                continue;
+            }
+            // One thread per client: a slow one must not block the others.
+            let body = move || {
+                if let Err(error) = serve(stream, files, token, within) {
+                    tracing::warn!("a client did not receive the heap's file: {error}");
+                }
+            };
+            if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, body) {
+                tracing::warn!("cannot serve a client of the heap's file: {error}");
+            }
+        }
+    });
 }
 
 impl Drop for FdServer {
