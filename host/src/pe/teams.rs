@@ -149,7 +149,7 @@ impl Pe {
     /// Returns this PE's number in `team`, or `None` if this PE has no such team. OpenSHMEM 1.6 section 9.4,
     /// `shmem_team_my_pe`.
     pub fn team_my_pe(&self, team: Team) -> Option<u32> {
-        self.number_in(team, self.my_pe())
+        self.teams.number(team, self.my_pe())
     }
 
     /// Returns the number of members of `team`, or `None` if the team does not exist. OpenSHMEM 1.6 section 9.4,
@@ -169,18 +169,13 @@ impl Pe {
     /// section 9.4, `shmem_team_translate_pe`.
     pub fn team_translate_pe(&self, from: Team, index: u32, to: Team) -> Option<u32> {
         let pe = *self.teams.pes(from)?.get(index as usize)?;
-        self.number_in(to, pe)
+        self.teams.number(to, pe)
     }
 
     /// Returns the configuration with which `team` was created, or `None` if the team does not exist. OpenSHMEM 1.6
     /// section 9.4, `shmem_team_get_config`.
     pub fn team_config(&self, team: Team) -> Option<TeamConfig> {
         self.teams.config(team)
-    }
-
-    fn number_in(&self, team: Team, pe: u32) -> Option<u32> {
-        let at = self.teams.pes(team)?.iter().position(|&member| member == pe)?;
-        Some(at as u32)
     }
 
     /// Creates the teams into which `members_of` divides `parent`, and returns this PE's new team. Collective over

@@ -132,6 +132,12 @@ impl Teams {
         self.read(team, |entry| entry.pes.clone())
     }
 
+    /// Returns the number of `pe` in the team, or `None` if it is not a member.
+    pub(crate) fn number(&self, team: Team, pe: u32) -> Option<u32> {
+        let at = self.read(team, |entry| entry.pes.iter().position(|&member| member == pe))?;
+        at.map(|at| at as u32)
+    }
+
     pub(crate) fn n_pes(&self, team: Team) -> Option<u32> {
         self.read(team, |entry| entry.pes.len() as u32)
     }

@@ -1,6 +1,6 @@
 //! Writes the team table, from which kernels learn about teams, and each team's words in the symmetric heap.
 
-#![allow(unsafe_code, reason = "tells kernels where the words of a team are")]
+#![allow(unsafe_code, reason = "vouches for the channels of a team")]
 
 use bytemuck::Zeroable;
 use rushmem_device::ChannelWords;
@@ -118,7 +118,7 @@ impl TeamTable {
             *channel = TeamDesc { channels, words: at, bytes: each, ..desc };
         }
         self.region.write(Self::descs_at(slot), bytemuck::cast_slice(&descs))?;
-        // SAFETY: the channels of this team, as many as the count says.
+        // SAFETY: these are the channels of this team, and `count` includes all of them.
         Ok(Channels { count: channels, more: unsafe { ChannelWords::from_raw(begin, each) } })
     }
 
