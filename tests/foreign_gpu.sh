@@ -16,10 +16,9 @@ usage() {
     exit 2
 }
 
-libraries=(libibverbs.so.1 libmlx5.so.1 libnl-3.so.200 libnl-route-3.so.200)
 
 build() {
-    local dir=$1 root target packages name found
+    local dir=$1 root target name
     root=$(cd "$(dirname "$0")/.." && pwd)
     target=${CARGO_TARGET_DIR:-$root/target}
     mkdir -p "$dir/lib" "$dir/nvshmem"
@@ -29,16 +28,7 @@ build() {
     for name in rushmem rushmem-preload; do
         strip -o "$dir/$name" "$target/release/$name"
     done
-    packages=$(mktemp -d)
-    (cd "$packages" && apt-get download -q libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200)
-    for name in "$packages"/*.deb; do
-        dpkg-deb -x "$name" "$packages"
-    done
-    for name in "${libraries[@]}"; do
-        found=$(find "$packages" -name "$name" | head -1)
-        cp -L "$found" "$dir/lib/$name"
-    done
-    rm -rf "$packages"
+    bash tests/rdma_libraries.sh "$dir/lib"
     cp benches/nvshmem/*.cu benches/nvshmem/*.cuh tests/foreign_gpu/calls.cu "$dir/nvshmem/"
     cp benches/common.cuh tests/foreign_gpu.sh tests/foreign_gpu/nccl.py "$dir/"
     du -sh "$dir"

@@ -18,11 +18,10 @@ usage() {
     exit 2
 }
 
-libraries=(libibverbs.so.1 libmlx5.so.1 libnl-3.so.200 libnl-route-3.so.200)
 examples=(ring alltoall stencil)
 
 build() {
-    local dir=$1 new=${2:-} root target packages name found
+    local dir=$1 new=${2:-} root target name
     root=$(cd "$(dirname "$0")/.." && pwd)
     target=${CARGO_TARGET_DIR:-$root/target}
     mkdir -p "$dir/lib"
@@ -33,16 +32,7 @@ build() {
     for name in rushmem rushmem-preload "${examples[@]}"; do
         strip -o "$dir/$name" "$target/release/$name"
     done
-    packages=$(mktemp -d)
-    (cd "$packages" && apt-get download -q libibverbs1 ibverbs-providers libnl-3-200 libnl-route-3-200)
-    for name in "$packages"/*.deb; do
-        dpkg-deb -x "$name" "$packages"
-    done
-    for name in "${libraries[@]}"; do
-        found=$(find "$packages" -name "$name" | head -1)
-        cp -L "$found" "$dir/lib/$name"
-    done
-    rm -rf "$packages"
+    bash tests/rdma_libraries.sh "$dir/lib"
     if [[ -n $new ]]; then
         mkdir -p "$dir/lib-data-direct"
         cp -L "$dir"/lib/libnl-*.so.200 "$dir/lib-data-direct/"
