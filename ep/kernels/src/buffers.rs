@@ -26,8 +26,8 @@ pub mod state {
 
 /// Memory and sizes of a mixture-of-experts exchange, as a kernel argument. All rows consist of chunks of 16 bytes.
 ///
-/// `inbox`, `records` and `back` have a row or record for each `[PE][token]`. This PE stores its own tokens at the same
-/// place of its own copy as of those of peers, which makes its own copy the source of puts to NIC peers.
+/// `inbox`, `records` and `back` have a row or record for each `[PE][token]`. This PE stores its tokens at the
+/// same index here as on peers, so puts to NIC peers read them from here.
 #[repr(C)]
 #[derive(Clone, Copy, KernelArg)]
 pub struct Buffers {

@@ -228,7 +228,7 @@ pub struct Function {
     attributes: FunctionAttributes,
     /// Sizes of the parameters in bytes, if the driver reports them (CUDA 12.4 and newer).
     parameter_sizes: Option<Vec<usize>>,
-    /// Whether the kernel itself waits for the earlier work of its stream, so that it may start before that completes.
+    /// Whether the kernel itself waits for the earlier work of its stream. If it does, it may start before that completes.
     awaits_stream: bool,
 }
 

@@ -135,7 +135,7 @@ impl Stream {
         Ok(Self::with_owner(device, raw, Owner::User))
     }
 
-    /// Returns whether the runtime created the stream, so that it contains no kernels but those of the runtime's users.
+    /// Returns whether the runtime created the stream.
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.owner, Owner::Pool)
     }

@@ -45,8 +45,8 @@ pub(crate) struct Ip {
     pub(crate) is_fragment: bool,
     /// Offset of the header above IP.
     pub(crate) transport: usize,
-    /// Offset just past the IP packet, after which padding may follow. A packet that is longer than its frame is cut
-    /// off at the end of the frame.
+    /// Offset just past the IP packet, after which padding may follow. A packet that is longer than its frame is
+    /// truncated.
     pub(crate) end: usize,
     /// Whether the frame contains the packet.
     pub(crate) is_whole: bool,
@@ -82,7 +82,7 @@ pub(crate) fn parse(frame: &[u8]) -> Option<Layers> {
     Some(Layers { tag, ethertype, network, ip })
 }
 
-/// Limits `end`, the end of a packet according to its header, to the frame. Also returns whether the whole packet is in
+/// Limits `end`, where a packet stops according to its header, to the frame. Also returns whether the whole packet is in
 /// the frame.
 fn end_of(frame: &[u8], end: usize) -> (usize, bool) {
     (end.min(frame.len()), end <= frame.len())

@@ -101,7 +101,7 @@ fn a_doorbell_without_release_announces_nothing() {
     });
 }
 
-/// Memory that the adapter writes: data, a flag behind it, and a CQE.
+/// Memory that the adapter writes: data, a flag that announces it, and a CQE.
 struct Receive {
     data: UnsafeCell<u64>,
     flag: LoomWord,
@@ -142,7 +142,7 @@ fn a_cqe_comes_after_its_data() {
     });
 }
 
-/// Writes data by one WQE and a flag behind it by the next, ordered by `between`.
+/// Writes data by one WQE and then a flag by the next, ordered by `between`.
 fn flag_after_data(between: fn()) {
     loom::model(move || {
         let memory = Receive::new();

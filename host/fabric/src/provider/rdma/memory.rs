@@ -46,7 +46,7 @@ fn page_sizes() -> u64 {
     page_size() as u64
 }
 
-/// Whether each queue can start where [`QUEUE_ALIGN`] lets it, with pages of this size.
+/// Whether queues that are aligned to [`QUEUE_ALIGN`] suit pages of this size.
 const fn queues_fit(page: u64) -> bool {
     QUEUE_ALIGN.is_multiple_of(page / 64)
 }
@@ -156,7 +156,7 @@ impl RdmaPd {
         Ok(key)
     }
 
-    /// Registers GPU memory for access through the data-direct device. The error says which call failed and why.
+    /// Registers GPU memory for access through the data-direct device. The error names the call that failed.
     fn register_data_direct(
         &self,
         region: &Region,

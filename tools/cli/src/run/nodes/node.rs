@@ -186,7 +186,7 @@ fn command(ssh: &[String], host: &str, within: Duration) -> Result<Command, Erro
     Ok(command)
 }
 
-/// Reads lines until end of file. The receiver gets the last non-empty one.
+/// Reads all lines. The receiver gets the last non-empty one.
 fn last_line(from: PipeReader) -> Result<Receiver<String>, Error> {
     let (sender, last) = channel();
     thread("rushmem-ssh-errors", move || {
@@ -298,7 +298,7 @@ fn greet(from: &mut impl BufRead) -> Result<(), String> {
             _ => line.clear(),
         }
     }
-    // At end of file, the next read reports it.
+    // If the stream is closed, the next read reports it.
     Ok(())
 }
 
