@@ -115,6 +115,13 @@ mod sealed {
 /// If the layouts differ, records the error where the host finds it; the kernel must not touch the context.
 #[inline(always)]
 pub fn enter(ctx: &Ctx) -> bool {
+    enter_after_failure(ctx) && !ctx.follows_failure()
+}
+
+/// Runs at the start of a kernel that looks for an earlier failure itself. Returns whether host and kernel agree on the
+/// ABI layout, like [`enter`].
+#[inline(always)]
+pub fn enter_after_failure(ctx: &Ctx) -> bool {
     arch::await_stream();
     let trusted = ctx.trusted();
     if trusted {
@@ -124,7 +131,7 @@ pub fn enter(ctx: &Ctx) -> bool {
     if !trusted && Thread::index() == 0 {
         ctx.report_layout();
     }
-    trusted && !ctx.follows_failure()
+    trusted
 }
 
 /// Runs when a kernel returns. If `result` is an error, marks the launch as failed in its launch queue. The failed call

@@ -87,18 +87,19 @@ pub(crate) fn launcher(kernel: &Kernel, generics: &Generics, entry: TokenStream)
 /// Returns the kernel's body as an inner function, and a call of it between `enter` and `finish`. `ctx` evaluates to a
 /// reference to the context.
 pub(crate) fn run(kernel: &Kernel, ctx: TokenStream) -> TokenStream {
-    let Kernel { args, output, body, generics, .. } = kernel;
+    let Kernel { args, output, body, generics, after_failure, .. } = kernel;
     let params = std::iter::once(&kernel.ctx).chain(args).map(param);
     let names = args.iter().map(|a| &a.name);
     let (parameters, arguments, conditions) = generics.split_for_impl();
     let arguments = arguments.as_turbofish();
     // The span of the return type is where a wrong type is reported.
     let call = quote_spanned!(output.span() => rushmem_kernel_body #arguments(#ctx, #(#names),*));
+    let enter = if *after_failure { quote!(enter_after_failure) } else { quote!(enter) };
     quote! {
         #[inline(always)]
         fn rushmem_kernel_body #parameters(#(#params),*) #output #conditions #body
 
-        if ::rushmem_device::kernel::enter(#ctx) {
+        if ::rushmem_device::kernel::#enter(#ctx) {
             ::rushmem_device::kernel::finish(#ctx, #call);
         }
     }

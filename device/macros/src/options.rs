@@ -13,6 +13,9 @@ pub(crate) struct Options {
     pub(crate) max_threads: Option<u32>,
     /// Whether `per_block` is given, which allows the kernel to call `Ctx::per_block`.
     pub(crate) per_block: bool,
+    /// Whether `after_failure` is given, for kernels of the runtime: the body runs although an earlier launch of the
+    /// same launch queue has failed, and looks itself.
+    pub(crate) after_failure: bool,
     /// Lists such as `T = [f32, f64]`, at most one per generic parameter.
     pub(crate) lists: Vec<List>,
 }
@@ -36,6 +39,9 @@ impl Options {
         for argument in all.parse2(attr).map_err(|_| wrong())? {
             match argument {
                 Argument::Word(name) if name == "per_block" && !options.per_block => options.per_block = true,
+                Argument::Word(name) if name == "after_failure" && !options.after_failure => {
+                    options.after_failure = true;
+                }
                 Argument::Number(name, threads @ 1..=1024)
                     if name == "max_threads" && options.max_threads.is_none() =>
                 {

@@ -17,6 +17,8 @@ pub(crate) struct Kernel {
     pub(crate) max_threads: Option<u32>,
     /// Whether the kernel may use the per-block queues.
     pub(crate) per_block: bool,
+    /// Whether the body runs although an earlier launch of the same launch queue has failed.
+    pub(crate) after_failure: bool,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) name: Ident,
@@ -39,7 +41,7 @@ pub(crate) struct Arg {
 
 /// Parses a kernel. Reports all errors together.
 pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
-    let Options { max_threads, per_block, lists } = Options::parse(attr)?;
+    let Options { max_threads, per_block, after_failure, lists } = Options::parse(attr)?;
     let span = item.span();
     let function: ItemFn =
         syn::parse2(item).map_err(|e| at_or(e, span, "`#[kernel]` needs a function with a body"))?;
@@ -65,6 +67,7 @@ pub(crate) fn kernel(attr: TokenStream, item: TokenStream) -> Result<Kernel> {
     Ok(Kernel {
         max_threads,
         per_block,
+        after_failure,
         attrs,
         vis,
         name: sig.ident,

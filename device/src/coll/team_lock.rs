@@ -26,6 +26,18 @@ pub(super) unsafe fn try_lock(desc: *mut TeamDesc) -> u64 {
     unsafe { Gpu::fetch_or_relaxed(&raw mut (*desc).word.word, team_word::BUSY) }
 }
 
+/// Undoes a [`try_lock`] that returned `word`.
+///
+/// # Safety
+/// The same as for [`try_lock`]. `word` is what it has returned to this thread.
+#[cold]
+pub(super) unsafe fn restore(desc: *mut TeamDesc, word: u64) {
+    if word & team_word::BUSY == 0 {
+        // SAFETY: `desc` leads to a team entry, by this function's contract. This thread set the bit, so it may clear it.
+        unsafe { Gpu::store_relaxed(&raw mut (*desc).word.word, word) }
+    }
+}
+
 /// Returns the number of the last check-in if [`try_lock`], which returned `word`, has locked the team. `generation` is
 /// that of the entry; the generation of a stale team handle differs.
 ///
@@ -65,11 +77,9 @@ unsafe fn lock_error(
     site: Site,
 ) -> Error {
     // SAFETY: `desc` leads to a team entry of the host, by this function's contract, and both words are only accessed
-    // atomically. Where the team was free, this thread set the bit, so it may clear it.
+    // atomically. `word` is what this thread's `try_lock` returned.
     let failed = unsafe {
-        if free {
-            Gpu::store_relaxed(&raw mut (*desc).word.word, word);
-        }
+        restore(desc, word);
         // Pairs with the fence in `failed`, so the error code is visible once the failed bit is.
         Gpu::fence();
         Gpu::load_relaxed(&raw const (*desc).counters.failed)

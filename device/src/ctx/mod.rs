@@ -124,6 +124,14 @@ impl Ctx<'_> {
         write_record(h.control, 0, u32::MAX, Error::Layout as u32, d, Location::caller());
     }
 
+    /// Marks this launch as failed in the status word of its launch queue, unless an earlier launch has failed already.
+    #[cold]
+    pub(crate) fn mark_failed(&self) {
+        mark_failed(self.parts.status, self.parts.mark);
+    }
+}
+
+impl<S> Ctx<'_, S> {
     /// Returns whether an earlier launch of the same launch queue has failed. Ignores a failure of this launch itself,
     /// so all threads of the launch get the same answer.
     ///
@@ -143,12 +151,6 @@ impl Ctx<'_> {
         // SAFETY: as above; all who write now write the same.
         unsafe { Sys::store_relaxed(p.status.ptr(), found | abi::SEALED) };
         true
-    }
-
-    /// Marks this launch as failed in the status word of its launch queue, unless an earlier launch has failed already.
-    #[cold]
-    pub(crate) fn mark_failed(&self) {
-        mark_failed(self.parts.status, self.parts.mark);
     }
 }
 

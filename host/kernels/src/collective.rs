@@ -32,7 +32,7 @@ pub fn rushmem_grid_collective(
 ///
 /// # Errors
 /// - The errors of the collective call, such as [`Ctx::broadcast`].
-#[kernel]
+#[kernel(after_failure)]
 pub fn rushmem_small_collective(ctx: &Ctx, team: Team, call: SmallCall) -> Result {
     ctx.small_collective(Block::current(), team, call)
 }
@@ -41,7 +41,7 @@ pub fn rushmem_small_collective(ctx: &Ctx, team: Team, call: SmallCall) -> Resul
 ///
 /// # Errors
 /// - The errors of the collective call, such as [`Ctx::broadcast`].
-#[kernel]
+#[kernel(after_failure)]
 pub fn rushmem_small_grid_collective(
     ctx: &Ctx,
     team: Team,

@@ -12,7 +12,7 @@ use crate::coll::fold::{self, Fold, MemberAddrs};
 use crate::coll::ll::{self, LlBlock, Receiver, Reducer, Sender, Senders};
 use crate::coll::p2p_team::P2pTeam;
 use crate::coll::spread::{self, Spread};
-use crate::coll::team_lock::{check_locked, try_lock, unlock};
+use crate::coll::team_lock::{check_locked, restore, try_lock, unlock};
 use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
 use crate::rma::copy::{copy, copy_part};
@@ -140,6 +140,43 @@ impl<G: Group> P2pCall<G> {
         }
         decode(lock_result)?;
         Ok((call, decode(mine)))
+    }
+
+    /// Starts a small call of a kernel that has done nothing before, whose arguments the host has checked. Returns `None`
+    /// if the launch `follows_failure`, in which case it must not make the call.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn begin_small(
+        group: G,
+        team: P2pTeam,
+        call_hash: u32,
+        follows_failure: impl FnOnce() -> bool,
+    ) -> Result<Option<Self>> {
+        /// Stands for a call that is not made: no error code, and no number of a check-in has so many bits.
+        const NOT_MADE: u64 = u64::MAX;
+        let desc = team.desc();
+        let ([me, n, start, stride], generation) = team.entry();
+        let mut lock_result = None;
+        if group.helper_warp() {
+            // SAFETY: the host made the entry, of whichever team.
+            let word = unsafe { try_lock(desc) };
+            // Loads the status while the lock's answer is on its way.
+            lock_result = Some(if follows_failure() {
+                // SAFETY: this thread called `try_lock`, which returned `word`.
+                unsafe { restore(desc, word) };
+                NOT_MADE
+            } else {
+                // SAFETY: the host made the entry, and this thread called `try_lock`.
+                encode(unsafe { check_locked(team.state(), desc, generation, word, team.team) })
+            });
+        }
+        let (lock_result, _) = group.broadcast_both(lock_result, lock_result);
+        if lock_result == NOT_MADE {
+            return Ok(None);
+        }
+        let (number, pes) = (decode(lock_result)?, (start, stride));
+        let slots = team.scratch(n);
+        Ok(Some(Self { group, team, call_hash, slots, n, me, pes, number, fenced: false, unlocked: false }))
     }
 
     /// Finishes the call and unlocks the team, unless the last check-in has already done so.

@@ -1,7 +1,8 @@
 //! Small collective calls whose arguments the host has checked.
 //!
 //! A kernel that makes one call spends most of its time before data leaves: it loads code and arguments, checks them and
-//! hashes the call. The host has done the last two, and a kernel for these calls alone has less code.
+//! hashes the call. The host has done the last two, and a kernel for these calls alone has less code. It locks the team
+//! while it learns whether an earlier launch has failed.
 
 #![allow(unsafe_code, reason = "trusts the host's checks")]
 
@@ -72,8 +73,9 @@ impl SmallCall {
 }
 
 impl<S: Sharing> Ctx<'_, S> {
-    /// Makes a small collective call. The host has checked that all spans are in the heap, that the team is a P2P team
-    /// that exists, and that the call [fits](SmallCall::fits).
+    /// Makes a small collective call, or none if an earlier launch of the same launch queue has failed. The kernel has
+    /// done nothing before. The host has checked that all spans are in the heap, that the team is a P2P team that
+    /// exists, and that the call [fits](SmallCall::fits).
     ///
     /// # Errors
     /// - [`Error::BadTeam`]: the handle refers to no team.
@@ -89,7 +91,7 @@ impl<S: Sharing> Ctx<'_, S> {
                     Collective { root, ..Collective::moves(team.key(), what.dst.into(), what.src.into()) };
                 let _call = watch::collective(group, what.name(), moved);
                 match P2pTeam::of(group, self, team) {
-                    Some(team) => exchange(group, team, what),
+                    Some(team) => exchange(group, team, what, || self.follows_failure()),
                     None => Err(Error::BadTeam),
                 }
             }
@@ -101,18 +103,25 @@ impl<S: Sharing> Ctx<'_, S> {
 
 #[inline(always)]
 #[track_caller]
-fn exchange<G: Group>(group: G, team: P2pTeam, what: SmallCall) -> Result {
+fn exchange<G: Group>(
+    group: G,
+    team: P2pTeam,
+    what: SmallCall,
+    follows_failure: impl FnOnce() -> bool,
+) -> Result {
     let (begin, bytes) = part(group, team, what.block);
-    let (mut call, mine) = P2pCall::begin(group, team, false, || what.hash, || true, |_, _, _| Ok(()))?;
+    let Some(mut call) = P2pCall::begin_small(group, team, what.hash, follows_failure)? else {
+        return Ok(());
+    };
     let (dst, src) = (what.dst[0] + begin, what.src[0] + begin);
     let done = match what.kind {
-        kind::BROADCAST => exchange_from(&mut call, mine, (dst, bytes), src, what.root_or_op),
-        kind::FCOLLECT => exchange_blocks(&mut call, mine, (dst, bytes), (src, 0), what.block),
-        kind::ALLTOALL => exchange_blocks(&mut call, mine, (dst, bytes), (src, what.block), what.block),
+        kind::BROADCAST => exchange_from(&mut call, Ok(()), (dst, bytes), src, what.root_or_op),
+        kind::FCOLLECT => exchange_blocks(&mut call, Ok(()), (dst, bytes), (src, 0), what.block),
+        kind::ALLTOALL => exchange_blocks(&mut call, Ok(()), (dst, bytes), (src, what.block), what.block),
         _ => {
             let reduction = Reduction { op: what.root_or_op, kind: what.element };
             let step = if what.kind == kind::REDUCE { 0 } else { what.block };
-            call.exchange_to_combine(mine, reduction, dst, (src, step), bytes)
+            call.exchange_to_combine(Ok(()), reduction, dst, (src, step), bytes)
         }
     };
     call.end(done)
