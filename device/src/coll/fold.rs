@@ -48,6 +48,15 @@ pub(super) struct Fold {
     pub(super) bytes: u64,
 }
 
+impl Fold {
+    /// Returns the reduction of what follows the first `done` bytes.
+    #[inline(always)]
+    pub(super) fn after(self, done: u64) -> Self {
+        let skip = |(src, dst): (u64, u64)| (src.wrapping_add(done), dst.wrapping_add(done));
+        Self { own: skip(self.own), first: skip(self.first), bytes: self.bytes - done, ..self }
+    }
+}
+
 /// Returns the address at which this PE reaches an object on `member`. See [`Fold`] for the arguments.
 #[inline(always)]
 pub(super) fn member_addr(own: u64, first: u64, step: u64, pes: DevAddr, me: u32, member: u32) -> u64 {
@@ -122,8 +131,9 @@ outlined! {
 }
 
 outlined! {
-    /// Runs a reduction like [`run`], with loads from several members in flight, as long reductions of more than two members
-    /// want. A function by itself, since it needs most registers of a thread.
+    /// Runs whole rounds of a reduction like [`run`], with loads from several members in flight, as long reductions of
+    /// more than two members want. Returns the number of bytes that it has combined. A function by itself, since it needs
+    /// most registers of a thread.
     ///
     /// # Safety
     /// The same as for [`run`].
@@ -139,12 +149,13 @@ outlined! {
             to_all: bool,
             bytes: u64,
         }
-    ) {
+    ) -> u64 {
         let Fold { reduction, own, first, step, pes, members: (me, n), to_all, bytes } = fold;
         let (rank, threads) = (thread.0, thread.1 as u64);
-        let Some(log) = log_size(reduction.kind) else { return };
         let all = own.0 | own.1 | first.0 | step.0 | if to_all { first.1 | step.1 } else { 0 };
-        let units = if all & 15 == 0 { bytes / 16 } else { 0 };
+        if all & 15 != 0 || log_size(reduction.kind).is_none() {
+            return 0;
+        }
         let loops = Loops {
             what: (reduction.op, reduction.kind),
             n,
@@ -152,23 +163,16 @@ outlined! {
             source: |member: u32| member_addr(own.0, first.0, step.0, pes, me, member),
             target: |member: u32| member_addr(own.1, first.1, step.1, pes, me, member),
         };
-        let mut i = rank as u64;
-        // SAFETY: as in `run`.
-        unsafe {
-            while i + 3 * threads < units {
-                loops.four_units_at_once(i, threads);
-                i += 4 * threads;
-            }
-            while i < units {
-                loops.two_units(i, threads, units);
-                i += 2 * threads;
-            }
-            let mut at = units * 16 + ((rank as u64) << log);
-            while at < bytes {
-                loops.one_element(at, log);
-                at += threads << log;
-            }
+        let (mut i, round) = (rank as u64, 4 * threads);
+        let mut units = bytes / 16;
+        units -= units % round;
+        while i < units {
+            // SAFETY: the rounds lie within the `bytes` bytes of each object, which are valid by this function's contract.
+            // All addresses are multiples of 16, and each thread has its own units.
+            unsafe { loops.four_units_at_once(i, threads) }
+            i += round;
         }
+        units * 16
     }
 }
 

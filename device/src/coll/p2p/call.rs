@@ -697,16 +697,15 @@ impl<G: Group> P2pCall<G> {
         bytes: u64,
     ) {
         let (own, first, step) = ((from.own, to.own), (from.first, to.first), (from.step, to.step));
-        let fold = Fold { reduction, own, first, step, pes, members: (self.me, self.n), to_all, bytes };
+        let mut fold = Fold { reduction, own, first, step, pes, members: (self.me, self.n), to_all, bytes };
         let thread = (self.group.rank(), self.group.size());
         let is_long = bytes >= LONG_FOLD * thread.1 as u64;
         // SAFETY: parts of objects that were checked, and of the slots.
         unsafe {
             if self.n > 2 && self.group.channels() > 1 && is_long {
-                fold::run_long(thread, fold)
-            } else {
-                fold::run(thread, fold)
+                fold = fold.after(fold::run_long(thread, fold));
             }
+            fold::run(thread, fold)
         }
     }
 }
