@@ -197,21 +197,22 @@ __global__ void stores(uint4 *to, size_t count) {
     for (size_t at = threadIdx.x; at < count; at += blockDim.x) to[at] = v;
 }
 
-// Copies in chunks with the bulk copy engine. One thread of each warp uses separate buffers, all but one of which are
-// loaded ahead. `count` is a multiple of what the block copies in one step.
+// Copies in chunks with the bulk copy engines of the SMs. One thread of each warp uses separate buffers, all but one of
+// which are loaded ahead. `count` is a multiple of what the grid copies in one step.
 constexpr int BUFFERS = 4, CHUNK = 4096;
 __global__ void bulk(const uint4 *from, uint4 *to, size_t count) {
     extern __shared__ __align__(128) unsigned char buffers[];
     __shared__ u64 full[32 * BUFFERS];
     const unsigned warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const unsigned first = blockIdx.x * warps + warp, all = gridDim.x * warps;
     if (threadIdx.x % 32 != 0) return;
     const auto shared = [](const void *p) { return uint32_t(__cvta_generic_to_shared(p)); };
-    const auto place = [&](unsigned i) { return (size_t(i) * warps + warp) * (CHUNK / 16); };
+    const auto place = [&](unsigned i) { return (size_t(i) * all + first) * (CHUNK / 16); };
     const auto buffer = [&](unsigned i) { return shared(buffers + (warp * BUFFERS + i % BUFFERS) * CHUNK); };
     const auto barrier = [&](unsigned i) { return shared(&full[warp * BUFFERS + i % BUFFERS]); };
     for (int i = 0; i < BUFFERS; i++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier(i)) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    const unsigned chunks = count / (CHUNK / 16) / warps;
+    const unsigned chunks = count / (CHUNK / 16) / all;
     unsigned loaded = 0;
     for (unsigned i = 0; i < chunks; i++) {
         for (; loaded < chunks && loaded < i + BUFFERS - 1; loaded++) {
@@ -334,6 +335,88 @@ static void one_block(uint4 *from, uint4 *to) {
     say("the same, copied by the bulk copy engine", in_bulk, "GB/s");
 }
 
+// Sums `count` values here and at the peer, and stores the result in both.
+__global__ void sum_for_both(const float4 *mine, const float4 *theirs, float4 *to_me, float4 *to_peer, size_t count) {
+    const size_t step = size_t(gridDim.x) * blockDim.x;
+    for (size_t at = blockIdx.x * size_t(blockDim.x) + threadIdx.x; at < count; at += 4 * step) {
+        float4 a[4], b[4];
+        for (int k = 0; k < 4; k++) {
+            const size_t i = min(at + k * step, count - 1);
+            a[k] = mine[i], b[k] = theirs[i];
+        }
+        for (int k = 0; k < 4; k++) {
+            if (at + k * step >= count) break;
+            const float4 sum = make_float4(a[k].x + b[k].x, a[k].y + b[k].y, a[k].z + b[k].z, a[k].w + b[k].w);
+            to_me[at + k * step] = sum, to_peer[at + k * step] = sum;
+        }
+    }
+}
+
+// What the link carries in each direction while both GPUs use it.
+static void both_ways(const int *device, cudaStream_t *streams) {
+    constexpr size_t BYTES = 256 << 20, COUNT = BYTES / 16, TIMES = 10;
+    uint4 *src[2], *dst[2];
+    for (int d = 0; d < 2; d++) {
+        src[d] = static_cast<uint4 *>(device_memory(device[d], BYTES));
+        dst[d] = static_cast<uint4 *>(device_memory(device[d], BYTES));
+    }
+    // Gigabytes per second into each GPU.
+    const auto measure = [&](auto launch) {
+        cudaEvent_t begin, end;
+        CHECK(cudaSetDevice(device[0]));
+        CHECK(cudaEventCreate(&begin));
+        CHECK(cudaEventCreate(&end));
+        for (size_t i = 0; i <= TIMES; i++) {
+            for (int d = 0; d < 2; d++) {
+                CHECK(cudaSetDevice(device[d]));
+                // The first launch warms up.
+                if (d == 0 && i == 1) CHECK(cudaEventRecord(begin, streams[0]));
+                launch(d, 1 - d);
+            }
+        }
+        CHECK(cudaSetDevice(device[0]));
+        CHECK(cudaEventRecord(end, streams[0]));
+        for (int d = 0; d < 2; d++) CHECK(cudaStreamSynchronize(streams[d]));
+        CHECK(cudaGetLastError());
+        float ms;
+        CHECK(cudaEventElapsedTime(&ms, begin, end));
+        return double(TIMES * BYTES) / ms / 1e6;
+    };
+    const int shared = THREADS / 32 * BUFFERS * CHUNK;
+    for (int d = 0; d < 2; d++) {
+        CHECK(cudaSetDevice(device[d]));
+        CHECK(cudaFuncSetAttribute(bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    }
+    const auto values = [](uint4 *p) { return reinterpret_cast<float4 *>(p); };
+    for (const int blocks : {64, 128}) {
+        char what[128];
+        const auto row = [&](const char *how, double found) {
+            snprintf(what, sizeof what, "both GPUs at a time, %d x 512 threads: %s", blocks, how);
+            say(what, found, "GB/s");
+        };
+        row("256 MiB stored to the peer", measure([&](int d, int peer) {
+                stream<<<blocks, 512, 0, streams[d]>>>(src[d], dst[peer], COUNT);
+            }));
+        row("256 MiB loaded from the peer", measure([&](int d, int peer) {
+                stream<<<blocks, 512, 0, streams[d]>>>(src[peer], dst[d], COUNT);
+            }));
+        row("256 MiB stored to the peer in bulk", measure([&](int d, int peer) {
+                bulk<<<blocks, THREADS, shared, streams[d]>>>(src[d], dst[peer], COUNT);
+            }));
+        row("256 MiB loaded from the peer in bulk", measure([&](int d, int peer) {
+                bulk<<<blocks, THREADS, shared, streams[d]>>>(src[peer], dst[d], COUNT);
+            }));
+        row("sum of 256 MiB, half loaded and half stored", measure([&](int d, int peer) {
+                const size_t at = d * COUNT / 2;
+                sum_for_both<<<blocks, 512, 0, streams[d]>>>(values(src[d]) + at, values(src[peer]) + at, values(dst[d]) + at,
+                                                             values(dst[peer]) + at, COUNT / 2);
+            }));
+    }
+    say("both GPUs at a time, copy engines: 256 MiB to the peer", measure([&](int d, int peer) {
+            CHECK(cudaMemcpyPeerAsync(dst[peer], device[peer], src[d], device[d], BYTES, streams[d]));
+        }), "GB/s");
+}
+
 static void peers(int second) {
     const int device[2] = {0, second};
     Side side[2];
@@ -417,6 +500,7 @@ static void peers(int second) {
     say("256 MiB to a peer by vector stores, 64 x 512 threads",
         rate(big, [&] { stream<<<64, 512>>>(from, to, big / 16); }), "GB/s");
     one_block(from, to);
+    if (second != 0) both_ways(device, streams);
 }
 
 int main() {
