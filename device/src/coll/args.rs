@@ -129,7 +129,8 @@ impl Reduction {
     }
 }
 
-/// Returns whether a reduction is defined, and elements may lie at offsets and have lengths whose bits are in `places`.
+/// Returns whether a reduction is defined and its elements are aligned. `places` is the bitwise or of all offsets and
+/// lengths, in bytes.
 #[doc(hidden)]
 pub fn is_defined_for(op: u32, kind: u32, places: u64) -> bool {
     is_defined(op, kind) && log_size(kind).is_some_and(|log| places & ((1 << log) - 1) == 0)

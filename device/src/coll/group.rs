@@ -84,8 +84,8 @@ impl WholeGrid {
     }
 }
 
-/// Where the words of a team's additional channels are in the symmetric heap. The host knows, so that kernels need not
-/// look it up.
+/// Where the words of a team's additional channels are in the symmetric heap. The host passes it, which
+/// saves kernels a lookup.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
