@@ -393,6 +393,28 @@ fn stream_stops_at_an_error_until_it_is_reported() {
     });
 }
 
+/// A small call locks its team before it knows whether an earlier launch of the stream has failed.
+#[test]
+fn small_collective_call_after_an_error_leaves_its_team_usable() {
+    Setup::new(2).with("peer_path", "p2p").with("timeout", "1s").run(|pe| {
+        let (signal, stream) = (pe.alloc_one::<Signal>()?, pe.stream()?);
+        // By one block, and by several.
+        for len in [8, 4096] {
+            let (dst, src) = (pe.alloc::<u32>(len)?, pe.alloc::<u32>(len)?);
+            pe.write(src, &vec![pe.my_pe() + 1; len])?;
+            stream.signal_wait_until(signal, Cmp::Ge, 5)?;
+            stream.broadcast(Team::WORLD, dst, src, 1)?;
+            stream.wait().expect_err("nobody signals");
+            assert_eq!(pe.read(dst)?, vec![0; len]);
+            stream.broadcast(Team::WORLD, dst, src, 1)?;
+            stream.wait()?;
+            assert_eq!(pe.read(dst)?, vec![2; len]);
+            pe.host_sync()?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn graph_is_correct_at_each_of_a_thousand_launches() {
     const LAUNCHES: u64 = 1000;
