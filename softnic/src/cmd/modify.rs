@@ -62,7 +62,7 @@ pub(super) fn init2rtr(path: &mut Datapath, context: u32, command: Init2Rtr) -> 
         qp.state = State::Rtr;
         return Ok(ModifyQpOut::default());
     }
-    require(command.ece & !qp.offered_ece == 0, Reason::Ece)?;
+    require(command.ece == 0 || qp.offered_ece != 0, Reason::Ece)?;
     check_init2rtr(&command, &path.config)?;
     let route = match qp.service {
         // Each WQE names its own destination.
@@ -149,7 +149,8 @@ fn enter_rtr(qp: &mut Qp, command: &Init2Rtr, mtu: Mtu, unordered: bool, shows_u
         },
         ..old
     };
-    qp.ece = command.ece;
+    // UCX asks for all options (0xfffffffe) on every NIC, so firmware must ignore those that it did not offer.
+    qp.ece = command.ece & qp.offered_ece;
     qp.state = State::Rtr;
 }
 

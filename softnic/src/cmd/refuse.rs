@@ -116,7 +116,7 @@ reasons! {
     Retries = 0x5f_0076, "the number of outstanding reads is too large";
     Extension = 0x5f_0077, "the QP context's extension is not supported";
     Lid = 0x5f_0078, "the peer's LID is not unicast: use 0x0001 to 0xbfff";
-    Ece = 0x5f_007b, "the ECE options are not those that CREATE_QP offered";
+    Ece = 0x5f_007b, "CREATE_QP offered no ECE options";
     Partition = 0x5f_0079, "the table of partition keys has no such entry";
     Ordering = 0x5f_007a, "only READs and WRITEs may be out of order";
     BondPort = 0x5f_007c, "the bond has no such port";

@@ -175,7 +175,7 @@ fn ece_options_are_offered_only_on_request() {
     let nic = loopback_nic();
     let a = Pe::new(&nic, Setup::default());
     let create = |ece| call(&a.context, &CreateQp { ece, ..another_qp(&a) }).unwrap();
-    let (silent, asked) = (create(0), create(ECE_VERSION_1));
+    let [silent, asked, all] = [0, ECE_VERSION_1, ECE_VERSION_1].map(create);
     assert_eq!(silent.ece, 0);
     assert!(asked.ece > ECE_VERSION_1, "{:#x}", asked.ece);
     let connect = |qpn, ece| {
@@ -183,6 +183,7 @@ fn ece_options_are_offered_only_on_request() {
         call(&a.context, &Init2Rtr { qpn, ece, ..a.init2rtr(&a) }).map(|out| out.ece)
     };
     assert_eq!(connect(asked.qpn, asked.ece), Ok(asked.ece));
+    assert_eq!(connect(all.qpn, !1), Ok(asked.ece & !1), "options that were not offered are ignored");
     assert_eq!(status(connect(silent.qpn, asked.ece)), CmdStatus::BAD_PARAM, "options that were not offered");
 }
 
