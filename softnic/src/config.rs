@@ -280,7 +280,8 @@ pub struct Config {
     pub real_time: bool,
     /// Path of a capture file for all packets in both directions, which Wireshark can read.
     pub capture: Option<PathBuf>,
-    /// Path of the WQE log, a text file with one executed send WQE of each shape (service, index, bytes).
+    /// Path of a text file to which executed commands (opcode, input, output) and one executed send WQE of each shape
+    /// (service, index, bytes) are appended.
     pub record: Option<PathBuf>,
 }
 

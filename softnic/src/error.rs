@@ -35,10 +35,10 @@ pub enum Error {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The WQE log could not be written.
-    #[error("cannot write the WQE log {path:?}: {source}")]
+    /// The log of commands and WQEs could not be written.
+    #[error("cannot write the log of commands and WQEs {path:?}: {source}")]
     Record {
-        /// Path of the WQE log.
+        /// Path of the log.
         path: std::path::PathBuf,
         /// Error of the operating system.
         source: std::io::Error,

@@ -20,7 +20,7 @@ use crate::management::{MAD, Mad};
 use crate::memory::{HostBuffer, Memory, PAGE};
 use crate::objects::UarPage;
 use crate::queue_memory::{BadQueueMemory, QueueMemory};
-use crate::report::{Event, Observer, Stats, Violation, WqeLog};
+use crate::report::{Event, Log, Observer, Stats, Violation};
 use crate::rng::Rng;
 use crate::transport::datapath::Datapath;
 use rushmem_mlx5::doorbell::{CqArm, uar};
@@ -63,7 +63,7 @@ impl Nic {
     pub fn start(config: Config) -> Result<Nic, Error> {
         config.check()?;
         let fabric = Fabric::open(&config)?;
-        let record = config.record.as_deref().map(WqeLog::open).transpose()?;
+        let record = config.record.as_deref().map(Log::open).transpose()?;
         let address = match &fabric {
             Some(fabric) => fabric.local(),
             None => SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),

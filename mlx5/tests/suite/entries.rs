@@ -1,19 +1,19 @@
 //! Checks on recorded send entries, in the text format that the software ConnectX writes.
 //!
-//! Lines that start with `#` are comments. On other lines, the first word is the service of the QP (`rc`, `uc`, `ud`,
+//! Lines that start with `#` are comments, and those that start with `command` are commands. On other lines, the first word is the service of the QP (`rc`, `uc`, `ud`,
 //! `dc`), the second is the index of the entry in the queue (four hexadecimal digits), and the third is the bytes of
 //! its segments in memory order.
 
 use rushmem_mlx5::{Opcode, Segment, View, seg::InlineHdr, wqe::Data};
 
 /// Parses the send entry on a line, encodes it again field by field, and compares the bytes. Returns a description, or
-/// `None` for a comment.
+/// `None` for a comment or a command.
 ///
 /// # Panics
 ///
 /// Panics if the bytes cannot be parsed, or if the encoded bytes differ.
 pub(crate) fn check(line: &str) -> Option<String> {
-    if line.starts_with('#') || line.is_empty() {
+    if line.starts_with('#') || line.starts_with("command ") || line.is_empty() {
         return None;
     }
     let mut words = line.split_whitespace();

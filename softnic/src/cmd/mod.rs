@@ -48,6 +48,9 @@ pub(crate) fn execute(core: &mut Core, context: u32, input: &[u8], output: &mut 
     } else {
         tracing::trace!(?opcode, "command done");
     }
+    if let Some(log) = &mut core.path.report.record {
+        log.command(input, output);
+    }
 }
 
 /// Runs a command that changes the number of a context's objects by `change`, unless the context has too many then.

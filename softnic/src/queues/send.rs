@@ -63,7 +63,7 @@ pub(crate) fn fetch<'a>(
     let view = parse(service, segments).map_err(|error| unparsed(ctrl, index, &error))?;
     tracing::trace!(entry = %view, "send entry");
     if let Some(record) = &mut report.record {
-        record.entry(service, &view);
+        record.wqe(service, &view);
     }
     Ok(view)
 }

@@ -4,10 +4,10 @@
 mod counter;
 mod draws;
 mod event;
+mod log;
 mod observe;
 mod stats;
 mod violation;
-mod wqe_log;
 
 use crate::config::Faults;
 use crate::rng::Rng;
@@ -16,13 +16,13 @@ pub(crate) use counter::CounterSet;
 use counter::CounterSets;
 pub use event::Event;
 pub(crate) use event::Sink;
+pub(crate) use log::Log;
 pub(crate) use observe::Lookout;
 pub use observe::{Observation, Observer, RemoteAddress};
 pub use stats::Stats;
 use std::time::Instant;
 use violation::Violations;
 pub use violation::{Rule, Violation};
-pub(crate) use wqe_log::WqeLog;
 
 /// Counters, violations, events and observations of an adapter, and requests to the engine such as timers.
 pub(crate) struct Report {
@@ -40,7 +40,7 @@ pub(crate) struct Report {
     pub(crate) wakeups: Vec<(Instant, u32)>,
     /// Events that have not been delivered to the driver yet.
     pub(crate) events: Vec<Event>,
-    pub(crate) record: Option<WqeLog>,
+    pub(crate) record: Option<Log>,
     pub(crate) lookout: Lookout,
     /// Contexts whose memory the adapter has changed in this pass, possibly repeated.
     changed: Vec<u32>,

@@ -1,11 +1,13 @@
-//! Tests of the log of executed send WQEs.
+//! Tests of the log of executed commands and send WQEs.
 
 use crate::script::{Setup, pair, wire_nic};
 use crate::services::{by_gid, run_to};
+use rushmem_mlx5::prm::cq::{CreateCq, CreateCqOut};
+use rushmem_mlx5::prm::pd::{AllocPd, AllocPdOut};
 use rushmem_mlx5::prm::qp::ServiceType;
 use rushmem_mlx5::wqe::Inline;
 use rushmem_mlx5::{Flags, Segment, Wqe};
-use rushmem_softnic::{Config, Error, Nic};
+use rushmem_softnic::{Config, Error, Nic, Numbers};
 
 #[test]
 fn logs_one_wqe_of_each_shape() {
@@ -41,9 +43,35 @@ fn logs_one_wqe_of_each_shape() {
     drop(x);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let is_wqe = |line: &&str| !line.starts_with('#') && !line.starts_with("command ");
+    let lines: Vec<&str> = text.lines().filter(is_wqe).collect();
     assert_eq!(lines[..3], expected);
     assert!(lines.len() == 4 && lines[3].starts_with("ud 0000 0000000a"), "{text}");
+}
+
+#[test]
+fn logs_commands_and_refusals() {
+    let path = std::env::temp_dir().join(format!("softnic-commands-{}.txt", std::process::id()));
+    let nic =
+        Nic::start(Config { record: Some(path.clone()), numbers: Numbers::Lowest, ..Config::default() });
+    let context = nic.unwrap().open();
+    let run = |input: &[u8]| {
+        let mut output = [0; 16];
+        context.command(input, &mut output);
+        output
+    };
+    let pd = AllocPdOut::decode(&run(&AllocPd { uid: 1 }.encode())).unwrap().pd;
+    // The list after a mailbox is not logged.
+    let mut long = CreateCq { umem_id: 7, umem_valid: true, ..CreateCq::default() }.encode().to_vec();
+    long.extend([0xff; 64]);
+    assert!(CreateCqOut::decode(&run(&long)).is_err());
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines[0], format!("command ALLOC_PD 08000001 {:0>24}", format!("{pd:x}")), "{text}");
+    let words: Vec<&str> = lines[1].split(' ').collect();
+    assert_eq!((words[1], words[2].len()), ("CREATE_CQ", 2 * 93), "{text}");
+    assert!(!words[3].starts_with("00"), "{text}");
 }
 
 #[test]

@@ -45,6 +45,9 @@ impl Devx {
     }
 }
 
+/// ID of the DevX user context of every program.
+const USER: u16 = 1;
+
 /// Maximum length of an output mailbox, in bytes.
 const MAX_MAILBOX_LEN: usize = 16 << 10;
 
@@ -81,6 +84,7 @@ fn run(opened: &OpenDevice, input: &[u8], room: usize) -> Result<Vec<u8>, Errno>
         return Err(Errno::EINVAL);
     }
     let mut mailbox = vec![0; room];
+    let input = &with_user(input)?;
     match opcode(input)? {
         CmdOpcode::QUERY_ROCE_ADDRESS => caps::roce_address(opened, input, &mut mailbox)?,
         CmdOpcode::QUERY_HCA_CAP => {
@@ -90,6 +94,14 @@ fn run(opened: &OpenDevice, input: &[u8], room: usize) -> Result<Vec<u8>, Errno>
         _ => opened.session()?.context.command(input, &mut mailbox),
     }
     Ok(mailbox)
+}
+
+/// Returns the command with the ID of a DevX user context, which Linux fills in.
+fn with_user(input: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut input = input.to_vec();
+    let header = input.first_chunk_mut().ok_or(Errno::EINVAL)?;
+    Header { uid: USER, ..Header::read(header) }.write(header);
+    Ok(input)
 }
 
 fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {

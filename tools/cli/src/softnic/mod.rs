@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
-    /// Append executed send WQEs to this file as text, one of each shape; %p and %d as in --capture
+    /// Append executed commands, and send WQEs, one of each shape, to this file as text; %p and %d as in --capture
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
