@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Third-party GPU programs on the software ConnectX: PyTorch with NCCL, and NVSHMEM.
+# Third-party GPU programs on the software ConnectX: PyTorch with NCCL, NCCL's queues for kernels, and NVSHMEM.
 #
 #     tests/foreign_gpu.sh build DIR     builds here (Debian 12), and puts the programs, RDMA libraries and this script into DIR
-#     tests/foreign_gpu.sh run DIR [--limit S] [--only WORD]
-#                                        runs them there, in S seconds at most (400), or only the rows with WORD in their name
+#     tests/foreign_gpu.sh run DIR [--limit S] [--only REGEX]
+#                                        runs them there, in S seconds at most (400), or only the rows whose name matches
 #
 # The other machine needs a GPU, the CUDA compiler, NVSHMEM, and PyTorch with NCCL. It needs no cargo, no network and no
-# RDMA libraries. Every command has a deadline, and a table is printed at the end. A row passes if the program has
-# verified its results and its data took the path that the row names. `limit` marks what NVSHMEM itself cannot do on
-# this machine. The logs are in DIR/logs. The exit code is 0 if every row that this machine can run has passed.
+# RDMA libraries. NVSHMEM_HOME and NCCL_HOME name other releases than Python's; kernels' queues need NCCL 2.32. Every
+# command has a deadline, and a table is printed at the end. A row passes if the program has verified its results and
+# its data took the path that the row names. `limit` marks what NVSHMEM itself cannot do on this machine. The logs are
+# in DIR/logs, with the commands to the software ConnectX. The exit code is 0 if every row that this machine can run
+# has passed.
 set -euo pipefail
 
 usage() {
-    sed -n '2,13s/^# \{0,1\}//p' "$0"
+    sed -n '2,14s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
@@ -30,7 +32,7 @@ build() {
     done
     bash tests/rdma_libraries.sh "$dir/lib"
     cp benches/nvshmem/*.cu benches/nvshmem/*.cuh tests/foreign_gpu/calls.cu "$dir/nvshmem/"
-    cp benches/common.cuh tests/foreign_gpu.sh tests/foreign_gpu/nccl.py "$dir/"
+    cp benches/common.cuh tests/foreign_gpu.sh tests/foreign_gpu/nccl.py tests/foreign_gpu/gin.cc "$dir/"
     du -sh "$dir"
 }
 
@@ -47,7 +49,7 @@ row() {
 }
 
 absent() {
-    [[ $1 == *"$only"* ]] || return 0
+    [[ $1 =~ $only ]] || return 0
     left_out=$((left_out + 1))
     row "$1" absent '' "$2"
 }
@@ -57,7 +59,7 @@ absent() {
 check() {
     local name=$1 wanted=$2 way=$3 limit=$((limit_all - SECONDS)) start log code=0 regions note verdict=ok program watcher
     shift 3
-    [[ $name == *"$only"* ]] || return 0
+    [[ $name =~ $only ]] || return 0
     if ((limit < 15)); then
         left_out=$((left_out + 1))
         row "$name" 'NOT RUN' '' 'no time left'
@@ -78,6 +80,7 @@ check() {
     kill "$watcher" 2>/dev/null || true
     wait "$watcher" 2>/dev/null || true
     stop_mps
+    find "$logs" -name '*.process' -exec cat {} + >"${log%.log}.commands" -exec rm {} +
     regions=$(grep -c 'GPU memory is registered' "$log" || true)
     note=$(grep -h -o -E 'PASS .*' "$log" | head -1 | cut -c1-260 || true)
     if grep -Eq 'RMA/AMO verb .* not implemented|remote atomic verb .* is unsupported without' "$log"; then
@@ -201,15 +204,38 @@ nccl_rows() {
     check 'NCCL, no GPUDirect' 60 host "${softnic[@]}" "${base[@]}" NCCL_NET_GDR_LEVEL=LOC python3 nccl.py
 }
 
-home=
-compiling=()
+gin_rows() {
+    local handler
+    if [[ -z $compiling_gin ]] || ! wait "$compiling_gin"; then
+        absent 'NCCL GIN' 'no NCCL 2.32 or no nvcc'
+        return
+    fi
+    # Handler 0 is NCCL's choice, and with 1 a CPU thread rings.
+    for handler in 0 1; do
+        check "NCCL GIN, kernels' queues, handler $handler" 60 any "${softnic[@]}" \
+            env "LD_LIBRARY_PATH=$nccl/lib:$LD_LIBRARY_PATH" NCCL_NET=IB NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 \
+            NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV NCCL_NET_GDR_LEVEL=SYS NCCL_GIN_TYPE=3 \
+            NCCL_GIN_GDAKI_NIC_HANDLER=$handler "$logs/gin"
+    done
+}
 
-# Starts to compile the programs for NVSHMEM, if it is installed.
+home=
+nccl=
+compiling=()
+compiling_gin=
+
+# Starts to compile the programs for NVSHMEM and NCCL, if they are installed.
 start_nvcc() {
     local nvcc cuda library name
+    nccl=$(first "${NCCL_HOME:-}" $(python3 -c 'import sys; print(*[p + "/nvidia/nccl" for p in sys.path if p])' 2>/dev/null) || true)
     home=$(first "${NVSHMEM_HOME:-}" $(python3 -c 'import sys; print(*[p + "/nvidia/nvshmem" for p in sys.path if p])' 2>/dev/null) \
         /usr/local/nvshmem || true)
     nvcc=$(first "${NVCC:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc || true)
+    if [[ -n $nccl && -n $nvcc ]]; then
+        timeout --kill-after=5 60 "$nvcc" -std=c++17 -O1 -I"$nccl/include" -o "$logs/gin" gin.cc \
+            -Xlinker "$(first "$nccl"/lib/libnccl.so.2)" >"$logs/nvcc_gin.log" 2>&1 </dev/null &
+        compiling_gin=$!
+    fi
     [[ -n $home && -n $nvcc ]] || return 0
     ls "$home"/lib | tr '\n' ' ' && echo
     library=$(first "$home"/lib/libnvshmem_host.so "$home"/lib/libnvshmem_host.so.*)
@@ -265,6 +291,8 @@ nvshmem_rows() {
     if compgen -G "$home/lib/nvshmem_transport_gpunetio.so*" >/dev/null; then
         gpunetio=("${base[@]}" NVSHMEM_REMOTE_TRANSPORT=gpunetio)
         check 'NVSHMEM gpunetio, calls' 25 gpu "${gpunetio[@]}" "$calls" atomics
+        check 'NVSHMEM gpunetio, calls by kernels' 25 any "${gpunetio[@]}" NVSHMEM_GPUNETIO_ENABLE_GDAKI=1 \
+            "$calls" atomics
         check 'NVSHMEM gpunetio, sort' 25 gpu "${gpunetio[@]}" "$workloads" sort 2 14
         check 'NVSHMEM gpunetio, fft' 25 gpu "${gpunetio[@]}" "$workloads" fft 2 4
         check 'NVSHMEM gpunetio, experts' 25 gpu "${gpunetio[@]}" "$workloads" ep 2 16 512 8 2
@@ -310,7 +338,7 @@ run() {
     while (($#)); do
         case $1 in
         --limit) limit_all=${2:?--limit wants seconds} && shift 2 ;;
-        --only) only=${2:?--only wants a word} && shift 2 ;;
+        --only) only=${2:?--only wants a regular expression} && shift 2 ;;
         *) usage ;;
         esac
     done
@@ -322,10 +350,11 @@ run() {
     # libibverbs finds the device's driver through this variable, and the driver is the library itself.
     ln -sf "$dir/lib/libmlx5.so.1" "$logs/libmlx5-rdmav34.so"
     export IBV_DRIVERS=$logs/libmlx5 LD_LIBRARY_PATH=$dir/lib:${LD_LIBRARY_PATH:-} CUDA_MODULE_LOADING=EAGER
-    softnic=(env RUSHMEM_UVERBS_LOG=debug ./rushmem softnic --)
+    softnic=(env RUSHMEM_UVERBS_LOG=debug ./rushmem softnic --record "$logs/%p.process" --)
     start_nvcc
     describe
     nvshmem_rows
+    gin_rows
     nccl_rows
     printf '\n%-62s %-8s %4s  %s\n' what verdict s note
     printf '%s\n' "${rows[@]}"
