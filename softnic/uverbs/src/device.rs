@@ -13,7 +13,7 @@ use crate::xrc_domain::Domains;
 use rushmem_mlx5::prm::counter::{AllocQCounter, QueryQCounter, QueryQCounterOut};
 use rushmem_mlx5::prm::pd::AllocPd;
 use rushmem_softnic::subnet::SM_LID;
-use rushmem_softnic::{Config, Context, FunctionType, Health, Ip, Nic, lid_of};
+use rushmem_softnic::{Config, Context, Health, Ip, Nic, lid_of};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -126,6 +126,11 @@ impl Device {
         self.settings.has(fault)
     }
 
+    /// Whether a fault keeps the port down.
+    fn is_unconnected(&self) -> bool {
+        self.has(Fault::PortDown) || self.has(Fault::IdlePorts) && self.index != 0
+    }
+
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.adapter.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,12 +209,16 @@ impl Device {
     }
 
     fn config(&self, ip: Ip) -> Config {
+        let mut faults = self.settings.engine_faults.clone();
+        if self.is_unconnected() {
+            faults.drop = 1.0;
+        }
         Config {
             name: self.name(),
             ip,
             model: self.settings.model,
             shared_memory: self.settings.shared_memory,
-            faults: self.settings.engine_faults.clone(),
+            faults,
             capture: self.settings.capture_of(self.index),
             record: self.settings.record_of(self.index),
             idle: scheduling::idle(),
@@ -250,7 +259,7 @@ impl Device {
             max_mr_size: u64::MAX,
             page_size_cap: 0xffff_ffff_ffff_f000,
             vendor_id: 0x02c9,
-            vendor_part_id: model.device_id(FunctionType::Physical).into(),
+            vendor_part_id: model.device_id(self.settings.function()).into(),
             max_qp: 1 << 17,
             max_qp_wr: 1 << 15,
             max_sge: 30,
@@ -282,7 +291,7 @@ impl Device {
     /// Returns the response to QUERY_PORT.
     pub(crate) fn port(&self, place: impl Into<PortAddress>) -> abi::QueryPort {
         let PortAddress { ip, health } = place.into();
-        let down = self.has(Fault::PortDown) || health.port_is_down;
+        let down = self.is_unconnected() || health.port_is_down;
         let (state, phys_state) = match down {
             true => (port_state::DOWN, port_state::PHYS_DISABLED),
             false => (port_state::ACTIVE, port_state::PHYS_LINK_UP),

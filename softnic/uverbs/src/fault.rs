@@ -50,7 +50,10 @@ faults! {
     UarMmap = "uar-mmap", "Doorbell pages can be allocated, but not mapped.";
     VerbsQp = "verbs-qp", "Queue pairs of verbs are refused with ENOMEM. Queue pairs of DevX are not.";
     Bond = "bond", "The port is a bond of two ports, which QUERY_LAG reports. A queue pair can choose the one that sends.";
+    VirtualFunction = "virtual-function", "The device is a virtual function, with its PCI ID. It has no ECE options, places no packets out of order, and does not let queue pairs choose a port of a bond.";
+    Syndromes = "syndromes", "A refused command has a syndrome that nobody can look up, as that of firmware.";
     PortDown = "port-down", "The port reports that it is down, and carries no traffic.";
+    IdlePorts = "idle-ports", "The ports of all devices but the first are down, as where nothing is connected to them.";
     NoGid = "no-gid", "The table of GIDs is empty.";
     GidV1Only = "gid-v1-only", "The table of GIDs has RoCEv1 entries only, which this device cannot use.";
     ForeignGids = "foreign-gids", "The table of GIDs begins with those of another network namespace, as of a pod that shares the port.";

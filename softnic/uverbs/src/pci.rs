@@ -28,9 +28,9 @@ pub(crate) struct Function {
 
 impl Function {
     /// Returns the PCI function of a ConnectX.
-    pub(crate) fn adapter(model: Model) -> Function {
+    pub(crate) fn adapter(model: Model, function: FunctionType) -> Function {
         Function {
-            device: model.device_id(FunctionType::Physical),
+            device: model.device_id(function),
             subsystem: 0x0041,
             class: [2, 7, 0],
             generation: model.pcie_generation(),
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn text_and_configuration_space_agree() {
-        let [bridge, adapter] = [Function::bridge(3), Function::adapter(Model::Cx7)];
+        let [bridge, adapter] = [Function::bridge(3), Function::adapter(Model::Cx7, FunctionType::Physical)];
         for function in [&bridge, &adapter] {
             let config = function.config();
             let word = |at: usize| format!("0x{:02x}{:02x}", config[at + 1], config[at]);

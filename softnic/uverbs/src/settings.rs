@@ -1,7 +1,7 @@
 //! Settings of the devices, from environment variables. Child processes inherit them.
 
 use crate::fault::Fault;
-use rushmem_softnic::{Faults, Ip, Model};
+use rushmem_softnic::{Faults, FunctionType, Ip, Model};
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -152,6 +152,11 @@ impl Settings {
         self.faults.contains(&fault)
     }
 
+    /// Returns the kind of PCI function that the devices are.
+    pub(crate) fn function(&self) -> FunctionType {
+        if self.has(Fault::VirtualFunction) { FunctionType::Virtual } else { FunctionType::Physical }
+    }
+
     /// Returns the address setting of a device.
     pub(crate) fn ip(&self, device: u32) -> Ip {
         self.addresses.get(device as usize).map_or(Ip::AnyLoopback, |ip| Ip::Addr(*ip))
@@ -247,7 +252,7 @@ fn faults(text: &str) -> Result<(Vec<Fault>, Faults), SettingError> {
         let why = format!("`{}` is not a fault; use {}, or {}", error.word, names.join(", "), error.expected);
         SettingError { name: variable::FAULT, why }
     })?;
-    if ours.contains(&Fault::PeerGone) || ours.contains(&Fault::PortDown) {
+    if ours.contains(&Fault::PeerGone) {
         faults.drop = 1.0;
     }
     Ok((ours, faults))

@@ -11,7 +11,7 @@ use crate::pci::Function;
 use crate::settings::variable;
 use crate::settings::{LinkLayer, Settings};
 use crate::topology::{self, Neighborhood};
-use rushmem_softnic::{FunctionType, LinkSpeed};
+use rushmem_softnic::LinkSpeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -182,8 +182,10 @@ fn pci_device(tree: &mut Tree, index: u32, beside: &Neighborhood, settings: &Set
     let bus = bus(index);
     tree.files(&format!("{bridge}/pci_bus/{bus}"), &[("cpulistaffinity", &beside.cpus.list)]);
     tree.link(&format!("sys/class/pci_bus/{bus}"), &format!("{bridge}/pci_bus/{bus}"));
-    let mut functions =
-        vec![(&bridge, Function::bridge((index + 1) as u8)), (&device, Function::adapter(settings.model))];
+    let mut functions = vec![
+        (&bridge, Function::bridge((index + 1) as u8)),
+        (&device, Function::adapter(settings.model, settings.function())),
+    ];
     if settings.has(Fault::DataDirect) {
         functions.push((&data_direct, Function::data_direct()));
     }
@@ -216,7 +218,7 @@ fn rdma_device(tree: &mut Tree, pci: &str, index: u32, settings: &Settings) {
         ("node_desc", &description(&format!("mlx5_{index}"))),
         ("sys_image_guid", &guid),
         ("board_id", "MT_0000000838"),
-        ("hca_type", &format!("MT{}", model.device_id(FunctionType::Physical))),
+        ("hca_type", &format!("MT{}", model.device_id(settings.function()))),
         ("hw_rev", "0"),
         ("fw_ver", &format!("{major}.{minor}.{sub:04}")),
     ];

@@ -7,7 +7,7 @@ use common::{all_there, output_text, pair, softnic};
 use mlx5::{Handle, Mlx5, inside};
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::caps::{AtomicCaps, CapType, HcaCap, QueryHcaCap, QueryRoceAddress, RoceVersion};
-use rushmem_mlx5::prm::qp::CreateQp;
+use rushmem_mlx5::prm::qp::{CreateQp, ECE_VERSION_1};
 use rushmem_softnic::HostBuffer;
 
 fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
@@ -107,6 +107,33 @@ fn a_refusal_on_an_old_kernel_has_an_error_code_only() {
 }
 
 #[test]
+fn a_refusal_has_an_unknown_syndrome() {
+    inside("a_refusal_has_an_unknown_syndrome", &["--fault", "syndromes"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let refusal = lib.create(context, &CreateQp::default()).err().unwrap().1.unwrap();
+        assert_eq!(refusal.status, CmdStatus::BAD_RES);
+        assert!(refusal.syndrome != 0 && rushmem_softnic::reason(refusal.syndrome).is_none(), "{refusal}");
+    });
+}
+
+#[test]
+fn a_virtual_function_refuses_what_it_does_not_offer() {
+    let test = "a_virtual_function_refuses_what_it_does_not_offer";
+    inside(test, &["--fault", "virtual-function"], |lib| {
+        let context = lib.open(0, true).unwrap();
+        let question = QueryHcaCap { cap_type: CapType::GENERAL, current: true, uid: 0 };
+        let general: HcaCap = lib.general(context, &question).unwrap().page.get();
+        assert!(
+            !general.ece_support && !general.dp_ordering_ooo_rw_rc && !general.init2_lag_tx_port_affinity
+        );
+        for (ece, status) in [(0, CmdStatus::BAD_RES), (ECE_VERSION_1, CmdStatus::BAD_PARAM)] {
+            let refusal = lib.create(context, &CreateQp { ece, ..CreateQp::default() }).err().unwrap().1;
+            assert_eq!(refusal.unwrap().status, status);
+        }
+    });
+}
+
+#[test]
 fn no_umems() {
     inside("no_umems", &["--fault", "devx-umem"], |lib| {
         let context = lib.open(0, true).unwrap();
@@ -199,6 +226,22 @@ fn a_port_that_is_down() {
         let text = output_text(&output);
         assert!(text.contains("PORT_DOWN (1)") && text.contains("phys_state:\t\tDISABLED (3)"), "{text}");
     }
+}
+
+#[test]
+fn idle_ports_beside_one_that_is_up() {
+    if !all_there("idle_ports_beside_one_that_is_up", &["ibv_devinfo"], "ibverbs-utils") {
+        return;
+    }
+    let text = output_text(
+        &softnic(&["--devices", "3", "--fault", "idle-ports"], &["ibv_devinfo"]).output().unwrap(),
+    );
+    let states: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains("state:"))
+        .map(|line| line.contains("PORT_ACTIVE"))
+        .collect();
+    assert_eq!(states, [true, false, false], "{text}");
 }
 
 #[test]

@@ -23,7 +23,11 @@ pub(super) fn correct(opened: &OpenDevice, input: &[u8], output: &mut [u8]) {
     let page = match question.cap_type {
         CapType::GENERAL => {
             let caps: HcaCap = answer.page.get();
+            let privileged = !opened.device.has(Fault::VirtualFunction);
             CapPage::new(HcaCap {
+                ece_support: caps.ece_support && privileged,
+                dp_ordering_ooo_rw_rc: caps.dp_ordering_ooo_rw_rc && privileged,
+                init2_lag_tx_port_affinity: caps.init2_lag_tx_port_affinity && privileged,
                 atomic: atomics,
                 roce: ethernet,
                 port_type: if ethernet { PortType::ETHERNET } else { PortType::IB },

@@ -14,7 +14,9 @@ use crate::verbs::cq::Cq;
 use crate::verbs::dct::Dct;
 use crate::verbs::qp::Qp;
 use crate::verbs::srq::Srq;
-use rushmem_mlx5::prm::{CmdError, CmdOpcode, CmdStatus, Header, counter, cq, dct, mkey, pd, qp, rmp, xrc};
+use rushmem_mlx5::prm::{
+    CmdError, CmdOpcode, CmdStatus, DecodeError, Header, counter, cq, dct, mkey, pd, qp, rmp, xrc,
+};
 use rushmem_softnic::{Event, ip_of_gid};
 
 /// A DevX object and the command that destroys it.
@@ -93,6 +95,7 @@ fn run(opened: &OpenDevice, input: &[u8], room: usize) -> Result<Vec<u8>, Errno>
         }
         _ => opened.session()?.context.command(input, &mut mailbox),
     }
+    hide_reason(opened, &mut mailbox);
     Ok(mailbox)
 }
 
@@ -102,6 +105,16 @@ fn with_user(input: &[u8]) -> Result<Vec<u8>, Errno> {
     let header = input.first_chunk_mut().ok_or(Errno::EINVAL)?;
     Header { uid: USER, ..Header::read(header) }.write(header);
     Ok(input)
+}
+
+/// Replaces the syndrome of a refusal if a fault wants that. The syndromes of this adapter can be looked up.
+fn hide_reason(opened: &OpenDevice, mailbox: &mut [u8]) {
+    if let Err(DecodeError::Refused(error)) = CmdError::check(mailbox)
+        && opened.device.has(Fault::Syndromes)
+    {
+        let syndrome = error.syndrome.wrapping_mul(0x9e37_79b1) | 1;
+        CmdError { syndrome, ..error }.write(mailbox);
+    }
 }
 
 fn opcode(input: &[u8]) -> Result<CmdOpcode, Errno> {
@@ -146,7 +159,7 @@ pub(super) fn create(opened: &mut OpenDevice, call: &Call) -> Result<(), Errno> 
         CmdOpcode::CREATE_QP => opened.refuses_first(Fault::QpOnce),
         _ => false,
     };
-    if first_call {
+    if first_call || exceeds_function(opened, &input) {
         return refuse(opened, call);
     }
     if mkey::CreateMkey::decode(&input).is_ok_and(|command| command.context.umr_en) {
@@ -247,7 +260,7 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let kind = filter::modified(opcode).ok_or(Errno::EINVAL)?;
     filter::set_umems_valid(opcode, &mut input);
     about(opened, call, kind, &input)?;
-    if refuses_path(opened, &input)? {
+    if refuses_path(opened, &input)? || exceeds_function(opened, &input) {
         return refuse(opened, call);
     }
     execute(opened, call, &input, OUTPUT).map(drop)
@@ -257,7 +270,20 @@ pub(super) fn modify(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
 fn refuse(opened: &OpenDevice, call: &Call) -> Result<(), Errno> {
     let mut mailbox = [0; 16];
     CmdError { status: CmdStatus::BAD_PARAM, syndrome: 0 }.write(&mut mailbox);
+    hide_reason(opened, &mut mailbox);
     answer(opened, call, &mailbox, OUTPUT)
+}
+
+/// Whether a command asks for what a virtual function does not offer, and the device is one.
+fn exceeds_function(opened: &OpenDevice, input: &[u8]) -> bool {
+    let asks = if let Ok(command) = qp::CreateQp::decode(input) {
+        command.ece != 0
+    } else if let Ok(command) = qp::Init2Rtr::decode(input) {
+        command.opt_param_mask & qp::opt_param::LAG_TX_AFF != 0 || command.context.dp_ordering_0
+    } else {
+        false
+    };
+    asks && opened.device.has(Fault::VirtualFunction)
 }
 
 /// Whether a fault refuses this command for the path that it names: any path, or one to the own device.
