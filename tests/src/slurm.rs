@@ -12,6 +12,9 @@ use crate::launch::{clean, text};
 /// Maximum time for Slurm's daemons to find each other.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Number of processors and GPUs that each of several nodes claims to have.
+pub const GPUS: u32 = 8;
+
 /// A node of a Slurm cluster.
 pub struct SlurmNode {
     /// Name of the node, which is also its host name.
@@ -54,7 +57,8 @@ impl Slurm {
             "ClusterName=test\nSlurmctldHost={}({})\nSlurmctldPort={}\nSlurmdPort={}\n\
              SlurmUser={user}\nSlurmdUser={user}\nAuthType=auth/none\nCredType=cred/none\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
-             SelectType=select/linear\nSlurmctldPidFile={path}/slurmctld.pid\nSlurmdPidFile={path}/slurmd.%n.pid\n\
+             SelectType=select/cons_tres\nGresTypes=gpu\nSlurmdParameters=config_overrides\n\
+             SlurmctldPidFile={path}/slurmctld.pid\nSlurmdPidFile={path}/slurmd.%n.pid\n\
              SlurmdSpoolDir={path}/spool.%n\nStateSaveLocation={path}/state\n\
              PartitionName=all Nodes=ALL Default=YES State=UP\n",
             first.name,
@@ -62,15 +66,16 @@ impl Slurm {
             port(),
             port()
         );
-        let cpus = if nodes.len() > 1 { "CPUs=2 " } else { "" };
+        let size = if nodes.len() > 1 { format!("CPUs={GPUS} Gres=gpu:{GPUS} ") } else { String::new() };
         for SlurmNode { name, address, .. } in &nodes {
-            settings += &format!("NodeName={name} NodeAddr={address} {cpus}State=UNKNOWN\n");
+            settings += &format!("NodeName={name} NodeAddr={address} {size}State=UNKNOWN\n");
         }
         let write = || {
             for node in &nodes {
                 std::fs::create_dir(folder.path().join(format!("spool.{}", node.name)))?;
             }
             std::fs::create_dir(folder.path().join("state"))?;
+            write_gpus(folder.path())?;
             std::fs::write(folder.path().join("slurm.conf"), settings)
         };
         write().map_err(|error| error.to_string())?;
@@ -122,6 +127,16 @@ impl Slurm {
         let read = |name| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         ["slurmctld.0", "slurmd.0", "slurmd.1"].map(read).concat()
     }
+}
+
+/// Writes the settings of each node's GPUs.
+fn write_gpus(folder: &Path) -> std::io::Result<()> {
+    // Slurm wants a file for each GPU. It only complains that these are no devices.
+    for gpu in 0..GPUS {
+        std::fs::write(folder.join(format!("gpu{gpu}")), "")?;
+    }
+    let gpus = format!("Name=gpu File={}/gpu[0-{}]\n", folder.display(), GPUS - 1);
+    std::fs::write(folder.join("gres.conf"), gpus)
 }
 
 impl Drop for Slurm {

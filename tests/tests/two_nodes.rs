@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use rushmem_tests::launch::{self, all, text};
 use rushmem_tests::nodes::Nodes;
-use rushmem_tests::slurm::{Slurm, SlurmNode};
+use rushmem_tests::slurm::{GPUS, Slurm, SlurmNode};
 use rushmem_tests::{repository, skip};
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
@@ -26,8 +26,8 @@ fn of_node(i: usize, commands: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Asserts that four PEs received all data, whatever the labels of the output lines.
-fn passed(outputs: &[Output]) {
+/// Asserts that `n` PEs received all data, whatever the labels of the output lines.
+fn passed(n: u32, outputs: &[Output]) {
     let told: String = outputs.iter().map(all).collect();
     assert!(outputs.iter().all(|output| output.status.success()), "{told}");
     let unlabelled = |line: &str| line.split_once("] ").map_or(line, |(_, rest)| rest).to_owned();
@@ -36,7 +36,7 @@ fn passed(outputs: &[Output]) {
         .flat_map(|output| text(&output.stdout).lines().map(unlabelled).collect::<Vec<_>>())
         .collect();
     lines.sort();
-    assert_eq!(lines, launch::ring_lines(4, |_| String::new()), "{told}");
+    assert_eq!(lines, launch::ring_lines(n, |_| String::new()), "{told}");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn documented_manual_commands_start_a_job_on_two_nodes() {
     let token = "5a".repeat(32);
     let by_hand = commands("**By hand.**").replace("5a5a...", &token);
     assert!(by_hand.contains(&token), "{by_hand}");
-    passed(&nodes.run([&of_node(0, &by_hand), &of_node(1, &by_hand)]));
+    passed(4, &nodes.run([&of_node(0, &by_hand), &of_node(1, &by_hand)]));
 
     // The ID is created once and is the same on both nodes.
     let with_id = commands("**With an id**");
@@ -53,7 +53,7 @@ fn documented_manual_commands_start_a_job_on_two_nodes() {
     let id = nodes.script(0, command).output().unwrap();
     assert!(id.status.success(), "{}", all(&id));
     let with_id = with_id.replace(&format!("$({command})"), text(&id.stdout).trim());
-    passed(&nodes.run([&of_node(0, &with_id), &of_node(1, &with_id)]));
+    passed(4, &nodes.run([&of_node(0, &with_id), &of_node(1, &with_id)]));
 }
 
 #[test]
@@ -65,13 +65,11 @@ fn documented_open_mpi_command_starts_a_job_on_two_nodes() {
     }
     // `mpirun` may be that of MPICH.
     let command = commands("**Open MPI.**").replace("mpirun ", "mpirun.openmpi ");
-    passed(&[nodes.script(0, &command).output().unwrap()]);
+    passed(4, &[nodes.script(0, &command).output().unwrap()]);
 }
 
-#[test]
-fn documented_slurm_command_starts_a_job_on_two_nodes() {
-    let test = "documented_slurm_command_starts_a_job_on_two_nodes";
-    let Some(nodes) = Nodes::new(test, PE) else { return };
+/// Starts Slurm on both nodes. Returns `None` if this machine cannot.
+fn slurm(test: &str, nodes: &Nodes) -> Option<Slurm> {
     let node = |i: usize| SlurmNode {
         name: format!("node{i}"),
         address: format!("10.83.0.{}", i + 1),
@@ -82,14 +80,30 @@ fn documented_slurm_command_starts_a_job_on_two_nodes() {
         ports.set(ports.get() + 1);
         ports.get()
     };
-    let slurm = match Slurm::on(vec![node(0), node(1)], next_port) {
-        Ok(slurm) => slurm,
-        Err(reason) => {
-            return skip(test, &format!("Slurm (Debian: slurmctld, slurmd, slurm-client): {reason}"));
-        }
-    };
+    let started = Slurm::on(vec![node(0), node(1)], next_port);
+    started.map_err(|why| skip(test, &format!("Slurm (Debian: slurmctld, slurmd, slurm-client): {why}"))).ok()
+}
+
+#[test]
+fn documented_slurm_command_starts_a_job_on_two_nodes() {
+    let test = "documented_slurm_command_starts_a_job_on_two_nodes";
+    let Some(nodes) = Nodes::new(test, PE) else { return };
+    let Some(slurm) = slurm(test, &nodes) else { return };
     let mut command = nodes.script(0, &commands("**Slurm.**"));
-    passed(&[command.env("SLURM_CONF", slurm.settings()).output().unwrap()]);
+    passed(4, &[command.env("SLURM_CONF", slurm.settings()).output().unwrap()]);
+}
+
+#[test]
+fn deployed_slurm_script_starts_a_job_on_two_nodes() {
+    let test = "deployed_slurm_script_starts_a_job_on_two_nodes";
+    let Some(nodes) = Nodes::new(test, PE) else { return };
+    let Some(slurm) = slurm(test, &nodes) else { return };
+    let script = repository::root().join("deploy/slurm/job.sbatch");
+    let log = nodes.folder.path().join("log");
+    let (script, shown) = (script.display(), log.display());
+    let mut command =
+        nodes.script(0, &format!("sbatch --wait --output={shown} {script} ring >&2 && cat {shown}"));
+    passed(2 * GPUS, &[command.env("SLURM_CONF", slurm.settings()).output().unwrap()]);
 }
 
 #[cfg(feature = "rdma")]
