@@ -7,7 +7,7 @@
 //! - memory pools (`cudaMallocAsync`): access to the pool; the processes of other PEs cannot get that afterwards
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl DeviceBuffer {
         let _current = self.device().make_current()?;
         // SAFETY: the context is current. The handle is written to a live variable.
         check("cuIpcGetMemHandle", unsafe { sys::cuIpcGetMemHandle(&mut handle, base) })?;
-        let handle = handle.reserved.map(|byte| byte.cast_unsigned());
+        let handle = handle.reserved.map(|byte| byte.to_ne_bytes()[0]);
         Ok(ExportedBuffer::Ipc { handle, offset: self.address() - base })
     }
 
@@ -249,7 +249,7 @@ struct IpcMapping {
 
 impl IpcMapping {
     fn open(device: &Arc<Device>, handle: &[u8; IPC_HANDLE_BYTES]) -> Result<Self, Error> {
-        let handle = sys::CUipcMemHandle { reserved: handle.map(u8::cast_signed) };
+        let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| c_char::from_ne_bytes([byte])) };
         let mut base: CUdeviceptr = 0;
         let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
         let _exclusive = device.exclusive()?;
