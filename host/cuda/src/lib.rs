@@ -20,6 +20,7 @@
 #![deny(unsafe_code)]
 
 mod copy;
+mod cufile;
 mod device;
 pub mod driver_gate;
 mod environment;
@@ -37,6 +38,7 @@ mod slice;
 mod stream;
 mod stream_pool;
 
+pub use cufile::CuFile;
 pub use device::{Attributes, Device};
 pub use environment::environment;
 pub use error::{Capability, Error};
