@@ -18,6 +18,7 @@ mod nic;
 mod range;
 mod record;
 mod start;
+mod storage;
 mod switch;
 mod table;
 mod value;
@@ -40,6 +41,7 @@ pub use self::nic::{Nic, NicNames, NicPort, NicShare};
 pub use self::range::AddressRange;
 pub use self::record::DoorbellRecord;
 pub use self::start::{AddressFamily, BootstrapKind};
+pub use self::storage::StorageKind;
 pub use self::switch::Switch;
 pub use self::table::{Config, OTHER_VARIABLES, SETTINGS};
 pub use self::value::{

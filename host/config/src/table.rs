@@ -12,6 +12,7 @@ use crate::nic::Nic;
 use crate::range::AddressRange;
 use crate::record::DoorbellRecord;
 use crate::start::{AddressFamily, BootstrapKind};
+use crate::storage::StorageKind;
 use crate::switch::Switch;
 use crate::value::{
     self, Auto, Bytes, ConnectKind, CqKind, Dcis, DeviceKind, DoorbellKind, GpuArch, Gpus, HeapKind, Limit,
@@ -133,6 +134,10 @@ settings! {
             "Size to which the symmetric heap of each PE can grow; a full heap doubles. None keeps the size fixed.";
         Memory common heap: HeapKind, "RUSHMEM_HEAP", "auto", "",
             "Memory of the symmetric heap. Auto uses GPU memory if kernels run on a GPU.";
+        Memory expert storage: StorageKind, "RUSHMEM_STORAGE", "auto", "",
+            "Path of `Pe::read_file` and `Pe::write_file` between files and GPU memory: plain (reads and writes of the host), \
+             cufile (NVIDIA's libcufile, untried on a GPU) or auto. Auto is cufile if the kernel module nvidia_fs is loaded, \
+             and libcufile takes the file.";
         Memory expert team_scratch: Bytes, "RUSHMEM_TEAM_SCRATCH", "128KiB", "bytes",
             "Scratch memory for the collective calls of each team.";
         Memory expert grid_scratch: Auto<Bytes>, "RUSHMEM_GRID_SCRATCH", "auto", "bytes",

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::path::PathBuf;
 
 use rushmem_base::THREAD_ADVICE;
 use rushmem_bootstrap::{self as bootstrap, Failure, PeerLost};
@@ -139,6 +140,24 @@ pub enum Error {
     /// The memory of a PE could not be read or written.
     #[error("a copy to or from the memory of a PE failed: {0}")]
     Memory(#[from] rushmem_softnic::MemoryError),
+    /// A file could not be read or written.
+    #[error("cannot {what} {}: {cause}", path.display())]
+    File {
+        /// What failed, as a verb.
+        what: &'static str,
+        /// Path of the file or folder.
+        path: PathBuf,
+        /// Why it failed.
+        cause: std::io::Error,
+    },
+    /// A checkpoint is damaged or in use, or does not fit the job or its objects.
+    #[error("the checkpoint {} is refused: {why}", path.display())]
+    Checkpoint {
+        /// Path of the checkpoint, or of the file in it.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The symmetric heap has no room for an object.
     #[error(
         "the symmetric heap has no room for {wanted} bytes: {free} of {total} bytes are free, {largest} of them in \

@@ -104,6 +104,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-observe",
         ],
     ),
+    ("rushmem-storage", &["rushmem-config", "rushmem-cuda", "rushmem-error", "rushmem-machine"]),
     (
         "rushmem",
         &[
@@ -121,6 +122,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "rushmem-runtime-kernels",
             "rushmem-sanitizer",
             "rushmem-softnic",
+            "rushmem-storage",
             "rushmem-trace",
         ],
     ),
@@ -169,7 +171,7 @@ const RESTRICTED: &[(&str, &[&str])] = &[
     ("rushmem-native", &["corosensei", "libc", "thiserror", "tracing"]),
     ("rushmem-sanitizer", &["postcard", "serde"]),
     ("rushmem-trace", &["serde", "serde_json"]),
-    ("rushmem-cuda", &["cudarc", "libc", "serde", "thiserror", "tracing"]),
+    ("rushmem-cuda", &["cudarc", "libc", "libloading", "serde", "thiserror", "tracing"]),
     ("rushmem-runtime-kernels", &[]),
     ("rushmem-service", &[]),
     ("rushmem-example-kernels", &[]),

@@ -1,0 +1,374 @@
+//! Checkpoints: a part for each PE, and the manifest that makes them one.
+//!
+//! A save writes its parts into a folder of its own, `rushmem-GENERATION`, and then replaces the manifest, which names
+//! the folder. Until then, the manifest names the parts of the save before, which are removed afterwards. So the
+//! checkpoint is always the old or the new one, whatever the file system, as long as it renames a file atomically.
+//!
+//! The first PE calls [`Save::begin`], each PE [`write_part`], and the first one [`Save::commit`] or [`Save::abandon`].
+//! To load, a PE reads the manifest with [`read_manifest`], and each one then calls [`Loading::verify`] and
+//! [`Loading::load`].
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rushmem_error::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::chunks::{Buffer, Stop, in_parallel};
+use crate::copy::{CHUNK, failed};
+use crate::files::Files;
+use crate::format::{ALIGN, Checksums, Chunk, Entry, Header, Layout, Manifest, PART};
+use crate::frame::{self, PRELUDE};
+use crate::span::Span;
+
+pub use crate::format::Part;
+
+const MANIFEST_FILE: &str = "rushmem.manifest";
+const NEW_MANIFEST_FILE: &str = "rushmem.manifest.new";
+const LOCK_FILE: &str = "rushmem.lock";
+const FOLDER_PREFIX: &str = "rushmem-";
+
+/// An object to save or to load.
+#[derive(Clone)]
+pub struct Object {
+    pub name: String,
+    /// Size of an element.
+    pub element_bytes: u64,
+    pub span: Span,
+}
+
+/// The PE that a part belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    pub pe: u32,
+    pub n_pes: u32,
+}
+
+/// A save that has begun.
+pub struct Save<'a> {
+    files: &'a dyn Files,
+    path: PathBuf,
+    generation: u64,
+    /// Generation of the checkpoint that this one replaces.
+    old: Option<u64>,
+    /// Keeps other jobs from saving to the same place.
+    _lock: File,
+}
+
+fn folder(path: &Path, generation: u64) -> PathBuf {
+    path.join(format!("{FOLDER_PREFIX}{generation}"))
+}
+
+fn part_file(path: &Path, generation: u64, pe: u32) -> PathBuf {
+    folder(path, generation).join(format!("pe-{pe}"))
+}
+
+fn refused(path: &Path) -> impl Fn(String) -> Error {
+    move |why| Error::Checkpoint { path: path.into(), why }
+}
+
+impl<'a> Save<'a> {
+    /// Begins a save to the folder `path`, which is created if there is none. Removes what an unfinished save has left.
+    ///
+    /// # Errors
+    /// - [`Error::Checkpoint`] if another job is saving there, or if what is there is damaged.
+    /// - [`Error::File`]
+    pub fn begin(files: &'a dyn Files, path: &Path) -> Result<Self> {
+        files.create_folder(path).map_err(failed("create", path))?;
+        let lock = lock(path)?;
+        let old = match read_manifest(path) {
+            Ok(bytes) => {
+                Some(Manifest::decode(&bytes).map_err(refused(&path.join(MANIFEST_FILE)))?.generation)
+            }
+            Err(Error::File { cause, .. }) if cause.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let generation = old.unwrap_or(0) + 1;
+        for entry in fs::read_dir(path).map_err(failed("list", path))? {
+            let entry = entry.map_err(failed("list", path))?;
+            if is_leftover(&entry.file_name().to_string_lossy(), old) {
+                files.remove(&entry.path()).map_err(failed("remove", &entry.path()))?;
+            }
+        }
+        let folder = folder(path, generation);
+        files.create_folder(&folder).map_err(failed("create", &folder))?;
+        Ok(Self { files, path: path.into(), generation, old, _lock: lock })
+    }
+
+    /// Returns the number of this save, which is one more than that of the checkpoint it replaces.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Makes `parts`, those of all PEs by PE number, the checkpoint. Removes the old one.
+    ///
+    /// # Errors
+    /// - [`Error::File`]. Then the checkpoint is the old or the new one.
+    pub fn commit(self, parts: Vec<Part>) -> Result<()> {
+        let Self { files, path, generation, old, .. } = &self;
+        let manifest = Manifest { generation: *generation, parts };
+        let bytes = manifest.encode().map_err(refused(path))?;
+        sync_folder(*files, &folder(path, *generation))?;
+        // The manifest must not reach the disk before the entries of the folders.
+        sync_folder(*files, path)?;
+        if old.is_none() {
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            sync_folder(*files, above.unwrap_or(Path::new(".")))?;
+        }
+        let (new, current) = (path.join(NEW_MANIFEST_FILE), path.join(MANIFEST_FILE));
+        write_new(*files, &new, &bytes)?;
+        files.rename(&new, &current).map_err(failed("replace", &current))?;
+        sync_folder(*files, path)?;
+        if let Some(old) = old.map(|old| folder(path, old))
+            && let Err(error) = files.remove(&old)
+        {
+            // The next save tries again.
+            tracing::warn!("the old checkpoint stays in {}: {error}", old.display());
+        }
+        Ok(())
+    }
+
+    /// Removes the parts that were written. The old checkpoint stays.
+    pub fn abandon(self) {
+        let folder = folder(&self.path, self.generation);
+        if let Err(error) = self.files.remove(&folder) {
+            tracing::warn!("the unfinished checkpoint stays in {}: {error}", folder.display());
+        }
+    }
+}
+
+/// Returns whether the file or folder with this name belongs to a save that did not end, or to a replaced checkpoint.
+fn is_leftover(name: &str, current: Option<u64>) -> bool {
+    let generation = name.strip_prefix(FOLDER_PREFIX).and_then(|number| number.parse::<u64>().ok());
+    name == NEW_MANIFEST_FILE || generation.is_some() && generation != current
+}
+
+/// Locks the folder for this process.
+fn lock(path: &Path) -> Result<File> {
+    let name = path.join(LOCK_FILE);
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&name);
+    let file = options.map_err(failed("open", &name))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(refused(path)("another job is saving there; give each job its own folder".into()));
+        }
+        Err(error @ (Errno::NOSYS | Errno::NOTSUP | Errno::NOLCK)) => {
+            tracing::warn!("{} cannot be locked ({error}): no other job may save there", path.display());
+        }
+        Err(error) => return Err(failed("lock", &name)(error.into())),
+    }
+    Ok(file)
+}
+
+/// Writes a file that does not exist yet, and waits until it has reached the disk.
+fn write_new(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = files.create(path).map_err(failed("create", path))?;
+    files.write_at(&file, bytes, 0).map_err(failed("write", path))?;
+    files.sync(&file).map_err(failed("write", path))
+}
+
+fn sync_folder(files: &dyn Files, path: &Path) -> Result<()> {
+    File::open(path).and_then(|folder| files.sync(&folder)).map_err(failed("write", path))
+}
+
+/// Writes the part of a PE in the save with this number, and waits until it has reached the disk.
+///
+/// # Errors
+/// - [`Error::File`]
+/// - [`Error::Memory`] or [`Error::Cuda`] if the memory cannot be read.
+pub fn write_part(
+    files: &dyn Files,
+    path: &Path,
+    generation: u64,
+    owner: Owner,
+    objects: &[Object],
+    stop: &Stop,
+) -> Result<Part> {
+    write_part_in_chunks(files, path, generation, owner, (objects, CHUNK), stop)
+}
+
+/// Like [`write_part`], with chunks of a given length, a multiple of [`ALIGN`].
+pub(crate) fn write_part_in_chunks(
+    files: &dyn Files,
+    path: &Path,
+    generation: u64,
+    owner: Owner,
+    (objects, chunk_bytes): (&[Object], u64),
+    stop: &Stop,
+) -> Result<Part> {
+    let name = part_file(path, generation, owner.pe);
+    let entry = |object: &Object| {
+        let bytes = object.span.bytes();
+        let checksums = Checksums(vec![0; bytes.div_ceil(chunk_bytes) as usize]);
+        Entry { name: object.name.clone(), element_bytes: object.element_bytes, bytes, checksums }
+    };
+    let objects_of_header = objects.iter().map(entry).collect();
+    let Owner { pe, n_pes } = owner;
+    let mut header = Header { generation, pe, n_pes, chunk_bytes, objects: objects_of_header };
+    // The checksums do not change the length of the header.
+    let header_bytes = header.encode().map_err(refused(&name))?.len() as u64;
+    let Layout { chunks, bytes } = header.layout(header_bytes).map_err(refused(&name))?;
+
+    let file = files.create_direct(&name).map_err(failed("create", &name))?;
+    let checksums = in_parallel(chunks.len(), stop, |number, buffer| {
+        let Chunk { object, at, bytes, in_file, .. } = chunks[number];
+        let pages = buffer.take(bytes.next_multiple_of(ALIGN));
+        let (data, rest) = pages.split_at_mut(bytes as usize);
+        objects[object].span.read(at, data)?;
+        rest.fill(0);
+        let checksum = crc32fast::hash(data);
+        files.write_at(&file, pages, in_file).map_err(failed("write", &name))?;
+        Ok(checksum)
+    })?;
+    for (chunk, checksum) in chunks.iter().zip(checksums) {
+        header.objects[chunk.object].checksums.0[chunk.index] = checksum;
+    }
+    let frame = header.encode().map_err(refused(&name))?;
+    let mut buffer = Buffer::default();
+    let pages = buffer.take(header_bytes.next_multiple_of(ALIGN));
+    pages.fill(0);
+    pages[..frame.len()].copy_from_slice(&frame);
+    files.write_at(&file, pages, 0).map_err(failed("write", &name))?;
+    files.sync(&file).map_err(failed("write", &name))?;
+    Ok(Part { bytes, checksum: crc32fast::hash(&frame[PRELUDE..]) })
+}
+
+/// Returns the content of the manifest of the checkpoint in the folder `path`, which is not checked yet.
+///
+/// # Errors
+/// - [`Error::File`]
+pub fn read_manifest(path: &Path) -> Result<Vec<u8>> {
+    let name = path.join(MANIFEST_FILE);
+    fs::read(&name).map_err(failed("read", &name))
+}
+
+/// The part of a PE that is being loaded.
+pub struct Loading<'a> {
+    name: PathBuf,
+    file: File,
+    header: Header,
+    /// The chunks of the objects to load, each with the object's index in `objects`.
+    chunks: Vec<(Chunk, usize)>,
+    objects: &'a [Object],
+}
+
+impl<'a> Loading<'a> {
+    /// Opens the part of a PE in the folder `path`, by the content of its manifest. Checks that it fits the job and the
+    /// objects, and the checksums of their data.
+    ///
+    /// # Errors
+    /// - [`Error::Checkpoint`] if the checkpoint is damaged, or does not fit.
+    /// - [`Error::File`]
+    pub fn verify(
+        path: &Path,
+        manifest: &[u8],
+        owner: Owner,
+        objects: &'a [Object],
+        stop: &Stop,
+    ) -> Result<Self> {
+        let loading = Self::open(path, manifest, owner, objects)?;
+        in_parallel(loading.chunks.len(), stop, |number, buffer| loading.read(number, buffer).map(drop))?;
+        Ok(loading)
+    }
+
+    fn open(path: &Path, manifest: &[u8], owner: Owner, objects: &'a [Object]) -> Result<Self> {
+        let Manifest { generation, parts } =
+            Manifest::decode(manifest).map_err(refused(&path.join(MANIFEST_FILE)))?;
+        if parts.len() != owner.n_pes as usize {
+            let why = format!("it was saved by {} PEs, and this job has {}", parts.len(), owner.n_pes);
+            return Err(refused(path)(why));
+        }
+        let (part, name) = (&parts[owner.pe as usize], part_file(path, generation, owner.pe));
+        let (file, header, layout) = open_part(&name, part)?;
+        if (header.generation, header.pe, header.n_pes) != (generation, owner.pe, owner.n_pes) {
+            return Err(refused(&name)("it is the part of another PE or another save".into()));
+        }
+        let mut wanted = vec![None; header.objects.len()];
+        for (index, object) in objects.iter().enumerate() {
+            wanted[find(&header, object).map_err(refused(&name))?] = Some(index);
+        }
+        let chunks = layout.chunks.into_iter().filter_map(|chunk| Some((chunk, wanted[chunk.object]?)));
+        let chunks = chunks.collect();
+        Ok(Self { name, file, header, chunks, objects })
+    }
+
+    /// Reads a chunk to `buffer`, and checks its checksum.
+    fn read<'b>(&self, number: usize, buffer: &'b mut Buffer) -> Result<&'b [u8]> {
+        let chunk = &self.chunks[number].0;
+        let data = buffer.take(chunk.bytes);
+        self.file.read_exact_at(data, chunk.in_file).map_err(failed("read", &self.name))?;
+        let entry = &self.header.objects[chunk.object];
+        if crc32fast::hash(data) != entry.checksums.0[chunk.index] {
+            let why = format!("the checksum of `{}` at byte {} is wrong", entry.name, chunk.at);
+            return Err(refused(&self.name)(why));
+        }
+        Ok(data)
+    }
+
+    /// Copies the data to the objects.
+    ///
+    /// # Errors
+    /// Some objects may have changed:
+    /// - [`Error::Checkpoint`] if the data has changed since it was verified.
+    /// - [`Error::File`]
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the memory cannot be written.
+    pub fn load(&self, stop: &Stop) -> Result<()> {
+        in_parallel(self.chunks.len(), stop, |number, buffer| {
+            let (chunk, object) = self.chunks[number];
+            self.objects[object].span.write(chunk.at, self.read(number, buffer)?)
+        })?;
+        Ok(())
+    }
+}
+
+/// Opens a part, and checks everything but its data.
+fn open_part(name: &Path, part: &Part) -> Result<(File, Header, Layout)> {
+    let file = File::open(name).map_err(failed("read", name))?;
+    let length = file.metadata().map_err(failed("read", name))?.len();
+    if length != part.bytes {
+        return Err(refused(name)(format!("it has {length} bytes in place of {}", part.bytes)));
+    }
+    let mut frame = vec![0; PRELUDE.min(length as usize)];
+    file.read_exact_at(&mut frame, 0).map_err(failed("read", name))?;
+    let prelude = frame::prelude(PART, &frame).map_err(refused(name))?;
+    if prelude.checksum != part.checksum {
+        return Err(refused(name)("it is not the part that the manifest names".into()));
+    }
+    let whole = prelude.length.checked_add(PRELUDE as u64).filter(|&whole| whole <= length);
+    let whole = whole.ok_or_else(|| refused(name)("its header is longer than the file".into()))?;
+    frame.resize(whole as usize, 0);
+    file.read_exact_at(&mut frame, 0).map_err(failed("read", name))?;
+    let (header, layout) = Header::decode(&frame).map_err(refused(name))?;
+    if layout.bytes != length {
+        return Err(refused(name)(format!("its objects take up {} bytes of {length}", layout.bytes)));
+    }
+    Ok((file, header, layout))
+}
+
+/// Returns the index of `object` in the header.
+fn find(header: &Header, object: &Object) -> Result<usize, String> {
+    let Some(index) = header.objects.iter().position(|entry| entry.name == object.name) else {
+        let names: Vec<&str> = header.objects.iter().map(|entry| &*entry.name).collect();
+        return Err(format!("it has no object `{}`, only {names:?}", object.name));
+    };
+    let entry = &header.objects[index];
+    let (theirs, ours) = ((entry.bytes, entry.element_bytes), (object.span.bytes(), object.element_bytes));
+    if theirs != ours {
+        return Err(format!(
+            "`{}` has {} bytes in elements of {} there, and {} in elements of {} in this job",
+            object.name, theirs.0, theirs.1, ours.0, ours.1
+        ));
+    }
+    Ok(index)
+}
+
+/// Returns the first name that two objects have.
+pub fn duplicate(objects: &[Object]) -> Option<&str> {
+    let mut names = BTreeSet::new();
+    objects.iter().map(|object| &*object.name).find(|name| !names.insert(*name))
+}
