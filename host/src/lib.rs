@@ -47,6 +47,7 @@
 //! | allocate symmetric memory | [`Pe::alloc`], [`Pe::alloc_one`], [`Pe::write`], [`Pe::read`]; handles: [`SymSlice`], [`Sym`] |
 //! | use your own memory | [`Pe::register`], [`Pe::register_symmetric`], [`Buffer`] |
 //! | use tensors and streams of other libraries | [`GpuBuffer`], [`dlpack`], [`Pe::stream_from`], [`Pe::gpu`] |
+//! | use files | [`Pe::save`], [`Pe::restore`], [`Checkpoint`], [`Pe::read_file`], [`Pe::write_file`] |
 //! | launch a kernel | [`Pe::run`], [`Pe::launch`], [`Pe::launch_collective`], [`Launch`], [`LaunchConfig`] |
 //! | communicate from the host | [`Operations`] of a [`Pe`]: puts, gets, atomics, signals, barriers, collective calls |
 //! | queue work on a stream | [`Pe::stream`], and [`Operations`] of a [`Stream`]; graphs: [`Graph`] |
@@ -71,6 +72,7 @@
 //! - `docs/porting.md`: the names of OpenSHMEM and NVSHMEM, and their counterparts here.
 //! - `docs/launching.md`: `rushmem run`, `mpirun`, `srun`, `torchrun`, and launching by hand.
 //! - `docs/settings.md` and `docs/errors.md`: every setting, and every error number.
+//! - `docs/checkpoints.md`: what a checkpoint promises, and its layout.
 //! - `docs/architecture.md`: the design.
 //!
 //! [`Sym`]: rushmem_device::Sym
@@ -122,7 +124,9 @@ pub use launch::Launch;
 pub use life::{THREAD_LEVEL, ThreadLevel, is_initialized};
 pub use log::init_log;
 pub use operations::{Operations, WaitSet};
-pub use pe::{ControlCosts, Hints, Kernels, MemoryGuard, Pe, RegisteredBuffer, UnregisterError, Window};
+pub use pe::{
+    Checkpoint, ControlCosts, Hints, Kernels, MemoryGuard, Pe, RegisteredBuffer, UnregisterError, Window,
+};
 #[doc(inline)]
 pub use rushmem_base::Ptx;
 pub use rushmem_device::info;

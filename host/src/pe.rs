@@ -15,6 +15,7 @@ mod kernels;
 mod outcome;
 mod rings;
 mod start;
+mod storage;
 mod summary;
 mod teams;
 
@@ -50,6 +51,7 @@ pub use self::guard::MemoryGuard;
 pub use self::kernels::Kernels;
 pub use self::memory::Hints;
 pub use self::register::{RegisteredBuffer, UnregisterError, Window};
+pub use self::storage::Checkpoint;
 
 /// A PE (processing element) of a job.
 ///

@@ -1,10 +1,11 @@
 //! The program that PEs run in multi-process tests.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rushmem::config::Config;
-use rushmem::{Error, Job, Launch, Operations, Pe, RunningPe};
+use rushmem::{Checkpoint, Error, Job, Launch, Operations, Pe, RunningPe};
 use rushmem_base::status_bytes;
 use rushmem_device::{Cmp, Signal, Sym};
 use rushmem_doctor::{Host, ProbedPairs, examine, probe};
@@ -41,6 +42,8 @@ const THREADS: usize = 128;
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
+/// - `checkpoint FOLDER [end]`: loads the checkpoint in the folder, if there is one, and prints which. Then saves others,
+///   without an end, or exits.
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
 ///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
 ///   a thread, and fails in another.
@@ -146,6 +149,11 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "forks" => fork_and_meet(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),
+        "checkpoint" => {
+            let mut args = std::env::args().skip(2);
+            let folder = args.next().unwrap_or_default();
+            checkpoint(pe, Path::new(&folder), args.next().is_some())
+        }
         "endless" => run_endless(pe, who.unwrap_or(0)),
         "panics" | "fails" => fail_beside_a_kernel(pe, what == "panics", who),
         "recurse" => {
@@ -325,6 +333,37 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
         println!("all are quiet: PE 1 is {}", state(1));
     }
     pe.host_sync()
+}
+
+/// Loads the checkpoint in `folder`, if there is one, checks and prints it. Then exits, or saves others without an end.
+fn checkpoint(pe: &Pe, folder: &Path, ends: bool) -> Result<(), Error> {
+    const CELLS: usize = 100_000;
+    let (cells, round) = (pe.alloc::<u32>(CELLS)?, pe.alloc_one::<u64>()?);
+    let state = Checkpoint::new().with("cells", cells).with("round", round.as_slice());
+    let content = |round: u64| vec![round as u32 * 1000 + pe.my_pe(); CELLS];
+    // PEs may see a manifest appear at different times, so one of them looks.
+    if pe.allgather(&[folder.join("rushmem.manifest").exists().into()])?[0] == [1] {
+        pe.restore(folder, &state)?;
+        let round = pe.read_one(round)?;
+        let right = if pe.read(cells)? == content(round) { "right" } else { "wrong" };
+        println!("PE {} has the {right} cells of round {round}", pe.my_pe());
+    }
+    let mut last = pe.read_one(round)?;
+    let mut is_ready = false;
+    loop {
+        // There is a checkpoint from now on.
+        if last > 0 && !is_ready {
+            println!("ready {} {}", pe.my_pe(), std::process::id());
+            is_ready = true;
+        }
+        if ends {
+            return Ok(());
+        }
+        last += 1;
+        pe.write(cells, &content(last))?;
+        pe.write(round.as_slice(), &[last])?;
+        pe.save(folder, &state)?;
+    }
 }
 
 /// Returns the number of threads, the number of open files, and the memory in KiB of this process.

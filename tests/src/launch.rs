@@ -78,12 +78,14 @@ pub fn ring_lines(n: u32, label: impl Fn(u32) -> String) -> Vec<String> {
     lines
 }
 
-/// A job whose PEs all wait in a kernel.
+/// A job whose PEs have all said that they are ready.
 pub struct Waiting {
     /// The process of the launcher `rushmem`.
     pub launcher: Child,
     /// Process IDs of the PEs.
     pub pids: Vec<String>,
+    /// Lines that the job has printed before all its PEs were ready.
+    pub told: Vec<String>,
     /// Standard output of the launcher that has not been read yet.
     pub out: BufReader<ChildStdout>,
 }
@@ -97,15 +99,17 @@ impl Waiting {
         let mut launcher = command.spawn().unwrap();
         let mut out = BufReader::new(launcher.stdout.take().unwrap());
         let mut pids = vec![String::new(); n];
-        let mut line = String::new();
+        let (mut told, mut line) = (Vec::new(), String::new());
         while pids.iter().any(String::is_empty) {
             line.clear();
             assert_ne!(out.read_line(&mut line).unwrap(), 0, "the job ended before all PEs were ready");
             if let [_, "ready", pe, pid] = line.split_whitespace().collect::<Vec<_>>()[..] {
                 pids[pe.parse::<usize>().unwrap()] = pid.into();
+            } else {
+                told.push(line.trim_end().to_owned());
             }
         }
-        Waiting { launcher, pids, out }
+        Waiting { launcher, pids, told, out }
     }
 
     /// Waits for the launcher to exit. Returns its output and the elapsed time.

@@ -357,3 +357,66 @@ fn warns_of_a_connectx_that_this_build_cannot_drive() {
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("--features rdma"), "{}", all(&output));
 }
+
+/// Returns the round of the checkpoint that all PEs have loaded, by the lines that they have printed. `None` if there was
+/// none.
+fn loaded_round(lines: &[String], n: usize) -> Option<u64> {
+    let is_loaded = |line: &&String| line.contains(" cells of round ");
+    let rounds: Vec<(String, u64)> = (lines.iter().filter(is_loaded))
+        .map(|line| {
+            let (before, round) = line.rsplit_once(' ').unwrap();
+            (before.to_owned(), round.parse().unwrap())
+        })
+        .collect();
+    let round = rounds.first()?.1;
+    for pe in 0..n {
+        let line = (format!("[{pe}] PE {pe} has the right cells of round"), round);
+        assert!(rounds.contains(&line), "PE {pe}: {rounds:?}");
+    }
+    assert_eq!(rounds.len(), n, "{rounds:?}");
+    Some(round)
+}
+
+/// Kills a PE, or all, of jobs that save checkpoints, at random moments. Each next job loads what the one before has
+/// left.
+fn kill_while_saving(test: &str, times: u64) {
+    const PES: usize = 3;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint");
+    let args = ["-n", "3", PE, "checkpoint", path.to_str().unwrap()];
+    let mut newest = 0;
+    for seed in 0..times {
+        let Some(command) = run(test, &args) else { return };
+        let job = Waiting::start(command, PES);
+        let loaded = loaded_round(&job.told, PES).unwrap_or(0);
+        assert!(loaded >= newest, "round {loaded} after {newest}, seed {seed}");
+        newest = loaded;
+        // A different moment, and a different PE, with each seed.
+        let random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        std::thread::sleep(Duration::from_micros(random >> 20 & 0xf_ffff));
+        let killed = match random as usize % (PES + 1) {
+            PES => &job.pids[..],
+            pe => &job.pids[pe..=pe],
+        };
+        assert!(Command::new("kill").arg("-9").args(killed).status().unwrap().success());
+        let (output, took) = job.end();
+        assert!(took < PROMPT_LIMIT && !output.status.success(), "{}", all(&output));
+    }
+    let Some(mut command) = run(test, &[&args[..], &["end"]].concat()) else { return };
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    let lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+    let last = loaded_round(&lines, PES);
+    assert!(last >= Some(newest.max(1)), "{last:?} after {newest}: {lines:?}");
+}
+
+#[test]
+fn killed_save_leaves_the_old_or_the_new_checkpoint() {
+    kill_while_saving("killed_save_leaves_the_old_or_the_new_checkpoint", 4);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn hundred_killed_saves_leave_the_old_or_the_new_checkpoint() {
+    kill_while_saving("hundred_killed_saves_leave_the_old_or_the_new_checkpoint", 100);
+}

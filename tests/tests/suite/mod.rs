@@ -26,6 +26,7 @@ mod resident;
 mod rma;
 mod setups;
 mod signals;
+mod storage;
 mod streams;
 mod strided;
 mod teams;

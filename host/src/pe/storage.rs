@@ -1,0 +1,322 @@
+//! The methods of [`Pe`] that move symmetric memory to and from files: checkpoints of the job, and copies of one PE.
+
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use bytemuck::Pod;
+use rushmem_device::{Handle, LocalBuffer, SymSlice};
+use rushmem_error::call_site;
+use rushmem_error::call_site::CallSite;
+use rushmem_memory::misuse;
+use rushmem_storage::checkpoint::{self, Loading, Object, Owner, Part, Save};
+use rushmem_storage::{Disk, Span, Stop};
+
+use super::Pe;
+use crate::{Error, Result};
+
+/// The symmetric objects of a checkpoint, each with a name. For [`Pe::save`] and [`Pe::restore`].
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    objects: Vec<Named>,
+}
+
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    handle: Handle,
+    element_bytes: u64,
+}
+
+impl Checkpoint {
+    /// Creates a checkpoint without objects.
+    pub const fn new() -> Self {
+        Self { objects: Vec::new() }
+    }
+
+    /// Adds an object, or a part of one, under a name that the checkpoint does not have yet.
+    ///
+    /// Windows are added by their handle, and single elements by [`Sym::as_slice`](rushmem_device::Sym::as_slice).
+    #[must_use]
+    pub fn with<T: Pod>(mut self, name: impl Into<String>, object: SymSlice<T>) -> Self {
+        let (name, handle) = (name.into(), object.handle());
+        self.objects.push(Named { name, handle, element_bytes: size_of::<T>() as u64 });
+        self
+    }
+
+    /// Describes the objects, equally on all PEs.
+    fn describe(&self) -> String {
+        let each = self.objects.iter().map(|Named { name, handle, element_bytes }| {
+            format!(", `{name}`: {} bytes at {:#x} by {element_bytes}", handle.bytes, handle.offset)
+        });
+        each.collect()
+    }
+}
+
+/// The first byte of what a PE tells the others while they work: it still works.
+const WORKS: u8 = 0;
+/// It has finished. The data for the others follows.
+const DONE: u8 = 1;
+/// It has failed. The error's text follows.
+const FAILED: u8 = 2;
+
+/// # Files and checkpoints
+///
+/// Copies between files and symmetric memory. `docs/checkpoints.md` describes the layout and what a crash leaves.
+impl Pe {
+    /// Saves symmetric objects of all PEs in the folder `path`, in place of the checkpoint that is there. Collective.
+    ///
+    /// All PEs must see the same folder. It is created if there is none; the folder above it must exist. Whatever
+    /// fails, the folder has the old or the new checkpoint, and never parts of both. When the call returns, the new one
+    /// has reached the disk.
+    ///
+    /// The objects have the values that they have in memory when all PEs have made the call. No PE and no kernel may
+    /// change them until it returns. The call takes as long as the slowest PE.
+    ///
+    /// # Errors
+    /// Every PE returns an error:
+    /// - [`Error::File`] if a file or folder cannot be written.
+    /// - [`Error::Checkpoint`] if another job is saving to the folder, or if the manifest in it is damaged.
+    /// - [`Error::Misuse`] if two objects have the same name, or if an object has been freed.
+    /// - [`Error::Mismatch`] if a PE makes another call, or passes other arguments.
+    /// - [`Error::Elsewhere`] if another PE has failed.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the memory cannot be read.
+    /// - The errors of [`Pe::host_sync`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe) -> Result<(), rushmem::Error> {
+    /// use rushmem::Checkpoint;
+    ///
+    /// let (cells, step) = (pe.alloc::<f32>(1 << 20)?, pe.alloc_one::<u64>()?);
+    /// let state = Checkpoint::new().with("cells", cells).with("step", step.as_slice());
+    /// pe.save("heat.checkpoint", &state)?;
+    /// pe.restore("heat.checkpoint", &state)
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>, objects: &Checkpoint) -> Result<()> {
+        let _site = call_site::enter();
+        let _span = self.trace.call("save");
+        const CALL: &str = "save";
+        let (path, named) = (path.as_ref(), &objects.objects);
+        let objects = self.agree_on_objects(CALL, path, objects)?;
+        named.iter().for_each(|object| self.watch.read(CALL, object.handle));
+
+        let is_first = self.my_pe() == 0;
+        let begin = |_: &Stop| if is_first { Save::begin(&Disk, path).map(Some) } else { Ok(None) };
+        let generation = |save: &Option<Save<'_>>| {
+            save.as_ref().map_or(Vec::new(), |save| save.generation().to_le_bytes().to_vec())
+        };
+        let (save, generations) = self.work_together(CALL, begin, generation)?;
+        let generation = generations[0][..].try_into().map(u64::from_le_bytes);
+        let generation = generation.map_err(|_| malformed(CALL, 0))?;
+
+        let write =
+            |stop: &Stop| checkpoint::write_part(&Disk, path, generation, self.owner(), &objects, stop);
+        let written = self.work_together(CALL, write, |part| serde_json::to_vec(part).unwrap_or_default());
+        let written = written.and_then(|(_, parts)| {
+            let parse = |(pe, part): (u32, &Vec<u8>)| {
+                serde_json::from_slice::<Part>(part).map_err(|_| malformed(CALL, pe))
+            };
+            (0..).zip(&parts).map(parse).collect::<Result<Vec<_>>>()
+        });
+        let parts = match written {
+            Ok(parts) => parts,
+            Err(error) => {
+                save.into_iter().for_each(Save::abandon);
+                return Err(error);
+            }
+        };
+        let commit = |_: &Stop| save.map_or(Ok(()), |save| save.commit(parts));
+        self.work_together(CALL, commit, |()| Vec::new()).map(drop)
+    }
+
+    /// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
+    ///
+    /// The job must have as many PEs as the one that saved, and each object must have the name, length and size of
+    /// elements that it had there. Objects that `objects` does not name are left out. No PE and no kernel may use the
+    /// objects until the call returns.
+    ///
+    /// All PEs check the checkpoint, with all checksums, before any of them changes its memory. So the data is read
+    /// twice, the second time from the page cache if there is room.
+    ///
+    /// # Errors
+    /// Every PE returns an error. No object has changed, unless the data could be read once but not again:
+    /// - [`Error::Checkpoint`] if the checkpoint is damaged, has another version, or does not fit the job or its objects.
+    /// - [`Error::File`] if there is no checkpoint, or if a file cannot be read.
+    /// - [`Error::Misuse`] if two objects have the same name, or if an object has been freed.
+    /// - [`Error::Mismatch`] if a PE makes another call, or passes other arguments.
+    /// - [`Error::Elsewhere`] if another PE has failed.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the memory cannot be written.
+    /// - The errors of [`Pe::host_sync`].
+    #[track_caller]
+    pub fn restore(&self, path: impl AsRef<Path>, objects: &Checkpoint) -> Result<()> {
+        let _site = call_site::enter();
+        let _span = self.trace.call("restore");
+        const CALL: &str = "restore";
+        let (path, named) = (path.as_ref(), &objects.objects);
+        let objects = self.agree_on_objects(CALL, path, objects)?;
+        named.iter().for_each(|object| self.watch.write(CALL, object.handle));
+
+        // One PE reads the manifest, so all PEs load the same checkpoint, even if it is replaced meanwhile.
+        let is_first = self.my_pe() == 0;
+        let read = |_: &Stop| if is_first { checkpoint::read_manifest(path) } else { Ok(Vec::new()) };
+        let (_, manifests) = self.work_together(CALL, read, Clone::clone)?;
+        let verify = |stop: &Stop| Loading::verify(path, &manifests[0], self.owner(), &objects, stop);
+        let (loading, _) = self.work_together(CALL, verify, |_| Vec::new())?;
+        self.work_together(CALL, |stop| loading.load(stop), |()| Vec::new()).map(drop)
+    }
+
+    /// Copies bytes of a file, from offset `at` on, to this PE's copy of an object, or to its registered buffer. Not
+    /// collective. Kernels launched afterwards see them.
+    ///
+    /// The setting `storage` chooses how data gets to GPU memory. With cuFile, the call waits until no PE of this process
+    /// runs a kernel.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the object has been freed.
+    /// - [`Error::File`] if the file cannot be read, or is too short. The object is unchanged if it is too short.
+    /// - [`Error::Unavailable`] if the setting `storage` asks for cuFile, and it cannot be used.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe) -> Result<(), rushmem::Error> {
+    /// // Each PE reads its part of a file of floats.
+    /// let part = pe.alloc::<f32>(1 << 20)?;
+    /// pe.read_file("weights.bin", u64::from(pe.my_pe()) * part.bytes(), part)
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn read_file<T: Pod>(
+        &self,
+        path: impl AsRef<Path>,
+        at: u64,
+        object: impl LocalBuffer<T> + std::fmt::Debug,
+    ) -> Result<()> {
+        let _site = call_site::enter();
+        self.wait_for_dropped();
+        let handle = object.handle();
+        let (region, offset) = self.memory.locate(handle).map_err(|why| misuse("read_file", object, why))?;
+        self.watch.write("read_file", handle);
+        let span = Span::new(region, offset, handle.bytes);
+        rushmem_storage::read_file(path.as_ref(), at, &span, self.config.storage)
+    }
+
+    /// Copies this PE's copy of an object, or its registered buffer, to a file, from offset `at` on. Not collective.
+    ///
+    /// The file is created if there is none, and its other bytes stay. PEs may write to different places of one file at
+    /// the same time. When the call returns, the bytes are in the file, but a crash of the machine may still lose them.
+    /// The setting `storage` applies as to [`Pe::read_file`].
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the object has been freed.
+    /// - [`Error::File`] if the file cannot be written.
+    /// - [`Error::Unavailable`] if the setting `storage` asks for cuFile, and it cannot be used.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the copy fails.
+    #[track_caller]
+    pub fn write_file<T: Pod>(
+        &self,
+        path: impl AsRef<Path>,
+        at: u64,
+        object: impl LocalBuffer<T> + std::fmt::Debug,
+    ) -> Result<()> {
+        let _site = call_site::enter();
+        self.wait_for_dropped();
+        let handle = object.handle();
+        let (region, offset) = self.memory.locate(handle).map_err(|why| misuse("write_file", object, why))?;
+        self.watch.read("write_file", handle);
+        let span = Span::new(region, offset, handle.bytes);
+        rushmem_storage::write_file(path.as_ref(), at, &span, self.config.storage)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { pe: self.my_pe(), n_pes: self.n_pes() }
+    }
+
+    /// Checks that all PEs save or load the same objects, and finds their memory.
+    fn agree_on_objects(&self, call: &'static str, path: &Path, objects: &Checkpoint) -> Result<Vec<Object>> {
+        self.agree(call, &format!("{path:?}{}", objects.describe()))?;
+        let locate = |Named { name, handle, element_bytes }: &Named| {
+            let (region, at) = self.memory.locate(*handle).map_err(|why| misuse(call, name, why))?;
+            let span = Span::new(region, at, handle.bytes);
+            Ok(Object { name: name.clone(), element_bytes: *element_bytes, span })
+        };
+        let objects = objects.objects.iter().map(locate).collect::<Result<Vec<_>>>()?;
+        match checkpoint::duplicate(&objects) {
+            Some(name) => Err(Error::misuse(call, format!("two objects have the name `{name}`"))),
+            None => Ok(objects),
+        }
+    }
+
+    /// Runs `work` on all PEs in the collective call `call`. Returns what it returned on this PE, and what `told` makes
+    /// of that on each PE, by PE number.
+    ///
+    /// `work` may take longer than the deadline of collective calls: PEs that still work say so in time.
+    ///
+    /// # Errors
+    /// - The error of `work`.
+    /// - [`Error::Elsewhere`] if it has failed on another PE first.
+    fn work_together<R: Send>(
+        &self,
+        call: &'static str,
+        work: impl FnOnce(&Stop) -> Result<R> + Send,
+        told: impl Fn(&R) -> Vec<u8>,
+    ) -> Result<(R, Vec<Vec<u8>>)> {
+        let stop = &Stop::default();
+        thread::scope(|scope| {
+            // Nothing is sent. The channel closes when the thread ends.
+            let (open, end) = mpsc::channel::<()>();
+            let body = move || {
+                let _open = open;
+                work(stop)
+            };
+            let (mut worker, mut mine) =
+                match thread::Builder::new().name("storage".into()).spawn_scoped(scope, body) {
+                    Ok(worker) => (Some(worker), None),
+                    Err(error) => (None, Some(Err(Error::Thread(error)))),
+                };
+            let pause = self.config.bootstrap_timeout / 4;
+            let mut failure = None;
+            loop {
+                if mine.is_none() && end.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
+                    let joined = worker.take().map(|worker| worker.join());
+                    mine = joined.map(|joined| joined.unwrap_or_else(|panic| resume_unwind(panic)));
+                }
+                let message = match &mine {
+                    None => vec![WORKS],
+                    Some(Ok(value)) => [vec![DONE], told(value)].concat(),
+                    Some(Err(error)) => [vec![FAILED], error.to_string().into_bytes()].concat(),
+                };
+                let all = self.allgather_for(self.next_collective(), call, &message);
+                let all = all.inspect_err(|_| stop.set())?;
+                if let (None, Some(first)) = (&failure, first_failure(call, &all)) {
+                    // PEs that have failed by now report their own errors. The others end early.
+                    stop.set();
+                    failure = Some(if matches!(mine, Some(Err(_))) { None } else { Some(first) });
+                }
+                let all_ended = all.iter().all(|message| message.first() != Some(&WORKS));
+                if let Some(mine) = mine.take_if(|_| all_ended) {
+                    if let Some(elsewhere) = failure.flatten() {
+                        return Err(elsewhere);
+                    }
+                    return Ok((mine?, all.iter().map(|message| message[1..].to_vec()).collect()));
+                }
+            }
+        })
+    }
+}
+
+/// Returns the error of the first PE whose message says that it has failed.
+fn first_failure(call: &'static str, messages: &[Vec<u8>]) -> Option<Error> {
+    let failed = |message: &Vec<u8>| message.first() == Some(&FAILED);
+    let pe = messages.iter().position(failed)?;
+    let why = String::from_utf8_lossy(&messages[pe][1..]).into_owned();
+    Some(Error::Elsewhere { pe: pe as u32, call, why, site: CallSite::current() })
+}
+
+fn malformed(call: &'static str, pe: u32) -> Error {
+    Error::misuse(call, format!("PE {pe} sent malformed data"))
+}
