@@ -16,6 +16,7 @@ mod machines;
 mod nic;
 mod pci;
 mod probe;
+mod storage;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ pub use self::host::Host;
 pub use self::probe::ProbedPairs;
 
 /// All checks of `rushmem doctor`, grouped by subject.
-pub static CHECKS: [&Check; 34] = [
+pub static CHECKS: [&Check; 35] = [
     &gpu::DRIVER,
     &gpu::FIT,
     &gpu::SHARED,
@@ -58,6 +59,7 @@ pub static CHECKS: [&Check; 34] = [
     &system::LOCKED,
     &system::FILES,
     &system::CGROUP,
+    &storage::STORAGE,
     &job::LOCATIONS,
     &job::ALIKE,
     &job::PAIRS,
@@ -137,6 +139,7 @@ pub fn examine(host: &Host, config: &Config) -> Vec<Finding> {
         nic::check(host, &needs),
         topology::check(host, &needs),
         system::check(host, &needs),
+        storage::check(host, config.storage),
     ]
     .concat()
 }

@@ -176,6 +176,25 @@ fn healthy_machine_has_no_problems() {
 }
 
 #[test]
+fn each_mount_has_a_path_of_its_files() {
+    let mounts = "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n31 30 0:5 / /proc rw - proc proc rw\n\
+                  32 30 0:9 / /tmp rw shared:3 - tmpfs none rw\n";
+    let paths = |machine: &TestMachine| -> Vec<(String, String)> {
+        let checks = machine.checks().into_iter().filter(|check| check.check.id == "H6");
+        checks.map(|check| (check.of, check.found)).collect()
+    };
+    let machine = TestMachine::server().with("proc/self/mountinfo", mounts);
+    let without = paths(&machine);
+    assert_eq!(without.iter().map(|(mount, _)| &**mount).collect::<Vec<_>>(), ["/", "/tmp"]);
+    assert!(without.iter().all(|(_, path)| path.starts_with("plain files: ")), "{without:?}");
+    let mut machine = machine.with("sys/module/nvidia_fs/version", "2.26.6");
+    let [(_, disk), (_, memory)] = &paths(&machine)[..] else { panic!("{without:?}") };
+    assert!(disk.starts_with("cuFile ") && memory.starts_with("plain files "), "{disk}, {memory}");
+    machine.config.set("storage", "plain").unwrap();
+    assert!(paths(&machine).iter().all(|(_, path)| path.ends_with("by the setting storage")));
+}
+
+#[test]
 fn nics_that_cannot_be_used_are_notes_beside_one_that_can() {
     let machine = TestMachine::server();
     let other = format!("{SWITCH}/{}/0000:1a:00.0", PORTS[1]);
