@@ -395,6 +395,31 @@ fn stencil_of_any_picture() {
 }
 
 #[test]
+fn stencil_resumes_from_its_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let [input, output, whole, checkpoint] =
+        ["in.png", "out.png", "whole.png", "checkpoint"].map(|name| folder.path().join(name));
+    picture(&input, 33, 17, 3);
+    let arguments = |output: &Path, steps: &str, more: &[&str]| -> Vec<String> {
+        let paths = [&input, output].map(|path| path.to_str().unwrap());
+        let arguments = [paths[0], "-o", paths[1], "--pes", "3", "--steps", steps];
+        [&arguments[..], more].concat().into_iter().map(str::to_owned).collect()
+    };
+    let run =
+        |arguments: Vec<String>| passes(STENCIL, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let saves = ["--checkpoint", checkpoint.to_str().unwrap(), "--every", "25"];
+    let resumes = [&saves[..], &["--resume"]].concat();
+    run(arguments(&output, "60", &saves));
+    let resumed = run(arguments(&output, "130", &resumes));
+    assert!(resumed.contains("130 steps (from step 50) on 3 PEs"), "{resumed}");
+    run(arguments(&whole, "130", &[]));
+    assert_eq!(Image::read(&output).unwrap(), Image::read(&whole).unwrap());
+    let too_late = arguments(&output, "60", &resumes);
+    let error = fails(STENCIL, &too_late.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(error.contains("is after step 125 of 60"), "{error}");
+}
+
+#[test]
 fn stencil_errors_name_the_file_and_leave_no_output() {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (folder.path().join("in.png"), folder.path().join("out.png"));

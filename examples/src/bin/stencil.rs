@@ -1,12 +1,13 @@
 //! Stencil example: simulates heat that spreads in a picture.
 
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use rushmem::{Job, LaunchConfig, Pe};
-use rushmem_device::{Signal, SymSlice};
+use rushmem::{Checkpoint, Job, LaunchConfig, Pe};
+use rushmem_device::{Signal, Sym, SymSlice};
 use rushmem_example_kernels::{bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
 
@@ -30,6 +31,15 @@ struct Args {
     /// Number of time steps
     #[arg(long, value_name = "N", default_value_t = 1000)]
     steps: u64,
+    /// Folder of a checkpoint, which is saved every N steps
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Number of time steps between checkpoints
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
+    /// Goes on from the checkpoint, which a job of as many PEs has saved
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -53,9 +63,9 @@ fn start(args: &Args) -> Result<()> {
     }
     let output = if config.pe.is_none_or(|pe| pe == 0) { Some(Output::new(&args.output)?) } else { None };
     let rows = image.height + 2 * (image.height.div_ceil(n_pes) + 2);
-    need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 5);
+    need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 6);
     let job = Job::with_config(config).kernels(rushmem::ptx!("rushmem_example_kernels"));
-    let results = job.run(|pe| app(pe, &image, args.steps))?;
+    let results = job.run(|pe| app(pe, &image, args))?;
 
     if let (Some(result), Some(output)) = (results.into_iter().flatten().next(), output) {
         output.write(&image.with_values(result.values).to_png()?)?;
@@ -69,9 +79,14 @@ struct Heated {
     report: String,
 }
 
-fn app(pe: &Pe, image: &Image, steps: u64) -> Result<Option<Heated>> {
+fn app(pe: &Pe, image: &Image, args: &Args) -> Result<Option<Heated>> {
+    let steps = args.steps;
     let plate = Plate::new(pe, image)?;
-    let took = plate.spread(steps)?;
+    let first = match &args.checkpoint {
+        Some(path) if args.resume => plate.load(path, steps)?,
+        _ => 0,
+    };
+    let took = plate.spread(first..steps, args.checkpoint.as_deref().map(|path| (path, args.every)))?;
     let Some(values) = plate.collect(steps)? else { return Ok(None) };
 
     let error = largest_difference(&values, &serial(image, steps));
@@ -80,9 +95,10 @@ fn app(pe: &Pe, image: &Image, steps: u64) -> Result<Option<Heated>> {
     }
     let (before, after) = (mean(&image.values), mean(&values));
     let (width, height, channels) = (image.width, image.height, image.channels);
-    let rate = (image.values.len() as u64 * steps) as f64 / took.as_secs_f64() / 1e6;
+    let rate = (image.values.len() as u64 * (steps - first)) as f64 / took.as_secs_f64() / 1e6;
+    let resumed = if first > 0 { format!(" (from step {first})") } else { String::new() };
     let report = format!(
-        "{width} x {height} pixels x {channels}, {steps} steps on {} PEs ({}) in {:.2} s: {rate:.0} M cell updates/s; \
+        "{width} x {height} pixels x {channels}, {steps} steps{resumed} on {} PEs ({}) in {:.2} s: {rate:.0} M cell updates/s; \
          largest error {error:e} against the serial reference; mean {before:.6} before, {after:.6} after",
         pe.n_pes(),
         pe.machine(),
@@ -99,6 +115,8 @@ struct Plate<'a> {
     whole: SymSlice<f32>,
     halos: SymSlice<Signal>,
     arrived: SymSlice<Signal>,
+    /// Number of time steps in the checkpoint.
+    done: Sym<u64>,
     grid: LaunchConfig,
 }
 
@@ -113,6 +131,7 @@ impl<'a> Plate<'a> {
         let buffers = [pe.alloc(tallest * row)?, pe.alloc(tallest * row)?];
         let whole = pe.alloc(image.height * row)?;
         let (halos, arrived) = (pe.alloc(2)?, pe.alloc(1)?);
+        let done = pe.alloc_one()?;
 
         let band = bands(image.height, me, pe.n_pes());
         let first = band.first.saturating_sub(1);
@@ -124,22 +143,44 @@ impl<'a> Plate<'a> {
         // More blocks than rows would leave blocks without a row, which the kernel does not support.
         let grid = pe.grid();
         let blocks = grid.blocks().min((image.height / n_pes) as u32);
-        Ok(Self { pe, image, buffers, whole, halos, arrived, grid: grid.with_blocks(blocks) })
+        Ok(Self { pe, image, buffers, whole, halos, arrived, done, grid: grid.with_blocks(blocks) })
     }
 
-    /// Computes `steps` time steps and returns their duration.
-    fn spread(&self, steps: u64) -> Result<Duration> {
+    /// What must be saved between two time steps.
+    fn state(&self) -> Checkpoint {
+        let [even, odd] = self.buffers;
+        let cells = Checkpoint::new().with("even", even).with("odd", odd);
+        cells.with("halos", self.halos).with("done", self.done.as_slice())
+    }
+
+    /// Loads the checkpoint at `path`, and returns the number of its time steps, of at most `steps`.
+    fn load(&self, path: &Path, steps: u64) -> Result<u64> {
+        self.pe.restore(path, &self.state())?;
+        match self.pe.read_one(self.done)? {
+            done if done > steps => Err(format!("{} is after step {done} of {steps}", path.display()).into()),
+            done => Ok(done),
+        }
+    }
+
+    /// Computes the time steps `steps` and returns their duration. Saves a checkpoint in a folder, at each multiple of a
+    /// number of steps.
+    fn spread(&self, steps: Range<u64>, save: Option<(&Path, u64)>) -> Result<Duration> {
         let pe = self.pe;
         pe.host_sync()?;
         let cells = self.image.values.len() as u64;
-        let mut progress = (pe.my_pe() == 0).then(|| Progress::new(pe.config().progress, steps, cells));
+        let mut progress = (pe.my_pe() == 0).then(|| Progress::new(pe.config().progress, steps.end, cells));
         let (row, height, channels) = self.shape();
-        let mut done = 0;
-        while done < steps {
-            let now = STEPS_PER_LAUNCH.min(steps - done);
+        let mut done = steps.start;
+        while done < steps.end {
+            let until_save = save.map_or(u64::MAX, |(_, every)| every - done % every);
+            let now = STEPS_PER_LAUNCH.min(steps.end - done).min(until_save);
             let [even, odd] = self.buffers;
             pe.run(self.grid, heat(even, odd, self.halos, row, height, channels, done, now))?;
             done += now;
+            if let Some((path, _)) = save.filter(|_| now == until_save) {
+                pe.write(self.done.as_slice(), &[done])?;
+                pe.save(path, &self.state())?;
+            }
             if let Some(progress) = &mut progress {
                 progress.at(done);
             }
