@@ -30,6 +30,7 @@ fn another(key: &str) -> &'static str {
         "nic" => "soft",
         "doorbell" => "cpu",
         "queues" => "host",
+        "storage" => "plain",
         "traffic_class" => "104",
         "service_level" | "gid_index" => "3",
         "gid_range" => "10.0.0.0/8",
