@@ -59,23 +59,22 @@ impl SoftnicDevice {
     }
 }
 
-fn kernel_is_old() -> bool {
-    match std::env::var("SUITE_KERNEL").as_deref() {
-        Ok("old") => true,
-        Ok("new") | Err(_) => false,
-        Ok(other) => panic!("SUITE_KERNEL={other}: use old or new"),
-    }
-}
-
 /// The faults of a strict device.
 const STRICT: &str = "virtual-function,syndromes,no-record,real-time,few-reads,foreign-gids";
 
+fn kernel_is_old() -> bool {
+    is_set("SUITE_KERNEL", "old", "new")
+}
+
 fn device_is_strict() -> bool {
-    match std::env::var("SUITE_DEVICE").as_deref() {
-        Ok("strict") => true,
-        Ok("usual") | Err(_) => false,
-        Ok(other) => panic!("SUITE_DEVICE={other}: use strict or usual"),
-    }
+    is_set("SUITE_DEVICE", "strict", "usual")
+}
+
+/// Returns whether a variable is `value`. If it is not set, it is `usual`.
+fn is_set(variable: &str, value: &str, usual: &str) -> bool {
+    let found = std::env::var(variable).unwrap_or_else(|_| usual.into());
+    assert!(found == value || found == usual, "{variable}={found}: use {value} or {usual}");
+    found == value
 }
 
 /// Asserts that each of `pes` PEs received all data through the software device.
