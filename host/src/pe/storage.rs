@@ -54,11 +54,13 @@ impl Checkpoint {
     }
 }
 
-/// The first byte of what a PE tells the others while they work: it still works.
+// First byte of the messages of `Pe::work_together`.
+
+/// The PE is still working.
 const WORKS: u8 = 0;
-/// It has finished. The data for the others follows.
+/// The PE has finished. The data for the others follows.
 const DONE: u8 = 1;
-/// It has failed. The error's text follows.
+/// The PE has failed. The error's text follows.
 const FAILED: u8 = 2;
 
 /// # Files and checkpoints
@@ -254,7 +256,7 @@ impl Pe {
     /// Runs `work` on all PEs in the collective call `call`. Returns what it returned on this PE, and what `told` makes
     /// of that on each PE, by PE number.
     ///
-    /// `work` may take longer than the deadline of collective calls: PEs that still work say so in time.
+    /// `work` may take longer than the deadline of collective calls, because PEs that are still working send messages.
     ///
     /// # Errors
     /// - The error of `work`.
@@ -309,7 +311,7 @@ impl Pe {
     }
 }
 
-/// Returns the error of the first PE whose message says that it has failed.
+/// Returns the error of the first PE that reports a failure.
 fn first_failure(call: &'static str, messages: &[Vec<u8>]) -> Option<Error> {
     let failed = |message: &Vec<u8>| message.first() == Some(&FAILED);
     let pe = messages.iter().position(failed)?;

@@ -1,8 +1,8 @@
 //! Checkpoints: a part for each PE, and the manifest that makes them one.
 //!
-//! A save writes its parts into a folder of its own, `rushmem-GENERATION`, and then replaces the manifest, which names
-//! the folder. Until then, the manifest names the parts of the save before, which are removed afterwards. So the
-//! checkpoint is always the old or the new one, whatever the file system, as long as it renames a file atomically.
+//! Each save writes its parts to a new folder, `rushmem-GENERATION`, then replaces the manifest, which names the folder,
+//! and then removes the folder of the previous save. The checkpoint is therefore always the old or the new one, on any
+//! file system that renames files atomically.
 //!
 //! The first PE calls [`Save::begin`], each PE [`write_part`], and the first one [`Save::commit`] or [`Save::abandon`].
 //! To load, a PE reads the manifest with [`read_manifest`], and each one then calls [`Loading::verify`] and
@@ -141,7 +141,7 @@ impl<'a> Save<'a> {
     }
 }
 
-/// Returns whether the file or folder with this name belongs to a save that did not end, or to a replaced checkpoint.
+/// Returns whether the file or folder with this name belongs to an unfinished save or to a replaced checkpoint.
 fn is_leftover(name: &str, current: Option<u64>) -> bool {
     let generation = name.strip_prefix(FOLDER_PREFIX).and_then(|number| number.parse::<u64>().ok());
     name == NEW_MANIFEST_FILE || generation.is_some() && generation != current

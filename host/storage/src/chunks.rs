@@ -1,4 +1,4 @@
-//! Threads that work on the chunks of a file, each with a buffer of its own.
+//! Threads that process the chunks of a file, each with its own buffer.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -7,16 +7,15 @@ use rushmem_error::{Error, Result};
 
 use crate::format::ALIGN;
 
-/// Number of threads. Two keep up with a file system in memory; network file systems answer more requests at a time
-/// faster.
+/// Number of threads. Two saturate a file system in memory; network file systems need more requests in flight.
 const THREADS: usize = 4;
 
-/// Lets the threads of a call end early, because its result is not needed any more.
+/// Cancels a call whose result is no longer needed.
 #[derive(Default)]
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// Ends the call soon, with an error.
+    /// Makes the call fail soon.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

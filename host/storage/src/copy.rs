@@ -17,7 +17,7 @@ use crate::span::Span;
 /// Number of bytes that a thread copies at a time.
 pub(crate) const CHUNK: u64 = 4 << 20;
 
-/// The module of Linux that lets cuFile access GPU memory directly.
+/// The Linux module through which cuFile accesses GPU memory directly.
 const DIRECT_MODULE: &str = "/sys/module/nvidia_fs";
 
 /// Returns the error of an operation on the file at `path`.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Operations that change files and folders. Tests let them fail, or stop after one of them.
+/// Operations that change files and folders. Tests make them fail, or stop after one of them.
 pub trait Files: Sync {
     /// Creates a folder, unless it exists.
     fn create_folder(&self, path: &Path) -> io::Result<()>;

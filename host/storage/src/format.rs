@@ -56,7 +56,8 @@ pub(crate) struct Entry {
     pub(crate) checksums: Checksums,
 }
 
-/// The CRC-32 of each chunk of an object. As text eight digits each, so that a header's length does not depend on them.
+/// The CRC-32 of each chunk of an object. In text, each has eight digits, so the length of a header does not depend on
+/// their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Checksums(pub(crate) Vec<u32>);

@@ -3,7 +3,7 @@
 //! - [`read_file`] and [`write_file`]: copies between a file and a [`Span`] of memory.
 //! - [`checkpoint`]: the parts of a checkpoint, one for each PE, and the manifest that makes them one.
 //!
-//! The crate knows no jobs: `rushmem` calls it on each PE, and lets the PEs agree in between.
+//! The crate knows nothing about jobs: `rushmem` calls it on each PE, and makes the PEs agree between the steps.
 #![deny(unsafe_code)]
 #![allow(missing_docs, rustdoc::private_intra_doc_links, reason = "internal to the crates of the runtime")]
 
