@@ -55,6 +55,7 @@ impl TestMachine {
             machine.file(&format!("{bridge}/config"), acs(0));
             machine.link(&format!("sys/bus/pci/devices/{}", bridge.rsplit('/').next().unwrap()), &bridge);
         }
+        machine.file("proc/self/mountinfo", "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
         machine.files(
             "proc/driver/nvidia",
             &[("version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release")],
@@ -169,7 +170,7 @@ fn healthy_machine_has_no_problems() {
     let all: BTreeSet<_> = checks.iter().map(|check| check.check.id).collect();
     for id in [
         "G1", "G2", "G3", "G4", "G5", "G6", "G7", "N1", "N3", "N4", "N5", "N6", "N8", "T1", "T2", "T3", "T4",
-        "H1", "H5",
+        "H1", "H5", "H6",
     ] {
         assert!(all.contains(id), "{id} is not checked");
     }
