@@ -232,7 +232,7 @@ fn save_may_take_longer_than_the_deadline_of_collective_calls() {
     // PEs that are threads of one process share its memory, so a slow one is easy to have: it reads from a pipe.
     let pipe = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    Setup::new(2).with("bootstrap_timeout", "2s").run(|pe| {
+    Setup::new(2).with("bootstrap_timeout", "4s").run(|pe| {
         let words = pe.alloc::<u64>(8)?;
         let state = Checkpoint::new().with("words", words);
         pe.save(folder.path().join("checkpoint"), &state)?;
@@ -246,8 +246,9 @@ fn save_may_take_longer_than_the_deadline_of_collective_calls() {
         let error = std::thread::scope(|scope| {
             if pe.my_pe() == 0 {
                 scope.spawn(|| {
-                    std::thread::sleep(std::time::Duration::from_secs(5));
-                    fs::write(&pipe, "late").unwrap();
+                    std::thread::sleep(std::time::Duration::from_secs(6));
+                    // The reader waits for a writer to open the pipe, and leaves before it could write.
+                    drop(fs::File::options().write(true).open(&pipe).unwrap());
                 });
             }
             load().unwrap_err()
