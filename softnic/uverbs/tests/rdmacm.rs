@@ -363,7 +363,8 @@ fn wireshark_shows_the_messages() {
     let server = format!("rping -s -p {port} -C 1");
     let (shown, _) = captured(TCP, port, &server, &format!("rping -c -a 127.0.0.1 -p {port} -C 1"));
     assert_eq!(shown[..3], ["ConnectRequest", "ConnectReply", "ReadyToUse"]);
-    assert!(shown.contains(&"DisconnectRequest".into()) && shown.contains(&"DisconnectReply".into()));
+    // The client may exit before the reply arrives.
+    assert!(shown.contains(&"DisconnectRequest".into()), "{shown:?}");
 }
 
 /// Preloads `librspreload.so`, which turns TCP sockets into rsockets, before or after this library.
