@@ -200,10 +200,8 @@ impl Pe {
     ) -> Result<()> {
         let _site = call_site::enter();
         self.wait_for_dropped();
-        let handle = object.handle();
-        let (region, offset) = self.memory.locate(handle).map_err(|why| misuse("read_file", object, why))?;
-        self.watch.write("read_file", handle);
-        let span = Span::new(region, offset, handle.bytes);
+        let span = self.span("read_file", object, object.handle())?;
+        self.watch.write("read_file", object.handle());
         rushmem_storage::read_file(path.as_ref(), at, &span, self.config.storage)
     }
 
@@ -227,11 +225,15 @@ impl Pe {
     ) -> Result<()> {
         let _site = call_site::enter();
         self.wait_for_dropped();
-        let handle = object.handle();
-        let (region, offset) = self.memory.locate(handle).map_err(|why| misuse("write_file", object, why))?;
-        self.watch.read("write_file", handle);
-        let span = Span::new(region, offset, handle.bytes);
+        let span = self.span("write_file", object, object.handle())?;
+        self.watch.read("write_file", object.handle());
         rushmem_storage::write_file(path.as_ref(), at, &span, self.config.storage)
+    }
+
+    /// Returns the memory of the object with this handle. Errors show the object as `shown`.
+    fn span(&self, call: &'static str, shown: impl std::fmt::Debug, handle: Handle) -> Result<Span> {
+        let (region, at) = self.memory.locate(handle).map_err(|why| misuse(call, shown, why))?;
+        Ok(Span::new(region, at, handle.bytes))
     }
 
     fn owner(&self) -> Owner {
@@ -242,8 +244,7 @@ impl Pe {
     fn agree_on_objects(&self, call: &'static str, path: &Path, objects: &Checkpoint) -> Result<Vec<Object>> {
         self.agree(call, &format!("{path:?}{}", objects.describe()))?;
         let locate = |Named { name, handle, element_bytes }: &Named| {
-            let (region, at) = self.memory.locate(*handle).map_err(|why| misuse(call, name, why))?;
-            let span = Span::new(region, at, handle.bytes);
+            let span = self.span(call, name, *handle)?;
             Ok(Object { name: name.clone(), element_bytes: *element_bytes, span })
         };
         let objects = objects.objects.iter().map(locate).collect::<Result<Vec<_>>>()?;
