@@ -24,8 +24,8 @@ fi
 lacking=(fuzz::tests::any_packets fuzz::tests::fuzz_corpus fuzz::tests::likely_entries_over_the_wire
     fuzz::tests::likely_packets link::udp:: transport::dc::tests:: transport::wire::tests::
     stopped::tests:: waits::signal::tests::)
-# With larger pages than this system has, it maps only parts of files whose lengths are not whole pages, among them
-# programs, from which backtraces read.
+# With larger pages than those of this system, the emulator maps files wrongly whose lengths are not whole pages, among
+# them programs, which backtraces read.
 if ((${#pages[@]} > 0)); then
     lacking+=(stall::tests::finds_the_source_line_of_a_stalled_lane p2p::tests::
         machine::file::tests::mappings_share_memory_and_outlive_the_owner)

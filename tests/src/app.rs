@@ -42,8 +42,8 @@ const THREADS: usize = 128;
 /// - `window`: registers a window of host memory.
 /// - `stalled`: PE 0 puts to a stopped PE and to a running one.
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
-/// - `checkpoint FOLDER [end]`: loads the checkpoint in the folder, if there is one, and prints which. Then saves others,
-///   without an end, or exits.
+/// - `checkpoint FOLDER [end]`: loads the checkpoint in the folder, if there is one, and prints which. With `end`, then
+///   exits; otherwise saves new ones until it is killed.
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
 ///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
 ///   a thread, and fails in another.
@@ -335,7 +335,8 @@ fn stalled(pe: &Pe) -> Result<(), Error> {
     pe.host_sync()
 }
 
-/// Loads the checkpoint in `folder`, if there is one, checks and prints it. Then exits, or saves others without an end.
+/// Loads the checkpoint in `folder`, if there is one, checks and prints it. If `ends`, then exits; otherwise saves new ones
+/// until it is killed.
 fn checkpoint(pe: &Pe, folder: &Path, ends: bool) -> Result<(), Error> {
     const CELLS: usize = 100_000;
     let (cells, round) = (pe.alloc::<u32>(CELLS)?, pe.alloc_one::<u64>()?);

@@ -270,7 +270,7 @@ impl Pe {
     ) -> Result<(R, Vec<Vec<u8>>)> {
         let stop = &Stop::default();
         thread::scope(|scope| {
-            // Nothing is sent. The channel closes when the thread ends.
+            // The channel carries nothing: it closes when the thread is done.
             let (open, end) = mpsc::channel::<()>();
             let body = move || {
                 let _open = open;
@@ -296,7 +296,7 @@ impl Pe {
                 let all = self.allgather_for(self.next_collective(), call, &message);
                 let all = all.inspect_err(|_| stop.set())?;
                 if let (None, Some(first)) = (&failure, first_failure(call, &all)) {
-                    // PEs that have failed by now report their own errors. The others end early.
+                    // PEs that have failed by now report their own errors. The others stop.
                     stop.set();
                     failure = Some(if matches!(mine, Some(Err(_))) { None } else { Some(first) });
                 }

@@ -97,7 +97,7 @@ fn copy_by(
 /// Copies the bytes at offset `at` of a file to a span, on the path that the setting `storage` chooses.
 ///
 /// # Errors
-/// - [`Error::File`] if the file cannot be read. The span is unchanged if it ends too early.
+/// - [`Error::File`] if the file cannot be read. The span is unchanged if the file is too short.
 /// - [`Error::Unavailable`] if the setting asks for a path that cannot be used.
 /// - [`Error::Memory`] or [`Error::Cuda`] if the memory cannot be written.
 pub fn read_file(path: &Path, at: u64, span: &Span, storage: StorageKind) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Checks on recorded send entries, in the text format that the software ConnectX writes.
 //!
-//! Lines that start with `#` are comments, and those that start with `command` are commands. On other lines, the first word is the service of the QP (`rc`, `uc`, `ud`,
-//! `dc`), the second is the index of the entry in the queue (four hexadecimal digits), and the third is the bytes of
-//! its segments in memory order.
+//! Lines that start with `#` are comments, and those that start with `command` are commands. On other lines, the first
+//! word is the service of the QP (`rc`, `uc`, `ud`, `dc`), the second is the index of the entry in the queue (four
+//! hexadecimal digits), and the third is the bytes of its segments in memory order.
 
 use rushmem_mlx5::{Opcode, Segment, View, seg::InlineHdr, wqe::Data};
 

@@ -1,8 +1,8 @@
 //! A text file of executed commands and of executed send WQEs, one of each shape.
 //!
 //! Lines that start with `#` are comments. A line that starts with `command` is a command: its opcode, its input mailbox
-//! without the list that may follow, and the start of its output mailbox, both without the zeros at the end. Every other
-//! line is a WQE: its service (`rc`, `uc`, `ud`, `dc`, `xrc`), its index as four hexadecimal digits, and the bytes of its
+//! without the list that may follow, and the start of its output mailbox, both without trailing zeros. Every other line is
+//! a WQE: its service (`rc`, `uc`, `ud`, `dc`, `xrc`), its index as four hexadecimal digits, and the bytes of its
 //! segments.
 
 use crate::error::Error;
@@ -113,7 +113,7 @@ fn push_hex(line: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Returns the first `most` bytes without the zeros at the end, but at least one byte.
+/// Returns the first `most` bytes without trailing zeros, but at least one byte.
 fn without_zeros(bytes: &[u8], most: usize) -> &[u8] {
     let bytes = &bytes[..bytes.len().min(most)];
     let used = bytes.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);

@@ -67,7 +67,8 @@ pub struct Settings {
     /// File to which all packets are captured. `%p` in its name is replaced by the process ID, `%d` by the device
     /// index.
     pub capture: Option<PathBuf>,
-    /// File to which executed commands, and send WQEs, one of each shape, are appended. `%p` and `%d` are replaced as in `capture`.
+    /// File to which executed commands and one executed send WQE of each shape are appended. `%p` and `%d` are replaced as
+    /// in `capture`.
     pub record: Option<PathBuf>,
 }
 

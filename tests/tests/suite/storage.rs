@@ -112,7 +112,7 @@ fn damaged_part_changes_no_memory_on_any_pe() {
         }
         let error = pe.restore(folder.path(), &objects.state()).unwrap_err();
         objects.check(pe, 9)?;
-        // The job goes on.
+        // The job is still usable.
         pe.save(folder.path(), &objects.state())?;
         pe.restore(folder.path(), &objects.state())?;
         Ok(error)
@@ -136,7 +136,7 @@ fn failed_save_keeps_the_old_checkpoint() {
         let state = objects.state();
         pe.host_sync()?;
         if pe.my_pe() == 0 {
-            // As if a save had ended early. The next one removes what is left of it.
+            // What an interrupted save leaves. The next save removes it.
             fs::write(path.join("rushmem-2"), "").unwrap();
             fs::write(path.join("rushmem.manifest.new"), "").unwrap();
         }

@@ -1,4 +1,4 @@
-//! Saves that end after any of their operations on files.
+//! Saves that are interrupted after each of their file operations.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

@@ -77,7 +77,7 @@ fn load_into(path: &Path, objects: &[Vec<Object>]) -> Result<()> {
     verified.iter().try_for_each(|loading| loading.load(&stop))
 }
 
-/// Returns the number of the save whose content a load returns.
+/// Loads the checkpoint. Returns the number of the save that wrote it.
 ///
 /// # Panics
 /// If the content is of no save, or of several. If the load fails and has changed memory.
