@@ -199,7 +199,7 @@ __global__ void stores(uint4 *to, size_t count) {
 
 // Copies in chunks with the bulk copy engines of the SMs. One thread of each warp uses separate buffers, all but one of
 // which are loaded ahead. `count` is a multiple of what the grid copies in one step.
-constexpr int BUFFERS = 4, CHUNK = 4096;
+constexpr int BUFFERS = 4, CHUNK = 4096, SHARED = THREADS / 32 * BUFFERS * CHUNK;
 __global__ void bulk(const uint4 *from, uint4 *to, size_t count) {
     extern __shared__ __align__(128) unsigned char buffers[];
     __shared__ u64 full[32 * BUFFERS];
@@ -324,11 +324,10 @@ static double rate(size_t bytes, F launch) {
 
 static void one_block(uint4 *from, uint4 *to) {
     const size_t bytes = 16 << 20, count = bytes / 16;
-    const int shared = THREADS / 32 * BUFFERS * CHUNK;
-    CHECK(cudaFuncSetAttribute(bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    CHECK(cudaFuncSetAttribute(bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
     const double stored = rate(bytes, [&] { stores<<<1, THREADS>>>(to, count); });
     const double copied = rate(bytes, [&] { stream<<<1, THREADS>>>(from, to, count); });
-    const double in_bulk = rate(bytes, [&] { bulk<<<1, THREADS, shared>>>(from, to, count); });
+    const double in_bulk = rate(bytes, [&] { bulk<<<1, THREADS, SHARED>>>(from, to, count); });
     CHECK(cudaGetLastError());
     say("16 MiB by a block of 256: stores alone", stored, "GB/s");
     say("the same, copied by vector loads and stores", copied, "GB/s");
@@ -382,16 +381,15 @@ static void both_ways(const int *device, cudaStream_t *streams) {
         CHECK(cudaEventElapsedTime(&ms, begin, end));
         return double(TIMES * BYTES) / ms / 1e6;
     };
-    const int shared = THREADS / 32 * BUFFERS * CHUNK;
     for (int d = 0; d < 2; d++) {
         CHECK(cudaSetDevice(device[d]));
-        CHECK(cudaFuncSetAttribute(bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+        CHECK(cudaFuncSetAttribute(bulk, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
     }
     const auto values = [](uint4 *p) { return reinterpret_cast<float4 *>(p); };
     for (const int blocks : {64, 128}) {
         char what[128];
-        const auto row = [&](const char *how, double found) {
-            snprintf(what, sizeof what, "both GPUs at a time, %d x 512 threads: %s", blocks, how);
+        const auto row = [&](const char *how, double found, int threads = 512) {
+            snprintf(what, sizeof what, "both GPUs at a time, %d x %d threads: %s", blocks, threads, how);
             say(what, found, "GB/s");
         };
         row("256 MiB stored to the peer", measure([&](int d, int peer) {
@@ -401,11 +399,11 @@ static void both_ways(const int *device, cudaStream_t *streams) {
                 stream<<<blocks, 512, 0, streams[d]>>>(src[peer], dst[d], COUNT);
             }));
         row("256 MiB stored to the peer in bulk", measure([&](int d, int peer) {
-                bulk<<<blocks, THREADS, shared, streams[d]>>>(src[d], dst[peer], COUNT);
-            }));
+                bulk<<<blocks, THREADS, SHARED, streams[d]>>>(src[d], dst[peer], COUNT);
+            }), THREADS);
         row("256 MiB loaded from the peer in bulk", measure([&](int d, int peer) {
-                bulk<<<blocks, THREADS, shared, streams[d]>>>(src[peer], dst[d], COUNT);
-            }));
+                bulk<<<blocks, THREADS, SHARED, streams[d]>>>(src[peer], dst[d], COUNT);
+            }), THREADS);
         row("sum of 256 MiB, half loaded and half stored", measure([&](int d, int peer) {
                 const size_t at = d * COUNT / 2;
                 sum_for_both<<<blocks, 512, 0, streams[d]>>>(values(src[d]) + at, values(src[peer]) + at, values(dst[d]) + at,
