@@ -1,7 +1,7 @@
 use std::fmt;
 
 /// A list of PEs, displayed as `PE 3` or `PEs 0-2, 5`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pes(pub Vec<u32>);
 
 impl fmt::Display for Pes {

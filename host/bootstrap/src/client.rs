@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use crate::auth::Token;
 use crate::dial::Dial;
-use crate::error::{Error, Failure, PeerLost};
+use crate::epoch::Epoch;
+use crate::error::{Error, Failure};
+use crate::job::FORM_EPOCH;
 use crate::messages::{Inbox, OnMessage};
+use crate::replies::{Replies, Unexpected};
 use crate::server::Server;
 use crate::stopped::kill_if_stopped;
 use crate::traffic::{Meter, Traffic};
@@ -72,19 +75,6 @@ struct Shared {
     arrived: Condvar,
     watch: Watch,
     inbox: Inbox,
-}
-
-/// Messages received from the job's server that no caller has consumed yet.
-#[derive(Default)]
-struct Replies {
-    gathered: Option<Vec<Vec<u8>>>,
-    left: bool,
-    refused: Option<String>,
-    failure: Option<Failure>,
-    /// Whether the connection to the server is closed.
-    server_lost: bool,
-    /// Whether this PE has called `finish`, `abort` or `exit`.
-    leaving: bool,
 }
 
 impl Tcp {
@@ -187,32 +177,34 @@ impl Tcp {
             return Err(Error::TooLarge { call, bytes: mine.len(), limit });
         }
         let _one_at_a_time = lock(&self.calls);
-        {
-            let replies = lock(&self.shared.replies);
-            if replies.leaving || self.is_copy() {
-                return Err(Error::Left { call });
-            }
-            if let Some(failure) = &replies.failure {
-                return Err(failure.clone().into());
-            }
-        }
+        self.check(&call, Replies::failure)?;
         self.send_message(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
         self.await_gathered(&call, within)
     }
 
+    /// Checks that this PE may make a call, which a `failure` forbids.
+    fn check(&self, call: &str, failure: impl Fn(&Replies) -> Option<&Failure>) -> Result<(), Error> {
+        let replies = lock(&self.shared.replies);
+        if replies.is_leaving() || self.is_copy() {
+            return Err(Error::Left { call: call.into() });
+        }
+        failure(&replies).map_or(Ok(()), |failure| Err(failure.clone().into()))
+    }
+
     /// Waits for the outcome of the collective call that this PE has just entered.
     fn await_gathered(&self, call: &str, within: Duration) -> Result<Vec<Vec<u8>>, Error> {
-        let answer = |replies: &mut Replies| {
-            if let Some(parts) = replies.gathered.take() {
-                return Some(Ok(parts));
-            }
-            if let Some(reason) = replies.refused.take() {
-                return Some(Err(Error::Refused { server: self.server.clone(), reason }));
-            }
-            replies.failure.clone().map(|failure| Err(failure.into()))
-        };
-        if let Some(answer) = self.shared.wait(within, answer) {
-            return answer;
+        self.outcome(call, within, |replies| replies.take_gathered(&self.server))
+    }
+
+    /// Calls `take` until it returns the outcome of the call that this PE has just entered.
+    fn outcome<T>(
+        &self,
+        call: &str,
+        within: Duration,
+        take: impl Fn(&mut Replies) -> Option<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if let Some(outcome) = self.shared.wait(within, &take) {
+            return outcome;
         }
         // The launcher knows which PEs are missing, and replies with their numbers.
         self.send_message(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
@@ -220,7 +212,7 @@ impl Tcp {
         let no_answer = || {
             Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within + grace })
         };
-        self.shared.wait(grace, answer).unwrap_or_else(no_answer)
+        self.shared.wait(grace, take).unwrap_or_else(no_answer)
     }
 
     /// Sends a message. A broken connection is not an error here: the listener reports it, with a better reason.
@@ -246,25 +238,13 @@ impl Tcp {
         if self.is_copy() {
             return Err(Error::Left { call: call.into() });
         }
-        {
-            let mut replies = lock(&self.shared.replies);
-            if std::mem::replace(&mut replies.leaving, true) {
-                return Ok(());
-            }
+        if lock(&self.shared.replies).leave() {
+            return Ok(());
         }
         self.shared.watch.close();
         self.shared.inbox.close();
         self.send_message(message);
-        let confirmed = self.shared.wait(within, |replies| {
-            if replies.left {
-                return Some(Ok(()));
-            }
-            match &replies.failure {
-                // Without a server, no confirmation will come.
-                Some(failure) if replies.server_lost => Some(Err(failure.clone().into())),
-                _ => None,
-            }
-        });
+        let confirmed = self.shared.wait(within, |replies| replies.left());
         let no_answer =
             || Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within });
         confirmed.unwrap_or_else(no_answer)
@@ -291,63 +271,24 @@ impl Shared {
     /// Handles the launcher's messages until the connection is closed.
     fn listen(&self, stream: TcpStream, n_pes: u32) {
         let mut from = BufReader::new(stream);
-        // The PE that runs the job's server, unless the launcher does. The reply to `Join` marks it by a non-empty
-        // contribution.
-        let mut host = None;
         let reason = loop {
-            let message = match read_frame(&mut from, client_limit(n_pes)) {
-                Ok(Some(message)) => message,
+            match read_frame(&mut from, client_limit(n_pes)) {
+                Ok(Some(Message::FromPeer(message))) => self.inbox.deliver(message),
+                Ok(Some(message)) => {
+                    let lost = lock(&self.replies).apply(message);
+                    self.arrived.notify_all();
+                    match lost {
+                        Ok(lost) => lost.into_iter().for_each(|lost| self.watch.report(lost)),
+                        Err(Unexpected) => break "it does not follow the protocol".into(),
+                    }
+                }
                 Ok(None) => break "it closed the connection".into(),
                 Err(error) => break error.to_string(),
-            };
-            match message {
-                Message::Gathered { parts } => {
-                    host.get_or_insert_with(|| parts.iter().position(|part| !part.is_empty()));
-                    self.put(|replies| replies.gathered = Some(parts));
-                }
-                Message::Left => self.put(|replies| replies.left = true),
-                Message::Refused { reason } => self.put(|replies| replies.refused = Some(reason)),
-                Message::Failed(failure) => self.put(|replies| {
-                    replies.failure.get_or_insert(failure);
-                }),
-                Message::Lost(lost) => self.lost(lost, false),
-                Message::FromPeer(message) => self.inbox.deliver(message),
-                _ => break "it does not follow the protocol".into(),
             }
         };
-        let lost = match host.flatten() {
-            Some(pe) => {
-                let reason = format!("it ran the job's server, and {reason}");
-                PeerLost { pe: Some(pe as u32), reason, exit: None }
-            }
-            None => PeerLost { pe: None, reason, exit: None },
-        };
-        self.lost(lost, true);
-    }
-
-    fn put(&self, change: impl FnOnce(&mut Replies)) {
-        change(&mut lock(&self.replies));
+        let lost = lock(&self.replies).lose_server(reason);
         self.arrived.notify_all();
-    }
-
-    /// Records that a PE or the launcher was lost, which fails the job. `is_server` says whether the job's server was
-    /// lost with it.
-    fn lost(&self, lost: PeerLost, is_server: bool) {
-        let failure = Failure::Lost(lost.clone());
-        let mut leaving = false;
-        self.put(|replies| {
-            leaving = replies.leaving;
-            replies.server_lost |= is_server;
-            match &replies.failure {
-                // The first failure counts, except while this PE is leaving: then it waits for the server, so the loss
-                // of the server replaces any earlier failure.
-                Some(_) if !(leaving && is_server) => {}
-                _ => replies.failure = Some(failure),
-            }
-        });
-        if !leaving {
-            self.watch.report(lost);
-        }
+        lost.into_iter().for_each(|lost| self.watch.report(lost));
     }
 }
 
@@ -386,6 +327,17 @@ impl Bootstrap for Tcp {
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
+    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error> {
+        let _one_at_a_time = lock(&self.calls);
+        let formed = self.check(FORM_EPOCH, Replies::final_failure).and_then(|()| {
+            self.send_message(&Message::FormEpoch);
+            self.outcome(FORM_EPOCH, within, Replies::take_epoch)
+        });
+        formed
+            .inspect(|_| self.meter.call(&[]))
+            .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
+    }
+
     fn abort(&self, reason: &str) {
         self.give_up(reason, None);
     }
@@ -406,7 +358,7 @@ impl Bootstrap for Tcp {
         if to >= self.n_pes {
             return Err(Error::NoPe { pe: to, n_pes: self.n_pes });
         }
-        if lock(&self.shared.replies).leaving {
+        if lock(&self.shared.replies).is_leaving() {
             return Err(Error::Left { call: call() });
         }
         self.meter.message(bytes);
@@ -434,7 +386,7 @@ impl Drop for Tcp {
             self.abort("its thread panicked");
         }
         // This closes the connection. The launcher notices that; this PE itself has nothing to report.
-        lock(&self.shared.replies).leaving = true;
+        lock(&self.shared.replies).leave();
         self.shared.watch.close();
         self.shared.inbox.close();
         let _ = lock(&self.stream).shutdown(Shutdown::Both);

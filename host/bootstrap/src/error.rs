@@ -11,7 +11,7 @@ use rushmem_base::{Pes, THREAD_ADVICE};
 use rushmem_config::BootstrapKind;
 
 /// A PE, or the launcher, that left the job without finishing it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerLost {
     /// PE that was lost, or `None` if the launcher was. Once the launcher is lost, PEs no longer learn about the losses
     /// of other PEs.
@@ -20,6 +20,9 @@ pub struct PeerLost {
     pub reason: String,
     /// Exit code, if the PE exited the whole job with [`Bootstrap::exit`](super::Bootstrap::exit).
     pub exit: Option<u8>,
+    /// Whether the job goes on without the PE: it has formed an epoch, and the PE neither exited the whole job nor ran
+    /// its server.
+    pub survivable: bool,
 }
 
 impl fmt::Display for PeerLost {
@@ -70,7 +73,7 @@ fn calls_of_pes(calls: &[(String, Pes)]) -> String {
 }
 
 /// The failure of a job's collective calls. All PEs get the same one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
     /// A PE or the launcher was lost.
     #[error("{0}")]
@@ -123,6 +126,22 @@ pub enum Failure {
         /// Build ID of the first PE that differs.
         build: String,
     },
+}
+
+impl Failure {
+    /// Returns whether the job goes on once its PEs have formed the next epoch. Any other failure is final.
+    pub fn is_survivable(&self) -> bool {
+        matches!(self, Failure::Lost(lost) if lost.survivable)
+    }
+
+    /// Records this failure in `current`, where the first failure counts unless it is survivable and this one is final.
+    /// Returns the failure that counts.
+    pub(crate) fn record(self, current: &mut Option<Failure>) -> &Failure {
+        if current.as_ref().is_some_and(|first| first.is_survivable() && !self.is_survivable()) {
+            *current = None;
+        }
+        current.get_or_insert(self)
+    }
 }
 
 /// Why a process could not join a job, or why a call between its PEs failed.

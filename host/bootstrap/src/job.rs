@@ -1,36 +1,58 @@
-//! The state machine of a job: which PEs have joined, are in a collective call, or have left.
+//! The state machine of a job: which PEs have joined, are in a collective call, or have left, and which of them form
+//! the current epoch.
 //!
 //! It has no clock and no I/O. [`Threads`](crate::Threads) and [`Server`](crate::Server) drive the same machine, so PEs
 //! in threads and PEs in processes behave alike.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rushmem_base::Pes;
 
+use crate::epoch::Epoch;
 use crate::error::{Failure, PeerLost};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Name of the call that forms an epoch, in failures.
+pub(crate) const FORM_EPOCH: &str = "form_epoch";
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum MemberState {
     Absent,
-    Joined { build: String, origin: String },
+    Joined {
+        build: String,
+        origin: String,
+    },
     Finished,
-    Lost,
+    /// `survivable` says whether the job goes on without the PE.
+    Lost {
+        survivable: bool,
+    },
+}
+
+impl MemberState {
+    /// Returns whether the job has ended for this PE while it did not fail.
+    fn is_done(&self) -> bool {
+        matches!(self, MemberState::Finished | MemberState::Lost { survivable: true })
+    }
 }
 
 /// Bytes that a PE passed to the collective call it is waiting in, and the name of that call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Contribution {
     call: String,
     bytes: Vec<u8>,
 }
 
-/// Outcome of a contribution to a collective call.
+/// What the step of one PE means for all PEs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Other PEs have not contributed yet.
+    /// Nothing completes or fails.
     Waiting,
-    /// The call is complete. Contributions are in PE order.
+    /// The collective call is complete. Contributions are in PE order.
     Done(Vec<Vec<u8>>),
-    /// The job has failed, through this contribution or earlier.
+    /// The PEs of this epoch have formed it.
+    Formed(Epoch),
+    /// The job has failed, through this step or earlier.
     Failed(Failure),
 }
 
@@ -43,27 +65,58 @@ pub(crate) enum Refusal {
     Failed(Failure),
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct JobState {
+    /// PE whose process runs the job's server, if it is one. The job cannot go on without it.
+    host: Option<u32>,
     members: Vec<MemberState>,
     round: Vec<Option<Contribution>>,
+    /// PEs that wait for the next epoch.
+    forming: BTreeSet<u32>,
+    /// The current epoch. Number 0, with all PEs, stands for the time before the first.
+    epoch: Epoch,
     failure: Option<Failure>,
 }
 
 impl JobState {
-    pub(crate) fn new(n_pes: u32) -> JobState {
+    pub(crate) fn new(n_pes: u32, host: Option<u32>) -> JobState {
         JobState {
+            host,
             members: vec![MemberState::Absent; n_pes as usize],
-            round: (0..n_pes).map(|_| None).collect(),
+            round: vec![None; n_pes as usize],
+            forming: BTreeSet::new(),
+            epoch: Epoch { number: 0, pes: (0..n_pes).collect() },
             failure: None,
         }
+    }
+
+    /// Returns the next job of the same processes, which no PE has joined yet.
+    pub(crate) fn next(&self) -> JobState {
+        JobState::new(self.n_pes(), self.host)
     }
 
     pub(crate) fn n_pes(&self) -> u32 {
         self.members.len() as u32
     }
 
+    /// Returns the failure of all collective calls, except of those that form an epoch if it is survivable.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
+    }
+
+    /// Returns the failure that no epoch ends.
+    pub(crate) fn final_failure(&self) -> Option<&Failure> {
+        self.failure.as_ref().filter(|failure| !failure.is_survivable())
+    }
+
+    /// Returns the last epoch. Its number is 0 before the first.
+    pub(crate) fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// Returns whether PEs have formed an epoch, so the job survives losses.
+    fn is_live(&self) -> bool {
+        self.epoch.number > 0
     }
 
     /// Adds a PE that expects `n_pes` PEs to the job. `origin` describes its process in error messages.
@@ -86,13 +139,18 @@ impl JobState {
                 );
                 return Err(Refusal::Reason(reason));
             }
-            Some(MemberState::Finished) if self.failure.is_none() => {
-                let others = self.pes_where(|member| *member != MemberState::Finished);
+            Some(MemberState::Lost { survivable: true }) if self.final_failure().is_none() => {
+                let reason =
+                    format!("PE {pe} was lost, and the job goes on without it; it can join the next job");
+                return Err(Refusal::Reason(reason));
+            }
+            Some(MemberState::Finished) if self.final_failure().is_none() => {
+                let others = self.pes_where(|member| !member.is_done());
                 return Err(Refusal::Reason(format!(
                     "PE {pe} joins the next job of these processes, but {others} did not finish the last one"
                 )));
             }
-            Some(MemberState::Absent | MemberState::Lost | MemberState::Finished) => {}
+            Some(MemberState::Absent | MemberState::Lost { .. } | MemberState::Finished) => {}
         }
         if let Some(failure) = &self.failure {
             return Err(Refusal::Failed(failure.clone()));
@@ -111,7 +169,7 @@ impl JobState {
 
     /// Returns whether this PE is in a collective call.
     pub(crate) fn is_waiting(&self, pe: u32) -> bool {
-        self.round[pe as usize].is_some()
+        self.round[pe as usize].is_some() || self.forming.contains(&pe)
     }
 
     /// Returns whether this PE has joined and is neither finished nor lost.
@@ -127,22 +185,23 @@ impl JobState {
     /// Returns whether this PE has finished the job while others have not. To join the next job, it must wait for them.
     pub(crate) fn is_early(&self, pe: u32) -> bool {
         let finished = self.members.get(pe as usize) == Some(&MemberState::Finished);
-        finished && self.failure.is_none() && !self.is_over()
+        finished && self.final_failure().is_none() && !self.is_over()
     }
 
-    /// Returns whether all PEs have finished, so the same processes may start another job.
+    /// Returns whether all PEs have finished, except for those without which the job went on. The same processes may
+    /// then start another job.
     pub(crate) fn is_over(&self) -> bool {
-        self.members.iter().all(|member| *member == MemberState::Finished)
+        self.members.contains(&MemberState::Finished) && self.members.iter().all(MemberState::is_done)
     }
 
     /// Returns the PEs that still need the job's server: all that are neither finished nor lost. After a failure, PEs
     /// that have not joined are not expected any more.
     pub(crate) fn present(&self) -> Pes {
-        let expected = self.failure.is_none();
+        let expected = self.final_failure().is_none();
         self.pes_where(|member| match member {
             MemberState::Joined { .. } => true,
             MemberState::Absent => expected,
-            MemberState::Finished | MemberState::Lost => false,
+            MemberState::Finished | MemberState::Lost { .. } => false,
         })
     }
 
@@ -155,66 +214,134 @@ impl JobState {
         (0..).zip(&self.members).filter_map(origin).collect()
     }
 
-    /// Records that a PE has entered a collective call. The PE must not be waiting in another call.
+    /// Records that a PE has entered a collective call. The PE must not be waiting in another call. Does nothing if it
+    /// has left the job.
     pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Progress {
+        if !self.is_joined(pe) {
+            return Progress::Waiting;
+        }
         if let Some(failure) = &self.failure {
             return Progress::Failed(failure.clone());
         }
         self.round[pe as usize] = Some(Contribution { call: call.into(), bytes });
 
-        let left = self.pes_where(|member| *member == MemberState::Finished);
+        let finished = |pe: &u32| self.members[*pe as usize] == MemberState::Finished;
+        let left = Pes(self.epoch.pes.iter().copied().filter(finished).collect());
         if !left.0.is_empty() {
             return Progress::Failed(self.fail(Failure::Left { call: call.into(), pes: left }));
         }
-        if self.round.iter().flatten().any(|part| part.call != call) {
+        if !self.forming.is_empty() || self.round.iter().flatten().any(|part| part.call != call) {
             let calls = self.calls();
             return Progress::Failed(self.fail(Failure::Mismatch { calls }));
         }
-        if self.round.iter().all(Option::is_some) {
-            return Progress::Done(
-                self.round.iter_mut().filter_map(Option::take).map(|part| part.bytes).collect(),
-            );
+        if self.missing().0.is_empty() {
+            let bytes =
+                |part: &mut Option<Contribution>| part.take().map_or_else(Vec::new, |part| part.bytes);
+            return Progress::Done(self.round.iter_mut().map(bytes).collect());
         }
         Progress::Waiting
     }
 
+    /// Records that a PE waits for the next epoch. The PE must not be waiting in another call. Does nothing if it has
+    /// left the job.
+    pub(crate) fn form_epoch(&mut self, pe: u32) -> Progress {
+        if !self.is_joined(pe) {
+            return Progress::Waiting;
+        }
+        if let Some(failure) = self.final_failure() {
+            return Progress::Failed(failure.clone());
+        }
+        self.forming.insert(pe);
+        // After a loss, no PE is in a call: it has failed, and later ones fail at once.
+        if self.round.iter().any(Option::is_some) {
+            let calls = self.calls();
+            return Progress::Failed(self.fail(Failure::Mismatch { calls }));
+        }
+        let left = self.pes_where(|member| *member == MemberState::Finished);
+        if !self.is_live() && !left.0.is_empty() {
+            return Progress::Failed(self.fail(Failure::Left { call: FORM_EPOCH.into(), pes: left }));
+        }
+        self.complete_epoch()
+    }
+
+    /// Forms the next epoch if all PEs that live wait for it.
+    fn complete_epoch(&mut self) -> Progress {
+        if self.forming.is_empty() || self.final_failure().is_some() || !self.not_forming().0.is_empty() {
+            return Progress::Waiting;
+        }
+        let pes = std::mem::take(&mut self.forming).into_iter().collect();
+        self.epoch = Epoch { number: self.epoch.number + 1, pes };
+        self.failure = None;
+        Progress::Formed(self.epoch.clone())
+    }
+
     /// Fails the call of a PE whose deadline has passed. Returns `None` if the call has just completed.
     pub(crate) fn give_up(&mut self, pe: u32, waited: Duration) -> Option<Failure> {
-        if self.failure.is_some() {
-            return self.failure.clone();
+        let forms = self.forming.contains(&pe);
+        if let Some(failure) = if forms { self.final_failure() } else { self.failure() } {
+            return Some(failure.clone());
         }
-        let call = self.round[pe as usize].as_ref()?.call.clone();
-        let missing = self.round.iter().zip(0..).filter(|(part, _)| part.is_none()).map(|(_, pe)| pe);
-        let failure = Failure::Missing { call, waited, missing: Pes(missing.collect()), n_pes: self.n_pes() };
-        Some(self.fail(failure))
+        let (call, missing) = if forms {
+            (FORM_EPOCH.into(), self.not_forming())
+        } else {
+            (self.round[pe as usize].as_ref()?.call.clone(), self.missing())
+        };
+        let n_pes = self.n_pes();
+        Some(self.fail(Failure::Missing { call, waited, missing, n_pes }))
     }
 
-    /// Marks a PE as lost, which fails the job. Returns `None` if it has already finished or been lost.
-    pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<PeerLost> {
-        let member = &mut self.members[pe as usize];
-        if matches!(member, MemberState::Finished | MemberState::Lost) {
+    /// Marks a PE as lost, which fails the calls of all PEs, and may complete the next epoch. Returns `None` if it has
+    /// already finished or been lost.
+    pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<(PeerLost, Progress)> {
+        if matches!(self.members[pe as usize], MemberState::Finished | MemberState::Lost { .. }) {
             return None;
         }
-        *member = MemberState::Lost;
-        let lost = PeerLost { pe: Some(pe), reason: reason.into(), exit };
+        let survivable =
+            self.is_live() && exit.is_none() && self.host != Some(pe) && self.final_failure().is_none();
+        self.members[pe as usize] = MemberState::Lost { survivable };
+        let lost = PeerLost { pe: Some(pe), reason: reason.into(), exit, survivable };
         self.fail(Failure::Lost(lost.clone()));
-        Some(lost)
-    }
-
-    /// Marks a PE as finished. Returns a failure if another PE is in a call, which can no longer complete.
-    pub(crate) fn finish(&mut self, pe: u32) -> Option<Failure> {
-        let member = &mut self.members[pe as usize];
-        if !matches!(member, MemberState::Joined { .. }) {
-            return None;
+        if !survivable {
+            return Some((lost, Progress::Waiting));
         }
-        *member = MemberState::Finished;
-        let call = self.round.iter().flatten().next()?.call.clone();
-        Some(self.fail(Failure::Left { call, pes: Pes(vec![pe]) }))
+        self.round.fill(None);
+        self.forming.remove(&pe);
+        Some((lost, self.complete_epoch()))
     }
 
-    /// Records the failure of the job, unless it has failed before. Returns the first failure.
+    /// Marks a PE as finished. Fails if another PE is in a call that can no longer complete. May complete the next
+    /// epoch.
+    pub(crate) fn finish(&mut self, pe: u32) -> Progress {
+        if !self.is_joined(pe) {
+            return Progress::Waiting;
+        }
+        self.members[pe as usize] = MemberState::Finished;
+        self.forming.remove(&pe);
+        let call = match self.round.iter().flatten().next() {
+            Some(part) => part.call.clone(),
+            None if !self.is_live() && !self.forming.is_empty() => FORM_EPOCH.into(),
+            None => return self.complete_epoch(),
+        };
+        Progress::Failed(self.fail(Failure::Left { call, pes: Pes(vec![pe]) }))
+    }
+
+    /// Records a failure of the job. Returns the one that counts.
     fn fail(&mut self, failure: Failure) -> Failure {
-        self.failure.get_or_insert(failure).clone()
+        failure.record(&mut self.failure).clone()
+    }
+
+    /// Returns the PEs of the epoch that have not entered the collective call.
+    fn missing(&self) -> Pes {
+        Pes(self.epoch.pes.iter().copied().filter(|pe| self.round[*pe as usize].is_none()).collect())
+    }
+
+    /// Returns the PEs that have to wait for the next epoch and do not.
+    fn not_forming(&self) -> Pes {
+        let absent = |(member, pe): &(&MemberState, u32)| match member {
+            MemberState::Absent | MemberState::Joined { .. } => !self.forming.contains(pe),
+            MemberState::Finished | MemberState::Lost { .. } => false,
+        };
+        Pes(self.members.iter().zip(0..).filter(absent).map(|(_, pe)| pe).collect())
     }
 
     fn pes_where(&self, test: impl Fn(&MemberState) -> bool) -> Pes {
@@ -230,16 +357,22 @@ impl JobState {
                 None => calls.push((part.call.clone(), Pes(vec![pe]))),
             }
         }
+        if !self.forming.is_empty() {
+            calls.push((FORM_EPOCH.into(), Pes(self.forming.iter().copied().collect())));
+        }
         calls
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn joined(n: u32) -> JobState {
-        let mut job = JobState::new(n);
+        let mut job = JobState::new(n, None);
         for pe in 0..n {
             job.join(pe, n, "b", "here").unwrap();
         }
@@ -284,21 +417,22 @@ mod tests {
         assert!(job.lose(1, "killed", None).is_some());
         assert!(job.lose(1, "again", None).is_none());
         assert!(job.lose(2, "later", None).is_some());
-        let first = Failure::Lost(PeerLost { pe: Some(1), reason: "killed".into(), exit: None });
+        let reason = "killed".into();
+        let first = Failure::Lost(PeerLost { pe: Some(1), reason, exit: None, survivable: false });
         assert_eq!(job.failure(), Some(&first));
     }
 
     #[test]
     fn finished_pe_can_neither_be_lost_nor_awaited() {
         let mut job = joined(2);
-        assert_eq!(job.finish(1), None);
+        assert_eq!(job.finish(1), Progress::Waiting);
         assert_eq!(job.lose(1, "closed", None), None);
         let Progress::Failed(failure) = job.contribute(0, "a", vec![]) else { panic!("no failure") };
         assert!(failure.to_string().contains("PE 1 called finish() before a"), "{failure}");
 
         let mut job = joined(2);
         job.contribute(0, "a", vec![]);
-        assert!(matches!(job.finish(1), Some(Failure::Left { .. })));
+        assert!(matches!(job.finish(1), Progress::Failed(Failure::Left { .. })));
     }
 
     #[test]
@@ -323,7 +457,7 @@ mod tests {
 
     #[test]
     fn rejects_wrong_numbers_and_builds() {
-        let mut job = JobState::new(2);
+        let mut job = JobState::new(2, None);
         job.join(0, 2, "b1", "here").unwrap();
         let reason = |refusal| match refusal {
             Err(Refusal::Reason(reason)) => reason,
@@ -334,5 +468,138 @@ mod tests {
         assert!(reason(job.join(2, 2, "b1", "there")).contains("no PE 2"));
         let Err(Refusal::Failed(failure)) = job.join(1, 2, "b2", "there") else { panic!("joined") };
         assert!(failure.to_string().contains("PE 0 is build b1, PE 1 is build b2"), "{failure}");
+    }
+
+    fn live(n: u32) -> JobState {
+        let mut job = joined(n);
+        (0..n).for_each(|pe| drop(job.form_epoch(pe)));
+        assert_eq!(job.epoch().number, 1);
+        job
+    }
+
+    fn formed(number: u32, pes: &[u32]) -> Progress {
+        Progress::Formed(Epoch { number, pes: pes.to_vec() })
+    }
+
+    #[test]
+    fn first_epoch_needs_all_pes() {
+        let mut job = JobState::new(2, None);
+        job.join(0, 2, "b", "here").unwrap();
+        assert_eq!(job.form_epoch(0), Progress::Waiting);
+        assert!(job.is_waiting(0));
+        job.join(1, 2, "b", "here").unwrap();
+        assert_eq!(job.form_epoch(1), formed(1, &[0, 1]));
+        assert!(!job.is_waiting(0));
+
+        let mut job = joined(3);
+        job.form_epoch(0);
+        let (lost, progress) = job.lose(1, "killed", None).unwrap();
+        assert_eq!((lost.survivable, progress), (false, Progress::Waiting));
+        assert_eq!(job.form_epoch(2), Progress::Failed(Failure::Lost(lost)));
+
+        let left = |pe| Progress::Failed(Failure::Left { call: FORM_EPOCH.into(), pes: Pes(vec![pe]) });
+        let mut job = joined(2);
+        job.form_epoch(0);
+        assert_eq!(job.finish(1), left(1));
+        let mut job = joined(2);
+        job.finish(1);
+        assert_eq!(job.form_epoch(0), left(1));
+    }
+
+    #[test]
+    fn loss_fails_calls_until_the_next_epoch() {
+        let mut job = live(3);
+        job.contribute(0, "a", vec![1]);
+        let (lost, progress) = job.lose(1, "killed", None).unwrap();
+        assert_eq!((lost.survivable, progress), (true, Progress::Waiting));
+        let failure = Failure::Lost(lost);
+        assert_eq!(job.contribute(2, "a", vec![]), Progress::Failed(failure.clone()));
+        assert_eq!(job.give_up(0, Duration::ZERO), Some(failure.clone()));
+        assert_eq!((job.failure(), job.final_failure()), (Some(&failure), None));
+
+        assert_eq!(job.form_epoch(2), Progress::Waiting);
+        assert_eq!(job.form_epoch(0), formed(2, &[0, 2]));
+        assert_eq!(job.failure(), None);
+        // The last message of a lost PE may arrive late.
+        assert_eq!(job.contribute(1, "a", vec![2]), Progress::Waiting);
+        assert_eq!(job.form_epoch(1), Progress::Waiting);
+        assert_eq!(job.finish(1), Progress::Waiting);
+        assert_eq!(job.contribute(2, "a", vec![3]), Progress::Waiting);
+        assert_eq!(job.contribute(0, "a", vec![1]), Progress::Done(vec![vec![1], vec![], vec![3]]));
+    }
+
+    #[test]
+    fn loss_and_finish_complete_an_epoch() {
+        let mut job = live(4);
+        job.form_epoch(0);
+        job.lose(0, "killed", None);
+        job.form_epoch(1);
+        assert_eq!(job.finish(3), Progress::Waiting);
+        assert_eq!(job.lose(2, "killed", None).unwrap().1, formed(2, &[1]));
+        assert_eq!(job.contribute(1, "a", vec![]), Progress::Done(vec![vec![]; 4]));
+        let mut job = live(2);
+        job.form_epoch(0);
+        assert_eq!(job.finish(1), formed(2, &[0]));
+    }
+
+    #[test]
+    fn epoch_and_call_are_a_mismatch() {
+        for epoch_first in [false, true] {
+            let mut job = live(3);
+            let failed = if epoch_first {
+                job.form_epoch(1);
+                job.contribute(2, "a", vec![])
+            } else {
+                job.contribute(2, "a", vec![]);
+                job.form_epoch(1)
+            };
+            let calls = vec![("a".into(), Pes(vec![2])), (FORM_EPOCH.into(), Pes(vec![1]))];
+            assert_eq!(failed, Progress::Failed(Failure::Mismatch { calls }));
+            assert_eq!(job.form_epoch(0), failed);
+            // A loss of a job that has failed for good is not survivable.
+            assert!(!job.lose(0, "killed", None).unwrap().0.survivable);
+        }
+    }
+
+    #[test]
+    fn passed_deadline_of_an_epoch_is_final() {
+        let mut job = live(4);
+        job.lose(2, "killed", None);
+        job.form_epoch(0);
+        let failure = job.give_up(0, Duration::from_secs(1)).unwrap();
+        let missing = Pes(vec![1, 3]);
+        let waited = Duration::from_secs(1);
+        assert_eq!(failure, Failure::Missing { call: FORM_EPOCH.into(), waited, missing, n_pes: 4 });
+        assert_eq!(job.form_epoch(1), Progress::Failed(failure));
+    }
+
+    #[test]
+    fn exit_and_loss_of_the_server_are_final() {
+        let mut job = live(2);
+        job.lose(0, "killed", None);
+        assert!(!job.lose(1, "ended the job", Some(3)).unwrap().0.survivable);
+        assert!(matches!(job.final_failure(), Some(Failure::Lost(PeerLost { exit: Some(3), .. }))));
+
+        let mut job = JobState::new(2, Some(0));
+        (0..2).for_each(|pe| job.join(pe, 2, "b", "here").unwrap());
+        (0..2).for_each(|pe| drop(job.form_epoch(pe)));
+        assert!(!job.lose(0, "killed", None).unwrap().0.survivable);
+    }
+
+    #[test]
+    fn lost_pes_do_not_delay_the_end_of_a_job() {
+        let mut job = live(3);
+        job.finish(1);
+        job.lose(2, "killed", None);
+        assert!(job.is_early(1) && !job.is_over());
+        let Err(Refusal::Reason(reason)) = job.join(2, 3, "b", "here") else { panic!("joined") };
+        assert!(reason.contains("PE 2 was lost"), "{reason}");
+        let Err(Refusal::Reason(reason)) = job.join(1, 3, "b", "here") else { panic!("joined") };
+        assert!(reason.contains("PE 0 did not finish"), "{reason}");
+        assert_eq!(job.present(), Pes(vec![0]));
+        job.finish(0);
+        assert!(job.is_over() && !job.is_early(1));
+        assert_eq!(job.present(), Pes(vec![]));
+        assert_eq!(job.next(), JobState::new(3, None));
     }
 }

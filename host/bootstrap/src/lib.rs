@@ -15,6 +15,7 @@ mod connect;
 mod deadline;
 mod dial;
 mod discover;
+mod epoch;
 mod error;
 mod exchange;
 mod id;
@@ -24,6 +25,7 @@ mod launcher;
 mod messages;
 mod observer;
 mod refusals;
+mod replies;
 mod resolve;
 mod server;
 mod stopped;
@@ -41,6 +43,7 @@ pub use self::client::{Member, Tcp};
 pub use self::connect::{
     JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, n_pes, with_id,
 };
+pub use self::epoch::Epoch;
 pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
@@ -57,7 +60,8 @@ pub use rushmem_base::Pes;
 /// A callback for lost PEs, which runs on a dedicated thread.
 pub type OnPeerLost = Box<dyn FnMut(PeerLost) + Send>;
 
-/// The contributions of all PEs to an allgather, in PE order. PEs in one process share them.
+/// The contributions of all PEs to an allgather, in PE order. PEs in one process share them. Those of PEs outside the
+/// current epoch are empty.
 pub type Gathered = Arc<Vec<Vec<u8>>>;
 
 /// A PE's connection to the other PEs of its job.
@@ -65,6 +69,10 @@ pub type Gathered = Arc<Vec<Vec<u8>>>;
 /// All PEs must make the same collective calls in the same order. The tags of the calls are compared to check this. The
 /// first failure of a job (a lost PE, a mismatch, a passed deadline) is final: every later collective call returns the
 /// same failure.
+///
+/// A job whose PEs form epochs with [`Bootstrap::form_epoch_within`] survives lost PEs. A loss then fails collective
+/// calls only until the PEs that are alive have formed the next epoch. All other failures stay final, and so does the
+/// loss of a PE that exits the whole job or that runs its server.
 pub trait Bootstrap: Send + Sync {
     /// Returns the index of this PE in its job, from 0.
     fn pe(&self) -> u32;
@@ -101,6 +109,23 @@ pub trait Bootstrap: Send + Sync {
     /// - [`Error::Left`]: this PE has already left the job.
     /// - [`Error::NoAnswer`]: the server did not answer.
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error>;
+
+    /// Agrees with all PEs that are alive on who is alive. Collective over them.
+    ///
+    /// The first epoch of a job needs all its PEs. From then on, the loss of a PE is survivable: it fails the collective
+    /// calls that PEs are in and all later ones, until each PE that is alive has called this. The calls after it are
+    /// collective over the PEs of the epoch. PEs that are lost or finish while others wait here are not in it.
+    ///
+    /// A collective call has the same outcome on all PEs that are alive. So after a loss, they all form the epoch between
+    /// the same calls.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Failed`]: a PE is in another call, did not arrive `within` the deadline, or has left before the first
+    ///   epoch, or the job has failed for good.
+    /// - [`Error::Left`]: this PE has already left the job.
+    /// - [`Error::NoAnswer`]: the server did not answer.
+    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error>;
 
     /// Calls [`Bootstrap::allgather_within`] with the default deadline.
     ///

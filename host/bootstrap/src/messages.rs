@@ -6,7 +6,7 @@ use crate::error::Error;
 use rushmem_base::lock;
 
 /// A message that another PE of the job has sent with [`Bootstrap::send`](crate::Bootstrap::send).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerMessage {
     /// The sending PE.
     pub from: u32,

@@ -16,7 +16,7 @@ use rushmem_base::lock;
 /// What an observer receives from the job's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A PE on any node, or the server itself, was lost.
+    /// A PE on any node, or the server itself, was lost. The job goes on without it if this is survivable.
     Lost(PeerLost),
     /// The server confirms [`Observer::exited`] for this PE. All earlier losses have been delivered before this.
     Noted(u32),
@@ -73,7 +73,7 @@ impl Observer {
                     Err(error) => break error.to_string(),
                 }
             };
-            on_event(ServerEvent::Lost(PeerLost { pe: None, reason, exit: None }));
+            on_event(ServerEvent::Lost(PeerLost { pe: None, reason, exit: None, survivable: false }));
         };
         let name = "rushmem-observer";
         let thread = std::thread::Builder::new().name(name.into()).spawn(listen);

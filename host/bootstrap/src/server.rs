@@ -113,7 +113,7 @@ impl Server {
         let addr = listener.local_addr().map_err(listen)?;
         let n = options.n_pes as usize;
         let state = State {
-            job: JobState::new(options.n_pes),
+            job: JobState::new(options.n_pes, options.host),
             jobs_before: 0,
             any_joined: false,
             pes: vec![None; n],
@@ -380,13 +380,18 @@ impl Shared {
                 Err(error) => return Err(format!("its connection broke: {error}")),
             };
             let mut state = lock(&self.state);
+            if !state.job.is_joined(pe) {
+                // Its launcher has reported its exit, so nobody expects more of this PE.
+                return Ok(());
+            }
             match message {
-                Message::Gather { .. } if state.job.is_waiting(pe) => {
+                Message::Gather { .. } | Message::FormEpoch if state.job.is_waiting(pe) => {
                     return Err(
                         "it does not follow the protocol: two collective calls at the same time".into()
                     );
                 }
                 Message::Gather { call, bytes } => state.enter(pe, &call, bytes),
+                Message::FormEpoch => state.enter_epoch(pe),
                 Message::GiveUp { waited_ms } => {
                     if let Some(failure) = state.job.give_up(pe, Duration::from_millis(waited_ms)) {
                         state.tell_pes(&Message::Failed(failure));
@@ -399,14 +404,14 @@ impl Shared {
                     state.tell_pe(pe, &Message::Left);
                     let reason = if exit.is_some() { reason } else { format!("aborted: {reason}") };
                     state.lose(pe, &reason, exit);
+                    self.changed.notify_all();
+                    return Ok(());
                 }
                 Message::Finish => {
-                    let failure = state.job.finish(pe);
+                    let progress = state.job.finish(pe);
                     state.tell_pe(pe, &Message::Left);
                     state.pes[pe as usize] = None;
-                    if let Some(failure) = failure {
-                        state.tell_pes(&Message::Failed(failure));
-                    }
+                    state.tell_progress(progress);
                     self.changed.notify_all();
                     return Ok(());
                 }
@@ -500,17 +505,34 @@ impl State {
     fn enter(&mut self, pe: u32, call: &str, bytes: Vec<u8>) {
         let failed_before = self.job.failure().is_some();
         match self.job.contribute(pe, call, bytes) {
-            Progress::Waiting => {}
-            Progress::Done(parts) => self.tell_pes(&Message::Gathered { parts }),
             // Everyone else has already been told about an earlier failure.
             Progress::Failed(failure) if failed_before => self.tell_pe(pe, &Message::Failed(failure)),
+            progress => self.tell_progress(progress),
+        }
+    }
+
+    /// Lets a PE wait for the next epoch. Sends the outcome if the epoch is formed or fails.
+    fn enter_epoch(&mut self, pe: u32) {
+        let progress = self.job.form_epoch(pe);
+        self.tell_progress(progress);
+    }
+
+    /// Sends the outcome of a call to all PEs, if it completes or fails.
+    fn tell_progress(&self, progress: Progress) {
+        match progress {
+            Progress::Waiting => {}
+            Progress::Done(parts) => self.tell_pes(&Message::Gathered { parts }),
+            Progress::Formed(epoch) => {
+                tracing::debug!(?epoch, "formed");
+                self.tell_pes(&Message::Epoch(epoch));
+            }
             Progress::Failed(failure) => self.tell_pes(&Message::Failed(failure)),
         }
     }
 
     /// Starts the next job of the same processes. PEs whose processes have exited are lost in it from the start.
     fn begin_next_job(&mut self) {
-        self.job = JobState::new(self.job.n_pes());
+        self.job = self.job.next();
         self.jobs_before += 1;
         for (pe, exit) in (0..).zip(&self.exits) {
             if let Some(how) = exit {
@@ -520,13 +542,14 @@ impl State {
     }
 
     fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) {
-        let Some(lost) = self.job.lose(pe, reason, exit) else { return };
+        let Some((lost, progress)) = self.job.lose(pe, reason, exit) else { return };
         self.pes[pe as usize] = None;
         if self.any_joined {
             tracing::debug!(pe, reason, "lost");
             self.tell_pes(&Message::Lost(lost.clone()));
             self.tell_observers(lost);
         }
+        self.tell_progress(progress);
     }
 
     fn tell_pe(&self, pe: u32, message: &Message) {

@@ -11,6 +11,8 @@ use crate::dial::Dial;
 use crate::wire::{HANDSHAKE_LIMIT, Message, PROTOCOL, read_frame, write_frame};
 use rushmem_config::Config;
 
+mod epochs;
+
 const LONG: Duration = Duration::from_secs(20);
 
 type Pe = Box<dyn Bootstrap>;
@@ -216,7 +218,8 @@ fn abort_is_reported_to_calls_and_callbacks() {
         }
         let losses = losses(&*pe);
         pe.barrier("begin").unwrap();
-        let lost = PeerLost { pe: Some(1), reason: "aborted: out of cheese".into(), exit: None };
+        let reason = "aborted: out of cheese".into();
+        let lost = PeerLost { pe: Some(1), reason, exit: None, survivable: false };
         assert_eq!(failure(pe.barrier("end")), Failure::Lost(lost.clone()));
         assert_eq!(losses.recv_timeout(LONG).unwrap(), lost);
     });

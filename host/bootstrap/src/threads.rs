@@ -1,12 +1,13 @@
 //! The bootstrap of a job whose PEs are threads of one process. It needs no sockets.
 
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::client::exit_reason;
-use crate::error::{Error, PeerLost};
-use crate::job::{JobState, Progress};
+use crate::epoch::Epoch;
+use crate::error::{Error, Failure, PeerLost};
+use crate::job::{FORM_EPOCH, JobState, Progress};
 use crate::messages::{Inbox, OnMessage, PeerMessage};
 use crate::traffic::{Meter, Traffic};
 use crate::watch::Watch;
@@ -50,7 +51,7 @@ impl Threads {
     ///
     /// `timeout` is the default deadline of calls.
     pub fn job(n_pes: u32, timeout: Duration) -> Vec<Threads> {
-        let mut job = JobState::new(n_pes);
+        let mut job = JobState::new(n_pes, None);
         for pe in 0..n_pes {
             let joined = job.join(pe, n_pes, "", "a thread");
             debug_assert_eq!(joined, Ok(()));
@@ -86,13 +87,13 @@ impl Threads {
         if state.watchers[self.pe as usize].is_none() {
             return Err(Error::Left { call });
         }
+        let before = state.completed;
         match state.job.contribute(self.pe, &call, mine.to_vec()) {
-            Progress::Waiting => {}
+            Progress::Waiting | Progress::Formed(_) => {}
             Progress::Done(parts) => {
                 state.gathered = Arc::new(parts);
                 state.completed += 1;
                 self.shared.changed.notify_all();
-                return Ok(Arc::clone(&state.gathered));
             }
             Progress::Failed(failure) => {
                 self.shared.changed.notify_all();
@@ -100,13 +101,30 @@ impl Threads {
             }
         }
         // `gathered` cannot be overwritten before this PE has read it: the next call cannot complete without this PE.
-        let (mine, begin) = (state.completed, Instant::now());
+        let gathered = |state: &State| (state.completed != before).then(|| Arc::clone(&state.gathered));
+        self.outcome(state, &call, within, gathered, JobState::failure)
+    }
+
+    /// Waits until `take` returns the outcome of the call that this PE is in, or a `failure` ends it.
+    fn outcome<T>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        call: &str,
+        within: Duration,
+        take: impl Fn(&State) -> Option<T>,
+        failure: impl Fn(&JobState) -> Option<&Failure>,
+    ) -> Result<T, Error> {
+        let begin = Instant::now();
         loop {
-            if state.completed != mine {
-                return Ok(Arc::clone(&state.gathered));
+            if let Some(outcome) = take(&state) {
+                return Ok(outcome);
             }
-            if let Some(failure) = state.job.failure() {
+            if let Some(failure) = failure(&state.job) {
                 return Err(failure.clone().into());
+            }
+            // Another thread may have ended this PE, and the others may have formed an epoch since.
+            if state.watchers[self.pe as usize].is_none() {
+                return Err(Error::Left { call: call.into() });
             }
             let left = within.saturating_sub(begin.elapsed());
             // `give_up` returns `None` if the call has completed just now; the loop then returns its result.
@@ -120,6 +138,22 @@ impl Threads {
         }
     }
 
+    fn form_epoch(&self, within: Duration) -> Result<Epoch, Error> {
+        let _one_at_a_time = lock(&self.calls);
+        let mut state = lock(&self.shared.state);
+        if state.watchers[self.pe as usize].is_none() {
+            return Err(Error::Left { call: FORM_EPOCH.into() });
+        }
+        let before = state.job.epoch().number;
+        let progress = state.job.form_epoch(self.pe);
+        if progress != Progress::Waiting {
+            self.shared.changed.notify_all();
+        }
+        // The epoch cannot be replaced before this PE has read it: the next one cannot be formed without this PE.
+        let formed = |state: &State| Some(state.job.epoch()).filter(|epoch| epoch.number != before).cloned();
+        self.outcome(state, FORM_EPOCH, within, formed, JobState::final_failure)
+    }
+
     /// Leaves the job. With a `reason`, the other PEs see this PE as lost; without one, it has finished.
     fn leave(&self, reason: Option<&str>, exit: Option<u8>) {
         self.watch.close();
@@ -131,7 +165,7 @@ impl Threads {
         match reason {
             None => drop(state.job.finish(self.pe)),
             Some(reason) => {
-                if let Some(lost) = state.job.lose(self.pe, reason, exit) {
+                if let Some((lost, _)) = state.job.lose(self.pe, reason, exit) {
                     for watcher in state.watchers.iter().flatten() {
                         // This fails if the PE has dropped its receiver in the meantime.
                         let _ = watcher.send(lost.clone());
@@ -170,6 +204,12 @@ impl Bootstrap for Threads {
         let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
         gathered
             .map(|parts| self.meter.call(&parts))
+            .inspect_err(|error| self.watch.wait_for_exit_callback(error))
+    }
+
+    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error> {
+        self.form_epoch(within)
+            .inspect(|_| self.meter.call(&[]))
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use rushmem_base::Pes;
 
+use crate::epoch::Epoch;
 use crate::error::{Failure, PeerLost};
 use crate::messages::PeerMessage;
 
 /// Protocol version. Peers with different versions refuse each other.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Size of a nonce and of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
@@ -49,7 +50,7 @@ pub const fn client_limit(n_pes: u32) -> usize {
 
 /// A message of the protocol. Each variant's description starts with its sender, where "launcher" means the job's
 /// server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// Launcher: opens the conversation with its protocol version and a challenge.
     Hello {
@@ -128,6 +129,8 @@ pub enum Message {
         /// Content of the message: at most [`MESSAGE_LIMIT`] bytes.
         bytes: Vec<u8>,
     },
+    /// PE: waits for the next epoch. The reply is `Epoch` or `Failed`.
+    FormEpoch,
     /// Launcher: relays a message from another PE.
     FromPeer(PeerMessage),
     /// Launcher: the collective call has completed.
@@ -135,9 +138,11 @@ pub enum Message {
         /// Contributions of all PEs, in PE order.
         parts: Vec<Vec<u8>>,
     },
-    /// Launcher: the job's collective calls have failed, permanently.
+    /// Launcher: the PEs have formed this epoch, which ends a survivable failure.
+    Epoch(Epoch),
+    /// Launcher: the job's collective calls have failed, permanently unless the failure is survivable.
     Failed(Failure),
-    /// Launcher: a PE was lost.
+    /// Launcher: a PE was lost, which is a failure, too.
     Lost(PeerLost),
     /// Launcher: confirms that the other side has left.
     Left,
@@ -190,12 +195,12 @@ impl Message {
             Message::Failed(Failure::Lost(lost)) => to.kind(13).lost(lost),
             Message::Failed(Failure::Mismatch { calls }) => {
                 to.kind(14).u32(calls.len() as u32);
-                calls.iter().fold(&mut to, |to, (call, pes)| to.text(call).pes(pes))
+                calls.iter().fold(&mut to, |to, (call, pes)| to.text(call).pes(&pes.0))
             }
             Message::Failed(Failure::Missing { call, waited, missing, n_pes }) => {
-                to.kind(15).text(call).u64(waited.as_millis() as u64).pes(missing).u32(*n_pes)
+                to.kind(15).text(call).u64(waited.as_millis() as u64).pes(&missing.0).u32(*n_pes)
             }
-            Message::Failed(Failure::Left { call, pes }) => to.kind(16).text(call).pes(pes),
+            Message::Failed(Failure::Left { call, pes }) => to.kind(16).text(call).pes(&pes.0),
             Message::Failed(Failure::Builds { first_pe, first_build, pe, build }) => {
                 to.kind(17).u32(*first_pe).text(first_build).u32(*pe).text(build)
             }
@@ -204,6 +209,8 @@ impl Message {
             Message::Noted { pe } => to.kind(20).u32(*pe),
             Message::Send { to: pe, bytes } => to.kind(21).u32(*pe).bytes(bytes),
             Message::FromPeer(PeerMessage { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
+            Message::FormEpoch => to.kind(23),
+            Message::Epoch(Epoch { number, pes }) => to.kind(24).u32(*number).pes(pes),
         };
         to.0
     }
@@ -258,6 +265,8 @@ impl Message {
             20 => Message::Noted { pe: from.u32()? },
             21 => Message::Send { to: from.u32()?, bytes: from.bytes()?.to_vec() },
             22 => Message::FromPeer(PeerMessage { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
+            23 => Message::FormEpoch,
+            24 => Message::Epoch(Epoch { number: from.u32()?, pes: from.pes()?.0 }),
             kind => return Err(Malformed::Kind(kind)),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }
@@ -298,9 +307,9 @@ impl Writer {
         self.bytes(&text.as_bytes()[..end])
     }
 
-    fn pes(&mut self, pes: &Pes) -> &mut Self {
-        self.u32(pes.0.len() as u32);
-        pes.0.iter().fold(self, |to, pe| to.u32(*pe))
+    fn pes(&mut self, pes: &[u32]) -> &mut Self {
+        self.u32(pes.len() as u32);
+        pes.iter().fold(self, |to, pe| to.u32(*pe))
     }
 
     fn lost(&mut self, lost: &PeerLost) -> &mut Self {
@@ -308,7 +317,7 @@ impl Writer {
             Some(pe) => self.kind(1).u32(pe),
             None => self.kind(0),
         };
-        self.text(&lost.reason).exit(lost.exit)
+        self.text(&lost.reason).exit(lost.exit).kind(lost.survivable.into())
     }
 
     fn exit(&mut self, code: Option<u8>) -> &mut Self {
@@ -381,7 +390,15 @@ impl<'a> Reader<'a> {
             1 => Some(self.u32()?),
             kind => return Err(Malformed::Kind(kind)),
         };
-        Ok(PeerLost { pe, reason: self.text()?, exit: self.exit()? })
+        Ok(PeerLost { pe, reason: self.text()?, exit: self.exit()?, survivable: self.flag()? })
+    }
+
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            kind => Err(Malformed::Kind(kind)),
+        }
     }
 
     fn exit(&mut self) -> Result<Option<u8>, Malformed> {

@@ -3,7 +3,12 @@ use proptest::prelude::*;
 use super::*;
 
 fn samples() -> Vec<Message> {
-    let lost = |pe| PeerLost { pe, reason: "killed by SIGKILL".into(), exit: pe.map(|_| 7) };
+    let lost = |pe| PeerLost {
+        pe,
+        reason: "killed by SIGKILL".into(),
+        exit: pe.map(|_| 7),
+        survivable: pe.is_some(),
+    };
     let pes = || Pes(vec![1, 2, 5]);
     vec![
         Message::Hello { protocol: 1, nonce: [7; 32] },
@@ -33,6 +38,8 @@ fn samples() -> Vec<Message> {
         Message::Noted { pe: 6 },
         Message::Send { to: 7, bytes: vec![1, 2] },
         Message::FromPeer(PeerMessage { from: 8, bytes: vec![3] }),
+        Message::FormEpoch,
+        Message::Epoch(Epoch { number: 2, pes: vec![0, 3] }),
     ]
 }
 
@@ -53,7 +60,7 @@ fn every_message_kind_round_trips() {
 #[test]
 fn samples_cover_every_message_kind() {
     let kinds: Vec<u8> = samples().iter().map(|message| message.encode()[0]).collect();
-    assert_eq!(kinds, (1..=22).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=24).collect::<Vec<u8>>());
 }
 
 #[test]
@@ -100,7 +107,7 @@ fn largest_contributions_fit_the_message_limits() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_decode_or_fail(mut bytes: Vec<u8>, kind in 0u8..24) {
+    fn arbitrary_bytes_decode_or_fail(mut bytes: Vec<u8>, kind in 0u8..26) {
         check_any_bytes(&bytes);
         if let Some(first) = bytes.first_mut() {
             *first = kind;
@@ -109,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_byte_never_panics(which in 0usize..20, at: usize, to: u8) {
+    fn changed_byte_never_panics(which in 0usize..24, at: usize, to: u8) {
         let mut bytes = frame(&samples()[which]);
         let at = at % bytes.len();
         bytes[at] = to;

@@ -1,0 +1,122 @@
+//! What a PE knows from the messages of its job's server. It has no I/O.
+
+use crate::epoch::Epoch;
+use crate::error::{Error, Failure, PeerLost};
+use crate::wire::Message;
+
+/// A message that is not a reply, and not the news of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unexpected;
+
+/// Replies of the job's server that no caller has consumed yet, and the failure of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Replies {
+    gathered: Option<Vec<Vec<u8>>>,
+    epoch: Option<Epoch>,
+    left: bool,
+    refused: Option<String>,
+    failure: Option<Failure>,
+    /// The PE that runs the job's server, unless the launcher does. Known once all PEs have joined.
+    host: Option<Option<u32>>,
+    /// Whether the connection to the server is closed.
+    server_lost: bool,
+    /// Whether this PE has called `finish`, `abort` or `exit`.
+    leaving: bool,
+}
+
+impl Replies {
+    /// Records a message of the server. Returns the loss that this PE must report.
+    pub(crate) fn apply(&mut self, message: Message) -> Result<Option<PeerLost>, Unexpected> {
+        match message {
+            Message::Gathered { parts } => {
+                // The reply to `Join` marks the PE that runs the server by a non-empty contribution.
+                self.host.get_or_insert_with(|| {
+                    (0..).zip(&parts).find(|(_, part)| !part.is_empty()).map(|(pe, _)| pe)
+                });
+                self.gathered = Some(parts);
+            }
+            Message::Epoch(epoch) => {
+                self.failure.take_if(|failure| failure.is_survivable());
+                self.epoch = Some(epoch);
+            }
+            Message::Left => self.left = true,
+            Message::Refused { reason } => self.refused = Some(reason),
+            Message::Failed(failure) => drop(failure.record(&mut self.failure)),
+            Message::Lost(lost) => {
+                Failure::Lost(lost.clone()).record(&mut self.failure);
+                return Ok(self.report(lost));
+            }
+            _ => return Err(Unexpected),
+        }
+        Ok(None)
+    }
+
+    /// Records that the connection to the server is closed, which is final. Returns the loss that this PE must report.
+    pub(crate) fn lose_server(&mut self, reason: String) -> Option<PeerLost> {
+        let host = self.host.flatten();
+        let reason = if host.is_some() { format!("it ran the job's server, and {reason}") } else { reason };
+        let lost = PeerLost { pe: host, reason, exit: None, survivable: false };
+        self.server_lost = true;
+        if self.leaving {
+            // This PE waits for the server, so its loss replaces any earlier failure.
+            self.failure = None;
+        }
+        Failure::Lost(lost.clone()).record(&mut self.failure);
+        self.report(lost)
+    }
+
+    fn report(&self, lost: PeerLost) -> Option<PeerLost> {
+        (!self.leaving).then_some(lost)
+    }
+
+    /// Returns whether this PE has called `finish`, `abort` or `exit`.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Records that this PE leaves the job. Returns whether it was leaving before.
+    pub(crate) fn leave(&mut self) -> bool {
+        std::mem::replace(&mut self.leaving, true)
+    }
+
+    /// Returns the failure of collective calls that this PE would make now.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    /// Returns the failure that no epoch ends.
+    pub(crate) fn final_failure(&self) -> Option<&Failure> {
+        self.failure.as_ref().filter(|failure| !failure.is_survivable())
+    }
+
+    /// Returns the outcome of the collective call that this PE is in, once there is one. A result that has arrived
+    /// counts, even if a failure has arrived since.
+    pub(crate) fn take_gathered(&mut self, server: &str) -> Option<Result<Vec<Vec<u8>>, Error>> {
+        if let Some(parts) = self.gathered.take() {
+            return Some(Ok(parts));
+        }
+        if let Some(reason) = self.refused.take() {
+            return Some(Err(Error::Refused { server: server.into(), reason }));
+        }
+        self.failure.clone().map(|failure| Err(failure.into()))
+    }
+
+    /// Returns the epoch that this PE waits for, once it is formed or the job has failed for good. An epoch that has
+    /// arrived counts, even if a failure has arrived since.
+    pub(crate) fn take_epoch(&mut self) -> Option<Result<Epoch, Error>> {
+        match self.epoch.take() {
+            Some(epoch) => Some(Ok(epoch)),
+            None => self.final_failure().map(|failure| Err(failure.clone().into())),
+        }
+    }
+
+    /// Returns whether the server has confirmed that this PE has left, or why it will not.
+    pub(crate) fn left(&self) -> Option<Result<(), Error>> {
+        match &self.failure {
+            _ if self.left => Some(Ok(())),
+            // Without a server, no confirmation will come.
+            Some(failure) if self.server_lost => Some(Err(failure.clone().into())),
+            _ => None,
+        }
+    }
+}
