@@ -91,3 +91,26 @@ fn failures_of_a_host_are_reported_once() {
         assert!(lines.len() == 1 && lines[0].contains(what), "{agent}: {}", err(&output));
     }
 }
+
+/// An agent that is killed once both of its PEs are ready.
+const VANISHES: &str = "exec 3<&0
+    sh -c \"echo \\$\\$ > $0.pid; exec $2\" <&3 | tee $0.log &
+    until [ $(grep -ao 'ready ' $0.log | wc -l) = 2 ]; do sleep 0.05; done
+    kill -9 $(cat $0.pid)
+    echo The cable was cut. >&2";
+
+#[test]
+fn job_in_epochs_goes_on_without_a_host() {
+    let hosts = ["-n", "4", "--hosts", "localhost:2,other:2", "pe"];
+    let output = run(VANISHES, &[&hosts[..], &["epochs", "wait", "9", "2"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let members = sorted(&output).iter().filter(|line| line.ends_with("members [0, 1]")).count();
+    assert_eq!(members, 2, "{:?}", sorted(&output));
+    let told = "rushmem: host other was lost: The cable was cut; the job goes on without its PEs\n";
+    assert_eq!(err(&output), told);
+
+    let output = run(VANISHES, &[&hosts[..], &["hang", "0"]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    let told = "rushmem: host other was lost: The cable was cut; ending the other 2 PEs\n";
+    assert!(err(&output).starts_with(told), "{}", err(&output));
+}

@@ -460,20 +460,24 @@ fn program_next_to_the_command_precedes_one_on_path() {
     assert!(err(&output).contains(&told), "{}", err(&output));
 }
 
-/// Runs the launchers of a job of several nodes, all on this machine.
-fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
+/// Returns the launcher of one of several nodes, all on this machine. Each test needs another `n`.
+fn node(n: &str, nodes: u32, node: u32, rest: &[&str]) -> Command {
     // No other program listens at such an address, so the port is free.
     let rendezvous = format!("127.77.{}.{n}:7000", std::process::id() % 250);
-    let launchers: Vec<_> = (0..nodes)
-        .rev()
-        .map(|node| {
-            let mut command = rushmem();
-            command.args(["run", "-n", n, "--nodes", &nodes.to_string(), "--node", &node.to_string()]);
-            command.args(["--rendezvous", &rendezvous]).args(rest);
-            command.env("RUSHMEM_TOKEN", "5a".repeat(32));
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-        })
-        .collect();
+    let mut command = rushmem();
+    command.args(["run", "-n", n, "--nodes", &nodes.to_string(), "--node", &node.to_string()]);
+    command.args(["--rendezvous", &rendezvous]).args(rest);
+    command.env("RUSHMEM_TOKEN", "5a".repeat(32));
+    command
+}
+
+/// Runs the launchers of a job of several nodes.
+fn nodes(n: &str, nodes: u32, rest: &[&str]) -> Vec<Output> {
+    let start = |index| {
+        let mut command = node(n, nodes, index, rest);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let launchers: Vec<_> = (0..nodes).rev().map(start).collect();
     launchers.into_iter().rev().map(|launcher| launcher.wait_with_output().unwrap()).collect()
 }
 
@@ -579,4 +583,103 @@ fn signal_stops_the_start_of_pes() {
     let output = launcher.end();
     assert_eq!(code(&output), Some(128 + libc::SIGTERM), "{}", err(&output));
     assert!(err(&output).contains(" of 300 PEs were not started"), "{}", err(&output));
+}
+
+/// Starts a job that goes on after losses, kills PEs once all have formed the first epoch, and returns the rest of its
+/// output.
+fn kill_in_epochs(victims: &[u32], args: &[&str]) -> Output {
+    let ready = start(4, rushmem().args(["run", "-n", "4", "pe", "epochs"]).args(args));
+    let pid = |pe: &u32| {
+        let label = format!("[{pe}] ready ");
+        ready.lines.iter().find_map(|line| line.strip_prefix(&label)).unwrap().to_owned()
+    };
+    let pids: Vec<String> = victims.iter().map(pid).collect();
+    kill(&pids.join(" "), "KILL");
+    ready.end()
+}
+
+#[test]
+fn job_in_epochs_goes_on_without_killed_pes() {
+    for (victims, left) in [(&[3][..], "[0, 1, 2]"), (&[0], "[1, 2, 3]"), (&[1, 2], "[0, 3]")] {
+        let n_left = (4 - victims.len()).to_string();
+        let output = kill_in_epochs(victims, &["wait", "9", &n_left]);
+        assert_eq!(code(&output), Some(0), "{}", err(&output));
+        let text = out(&output);
+        for pe in (0..4).filter(|pe| !victims.contains(pe)) {
+            assert!(text.contains(&format!("[{pe}] members {left}\n")), "{text}");
+            assert!(text.contains(&format!("[{pe}] done\n")), "{text}");
+        }
+        let told = |pe| format!("rushmem: PE {pe} was lost: killed by SIGKILL; the job goes on without it");
+        let told: Vec<String> = victims.iter().map(told).collect();
+        assert_eq!(sorted(&err(&output)), told);
+    }
+}
+
+#[test]
+fn pe_may_be_killed_while_others_form_an_epoch() {
+    let output = kill_in_epochs(&[1], &["form", "1", "3"]);
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    let text = out(&output);
+    assert_eq!(text.lines().filter(|line| line.ends_with("members [0, 2, 3]")).count(), 3, "{text}");
+}
+
+#[test]
+fn failed_pe_of_a_job_in_epochs_does_not_fail_the_job() {
+    let told = "rushmem: PE 1 was lost: exited with code 3; last line on standard error: something went wrong; the job goes \
+                on without it\n";
+    for (action, told) in [
+        ("exit", told),
+        ("abort", "rushmem: PE 1 was lost: aborted: out of cheese; the job goes on without it\n"),
+        ("report", "rushmem: PE 1 failed; the job goes on without it\n"),
+        (
+            "leave",
+            "rushmem: PE 1 was lost: exited with code 0, before it had finished the job; the job goes on without it\n",
+        ),
+    ] {
+        let output = run(&["-n", "4", "pe", "epochs", action, "1", "3"]);
+        assert_eq!(code(&output), Some(0), "{action}: {}", err(&output));
+        assert!(err(&output).contains(told), "{action}: {}", err(&output));
+        assert_eq!(out(&output).matches("done").count(), 3, "{action}: {}", out(&output));
+    }
+}
+
+#[test]
+fn job_fails_once_all_its_pes_are_lost() {
+    let output = kill_in_epochs(&[0, 1, 2, 3], &["wait", "9", "0"]);
+    assert_eq!(code(&output), Some(128 + 9), "{}", err(&output));
+    let text = err(&output);
+    assert_eq!(text.matches("; no PE is left\n").count(), 1, "{text}");
+    assert_eq!(text.matches("; the job goes on without it\n").count(), 3, "{text}");
+}
+
+#[test]
+fn loss_before_the_first_epoch_fails_the_job() {
+    let output = run(&["-n", "4", "pe", "epochs", "early", "1", "3"]);
+    assert_eq!(code(&output), Some(7), "{}", err(&output));
+}
+
+#[test]
+fn job_in_epochs_goes_on_on_other_nodes() {
+    let outputs = nodes("6", 2, &["pe", "epochs", "exit", "5", "5"]);
+    let told = [
+        "PE 5 was lost: exited with code 3, before it had finished the job; the job goes on",
+        "PE 5 was lost: exited with code 3; last",
+    ];
+    for (output, told) in outputs.iter().zip(told) {
+        assert_eq!(code(output), Some(0), "{}", err(output));
+        assert!(err(output).contains(told), "{}", err(output));
+    }
+}
+
+#[test]
+fn job_in_epochs_goes_on_without_the_launcher_of_a_node() {
+    let rest = ["pe", "epochs", "wait", "9", "4"];
+    let mut other = node("8", 2, 1, &rest).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let ready = start(4, &mut node("8", 2, 0, &rest));
+    signal(&other, "KILL");
+    other.wait().unwrap();
+    let output = ready.end();
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    assert_eq!(out(&output).matches("members [0, 1, 2, 3]\n").count(), 4, "{}", out(&output));
+    assert_eq!(err(&output).matches("; the job goes on without it\n").count(), 4, "{}", err(&output));
 }

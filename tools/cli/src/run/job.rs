@@ -12,7 +12,7 @@ use rushmem_base::{THREAD_ADVICE, crowd_deadline, loopback};
 use super::event::{Event, NodeEvent};
 use super::limits;
 use super::listeners::{Group, listeners};
-use super::nodes::node::Node;
+use super::nodes::node::{Node, NodeLoss};
 use super::output::Printer;
 use super::pe::Pe;
 use super::plan::Plan;
@@ -78,6 +78,8 @@ struct Supervisor<'a> {
     /// The other nodes, if this launcher starts their PEs.
     nodes: Vec<Node>,
     failure: Option<Failure>,
+    /// PEs without which the job goes on, in the order of their losses.
+    lost: Vec<u32>,
     shutdown: Shutdown,
     /// Signals received so far, other than SIGUSR1.
     signals: Vec<i32>,
@@ -126,6 +128,7 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         pes: Vec::new(),
         nodes: Vec::new(),
         failure: None,
+        lost: Vec::new(),
         shutdown: Shutdown::Running,
         signals: Vec::new(),
         limit: plan.timeout.map(|timeout| Instant::now() + timeout),
@@ -332,7 +335,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Closes the connection to a node, and fails the job if any PE of the node is still running. `what` is the reason.
+    /// Closes the connection to a node, whose running PEs are lost. `what` is the reason.
     fn give_up(&mut self, index: usize, what: &str) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         node.start_by = None;
@@ -344,38 +347,41 @@ impl Supervisor<'_> {
                 pe.pe
             })
             .collect();
-        let Some(&first) = lost.first() else { return };
-        self.fail(Failure { pe: Some(first), code: Some(NODE_LOST) }, what);
+        if lost.is_empty() {
+            return;
+        }
+        // The server knows whether the job goes on without them.
         lost.iter().for_each(|&pe| self.observer.exited(pe, what));
+        node.loss = Some(NodeLoss { what: what.into(), pes: lost, is_told: false });
     }
 
     /// Handles the server's confirmation of a PE's exit. All earlier events have been received before this one.
     fn noted(&mut self, number: u32) {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
         let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
+        if self.lost.contains(&number) {
+            return;
+        }
+        if let Some(what) = self.node_loss_of(number).map(|loss| loss.what.clone()) {
+            return self.fail(Failure { pe: Some(number), code: Some(NODE_LOST) }, &what);
+        }
         if !self.signals.is_empty() || self.failure.is_some() {
             tracing::debug!(pe = number, "{exit}");
             return;
         }
-        // By now, the last line is most likely in the pipe.
-        pe.drain(Instant::now() + Duration::from_millis(100));
-        let last = match pe.last_line() {
-            last if last.is_empty() => last,
-            last => format!("; last line on standard error: {last}"),
-        };
-        self.fail(
-            Failure { pe: Some(number), code: Some(exit.code()) },
-            &format!("PE {number} {exit}{last}"),
-        );
+        let what = format!("PE {number} {exit}{}", last_line(pe));
+        self.fail(Failure { pe: Some(number), code: Some(exit.code()) }, &what);
     }
 
     /// Handles the loss of a PE or of the job's server.
     fn lost(&mut self, lost: &PeerLost) {
-        let exit = self.pes.iter().find(|pe| Some(pe.pe) == lost.pe).and_then(|pe| pe.exit);
-        if let (Some(pe), Some(exit)) = (lost.pe, exit)
-            && lost.reason.starts_with(&exit.to_string())
-        {
-            // This loss is the exit that this launcher itself reported to the server. It also knows the PE's last line.
+        if let Some(pe) = lost.pe.filter(|_| lost.survivable) {
+            return self.survive(pe, lost);
+        }
+        if let Some(pe) = self.pes.iter().find(|pe| is_exit_of(pe, lost)) {
+            // This launcher also knows the PE's last line.
+            self.noted(pe.pe);
+        } else if let Some(pe) = lost.pe.filter(|pe| self.node_loss_of(*pe).is_some()) {
             self.noted(pe);
         }
         if self.signals.is_empty() && self.failure.is_none() {
@@ -387,6 +393,43 @@ impl Supervisor<'_> {
             };
             self.fail(Failure { pe: lost.pe, code: lost.exit }, &what);
         }
+    }
+
+    /// Reports the loss of a PE without which the job goes on. After a failure or a signal, its exit counts instead.
+    fn survive(&mut self, number: u32, lost: &PeerLost) {
+        if !self.signals.is_empty() || self.failure.is_some() {
+            return tracing::debug!("{lost}");
+        }
+        self.lost.push(number);
+        let mut losses = self.nodes.iter_mut().filter_map(|node| node.loss.as_mut());
+        let (what, whose) = match losses.find(|loss| loss.pes.contains(&number)) {
+            Some(loss) if loss.is_told => return,
+            Some(loss) => {
+                loss.is_told = true;
+                (loss.what.clone(), "its PEs")
+            }
+            None => (self.describe_survived(number, lost), "it"),
+        };
+        let is_gone = |pe| self.lost.contains(&pe) || self.node_loss_of(pe).is_some();
+        if (0..self.share.n_pes).all(is_gone) {
+            self.printer.note(&format!("{what}; no PE is left"));
+        } else {
+            self.printer.note(&format!("{what}; the job goes on without {whose}"));
+        }
+    }
+
+    /// Describes a loss that the job survives, as the start of a sentence.
+    fn describe_survived(&self, number: u32, lost: &PeerLost) -> String {
+        if self.has_printed(number, &lost.reason) {
+            return format!("PE {number} failed");
+        }
+        let own = self.pes.iter().find(|pe| is_exit_of(pe, lost));
+        let (how, last) = match own.and_then(|pe| pe.exit.map(|exit| (pe, exit))) {
+            // Only for this code, the reason says more than the exit.
+            Some((pe, exit)) if exit != Exit::Code(0) => (exit.to_string(), last_line(pe)),
+            _ => (lost.reason.clone(), String::new()),
+        };
+        format!("PE {number} was lost: {}{last}", how.strip_prefix("was ").unwrap_or(&how))
     }
 
     /// Returns whether a PE of this node has printed why it failed. It does so just before it exits, so wait a moment
@@ -549,16 +592,23 @@ impl Supervisor<'_> {
         };
         match &self.failure {
             Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
+            None if self.lost.len() == self.share.n_pes as usize => own(self.lost[0]).unwrap_or(FAILED),
             // After a signal, the PEs determine the exit code. A PE that the signal killed takes precedence, because
             // others may have failed only for losing it.
             None => {
-                let exits = || self.pes.iter().filter_map(|pe| pe.exit);
+                let counts = |pe: &&Pe| !self.lost.contains(&pe.pe);
+                let exits = || self.pes.iter().filter(counts).filter_map(|pe| pe.exit);
                 let is_passed_on =
                     |exit: &Exit| matches!(exit, Exit::Signal(signal) if self.signals.contains(signal));
                 let exit = exits().find(is_passed_on).or_else(|| exits().find(|exit| exit.code() != 0));
                 exit.map_or(0, Exit::code)
             }
         }
+    }
+
+    /// Returns the loss of the node with which a PE was lost.
+    fn node_loss_of(&self, pe: u32) -> Option<&NodeLoss> {
+        self.nodes.iter().filter_map(|node| node.loss.as_ref()).find(|loss| loss.pes.contains(&pe))
     }
 
     fn living(&self) -> impl Iterator<Item = &Pe> {
@@ -579,5 +629,20 @@ impl Supervisor<'_> {
     fn abandon(&mut self) {
         self.pes.iter().for_each(Pe::reap);
         self.nodes.iter().for_each(Node::reap);
+    }
+}
+
+/// Returns whether a loss is the exit of this PE, which this launcher has reported to the server.
+fn is_exit_of(pe: &Pe, lost: &PeerLost) -> bool {
+    lost.pe == Some(pe.pe) && pe.exit.is_some_and(|exit| lost.reason.starts_with(&exit.to_string()))
+}
+
+/// Returns the last line of a PE that has exited, as the end of a sentence.
+fn last_line(pe: &Pe) -> String {
+    // By now, the last line is most likely in the pipe.
+    pe.drain(Instant::now() + Duration::from_millis(100));
+    match pe.last_line() {
+        last if last.is_empty() => last,
+        last => format!("; last line on standard error: {last}"),
     }
 }

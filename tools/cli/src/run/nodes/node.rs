@@ -52,10 +52,22 @@ pub(in crate::run) struct Node {
     pub(in crate::run) start_by: Option<Instant>,
     /// Whether ssh has closed its output.
     pub(in crate::run) is_closed: bool,
+    /// The loss of the node, if any of its PEs was running.
+    pub(in crate::run) loss: Option<NodeLoss>,
     first: u32,
     count: u32,
     input: Input,
     ssh: u32,
+}
+
+/// The loss of a node.
+pub(in crate::run) struct NodeLoss {
+    /// What happened, as the start of a sentence.
+    pub(in crate::run) what: String,
+    /// The PEs that were running.
+    pub(in crate::run) pes: Vec<u32>,
+    /// Whether the launcher has reported that the job goes on without them.
+    pub(in crate::run) is_told: bool,
 }
 
 impl Node {
@@ -98,6 +110,7 @@ impl Node {
             host: host.clone(),
             start_by: Some(Instant::now() + plan.bootstrap_timeout),
             is_closed: false,
+            loss: None,
             first: share.first,
             count: share.count,
             input,
