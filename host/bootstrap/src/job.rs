@@ -580,6 +580,11 @@ mod tests {
         assert!(!job.lose(1, "ended the job", Some(3)).unwrap().0.survivable);
         assert!(matches!(job.final_failure(), Some(Failure::Lost(PeerLost { exit: Some(3), .. }))));
 
+        let mut job = live(3);
+        job.form_epoch(0);
+        job.lose(1, "ended the job", Some(3));
+        assert_eq!(job.finish(2), Progress::Waiting);
+
         let mut job = JobState::new(2, Some(0));
         (0..2).for_each(|pe| job.join(pe, 2, "b", "here").unwrap());
         (0..2).for_each(|pe| drop(job.form_epoch(pe)));

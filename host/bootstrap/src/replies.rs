@@ -120,3 +120,58 @@ impl Replies {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rushmem_base::Pes;
+
+    fn lost(pe: u32) -> PeerLost {
+        PeerLost { pe: Some(pe), reason: "killed".into(), exit: None, survivable: true }
+    }
+
+    fn epoch() -> Epoch {
+        Epoch { number: 2, pes: vec![0, 2] }
+    }
+
+    #[test]
+    fn epoch_ends_only_survivable_failures() {
+        let mut replies = Replies::default();
+        assert_eq!(replies.apply(Message::Lost(lost(1))), Ok(Some(lost(1))));
+        replies.apply(Message::Lost(lost(3))).unwrap();
+        assert_eq!(replies.failure(), Some(&Failure::Lost(lost(1))));
+        assert!(replies.take_epoch().is_none());
+        replies.apply(Message::Epoch(epoch())).unwrap();
+        assert_eq!(replies.failure(), None);
+
+        let last = Failure::Left { call: "a".into(), pes: Pes(vec![2]) };
+        replies.apply(Message::Failed(last.clone())).unwrap();
+        assert_eq!(replies.take_epoch().unwrap().unwrap(), epoch());
+        replies.apply(Message::Epoch(epoch())).unwrap();
+        assert_eq!(replies.final_failure(), Some(&last));
+    }
+
+    #[test]
+    fn loss_of_the_server_names_its_host_and_is_final() {
+        let mut replies = Replies::default();
+        replies.apply(Message::Gathered { parts: vec![vec![], vec![1]] }).unwrap();
+        assert!(replies.take_gathered("").unwrap().is_ok());
+        replies.apply(Message::Lost(lost(0))).unwrap();
+        let server = replies.lose_server("it closed the connection".into()).unwrap();
+        assert_eq!((server.pe, server.survivable), (Some(1), false));
+        assert_eq!(replies.final_failure(), Some(&Failure::Lost(server)));
+    }
+
+    #[test]
+    fn leaving_pe_reports_no_losses_and_waits_for_its_server() {
+        let mut replies = Replies::default();
+        assert!(!replies.leave() && replies.leave());
+        assert_eq!(replies.apply(Message::Lost(lost(1))), Ok(None));
+        assert!(replies.left().is_none());
+        assert_eq!(replies.lose_server("it closed the connection".into()), None);
+        assert!(replies.left().unwrap().is_err());
+        replies.apply(Message::Left).unwrap();
+        assert!(replies.left().unwrap().is_ok());
+        assert_eq!(replies.apply(Message::Finish), Err(Unexpected));
+    }
+}
