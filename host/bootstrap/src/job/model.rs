@@ -1,5 +1,11 @@
 //! Searches every order of steps, messages and losses of small jobs, with the state machine of the server and the
-//! replies of each PE. Between them, messages arrive in order.
+//! replies of each PE. Between them, messages arrive in order. In every order:
+//!
+//! - PEs that get an epoch of the same number get the same list, and are in it.
+//! - If one PE gets the contributions to a call, no PE gets a loss for this call. The contributions are those of the PEs
+//!   of the epoch.
+//! - No PE that is alive waits forever.
+//! - After the first epoch, losses alone fail no PE.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -181,7 +187,8 @@ impl World {
 
     fn lose(&mut self, pe: u32, exit: Option<u8>) {
         let state = &mut self.pes[pe as usize];
-        // The server ignores messages of a lost PE that arrive later.
+        // A PE that dies before the server learns of it is one that takes no step in between. The server ignores messages
+        // of a lost PE that arrive later.
         *state = Pe { end: Some(End::Lost), ..Pe::default() };
         let (lost, progress) = self.server.lose(pe, "", exit).unwrap();
         self.tell_all(&Message::Lost(lost));
@@ -336,7 +343,7 @@ fn search(job: &Job) -> u32 {
         let next = world.next(job);
         if next.is_empty() {
             for (pe, state) in world.pes.iter().enumerate() {
-                let end = state.end.as_ref().unwrap_or_else(|| panic!("PE {pe} waits for ever: {world:?}"));
+                let end = state.end.as_ref().unwrap_or_else(|| panic!("PE {pe} waits forever: {world:?}"));
                 let may_fail = world.server.epoch().number == 0 || world.others < job.others;
                 assert!(*end != End::Failed || may_fail, "PE {pe} failed: {world:?}");
             }
