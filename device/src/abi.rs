@@ -355,8 +355,10 @@ pub struct TeamDesc {
     pub words: u64,
     /// Length of this channel's words and scratch, in bytes.
     pub bytes: u64,
+    /// The team's slot in the table.
+    pub slot: u32,
     /// Reserved, zero.
-    pub reserved_2: [u64; 4],
+    pub reserved_2: [u32; 7],
     /// Lock word of the team, which also counts check-ins: see [`team_word`].
     pub word: CacheLine,
     /// Counters of the team's calls.
@@ -582,9 +584,22 @@ pub struct ControlPage {
     pub reserved: [u32; 29],
     /// Error records, in the order in which they were claimed.
     pub records: [ErrorRecord; RECORDS],
+    /// A bit set of lost PEs and, from bit [`LOST_TEAMS`] on, of the slots of teams with lost members. Set by the host of
+    /// a job with live membership.
+    pub lost: [[u32; 32]; LOST_LINES],
     /// Reserved, zero.
-    pub tail: [[u64; 16]; 17],
+    pub tail: [[u64; 16]; 8],
 }
+
+/// Size of [`ControlPage::lost`], in 128-byte lines.
+const LOST_LINES: usize = 9;
+
+/// Index in [`ControlPage::lost`] of the bit of team slot 0, and so the largest number of PEs in a job with live
+/// membership.
+pub const LOST_TEAMS: u32 = 8192;
+
+/// Largest number of team slots in a job with live membership.
+pub const MAX_LIVE_TEAMS: u32 = LOST_LINES as u32 * 1024 - LOST_TEAMS;
 
 /// One error, recorded by the thread that encountered it.
 #[repr(C)]
@@ -674,6 +689,7 @@ const fn layout_hash() -> u64 {
         FIRST_BLOCK as usize,
         offset_of!(ControlPage, requested),
         offset_of!(ControlPage, exit),
+        offset_of!(ControlPage, lost),
         size_of::<DeviceState>(),
         offset_of!(DeviceState, deadline_ns),
         offset_of!(DeviceState, pe),
@@ -693,6 +709,7 @@ const fn layout_hash() -> u64 {
         offset_of!(TeamDesc, node),
         offset_of!(TeamDesc, channels),
         offset_of!(TeamDesc, words),
+        offset_of!(TeamDesc, slot),
         offset_of!(TeamDesc, word),
         offset_of!(TeamDesc, counters),
         offset_of!(TeamCounters, failed),

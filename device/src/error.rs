@@ -64,6 +64,8 @@ pub enum Error {
     BadLock = 21,
     /// A number that selects a comparison or a signal operation is none of the call's constants.
     BadConstant = 22,
+    /// The peer, or a member of the team, was lost. Only in jobs with live membership.
+    PeerLost = 23,
 }
 
 /// Converts an error code, or 0 for success, to a result. Outlined functions return codes, because a `Result` would
@@ -99,6 +101,7 @@ impl Error {
             20 => Self::BadStride,
             21 => Self::BadLock,
             22 => Self::BadConstant,
+            23 => Self::PeerLost,
             _ => return None,
         })
     }

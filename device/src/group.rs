@@ -244,12 +244,13 @@ pub(crate) mod sealed {
 ///
 /// # Errors
 /// - The thread's own error, in threads that failed.
+/// - [`Error::PeerLost`] in all threads if it is the error of one: programs go on after it.
 /// - [`Error::InGroup`] in the other threads.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
     // All threads vote, so none stays in the barrier.
-    if group.any(mine.is_err()) { mine.and(Err(Error::InGroup)) } else { Ok(()) }
+    if group.any(mine.is_err()) { Err(shared_error(group, mine)) } else { Ok(()) }
 }
 
 /// Shares the failure of a step like [`agree`], and otherwise returns the leader's value. As with
@@ -259,7 +260,19 @@ pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
 pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
     match group.broadcast_any(mine.is_err(), mine.unwrap_or(0)) {
         (false, value) => Ok(value),
-        (true, _) => mine.and(Err(Error::InGroup)),
+        (true, _) => Err(shared_error(group, mine.map(|_| ()))),
+    }
+}
+
+/// Returns the error of a thread whose own result is `mine`, in a group of which some thread has failed.
+#[cold]
+#[inline(always)]
+#[track_caller]
+fn shared_error<G: Group>(group: G, mine: Result) -> Error {
+    if group.any(mine == Err(Error::PeerLost)) {
+        Error::PeerLost
+    } else {
+        mine.err().unwrap_or(Error::InGroup)
     }
 }
 

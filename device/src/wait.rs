@@ -1,11 +1,11 @@
-//! Wait loops that return when a deadline expires or the job is aborted.
+//! Wait loops that return when a deadline expires, a PE that they need is lost, or the job is aborted.
 //!
 //! Every wait of this crate goes through [`Watch`], and every failed test through [`test_failed`].
 #![allow(unsafe_code, reason = "reads the control page")]
 
-use crate::abi::{ControlPage, DevAddr, DeviceState};
+use crate::abi::{ControlPage, DevAddr, DeviceState, LOST_TEAMS, MAX_LIVE_TEAMS};
 use crate::arch::{self, FailedTests, SysWord};
-use crate::error::{Error, Result, outcome};
+use crate::error::{Detail, Error, Result, Site, outcome, record};
 use crate::watch;
 
 /// Observes the deadline and the abort word of the job for one wait.
@@ -16,8 +16,73 @@ pub(crate) struct Watch {
     turns: u32,
     /// Duration of the next rest, in nanoseconds. A rest suspends the thread between two polls.
     rest_ns: u32,
-    /// Deadline of this wait, in nanoseconds; `None` for the PE's deadline.
-    within: Option<u64>,
+    until: Until,
+}
+
+/// What ends a wait that does not succeed: the PE's deadline and the loss of what the wait needs, or a time limit of its
+/// own. A single word, because registers are scarce.
+#[derive(Clone, Copy)]
+pub(crate) struct Until(u64);
+
+impl Until {
+    /// Bit of a wait with the PE's deadline. The other bits are its [`Needs`], or the time limit in nanoseconds.
+    const DEADLINE_BIT: u64 = 1 << 63;
+
+    pub(crate) const DEADLINE: Self = Self::lost(Needs::NOBODY);
+
+    #[inline(always)]
+    pub(crate) const fn lost(needs: Needs) -> Self {
+        Self(Self::DEADLINE_BIT | needs.0 as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn elapsed(ns: u64) -> Self {
+        Self(if ns < Self::DEADLINE_BIT { ns } else { Self::DEADLINE_BIT - 1 })
+    }
+
+    #[inline(always)]
+    pub(crate) const fn has_limit(self) -> bool {
+        self.0 < Self::DEADLINE_BIT
+    }
+
+    #[inline(always)]
+    pub(crate) const fn needs(self) -> Needs {
+        if self.has_limit() { Needs::NOBODY } else { Needs(self.0 as u32) }
+    }
+}
+
+/// What a wait cannot do without: a PE, all members of a team, or nobody in particular. An index in
+/// [`ControlPage::lost`].
+#[derive(Clone, Copy)]
+pub(crate) struct Needs(u32);
+
+impl Needs {
+    pub(crate) const NOBODY: Self = Self(u32::MAX);
+
+    #[inline(always)]
+    pub(crate) const fn pe(pe: u32) -> Self {
+        Self(pe)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn members(slot: u32) -> Self {
+        Self(LOST_TEAMS + slot)
+    }
+
+    /// Returns whether the PE, or a member of the team, was lost.
+    #[inline(always)]
+    pub(crate) fn is_lost(self, control: *const ControlPage) -> bool {
+        // Of `NOBODY`, and of a PE in a job that is too large for live membership.
+        if self.0 >= LOST_TEAMS + MAX_LIVE_TEAMS {
+            return false;
+        }
+        // SAFETY: the host made the page, which lives as long as the kernel. The index was just checked.
+        let word = unsafe {
+            let words = (&raw const (*control).lost).cast::<u32>();
+            <u32 as SysWord>::load_acquire(words.add(self.0 as usize / 32))
+        };
+        word >> (self.0 % 32) & 1 != 0
+    }
 }
 
 /// Divisor of the growth of rests: each is longer than the previous one by 1/32. A rest thus takes about the same
@@ -40,14 +105,18 @@ const BRIEF_TURNS: u32 = 16;
 impl Watch {
     #[inline(always)]
     pub(crate) fn new(state: DevAddr) -> Self {
-        Self::within(state, None)
+        Self::until(state, Until::DEADLINE)
     }
 
-    /// Returns a watch with the deadline `within`, in nanoseconds, or with the PE's deadline.
     #[inline(always)]
-    pub(crate) fn within(state: DevAddr, within: Option<u64>) -> Self {
+    pub(crate) fn needing(state: DevAddr, needs: Needs) -> Self {
+        Self::until(state, Until::lost(needs))
+    }
+
+    #[inline(always)]
+    fn until(state: DevAddr, until: Until) -> Self {
         arch::wait_begins();
-        Self { state, since: 0, turns: 0, rest_ns: 0, within }
+        Self { state, since: 0, turns: 0, rest_ns: 0, until }
     }
 
     /// Runs one iteration of a wait loop. The clock and the abort word, which is in host memory, are only checked every
@@ -59,6 +128,7 @@ impl Watch {
     /// # Errors
     /// - [`Error::Timeout`]: the deadline has expired.
     /// - [`Error::Aborted`]: the job is being aborted.
+    /// - [`Error::PeerLost`]: what the wait needs was lost.
     ///
     /// Nothing is recorded, because only the caller knows what it waits for.
     #[inline(always)]
@@ -67,7 +137,7 @@ impl Watch {
         if self.rest_ns > 0 {
             arch::rest(self.rest_ns);
             // Rests count as turns, so a long rest does not delay the check of the caller's deadline.
-            if self.within.is_some() {
+            if self.until.has_limit() {
                 self.turns += self.rest_ns / TURN_NS;
             }
         }
@@ -97,7 +167,12 @@ impl Watch {
     fn look(&mut self) -> Result {
         self.turns = 0;
         watch::waits();
-        let (code, since) = look(self.state, self.since, self.within);
+        // Inlined waits know their `until`. A function with fewer arguments costs them fewer registers.
+        let (code, since) = if self.until.0 == Until::DEADLINE.0 {
+            look_at_deadline(self.state, self.since)
+        } else {
+            look(self.state, self.since, self.until)
+        };
         self.since = since;
         outcome(code)
     }
@@ -124,19 +199,19 @@ pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> 
     }
 }
 
-/// Polls until `wanted` holds for the value that `read` returns. Returns 0, or the code of [`Error::Timeout`] or
-/// [`Error::Aborted`], and the last value read.
+/// Polls until `wanted` holds for the value that `read` returns. Returns 0 or the code of an error of [`Watch::turn`],
+/// and the last value read.
 ///
-/// The deadline is `within`, in nanoseconds, or the PE's. As with [`Watch::turn`], nothing is recorded.
+/// As with [`Watch::turn`], nothing is recorded.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn poll_until<V: Copy>(
     state: DevAddr,
-    within: Option<u64>,
+    until: Until,
     read: impl Fn() -> V,
     wanted: impl Fn(V) -> bool,
 ) -> (u32, V) {
-    let mut watch = Watch::within(state, within);
+    let mut watch = Watch::until(state, until);
     loop {
         let found = read();
         if wanted(found) {
@@ -152,23 +227,23 @@ pub(crate) fn poll_until<V: Copy>(
 /// memory.
 const LOG_ABORT_READ_NS: u32 = 17;
 
-/// Counts a failed test that started at tick `begin`. Returns 0, or the code of [`Error::Timeout`] or
-/// [`Error::Aborted`]: a loop of tests is a wait and fails like one.
+/// Counts a failed test that started at tick `begin`. Returns 0 or the code of an error of [`Watch::turn`]: a loop of
+/// tests is a wait and fails like one.
 ///
 /// The time spent in tests adds up to the deadline. Time spent on other work between two tests is subtracted, so a
 /// thread that works and tests occasionally is not waiting. A successful test resets the count. As with
 /// [`Watch::turn`], nothing is recorded.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn test_failed(state: DevAddr, begin: u64) -> u32 {
+pub(crate) fn test_failed(state: DevAddr, needs: Needs, begin: u64) -> u32 {
     arch::spin();
-    count_failed_test(state, begin)
+    count_failed_test(state, needs, begin)
 }
 
 /// Continues [`test_failed`] after the iteration. Outlined, because most tests are followed by other work.
 #[cold]
 #[inline(never)]
-fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
+fn count_failed_test(state: DevAddr, needs: Needs, begin: u64) -> u32 {
     let before = arch::failed_tests();
     // 0 means "never", so a clock of 0 is stored as 1.
     let now = arch::now_ns().max(1);
@@ -188,6 +263,9 @@ fn count_failed_test(state: DevAddr, begin: u64) -> u32 {
         if abort != 0 {
             return Error::Aborted as u32;
         }
+        if needs.is_lost(control_of(state)) {
+            return Error::PeerLost as u32;
+        }
         if waited > deadline_ns {
             arch::clear_failed_tests();
             return Error::Timeout as u32;
@@ -206,26 +284,50 @@ pub(crate) fn test_returns() {
 
 #[inline(always)]
 fn limits(state: DevAddr) -> (u32, u64) {
+    let control = control_of(state);
     // SAFETY: the host made the state and the control page, which live as long as the kernel.
     unsafe {
-        let state = state.ptr::<DeviceState>();
-        let control = (*state).control.ptr::<ControlPage>();
-        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
+        let deadline_ns = (*state.ptr::<DeviceState>()).deadline_ns;
+        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), deadline_ns)
     }
 }
 
-/// Checks the clock and the abort word for a wait. Returns an error code or 0, and the time when the wait started.
-/// Outlined to keep the loops short.
+#[inline(always)]
+pub(crate) fn control_of(state: DevAddr) -> *const ControlPage {
+    // SAFETY: the host made the state, and nobody changes this field while kernels run.
+    unsafe { (*state.ptr::<DeviceState>()).control.ptr::<ControlPage>() }
+}
+
+/// Records the loss of what a wait needs. Returns the error.
+///
+/// For a team, the host looks up which member was lost.
 #[cold]
 #[inline(never)]
-fn look(state: DevAddr, since: u64, within: Option<u64>) -> (u32, u64) {
+pub(crate) fn lost(state: DevAddr, needs: Needs, site: Site) -> Error {
+    let peer = if needs.0 < LOST_TEAMS { needs.0 } else { Detail::NONE.peer };
+    record(state, Error::PeerLost, Detail { peer, found: needs.0 as u64, ..Detail::NONE }, site)
+}
+
+#[cold]
+#[inline(never)]
+fn look_at_deadline(state: DevAddr, since: u64) -> (u32, u64) {
+    look(state, since, Until::DEADLINE)
+}
+
+/// Checks the clock, the abort word and the needs of a wait. Returns an error code or 0, and the time when the wait
+/// started. Outlined to keep the loops short.
+#[cold]
+#[inline(never)]
+fn look(state: DevAddr, since: u64, until: Until) -> (u32, u64) {
     let (abort, deadline_ns) = limits(state);
     let now = arch::now_ns();
     // The first check starts the clock.
     let since = if since == 0 { now } else { since };
-    let late = now.wrapping_sub(since) > within.unwrap_or(deadline_ns);
+    let late = now.wrapping_sub(since) > if until.has_limit() { until.0 } else { deadline_ns };
     let code = if abort != 0 {
         Error::Aborted as u32
+    } else if until.needs().is_lost(control_of(state)) {
+        Error::PeerLost as u32
     } else if late {
         Error::Timeout as u32
     } else {

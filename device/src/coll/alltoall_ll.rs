@@ -124,7 +124,7 @@ fn alltoall_in<G: Group, S: Sharing>(
         let from = call.after(k);
         let mut i = rank;
         while i < len && done.is_ok() {
-            match await_number(&ctx, slot(from, i).offset(), flag, call.pe(from), site) {
+            match await_number(&ctx, slot(from, i).offset(), flag, (call.desc(), call.pe(from)), site) {
                 Ok(word) => there.store(from as usize * len + i, word),
                 Err(error) => done = Err(error),
             }

@@ -16,7 +16,7 @@ use crate::error::{Detail, Error, Result, Site, length_mismatch, outcome, record
 use crate::group::Group;
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
-use crate::wait::poll_until;
+use crate::wait::{Needs, Until, lost, poll_until};
 
 /// Call hash of a member that found its own arguments to be invalid.
 pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
@@ -234,19 +234,31 @@ pub(super) fn scratch_of(bytes: u64, n: u32) -> (u64, u64) {
     (words, bytes.saturating_sub(words))
 }
 
-/// Waits until the upper half of a word on this PE, which `pe` writes, is `number`. Returns the lower half.
+/// Returns what the waits of a call need that is made on the team with this entry: all its members.
+#[inline(always)]
+pub(super) fn needs_of(desc: *const TeamDesc) -> Needs {
+    // SAFETY: the host made the entry, and the slot is the same for all teams in it.
+    Needs::members(unsafe { (*desc).slot })
+}
+
+/// Waits until the upper half of a word on this PE, which member `pe` of the team writes, is `number`. Returns the lower
+/// half.
 #[inline(always)]
 pub(super) fn await_number<S: Sharing>(
     ctx: &Ctx<S>,
     offset: u64,
     number: u32,
-    pe: u32,
+    (desc, pe): (*const TeamDesc, u32),
     site: Site,
 ) -> Result<u32> {
     let (at, state) = (ctx.address::<u64>(offset), ctx.parts_ref().state);
     // SAFETY: an aligned word of the heap: the runtime's own, or one of a checked range.
     let read = || unsafe { u64::load_acquire(at) };
-    let (code, found) = poll_until(state, None, read, |found| (found >> 32) as u32 == number);
+    let needs = needs_of(desc);
+    let (code, found) = poll_until(state, Until::lost(needs), read, |found| (found >> 32) as u32 == number);
+    if code == Error::PeerLost as u32 {
+        return Err(lost(state, needs, site));
+    }
     if code == Error::Timeout as u32 {
         let d = Detail { peer: pe, found: found >> 32, wanted: number as u64, offset, ..Detail::NONE };
         return Err(record(state, Error::WaitTimeout, d, site));

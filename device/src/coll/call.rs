@@ -33,7 +33,7 @@ use crate::sharing::Sharing;
 use crate::sync::Cmp;
 use crate::team::Team;
 
-use super::args::{call_hash, scratch_of, team_word, wrapped};
+use super::args::{call_hash, needs_of, scratch_of, team_word, wrapped};
 use super::nic_check_in::check_in;
 use super::nodes::{Nodes, pe_of};
 use super::team_lock::{check_locked, try_lock, unlock};
@@ -104,6 +104,11 @@ impl<G: Group, S: Sharing> Call<G, S> {
             Ok(())
         };
         agree(self.group, checked_in)
+    }
+
+    #[inline(always)]
+    pub(super) fn desc(self) -> *const TeamDesc {
+        self.desc
     }
 
     #[inline(always)]
@@ -208,7 +213,7 @@ impl<G: Group, S: Sharing> Call<G, S> {
                 }
                 k += 1;
             }
-            if sent.is_ok() { await_values::<S>(self.ctx_ref, self.words, self.n, self.me) } else { sent }
+            if sent.is_ok() { await_values::<S>(self.ctx_ref, self.desc, self.words) } else { sent }
         } else {
             Ok(())
         };
@@ -416,6 +421,7 @@ fn await_messages<S: Sharing>(
     let (nic, p2p) = unsafe { (&raw mut (*desc).counters.taken, &raw mut (*desc).counters.taken_p2p) };
     await_counts::<S>(
         ctx_ref,
+        desc,
         words + team_words::MESSAGES,
         Messages { nic: wanted(nic, messages.nic), p2p: wanted(p2p, messages.p2p) },
     )
@@ -424,12 +430,13 @@ fn await_messages<S: Sharing>(
 /// Waits until the counter of NIC peers at `at`, and that of P2P peers next to it, have reached `wanted`.
 #[inline(always)]
 #[track_caller]
-fn await_counts<S: Sharing>(ctx_ref: CtxRef, at: u64, wanted: Messages) -> Result {
+fn await_counts<S: Sharing>(ctx_ref: CtxRef, desc: *const TeamDesc, at: u64, wanted: Messages) -> Result {
+    let needs = needs_of(desc);
     let ctx = ctx_ref.ctx::<S>();
     // Other members may be waiting for messages in an open batch, even if this one waits for nothing.
     ctx.announce_batches();
-    ctx.await_word("wait_until", team_word(at + team_words::P2P), Cmp::Ge, wanted.p2p)?;
-    ctx.await_word("wait_until", team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
+    ctx.await_word(("wait_until", needs), team_word(at + team_words::P2P), Cmp::Ge, wanted.p2p)?;
+    ctx.await_word(("wait_until", needs), team_word(at), Cmp::Ge, wanted.nic).map(|_| ())
 }
 
 /// Sends two values to the PE of another member. Each is incremented by 1, because 0 means "not arrived".
@@ -443,15 +450,17 @@ fn send_values<S: Sharing>(ctx_ref: CtxRef, pe: u32, at: u64, (a, b): (u64, u64)
 
 #[inline(never)]
 #[track_caller]
-fn await_values<S: Sharing>(ctx_ref: CtxRef, words: u64, n: u32, me: u32) -> Result {
+fn await_values<S: Sharing>(ctx_ref: CtxRef, desc: *const TeamDesc, words: u64) -> Result {
     let ctx = ctx_ref.ctx::<S>();
+    // SAFETY: the host made the entry, and it does not change while the team exists.
+    let (n, me, needs) = unsafe { ((*desc).n_pes, (*desc).my_pe, needs_of(desc)) };
     ctx.announce_batches();
     let mut member = 0;
     while member < n {
         if member != me {
             let at = words + value_at(n, member);
-            ctx.await_word("wait_until", team_word(at), Cmp::Ne, 0)?;
-            ctx.await_word("wait_until", team_word(at + 8), Cmp::Ne, 0)?;
+            ctx.await_word(("wait_until", needs), team_word(at), Cmp::Ne, 0)?;
+            ctx.await_word(("wait_until", needs), team_word(at + 8), Cmp::Ne, 0)?;
         }
         member += 1;
     }
@@ -508,5 +517,5 @@ fn await_arrivals<S: Sharing>(ctx_ref: CtxRef, desc: *mut TeamDesc, words: u64) 
     };
     // NIC peers and P2P peers have arrived as often as this PE has waited, each at its own counter.
     let wanted = Messages { nic: waits * nic as u64, p2p: waits * (local - 1) as u64 };
-    await_counts::<S>(ctx_ref, words + team_words::ARRIVALS, wanted)
+    await_counts::<S>(ctx_ref, desc, words + team_words::ARRIVALS, wanted)
 }

@@ -2,13 +2,13 @@
 
 #![allow(unsafe_code, reason = "exchanges call hashes in team words")]
 
-use super::args::{check_in_word, pe_of};
+use super::args::{check_in_word, needs_of, pe_of};
 use crate::abi::{DevAddr, TeamDesc};
 use crate::arch::{Scope, Sys};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::Group;
 use crate::outlined::outlined;
-use crate::wait::{poll_briefly, poll_until};
+use crate::wait::{Needs, Until, lost, poll_briefly, poll_until};
 
 /// Waits until the word at `at` has been written by check-in `number`. Returns 0 or an error code, and the word found.
 /// Does not record an error.
@@ -18,14 +18,15 @@ use crate::wait::{poll_briefly, poll_until};
 #[track_caller]
 pub(super) fn await_word(
     state: DevAddr,
-    comes: bool,
+    (needs, comes): (Needs, bool),
     at: *const u64,
     number: u64,
     call_hash: u32,
 ) -> (u32, u64) {
     let arrived = |found| has_number(found, number);
     let found = poll_briefly(|| word_at(at, comes, number, call_hash), arrived);
-    let result = if arrived(found) { (0, found) } else { await_longer(state, comes, at, number, call_hash) };
+    let result =
+        if arrived(found) { (0, found) } else { await_longer(state, (needs, comes), at, number, call_hash) };
     Sys::acquire();
     result
 }
@@ -34,8 +35,19 @@ pub(super) fn await_word(
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn await_longer(state: DevAddr, comes: bool, at: *const u64, number: u64, call_hash: u32) -> (u32, u64) {
-    poll_until(state, None, || word_at(at, comes, number, call_hash), |found| has_number(found, number))
+fn await_longer(
+    state: DevAddr,
+    (needs, comes): (Needs, bool),
+    at: *const u64,
+    number: u64,
+    call_hash: u32,
+) -> (u32, u64) {
+    poll_until(
+        state,
+        Until::lost(needs),
+        || word_at(at, comes, number, call_hash),
+        |found| has_number(found, number),
+    )
 }
 
 #[inline(always)]
@@ -94,6 +106,9 @@ outlined! {
         let timed_out = leaders.any(how != 0);
         if leaders.any(how == Error::Aborted as u32) {
             return Err(Error::Aborted);
+        }
+        if leaders.any(how == Error::PeerLost as u32) {
+            return Err(if leaders.leader() { lost(state, needs_of(desc), site) } else { Error::PeerLost });
         }
         // The member's own error explains the mismatch, but not why somebody else is late.
         if !timed_out {

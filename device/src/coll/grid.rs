@@ -8,7 +8,7 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, outcome};
 use crate::group::{Block, Group, agree};
 use crate::sharing::Sharing;
-use crate::wait::poll_until;
+use crate::wait::{Until, poll_until};
 use crate::watch;
 
 /// # Grid barrier
@@ -89,7 +89,7 @@ impl<S: Sharing> Ctx<'_, S> {
                 return Ok(Gpu::load_relaxed(last_failed) == before + 1);
             }
             let read = || Gpu::load_acquire(generation);
-            let (code, _) = poll_until(self.parts_ref().state, None, read, |now| now != before);
+            let (code, _) = poll_until(self.parts_ref().state, Until::DEADLINE, read, |now| now != before);
             if code == Error::Timeout as u32 {
                 let d = Detail { found: arrivals, wanted: block.count() as u64, ..Detail::NONE };
                 return Err(self.fail(Error::Timeout, d));

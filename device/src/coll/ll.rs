@@ -28,7 +28,7 @@ use crate::coll::args::{Reduction, wrapped};
 use crate::coll::fold::{Unit, combine_words, member_addr};
 use crate::error::Error;
 use crate::outlined::outlined;
-use crate::wait::{Watch, poll_briefly};
+use crate::wait::{Needs, Watch, poll_briefly};
 
 /// Index of a word pair: the rank of a member, or the index of its block, and the index of the pair within the block.
 type PairIndex = (u32, u32);
@@ -287,7 +287,7 @@ outlined! {
         thread: (u32, u32),
         own: u64,
         hashes: (u64, u64),
-        state: DevAddr;
+        waits: (DevAddr, Needs);
         receiver: Receiver { members: (u32, u32), me: u32, from: u64, to: (u64, u64), block: LlBlock }
     ) -> u64 {
         let Receiver { members, from, to, block, .. } = receiver;
@@ -328,7 +328,7 @@ outlined! {
         let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
         // A word with another flag is from another check-in, and its hash says nothing about this one.
         let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
-        let mut watch = Watch::new(state);
+        let mut watch = Watch::needing(waits.0, waits.1);
         // Keeps waiting, unless the member whose data is missing has another call hash.
         let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
         let next = |index| advance(index, size, pairs, others);
@@ -448,7 +448,7 @@ impl Reducer {
     }
 
     /// Receives the blocks of all members and combines them with this member's own, as thread `rank` of `size`, which
-    /// must have sent the same pairs. `first` is the result of [`Reducer::send`]. `hashes`, `state` and the return
+    /// must have sent the same pairs. `first` is the result of [`Reducer::send`]. `hashes`, `waits` and the return
     /// value are as in [`receive`].
     ///
     /// The order is that of the members, on every member, so floating-point results are identical everywhere.
@@ -462,7 +462,7 @@ impl Reducer {
         size: u32,
         first: Unit,
         hashes: (u64, u64),
-        state: DevAddr,
+        waits: (DevAddr, Needs),
     ) -> u64 {
         let Self { block, reduction, .. } = self;
         let (pairs, (me, n)) = (block.pairs(), self.members);
@@ -486,7 +486,7 @@ impl Reducer {
                     let mut found = poll_briefly(read, has_both);
                     if !has_both(found) {
                         // SAFETY: the slots and the check-in words are readable, by this function's contract.
-                        let missed = unsafe { await_pairs(member, (one, other), block, hashes, state) };
+                        let missed = unsafe { await_pairs(member, (one, other), block, hashes, waits) };
                         if missed != 0 {
                             return missed;
                         }
@@ -546,7 +546,7 @@ impl Reducer {
     }
 }
 
-/// Waits until two pairs of a member carry their flags. `hashes`, `state` and the return value are as in [`receive`].
+/// Waits until two pairs of a member carry their flags. `hashes`, `waits` and the return value are as in [`receive`].
 ///
 /// # Safety
 /// `one` and `other` are multiples of 16 and valid for reads of a pair. `hashes` leads to a check-in word for `member`.
@@ -556,9 +556,9 @@ unsafe fn await_pairs(
     (one, other): (*const [u64; 2], *const [u64; 2]),
     block: LlBlock,
     hashes: (u64, u64),
-    state: DevAddr,
+    waits: (DevAddr, Needs),
 ) -> u64 {
-    let mut watch = Watch::new(state);
+    let mut watch = Watch::needing(waits.0, waits.1);
     loop {
         // The member's check-in word is loaded first: a member whose call differs may never send data.
         // SAFETY: both pairs and the check-in word of `member` are readable, by this function's contract.

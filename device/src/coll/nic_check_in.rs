@@ -151,7 +151,7 @@ impl<S: Sharing> CheckIn<'_, '_, S> {
     fn await_known(self, at: u64, member: u32) -> Result<u32> {
         // The words sent above may be in an open batch, and the other member waits for them.
         self.ctx.announce_batches();
-        await_number(self.ctx, at, self.number as u32, pe_of(self.desc, member), self.site)
+        await_number(self.ctx, at, self.number as u32, (self.desc, pe_of(self.desc, member)), self.site)
     }
 
     /// Checks in directly: sends to all of `count` participants and waits for them. `member` maps their indices to

@@ -12,6 +12,7 @@ use crate::ctx::Ctx;
 use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
+use crate::wait::Needs;
 
 /// Maximum number of PEs in a job whose P2P teams use these algorithms. Larger jobs use those for NIC peers.
 const MAX_PES: u32 = 1 << 15;
@@ -168,6 +169,12 @@ impl P2pTeam {
     #[inline(always)]
     pub(super) fn desc(self) -> *mut TeamDesc {
         DevAddr(self.teams).ptr::<TeamDesc>().wrapping_add(self.team.slot() as usize * MAX_CHANNELS as usize)
+    }
+
+    /// Returns what the waits of a call need: all members.
+    #[inline(always)]
+    pub(super) fn needs(self) -> Needs {
+        Needs::members(self.team.slot())
     }
 
     /// Returns `[my_pe, n_pes, start, stride]` of the team's table entry, and its generation. Reads no memory for the

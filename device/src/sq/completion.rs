@@ -18,7 +18,7 @@ use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Completion, Detail, Error, Result, Site, outcome};
 use crate::sharing::Sharing;
-use crate::wait::{Watch, test_failed};
+use crate::wait::{Watch, control_of, test_failed};
 
 impl<S: Sharing> Qp<'_, S> {
     /// Waits until all blocks before `end` have completed.
@@ -116,7 +116,9 @@ impl<S: Sharing> Qp<'_, S> {
         let [_, _, _, _, _, _, vendor, syndrome] = syndromes.to_le_bytes();
         let completion = Completion { wqe: word.wqe_counter(), opcode: word.opcode().0, syndrome, vendor };
         let detail = Detail { completion: completion.packed(), ..self.detail(FIRST_BLOCK, FIRST_BLOCK) };
-        self.poison(Error::Completion, detail, site)
+        // The NIC may notice before the kernel does that the peer is gone.
+        let is_lost = self.needs().is_lost(control_of(self.desc().pe_state));
+        self.poison(if is_lost { Error::PeerLost } else { Error::Completion }, detail, site)
     }
 
     #[inline(always)]
@@ -273,15 +275,28 @@ pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
 }
 
 /// Waits like [`wait_slow`], but inlined, for callers that are outlined themselves.
+///
+/// A loss ends the wait once: blocks that the lost peer will never complete count as complete from then on.
 #[inline(always)]
 pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
+    let outcome = wait_turns(&qp, target, site);
+    if outcome == Err(Error::PeerLost) && qp.is_connected() {
+        // SAFETY: a word of the QP's state. A poller may still store an older value, and the loss ends another wait.
+        unsafe { S::Scope::store_release(qp.word(offset_of!(QpState, done)), target) };
+    }
+    outcome
+}
+
+#[inline(always)]
+fn wait_turns<S: Sharing>(qp: &Qp<'_, S>, target: u64, site: Site) -> Result {
+    let entry = qp.entry();
     // Nothing can complete before the QP is connected.
     if qp.done() < FIRST_BLOCK {
         connect::<S>(entry, site)?;
     }
-    let mut watch = Watch::new(qp.desc().pe_state);
+    let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
     let mut turns = 0u32;
     // A waiting thread rests for this long per outstanding block: thousands of polling threads would slow down the
     // poller and the service kernel. The time grows by an eighth per turn, until it matches the speed of the NIC.
@@ -289,13 +304,13 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
     loop {
         if qp.is_poisoned() {
             // The thread that poisoned the QP has recorded the cause.
-            return Err(Error::Poisoned);
+            return Err(qp.poisoned());
         }
         if turns.is_multiple_of(POLLS_PER_ROUND) {
             qp.announce_batch(); // what fills the queue may be another thread's open batch
         }
         let done = if qp.take_poller() {
-            let mut poller = Poller::new(&qp);
+            let mut poller = Poller::new(qp);
             let outcome = poller.poll_for_a_while(target, site);
             qp.free_poller();
             if outcome? {
@@ -319,7 +334,10 @@ pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site
         match watch.turn_awake() {
             Ok(()) => {}
             // A timeout breaks the QP: its blocks may never complete, and later posters would wait for them, too.
-            Err(Error::Timeout) => return Err(qp.poison(Error::Timeout, qp.detail(done, target), site)),
+            // So does a loss, for the same reason.
+            Err(why @ (Error::Timeout | Error::PeerLost)) => {
+                return Err(qp.poison(why, qp.detail(done, target), site));
+            }
             Err(other) => return Err(other),
         }
     }
@@ -335,7 +353,7 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
     // A loop of tests would otherwise never see WQEs complete that are still in an open batch.
     qp.announce_batch();
     if qp.is_poisoned() {
-        return Err(Error::Poisoned);
+        return Err(qp.poisoned());
     }
     if qp.take_poller() {
         let polled = Poller::new(&qp).poll(target, site);
@@ -345,9 +363,11 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
             return polled;
         }
     }
-    match outcome(test_failed(qp.desc().pe_state, begin)) {
+    match outcome(test_failed(qp.desc().pe_state, qp.needs(), begin)) {
         Ok(()) => Ok(false),
-        Err(Error::Timeout) => Err(qp.poison(Error::Timeout, qp.detail(qp.done(), target), site)),
+        Err(why @ (Error::Timeout | Error::PeerLost)) => {
+            Err(qp.poison(why, qp.detail(qp.done(), target), site))
+        }
         Err(aborted) => Err(aborted),
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     }
     // SAFETY: the host made the state, and nobody changes this field while kernels run.
     let connect_ns = || unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
-    let mut watch = Watch::new(desc.pe_state);
+    let mut watch = Watch::needing(desc.pe_state, qp.needs());
     let mut turns = 0u32;
     // Any thread of the GPU may fetch the connection, whatever `S` is, so the scope is the GPU's.
     // SAFETY: a word of the QP's state.
@@ -88,6 +88,10 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
                 Err(Error::Timeout) => {
                     let detail = Detail { peer: desc.peer, ..Detail::NONE };
                     return Err(qp.poison(Error::Unconnected, detail, site));
+                }
+                Err(Error::PeerLost) => {
+                    let detail = Detail { peer: desc.peer, ..Detail::NONE };
+                    return Err(qp.poison(Error::PeerLost, detail, site));
                 }
                 Err(other) => return Err(other),
             },

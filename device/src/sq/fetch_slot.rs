@@ -55,7 +55,7 @@ impl<S: Sharing> Qp<'_, S> {
 fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let mut watch = Watch::new(qp.desc().pe_state);
+    let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
     // SAFETY: a busy word of this QP.
     while unsafe { S::Scope::swap_acq_rel(qp.fetch_busy(index), 1) } != 0 {
         if let Err(why) = watch.turn() {

@@ -13,6 +13,7 @@ use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpDesc, QpEntry, QpState, qp_
 use crate::arch::{self, Cta, Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Site, record};
 use crate::sharing::{Exclusive, Sharing};
+use crate::wait::Needs;
 
 /// Whether this build can post to DC initiators. GPU builds leave it out by default, because it costs every kernel
 /// registers.
@@ -212,14 +213,34 @@ impl<'a, S: Sharing> Qp<'a, S> {
         // SAFETY: a word of the QP's state.
         match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
             0 => record(self.desc().pe_state, error, detail, site),
-            _ => Error::Poisoned,
+            why => poisoned_by(why),
         }
+    }
+
+    /// Returns the error for operations on the QP, which is poisoned.
+    #[cold]
+    #[inline(always)]
+    pub(super) fn poisoned(&self) -> Error {
+        // SAFETY: a word of the QP's state.
+        poisoned_by(unsafe { S::Scope::load_relaxed(self.poison_word()) })
+    }
+
+    /// Returns what the QP's completions depend on. A DC initiator serves several peers.
+    #[inline(always)]
+    pub(super) fn needs(&self) -> Needs {
+        if self.is_dc() { Needs::NOBODY } else { Needs::pe(self.desc().peer) }
     }
 
     #[inline(always)]
     pub(super) fn poison_word(&self) -> *mut u64 {
         self.word(offset_of!(QpState, poison))
     }
+}
+
+/// Returns the error for later operations on a QP that the error with code `why` has poisoned. A loss stays one.
+#[inline(always)]
+fn poisoned_by(why: u64) -> Error {
+    if why == Error::PeerLost as u64 { Error::PeerLost } else { Error::Poisoned }
 }
 
 /// Mask of the owner word's low 40 bits: the block that holds a claim on the QP set. The bits above count its claims.

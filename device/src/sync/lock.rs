@@ -14,6 +14,7 @@ use crate::error::{Detail, Error, Result};
 use crate::group::Thread;
 use crate::heap::Sym;
 use crate::sharing::Sharing;
+use crate::wait::Needs;
 use crate::watch::{self, Event, PeRange};
 
 /// A lock: an element of symmetric memory, free when all zero. It is held by a PE, of which only one thread at a time
@@ -80,7 +81,8 @@ impl<S: Sharing> Ctx<'_, S> {
             self.fence_system();
             // The word holds a PE number plus one, so the cast does not truncate.
             self.atomic_set(lock.word(NEXT), me, before as u32 - 1)?;
-            let _ = self.await_word("set_lock", lock.word(GRANTED), Cmp::Ne, 0)?;
+            let _ =
+                self.await_word(("set_lock", Needs::pe(before as u32 - 1)), lock.word(GRANTED), Cmp::Ne, 0)?;
         }
         self.mark_held("set_lock", lock);
         Ok(())
@@ -134,7 +136,7 @@ impl<S: Sharing> Ctx<'_, S> {
             return Ok(());
         }
         // A successor is queued but may not have announced itself yet.
-        let next = self.await_word("clear_lock", lock.word(NEXT), Cmp::Ne, 0)?;
+        let next = self.await_word(("clear_lock", Needs::NOBODY), lock.word(NEXT), Cmp::Ne, 0)?;
         self.atomic_set(lock.word(GRANTED), 1, next as u32 - 1)?;
         self.quiet_pe(next as u32 - 1)
     }

@@ -7,6 +7,8 @@ mod shadow;
 
 mod lock;
 
+mod membership;
+
 pub use lock::Lock;
 pub use shadow::Shadowed;
 pub use signal::{SignalOp, SignalUpdate};

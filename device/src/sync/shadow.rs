@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::group::{Group, agree};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
+use crate::wait::Needs;
 
 /// A signal word and its shadow: the value that this PE expects of the signal. An element of symmetric memory.
 #[repr(C)]
@@ -105,7 +106,8 @@ impl<S: Sharing> Ctx<'_, S> {
     fn await_shadow(&self, name: &'static str, word: Sym<Shadowed>, least: u64) -> Result<(u64, u64)> {
         self.check(word)?;
         let shadow = self.local_one(word.shadow()).load(0);
-        let seen = self.await_word(name, word.signal(), Cmp::Reached, shadow.wrapping_add(least))?;
+        let seen =
+            self.await_word((name, Needs::NOBODY), word.signal(), Cmp::Reached, shadow.wrapping_add(least))?;
         Ok((shadow, seen))
     }
 }

@@ -17,7 +17,7 @@ use crate::heap::{Signal, Sym, SymSlice};
 use crate::rma::word_at;
 use crate::sharing::Sharing;
 use crate::view::View;
-use crate::wait::{poll_briefly, poll_until, test_failed, test_returns};
+use crate::wait::{Needs, Until, lost, poll_briefly, poll_until, test_failed, test_returns};
 use crate::watch::{self, Event};
 
 /// Comparison operator between a word and a given value.
@@ -181,8 +181,11 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result<u64> {
         // This barrier is free: all threads wait for the word anyway.
         group.sync();
-        let found =
-            if group.leader() { self.await_word("signal_wait_until", signal, cmp, value) } else { Ok(0) };
+        let found = if group.leader() {
+            self.await_word(("signal_wait_until", Needs::NOBODY), signal, cmp, value)
+        } else {
+            Ok(0)
+        };
         agree_on(group, found)
     }
 
@@ -202,8 +205,11 @@ impl<S: Sharing> Ctx<'_, S> {
         cmp: Cmp,
         value: T,
     ) -> Result {
-        let mine =
-            if group.leader() { self.await_word("wait_until", word, cmp, value).map(|_| ()) } else { Ok(()) };
+        let mine = if group.leader() {
+            self.await_word(("wait_until", Needs::NOBODY), word, cmp, value).map(|_| ())
+        } else {
+            Ok(())
+        };
         agree(group, mine)
     }
 
@@ -233,7 +239,7 @@ impl<S: Sharing> Ctx<'_, S> {
                     let (at, state, site) = (at.cast(), self.parts_ref().state, Location::caller());
                     // SAFETY: a word of this PE's memory; the allocator aligned it.
                     let seen = unsafe {
-                        await_address(state, at, word.offset(), cmp, value, Some(timeout_ns), site)
+                        await_address(state, at, word.offset(), cmp, value, Until::elapsed(timeout_ns), site)
                     };
                     let value = seen.ok().map(T::bits);
                     let looked = word_at(self.my_pe(), word);
@@ -309,7 +315,12 @@ impl<S: Sharing> Ctx<'_, S> {
             // After an error, skip the remaining words, but still meet the group in `agree`.
             if !words.excepts(i) && mine.is_ok() {
                 mine = self
-                    .await_word("wait_until_all", words.words.at(i), words.cmp, words.wanted(i))
+                    .await_word(
+                        ("wait_until_all", Needs::NOBODY),
+                        words.words.at(i),
+                        words.cmp,
+                        words.wanted(i),
+                    )
                     .map(|_| ());
             }
             i += group.size() as usize;
@@ -556,7 +567,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub(crate) fn test_failed(&self, begin: u64, found: u64, wanted: u64, offset: u64) -> Result {
         let state = self.parts_ref().state;
-        let code = match test_failed(state, begin) {
+        let code = match test_failed(state, Needs::NOBODY, begin) {
             0 => return Ok(()),
             timeout if timeout == Error::Timeout as u32 => {
                 record_timeout(state, found, wanted, offset, Location::caller())
@@ -567,12 +578,12 @@ impl<S: Sharing> Ctx<'_, S> {
     }
 
     /// Waits for a word, in one thread. Returns the value that satisfied the comparison. `name` is the name of the
-    /// public call that waits.
+    /// public call that waits, `needs` what its update depends on.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn await_word<T: Amo + PartialOrd>(
         &self,
-        name: &'static str,
+        (name, needs): (&'static str, Needs),
         word: Sym<T>,
         cmp: Cmp,
         value: T,
@@ -586,7 +597,7 @@ impl<S: Sharing> Ctx<'_, S> {
             let _call =
                 watch::call(name, Event::Wait { word: waited, cmp: cmp.symbol(), value: value.bits() });
             // SAFETY: a word of this PE's memory; the allocator aligned it.
-            unsafe { await_address(state, at, offset, cmp, value, None, site) }
+            unsafe { await_address(state, at, offset, cmp, value, Until::lost(needs), site) }
         };
         let value = found.ok().map(T::bits);
         watch::note(name, Event::Look { word: word_at(self.my_pe(), word), is_seen: value.is_some(), value });
@@ -607,7 +618,7 @@ impl<T: Amo + PartialOrd> WaitWords<'_, T> {
 }
 
 /// Polls the word at address `at`, which is that of heap offset `offset`, until the comparison holds. Returns the value
-/// that satisfied it. When a deadline given as `timeout_ns` expires, returns [`Error::Timeout`] without a record.
+/// that satisfied it. When a time limit in `until` passes, returns [`Error::Timeout`] without a record.
 ///
 /// # Safety
 /// `at` is aligned and valid for reads. While others may write the word, all accesses to it are atomic.
@@ -619,7 +630,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
     offset: u64,
     cmp: Cmp,
     value: T,
-    timeout_ns: Option<u64>,
+    until: Until,
     site: Site,
 ) -> Result<T> {
     // SAFETY: `at` is an aligned, readable word, by this function's contract. Others write it only atomically.
@@ -631,8 +642,7 @@ unsafe fn await_address<T: Amo + PartialOrd>(
         return Ok(found);
     }
     // SAFETY: the outlined function has the same contract.
-    let (code, found) =
-        unsafe { await_address_slow::<T>(state, at, offset, cmp, value.bits(), timeout_ns, site) };
+    let (code, found) = unsafe { await_address_slow::<T>(state, at, offset, cmp, value.bits(), until, site) };
     Sys::acquire();
     Error::from_code(code).map_or(Ok(T::from_bits(found)), Err)
 }
@@ -649,7 +659,7 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
     offset: u64,
     cmp: Cmp,
     value: u64,
-    timeout_ns: Option<u64>,
+    until: Until,
     site: Site,
 ) -> (u32, u64) {
     let read = || {
@@ -659,9 +669,12 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
         watch::sees(found.bits());
         found
     };
-    let (code, found) = poll_until(state, timeout_ns, read, |found| cmp.holds(found, T::from_bits(value)));
+    let (code, found) = poll_until(state, until, read, |found| cmp.holds(found, T::from_bits(value)));
+    if code == Error::PeerLost as u32 {
+        return (lost(state, until.needs(), site) as u32, 0);
+    }
     // The caller's own deadline is not an error. Only the PE's leaves a record.
-    if code == Error::Timeout as u32 && timeout_ns.is_none() {
+    if code == Error::Timeout as u32 && !until.has_limit() {
         return (record_timeout(state, found.bits(), value, offset, site), 0);
     }
     (code, found.bits())
@@ -700,9 +713,11 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
             if !failed {
                 arch::clear_failed_tests();
             }
-            (if failed { test_failed(state, begin) } else { 0 }, seen)
+            (if failed { test_failed(state, Needs::NOBODY, begin) } else { 0 }, seen)
         }
-        ScanMode::Wait => poll_until(state, None, look, |seen| seen.result != NONE || seen.missing == NONE),
+        ScanMode::Wait => {
+            poll_until(state, Until::DEADLINE, look, |seen| seen.result != NONE || seen.missing == NONE)
+        }
     };
     // Acquire once, after the scan, and only if there is something to read.
     if seen.result != NONE {

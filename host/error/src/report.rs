@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use rushmem_device::abi::{ControlPage, ErrorRecord, RECORDS, call_kind};
+use rushmem_device::abi::{ControlPage, ErrorRecord, LOST_TEAMS, RECORDS, call_kind};
 use rushmem_device::{ElementKind, Error as Code, InvalidRange, Reduce};
 use rushmem_mlx5::{Opcode, Syndrome};
 use rushmem_softnic::PACKET_TOO_LONG;
@@ -99,6 +99,20 @@ impl DeviceError {
     #[doc(hidden)]
     pub fn set_peer(&mut self, pe: u32) {
         self.record.peer = pe;
+    }
+
+    /// Returns which PE was lost, if that is the error; `None` inside if the record does not tell.
+    #[doc(hidden)]
+    pub fn lost_peer(&self) -> Option<Option<u32>> {
+        let peer = Some(self.record.peer).filter(|pe| *pe != u32::MAX);
+        (self.code() == Some(Code::PeerLost)).then_some(peer)
+    }
+
+    /// Returns the slot of the team of which a member was lost, if that is the error.
+    #[doc(hidden)]
+    pub fn lost_team(&self) -> Option<u32> {
+        self.lost_peer().filter(Option::is_none)?;
+        u32::try_from(self.record.found).ok()?.checked_sub(LOST_TEAMS)
     }
 
     /// Returns whether the deadline of a call passed.
@@ -498,6 +512,7 @@ impl fmt::Display for DeviceError {
             Code::BadTeam | Code::TeamMismatch | Code::TeamBusy | Code::TeamFailed => {
                 self.fmt_team(code, f)?
             }
+            Code::PeerLost => write!(f, "PE {} was lost", r.peer)?,
         }
         match self.asked.location() {
             Some(_) => write!(f, "{}", self.asked)?,

@@ -256,6 +256,7 @@ pub fn meaning_of(code: Code) -> &'static str {
         Code::BadConstant => {
             "A number that selects a comparison or a signal operation is none of the call's constants."
         }
+        Code::PeerLost => "The peer, or a member of the team, was lost. Only in jobs with live membership.",
     }
 }
 

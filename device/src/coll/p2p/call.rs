@@ -16,6 +16,7 @@ use crate::coll::team_lock::{check_locked, restore, try_lock, unlock};
 use crate::error::{Detail, Error, Result, outcome, record};
 use crate::group::{Group, Thread, agree};
 use crate::rma::copy::{copy, copy_part};
+use crate::wait::lost;
 
 /// Number of bytes per thread from which several blocks combine the data of more than two members by
 /// [`run_long`](fold::run_long).
@@ -312,8 +313,8 @@ impl<G: Group> P2pCall<G> {
         let mut member = leaders.rank();
         let (how, heard) = loop {
             let here = DevAddr(self.here(self.word_of(member.min(self.n - 1)))).ptr();
-            let (how, heard) =
-                await_word(self.team.state(), self.is_other(member), here, self.number, self.call_hash);
+            let waits = (self.team.needs(), self.is_other(member));
+            let (how, heard) = await_word(self.team.state(), waits, here, self.number, self.call_hash);
             if how != 0 || heard as u32 != self.call_hash {
                 odd = member;
             }
@@ -515,7 +516,7 @@ impl<G: Group> P2pCall<G> {
         let missed = if works && checked_in.is_ok() {
             let hashes = (self.here(self.word_of(0)), self.call_hash as u64);
             // SAFETY: the same, and the check-in words.
-            unsafe { reducer().combine(rank, of, own, hashes, self.team.state()) }
+            unsafe { reducer().combine(rank, of, own, hashes, (self.team.state(), self.team.needs())) }
         } else {
             0
         };
@@ -595,7 +596,7 @@ impl<G: Group> P2pCall<G> {
                 return 0;
             }
             let hashes = (self.here(self.word_of(0)), self.call_hash as u64);
-            ll::receive((rank, of), own(), hashes, self.team.state(), receiver)
+            ll::receive((rank, of), own(), hashes, (self.team.state(), self.team.needs()), receiver)
         }
     }
 
@@ -624,12 +625,16 @@ impl<G: Group> P2pCall<G> {
         if self.group.any(missed & 0xff == Error::Aborted as u64) {
             return Error::Aborted;
         }
+        let is_lost = self.group.any(missed & 0xff == Error::PeerLost as u64);
         let mut member = 0;
         while member < self.n && !self.group.any(missed != 0 && missed >> 8 == member as u64) {
             member += 1;
         }
         if !self.group.leader() {
             return Error::InGroup;
+        }
+        if is_lost {
+            return lost(self.team.state(), self.team.needs(), Location::caller());
         }
         let (wanted, offset) = (self.number as u32 as u64, self.slots());
         let d = Detail { peer: self.pe(member), found: wanted - 1, wanted, offset, ..Detail::NONE };

@@ -1,0 +1,94 @@
+//! Lost PEs, and waits for words that a given PE updates. For jobs with live membership, which go on without a lost PE.
+
+use crate::amo::Amo;
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::group::{Group, agree, agree_on};
+use crate::heap::{Signal, Sym};
+use crate::sharing::Sharing;
+use crate::sync::Cmp;
+use crate::wait::{Needs, control_of};
+
+/// # Lost PEs
+///
+/// Calls for jobs with live membership (`membership=live`). docs/membership.md describes what holds after a loss.
+impl<S: Sharing> Ctx<'_, S> {
+    /// Returns whether `pe` was lost. Called by one thread.
+    ///
+    /// Reads host memory, which takes a GPU about a microsecond. Always `false` in jobs with fixed membership, where a
+    /// loss ends the job.
+    #[inline(always)]
+    pub fn is_lost(&self, pe: u32) -> bool {
+        Needs::pe(pe).is_lost(control_of(self.parts_ref().state))
+    }
+
+    /// Waits like [`Ctx::signal_wait_until`] for a signal that `pe` updates.
+    ///
+    /// The loss of `pe` ends the wait. A signal that arrived before the loss still counts.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Waits for a signal of every other PE. Counts those that are lost in `missing`.
+    /// #[kernel]
+    /// pub fn wait_for_living(ctx: &Ctx, arrived: SymSlice<Signal>, missing: SymSlice<u64>) -> Result {
+    ///     for pe in 0..ctx.n_pes() {
+    ///         match ctx.signal_wait_until_from(Thread, arrived.at(pe as usize), Cmp::Ge, 1, pe) {
+    ///             Ok(_) => {}
+    ///             Err(Error::PeerLost) => ctx.local(missing).store(pe as usize, 1),
+    ///             Err(other) => return Err(other),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::PeerLost`](crate::Error::PeerLost): `pe` was lost.
+    /// - [`Error::BadPe`](crate::Error::BadPe): the job has no such PE.
+    /// - The errors of [`Ctx::signal_wait_until`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn signal_wait_until_from<G: Group>(
+        &self,
+        group: G,
+        signal: Sym<Signal>,
+        cmp: Cmp,
+        value: u64,
+        pe: u32,
+    ) -> Result<u64> {
+        self.check_pe(pe)?;
+        group.sync();
+        let found = if group.leader() {
+            self.await_word(("signal_wait_until_from", Needs::pe(pe)), signal, cmp, value)
+        } else {
+            Ok(0)
+        };
+        agree_on(group, found)
+    }
+
+    /// Waits like [`Ctx::wait_until`] for a word that `pe` updates. The loss of `pe` ends the wait.
+    ///
+    /// # Errors
+    /// - [`Error::PeerLost`](crate::Error::PeerLost): `pe` was lost.
+    /// - [`Error::BadPe`](crate::Error::BadPe): the job has no such PE.
+    /// - The errors of [`Ctx::signal_wait_until`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until_from<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        word: Sym<T>,
+        cmp: Cmp,
+        value: T,
+        pe: u32,
+    ) -> Result {
+        self.check_pe(pe)?;
+        let mine = if group.leader() {
+            self.await_word(("wait_until_from", Needs::pe(pe)), word, cmp, value).map(|_| ())
+        } else {
+            Ok(())
+        };
+        agree(group, mine)
+    }
+}
