@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rushmem_base::{boot_id, panic_text};
+use rushmem_device::abi::MAX_LIVE_TEAMS;
 use rushmem_fabric::queues::Shape;
 use rushmem_machine::{KernelLine, Output, waits};
 use rushmem_observe::sanitize::{self, PeWatch};
@@ -18,7 +19,7 @@ use rushmem_observe::trace::{JobTrace, PeTrace};
 
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
-use crate::config::{Config, PeerPath, Switch};
+use crate::config::{Config, Membership, PeerPath, Switch};
 use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::{Error, Pe, Ptx, Result, deadlines, log};
 
@@ -233,6 +234,7 @@ impl Job {
         deadlines::extend(&mut self.config, gpus == 0);
         let is_threads = self.is_threads()?;
         self.prepare_sanitizer(gpus == 0)?;
+        self.check_membership(is_threads)?;
         let trace = JobTrace::new(&self.config, gpus == 0, &self.ptx)?;
         waits::listen();
         // PEs as threads share the memory of this process. Refuse an absurd number of them before creating any.
@@ -319,6 +321,23 @@ impl Job {
             sanitize::check_supported("weak memory", is_native)?;
         }
         Ok(())
+    }
+
+    /// Checks that live membership is supported with the other settings.
+    fn check_membership(&self, is_threads: bool) -> Result<()> {
+        let config = &self.config;
+        let why = if config.membership == Membership::Fixed {
+            return Ok(());
+        } else if is_threads && config.pes.get() > 1 {
+            "the PEs are threads of one process, which all end with it; start processes with `rushmem run`"
+        } else if config.sanitize == Switch::On {
+            "the sanitizer follows all PEs of a job to its end; set RUSHMEM_SANITIZE=off"
+        } else if config.teams.get() > MAX_LIVE_TEAMS {
+            "kernels learn of losses in up to 1024 teams; lower RUSHMEM_TEAMS"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Unavailable { what: "live membership".into(), why: why.into() })
     }
 
     /// Finds the other PEs. Returns the job, with the PE numbers of this process added to its settings, and the PEs of

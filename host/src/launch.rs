@@ -211,7 +211,7 @@ impl Pe {
         Ok(LaunchConfig::new(blocks, threads).with_shared_bytes(shared_bytes))
     }
 
-    /// For each PE, returns the number of blocks that it can have resident, and the number in its grid. Collective.
+    /// For each living PE, returns the number of blocks that it can have resident, and the number in its grid. Collective.
     fn rooms(&self, what: &'static str, call: &Call, grid: LaunchConfig) -> Result<Vec<(u32, u32)>> {
         check_grid(call, grid)?;
         let machine = self.machine_ref();
@@ -221,6 +221,7 @@ impl Pe {
         let (_, all) = self.agree_with(what, call.name(), &mine)?;
         all.into_iter()
             .enumerate()
+            .filter(|(pe, _)| self.is_member(*pe as u32))
             .map(|(pe, bytes)| match *bytes {
                 [a, b, c, d, e, f, g, h] => {
                     Ok((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))

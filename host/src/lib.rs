@@ -103,6 +103,7 @@ mod job;
 mod launch_queue;
 mod life;
 mod log;
+mod membership;
 mod modules;
 mod ptx;
 mod teams;

@@ -12,6 +12,7 @@ mod contexts;
 mod costs;
 mod guard;
 mod kernels;
+mod membership;
 mod outcome;
 mod rings;
 mod start;
@@ -37,10 +38,11 @@ use rushmem_memory::p2p::{PeerMap, PeerRoute};
 use rushmem_observe::sanitize::PeWatch;
 use rushmem_observe::trace::PeTrace;
 
-use crate::bootstrap::{Bootstrap, END, Gathered, PeerLost};
+use crate::bootstrap::{Bootstrap, Gathered};
 use crate::config::{Config, ConnectKind};
 use crate::contexts::Contexts;
 use crate::launch_queue::{LaunchId, LaunchQueues, LaunchResources};
+use crate::membership::Membership;
 use crate::modules::Modules;
 use crate::teams::Teams;
 use crate::test_loop::TestLoop;
@@ -100,7 +102,7 @@ pub struct Pe {
     collectives: Mutex<u64>,
     pub(crate) teams: Teams,
     pub(crate) contexts: Contexts,
-    lost: Lost,
+    membership: Membership,
     watchdog: Arc<Watchdog>,
     machine: Arc<dyn Machine>,
     bootstrap: Arc<dyn Bootstrap>,
@@ -115,9 +117,6 @@ pub struct Pe {
     pub(crate) trace: PeTrace,
     waits: Arc<Waits>,
 }
-
-/// The first PE whose loss was reported, if any.
-type Lost = Arc<Mutex<Option<PeerLost>>>;
 
 // Promised by `THREAD_LEVEL`.
 const _: () = {
@@ -382,14 +381,14 @@ impl Pe {
     }
 
     /// Checks a collective call as [`Pe::agree`] does, and also exchanges `data`, which may differ. Returns the call's
-    /// sequence number and the data of each PE.
+    /// sequence number and the data of each PE, empty for lost PEs.
     pub(crate) fn agree_with(&self, call: &str, arguments: &str, data: &[u8]) -> Result<(u64, Vec<Vec<u8>>)> {
         let n = self.next_collective();
         let mine = format!("{call}({arguments})");
         let message = [mine.as_bytes(), b"\0", data].concat();
         let all = self.allgather_for(n, call, &message)?;
-        let mut parts = Vec::new();
-        for (pe, message) in all.iter().enumerate() {
+        let mut parts = vec![Vec::new(); all.len()];
+        for (pe, message) in all.iter().enumerate().filter(|(pe, _)| self.is_member(*pe as u32)) {
             // The description contains no zero byte, so the first one separates it from the data.
             let end = message.iter().position(|&byte| byte == 0).unwrap_or(message.len());
             if message[..end] != *mine.as_bytes() {
@@ -402,7 +401,7 @@ impl Pe {
                     site: CallSite::current(),
                 });
             }
-            parts.push(message.get(end + 1..).unwrap_or_default().to_vec());
+            parts[pe] = message.get(end + 1..).unwrap_or_default().to_vec();
         }
         Ok((n, parts))
     }
@@ -456,10 +455,11 @@ impl Pe {
         &*self.machine
     }
 
-    /// Returns the errors that kernels have recorded since the last call, as one error.
+    /// Returns the errors that kernels have recorded since the last call, as one error. Losses of peers count only if
+    /// the kernel `failed`: others have dealt with them.
     ///
     /// Exits the job if a kernel has requested it.
-    pub(crate) fn take_errors(&self) -> Result<Option<Error>> {
+    pub(crate) fn take_errors(&self, failed: bool) -> Result<Option<Error>> {
         let mut page = Box::new(ControlPage::zeroed());
         self.control.read(0, bytemuck::bytes_of_mut(&mut *page))?;
         if page.exit != 0 {
@@ -473,6 +473,9 @@ impl Pe {
         // initiator's WQE was for.
         for error in &mut errors {
             error.set_objects(self.memory.names());
+            if let Some(pe) = error.lost_team().and_then(|slot| self.membership.lost_member(slot)) {
+                error.set_peer(pe);
+            }
             if let Some((qpn, index)) = error.failed_wqe()
                 && let Some(peer) = self.service.peer_of_wqe(qpn, index)?
             {
@@ -485,7 +488,12 @@ impl Pe {
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
         // One failure usually entails deadlines elsewhere. The error nearest to the cause is reported first.
-        let Some(mut first) = errors.into_iter().min_by_key(DeviceError::distance) else { return Ok(None) };
+        let counts = |error: &DeviceError| failed || error.lost_peer().is_none();
+        let errors = errors.into_iter().filter(counts);
+        let Some(mut first) = errors.min_by_key(DeviceError::distance) else { return Ok(None) };
+        if let Some(lost) = first.lost_peer().and_then(|pe| self.membership.loss_of(pe)) {
+            return Ok(Some(Error::PeerLost(lost)));
+        }
         // A deadline may hide the failure of a QP whose error no kernel has seen.
         if first.is_deadline() {
             first.set_failed_qp(self.service.failed_qp()?);
@@ -495,10 +503,6 @@ impl Pe {
 
     pub(crate) fn bootstrap(&self) -> &dyn Bootstrap {
         &*self.bootstrap
-    }
-
-    pub(crate) fn lost(&self) -> Option<PeerLost> {
-        lock(&self.lost).clone()
     }
 
     /// Warns if lines that kernels printed were lost because the print buffer was full.
@@ -532,7 +536,7 @@ impl Pe {
         match (outcome, self.launch_queues.unreported.take()) {
             (Ok(value), None) => {
                 let waits = self.waits.known.host_call("the end of the job", None);
-                self.bootstrap.barrier(END)?;
+                self.meet_at_end()?;
                 drop(waits);
                 // The memory is freed next. Nothing may land in it afterwards.
                 let flushed = self.flush();
@@ -557,7 +561,7 @@ impl Pe {
     fn fail(&self, error: &Error) {
         self.watch.job_failed();
         let is_own = matches!(error, Error::App(_) | Error::Panic(_)) && self.waits.known.has_ended();
-        if self.lost().is_none() && (error.is_deadline() || is_own) {
+        if self.membership.fatal().is_none() && (error.is_deadline() || is_own) {
             self.waits.report_deadline(&*self.bootstrap, || self.service.look_at_waits());
         }
         self.end_kernels(format!("PE {} failed: {error}", self.my_pe()));

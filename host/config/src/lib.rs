@@ -13,6 +13,7 @@
 mod error;
 mod group;
 mod id;
+mod membership;
 mod nearest;
 mod nic;
 mod range;
@@ -36,6 +37,7 @@ use self::value::Value;
 pub use self::error::Error;
 pub use self::group::Group;
 pub use self::id::{EncodedId, IdFields, Listener};
+pub use self::membership::Membership;
 pub use self::nearest::nearest;
 pub use self::nic::{Nic, NicNames, NicPort, NicShare};
 pub use self::range::AddressRange;

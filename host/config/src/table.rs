@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::id::EncodedId;
+use crate::membership::Membership;
 use crate::nic::Nic;
 use crate::range::AddressRange;
 use crate::record::DoorbellRecord;
@@ -236,6 +237,8 @@ settings! {
         Deadlines expert abort_limit: Auto<Duration>, "RUSHMEM_ABORT_LIMIT", "auto", "time",
             "Time that kernels have to end once the job has failed. Then their process ends. Auto is `timeout`, at \
              least 5s, and longer where more than 8 PEs share a core.";
+        Launch expert membership: Membership, "RUSHMEM_MEMBERSHIP", "fixed", "",
+            "What the loss of a PE means: fixed (the job ends) or live (the others go on without it; docs/membership.md).";
         Launch expert native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
             "Number of CPU threads that run native kernels. 0 is one for each core.";
         Launch expert native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",

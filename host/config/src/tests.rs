@@ -31,6 +31,7 @@ fn another(key: &str) -> &'static str {
         "doorbell" => "cpu",
         "queues" => "host",
         "storage" => "plain",
+        "membership" => "live",
         "traffic_class" => "104",
         "service_level" | "gid_index" => "3",
         "gid_range" => "10.0.0.0/8",

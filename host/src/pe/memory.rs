@@ -388,6 +388,7 @@ impl Pe {
 
     /// Extends the heap of every PE by `bytes` bytes, in a new segment. Collective.
     fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
+        self.needs_all_pes()?;
         let whole = bytes.next_multiple_of(SEGMENT_ALIGN);
         let made = self.memory.check_room().and_then(|()| {
             let region = rushmem_memory::p2p::heap(&self.config, &*self.machine, whole, self.n_pes())?;

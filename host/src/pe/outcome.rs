@@ -152,17 +152,21 @@ impl Pe {
             return ran;
         }
         if let Some(failure) = self.service().take_failure() {
-            self.take_errors()?;
+            self.take_errors(failed)?;
             return Err(failure);
         }
-        let error = if takes_records { self.take_errors()? } else { None };
-        match (error, self.lost()) {
+        let error = if takes_records { self.take_errors(failed)? } else { None };
+        match (error, self.membership.fatal()) {
             // The kernel's own error may be the reason why the other PE was lost.
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
             (_, Some(lost)) => Err(Error::PeerLost(lost)),
             (None, None) if failed && ran.is_ok() => Err(match self.service().poisoned()? {
-                Some((peer, qpn)) => Error::Poisoned { peer, qpn },
-                None => Error::Unrecorded,
+                // The record may be missing: a loss that many threads notice leaves few.
+                Some((peer, qpn)) => match self.membership.loss_of(Some(peer)) {
+                    Some(lost) => Error::PeerLost(lost),
+                    None => Error::Poisoned { peer, qpn },
+                },
+                None => self.membership.loss_of(None).map_or(Error::Unrecorded, Error::PeerLost),
             }),
             _ => ran,
         }

@@ -202,11 +202,13 @@ impl Pe {
     /// - [`Error::Unavailable`] with `peer_path=p2p` if P2P peers cannot map the memory; the text says why. Also if a
     ///   NIC of this PE fails: see [`Pe::host_sync`].
     /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE never makes the call.
+    /// - [`Error::PeerLost`] if the job has lost a PE.
     /// - The errors of [`Pe::register`].
     #[track_caller]
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
         let _site = call_site::enter();
         const CALL: &str = "register_symmetric";
+        self.needs_all_pes()?;
         let (len, size) = (buffer.len(), size_of::<B::Element>());
         // All PEs have to agree on the length before any of them registers memory.
         let bytes = len as u64 * size as u64;

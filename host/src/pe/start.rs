@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use bytemuck::Zeroable;
 use rushmem_base::lock;
-use rushmem_device::abi::{ControlPage, CtxParts, DevAddr, Header, LAYOUT, MAGIC, VERSION, ctx_flags};
+use rushmem_device::abi::{
+    ControlPage, CtxParts, DevAddr, Header, LAYOUT, LOST_TEAMS, MAGIC, VERSION, ctx_flags,
+};
 use rushmem_error::ObjectNames;
 use rushmem_error::call_site::CallSite;
 use rushmem_fabric::provider::{NicKind, Provider, WakeNic};
@@ -24,11 +26,12 @@ use rushmem_observe::trace::{PeTrace, RingSize};
 
 use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
-use super::{Lost, Pe, summary};
+use super::{Pe, summary};
 use crate::bootstrap::{self, Bootstrap, PeerLost};
-use crate::config::{Config, ConnectKind, SqDepth, Switch};
+use crate::config::{self, Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::launch_queue::{HostScratch, LaunchQueues};
+use crate::membership::Membership;
 use crate::modules::Modules;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
@@ -67,7 +70,7 @@ impl Pe {
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
         let watchdog = Watchdog::new(me, Limits::new(&config, !machine.is_gpu()));
         // Early, to learn of PEs that are lost during start-up.
-        let lost = watch_peers(&bootstrap, &control, &watchdog, &watch)?;
+        let membership = watch_peers(&bootstrap, &control, &watchdog, &watch)?;
         let wake_nics = link_nics(&*machine, &nics);
         // `rails` drop before `opened`, so no QP outlives the heap.
         let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
@@ -89,11 +92,14 @@ impl Pe {
         let names = ObjectNames::default();
         let known = Known::new(me, trace.clone(), Arc::clone(&watchdog), control.clone(), names.clone());
         let waits = Waits::new(known, n_pes, config.pes_on_node());
+        let known = membership.clone();
+        let is_lost = move |pe| known.loss_of(Some(pe)).is_some();
         let guards = Guards {
             bootstrap: Arc::clone(&bootstrap),
             control: control.clone(),
             watchdog: Arc::clone(&watchdog),
             waits: Arc::clone(&waits),
+            is_lost: Box::new(is_lost),
             printer,
         };
         // This also starts to receive messages. Those for teams stay in the inbox until a team call needs them.
@@ -116,9 +122,13 @@ impl Pe {
         for (team, members) in teams.predefined() {
             watch.add_team(team, &members);
             waits.known.add_team(team, &members);
+            membership.add_team(team, &members);
         }
         // No kernel may post to a peer whose service, teams or memory are not ready.
         bootstrap.barrier("the start of the job")?;
+        if config.membership == config::Membership::Live {
+            membership.begin(bootstrap.form_epoch_within(config.bootstrap_timeout)?);
+        }
         if config.stats == Switch::On {
             waits.show(job);
         }
@@ -137,7 +147,7 @@ impl Pe {
             collectives: Mutex::new(0),
             teams,
             contexts: Contexts::new(shape),
-            lost,
+            membership,
             watchdog,
             machine,
             bootstrap,
@@ -219,25 +229,24 @@ fn describe(
     Ok(parts)
 }
 
-/// Registers a callback for lost PEs. Returns the slot in which the callback stores the first lost PE.
+/// Registers a callback for lost PEs. Returns the membership that the callback updates.
 ///
-/// The callback sets the abort word in the control page, which aborts the PE's kernels. If the lost PE exited the job
-/// with an exit code, the callback exits this process instead.
+/// Unless the job survives the loss, the callback aborts the PE's kernels. If the lost PE exited the job with an exit
+/// code, the callback exits this process instead.
 fn watch_peers(
     bootstrap: &Arc<dyn Bootstrap>,
     control: &Region,
     watchdog: &Arc<Watchdog>,
     watch: &PeWatch,
-) -> Result<Lost> {
-    let lost = Lost::default();
+) -> Result<Membership> {
+    let membership = Membership::new(&control.memory);
     let (watchdog, watch) = (Arc::clone(watchdog), watch.clone());
     // In a job of threads, `Job::run` returns the error of the PE itself.
     let is_reported = bootstrap.token().is_none();
-    // Weak references: the bootstrap's thread may outlive the PE and its memory, and keeps the callback.
-    let (slot, page, connection) =
-        (Arc::clone(&lost), Arc::downgrade(&control.memory), Arc::downgrade(bootstrap));
+    // Weak: the bootstrap's thread may outlive the PE, and keeps the callback.
+    let (known, connection) = (membership.clone(), Arc::downgrade(bootstrap));
     bootstrap.on_peer_lost(Box::new(move |peer| {
-        log_loss(&slot, &peer, is_reported);
+        log_loss(&known, &peer, is_reported);
         if let Some(code) = peer.exit {
             // If this process has the job's server, it must inform the other PEs before it exits.
             match connection.upgrade() {
@@ -245,14 +254,14 @@ fn watch_peers(
                 None => end_process(code),
             }
         }
-        // Before the abort word is set: whoever sees the word must find the cause.
+        if let (true, Some(pe)) = (peer.survivable, peer.pe) {
+            return known.lose(pe, peer);
+        }
         watchdog.job_failed(peer.to_string());
         watch.end_loops();
-        lock(&slot).get_or_insert(peer);
-        let Some(page) = page.upgrade() else { return };
-        set_abort_word(&*page);
+        known.fail(peer);
     }))?;
-    Ok(lost)
+    Ok(membership)
 }
 
 /// Registers a callback that aborts this PE's kernels and the job if the sanitizer finds a deadlock.
@@ -277,9 +286,9 @@ fn end_on_deadlock(
 
 /// Logs the loss of a PE: as a warning for the first loss, once for all PEs of this process, and at debug level for its
 /// consequences. A loss that the job reports anyway is not a warning.
-fn log_loss(first: &Lost, peer: &PeerLost, is_reported: bool) {
+fn log_loss(known: &Membership, peer: &PeerLost, is_reported: bool) {
     static LOGGED: Mutex<Option<PeerLost>> = Mutex::new(None);
-    let is_first = lock(first).is_none();
+    let is_first = known.fatal().is_none();
     if is_reported {
         tracing::info!("{peer}");
     } else if is_first && lock(&LOGGED).replace(peer.clone()).as_ref() != Some(peer) {
@@ -298,6 +307,18 @@ fn open_machine(
 ) -> Result<(PeMemory, Vec<Rail>)> {
     let shape = Shape::new(config, n_pes);
     shape.check()?;
+    if config.membership == config::Membership::Live {
+        let why = if shape.is_dc() {
+            "a DC initiator that fails because of one PE stops for all; raise RUSHMEM_DC_ABOVE"
+        } else if n_pes > LOST_TEAMS {
+            "kernels learn of losses in jobs of up to 8192 PEs"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            return Err(Error::Unavailable { what: "live membership".into(), why: why.into() });
+        }
+    }
     let reserved = shape.reserved() + HostScratch::BYTES;
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
     let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
@@ -383,9 +404,10 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
 /// Formats the settings that must be equal on all PEs.
 fn common_settings(config: &Config) -> String {
     format!(
-        "heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
+        "membership={:?} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
          exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
          team_scratch={} grid_scratch={:?} ordering={:?} relaxed_ordering={:?} dc_above={:?} dcis={}",
+        config.membership,
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.0.map(SqDepth::get),

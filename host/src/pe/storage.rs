@@ -242,6 +242,7 @@ impl Pe {
 
     /// Checks that all PEs save or load the same objects, and finds their memory.
     fn agree_on_objects(&self, call: &'static str, path: &Path, objects: &Checkpoint) -> Result<Vec<Object>> {
+        self.needs_all_pes()?;
         self.agree(call, &format!("{path:?}{}", objects.describe()))?;
         let locate = |Named { name, handle, element_bytes }: &Named| {
             let span = self.span(call, name, *handle)?;

@@ -121,13 +121,14 @@ impl Pe {
         let key = self.teams.next_key(pes);
         let text = format!("team_from_pes({pes:?}, {} contexts)", config.contexts);
         let call = TeamCall { name: CALL, text: &text, key: &key, config };
-        let made = self.teams.make(&self.exchange(pes, &|| self.lost()), &call, || Ok(Some(pes.to_vec())));
+        let made =
+            self.teams.make(&self.exchange(pes, &|| self.lost_among(pes)), &call, || Ok(Some(pes.to_vec())));
         made.inspect(|team| self.watch_team(*team))
     }
 
     /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
     ///
-    /// Kernels must not use the team any more. Does nothing for [`Team::INVALID`] and the predefined teams.
+    /// Kernels must not use the team any more. Not collective if a member is lost. Does nothing for [`Team::INVALID`] and the predefined teams.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the team has already been destroyed.
@@ -141,7 +142,11 @@ impl Pe {
             return Ok(());
         }
         let (pes, key) = self.teams.next_call(CALL, team)?;
-        self.teams.destroy(&self.exchange(&pes, &|| self.lost()), &key, team)?;
+        if pes.iter().any(|&pe| self.is_lost(pe)) {
+            self.watch.remove_team(team);
+            return self.teams.discard(team);
+        }
+        self.teams.destroy(&self.exchange(&pes, &|| self.lost_among(&pes)), &key, team)?;
         self.watch.remove_team(team);
         Ok(())
     }
@@ -191,7 +196,7 @@ impl Pe {
         let (pes, key) = self.teams.next_call(name, parent)?;
         let call = TeamCall { name, text, key: &key, config };
         let members = || members_of(self.my_pe(), &pes);
-        let made = self.teams.make(&self.exchange(&pes, &|| self.lost()), &call, members);
+        let made = self.teams.make(&self.exchange(&pes, &|| self.lost_among(&pes)), &call, members);
         made.inspect(|team| self.watch_team(*team))
     }
 
@@ -200,6 +205,7 @@ impl Pe {
         if let Some(members) = self.teams.pes(team) {
             self.watch.add_team(team, &members);
             self.waits.known.add_team(team, &members);
+            self.membership.add_team(team, &members);
         }
     }
 

@@ -67,6 +67,11 @@ impl Inbox {
         None
     }
 
+    /// Drops the messages whose key does not start with `prefix`.
+    pub(super) fn retain(&self, prefix: &str) {
+        self.lock().retain(|(_, key), _| key.starts_with(prefix));
+    }
+
     /// Waits for messages from all PEs in `from`. Returns the messages in the order of `from`, and the PEs whose
     /// message has not arrived by `until`.
     fn take(

@@ -75,6 +75,9 @@ struct TeamSlots {
     generation: u32,
     /// For each list of PEs, the number of teams created from it.
     lists: HashMap<Vec<u32>, u64>,
+    /// Number of the membership's epoch. Part of all keys: PEs count the calls of an epoch alike, but not those that a
+    /// loss has interrupted.
+    epoch: u32,
 }
 
 /// The members of the new team that this PE joins, in team order. `None` if it joins none.
@@ -110,7 +113,8 @@ impl Teams {
             known[slot] =
                 Some(TeamEntry { generation, pes, channels, config: TeamConfig::default(), calls: 0 });
         }
-        let state = TeamSlots { slots: known, generation: Team::WORLD.generation(), lists: HashMap::new() };
+        let state =
+            TeamSlots { slots: known, generation: Team::WORLD.generation(), lists: HashMap::new(), epoch: 0 };
         Ok(Self { table, nodes: nodes.to_vec(), inbox, known: Mutex::new(state) })
     }
 
@@ -166,7 +170,8 @@ impl Teams {
                 // Members make the calls of a team in the same order, so they count alike. The generation keeps teams
                 // in the same slot apart.
                 known.calls += 1;
-                Ok((known.pes.clone(), format!("{}.{}", known.generation, known.calls)))
+                let (pes, call) = (known.pes.clone(), format!("{}.{}", known.generation, known.calls));
+                Ok((pes, format!("{}{call}", epoch_prefix(state.epoch))))
             }
         }
     }
@@ -176,7 +181,19 @@ impl Teams {
         let mut state = self.lock();
         let nth = state.lists.entry(pes.to_vec()).or_default();
         *nth += 1;
-        format!("{pes:?}.{nth}")
+        let call = format!("{pes:?}.{nth}");
+        format!("{}{call}", epoch_prefix(state.epoch))
+    }
+
+    /// Starts to count the calls of a new epoch, and drops the messages of earlier ones.
+    pub(crate) fn begin_epoch(&self, number: u32) {
+        {
+            let mut state = self.lock();
+            state.epoch = number;
+            state.lists.clear();
+            state.slots.iter_mut().flatten().for_each(|team| team.calls = 0);
+        }
+        self.inbox.retain(&epoch_prefix(number));
     }
 
     /// Creates teams of the PEs in `exchange`, all of which make the call `call`. `members` returns the members of this
@@ -246,6 +263,20 @@ impl Teams {
         Ok(())
     }
 
+    /// Discards a team with lost members, without the other members. Its slot stays in use: a lost PE may still write to
+    /// the team's words.
+    ///
+    /// # Errors
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the table cannot be written.
+    pub(crate) fn discard(&self, team: Team) -> Result<()> {
+        self.table.clear(team.slot())?;
+        if let Some(known) = self.lock().find(team) {
+            // No handle has this generation.
+            known.generation = 0;
+        }
+        Ok(())
+    }
+
     fn part(&self, call: &str) -> CallPart {
         let state = self.lock();
         CallPart { call: call.into(), free: state.free(), generation: state.generation }
@@ -265,6 +296,10 @@ impl TeamSlots {
         };
         self.slots.chunks(64).map(bits).collect()
     }
+}
+
+fn epoch_prefix(epoch: u32) -> String {
+    format!("{epoch}/")
 }
 
 /// Returns the lowest slot that is free on all PEs, given the bit set of each PE's free slots.

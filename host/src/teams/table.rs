@@ -88,6 +88,7 @@ impl TeamTable {
         };
         let desc = TeamDesc {
             generation,
+            slot,
             my_pe,
             n_pes: pes.len() as u32,
             start: pes[0],

@@ -380,6 +380,8 @@ pub struct Guards {
     pub control: Region,
     pub watchdog: Arc<Watchdog>,
     pub waits: Arc<Waits>,
+    /// Returns whether the job has lost a PE and goes on without it.
+    pub is_lost: Box<dyn Fn(u32) -> bool + Send + Sync>,
     /// Outputs the lines that kernels print. `None` if the settings turn that off.
     pub printer: Option<Printer>,
 }
@@ -632,7 +634,9 @@ impl Shared {
         let outcome = step(&self.connections, &mut |message| messages.push(message));
         {
             let mut failure = lock(&self.failure);
-            if let Err(error) = outcome {
+            if let Err(error) = outcome
+                && !self.is_loss(&error)
+            {
                 // QPs that were in use are gone. Kernels that wait for their operations would wait until their
                 // deadline.
                 tracing::debug!("{error}");
@@ -649,6 +653,16 @@ impl Shared {
                 // The peer or this PE has left. The deadlines of kernels and the watch for lost PEs report that.
                 tracing::debug!("cannot send a message to PE {to}: {error}");
             }
+        }
+    }
+
+    /// Returns whether a connection failed because the job goes on without the peer. Kernels learn of that by themselves.
+    fn is_loss(&self, error: &Error) -> bool {
+        match error {
+            Error::NoConnection { peer, .. } | Error::ConnectionLost { peer, .. } => {
+                (self.guards.is_lost)(*peer)
+            }
+            _ => false,
         }
     }
 

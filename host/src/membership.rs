@@ -1,0 +1,127 @@
+//! Who is in the job, as this PE knows it: losses, the last epoch, and the bits by which kernels learn of losses.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem::offset_of;
+use std::sync::{Arc, Mutex, Weak};
+
+use rushmem_base::lock;
+use rushmem_device::Team;
+use rushmem_device::abi::{ControlPage, LOST_TEAMS};
+use rushmem_fabric::queues::set_abort_word;
+use rushmem_softnic::Memory;
+
+use crate::bootstrap::{Epoch, PeerLost};
+
+/// The membership of a job. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Membership(Arc<Mutex<State>>);
+
+struct State {
+    /// The control page of the PE's kernels. Weak, because the thread that reports losses may outlive the PE.
+    page: Weak<dyn Memory>,
+    /// The first loss that ends the job.
+    fatal: Option<PeerLost>,
+    /// Losses that the job survives, by PE.
+    lost: BTreeMap<u32, PeerLost>,
+    epoch: Option<Epoch>,
+    /// Members of the PE's teams, by slot.
+    teams: HashMap<u32, Vec<u32>>,
+    /// The words of [`ControlPage::lost`] that are not zero, by index.
+    words: BTreeMap<u32, u32>,
+}
+
+impl Membership {
+    pub(crate) fn new(page: &Arc<dyn Memory>) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            page: Arc::downgrade(page),
+            fatal: None,
+            lost: BTreeMap::new(),
+            epoch: None,
+            teams: HashMap::new(),
+            words: BTreeMap::new(),
+        })))
+    }
+
+    /// Records a loss that ends the job, and aborts the waits of kernels.
+    pub(crate) fn fail(&self, peer: PeerLost) {
+        let page = {
+            let mut state = lock(&self.0);
+            // First the cause: whoever sees the abort word must find it.
+            state.fatal.get_or_insert(peer);
+            state.page.upgrade()
+        };
+        if let Some(page) = page {
+            set_abort_word(&*page);
+        }
+    }
+
+    /// Records the loss of PE `pe`, which the job survives, and ends the waits of kernels that need it.
+    pub(crate) fn lose(&self, pe: u32, peer: PeerLost) {
+        let mut state = lock(&self.0);
+        state.lost.entry(pe).or_insert(peer);
+        let slots =
+            state.teams.iter().filter(|(_, pes)| pes.contains(&pe)).map(|(slot, _)| LOST_TEAMS + slot);
+        let bits: Vec<u32> = std::iter::once(pe).chain(slots).collect();
+        bits.into_iter().for_each(|bit| state.set(bit, true));
+    }
+
+    /// Records the members of a team that this PE has joined.
+    pub(crate) fn add_team(&self, team: Team, pes: &[u32]) {
+        let mut state = lock(&self.0);
+        let is_lost = pes.iter().any(|pe| state.lost.contains_key(pe));
+        state.teams.insert(team.slot(), pes.to_vec());
+        state.set(LOST_TEAMS + team.slot(), is_lost);
+    }
+
+    pub(crate) fn begin(&self, epoch: Epoch) {
+        lock(&self.0).epoch = Some(epoch);
+    }
+
+    /// Returns the loss that ends the job, if there is one.
+    pub(crate) fn fatal(&self) -> Option<PeerLost> {
+        lock(&self.0).fatal.clone()
+    }
+
+    /// Returns the loss of `pe`, or of any PE for `None`.
+    pub(crate) fn loss_of(&self, pe: Option<u32>) -> Option<PeerLost> {
+        let state = lock(&self.0);
+        match pe {
+            Some(pe) => state.lost.get(&pe).cloned(),
+            None => state.lost.values().next().cloned(),
+        }
+    }
+
+    /// Returns the loss that ends a call between the PEs `pes`: one of theirs, or one that ends the job.
+    pub(crate) fn lost_among(&self, pes: &[u32]) -> Option<PeerLost> {
+        let state = lock(&self.0);
+        let lost = || pes.iter().find_map(|pe| state.lost.get(pe));
+        state.fatal.as_ref().or_else(lost).cloned()
+    }
+
+    /// Returns the first lost PE among the members of the team in slot `slot`.
+    pub(crate) fn lost_member(&self, slot: u32) -> Option<u32> {
+        let state = lock(&self.0);
+        state.teams.get(&slot)?.iter().copied().find(|pe| state.lost.contains_key(pe))
+    }
+
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        lock(&self.0).epoch.clone()
+    }
+}
+
+impl State {
+    /// Sets or clears a bit of [`ControlPage::lost`].
+    fn set(&mut self, bit: u32, value: bool) {
+        let word = self.words.entry(bit / 32).or_default();
+        let before = *word;
+        *word = before & !(1 << (bit % 32)) | u32::from(value) << (bit % 32);
+        if *word == before {
+            return;
+        }
+        let Some(page) = self.page.upgrade() else { return };
+        let at = offset_of!(ControlPage, lost) as u64 + u64::from(bit / 32) * 4;
+        if let Err(error) = page.write(at, bytemuck::bytes_of(word)).and_then(|()| page.flush()) {
+            tracing::error!("the kernels cannot be told of a loss: {error}");
+        }
+    }
+}
