@@ -25,7 +25,7 @@ pub fn launcher(program: &str) -> Option<PathBuf> {
             // Build all packages and one test. Dependencies then get the same features as in `cargo test --workspace`,
             // and nothing is built twice.
             build.args(["build", "-q", "--workspace", "--test", "info"]);
-            build.args(["--bin", "rushmem", "--bin", "rushmem-preload"]);
+            build.args(["--bin", "rushmem", "--bin", "rushmem-preload", "--bin", "survive"]);
             let built = build.args(["--profile", profile]).current_dir(env!("CARGO_MANIFEST_DIR")).status();
             assert!(built.is_ok_and(|status| status.success()), "the launcher cannot be built");
         }

@@ -16,6 +16,7 @@ mod kv;
 mod ring;
 mod sort;
 mod stencil;
+mod survive;
 
 pub use alltoall::{TILE_BYTES, transpose};
 pub use band::{Band, bands};
@@ -29,3 +30,4 @@ pub use sort::{
     DIGITS, MAX_WARPS, ONE_PE, SortBuffers, SplitTables, exchange_keys, owner, sort_keys, sort_shared_bytes,
 };
 pub use stencil::{collect, heat, relax};
+pub use survive::{LONGEST, ROUNDS, WRONG, message_word, survive};

@@ -1,0 +1,133 @@
+//! Tests of jobs with live membership: processes are killed while a persistent kernel and collective calls run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use rushmem_tests::launch::{Waiting, all, clean, launcher, text};
+use rushmem_tests::skip;
+
+/// The launcher and the examples are built next to this program.
+const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
+
+/// Returns the example `survive` under the launcher, with these arguments of `rushmem run` and of the example.
+fn survive(test: &str, args: &[&str], own: &[&str]) -> Option<Command> {
+    let Some(launcher) = launcher(PE) else {
+        skip(test, "the launcher is not built: cargo build -p rushmem-cli -p rushmem-examples");
+        return None;
+    };
+    let program: PathBuf = Path::new(PE).with_file_name("survive");
+    let mut command = clean(&launcher);
+    command.args(["run", "--set", "timeout=60s"]).args(args).arg(program).args(own);
+    Some(command)
+}
+
+fn kill(pids: &[&String], how: &str) {
+    assert!(Command::new("kill").arg(how).args(pids).status().unwrap().success());
+}
+
+/// Asserts that the job has succeeded, and that each PE but the `lost` ones has exchanged all `rounds` and has noticed the
+/// same losses.
+fn check(output: &Output, n: usize, lost: &[usize], rounds: u64) {
+    assert!(output.status.success(), "{}", all(output));
+    let told = text(&output.stdout);
+    let names = lost.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+    for pe in (0..n).filter(|pe| !lost.contains(pe)) {
+        let line = told.lines().find(|line| line.contains(&format!("PE {pe}: ")));
+        let line = line.unwrap_or_else(|| panic!("no line of PE {pe}: {}", all(output)));
+        assert!(line.contains(&format!("{rounds} rounds, 0 wrong words")), "{line}");
+        assert!(line.contains(&format!("lost {names},")), "{line}");
+    }
+}
+
+/// Runs jobs of `n` PEs and kills one or two of their processes at a random moment.
+fn kill_at_random(test: &str, n: usize, path: &str, seeds: u64) {
+    const ROUNDS: u64 = 600;
+    for seed in 0..seeds {
+        let (pes, path) = (n.to_string(), format!("peer_path={path}"));
+        let args = ["-n", pes.as_str(), "--set", &path];
+        let Some(command) = survive(test, &args, &["--rounds", &ROUNDS.to_string()]) else { return };
+        let job = Waiting::start(command, n);
+        let random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        std::thread::sleep(Duration::from_micros(random >> 20 & 0x3_ffff));
+        let first = random as usize % n;
+        let second = (random >> 8) as usize % n;
+        let mut lost = if seed % 3 == 2 { vec![first, second] } else { vec![first] };
+        lost.sort_unstable();
+        lost.dedup();
+        kill(&lost.iter().map(|&pe| &job.pids[pe]).collect::<Vec<_>>(), "-9");
+        let (output, _) = job.end();
+        check(&output, n, &lost, ROUNDS);
+    }
+}
+
+#[test]
+fn living_pes_go_on_through_their_nics() {
+    kill_at_random("living_pes_go_on_through_their_nics", 4, "nic", 3);
+}
+
+#[test]
+fn living_pes_go_on_by_p2p() {
+    kill_at_random("living_pes_go_on_by_p2p", 3, "p2p", 3);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn hundred_killed_pes_do_not_end_their_jobs() {
+    for path in ["nic", "p2p"] {
+        kill_at_random("hundred_killed_pes_do_not_end_their_jobs", 5, path, 50);
+    }
+}
+
+#[test]
+fn nobody_lost_changes_nothing() {
+    let test = "nobody_lost_changes_nothing";
+    let Some(mut command) = survive(test, &["-n", "3"], &["--rounds", "100"]) else { return };
+    check(&command.output().unwrap(), 3, &[], 100);
+}
+
+#[test]
+fn loss_of_all_others_leaves_one() {
+    let Some(command) = survive("loss_of_all_others_leaves_one", &["-n", "3"], &["--rounds", "2000"]) else {
+        return;
+    };
+    let job = Waiting::start(command, 3);
+    kill(&[&job.pids[0]], "-9");
+    std::thread::sleep(Duration::from_millis(100));
+    kill(&[&job.pids[2]], "-9");
+    let (output, _) = job.end();
+    check(&output, 3, &[0, 2], 2000);
+}
+
+#[test]
+fn fixed_membership_is_the_default() {
+    let Some(launcher) = launcher(PE) else {
+        return skip("fixed_membership_is_the_default", "the launcher is not built");
+    };
+    let mut command = clean(&launcher);
+    command.args(["run", "-n", "2", "--set", "timeout=120s", PE, "wait"]);
+    let (job, begin) = (Waiting::start(command, 2), Instant::now());
+    kill(&[&job.pids[1]], "-9");
+    let (output, _) = job.end();
+    assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
+    assert!(begin.elapsed() < Duration::from_secs(40));
+}
+
+#[test]
+fn unsupported_settings_are_refused() {
+    let test = "unsupported_settings_are_refused";
+    for (set, why) in [("dc_above=1", "a DC initiator"), ("teams=2000", "1024 teams")] {
+        let Some(mut command) = survive(test, &["-n", "2", "--set", set], &[]) else { return };
+        let output = command.output().unwrap();
+        assert!(!output.status.success(), "{}", all(&output));
+        let told = text(&output.stderr);
+        assert!(told.contains("live membership is not available") && told.contains(why), "{told}");
+    }
+    let mut command = clean(&Path::new(PE).with_file_name("survive"));
+    let output = command.args(["--pes", "2"]).output().unwrap();
+    assert!(
+        !output.status.success() && text(&output.stderr).contains("threads of one process"),
+        "{}",
+        all(&output)
+    );
+}
