@@ -265,8 +265,10 @@ pub struct DeviceState {
     pub connect_ns: u64,
     /// Address of the [`PrintRing`], or 0 if printing is disabled.
     pub print: DevAddr,
+    /// Address of [`ControlPage::lost`], or 0 in a job with fixed membership.
+    pub lost: DevAddr,
     /// Reserved, zero.
-    pub reserved_2: [u32; 22],
+    pub reserved_2: [u32; 20],
     /// Number of errors so far. Each claims a record of the [`ControlPage`], while there are any left.
     pub records: CacheLine,
     /// Number of blocks that are waiting in the current grid barrier.
@@ -697,6 +699,7 @@ const fn layout_hash() -> u64 {
         offset_of!(DeviceState, records),
         offset_of!(DeviceState, weak),
         offset_of!(DeviceState, print),
+        offset_of!(DeviceState, lost),
         offset_of!(DeviceState, printed),
         offset_of!(DeviceState, lost_lines),
         size_of::<PrintRing>(),

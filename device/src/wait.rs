@@ -71,16 +71,15 @@ impl Needs {
 
     /// Returns whether the PE, or a member of the team, was lost.
     #[inline(always)]
-    pub(crate) fn is_lost(self, control: *const ControlPage) -> bool {
-        // Of `NOBODY`, and of a PE in a job that is too large for live membership.
-        if self.0 >= LOST_TEAMS + MAX_LIVE_TEAMS {
+    pub(crate) fn is_lost(self, state: DevAddr) -> bool {
+        // SAFETY: the host made the state, and nobody changes this field while kernels run.
+        let lost = unsafe { (*state.ptr::<DeviceState>()).lost };
+        if lost.0 == 0 || self.0 >= LOST_TEAMS + MAX_LIVE_TEAMS {
             return false;
         }
-        // SAFETY: the host made the page, which lives as long as the kernel. The index was just checked.
-        let word = unsafe {
-            let words = (&raw const (*control).lost).cast::<u32>();
-            <u32 as SysWord>::load_acquire(words.add(self.0 as usize / 32))
-        };
+        // SAFETY: the address is that of the control page's words, which live as long as the kernel. There is one for this
+        // index.
+        let word = unsafe { <u32 as SysWord>::load_acquire(lost.ptr::<u32>().add(self.0 as usize / 32)) };
         word >> (self.0 % 32) & 1 != 0
     }
 }
@@ -263,7 +262,7 @@ fn count_failed_test(state: DevAddr, needs: Needs, begin: u64) -> u32 {
         if abort != 0 {
             return Error::Aborted as u32;
         }
-        if needs.is_lost(control_of(state)) {
+        if needs.is_lost(state) {
             return Error::PeerLost as u32;
         }
         if waited > deadline_ns {
@@ -284,18 +283,12 @@ pub(crate) fn test_returns() {
 
 #[inline(always)]
 fn limits(state: DevAddr) -> (u32, u64) {
-    let control = control_of(state);
     // SAFETY: the host made the state and the control page, which live as long as the kernel.
     unsafe {
-        let deadline_ns = (*state.ptr::<DeviceState>()).deadline_ns;
-        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), deadline_ns)
+        let state = state.ptr::<DeviceState>();
+        let control = (*state).control.ptr::<ControlPage>();
+        (<u32 as SysWord>::load_acquire(&raw const (*control).abort), (*state).deadline_ns)
     }
-}
-
-#[inline(always)]
-pub(crate) fn control_of(state: DevAddr) -> *const ControlPage {
-    // SAFETY: the host made the state, and nobody changes this field while kernels run.
-    unsafe { (*state.ptr::<DeviceState>()).control.ptr::<ControlPage>() }
 }
 
 /// Records the loss of what a wait needs. Returns the error.
@@ -326,7 +319,7 @@ fn look(state: DevAddr, since: u64, until: Until) -> (u32, u64) {
     let late = now.wrapping_sub(since) > if until.has_limit() { until.0 } else { deadline_ns };
     let code = if abort != 0 {
         Error::Aborted as u32
-    } else if until.needs().is_lost(control_of(state)) {
+    } else if until.needs().is_lost(state) {
         Error::PeerLost as u32
     } else if late {
         Error::Timeout as u32

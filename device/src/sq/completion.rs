@@ -18,7 +18,7 @@ use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
 use crate::error::{Completion, Detail, Error, Result, Site, outcome};
 use crate::sharing::Sharing;
-use crate::wait::{Watch, control_of, test_failed};
+use crate::wait::{Watch, test_failed};
 
 impl<S: Sharing> Qp<'_, S> {
     /// Waits until all blocks before `end` have completed.
@@ -117,7 +117,7 @@ impl<S: Sharing> Qp<'_, S> {
         let completion = Completion { wqe: word.wqe_counter(), opcode: word.opcode().0, syndrome, vendor };
         let detail = Detail { completion: completion.packed(), ..self.detail(FIRST_BLOCK, FIRST_BLOCK) };
         // The NIC may notice before the kernel does that the peer is gone.
-        let is_lost = self.needs().is_lost(control_of(self.desc().pe_state));
+        let is_lost = self.needs().is_lost(self.desc().pe_state);
         self.poison(if is_lost { Error::PeerLost } else { Error::Completion }, detail, site)
     }
 

@@ -7,7 +7,7 @@ use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
 use crate::sync::Cmp;
-use crate::wait::{Needs, control_of};
+use crate::wait::Needs;
 
 /// # Lost PEs
 ///
@@ -19,7 +19,8 @@ impl<S: Sharing> Ctx<'_, S> {
     /// loss ends the job.
     #[inline(always)]
     pub fn is_lost(&self, pe: u32) -> bool {
-        Needs::pe(pe).is_lost(control_of(self.parts_ref().state))
+        let p = self.parts_ref();
+        pe < p.n_pes && Needs::pe(pe).is_lost(p.state)
     }
 
     /// Waits like [`Ctx::signal_wait_until`] for a signal that `pe` updates.

@@ -3,6 +3,7 @@
 //! Several steps are collective. All PEs must take them in the order of [`Pe::start`].
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::mem::offset_of;
 use std::sync::{Arc, Mutex};
 
 use bytemuck::Zeroable;
@@ -219,7 +220,12 @@ fn describe(
 ) -> Result<CtxParts> {
     let state = &opened.state;
     let deadlines = Deadlines { call: config.timeout, connect: config.connect_timeout };
-    state.write_pe(parts.pe, parts.header.control, print, deadlines)?;
+    let control = parts.header.control;
+    let lost = match config.membership {
+        config::Membership::Fixed => DevAddr(0),
+        config::Membership::Live => control.add(offset_of!(ControlPage, lost) as u64),
+    };
+    state.write_pe(parts.pe, control, print, lost, deadlines)?;
     state.describe_qps(&links.connections.descriptors())?;
     let peers = links.peer_map.descriptors(config, opened.heap.addr);
     state.describe_peers(&peers)?;

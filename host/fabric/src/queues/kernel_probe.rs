@@ -80,7 +80,8 @@ impl ProbeContext {
         let (state, handshakes) = (StateMap::new(machine, shape)?, Handshakes::new(machine, shape)?);
         let table = machine.local(size_of::<SegmentTable>() as u64)?;
         let keys = rail.keys();
-        state.write_pe(0, control.addr, DevAddr(0), Deadlines { call: within, connect: within })?;
+        let deadlines = Deadlines { call: within, connect: within };
+        state.write_pe(0, control.addr, DevAddr(0), DevAddr(0), deadlines)?;
         state.clear_slots()?;
         state.describe_qps(&[QpDesc {
             pe_state: state.device_state(),

@@ -81,13 +81,23 @@ impl StateMap {
     }
 
     /// Writes the PE state, which kernels need to wait and to report errors, and clears the words that kernels update.
-    pub fn write_pe(&self, pe: u32, control: DevAddr, print: DevAddr, deadlines: Deadlines) -> Result<()> {
+    ///
+    /// `control`, `print` and `lost` are addresses of the control page, of the ring for printed lines, and of the bit set of
+    /// lost PEs; the latter two may be 0.
+    pub fn write_pe(
+        &self,
+        pe: u32,
+        control: DevAddr,
+        print: DevAddr,
+        lost: DevAddr,
+        deadlines: Deadlines,
+    ) -> Result<()> {
         let nanoseconds = |time: Duration| time.as_nanos().min(u64::MAX.into()) as u64;
         let deadline_ns = nanoseconds(deadlines.call);
         // The service gives up on a late connection first, with a reason. The kernels' own deadline is only the safety
         // net.
         let connect_ns = nanoseconds(deadlines.connect.saturating_add(deadlines.call));
-        let state = DeviceState { control, deadline_ns, pe, connect_ns, print, ..Zeroable::zeroed() };
+        let state = DeviceState { control, deadline_ns, pe, connect_ns, print, lost, ..Zeroable::zeroed() };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
