@@ -35,8 +35,9 @@ use self::plan::{LaunchMode, Plan};
 /// The program is a path, or a name that is searched in the directory of this command and on PATH; if several programs
 /// have the name, says which one is used. Labels each output line with its PE. When a PE fails, reports that,
 /// terminates the other PEs and returns the exit code of the failed PE, which is 128 plus the signal number if a signal
-/// killed it. Forwards SIGINT, SIGTERM and SIGHUP to all PEs; a second signal kills them. SIGUSR1 makes the job print
-/// which PE waits for which. Standard input goes to PE 0, unless it is a terminal or PE 0 is on another host.
+/// killed it. If the PEs have formed epochs, only reports the failed PE, and the exit code is that of the others.
+/// Forwards SIGINT, SIGTERM and SIGHUP to all PEs; a second signal kills them. SIGUSR1 makes the job print which PE
+/// waits for which. Standard input goes to PE 0, unless it is a terminal or PE 0 is on another host.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of PEs in the job
