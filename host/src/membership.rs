@@ -57,12 +57,7 @@ impl Membership {
 
     /// Records the loss of PE `pe`, which the job survives, and ends the waits of kernels that need it.
     pub(crate) fn lose(&self, pe: u32, peer: PeerLost) {
-        let mut state = lock(&self.0);
-        state.lost.entry(pe).or_insert(peer);
-        let slots =
-            state.teams.iter().filter(|(_, pes)| pes.contains(&pe)).map(|(slot, _)| LOST_TEAMS + slot);
-        let bits: Vec<u32> = std::iter::once(pe).chain(slots).collect();
-        bits.into_iter().for_each(|bit| state.set(bit, true));
+        lock(&self.0).lose(pe, peer);
     }
 
     /// Records the members of a team that this PE has joined.
@@ -74,7 +69,16 @@ impl Membership {
     }
 
     pub(crate) fn begin(&self, epoch: Epoch) {
-        lock(&self.0).epoch = Some(epoch);
+        let mut state = lock(&self.0);
+        let before = state.epoch.take().map_or(Vec::new(), |epoch| epoch.pes);
+        for pe in before.into_iter().filter(|pe| !epoch.pes.contains(pe)) {
+            if !state.lost.contains_key(&pe) {
+                // The thread that reports losses is late, and will replace the reason.
+                let reason = "it did not form the epoch".into();
+                state.lose(pe, PeerLost { pe: Some(pe), reason, exit: None, survivable: true });
+            }
+        }
+        state.epoch = Some(epoch);
     }
 
     /// Returns the loss that ends the job, if there is one.
@@ -110,6 +114,13 @@ impl Membership {
 }
 
 impl State {
+    fn lose(&mut self, pe: u32, peer: PeerLost) {
+        self.lost.insert(pe, peer);
+        let slots = self.teams.iter().filter(|(_, pes)| pes.contains(&pe)).map(|(slot, _)| LOST_TEAMS + slot);
+        let bits: Vec<u32> = std::iter::once(pe).chain(slots).collect();
+        bits.into_iter().for_each(|bit| self.set(bit, true));
+    }
+
     /// Sets or clears a bit of [`ControlPage::lost`].
     fn set(&mut self, bit: u32, value: bool) {
         let word = self.words.entry(bit / 32).or_default();
