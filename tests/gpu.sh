@@ -4,6 +4,9 @@
 #     tests/gpu.sh build DIR             builds here, and puts stripped programs and this script into DIR; with
 #                                        RUSHMEM_PTX_CUBIN=sm_90 they start without compiling PTX first
 #     tests/gpu.sh deaths DIR TIMES PES      kills a random PE of TIMES jobs
+#     tests/gpu.sh losses DIR FIRST LAST PES [ROUNDS]
+#                                        kills a PE of jobs that go on without it, at a moment that the seeds from FIRST
+#                                        to LAST choose
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
 #                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
 #                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper, which the
@@ -14,13 +17,13 @@
 set -euo pipefail
 
 usage() {
-    sed -n '2,14s/^# \{0,1\}//p' "$0"
+    sed -n '2,17s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
 # Self-contained test programs: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
-examples=(ring alltoall gups sort fft kv stencil jacobi)
+examples=(ring alltoall gups sort fft kv stencil jacobi survive)
 
 build() {
     local dir=$1 root target name package program
@@ -162,6 +165,33 @@ random_deaths() {
     ./rushmem run -n "$pes" ./ring
 }
 
+# losses FIRST LAST PES ROUNDS: kills a PE of jobs that go on without it, and prints how long the others have waited at most.
+losses() {
+    local first=$1 last=$2 pes=$3 rounds=$4 seed victim job pid paths=(nic p2p) waits=() came=0
+    for ((seed = first; seed <= last; seed++)); do
+        RANDOM=$seed
+        victim=$((RANDOM % pes))
+        ./rushmem run -n "$pes" --set peer_path="${paths[seed % 2]}" --set timeout=60s ./survive --rounds "$rounds" \
+            >"$log.job" 2>&1 &
+        job=$!
+        until [[ $(grep -c ready "$log.job") == "$pes" ]]; do
+            kill -0 "$job" || { cat "$log.job" && return 1; }
+            sleep 0.02
+        done
+        sleep "0.$(printf '%03d' $((RANDOM % 400)))"
+        pid=$(sed -n "s/.*ready $victim //p" "$log.job")
+        kill -9 "$pid" 2>/dev/null && came=$((came + 1))
+        timeout 60 tail --pid="$job" -f /dev/null || { printf 'seed %d: the job hangs\n' "$seed" && cat "$log.job" && kill -9 "$job" && return 1; }
+        wait "$job" || { printf 'seed %d: the job failed\n' "$seed" && cat "$log.job" && return 1; }
+        # A PE that was killed too late has finished like the others.
+        [[ $(grep -c "$rounds rounds, 0 wrong words" "$log.job") -ge $((pes - 1)) ]] ||
+            { printf 'seed %d: not all others are right\n' "$seed" && cat "$log.job" && return 1; }
+        grep -q "lost $victim," "$log.job" && waits+=("$(sed -n 's/.*longest wait \([0-9.]*\) ms/\1/p' "$log.job" | sort -n | tail -1)")
+    done
+    printf '%d jobs, %d PEs killed, %d losses noticed; longest waits in ms: ' $((last - first + 1)) "$came" "${#waits[@]}"
+    printf '%s\n' "${waits[@]}" | sort -n | awk '{w[NR] = $1} END {print "median " w[int((NR + 1) / 2)] ", most " w[NR]}'
+}
+
 run() {
     local dir pes=2 heap name sanitizer
     dir=$(cd "$1" && pwd)
@@ -219,6 +249,7 @@ run() {
     done
     unset RUSHMEM_HEAP
     check "20 random deaths among $pes PEs" 240 bash "$0" deaths "$dir" 20 "$pes"
+    check "20 jobs go on after losses among $pes PEs" 240 bash "$0" losses "$dir" 1 20 "$pes"
     side_by_side
     rm -f "$log.png"
 
@@ -263,6 +294,10 @@ run) shift && run "$@" ;;
 deaths)
     cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
     random_deaths "$3" "$4"
+    ;;
+losses)
+    cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
+    losses "$3" "$4" "$5" "${6:-60000}"
     ;;
 *) usage ;;
 esac
