@@ -3,7 +3,7 @@
 //! The server is part of the launcher, or runs in the process of a PE. One thread receives all messages; callers wait
 //! for their reply under a lock.
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -60,7 +60,6 @@ pub struct Tcp {
     timeout: Duration,
     server: String,
     token: Token,
-    stream: Mutex<TcpStream>,
     shared: Arc<Shared>,
     /// Locked during each collective call, so concurrent callers take turns and the PE is in one call at a time.
     calls: Mutex<()>,
@@ -71,6 +70,8 @@ pub struct Tcp {
 }
 
 struct Shared {
+    /// For writing. Locked only while a message is written, as the listener answers heartbeats on it.
+    stream: Mutex<TcpStream>,
     replies: Mutex<Replies>,
     arrived: Condvar,
     watch: Watch,
@@ -101,6 +102,7 @@ impl Tcp {
         })?;
 
         let shared = Arc::new(Shared {
+            stream: Mutex::new(stream),
             replies: Mutex::default(),
             arrived: Condvar::new(),
             watch: Watch::new(n_pes),
@@ -112,11 +114,9 @@ impl Tcp {
             std::thread::Builder::new().name(name.into()).spawn(move || listener.listen(reader, n_pes));
         thread.map_err(|source| Error::Thread { name, source })?;
 
-        let (stream, calls) = (Mutex::new(stream), Mutex::new(()));
-        let meter = Meter::default();
+        let (calls, meter) = (Mutex::new(()), Meter::default());
         let process = std::process::id();
-        let tcp =
-            Tcp { process, pe, n_pes, timeout, server, token, stream, shared, calls, meter, hosted: None };
+        let tcp = Tcp { process, pe, n_pes, timeout, server, token, shared, calls, meter, hosted: None };
         tcp.send_message(&Message::Join { pe, n_pes, build: build_id, origin: origin() });
         tcp.await_gathered("joining the job", timeout.saturating_sub(begin.elapsed()))?;
         Ok(tcp)
@@ -215,15 +215,9 @@ impl Tcp {
         self.shared.wait(grace, take).unwrap_or_else(no_answer)
     }
 
-    /// Sends a message. A broken connection is not an error here: the listener reports it, with a better reason.
     fn send_message(&self, message: &Message) {
-        if self.is_copy() {
-            return;
-        }
-        let mut stream = lock(&self.stream);
-        if stream.write_all(&frame(message)).is_err() {
-            // This makes the listener return, if it is still running.
-            let _ = stream.shutdown(Shutdown::Both);
+        if !self.is_copy() {
+            self.shared.send(message);
         }
     }
 
@@ -252,6 +246,15 @@ impl Tcp {
 }
 
 impl Shared {
+    /// Sends a message. A broken connection is not an error here: the listener reports it, with a better reason.
+    fn send(&self, message: &Message) {
+        let mut stream = lock(&self.stream);
+        if stream.write_all(&frame(message)).is_err() {
+            // This makes the listener return, if it is still running.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Calls `look` immediately and after each message of the server until it returns a value, for at most `within`.
     fn wait<T>(&self, within: Duration, mut look: impl FnMut(&mut Replies) -> Option<T>) -> Option<T> {
         let begin = Instant::now();
@@ -268,11 +271,23 @@ impl Shared {
         }
     }
 
-    /// Handles the launcher's messages until the connection is closed.
+    /// Handles the launcher's messages until the connection is closed, or until the launcher is silent for too long.
     fn listen(&self, stream: TcpStream, n_pes: u32) {
         let mut from = BufReader::new(stream);
+        let mut silence = None;
         let reason = loop {
             match read_frame(&mut from, client_limit(n_pes)) {
+                Ok(Some(Message::Ping { silence_ms })) => {
+                    // Without the locks of calls and replies: this PE lives, whatever it waits for.
+                    self.send(&Message::Pong);
+                    let limit = Some(Duration::from_millis(silence_ms.max(1)));
+                    if silence != limit
+                        && let Err(error) = from.get_ref().set_read_timeout(limit)
+                    {
+                        break error.to_string();
+                    }
+                    silence = limit;
+                }
                 Ok(Some(Message::FromPeer(message))) => self.inbox.deliver(message),
                 Ok(Some(message)) => {
                     let lost = lock(&self.replies).apply(message);
@@ -283,7 +298,10 @@ impl Shared {
                     }
                 }
                 Ok(None) => break "it closed the connection".into(),
-                Err(error) => break error.to_string(),
+                Err(error) => match silence.filter(|_| error.kind() == ErrorKind::WouldBlock) {
+                    Some(silence) => break format!("it gave no sign of life for {silence:?}"),
+                    None => break error.to_string(),
+                },
             }
         };
         let lost = lock(&self.replies).lose_server(reason);
@@ -389,7 +407,7 @@ impl Drop for Tcp {
         lock(&self.shared.replies).leave();
         self.shared.watch.close();
         self.shared.inbox.close();
-        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+        let _ = lock(&self.shared.stream).shutdown(Shutdown::Both);
     }
 }
 

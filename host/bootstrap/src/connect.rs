@@ -74,7 +74,7 @@ pub fn from_env(config: &Config, build_id: String) -> Result<JoinedJob, Error> {
             let key = format!("{method:?}");
             if !sessions.contains_key(&key) {
                 let (position, id) = exchange_id(method, config)?;
-                let server = serve(id, position.pe, position.n_pes)?;
+                let server = serve(id, position.pe, position.n_pes, config)?;
                 sessions.insert(key.clone(), Session { position, id, server });
             }
             let Session { position, id, server } = &sessions[&key];
@@ -167,7 +167,7 @@ pub fn with_id(
     config: &Config,
     build_id: String,
 ) -> Result<JoinedJob, Error> {
-    let server = serve(id, pe, n_pes)?;
+    let server = serve(id, pe, n_pes, config)?;
     let job = join(member(id, pe, n_pes, build_id, config.bootstrap_timeout), server)?;
     let why = "the program provides a unique id".into();
     Ok(JoinedJob { pes: LocalPes::Process(job), why, local: None })
@@ -210,7 +210,7 @@ fn check_number(n_pes: u32) -> Result<(), Error> {
     if n_pes <= MAX_PES { Ok(()) } else { Err(Error::TooManyPes { n_pes }) }
 }
 
-fn serve(id: UniqueId, pe: u32, n_pes: u32) -> Result<Option<Arc<Server>>, Error> {
+fn serve(id: UniqueId, pe: u32, n_pes: u32, config: &Config) -> Result<Option<Arc<Server>>, Error> {
     check_number(n_pes)?;
     if pe >= n_pes {
         return Err(Error::NoPe { pe, n_pes });
@@ -220,7 +220,14 @@ fn serve(id: UniqueId, pe: u32, n_pes: u32) -> Result<Option<Arc<Server>>, Error
         Side::Serves(listener) => {
             let (listen, token) = (id.addr(), id.token());
             tracing::info!("PE {pe} listens at {listen} for the job's {n_pes} PEs");
-            let options = ServerOptions { n_pes, host: Some(pe), token, listen, exit_wait: Duration::ZERO };
+            let options = ServerOptions {
+                n_pes,
+                host: Some(pe),
+                token,
+                listen,
+                exit_wait: Duration::ZERO,
+                heartbeat: config.heartbeat.0,
+            };
             Server::on(listener, options).map(|server| Some(Arc::new(server)))
         }
     }

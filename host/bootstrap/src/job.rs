@@ -119,6 +119,13 @@ impl JobState {
         self.epoch.number > 0
     }
 
+    /// Returns the PEs of the epoch that may be lost without the job: all that have not left, except for the one that
+    /// runs the server. None before the first epoch.
+    pub(crate) fn watched(&self) -> Vec<u32> {
+        let is_watched = |pe: &u32| self.is_live() && self.is_joined(*pe) && self.host != Some(*pe);
+        self.epoch.pes.iter().copied().filter(is_watched).collect()
+    }
+
     /// Adds a PE that expects `n_pes` PEs to the job. `origin` describes its process in error messages.
     pub(crate) fn join(&mut self, pe: u32, n_pes: u32, build: &str, origin: &str) -> Result<(), Refusal> {
         if n_pes != self.n_pes() {
@@ -504,6 +511,18 @@ mod tests {
         let mut job = joined(2);
         job.finish(1);
         assert_eq!(job.form_epoch(0), left(1));
+    }
+
+    #[test]
+    fn living_pes_are_watched_from_the_first_epoch_on() {
+        let mut job = JobState::new(4, Some(1));
+        (0..4).for_each(|pe| job.join(pe, 4, "b", "here").unwrap());
+        assert_eq!(job.watched(), []);
+        (0..4).for_each(|pe| drop(job.form_epoch(pe)));
+        assert_eq!(job.watched(), [0, 2, 3]);
+        job.lose(2, "killed", None);
+        job.finish(3);
+        assert_eq!(job.watched(), [0]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod job;
 mod launcher;
 mod messages;
 mod observer;
+mod pulse;
 mod refusals;
 mod replies;
 mod resolve;

@@ -1,13 +1,14 @@
 //! The server of a job: authenticates PEs, completes their collective calls, relays messages and reports lost PEs.
 //!
-//! Each connection has a reader thread and a writer thread. All readers share one `State` under a lock.
+//! Each connection has a reader thread and a writer thread. All readers share one `State` under a lock. Another thread
+//! sends heartbeats, if they are set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use crate::dial::{tune, write_timeout};
 use crate::error::{BEFORE_JOINING, Error, Failure, PeerLost};
 use crate::job::{JobState, Progress, Refusal};
 use crate::messages::PeerMessage;
+use crate::pulse::{Due, Pulse};
 use crate::refusals::Refusals;
 use crate::wire::{
     HANDSHAKE_LIMIT, MESSAGE_LIMIT, Message, PROTOCOL, frame, read_frame, server_limit, write_frame,
@@ -35,7 +37,13 @@ const REJOIN_POLL: Duration = Duration::from_millis(100);
 /// Maximum number of connections in the handshake at the same time, in addition to one per PE.
 const MAX_UNAUTHENTICATED: usize = 64;
 
-/// Stack size of a connection's threads, in bytes.
+/// Shortest interval of heartbeats.
+const MIN_BEAT: Duration = Duration::from_millis(1);
+
+/// Number of heartbeats after which a PE takes a silent server for lost.
+const SILENT_HEARTBEATS: u32 = 4;
+
+/// Stack size of the server's threads, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Size, secret and address of the job that a [`Server`] serves.
@@ -52,6 +60,9 @@ pub struct ServerOptions {
     /// How long to wait, after a PE's connection was closed, until its launcher reports how the process exited. The
     /// report makes a better error message than the closed connection.
     pub exit_wait: Duration,
+    /// How long a PE may give no sign of life, once the PEs have formed an epoch, before it is lost. `None` if only a
+    /// closed connection is a loss.
+    pub heartbeat: Option<Duration>,
 }
 
 /// The server of one job, or of consecutive jobs of the same processes. Dropping it closes all connections.
@@ -59,6 +70,8 @@ pub struct Server {
     addr: SocketAddr,
     shared: Arc<Shared>,
     accept: Option<JoinHandle<()>>,
+    /// Ends the thread that sends heartbeats when it is dropped.
+    _heartbeats: Option<Sender<()>>,
 }
 
 struct Shared {
@@ -77,6 +90,9 @@ struct State {
     /// Whether any PE has ever joined. Until then, no loss is reported.
     any_joined: bool,
     pes: Vec<Option<Outbox>>,
+    /// Key of each PE's connection in `streams`.
+    connections: Vec<u64>,
+    pulse: Pulse,
     exits: Vec<Option<String>>,
     observers: BTreeMap<u32, Option<Outbox>>,
     /// Number of running threads that write to PEs.
@@ -117,6 +133,8 @@ impl Server {
             jobs_before: 0,
             any_joined: false,
             pes: vec![None; n],
+            connections: vec![0; n],
+            pulse: Pulse::new(options.n_pes),
             exits: vec![None; n],
             observers: BTreeMap::new(),
             writers: 0,
@@ -131,9 +149,15 @@ impl Server {
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
         });
+        let heartbeats = shared.options.heartbeat.map(|heartbeat| {
+            let (heartbeats, end) = channel();
+            let shared = shared.clone();
+            spawn("rushmem-heartbeat", move || shared.send_heartbeats(heartbeat, &end)).map(|_| heartbeats)
+        });
+        let heartbeats = heartbeats.transpose()?;
         let acceptor = shared.clone();
         let accept = spawn("rushmem-accept", move || acceptor.accept(&listener))?;
-        Ok(Server { addr, shared, accept: Some(accept) })
+        Ok(Server { addr, shared, accept: Some(accept), _heartbeats: heartbeats })
     }
 
     /// Returns the server's address, with the port that was actually bound.
@@ -250,7 +274,7 @@ impl Shared {
     fn serve(self: &Arc<Self>, id: u64, mut stream: TcpStream) {
         match self.handshake(id, &stream) {
             Ok(Message::Join { pe, n_pes, build, origin }) => {
-                self.serve_pe(stream, pe, n_pes, &build, &origin)
+                self.serve_pe(id, stream, (pe, n_pes), &build, &origin)
             }
             Ok(Message::Observe { node }) => self.serve_observer(stream, node),
             Ok(_) => refuse(&mut stream, "it neither joins the job nor observes it".into()),
@@ -327,7 +351,14 @@ impl Shared {
         }
     }
 
-    fn serve_pe(self: &Arc<Self>, mut stream: TcpStream, pe: u32, n_pes: u32, build: &str, origin: &str) {
+    fn serve_pe(
+        self: &Arc<Self>,
+        id: u64,
+        mut stream: TcpStream,
+        (pe, n_pes): (u32, u32),
+        build: &str,
+        origin: &str,
+    ) {
         let outbox = match outbox(&stream, WriterGuard::new(self)) {
             Ok(outbox) => outbox,
             Err(error) => return refuse(&mut stream, error.to_string()),
@@ -359,6 +390,8 @@ impl Shared {
             tracing::debug!(pe, origin, "joined");
             state.any_joined = true;
             state.pes[pe as usize] = Some(outbox);
+            state.connections[pe as usize] = id;
+            state.pulse.joined(pe);
             // All PEs see this contribution and learn from it which PE runs the server.
             let is_host = self.options.host == Some(pe);
             state.enter(pe, "joining the job", if is_host { vec![1] } else { Vec::new() });
@@ -384,7 +417,9 @@ impl Shared {
                 // Its launcher has reported its exit, so nobody expects more of this PE.
                 return Ok(());
             }
+            state.pulse.heard(pe);
             match message {
+                Message::Pong => state.pulse.answered(pe),
                 Message::Gather { .. } | Message::FormEpoch if state.job.is_waiting(pe) => {
                     return Err(
                         "it does not follow the protocol: two collective calls at the same time".into()
@@ -436,6 +471,25 @@ impl Shared {
         state.pes[pe as usize] = None;
         state.lose(pe, reason, None);
         self.changed.notify_all();
+    }
+
+    /// Asks the PEs for signs of life until `end` is disconnected. Loses those that are silent for longer than
+    /// `heartbeat`.
+    fn send_heartbeats(&self, heartbeat: Duration, end: &Receiver<()>) {
+        let interval = (heartbeat / 4).max(MIN_BEAT);
+        loop {
+            let begin = Instant::now();
+            if end.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let mut state = lock(&self.state);
+            let now = Instant::now();
+            // The threads that read from the PEs were probably not scheduled, either.
+            let is_late = now - begin > interval + heartbeat / 2;
+            if state.send_heartbeats(heartbeat, now, is_late) {
+                self.changed.notify_all();
+            }
+        }
     }
 
     fn serve_observer(&self, mut stream: TcpStream, node: u32) {
@@ -550,6 +604,27 @@ impl State {
             self.tell_observers(lost);
         }
         self.tell_progress(progress);
+    }
+
+    /// Sends the heartbeats that are due. Returns whether a PE was lost.
+    fn send_heartbeats(&mut self, heartbeat: Duration, now: Instant, is_late: bool) -> bool {
+        let silence_ms = heartbeat.saturating_mul(SILENT_HEARTBEATS).as_millis() as u64;
+        let mut has_lost = false;
+        for pe in self.job.watched() {
+            match self.pulse.check(pe, now, heartbeat, is_late) {
+                Due::Ping => self.tell_pe(pe, &Message::Ping { silence_ms }),
+                // A job that has failed for good ends without the help of heartbeats.
+                Due::Loss if self.job.final_failure().is_none() => {
+                    has_lost = true;
+                    self.lose(pe, &format!("no sign of life for {heartbeat:?}"), None);
+                    // A process that goes on later finds itself cut off. This fails if the connection has just broken.
+                    let connection = self.streams.get(&self.connections[pe as usize]);
+                    let _ = connection.map(|stream| stream.shutdown(Shutdown::Both));
+                }
+                Due::Loss | Due::Nothing => {}
+            }
+        }
+        has_lost
     }
 
     fn tell_pe(&self, pe: u32, message: &Message) {

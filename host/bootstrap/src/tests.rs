@@ -12,6 +12,7 @@ use crate::wire::{HANDSHAKE_LIMIT, Message, PROTOCOL, read_frame, write_frame};
 use rushmem_config::Config;
 
 mod epochs;
+mod heartbeats;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -39,7 +40,15 @@ fn server(n_pes: u32, exit_wait: Duration) -> (Server, Token) {
     let token = Token::generate().unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
     (
-        Server::start(ServerOptions { n_pes, host: None, token: token.clone(), listen, exit_wait }).unwrap(),
+        Server::start(ServerOptions {
+            n_pes,
+            host: None,
+            token: token.clone(),
+            listen,
+            exit_wait,
+            heartbeat: None,
+        })
+        .unwrap(),
         token,
     )
 }
@@ -537,7 +546,7 @@ fn loss_of_the_server_names_its_pe() {
     let token = Token::generate().unwrap();
     let listen = "127.0.0.1:0".parse().unwrap();
     let (host, exit_wait) = (Some(0), Duration::ZERO);
-    let options = ServerOptions { n_pes: 2, host, token: token.clone(), listen, exit_wait };
+    let options = ServerOptions { n_pes: 2, host, token: token.clone(), listen, exit_wait, heartbeat: None };
     let server = Server::start(options).unwrap();
     let join = |pe| Tcp::join(member(&server, &token, pe, 2, LONG)).unwrap();
     let (_first, second) = thread::scope(|scope| {
@@ -645,8 +654,14 @@ fn pe_retries_after_a_closed_handshake() {
         drop(stream);
         listener
     });
-    let options =
-        ServerOptions { n_pes: 1, host: None, token: token.clone(), listen, exit_wait: Duration::ZERO };
+    let options = ServerOptions {
+        n_pes: 1,
+        host: None,
+        token: token.clone(),
+        listen,
+        exit_wait: Duration::ZERO,
+        heartbeat: None,
+    };
     thread::scope(|scope| {
         let server = listen.to_string();
         let build_id = "b".to_string();

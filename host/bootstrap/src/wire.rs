@@ -151,6 +151,13 @@ pub enum Message {
         /// PE that the observer reported as exited.
         pe: u32,
     },
+    /// Launcher: asks a PE for a sign of life. The reply is `Pong`.
+    Ping {
+        /// How long the launcher may be silent from now on before it counts as lost, in milliseconds.
+        silence_ms: u64,
+    },
+    /// PE: answers `Ping`.
+    Pong,
 }
 
 /// The reason why bytes do not decode to a message.
@@ -211,6 +218,8 @@ impl Message {
             Message::FromPeer(PeerMessage { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
             Message::FormEpoch => to.kind(23),
             Message::Epoch(Epoch { number, pes }) => to.kind(24).u32(*number).pes(pes),
+            Message::Ping { silence_ms } => to.kind(25).u64(*silence_ms),
+            Message::Pong => to.kind(26),
         };
         to.0
     }
@@ -267,6 +276,8 @@ impl Message {
             22 => Message::FromPeer(PeerMessage { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
             23 => Message::FormEpoch,
             24 => Message::Epoch(Epoch { number: from.u32()?, pes: from.pes()?.0 }),
+            25 => Message::Ping { silence_ms: from.u64()? },
+            26 => Message::Pong,
             kind => return Err(Malformed::Kind(kind)),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }

@@ -239,6 +239,9 @@ settings! {
              least 5s, and longer where more than 8 PEs share a core.";
         Launch expert membership: Membership, "RUSHMEM_MEMBERSHIP", "fixed", "",
             "What the loss of a PE means: fixed (the job ends) or live (the others go on without it; docs/membership.md).";
+        Launch expert heartbeat: Limit, "RUSHMEM_HEARTBEAT", "none", "time",
+            "With membership = live: time without a sign of life after which a PE is lost, such as one that is stopped. With none, \
+             only a closed connection is a loss.";
         Launch expert native_workers: u32, "RUSHMEM_NATIVE_WORKERS", "0", "threads",
             "Number of CPU threads that run native kernels. 0 is one for each core.";
         Launch expert native_stack: Bytes, "RUSHMEM_NATIVE_STACK", "1MiB", "bytes",

@@ -46,7 +46,7 @@ fn another(key: &str) -> &'static str {
         "cq" => "collapsed",
         "timeout" | "bootstrap_timeout" | "connect_timeout" | "ack_timeout" | "abort_limit" => "250ms",
         "kernel_warning" => "none",
-        "kernel_limit" | "lane_limit" => "20s",
+        "kernel_limit" | "lane_limit" | "heartbeat" => "20s",
         "softnic_ip" => "10.0.0.7",
         "softnic_port" => "4791",
         "softnic_shared_memory" => "off",

@@ -40,6 +40,8 @@ fn samples() -> Vec<Message> {
         Message::FromPeer(PeerMessage { from: 8, bytes: vec![3] }),
         Message::FormEpoch,
         Message::Epoch(Epoch { number: 2, pes: vec![0, 3] }),
+        Message::Ping { silence_ms: 800 },
+        Message::Pong,
     ]
 }
 
@@ -60,7 +62,7 @@ fn every_message_kind_round_trips() {
 #[test]
 fn samples_cover_every_message_kind() {
     let kinds: Vec<u8> = samples().iter().map(|message| message.encode()[0]).collect();
-    assert_eq!(kinds, (1..=24).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>());
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn largest_contributions_fit_the_message_limits() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_decode_or_fail(mut bytes: Vec<u8>, kind in 0u8..26) {
+    fn arbitrary_bytes_decode_or_fail(mut bytes: Vec<u8>, kind in 0u8..28) {
         check_any_bytes(&bytes);
         if let Some(first) = bytes.first_mut() {
             *first = kind;
@@ -116,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_byte_never_panics(which in 0usize..24, at: usize, to: u8) {
+    fn changed_byte_never_panics(which in 0usize..26, at: usize, to: u8) {
         let mut bytes = frame(&samples()[which]);
         let at = at % bytes.len();
         bytes[at] = to;

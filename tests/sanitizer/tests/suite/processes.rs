@@ -63,8 +63,14 @@ fn processes_run_consecutive_jobs() {
 fn findings(pes: u32, programs: &[&Program]) -> Result<Vec<Finding>, Box<dyn Error>> {
     let token = Token::generate()?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let options =
-        ServerOptions { n_pes: pes, host: None, token: token.clone(), listen, exit_wait: Duration::ZERO };
+    let options = ServerOptions {
+        n_pes: pes,
+        host: None,
+        token: token.clone(),
+        listen,
+        exit_wait: Duration::ZERO,
+        heartbeat: None,
+    };
     let server = Server::start(options)?;
     let report = tempfile::NamedTempFile::new()?;
     let start = |pe: u32| {

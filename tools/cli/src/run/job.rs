@@ -180,6 +180,7 @@ fn start_server(plan: &Plan, share: &NodeShare, printer: &Printer) -> Result<Ser
         token: share.token.clone(),
         listen,
         exit_wait: crowd_deadline(EXIT_WAIT, share.count),
+        heartbeat: plan.heartbeat,
     };
     Ok(Server::start(options)?)
 }

@@ -31,6 +31,8 @@ pub(super) struct Plan {
     pub(super) trace: Option<PathBuf>,
     /// How long to wait for the launchers of other nodes.
     pub(super) bootstrap_timeout: Duration,
+    /// Time without a sign of life after which a PE of a job with live membership is lost.
+    pub(super) heartbeat: Option<Duration>,
     /// The other nodes, if this launcher starts them.
     pub(super) others: Option<Others>,
 }
@@ -84,6 +86,7 @@ impl Plan {
             timeout: args.timeout,
             trace: Some(config.trace).filter(|file| !file.is_empty()).map(PathBuf::from),
             bootstrap_timeout: config.bootstrap_timeout,
+            heartbeat: config.heartbeat.0,
             others,
         })
     }
