@@ -94,6 +94,10 @@ fn act(
                 eprintln!("error: out of cheese");
                 return Ok(ExitCode::from(6));
             }
+            "linger" => {
+                pe.abort("out of cheese");
+                std::thread::sleep(Duration::from_secs(60));
+            }
             "leave" => return Ok(ExitCode::SUCCESS),
             "hang" | "form" => std::thread::sleep(Duration::from_secs(60)),
             _ => {}

@@ -103,6 +103,12 @@ impl Ready {
         self.lines.iter().filter_map(|line| line.split("ready ").nth(1)).map(String::from).collect()
     }
 
+    /// Returns the PID that PE `pe` wrote after `ready`.
+    fn pid(&self, pe: u32) -> String {
+        let label = format!("[{pe}] ready ");
+        self.lines.iter().find_map(|line| line.strip_prefix(&label)).unwrap().into()
+    }
+
     fn end(mut self) -> Output {
         let mut rest = Vec::new();
         std::io::Read::read_to_end(&mut self.out, &mut rest).unwrap();
@@ -589,13 +595,37 @@ fn signal_stops_the_start_of_pes() {
 /// output.
 fn kill_in_epochs(victims: &[u32], args: &[&str]) -> Output {
     let ready = start(4, rushmem().args(["run", "-n", "4", "pe", "epochs"]).args(args));
-    let pid = |pe: &u32| {
-        let label = format!("[{pe}] ready ");
-        ready.lines.iter().find_map(|line| line.strip_prefix(&label)).unwrap().to_owned()
-    };
-    let pids: Vec<String> = victims.iter().map(pid).collect();
+    let pids: Vec<String> = victims.iter().map(|pe| ready.pid(*pe)).collect();
     kill(&pids.join(" "), "KILL");
     ready.end()
+}
+
+#[test]
+fn stopped_pe_of_a_job_in_epochs_is_killed() {
+    let set = ["--set", "heartbeat=1s"];
+    let ready =
+        start(4, rushmem().args(["run", "-n", "4"]).args(set).args(["pe", "epochs", "wait", "9", "3"]));
+    let stopped = ready.pid(1);
+    kill(&stopped, "STOP");
+    let output = ready.end();
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    assert!(!lives(&stopped), "process {stopped} was left behind");
+    let text = out(&output);
+    assert_eq!(text.matches("members [0, 2, 3]\n").count(), 3, "{text}");
+    let told = "rushmem: PE 1 was lost: no sign of life for 1s; the job goes on without it\n";
+    assert_eq!(err(&output), told);
+}
+
+#[test]
+fn process_that_goes_on_after_it_has_left_a_job_in_epochs_is_killed() {
+    let begin = Instant::now();
+    let ready = start(4, rushmem().args(["run", "-n", "4", "pe", "epochs", "linger", "1", "3"]));
+    let lingers = ready.pid(1);
+    let output = ready.end();
+    assert!(begin.elapsed() < TEST_TIMEOUT);
+    assert_eq!(code(&output), Some(0), "{}", err(&output));
+    assert!(!lives(&lingers), "process {lingers} was left behind");
+    assert_eq!(out(&output).matches("members [0, 2, 3]\n").count(), 3, "{}", out(&output));
 }
 
 #[test]

@@ -46,6 +46,9 @@ const NODE_LOST: u8 = 3;
 /// Exit code of a failed job for which no other exit code is known.
 const FAILED: u8 = 1;
 
+/// Start of the reason of a loss if the PE has left the job by itself, with an error.
+const ABORTED: &str = "aborted: ";
+
 /// The first failure of a job. Later ones are ignored.
 struct Failure {
     /// PE that failed, or `None` if the job failed as a whole.
@@ -80,6 +83,8 @@ struct Supervisor<'a> {
     failure: Option<Failure>,
     /// PEs without which the job goes on, in the order of their losses.
     lost: Vec<u32>,
+    /// Lost PEs whose processes receive SIGKILL at the given times.
+    fences: Vec<(Instant, u32)>,
     shutdown: Shutdown,
     /// Signals received so far, other than SIGUSR1.
     signals: Vec<i32>,
@@ -129,6 +134,7 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         nodes: Vec::new(),
         failure: None,
         lost: Vec::new(),
+        fences: Vec::new(),
         shutdown: Shutdown::Running,
         signals: Vec::new(),
         limit: plan.timeout.map(|timeout| Instant::now() + timeout),
@@ -398,6 +404,9 @@ impl Supervisor<'_> {
 
     /// Reports the loss of a PE without which the job goes on. After a failure or a signal, its exit counts instead.
     fn survive(&mut self, number: u32, lost: &PeerLost) {
+        // One that has left the job by itself still prints why.
+        let patience = if lost.reason.starts_with(ABORTED) { self.shared(TERM_TIME) } else { Duration::ZERO };
+        self.fences.push((Instant::now() + patience, number));
         if !self.signals.is_empty() || self.failure.is_some() {
             return tracing::debug!("{lost}");
         }
@@ -437,7 +446,7 @@ impl Supervisor<'_> {
     /// for that.
     fn has_printed(&self, number: u32, reason: &str) -> bool {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return false };
-        let Some(cause) = reason.strip_prefix("aborted: ") else { return false };
+        let Some(cause) = reason.strip_prefix(ABORTED) else { return false };
         pe.prints(cause, Instant::now() + self.shared(PRINT_TIME))
     }
 
@@ -499,6 +508,7 @@ impl Supervisor<'_> {
             self.limit = None;
             self.time_out();
         }
+        self.fence(now);
         match self.shutdown {
             Shutdown::Reporting(end) if now >= end => self.ask_to_end(),
             Shutdown::Terminating(end) if now >= end => {
@@ -516,6 +526,15 @@ impl Supervisor<'_> {
         }
         let late = format!("it did not start its PEs within {:?}", self.plan.bootstrap_timeout);
         self.give_up_nodes(&late, |node| node.start_by.is_some_and(|end| now >= end));
+    }
+
+    /// Kills the processes of lost PEs that are still running, so none of them writes to the memory of others any more. A
+    /// process that is stopped could do so once it continues, and its kernels even before.
+    fn fence(&mut self, now: Instant) {
+        let due: Vec<u32> = self.fences.extract_if(.., |(at, _)| now >= *at).map(|(_, pe)| pe).collect();
+        for pe in self.living().filter(|pe| due.contains(&pe.pe)) {
+            pe.signal(libc::SIGKILL);
+        }
     }
 
     fn give_up_nodes(&mut self, reason: &str, are_lost: impl Fn(&Node) -> bool) {
@@ -561,7 +580,8 @@ impl Supervisor<'_> {
             Shutdown::Running => None,
         };
         let starts = self.nodes.iter().filter_map(|node| node.start_by);
-        step.into_iter().chain(self.limit).chain(starts).min()
+        let fences = self.fences.iter().map(|(at, _)| *at);
+        step.into_iter().chain(self.limit).chain(starts).chain(fences).min()
     }
 
     /// Keeps the server, which runs on node 0, alive until the launchers of other nodes are done.
