@@ -275,7 +275,7 @@ pub struct DeviceState {
     pub grid_arrived: CacheLine,
     /// Number of grid barriers that all blocks have completed.
     pub grid_generation: CacheLine,
-    /// Index, counted from 1, of the last grid barrier that a block entered with an error.
+    /// Index, counted from 1, of the last grid barrier that a block entered with an error, above 8 bits with its code.
     pub grid_failed: CacheLine,
     /// 1 once any [`WEAK`](qp_flags::WEAK) QP has been connected.
     pub weak: CacheLine,

@@ -75,6 +75,15 @@ pub(crate) fn outcome(code: u32) -> Result {
     Error::from_code(code).map_or(Ok(()), Err)
 }
 
+/// Combines the results of two steps. A loss counts less than other errors, because programs go on after it.
+#[inline(always)]
+pub(crate) fn both(one: Result, other: Result) -> Result {
+    match one {
+        Ok(()) | Err(Error::PeerLost) if other.is_err() => other,
+        _ => one,
+    }
+}
+
 impl Error {
     /// Returns the error with this code, or `None` if there is none.
     pub const fn from_code(code: u32) -> Option<Self> {

@@ -244,8 +244,8 @@ pub(crate) mod sealed {
 ///
 /// # Errors
 /// - The thread's own error, in threads that failed.
-/// - [`Error::PeerLost`] in all threads if it is the error of one: programs go on after it.
-/// - [`Error::InGroup`] in the other threads.
+/// - In the other threads [`Error::PeerLost`], if no thread has another error, since programs go on after a loss.
+///   Otherwise [`Error::InGroup`].
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {
@@ -269,11 +269,8 @@ pub(crate) fn agree_on<G: Group>(group: G, mine: Result<u64>) -> Result<u64> {
 #[inline(always)]
 #[track_caller]
 fn shared_error<G: Group>(group: G, mine: Result) -> Error {
-    if group.any(mine == Err(Error::PeerLost)) {
-        Error::PeerLost
-    } else {
-        mine.err().unwrap_or(Error::InGroup)
-    }
+    let others = group.any(mine.is_err() && mine != Err(Error::PeerLost));
+    mine.err().unwrap_or(if others { Error::InGroup } else { Error::PeerLost })
 }
 
 /// Returns the error of a call whose arguments every thread of the group has found to be wrong: the recorded `why` in

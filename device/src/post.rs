@@ -114,7 +114,7 @@ pub(crate) fn begin<S: Sharing>(qp: &Qp<'_, S>, lanes: Lanes, blocks: u64, site:
     let first = lanes.first(first);
     if first == FAILED {
         why?;
-        return Err(Error::Poisoned);
+        return Err(qp.poisoned());
     }
     // Only the WQE in the last block is signalled: completions are in order, so its CQE completes the others too.
     Ok(Posting {
@@ -148,7 +148,7 @@ impl Posting {
     pub(crate) fn commit_if<S: Sharing>(self, qp: &Qp<'_, S>, written: Result) -> Result<EndIndex> {
         if self.lanes.any(written.is_err()) {
             written?;
-            return Err(Error::Poisoned);
+            return Err(qp.poisoned());
         }
         Ok(self.commit(qp))
     }

@@ -3,8 +3,8 @@
 //! Every wait of this crate goes through [`Watch`], and every failed test through [`test_failed`].
 #![allow(unsafe_code, reason = "reads the control page")]
 
-use crate::abi::{ControlPage, DevAddr, DeviceState, LOST_TEAMS, MAX_LIVE_TEAMS};
-use crate::arch::{self, FailedTests, SysWord};
+use crate::abi::{ControlPage, DevAddr, DeviceState, LOST_TEAMS, MAX_LIVE_TEAMS, RECORDS};
+use crate::arch::{self, FailedTests, Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Result, Site, outcome, record};
 use crate::watch;
 
@@ -210,15 +210,17 @@ pub(crate) fn poll_until<V: Copy>(
     read: impl Fn() -> V,
     wanted: impl Fn(V) -> bool,
 ) -> (u32, V) {
-    let mut watch = Watch::until(state, until);
+    let (mut watch, mut code) = (Watch::until(state, until), 0);
     loop {
         let found = read();
         if wanted(found) {
             return (0, found);
         }
-        if let Err(error) = watch.turn() {
-            return (error as u32, found);
+        if code != 0 {
+            return (code, found);
         }
+        // An error is followed by one more read: what arrived before a loss counts.
+        code = watch.turn().map_or_else(|error| error as u32, |()| 0);
     }
 }
 
@@ -263,6 +265,7 @@ fn count_failed_test(state: DevAddr, needs: Needs, begin: u64) -> u32 {
             return Error::Aborted as u32;
         }
         if needs.is_lost(state) {
+            arch::clear_failed_tests();
             return Error::PeerLost as u32;
         }
         if waited > deadline_ns {
@@ -298,6 +301,12 @@ fn limits(state: DevAddr) -> (u32, u64) {
 #[inline(never)]
 pub(crate) fn lost(state: DevAddr, needs: Needs, site: Site) -> Error {
     let peer = if needs.0 < LOST_TEAMS { needs.0 } else { Detail::NONE.peer };
+    // A program that goes on may meet many losses. They leave room for records of other errors.
+    // SAFETY: the host made the state, and only atomics touch the word.
+    let records = unsafe { Gpu::load_relaxed(&raw mut (*state.ptr::<DeviceState>()).records.word) };
+    if records >= RECORDS as u64 / 2 {
+        return Error::PeerLost;
+    }
     record(state, Error::PeerLost, Detail { peer, found: needs.0 as u64, ..Detail::NONE }, site)
 }
 

@@ -159,7 +159,8 @@ pub struct QpState {
     pub poller: CacheLine,
     /// Number of CQ entries consumed. Written by the poller, as is `done`.
     pub cq_next: CacheLine,
-    /// The [`Error`](crate::Error) code that broke this QP; 0 while it works.
+    /// The [`Error`](crate::Error) code that broke this QP, in the low 8 bits; 0 while it works. The bits above are one past
+    /// the last block for which the loss of the peer has been reported.
     pub poison: CacheLine,
     /// 1 once a thread has requested the connection from the host.
     pub connect_requested: CacheLine,

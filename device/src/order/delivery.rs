@@ -23,7 +23,7 @@ use crate::abi::{DeviceState, QpEntry, QpState, ctx_flags, qp_flags, reserved};
 use crate::arch::{Gpu, Scope};
 use crate::ctx::segment;
 use crate::ctx::{Ctx, CtxRef, far_end};
-use crate::error::{Error, Result, Site, outcome};
+use crate::error::{Result, Site, outcome};
 use crate::group::Thread;
 use crate::post::{Lanes, begin};
 use crate::rma::{Direction, NicTransfer, send};
@@ -130,7 +130,7 @@ fn order_slow<S: Sharing>(ctx_ref: CtxRef, entry: *mut QpEntry, wanted: u64) -> 
     lanes.sync();
     if lanes.any(mine.is_err()) {
         mine?;
-        return Err(Error::Poisoned);
+        return Err(qp.poisoned());
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use core::panic::Location;
 use crate::arch::{Cta, Gpu, Scope, Sys};
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::Result;
+use crate::error::{Result, both};
 use crate::group::{Group, Thread, agree};
 use crate::scope::FenceScope;
 use crate::sharing::Sharing;
@@ -65,6 +65,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// # Errors
     /// - [`Error::Completion`](crate::Error::Completion): the NIC completed an operation with an error.
     /// - [`Error::Poisoned`](crate::Error::Poisoned): an earlier error has broken the QP.
+    /// - [`Error::PeerLost`](crate::Error::PeerLost): the peer of an operation was lost, and no other error occurred.
     /// - [`Error::Timeout`](crate::Error::Timeout), [`Error::Aborted`](crate::Error::Aborted).
     /// - [`Error::InGroup`](crate::Error::InGroup): another thread of the group encountered the error.
     #[inline(always)]
@@ -292,7 +293,7 @@ impl<S: Sharing> Ctx<'_, S> {
         let mut set = p.first_set;
         while set < p.first_set + p.n_sets {
             let qp = self.qp_of_set(set, pe);
-            mine = mine.and(qp.wait(qp.last(), Location::caller()));
+            mine = both(mine, qp.wait(qp.last(), Location::caller()));
             set += 1;
         }
         mine
@@ -353,11 +354,11 @@ fn quiet_slow<G: Group, S: Sharing, const STORES: bool>(group: G, ctx_ref: CtxRe
         // Post all read-backs before waiting for any, to overlap their round trips.
         let mut i = group.rank();
         while i < ctx.n_entries() {
-            mine = mine.and(ctx.read_back(ctx.nth_entry(i)));
+            mine = both(mine, ctx.read_back(ctx.nth_entry(i)));
             i += group.size();
         }
     }
-    agree(group, mine.and(wait_share::<S>(ctx_ref, group.rank(), group.size())))
+    agree(group, both(mine, wait_share::<S>(ctx_ref, group.rank(), group.size())))
 }
 
 /// Waits for the completion of all postings to `pe`.
@@ -377,7 +378,7 @@ fn wait_share<S: Sharing>(ctx_ref: CtxRef, first: u32, step: u32) -> Result {
     let (mut mine, mut i) = (Ok(()), first);
     while i < ctx.n_entries() {
         let qp = ctx.nth_qp(i);
-        mine = mine.and(qp.wait_here(qp.last(), Location::caller()));
+        mine = both(mine, qp.wait_here(qp.last(), Location::caller()));
         i += step;
     }
     mine

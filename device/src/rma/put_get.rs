@@ -163,6 +163,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - [`Error::BadPe`], [`Error::OutOfRange`], [`Error::LengthMismatch`]: invalid arguments. Nothing is transferred.
     /// - [`Error::Timeout`]: the send queue was still full at the deadline.
     /// - [`Error::Completion`], [`Error::Poisoned`]: an error has broken the QP.
+    /// - [`Error::PeerLost`]: the NIC peer was lost.
     /// - [`Error::Unconnected`]: the host did not connect the QP before the deadline.
     /// - [`Error::Aborted`]: the job is being aborted.
     /// - [`Error::InGroup`]: another thread of the group encountered the error.

@@ -26,10 +26,11 @@ impl<S: Sharing> Qp<'_, S> {
     /// # Errors
     /// - [`Error::Completion`]: this thread found the error CQE that broke the QP.
     /// - [`Error::Poisoned`]: the QP was broken already.
+    /// - [`Error::PeerLost`]: the peer was lost. Returned once for the blocks before `end`.
     /// - [`Error::Timeout`], [`Error::Aborted`], [`Error::Unconnected`].
     #[inline(always)]
     pub(crate) fn wait(&self, end: EndIndex, site: Site) -> Result {
-        if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, site) }
+        if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, true, site) }
     }
 
     /// Waits like [`Qp::wait`], but inlined, for callers that are outlined themselves. Saves a call, and with it
@@ -39,7 +40,7 @@ impl<S: Sharing> Qp<'_, S> {
     /// - The errors of [`Qp::wait`].
     #[inline(always)]
     pub(crate) fn wait_here(&self, end: EndIndex, site: Site) -> Result {
-        if self.done() >= end.0 { Ok(()) } else { wait_loop::<S>(self.entry(), end.0, site) }
+        if self.done() >= end.0 { Ok(()) } else { wait_loop::<S>(self.entry(), end.0, true, site) }
     }
 
     /// Returns whether all blocks before `end` have completed, without waiting.
@@ -267,26 +268,23 @@ const POLLS_PER_ROUND: u32 = 64;
 /// Maximum time for which a GPU thread can be suspended, in nanoseconds.
 const LONGEST_REST_NS: u32 = 1_000_000;
 
-/// Waits until the `done` index of the QP reaches `target`. Outlined, because it would cost every kernel registers if
+/// Waits until the `done` index of the QP reaches `target`. With `completes`, a loss is an error only once. Outlined, because it would cost every kernel registers if
 /// inlined.
 #[inline(never)]
-pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
-    wait_loop::<S>(entry, target, site)
+pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, completes: bool, site: Site) -> Result {
+    wait_loop::<S>(entry, target, completes, site)
 }
 
 /// Waits like [`wait_slow`], but inlined, for callers that are outlined themselves.
-///
-/// A loss ends the wait once: blocks that the lost peer will never complete count as complete from then on.
 #[inline(always)]
-pub(super) fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result {
+fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, completes: bool, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let outcome = wait_turns(&qp, target, site);
-    if outcome == Err(Error::PeerLost) && qp.is_connected() {
-        // SAFETY: a word of the QP's state. A poller may still store an older value, and the loss ends another wait.
-        unsafe { S::Scope::store_release(qp.word(offset_of!(QpState, done)), target) };
+    match wait_turns(&qp, target, site) {
+        // Blocks that will never complete end one wait for their completion, but not the waits for room in the queue.
+        Err(Error::PeerLost) if completes && qp.has_reported(target) => Ok(()),
+        outcome => outcome,
     }
-    outcome
 }
 
 #[inline(always)]

@@ -36,6 +36,7 @@ const TURNS_PER_ANSWER_READ: u32 = 1 << 10;
 /// # Errors
 /// - [`Error::Unconnected`]: the host did not answer before the deadline.
 /// - [`Error::Poisoned`]: the host could not connect the QP. The launch reports why.
+/// - [`Error::PeerLost`].
 /// - [`Error::Aborted`].
 #[cold]
 #[inline(never)]
@@ -78,7 +79,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
                 // Not `poison`, which would write a record: the host knows the cause and reports it.
                 // SAFETY: a word of the QP's state.
                 unsafe { Gpu::store_release(qp.poison_word(), Error::Unconnected as u64) };
-                return Err(Error::Poisoned);
+                return Err(qp.poisoned());
             }
             _ => match watch.turn() {
                 Ok(()) => {}
@@ -89,10 +90,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
                     let detail = Detail { peer: desc.peer, ..Detail::NONE };
                     return Err(qp.poison(Error::Unconnected, detail, site));
                 }
-                Err(Error::PeerLost) => {
-                    let detail = Detail { peer: desc.peer, ..Detail::NONE };
-                    return Err(qp.poison(Error::PeerLost, detail, site));
-                }
+                Err(Error::PeerLost) => return Err(qp.poison(Error::PeerLost, Detail::NONE, site)),
                 Err(other) => return Err(other),
             },
         }

@@ -44,7 +44,7 @@ impl<S: Sharing> Qp<'_, S> {
         let (first, end) = super::reserve(self, blocks);
         let writable_at = super::writable_at(end, depth);
         if done < writable_at {
-            wait_slow::<S>(self.entry(), writable_at, site)?;
+            wait_slow::<S>(self.entry(), writable_at, false, site)?;
         }
         Ok(Reservation { first, end, uncontended: seen.is_idle_at(first) })
     }

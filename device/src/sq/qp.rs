@@ -13,7 +13,7 @@ use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpDesc, QpEntry, QpState, qp_
 use crate::arch::{self, Cta, Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Site, record};
 use crate::sharing::{Exclusive, Sharing};
-use crate::wait::Needs;
+use crate::wait::{Needs, lost};
 
 /// Whether this build can post to DC initiators. GPU builds leave it out by default, because it costs every kernel
 /// registers.
@@ -205,24 +205,38 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 
     /// Poisons the QP: all later operations on it fail. The first thread writes the error record and gets `error` back;
-    /// all others get [`Error::Poisoned`].
+    /// all others get [`Error::Poisoned`], or [`Error::PeerLost`] after a loss.
     #[cold]
     #[inline(always)]
     pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
         // The swap decides which thread records the error.
         // SAFETY: a word of the QP's state.
         match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
+            0 if error == Error::PeerLost => lost(self.desc().pe_state, self.needs(), site),
             0 => record(self.desc().pe_state, error, detail, site),
-            why => poisoned_by(why),
+            _ => self.poisoned(),
         }
     }
 
-    /// Returns the error for operations on the QP, which is poisoned.
+    /// Returns the error for later operations on the QP, which is poisoned. A loss explains every earlier cause.
     #[cold]
     #[inline(always)]
-    pub(super) fn poisoned(&self) -> Error {
-        // SAFETY: a word of the QP's state.
-        poisoned_by(unsafe { S::Scope::load_relaxed(self.poison_word()) })
+    pub(crate) fn poisoned(&self) -> Error {
+        if self.needs().is_lost(self.desc().pe_state) { Error::PeerLost } else { Error::Poisoned }
+    }
+
+    /// Returns whether the loss of the peer has been reported for all blocks before `end`, and notes that it has been.
+    #[cold]
+    #[inline(always)]
+    pub(super) fn has_reported(&self, end: u64) -> bool {
+        // SAFETY: a word of the QP's state. If two threads race, both report the loss.
+        unsafe {
+            let reported = S::Scope::load_relaxed(self.poison_word()) >> POISON_BITS >= end;
+            if !reported {
+                S::Scope::store_relaxed(self.poison_word(), end << POISON_BITS | Error::PeerLost as u64);
+            }
+            reported
+        }
     }
 
     /// Returns what the QP's completions depend on. A DC initiator serves several peers.
@@ -237,11 +251,9 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 }
 
-/// Returns the error for later operations on a QP that the error with code `why` has poisoned. A loss stays one.
-#[inline(always)]
-fn poisoned_by(why: u64) -> Error {
-    if why == Error::PeerLost as u64 { Error::PeerLost } else { Error::Poisoned }
-}
+/// Number of bits of the poison word that hold an error code. The others are the index one past the last block for which
+/// the loss of the peer has been reported.
+const POISON_BITS: u32 = 8;
 
 /// Mask of the owner word's low 40 bits: the block that holds a claim on the QP set. The bits above count its claims.
 const OWNER_BLOCK: u64 = (1 << 40) - 1;
