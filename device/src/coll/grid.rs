@@ -11,6 +11,9 @@ use crate::sharing::Sharing;
 use crate::wait::{Until, poll_until};
 use crate::watch;
 
+/// Number of bits of [`DeviceState::grid_failed`] that hold an error code. The others count grid barriers.
+const CODE_BITS: u32 = 8;
+
 /// # Grid barrier
 ///
 /// Synchronisation of all blocks of a launch.
@@ -29,7 +32,7 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn sync_grid(&self, block: Block) -> Result {
         let _call = watch::grid(block);
         block.sync();
-        let mine = if block.leader() { self.await_blocks(block, false).map(|_| ()) } else { Ok(()) };
+        let mine = if block.leader() { self.await_blocks(block, 0).map(|_| ()) } else { Ok(()) };
         agree(block, mine)
     }
 
@@ -38,29 +41,31 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// - The block's own error, in a block with `Err`.
-    /// - [`Error::InGroup`] in the others, if any block has an error.
+    /// - [`Error::InGroup`] in the others if any block has an error, or [`Error::PeerLost`] if that is its error.
     /// - All errors of [`Ctx::sync_grid`].
     #[inline(always)]
     #[track_caller]
     pub(super) fn agree_grid(&self, block: Block, done: Result) -> Result {
         let _call = watch::grid(block);
-        let failed = block.any(done.is_err());
+        let why = match () {
+            () if !block.any(done.is_err()) => 0,
+            () if block.any(done == Err(Error::PeerLost)) => Error::PeerLost as u64,
+            () => Error::InGroup as u64,
+        };
         let mine = if block.leader() {
-            match self.await_blocks(block, failed) {
-                Ok(true) => Err(Error::InGroup),
-                Ok(false) => Ok(()),
-                Err(error) => Err(error),
-            }
+            // The cast does not truncate the code of an error.
+            self.await_blocks(block, why).and_then(|why| outcome(why as u32))
         } else {
             Ok(())
         };
         done.and(agree(block, mine))
     }
 
-    /// Waits in the leader of a block for the other blocks of the grid. Returns whether any block passed `failed`.
+    /// Waits in the leader of a block for the other blocks of the grid. Returns the error code that a block passed as
+    /// `failed`, or 0 if all passed 0.
     #[inline(always)]
     #[track_caller]
-    fn await_blocks(&self, block: Block, failed: bool) -> Result<bool> {
+    fn await_blocks(&self, block: Block, failed: u64) -> Result<u64> {
         self.announce_batches();
         let state = self.parts_ref().state.ptr::<DeviceState>();
         // SAFETY: the host made the state, and only atomics touch its words.
@@ -75,10 +80,14 @@ impl<S: Sharing> Ctx<'_, S> {
         unsafe {
             // Read before arriving: the last block to arrive advances the generation.
             let before = Gpu::load_relaxed(generation);
-            if failed {
+            if failed != 0 {
                 // Tagged with the generation, so it need not be reset for the next barrier.
-                Gpu::store_relaxed(last_failed, before + 1);
+                Gpu::store_relaxed(last_failed, (before + 1) << CODE_BITS | failed);
             }
+            let last_failure = || {
+                let last = Gpu::load_relaxed(last_failed);
+                if last >> CODE_BITS == before + 1 { last & ((1 << CODE_BITS) - 1) } else { 0 }
+            };
             Gpu::fence();
             let arrivals = Gpu::fetch_add_relaxed(arrived, 1) + 1;
             if arrivals == block.count() as u64 {
@@ -86,7 +95,7 @@ impl<S: Sharing> Ctx<'_, S> {
                 Gpu::store_relaxed(arrived, 0);
                 Gpu::fence();
                 Gpu::store_release(generation, before + 1);
-                return Ok(Gpu::load_relaxed(last_failed) == before + 1);
+                return Ok(last_failure());
             }
             let read = || Gpu::load_acquire(generation);
             let (code, _) = poll_until(self.parts_ref().state, Until::DEADLINE, read, |now| now != before);
@@ -95,7 +104,7 @@ impl<S: Sharing> Ctx<'_, S> {
                 return Err(self.fail(Error::Timeout, d));
             }
             outcome(code)?;
-            Ok(Gpu::load_relaxed(last_failed) == before + 1)
+            Ok(last_failure())
         }
     }
 }

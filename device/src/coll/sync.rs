@@ -6,7 +6,7 @@ use crate::coll::p2p;
 use crate::coll::p2p_team::P2pTeam;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::sharing::Sharing;
 use crate::team::Team;
@@ -29,6 +29,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist, or has been destroyed.
     /// - [`Error::TeamBusy`](crate::Error::TeamBusy): another group of this PE is using the team.
     /// - [`Error::TeamFailed`](crate::Error::TeamFailed): an earlier failure has made the team unusable.
+    /// - [`Error::PeerLost`](crate::Error::PeerLost): a member was lost.
     /// - [`Error::Aborted`](crate::Error::Aborted): the job is being aborted.
     /// - All errors of the atomics, for example [`Error::Completion`](crate::Error::Completion).
     #[inline(always)]
@@ -56,7 +57,11 @@ impl<S: Sharing> Ctx<'_, S> {
         // Without NICs there are no postings, and the fence of the check-in completes all stores.
         if !self.p2p_all() {
             group.sync();
-            self.complete_postings(group)?;
+            match self.complete_postings(group) {
+                // Only members matter, and the check-in finds lost ones.
+                Ok(()) | Err(Error::PeerLost) => {}
+                failed => return failed,
+            }
         }
         self.team_sync(group, team)
     }

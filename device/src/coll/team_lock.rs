@@ -8,10 +8,11 @@
 
 #![allow(unsafe_code, reason = "updates the words of a team")]
 
-use crate::abi::{DevAddr, LOST_TEAMS, TeamDesc, team_word};
+use crate::abi::{DevAddr, TeamDesc, team_word};
 use crate::arch::{Gpu, Scope};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::team::Team;
+use crate::wait::{Needs, lost};
 
 /// Tries to lock the team. Returns the previous lock word, which the caller passes to [`check_locked`].
 ///
@@ -88,8 +89,8 @@ unsafe fn lock_error(
         (Error::BadTeam, team.slot() as u64, team.generation() as u64)
     } else if !free {
         (Error::TeamBusy, Detail::NONE.found, Detail::NONE.wanted)
-    } else if failed == Error::PeerLost as u64 {
-        (Error::PeerLost, LOST_TEAMS as u64 + team.slot() as u64, Detail::NONE.wanted)
+    } else if Needs::members(team.slot()).is_lost(state) {
+        return lost(state, Needs::members(team.slot()), site);
     } else {
         (Error::TeamFailed, failed, Detail::NONE.wanted)
     };

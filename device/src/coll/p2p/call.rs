@@ -625,16 +625,20 @@ impl<G: Group> P2pCall<G> {
         if self.group.any(missed & 0xff == Error::Aborted as u64) {
             return Error::Aborted;
         }
-        let is_lost = self.group.any(missed & 0xff == Error::PeerLost as u64);
+        if self.group.any(missed & 0xff == Error::PeerLost as u64) {
+            let (state, needs) = (self.team.state(), self.team.needs());
+            return if self.group.leader() {
+                lost(state, needs, Location::caller())
+            } else {
+                Error::PeerLost
+            };
+        }
         let mut member = 0;
         while member < self.n && !self.group.any(missed != 0 && missed >> 8 == member as u64) {
             member += 1;
         }
         if !self.group.leader() {
             return Error::InGroup;
-        }
-        if is_lost {
-            return lost(self.team.state(), self.team.needs(), Location::caller());
         }
         let (wanted, offset) = (self.number as u32 as u64, self.slots());
         let d = Detail { peer: self.pe(member), found: wanted - 1, wanted, offset, ..Detail::NONE };
