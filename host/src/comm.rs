@@ -103,12 +103,14 @@ impl Pe {
     ///
     /// # Errors
     /// Every PE returns an error, and no resources remain allocated:
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the job goes on without a PE.
     /// - [`Error::Mismatch`](crate::Error::Mismatch) if the numbers of signals or barriers differ.
     /// - The errors of [`Pe::alloc`] for the signals.
     /// - The errors of [`Pe::team_split_strided`] for the barriers; the setting `teams` limits their number.
     /// - The errors of [`Pe::context_to`] for the contexts; the setting `context_qps` limits their number.
     pub fn comm<S: ClaimableSharing>(&self, needs: &CommRequirements) -> Result<Comm<S>> {
         let arguments = format!("{} signals, {} barriers", needs.signals, needs.barriers);
+        self.needs_all_pes()?;
         self.agree("comm", &arguments)?;
         let mut comm =
             Comm { signals: self.alloc(needs.signals)?, barriers: Vec::new(), contexts: Vec::new() };

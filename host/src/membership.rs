@@ -24,6 +24,8 @@ struct State {
     /// Losses that the job survives, by PE.
     lost: BTreeMap<u32, PeerLost>,
     epoch: Option<Epoch>,
+    /// The team of the PEs of the epoch, once it exists.
+    team: Option<Team>,
     /// Members of the PE's teams, by slot.
     teams: HashMap<u32, Vec<u32>>,
     /// The words of [`ControlPage::lost`] that are not zero, by index.
@@ -37,6 +39,7 @@ impl Membership {
             fatal: None,
             lost: BTreeMap::new(),
             epoch: None,
+            team: None,
             teams: HashMap::new(),
             words: BTreeMap::new(),
         })))
@@ -78,7 +81,19 @@ impl Membership {
                 state.lose(pe, PeerLost { pe: Some(pe), reason, exit: None, survivable: true });
             }
         }
+        state.team = (epoch.number == 1).then_some(Team::WORLD);
         state.epoch = Some(epoch);
+    }
+
+    pub(crate) fn set_team(&self, team: Team) {
+        lock(&self.0).team = Some(team);
+    }
+
+    /// Returns the team of the PEs of the epoch, unless one of them is known to be lost.
+    pub(crate) fn living_team(&self) -> Option<Team> {
+        let state = lock(&self.0);
+        let pes = &state.epoch.as_ref()?.pes;
+        state.team.filter(|_| !pes.iter().any(|pe| state.lost.contains_key(pe)))
     }
 
     /// Returns the loss that ends the job, if there is one.

@@ -244,8 +244,11 @@ impl Pe {
         self.host_sync()?;
         reset?;
         match self.config.connect {
-            ConnectKind::Eager => self.service.connect_all(self.config.bootstrap_timeout),
-            ConnectKind::Lazy => Ok(()),
+            // Lost PEs accept no connection.
+            ConnectKind::Eager if self.needs_all_pes().is_ok() => {
+                self.service.connect_all(self.config.bootstrap_timeout)
+            }
+            ConnectKind::Eager | ConnectKind::Lazy => Ok(()),
         }
     }
 
@@ -258,6 +261,7 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Bootstrap`] if a PE never makes the call, or the connection to the job's server is lost.
+    /// - [`Error::PeerLost`] in a job with live membership that has lost a PE since the last [`Pe::shrink`].
     /// - [`Error::Unavailable`] if a NIC of this PE fails. Completed puts may then be missing from memory.
     #[doc(alias = "barrier")]
     #[track_caller]
@@ -266,7 +270,7 @@ impl Pe {
         let _span = self.trace.call("host_sync");
         self.wait_for_dropped();
         let _call = self.waits.known.host_call("host_sync", Some(Location::caller()));
-        self.watch.meet(|| self.bootstrap.barrier("host_sync"))?;
+        self.watch.meet(|| self.bootstrap.barrier("host_sync")).map_err(|error| self.failed(error))?;
         self.flush()
     }
 
@@ -292,7 +296,8 @@ impl Pe {
         let _span = self.trace.call("allgather");
         self.wait_for_dropped();
         let _call = self.waits.known.host_call("allgather", Some(Location::caller()));
-        let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine))?;
+        let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine));
+        let all = all.map_err(|error| self.failed(error))?;
         self.flush()?;
         Ok(Arc::unwrap_or_clone(all))
     }
@@ -349,7 +354,7 @@ impl Pe {
         let _call = self.waits.known.host_call(call, None);
         let number = format!("collective call {n}");
         let all = self.watch.meet(|| self.bootstrap.allgather(&number, mine));
-        let all = all.map_err(|error| error.with_call(&number, call))?;
+        let all = all.map_err(|error| self.failed(error.with_call(&number, call)))?;
         self.flush()?;
         Ok(all)
     }

@@ -125,7 +125,7 @@ impl DeviceError {
     /// reported.
     ///
     /// - 0: a failed QP, or a wrong argument.
-    /// - 1: a QP that does not answer.
+    /// - 1: a QP that does not answer, or a lost PE.
     /// - 2: a QP that was flushed because another one failed.
     /// - 3: a wait for something that did not happen.
     /// - 4: an abort, because the job had failed.
@@ -136,7 +136,7 @@ impl DeviceError {
             Some(Code::WaitTimeout | Code::TeamFailed | Code::InGroup) => 3,
             Some(Code::Timeout) if self.is_grid_barrier() => 3,
             Some(Code::Poisoned) => 2,
-            Some(Code::Timeout | Code::Unconnected) => 1,
+            Some(Code::Timeout | Code::Unconnected | Code::PeerLost) => 1,
             _ if self.is_flush() => 2,
             _ => 0,
         }

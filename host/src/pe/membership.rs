@@ -26,15 +26,21 @@ impl Pe {
         self.membership.epoch().map(|epoch| epoch.number)
     }
 
-    /// Agrees with all other living PEs on who is alive, and returns a new team of these PEs, in the order of their
-    /// numbers. Collective over the living PEs. MPI: `MPIX_Comm_shrink`.
+    /// Agrees with all other living PEs on who is alive, and returns a team of these PEs, in the order of their numbers.
+    /// Collective over the living PEs. MPI: `MPIX_Comm_shrink`.
     ///
-    /// After a loss, collective calls of the host fail with [`Error::PeerLost`] until this call. From then on, they are
-    /// calls of the team's members: [`Pe::alloc`](crate::Pe::alloc), [`Pe::host_sync`] and others. Teams with lost
+    /// Returns the team of the last call, without communication, if this PE knows of no loss since then. Before the first
+    /// loss, that is [`Team::WORLD`].
+    ///
+    /// After a loss, collective calls of the host fail with [`Error::PeerLost`] on all PEs until this call. From then on,
+    /// they are calls of the team's members: [`Pe::alloc`](crate::Pe::alloc), [`Pe::host_sync`] and others. Teams with lost
     /// members stay unusable, including [`Team::WORLD`]; [`Pe::team_destroy`] discards one without communication, and its
     /// slot stays in use. Symmetric objects, queues, captured graphs and running kernels are not affected.
     ///
     /// If another PE is lost during the call, some PEs may return an error and others the team. All then call again.
+    ///
+    /// A collective call of a kernel may succeed on some members and fail on others when a member is lost. A call of the
+    /// host after it tells whether all have succeeded:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -42,14 +48,16 @@ impl Pe {
     /// use rushmem::{Error, prelude::*};
     /// use rushmem_device::Team;
     ///
-    /// let mut team = Team::WORLD;
-    /// for step in 0..1000 {
-    ///     while let Err(Error::PeerLost(lost)) = pe.team_sync(team) {
-    ///         eprintln!("step {step}: {lost}");
-    ///         team = pe.shrink()?;
+    /// let (mut team, mut step) = (Team::WORLD, 0);
+    /// while step < 1000 {
+    ///     let synced = pe.team_sync(team);
+    ///     match pe.host_sync().and(synced) {
+    ///         Ok(()) => step += 1,
+    ///         Err(Error::PeerLost(_)) => team = pe.shrink()?,
+    ///         Err(other) => return Err(other),
     ///     }
     /// }
-    /// # Ok::<_, Error>(())
+    /// # Ok(())
     /// # })?;
     /// # Ok(())
     /// # }
@@ -67,8 +75,14 @@ impl Pe {
             let what = "the job has fixed membership; set RUSHMEM_MEMBERSHIP=live";
             return Err(Error::misuse("shrink", what));
         }
+        // A loss may be noticed after the epoch that leaves the PE out.
+        if let Some(team) = self.membership.living_team().filter(|team| self.teams.pes(*team).is_some()) {
+            return Ok(team);
+        }
         let epoch = self.form_epoch()?;
-        self.team_from_pes(&epoch.pes, TeamConfig::new())
+        let team = self.team_from_pes(&epoch.pes, TeamConfig::new())?;
+        self.membership.set_team(team);
+        Ok(team)
     }
 
     /// Forms the next epoch, from which on the counters of collective calls are equal on all living PEs again.
@@ -76,7 +90,8 @@ impl Pe {
         let call = self.waits.known.host_call("shrink", None);
         let epoch = self.bootstrap.form_epoch_within(self.config().bootstrap_timeout)?;
         drop(call);
-        *rushmem_base::lock(&self.collectives) = u64::from(epoch.number) << 32;
+        // The low 32 bits are part of the stamps of handles, which should differ between epochs.
+        *rushmem_base::lock(&self.collectives) = u64::from(epoch.number) << 24;
         self.teams.begin_epoch(epoch.number);
         self.membership.begin(epoch.clone());
         Ok(epoch)
@@ -85,12 +100,24 @@ impl Pe {
     /// Waits until all living PEs have reached the end of the job.
     pub(super) fn meet_at_end(&self) -> Result<()> {
         loop {
-            match self.bootstrap.barrier(END) {
-                Err(bootstrap::Error::Failed(Failure::Lost(PeerLost { survivable: true, .. }))) => {
-                    self.form_epoch()?;
-                }
-                outcome => return Ok(outcome?),
+            match self.bootstrap.barrier(END).map_err(|error| self.failed(error)) {
+                Err(Error::PeerLost(_)) => drop(self.form_epoch()?),
+                outcome => return outcome,
             }
+        }
+    }
+
+    /// Converts the error of a collective call. A loss that the job survives becomes [`Error::PeerLost`], and is known
+    /// from then on.
+    pub(super) fn failed(&self, error: impl Into<Error>) -> Error {
+        match error.into() {
+            Error::Bootstrap(bootstrap::Error::Failed(Failure::Lost(lost))) if lost.survivable => {
+                if let Some(pe) = lost.pe {
+                    self.membership.lose(pe, lost.clone());
+                }
+                Error::PeerLost(lost)
+            }
+            error => error,
         }
     }
 
@@ -99,14 +126,18 @@ impl Pe {
         self.membership.epoch().is_none_or(|epoch| epoch.pes.contains(&pe))
     }
 
-    /// Checks that the job has all its PEs, for calls that need them. Members of an epoch get the same answer.
+    /// Checks that the epoch has all PEs of the job, for calls that need them. Its PEs get the same answer.
     ///
     /// # Errors
-    /// - [`Error::PeerLost`] with the first PE that is not in the epoch.
-    pub(super) fn needs_all_pes(&self) -> Result<()> {
-        let lost = (0..self.n_pes()).find(|&pe| !self.is_member(pe));
-        lost.and_then(|pe| self.membership.loss_of(Some(pe)))
-            .map_or(Ok(()), |lost| Err(Error::PeerLost(lost)))
+    /// - [`Error::Unavailable`] with the first PE that is not in the epoch.
+    pub(crate) fn needs_all_pes(&self) -> Result<()> {
+        match (0..self.n_pes()).find(|&pe| !self.is_member(pe)) {
+            None => Ok(()),
+            Some(pe) => {
+                let what = "memory of all PEs".into();
+                Err(Error::Unavailable { what, why: format!("the job goes on without PE {pe}") })
+            }
+        }
     }
 
     /// Returns the loss that ends a call between the PEs `pes`.

@@ -182,7 +182,11 @@ impl Pe {
         if self.memory.resize(old, bytes, stamp) {
             self.begin_object(to(from), name, Location::caller());
             let cleared = self.clear(to(from), kept);
-            self.conclude(CALL, cleared)?;
+            if let Err(error) = self.conclude(CALL, cleared) {
+                // In the state before, the bytes are free again, or still there.
+                self.memory.resize(to(from), old.bytes, old.stamp);
+                return Err(error);
+            }
             // SAFETY: the allocator has just given these bytes to this object, aligned as before.
             return Ok(unsafe { SymSlice::stamped(from, len, stamp) });
         }

@@ -202,7 +202,7 @@ impl Pe {
     /// - [`Error::Unavailable`] with `peer_path=p2p` if P2P peers cannot map the memory; the text says why. Also if a
     ///   NIC of this PE fails: see [`Pe::host_sync`].
     /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE never makes the call.
-    /// - [`Error::PeerLost`] if the job has lost a PE.
+    /// - [`Error::Unavailable`] if the job goes on without a PE.
     /// - The errors of [`Pe::register`].
     #[track_caller]
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {
@@ -273,7 +273,7 @@ impl Pe {
         }
         // Peers have the buffer mapped until they have dropped their segments, which all have done after this barrier.
         let closed = closed.and_then(buffer_of::<B>).and_then(|buffer| {
-            self.bootstrap.barrier("the end of unregister")?;
+            self.bootstrap.barrier("the end of unregister").map_err(|error| self.failed(error))?;
             Ok(buffer)
         });
         closed.map_err(|error| UnregisterError::new(error, window))
@@ -341,8 +341,9 @@ impl Pe {
                 strict_key,
             }));
         }
-        let (addrs, mappings) =
-            self.peer_map.segment(&self.config, &*self.machine, &*self.bootstrap, call, segment.region())?;
+        let mapped =
+            self.peer_map.segment(&self.config, &*self.machine, &*self.bootstrap, call, segment.region());
+        let (addrs, mappings) = mapped.map_err(|error| self.failed(error))?;
         Ok(segment.symmetric(ends, addrs, mappings))
     }
 }

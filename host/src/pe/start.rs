@@ -94,13 +94,14 @@ impl Pe {
         let known = Known::new(me, trace.clone(), Arc::clone(&watchdog), control.clone(), names.clone());
         let waits = Waits::new(known, n_pes, config.pes_on_node());
         let known = membership.clone();
-        let is_lost = move |pe| known.loss_of(Some(pe)).is_some();
+        let is_live = config.membership == config::Membership::Live;
+        let is_lost = is_live.then(|| Box::new(move |pe| known.loss_of(Some(pe)).is_some()) as Box<_>);
         let guards = Guards {
             bootstrap: Arc::clone(&bootstrap),
             control: control.clone(),
             watchdog: Arc::clone(&watchdog),
             waits: Arc::clone(&waits),
-            is_lost: Box::new(is_lost),
+            is_lost,
             printer,
         };
         // This also starts to receive messages. Those for teams stay in the inbox until a team call needs them.

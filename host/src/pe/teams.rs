@@ -128,7 +128,8 @@ impl Pe {
 
     /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
     ///
-    /// Kernels must not use the team any more. Not collective if a member is lost. Does nothing for [`Team::INVALID`] and the predefined teams.
+    /// Kernels must not use the team any more. If a member is lost, the call is local. Does nothing for
+    /// [`Team::INVALID`] and the predefined teams.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the team has already been destroyed.

@@ -230,7 +230,18 @@ impl Teams {
         // also keeps kernels from using the team before every member has cleared its words.
         let fails = matches!(made, Some((None, _)));
         let outcome = CallPart { free: vec![u64::from(fails)], ..self.part(call.text) };
-        let outcomes = exchange.share(&format!("{}.made", call.key), outcome)?;
+        let outcomes = match exchange.share(&format!("{}.made", call.key), outcome) {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                // Other members may have the team, and may write to its words.
+                if let (Some((slot, channels)), Some((_, pes))) = (slot, made) {
+                    let config = call.config;
+                    self.lock().slots[slot as usize] =
+                        Some(TeamEntry { generation: DISCARDED, pes, channels, config, calls: 0 });
+                }
+                return Err(error);
+            }
+        };
         let mut state = self.lock();
         state.generation = generation;
         if outcomes.iter().any(|part| part.free != [0]) {
@@ -271,8 +282,7 @@ impl Teams {
     pub(crate) fn discard(&self, team: Team) -> Result<()> {
         self.table.clear(team.slot())?;
         if let Some(known) = self.lock().find(team) {
-            // No handle has this generation.
-            known.generation = 0;
+            known.generation = DISCARDED;
         }
         Ok(())
     }
@@ -297,6 +307,9 @@ impl TeamSlots {
         self.slots.chunks(64).map(bits).collect()
     }
 }
+
+/// Generation of the entry of a slot that is no longer used. No handle has it.
+const DISCARDED: u32 = 0;
 
 fn epoch_prefix(epoch: u32) -> String {
     format!("{epoch}/")

@@ -196,7 +196,7 @@ impl Connections {
 
     /// Returns the rank of the peer and the index of the QP set that QP `i` belongs to. For a DC initiator, the peer is
     /// the first PE it serves.
-    fn place(&self, i: usize) -> (u32, u32) {
+    pub(super) fn place(&self, i: usize) -> (u32, u32) {
         let n = self.shape.n_pes as usize;
         ((i % n) as u32, (i / n) as u32)
     }

@@ -261,7 +261,7 @@ impl Service {
 
     /// Returns and clears the first connection error since the last call.
     pub fn take_failure(&self) -> Option<Error> {
-        lock(&self.shared.failure).take()
+        lock(&self.shared.failure).take().filter(|error| !self.shared.is_loss(error))
     }
 
     /// Waits until everything that kernels have posted to the QPs `qps` is complete. On success the data is in the
@@ -277,7 +277,8 @@ impl Service {
         ends: impl Fn(u32, usize) -> Vec<RemoteEnd>,
         until: Instant,
     ) -> Result<()> {
-        qps.try_for_each(|i| self.shared.connections.drain(i, &ends, until))
+        let is_lost = |i| self.shared.guards.is_lost(self.shared.connections.place(i).0);
+        qps.try_for_each(|i| if is_lost(i) { Ok(()) } else { self.shared.connections.drain(i, &ends, until) })
     }
 
     /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
@@ -380,13 +381,17 @@ pub struct Guards {
     pub control: Region,
     pub watchdog: Arc<Watchdog>,
     pub waits: Arc<Waits>,
-    /// Returns whether the job has lost a PE and goes on without it.
-    pub is_lost: Box<dyn Fn(u32) -> bool + Send + Sync>,
+    /// Returns whether the job has lost a PE and goes on without it. `None` with fixed membership.
+    pub is_lost: Option<Box<dyn Fn(u32) -> bool + Send + Sync>>,
     /// Outputs the lines that kernels print. `None` if the settings turn that off.
     pub printer: Option<Printer>,
 }
 
 impl Guards {
+    fn is_lost(&self, pe: u32) -> bool {
+        self.is_lost.as_ref().is_some_and(|is_lost| is_lost(pe))
+    }
+
     /// Outputs the lines that kernels have printed so far.
     fn print(&self) {
         if let Some(printer) = &self.printer
@@ -640,7 +645,13 @@ impl Shared {
                 // QPs that were in use are gone. Kernels that wait for their operations would wait until their
                 // deadline.
                 tracing::debug!("{error}");
-                if matches!(error, Error::NicFailed { .. } | Error::ConnectionLost { .. }) {
+                let ends_waits = match error {
+                    Error::NicFailed { .. } => true,
+                    // The peer may be about to be lost, and the job goes on. Otherwise deadlines end the waits.
+                    Error::ConnectionLost { .. } => self.guards.is_lost.is_none(),
+                    _ => false,
+                };
+                if ends_waits {
                     self.end_waits(&error);
                 }
                 failure.get_or_insert(error);
@@ -660,7 +671,7 @@ impl Shared {
     fn is_loss(&self, error: &Error) -> bool {
         match error {
             Error::NoConnection { peer, .. } | Error::ConnectionLost { peer, .. } => {
-                (self.guards.is_lost)(*peer)
+                self.guards.is_lost(*peer)
             }
             _ => false,
         }
