@@ -16,7 +16,7 @@ use rushmem_test_kernels::{
 
 use crate::files::Files;
 use crate::fork::fork_and_meet;
-use crate::{grid, kernels};
+use crate::{grid, kernels, losses};
 
 /// Number of threads that send messages, over all blocks.
 const THREADS: usize = 128;
@@ -149,6 +149,8 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "forks" => fork_and_meet(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),
+        "survive" => losses::survive(pe),
+        "allocate" => losses::allocate(pe),
         "checkpoint" => {
             let mut args = std::env::args().skip(2);
             let folder = args.next().unwrap_or_default();

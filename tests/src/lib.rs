@@ -5,6 +5,7 @@ pub mod files;
 pub mod fork;
 pub mod hosts;
 pub mod launch;
+mod losses;
 pub mod mpi;
 pub mod nodes;
 pub mod repository;

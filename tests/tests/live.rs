@@ -80,6 +80,51 @@ fn hundred_killed_pes_do_not_end_their_jobs() {
 }
 
 #[test]
+fn allocations_have_the_same_outcome_on_all_living_pes() {
+    let test = "allocations_have_the_same_outcome_on_all_living_pes";
+    let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
+    for lost in 0..3 {
+        let mut command = clean(&launcher);
+        command.args(["run", "-n", "4", "--set", "membership=live", PE, "allocate"]);
+        let job = Waiting::start(command, 4);
+        std::thread::sleep(Duration::from_millis(20 + 45 * lost as u64));
+        kill(&[&job.pids[lost]], "-9");
+        let (output, _) = job.end();
+        assert!(output.status.success(), "{}", all(&output));
+        let count = text(&output.stdout).matches("goes on").count();
+        assert_eq!(count, 3, "{}", all(&output));
+    }
+}
+
+#[test]
+fn promises_hold_after_a_loss() {
+    let test = "promises_hold_after_a_loss";
+    let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
+    for path in ["peer_path=nic", "peer_path=p2p"] {
+        let mut command = clean(&launcher);
+        command.args([
+            "run",
+            "-n",
+            "4",
+            "--set",
+            "membership=live",
+            "--set",
+            "timeout=60s",
+            "--set",
+            path,
+            PE,
+            "survive",
+        ]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{path}: {}", all(&output));
+        for pe in 0..3 {
+            let line = format!("[{pe}] PE {pe} goes on");
+            assert!(text(&output.stdout).contains(&line), "{path}: {}", all(&output));
+        }
+    }
+}
+
+#[test]
 fn nobody_lost_changes_nothing() {
     let test = "nobody_lost_changes_nothing";
     let Some(mut command) = survive(test, &["-n", "3"], &["--rounds", "100"]) else { return };

@@ -95,7 +95,10 @@ impl Sums {
     /// Adds up the numbers of all members. Returns whether all their kernels are done.
     fn add(&self, pe: &Pe, team: Team, is_done: bool) -> Result<bool, Error> {
         pe.write(self.mine, &[1, is_done.into()])?;
-        pe.reduce(team, Reduce::Sum, self.all, self.mine)?;
+        let added = pe.reduce(team, Reduce::Sum, self.all, self.mine);
+        // A sum may have succeeded on some members only. This call succeeds on all or on none.
+        pe.host_sync()?;
+        added?;
         let all = pe.read(self.all)?;
         std::thread::sleep(Duration::from_millis(1));
         Ok(all[0] == all[1])

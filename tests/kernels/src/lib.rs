@@ -11,6 +11,7 @@ mod errors;
 mod generic;
 mod job;
 mod locks;
+mod losses;
 mod memory;
 mod names;
 mod order;
@@ -52,6 +53,7 @@ pub use job::{
     FACTS, count_up, end_the_job, few_threads, put_and_leave, report_job, store_coordinates, store_extents,
 };
 pub use locks::{locked_sum, sign_in};
+pub use losses::{AFTER_LOSS, after_loss};
 pub use memory::{fill, gather, put_beyond, reach, reach_from_own};
 pub use names::{MORE_NAMES, NAMES, more_names, names};
 pub use order::{barriers, fence_then_flag, grid_barriers, hand_over};
