@@ -18,8 +18,8 @@ impl Pe {
         self.membership.loss_of(Some(pe)).is_some()
     }
 
-    /// Returns the number of the epoch of this PE: 1 from the start of a job with live membership, and one more after
-    /// each [`Pe::shrink`]. `None` with fixed membership.
+    /// Returns the number of this PE's epoch: 1 from the start of a job with live membership, and one more after each
+    /// [`Pe::shrink`] that follows a loss. `None` with fixed membership.
     ///
     /// PEs with the same number have the same list of living PEs.
     pub fn epoch(&self) -> Option<u32> {
