@@ -219,10 +219,10 @@ impl<'a, S: Sharing> Qp<'a, S> {
     }
 
     /// Returns the error for later operations on the QP, which is poisoned. A loss explains every earlier cause.
-    #[cold]
     #[inline(always)]
     pub(crate) fn poisoned(&self) -> Error {
-        if self.needs().is_lost(self.desc().pe_state) { Error::PeerLost } else { Error::Poisoned }
+        // SAFETY: the entry that the host filled.
+        unsafe { poisoned(self.entry) }
     }
 
     /// Returns whether the loss of the peer has been reported for all blocks before `end`, and notes that it has been.
@@ -249,6 +249,19 @@ impl<'a, S: Sharing> Qp<'a, S> {
     pub(super) fn poison_word(&self) -> *mut u64 {
         self.word(offset_of!(QpState, poison))
     }
+}
+
+/// Implements [`Qp::poisoned`]. Outlined, because postings are inlined.
+///
+/// # Safety
+/// The same as for [`Qp::new`].
+#[cold]
+#[inline(never)]
+unsafe fn poisoned(entry: *mut QpEntry) -> Error {
+    // SAFETY: `entry` leads to an entry that the host filled, by this function's contract.
+    let desc = unsafe { &(*entry).desc };
+    let serves_one = desc.flags & qp_flags::DC == 0;
+    if serves_one && Needs::pe(desc.peer).is_lost(desc.pe_state) { Error::PeerLost } else { Error::Poisoned }
 }
 
 /// Number of bits of the poison word that hold an error code. The others are the index one past the last block for which
