@@ -75,7 +75,7 @@ pub(crate) fn outcome(code: u32) -> Result {
     Error::from_code(code).map_or(Ok(()), Err)
 }
 
-/// Combines the results of two steps. A loss counts less than other errors, because programs go on after it.
+/// Combines the results of two steps. Any other error takes precedence over a loss, which programs may survive.
 #[inline(always)]
 pub(crate) fn both(one: Result, other: Result) -> Result {
     match one {

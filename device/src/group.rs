@@ -244,8 +244,8 @@ pub(crate) mod sealed {
 ///
 /// # Errors
 /// - The thread's own error, in threads that failed.
-/// - In the other threads [`Error::PeerLost`], if no thread has another error, since programs go on after a loss.
-///   Otherwise [`Error::InGroup`].
+/// - In the other threads [`Error::PeerLost`] if no thread has another error, since programs may survive a loss, and
+///   otherwise [`Error::InGroup`].
 #[inline(always)]
 #[track_caller]
 pub(crate) fn agree<G: Group>(group: G, mine: Result) -> Result {

@@ -19,8 +19,8 @@ pub(crate) struct Watch {
     until: Until,
 }
 
-/// What ends a wait that does not succeed: the PE's deadline and the loss of what the wait needs, or a time limit of its
-/// own. A single word, because registers are scarce.
+/// When an unsuccessful wait gives up: at the PE's deadline or when what it needs is lost, or after a separate time
+/// limit. A single word, because registers are scarce.
 #[derive(Clone, Copy)]
 pub(crate) struct Until(u64);
 
@@ -301,7 +301,7 @@ fn limits(state: DevAddr) -> (u32, u64) {
 #[inline(never)]
 pub(crate) fn lost(state: DevAddr, needs: Needs, site: Site) -> Error {
     let peer = if needs.0 < LOST_TEAMS { needs.0 } else { Detail::NONE.peer };
-    // A program that goes on may meet many losses. They leave room for records of other errors.
+    // A program that survives losses may meet many. Keep room for records of other errors.
     // SAFETY: the host made the state, and only atomics touch the word.
     let records = unsafe { Gpu::load_relaxed(&raw mut (*state.ptr::<DeviceState>()).records.word) };
     if records >= RECORDS as u64 / 2 {

@@ -239,10 +239,11 @@ impl<'a, S: Sharing> Qp<'a, S> {
         }
     }
 
-    /// Returns what the QP's completions depend on. A DC initiator serves several peers.
+    /// Returns what the QP's completions depend on. DC initiators, which serve several peers, exist only in jobs with
+    /// fixed membership, where no peer counts as lost.
     #[inline(always)]
     pub(super) fn needs(&self) -> Needs {
-        if self.is_dc() { Needs::NOBODY } else { Needs::pe(self.desc().peer) }
+        Needs::pe(self.desc().peer)
     }
 
     #[inline(always)]
@@ -260,8 +261,7 @@ impl<'a, S: Sharing> Qp<'a, S> {
 unsafe fn poisoned(entry: *mut QpEntry) -> Error {
     // SAFETY: `entry` leads to an entry that the host filled, by this function's contract.
     let desc = unsafe { &(*entry).desc };
-    let serves_one = desc.flags & qp_flags::DC == 0;
-    if serves_one && Needs::pe(desc.peer).is_lost(desc.pe_state) { Error::PeerLost } else { Error::Poisoned }
+    if Needs::pe(desc.peer).is_lost(desc.pe_state) { Error::PeerLost } else { Error::Poisoned }
 }
 
 /// Number of bits of the poison word that hold an error code. The others are the index one past the last block for which

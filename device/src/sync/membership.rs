@@ -1,4 +1,4 @@
-//! Lost PEs, and waits for words that a given PE updates. For jobs with live membership, which go on without a lost PE.
+//! Lost PEs, and waits for words that a given PE updates, for jobs with live membership.
 
 use crate::amo::Amo;
 use crate::ctx::Ctx;
@@ -16,7 +16,7 @@ impl<S: Sharing> Ctx<'_, S> {
     /// Returns whether `pe` was lost. Called by one thread.
     ///
     /// Reads host memory, which takes a GPU about a microsecond. Always `false` in jobs with fixed membership, where a
-    /// loss ends the job.
+    /// loss makes the job fail.
     #[inline(always)]
     pub fn is_lost(&self, pe: u32) -> bool {
         let p = self.parts_ref();
@@ -25,7 +25,7 @@ impl<S: Sharing> Ctx<'_, S> {
 
     /// Waits like [`Ctx::signal_wait_until`] for a signal that `pe` updates.
     ///
-    /// The loss of `pe` ends the wait. A signal that arrived before the loss still counts.
+    /// Fails if `pe` is lost. A signal that arrived before the loss still counts.
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
@@ -59,16 +59,10 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: u32,
     ) -> Result<u64> {
         self.check_pe(pe)?;
-        group.sync();
-        let found = if group.leader() {
-            self.await_word(("signal_wait_until_from", Needs::pe(pe)), signal, cmp, value)
-        } else {
-            Ok(0)
-        };
-        agree_on(group, found)
+        self.await_signal(group, ("signal_wait_until_from", Needs::pe(pe)), signal, cmp, value)
     }
 
-    /// Waits like [`Ctx::wait_until`] for a word that `pe` updates. The loss of `pe` ends the wait.
+    /// Waits like [`Ctx::wait_until`] for a word that `pe` updates. Fails if `pe` is lost.
     ///
     /// # Errors
     /// - [`Error::PeerLost`](crate::Error::PeerLost): `pe` was lost.
@@ -85,8 +79,40 @@ impl<S: Sharing> Ctx<'_, S> {
         pe: u32,
     ) -> Result {
         self.check_pe(pe)?;
+        self.await_update(group, ("wait_until_from", Needs::pe(pe)), word, cmp, value)
+    }
+
+    /// Waits for a signal with the whole group, of which the leader polls. `name` and `needs` are as in
+    /// [`Ctx::await_word`].
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn await_signal<G: Group>(
+        &self,
+        group: G,
+        (name, needs): (&'static str, Needs),
+        signal: Sym<Signal>,
+        cmp: Cmp,
+        value: u64,
+    ) -> Result<u64> {
+        // This barrier is free: all threads wait for the word anyway.
+        group.sync();
+        let found = if group.leader() { self.await_word((name, needs), signal, cmp, value) } else { Ok(0) };
+        agree_on(group, found)
+    }
+
+    /// Waits for a word like [`Ctx::await_signal`], without its value.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn await_update<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        (name, needs): (&'static str, Needs),
+        word: Sym<T>,
+        cmp: Cmp,
+        value: T,
+    ) -> Result {
         let mine = if group.leader() {
-            self.await_word(("wait_until_from", Needs::pe(pe)), word, cmp, value).map(|_| ())
+            self.await_word((name, needs), word, cmp, value).map(|_| ())
         } else {
             Ok(())
         };

@@ -179,14 +179,7 @@ impl<S: Sharing> Ctx<'_, S> {
         cmp: Cmp,
         value: u64,
     ) -> Result<u64> {
-        // This barrier is free: all threads wait for the word anyway.
-        group.sync();
-        let found = if group.leader() {
-            self.await_word(("signal_wait_until", Needs::NOBODY), signal, cmp, value)
-        } else {
-            Ok(0)
-        };
-        agree_on(group, found)
+        self.await_signal(group, ("signal_wait_until", Needs::NOBODY), signal, cmp, value)
     }
 
     /// Waits until the comparison of `word`, on this PE, with `value` holds. All threads of the group call it; only the
@@ -205,12 +198,7 @@ impl<S: Sharing> Ctx<'_, S> {
         cmp: Cmp,
         value: T,
     ) -> Result {
-        let mine = if group.leader() {
-            self.await_word(("wait_until", Needs::NOBODY), word, cmp, value).map(|_| ())
-        } else {
-            Ok(())
-        };
-        agree(group, mine)
+        self.await_update(group, ("wait_until", Needs::NOBODY), word, cmp, value)
     }
 
     /// Waits like [`Ctx::wait_until`], for at most `timeout_ns` nanoseconds. Returns the value that satisfied the
