@@ -103,7 +103,7 @@ impl Pe {
     ///
     /// # Errors
     /// Every PE returns an error, and no resources remain allocated:
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the job goes on without a PE.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the job has lost a PE.
     /// - [`Error::Mismatch`](crate::Error::Mismatch) if the numbers of signals or barriers differ.
     /// - The errors of [`Pe::alloc`] for the signals.
     /// - The errors of [`Pe::team_split_strided`] for the barriers; the setting `teams` limits their number.

@@ -20,6 +20,7 @@ use rushmem_observe::trace::{JobTrace, PeTrace};
 use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, Membership, PeerPath, Switch};
+use crate::membership::unsupported;
 use crate::modules::{Modules, RUNTIME, check_dc};
 use crate::{Error, Pe, Ptx, Result, deadlines, log};
 
@@ -337,7 +338,7 @@ impl Job {
         } else {
             return Ok(());
         };
-        Err(Error::Unavailable { what: "live membership".into(), why: why.into() })
+        Err(unsupported(why))
     }
 
     /// Finds the other PEs. Returns the job, with the PE numbers of this process added to its settings, and the PEs of

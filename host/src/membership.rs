@@ -10,6 +10,7 @@ use rushmem_device::abi::{ControlPage, LOST_TEAMS};
 use rushmem_fabric::queues::set_abort_word;
 use rushmem_softnic::Memory;
 
+use crate::Error;
 use crate::bootstrap::{Epoch, PeerLost};
 
 /// The membership of a job. Clones share it.
@@ -19,7 +20,7 @@ pub(crate) struct Membership(Arc<Mutex<State>>);
 struct State {
     /// The control page of the PE's kernels. Weak, because the thread that reports losses may outlive the PE.
     page: Weak<dyn Memory>,
-    /// The first loss that ends the job.
+    /// The first loss that the job does not survive.
     fatal: Option<PeerLost>,
     /// Losses that the job survives, by PE.
     lost: BTreeMap<u32, PeerLost>,
@@ -45,7 +46,7 @@ impl Membership {
         })))
     }
 
-    /// Records a loss that ends the job, and aborts the waits of kernels.
+    /// Records a loss that the job does not survive, and aborts the waits of kernels.
     pub(crate) fn fail(&self, peer: PeerLost) {
         let page = {
             let mut state = lock(&self.0);
@@ -58,7 +59,7 @@ impl Membership {
         }
     }
 
-    /// Records the loss of PE `pe`, which the job survives, and ends the waits of kernels that need it.
+    /// Records the loss of PE `pe`, which the job survives, and interrupts the waits of kernels that need it.
     pub(crate) fn lose(&self, pe: u32, peer: PeerLost) {
         lock(&self.0).lose(pe, peer);
     }
@@ -96,21 +97,22 @@ impl Membership {
         state.team.filter(|_| !pes.iter().any(|pe| state.lost.contains_key(pe)))
     }
 
-    /// Returns the loss that ends the job, if there is one.
+    /// Returns the first loss that the job does not survive.
     pub(crate) fn fatal(&self) -> Option<PeerLost> {
         lock(&self.0).fatal.clone()
     }
 
-    /// Returns the loss of `pe`, or of any PE for `None`.
-    pub(crate) fn loss_of(&self, pe: Option<u32>) -> Option<PeerLost> {
-        let state = lock(&self.0);
-        match pe {
-            Some(pe) => state.lost.get(&pe).cloned(),
-            None => state.lost.values().next().cloned(),
-        }
+    pub(crate) fn loss_of(&self, pe: u32) -> Option<PeerLost> {
+        lock(&self.0).lost.get(&pe).cloned()
     }
 
-    /// Returns the loss that ends a call between the PEs `pes`: one of theirs, or one that ends the job.
+    /// Returns the survivable loss of the PE with the lowest number.
+    pub(crate) fn any_loss(&self) -> Option<PeerLost> {
+        lock(&self.0).lost.values().next().cloned()
+    }
+
+    /// Returns the loss because of which a call between the PEs `pes` fails: that of one of them, or one that the job does
+    /// not survive.
     pub(crate) fn lost_among(&self, pes: &[u32]) -> Option<PeerLost> {
         let state = lock(&self.0);
         let lost = || pes.iter().find_map(|pe| state.lost.get(pe));
@@ -123,9 +125,21 @@ impl Membership {
         state.teams.get(&slot)?.iter().copied().find(|pe| state.lost.contains_key(pe))
     }
 
-    pub(crate) fn epoch(&self) -> Option<Epoch> {
-        lock(&self.0).epoch.clone()
+    /// Returns the number of the last epoch.
+    pub(crate) fn epoch(&self) -> Option<u32> {
+        lock(&self.0).epoch.as_ref().map(|epoch| epoch.number)
     }
+
+    /// Returns whether `pe` is in the last epoch. Before the first, all PEs are members.
+    pub(crate) fn is_member(&self, pe: u32) -> bool {
+        // In ascending order, see `Epoch`.
+        lock(&self.0).epoch.as_ref().is_none_or(|epoch| epoch.pes.binary_search(&pe).is_ok())
+    }
+}
+
+/// Returns the error for a job that cannot have live membership.
+pub(crate) fn unsupported(why: &str) -> Error {
+    Error::Unavailable { what: "live membership".into(), why: why.into() }
 }
 
 impl State {

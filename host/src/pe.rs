@@ -461,7 +461,7 @@ impl Pe {
     }
 
     /// Returns the errors that kernels have recorded since the last call, as one error. Losses of peers count only if
-    /// the kernel `failed`: others have dealt with them.
+    /// the kernel `failed`; otherwise it has handled them.
     ///
     /// Exits the job if a kernel has requested it.
     pub(crate) fn take_errors(&self, failed: bool) -> Result<Option<Error>> {
@@ -493,11 +493,15 @@ impl Pe {
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
         // One failure usually entails deadlines elsewhere. The error nearest to the cause is reported first.
-        let counts = |error: &DeviceError| failed || error.lost_peer().is_none();
+        let counts = |error: &DeviceError| failed || !error.is_loss();
         let errors = errors.into_iter().filter(counts);
         let Some(mut first) = errors.min_by_key(DeviceError::distance) else { return Ok(None) };
-        if let Some(lost) = first.lost_peer().and_then(|pe| self.membership.loss_of(pe)) {
-            return Ok(Some(Error::PeerLost(lost)));
+        if first.is_loss() {
+            let lost =
+                first.peer().map_or_else(|| self.membership.any_loss(), |pe| self.membership.loss_of(pe));
+            if let Some(lost) = lost {
+                return Ok(Some(Error::PeerLost(lost)));
+            }
         }
         // A deadline may hide the failure of a QP whose error no kernel has seen.
         if first.is_deadline() {

@@ -101,18 +101,24 @@ impl DeviceError {
         self.record.peer = pe;
     }
 
-    /// Returns which PE was lost, if that is the error; `None` inside if the record does not tell.
+    /// Returns whether the peer, or a member of the team, was lost.
     #[doc(hidden)]
-    pub fn lost_peer(&self) -> Option<Option<u32>> {
-        let peer = Some(self.record.peer).filter(|pe| *pe != u32::MAX);
-        (self.code() == Some(Code::PeerLost)).then_some(peer)
+    pub fn is_loss(&self) -> bool {
+        self.code() == Some(Code::PeerLost)
     }
 
-    /// Returns the slot of the team of which a member was lost, if that is the error.
+    /// Returns the peer's PE number, if the record has one.
+    #[doc(hidden)]
+    pub fn peer(&self) -> Option<u32> {
+        self.names_peer().then_some(self.record.peer)
+    }
+
+    /// Returns the slot of the team of which a member was lost, if the record does not have the member.
     #[doc(hidden)]
     pub fn lost_team(&self) -> Option<u32> {
-        self.lost_peer().filter(Option::is_none)?;
-        u32::try_from(self.record.found).ok()?.checked_sub(LOST_TEAMS)
+        let is_team = self.is_loss() && !self.names_peer();
+        let needs = u32::try_from(self.record.found).ok().filter(|_| is_team)?;
+        needs.checked_sub(LOST_TEAMS)
     }
 
     /// Returns whether the deadline of a call passed.

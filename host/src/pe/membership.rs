@@ -4,18 +4,18 @@ use rushmem_device::Team;
 use rushmem_error::call_site;
 
 use super::Pe;
-use crate::bootstrap::{self, END, Epoch, Failure, PeerLost};
+use crate::bootstrap::{self, END, Epoch, Failure};
 use crate::config::Membership as Setting;
 use crate::{Error, Result, TeamConfig};
 
 /// # Lost PEs
 ///
-/// Calls of jobs with live membership (setting `membership`), which go on without lost PEs. docs/membership.md describes
-/// what holds after a loss.
+/// Calls of jobs with live membership (setting `membership`), which continue without lost PEs. docs/membership.md
+/// describes what holds after a loss.
 impl Pe {
-    /// Returns whether `pe` was lost. Always `false` in jobs with fixed membership, where a loss ends the job.
+    /// Returns whether `pe` was lost. Always `false` in jobs with fixed membership, where the job fails with its first loss.
     pub fn is_lost(&self, pe: u32) -> bool {
-        self.membership.loss_of(Some(pe)).is_some()
+        self.membership.loss_of(pe).is_some()
     }
 
     /// Returns the number of this PE's epoch: 1 from the start of a job with live membership, and one more after each
@@ -23,7 +23,7 @@ impl Pe {
     ///
     /// PEs with the same number have the same list of living PEs.
     pub fn epoch(&self) -> Option<u32> {
-        self.membership.epoch().map(|epoch| epoch.number)
+        self.membership.epoch()
     }
 
     /// Agrees with all other living PEs on who is alive, and returns a team of these PEs, in the order of their numbers.
@@ -39,8 +39,8 @@ impl Pe {
     ///
     /// If another PE is lost during the call, some PEs may return an error and others the team. All then call again.
     ///
-    /// A collective call of a kernel may succeed on some members and fail on others when a member is lost. A call of the
-    /// host after it tells whether all have succeeded:
+    /// A collective call of a kernel may succeed on some members and fail on others when a member is lost. The outcome
+    /// of a call of the host after it shows whether all have succeeded:
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -66,7 +66,7 @@ impl Pe {
     /// # Errors
     /// - [`Error::Misuse`] in a job with fixed membership.
     /// - [`Error::PeerLost`] if another PE was lost during the call.
-    /// - [`Error::Bootstrap`] if a living PE never makes the call. This ends the job.
+    /// - [`Error::Bootstrap`] if a living PE never makes the call. The job then fails.
     /// - The errors of [`Pe::team_from_pes`].
     #[track_caller]
     pub fn shrink(&self) -> Result<Team> {
@@ -85,7 +85,7 @@ impl Pe {
         Ok(team)
     }
 
-    /// Forms the next epoch, from which on the counters of collective calls are equal on all living PEs again.
+    /// Forms the next epoch, and resets the counters of collective calls to values that are equal on all its PEs.
     fn form_epoch(&self) -> Result<Epoch> {
         let call = self.waits.known.host_call("shrink", None);
         let epoch = self.bootstrap.form_epoch_within(self.config().bootstrap_timeout)?;
@@ -123,13 +123,13 @@ impl Pe {
 
     /// Returns whether `pe` takes part in collective calls of the host: whether it was alive in the last epoch.
     pub(crate) fn is_member(&self, pe: u32) -> bool {
-        self.membership.epoch().is_none_or(|epoch| epoch.pes.contains(&pe))
+        self.membership.is_member(pe)
     }
 
     /// Checks that the epoch has all PEs of the job, for calls that need them. Its PEs get the same answer.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] with the first PE that is not in the epoch.
+    /// - [`Error::Unavailable`], which names the first PE outside the epoch.
     pub(crate) fn needs_all_pes(&self) -> Result<()> {
         match (0..self.n_pes()).find(|&pe| !self.is_member(pe)) {
             None => Ok(()),
@@ -138,10 +138,5 @@ impl Pe {
                 Err(Error::Unavailable { what, why: format!("the job goes on without PE {pe}") })
             }
         }
-    }
-
-    /// Returns the loss that ends a call between the PEs `pes`.
-    pub(super) fn lost_among(&self, pes: &[u32]) -> Option<PeerLost> {
-        self.membership.lost_among(pes)
     }
 }

@@ -183,7 +183,7 @@ impl Pe {
             self.begin_object(to(from), name, Location::caller());
             let cleared = self.clear(to(from), kept);
             if let Err(error) = self.conclude(CALL, cleared) {
-                // In the state before, the bytes are free again, or still there.
+                // Undo the resize. Nobody has allocated the bytes in between.
                 self.memory.resize(to(from), old.bytes, old.stamp);
                 return Err(error);
             }

@@ -161,12 +161,12 @@ impl Pe {
             (Some(error), lost) if lost.is_none() || !is_explained_by_loss(&error) => Err(error),
             (_, Some(lost)) => Err(Error::PeerLost(lost)),
             (None, None) if failed && ran.is_ok() => Err(match self.service().poisoned()? {
-                // The record may be missing: a loss that many threads notice leaves few.
-                Some((peer, qpn)) => match self.membership.loss_of(Some(peer)) {
+                // Losses are not recorded once half of the records are in use.
+                Some((peer, qpn)) => match self.membership.loss_of(peer) {
                     Some(lost) => Error::PeerLost(lost),
                     None => Error::Poisoned { peer, qpn },
                 },
-                None => self.membership.loss_of(None).map_or(Error::Unrecorded, Error::PeerLost),
+                None => self.membership.any_loss().map_or(Error::Unrecorded, Error::PeerLost),
             }),
             _ => ran,
         }

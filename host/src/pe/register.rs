@@ -202,7 +202,7 @@ impl Pe {
     /// - [`Error::Unavailable`] with `peer_path=p2p` if P2P peers cannot map the memory; the text says why. Also if a
     ///   NIC of this PE fails: see [`Pe::host_sync`].
     /// - [`Error::Elsewhere`] if another PE fails, and [`Error::Bootstrap`] if a PE never makes the call.
-    /// - [`Error::Unavailable`] if the job goes on without a PE.
+    /// - [`Error::Unavailable`] if the job has lost a PE.
     /// - The errors of [`Pe::register`].
     #[track_caller]
     pub fn register_symmetric<B: Buffer>(&self, buffer: B) -> Result<Window<B>> {

@@ -32,7 +32,7 @@ use crate::bootstrap::{self, Bootstrap, PeerLost};
 use crate::config::{self, Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::launch_queue::{HostScratch, LaunchQueues};
-use crate::membership::Membership;
+use crate::membership::{Membership, unsupported};
 use crate::modules::Modules;
 use crate::teams::{Inbox, PeLocation, TeamTable, Teams, predefined};
 use crate::test_loop::TestLoop;
@@ -95,7 +95,7 @@ impl Pe {
         let waits = Waits::new(known, n_pes, config.pes_on_node());
         let known = membership.clone();
         let is_live = config.membership == config::Membership::Live;
-        let is_lost = is_live.then(|| Box::new(move |pe| known.loss_of(Some(pe)).is_some()) as Box<_>);
+        let is_lost = is_live.then(|| Box::new(move |pe| known.loss_of(pe).is_some()) as Box<_>);
         let guards = Guards {
             bootstrap: Arc::clone(&bootstrap),
             control: control.clone(),
@@ -314,17 +314,12 @@ fn open_machine(
 ) -> Result<(PeMemory, Vec<Rail>)> {
     let shape = Shape::new(config, n_pes);
     shape.check()?;
-    if config.membership == config::Membership::Live {
-        let why = if shape.is_dc() {
-            "a DC initiator that fails because of one PE stops for all; raise RUSHMEM_DC_ABOVE"
-        } else if n_pes > LOST_TEAMS {
-            "kernels learn of losses in jobs of up to 8192 PEs"
-        } else {
-            ""
-        };
-        if !why.is_empty() {
-            return Err(Error::Unavailable { what: "live membership".into(), why: why.into() });
-        }
+    if config.membership == config::Membership::Live && shape.is_dc() {
+        let why = "a DC initiator that fails because of one PE stops for all; raise RUSHMEM_DC_ABOVE";
+        return Err(unsupported(why));
+    }
+    if config.membership == config::Membership::Live && n_pes > LOST_TEAMS {
+        return Err(unsupported("kernels learn of losses in jobs of up to 8192 PEs"));
     }
     let reserved = shape.reserved() + HostScratch::BYTES;
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
@@ -411,8 +406,8 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
 /// Formats the settings that must be equal on all PEs.
 fn common_settings(config: &Config) -> String {
     format!(
-        "membership={:?} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} qps_per_peer={} block_qps={} \
-         exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
+        "membership={:?} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} \
+         qps_per_peer={} block_qps={} exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
          team_scratch={} grid_scratch={:?} ordering={:?} relaxed_ordering={:?} dc_above={:?} dcis={}",
         config.membership,
         config.heap_bytes.0,

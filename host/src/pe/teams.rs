@@ -121,8 +121,9 @@ impl Pe {
         let key = self.teams.next_key(pes);
         let text = format!("team_from_pes({pes:?}, {} contexts)", config.contexts);
         let call = TeamCall { name: CALL, text: &text, key: &key, config };
-        let made =
-            self.teams.make(&self.exchange(pes, &|| self.lost_among(pes)), &call, || Ok(Some(pes.to_vec())));
+        let made = self
+            .teams
+            .make(&self.exchange(pes, &|| self.membership.lost_among(pes)), &call, || Ok(Some(pes.to_vec())));
         made.inspect(|team| self.watch_team(*team))
     }
 
@@ -147,7 +148,7 @@ impl Pe {
             self.watch.remove_team(team);
             return self.teams.discard(team);
         }
-        self.teams.destroy(&self.exchange(&pes, &|| self.lost_among(&pes)), &key, team)?;
+        self.teams.destroy(&self.exchange(&pes, &|| self.membership.lost_among(&pes)), &key, team)?;
         self.watch.remove_team(team);
         Ok(())
     }
@@ -197,7 +198,8 @@ impl Pe {
         let (pes, key) = self.teams.next_call(name, parent)?;
         let call = TeamCall { name, text, key: &key, config };
         let members = || members_of(self.my_pe(), &pes);
-        let made = self.teams.make(&self.exchange(&pes, &|| self.lost_among(&pes)), &call, members);
+        let made =
+            self.teams.make(&self.exchange(&pes, &|| self.membership.lost_among(&pes)), &call, members);
         made.inspect(|team| self.watch_team(*team))
     }
 
