@@ -1,4 +1,4 @@
-//! The survive example: a persistent kernel that exchanges messages with all living PEs, and goes on without lost ones.
+//! The survive example: a persistent kernel that exchanges messages with all living PEs and skips lost ones.
 
 use rushmem_device::arch::now_ns;
 use rushmem_device::prelude::*;
@@ -42,7 +42,7 @@ pub fn survive(
             let first = ((round % 2) as usize * n as usize + pe as usize) * words;
             inbox.slice(first..first + words)
         };
-        // Returns whether to go on with a PE, and notes its loss.
+        // Returns whether the PE is alive, and records its loss.
         let lives = |pe: u32, outcome: Result| match outcome {
             Ok(()) => Ok(true),
             Err(Error::PeerLost) => {

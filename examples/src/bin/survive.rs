@@ -11,7 +11,7 @@ use rushmem_device::{Reduce, Signal, SymSlice, Team};
 use rushmem_example_kernels::{LONGEST, ROUNDS, WRONG, survive};
 use rushmem_examples::{JobArgs, Result, exit_code};
 
-/// Exchanges messages in a persistent kernel, and goes on without PEs that are killed. Start it with
+/// Exchanges messages in a persistent kernel, and skips PEs that are killed. Start it with
 /// `rushmem run -n 8 survive`, and kill a process.
 #[derive(Parser)]
 #[command(name = "survive")]

@@ -20,7 +20,7 @@ pub struct PeerLost {
     pub reason: String,
     /// Exit code, if the PE exited the whole job with [`Bootstrap::exit`](super::Bootstrap::exit).
     pub exit: Option<u8>,
-    /// Whether the job goes on without the PE: it has formed an epoch, and the PE neither exited the whole job nor ran
+    /// Whether the job continues without the PE: it has formed an epoch, and the PE neither exited the whole job nor ran
     /// its server.
     pub survivable: bool,
 }
@@ -129,7 +129,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the job goes on once its PEs have formed the next epoch. Any other failure is final.
+    /// Returns whether the job continues once its PEs have formed the next epoch. Any other failure is final.
     pub fn is_survivable(&self) -> bool {
         matches!(self, Failure::Lost(lost) if lost.survivable)
     }

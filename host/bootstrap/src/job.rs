@@ -23,14 +23,14 @@ enum MemberState {
         origin: String,
     },
     Finished,
-    /// `survivable` says whether the job goes on without the PE.
+    /// If `survivable`, the job continues without the PE.
     Lost {
         survivable: bool,
     },
 }
 
 impl MemberState {
-    /// Returns whether the job has ended for this PE while it did not fail.
+    /// Returns whether the PE has finished, or was lost without making the job fail.
     fn is_done(&self) -> bool {
         matches!(self, MemberState::Finished | MemberState::Lost { survivable: true })
     }
@@ -67,7 +67,7 @@ pub(crate) enum Refusal {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct JobState {
-    /// PE whose process runs the job's server, if it is one. The job cannot go on without it.
+    /// The PE that runs the job's server, unless the launcher does. The job cannot continue without it.
     host: Option<u32>,
     members: Vec<MemberState>,
     round: Vec<Option<Contribution>>,
@@ -104,7 +104,7 @@ impl JobState {
         self.failure.as_ref()
     }
 
-    /// Returns the failure that no epoch ends.
+    /// Returns the failure if it is final: the next epoch does not clear it.
     pub(crate) fn final_failure(&self) -> Option<&Failure> {
         self.failure.as_ref().filter(|failure| !failure.is_survivable())
     }

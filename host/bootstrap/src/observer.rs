@@ -16,7 +16,7 @@ use rushmem_base::lock;
 /// What an observer receives from the job's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A PE on any node, or the server itself, was lost. The job goes on without it if this is survivable.
+    /// A PE on any node, or the server itself, was lost. The job continues without it if this is survivable.
     Lost(PeerLost),
     /// The server confirms [`Observer::exited`] for this PE. All earlier losses have been delivered before this.
     Noted(u32),

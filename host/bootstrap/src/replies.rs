@@ -4,7 +4,7 @@ use crate::epoch::Epoch;
 use crate::error::{Error, Failure, PeerLost};
 use crate::wire::Message;
 
-/// A message that is not a reply, and not the news of a failure.
+/// A message that is neither a reply nor the report of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unexpected;
 
@@ -79,12 +79,12 @@ impl Replies {
         std::mem::replace(&mut self.leaving, true)
     }
 
-    /// Returns the failure of collective calls that this PE would make now.
+    /// Returns the failure with which collective calls of this PE would fail now.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
     }
 
-    /// Returns the failure that no epoch ends.
+    /// Returns the failure if it is final: the next epoch does not clear it.
     pub(crate) fn final_failure(&self) -> Option<&Failure> {
         self.failure.as_ref().filter(|failure| !failure.is_survivable())
     }

@@ -1,7 +1,7 @@
 //! The server of a job: authenticates PEs, completes their collective calls, relays messages and reports lost PEs.
 //!
-//! Each connection has a reader thread and a writer thread. All readers share one `State` under a lock. Another thread
-//! sends heartbeats, if they are set.
+//! Each connection has a reader thread and a writer thread. All readers share one `State` under a lock. With the setting
+//! `heartbeat`, another thread sends heartbeats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, ErrorKind, Write};
@@ -70,7 +70,7 @@ pub struct Server {
     addr: SocketAddr,
     shared: Arc<Shared>,
     accept: Option<JoinHandle<()>>,
-    /// Ends the thread that sends heartbeats when it is dropped.
+    /// Dropping it stops the thread that sends heartbeats.
     _heartbeats: Option<Sender<()>>,
 }
 
@@ -414,7 +414,7 @@ impl Shared {
             };
             let mut state = lock(&self.state);
             if !state.job.is_joined(pe) {
-                // Its launcher has reported its exit, so nobody expects more of this PE.
+                // Its launcher has reported its exit. Later messages do not count.
                 return Ok(());
             }
             state.pulse.heard(pe);
@@ -565,13 +565,13 @@ impl State {
         }
     }
 
-    /// Lets a PE wait for the next epoch. Sends the outcome if the epoch is formed or fails.
+    /// Records that a PE waits for the next epoch, and sends the outcome if there is one.
     fn enter_epoch(&mut self, pe: u32) {
         let progress = self.job.form_epoch(pe);
         self.tell_progress(progress);
     }
 
-    /// Sends the outcome of a call to all PEs, if it completes or fails.
+    /// Sends the outcome of a call, if it has one, to all PEs.
     fn tell_progress(&self, progress: Progress) {
         match progress {
             Progress::Waiting => {}
@@ -613,11 +613,11 @@ impl State {
         for pe in self.job.watched() {
             match self.pulse.check(pe, now, heartbeat, is_late) {
                 Due::Ping => self.tell_pe(pe, &Message::Ping { silence_ms }),
-                // A job that has failed for good ends without the help of heartbeats.
+                // After a final failure, PEs shut down by themselves.
                 Due::Loss if self.job.final_failure().is_none() => {
                     has_lost = true;
                     self.lose(pe, &format!("no sign of life for {heartbeat:?}"), None);
-                    // A process that goes on later finds itself cut off. This fails if the connection has just broken.
+                    // A process that continues later finds its connection closed. This fails if it is closed already.
                     let connection = self.streams.get(&self.connections[pe as usize]);
                     let _ = connection.map(|stream| stream.shutdown(Shutdown::Both));
                 }

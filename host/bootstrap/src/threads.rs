@@ -105,7 +105,7 @@ impl Threads {
         self.outcome(state, &call, within, gathered, JobState::failure)
     }
 
-    /// Waits until `take` returns the outcome of the call that this PE is in, or a `failure` ends it.
+    /// Waits for the outcome of this PE's call: what `take` returns, or the job's `failure`.
     fn outcome<T>(
         &self,
         mut state: MutexGuard<'_, State>,

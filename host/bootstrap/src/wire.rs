@@ -138,7 +138,7 @@ pub enum Message {
         /// Contributions of all PEs, in PE order.
         parts: Vec<Vec<u8>>,
     },
-    /// Launcher: the PEs have formed this epoch, which ends a survivable failure.
+    /// Launcher: the PEs have formed this epoch, which clears a survivable failure.
     Epoch(Epoch),
     /// Launcher: the job's collective calls have failed, permanently unless the failure is survivable.
     Failed(Failure),

@@ -5,9 +5,9 @@ use crate::value::Choice;
 /// What the loss of a PE means for its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Membership {
-    /// It ends the job.
+    /// The job fails.
     Fixed,
-    /// The other PEs go on without the lost one.
+    /// The other PEs continue without the lost one.
     Live,
 }
 

@@ -109,7 +109,7 @@ fn add(found: &mut Vec<Field>, table: &[FieldInfo], prefix: &str, base: usize, c
     }
 }
 
-/// Adds the bits in `start..end`, word by word.
+/// Adds the bits `start..end`, split at word boundaries.
 fn push_gap(gaps: &mut Vec<Field>, mut start: usize, end: usize) {
     while start < end {
         let stop = end.min(start / 32 * 32 + 32);

@@ -2,7 +2,7 @@
 //!
 //! `pe ACTION [PE]`: the given PE (default 1) performs ACTION, and the others wait for it.
 //!
-//! `pe epochs ACTION [PE [LEFT]]`: the same in a job that goes on after losses, until LEFT PEs (default 1) are left. The
+//! `pe epochs ACTION [PE [LEFT]]`: the same in a job that survives losses, until LEFT PEs (default 1) are left. The
 //! others form the next epoch at once if ACTION is `form`.
 
 use std::error::Error;

@@ -591,7 +591,7 @@ fn signal_stops_the_start_of_pes() {
     assert!(err(&output).contains(" of 300 PEs were not started"), "{}", err(&output));
 }
 
-/// Starts a job that goes on after losses, kills PEs once all have formed the first epoch, and returns the rest of its
+/// Starts a job that survives losses, kills PEs once all have formed the first epoch, and returns the rest of its
 /// output.
 fn kill_in_epochs(victims: &[u32], args: &[&str]) -> Output {
     let ready = start(4, rushmem().args(["run", "-n", "4", "pe", "epochs"]).args(args));

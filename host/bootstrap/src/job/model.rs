@@ -1,11 +1,11 @@
 //! Searches every order of steps, messages and losses of small jobs, with the state machine of the server and the
 //! replies of each PE. Between them, messages arrive in order. In every order:
 //!
-//! - PEs that get an epoch of the same number get the same list, and are in it.
-//! - If one PE gets the contributions to a call, no PE gets a loss for this call. The contributions are those of the PEs
+//! - PEs that receive an epoch of the same number receive the same list, which contains them.
+//! - If one PE receives the contributions to a call, the call fails on no PE. The contributions are those of the PEs
 //!   of the epoch.
 //! - No PE that is alive waits forever.
-//! - After the first epoch, losses alone fail no PE.
+//! - After the first epoch, losses alone make no PE fail.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -292,7 +292,7 @@ impl World {
         self.conclude(epoch, at, false);
     }
 
-    /// Checks that a call ends in the same way for all PEs.
+    /// Checks that a call has the same outcome on all PEs.
     fn conclude(&mut self, epoch: u32, at: usize, gathered: bool) {
         assert_eq!(
             *self.outcomes.entry((epoch, at)).or_insert(gathered),
@@ -327,7 +327,7 @@ fn failure(error: Error) -> Failure {
     failure
 }
 
-/// Checks each world that the job can reach. In those without a next one, each PE must have got an answer to its last
+/// Checks each world that the job can reach. In those without a successor, each PE must have an answer to its last
 /// call. Returns the largest number of an epoch.
 fn search(job: &Job) -> u32 {
     let fingerprint = |world: &World| {

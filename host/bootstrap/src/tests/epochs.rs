@@ -1,4 +1,4 @@
-//! Tests of jobs that go on after losses.
+//! Tests of jobs that survive losses.
 
 use super::*;
 

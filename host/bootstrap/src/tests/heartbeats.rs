@@ -1,4 +1,4 @@
-//! Tests of heartbeats in jobs that go on after losses.
+//! Tests of heartbeats in jobs that survive losses.
 
 use super::*;
 

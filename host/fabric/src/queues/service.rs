@@ -381,7 +381,7 @@ pub struct Guards {
     pub control: Region,
     pub watchdog: Arc<Watchdog>,
     pub waits: Arc<Waits>,
-    /// Returns whether the job has lost a PE and goes on without it. `None` with fixed membership.
+    /// Returns whether a PE was lost without making the job fail. `None` with fixed membership.
     pub is_lost: Option<Box<dyn Fn(u32) -> bool + Send + Sync>>,
     /// Outputs the lines that kernels print. `None` if the settings turn that off.
     pub printer: Option<Printer>,
@@ -647,7 +647,8 @@ impl Shared {
                 tracing::debug!("{error}");
                 let ends_waits = match error {
                     Error::NicFailed { .. } => true,
-                    // The peer may be about to be lost, and the job goes on. Otherwise deadlines end the waits.
+                    // The peer may be about to be reported as lost, which the job survives. If not, the waits reach
+                    // their deadlines.
                     Error::ConnectionLost { .. } => self.guards.is_lost.is_none(),
                     _ => false,
                 };
@@ -667,7 +668,7 @@ impl Shared {
         }
     }
 
-    /// Returns whether a connection failed because the job goes on without the peer. Kernels learn of that by themselves.
+    /// Returns whether a connection failed because its peer was lost, which kernels notice themselves.
     fn is_loss(&self, error: &Error) -> bool {
         match error {
             Error::NoConnection { peer, .. } | Error::ConnectionLost { peer, .. } => {

@@ -81,7 +81,7 @@ struct Supervisor<'a> {
     /// The other nodes, if this launcher starts their PEs.
     nodes: Vec<Node>,
     failure: Option<Failure>,
-    /// PEs without which the job goes on, in the order of their losses.
+    /// PEs whose loss the job has survived, in the order of their losses.
     lost: Vec<u32>,
     /// Lost PEs whose processes receive SIGKILL at the given times.
     fences: Vec<(Instant, u32)>,
@@ -357,7 +357,7 @@ impl Supervisor<'_> {
         if lost.is_empty() {
             return;
         }
-        // The server knows whether the job goes on without them.
+        // The server decides whether the job survives that.
         lost.iter().for_each(|&pe| self.observer.exited(pe, what));
         node.loss = Some(NodeLoss { what: what.into(), pes: lost, is_told: false });
     }
@@ -402,7 +402,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Reports the loss of a PE without which the job goes on. After a failure or a signal, its exit counts instead.
+    /// Reports the loss of a PE that the job survives. After a failure or a signal, its exit counts instead.
     fn survive(&mut self, number: u32, lost: &PeerLost) {
         // One that has left the job by itself still prints why.
         let patience = if lost.reason.starts_with(ABORTED) { self.shared(TERM_TIME) } else { Duration::ZERO };
@@ -435,7 +435,7 @@ impl Supervisor<'_> {
         }
         let own = self.pes.iter().find(|pe| is_exit_of(pe, lost));
         let (how, last) = match own.and_then(|pe| pe.exit.map(|exit| (pe, exit))) {
-            // Only for this code, the reason says more than the exit.
+            // For code 0, the reason is more informative than the exit.
             Some((pe, exit)) if exit != Exit::Code(0) => (exit.to_string(), last_line(pe)),
             _ => (lost.reason.clone(), String::new()),
         };

@@ -66,7 +66,7 @@ pub(in crate::run) struct NodeLoss {
     pub(in crate::run) what: String,
     /// The PEs that were running.
     pub(in crate::run) pes: Vec<u32>,
-    /// Whether the launcher has reported that the job goes on without them.
+    /// Whether the launcher has reported the loss.
     pub(in crate::run) is_told: bool,
 }
 
