@@ -29,7 +29,7 @@ def compiled(kernel, types, constants, capability=90, **options):
     even = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(signature) if name != "ctx"}
     aligned = {at: value for at, value in even.items() if kernel.arg_names[at[0]] not in constants}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    options["extern_libs"] = {"rushmem": rt.library(capability)}
+    options |= rt.compile_options(capability)
     target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
     return triton.compile(source, target=target, options=options)
 

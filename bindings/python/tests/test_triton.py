@@ -16,7 +16,7 @@ import rushmem.triton as rt
 def ptx(kernel, signature, constants=None, capability=90, **options):
     """Returns the PTX of a kernel."""
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants or {})
-    options["extern_libs"] = {"rushmem": rt.library(capability)}
+    options |= rt.compile_options(capability)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["ptx"]
 
 
@@ -185,7 +185,7 @@ def test_no_load_of_received_data_precedes_its_wait(capfd):
     early = {}
     for ordered in (False, True):
         source = ASTSource(fn=consume, signature=signature, constexprs={"ORDERED": ordered}, attrs=aligned)
-        options = {"num_stages": 3, "extern_libs": {"rushmem": rt.library(90)}}
+        options = {"num_stages": 3} | rt.compile_options(90)
         try:
             ir = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ttgir"]
         except RuntimeError:

@@ -83,13 +83,26 @@ def _functions():
 
 
 def library(capability=None):
-    """Returns the path of the device functions for GPUs of a compute capability, such as 90; by default the current GPU's.
+    """Returns the path of the device functions for GPUs of a compute capability, such as 90; by default the current GPU's."""
+    return _device.library(_capability() if capability is None else capability, "ll")
 
-    For compilers that link it themselves: ``extern_libs={"rushmem": rushmem.triton.library(90)}``.
+
+def compile_options(capability=None):
+    """Returns the options with which ``triton.compile`` links a kernel with the device functions.
+
+    ``capability`` is as in ``library``. Kernels of ``jit`` have these options already.
     """
     if capability is None:
-        capability = triton.runtime.driver.active.get_current_target().arch
-    return _device.library(capability, "ll")
+        capability = _capability()
+    options = {"extern_libs": {"rushmem": library(capability)}}
+    # At its highest level, ptxas of CUDA 12.9 and 13.0 crashes on large kernels with calls for GPUs before Hopper.
+    if capability < 90 and not getattr(triton.knobs.nvidia, "ptxas_options", None):
+        options["ptx_options"] = "--opt-level 2"
+    return options
+
+
+def _capability():
+    return triton.runtime.driver.active.get_current_target().arch
 
 
 class _Kernel(triton.runtime.JITFunction):
@@ -98,8 +111,9 @@ class _Kernel(triton.runtime.JITFunction):
     def run(self, *args, **options):
         if options.get("num_ctas", 1) != 1:
             raise ValueError("a block call is one of all threads of a CTA, so a program can have only one: num_ctas=1")
-        options.setdefault("extern_libs", {})
-        options["extern_libs"] = {**dict(options["extern_libs"]), "rushmem": library()}
+        needed = compile_options()
+        libraries = dict(options.get("extern_libs", {})) | needed["extern_libs"]
+        options = needed | options | {"extern_libs": libraries}
         # Otherwise ptxas saves registers for more programs at a time, and spills around the rare calls of functions.
         # Triton adds warps for warp-specialized loops.
         if "warp_specialize" not in self.src:
