@@ -176,6 +176,16 @@ typedef struct rushmem_init_options {
   uint32_t reserved;
 } rushmem_init_options;
 
+/// Symmetric memory with a name, for `rushmem_save` and `rushmem_restore`. It is saved as elements of one byte.
+typedef struct rushmem_object {
+  /// Name that no other object of the checkpoint has.
+  const char *name;
+  /// Address of this PE's copy.
+  void *ptr;
+  /// Size in bytes.
+  size_t bytes;
+} rushmem_object;
+
 /// A team of PEs. Kernels get the same value as the host.
 typedef uint64_t rushmem_team;
 
@@ -515,6 +525,62 @@ int32_t rushmem_reduce_scatter_on_stream(rushmem_pe *pe,
                                          int32_t type,
                                          int32_t op,
                                          void *stream);
+
+/*
+ * Lost PEs
+ * --------
+ * Calls of jobs with live membership (the setting `membership`), which continue without lost PEs. docs/membership.md
+ * describes what holds after a loss.
+ */
+
+/// Agrees with all other living PEs on who is alive, and creates a team of these PEs, in the order of their numbers.
+/// Collective over the living PEs.
+///
+/// Without a loss since the last call, returns the team of that call, at first `RUSHMEM_TEAM_WORLD`. After a loss,
+/// collective calls of the host fail with `RUSHMEM_STATUS_PEER_LOST` until this call; from then on, they are calls of
+/// the living PEs. Teams with lost members stay unusable. If the call itself fails with that status, call it again.
+int32_t rushmem_shrink(rushmem_pe *pe, rushmem_team *team);
+
+/// Returns 1 if PE `peer` was lost, 0 if not, or -1 if an argument is invalid. Always 0 with fixed membership.
+int32_t rushmem_is_lost(rushmem_pe *pe, int32_t peer);
+
+/// Returns the number of this PE's epoch: 1 at the start, and one more after each `rushmem_shrink` that follows a loss.
+///
+/// PEs with the same number have the same list of living PEs. Returns 0 with fixed membership, and -1 if `pe` is invalid.
+int32_t rushmem_epoch(rushmem_pe *pe);
+
+/*
+ * Files and checkpoints
+ * ---------------------
+ */
+
+/// Saves symmetric objects of all PEs in the folder `path`, in place of the checkpoint that is there. Collective.
+///
+/// All PEs pass the same path and objects, and must see the same folder. It is created if there is none. Whatever fails,
+/// the folder has the old or the new checkpoint; when the call returns, the new one has reached the disk. No PE and no
+/// kernel may change the objects until then.
+int32_t rushmem_save(rushmem_pe *pe,
+                     const char *path,
+                     const rushmem_object *objects,
+                     size_t count);
+
+/// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
+///
+/// The job must have as many PEs as the one that saved, and each object the same name and size. Objects of the
+/// checkpoint that are not named are left out. If the call fails, no object has changed, unless the data could be read
+/// once but not again.
+int32_t rushmem_restore(rushmem_pe *pe, const char *path, const rushmem_object *objects, size_t count);
+
+/// Copies `bytes` bytes of a file, from offset `at` on, to this PE's copy of symmetric memory or to a local buffer.
+///
+/// Not collective. Kernels launched afterwards see the bytes. If the file is too short, nothing changes.
+int32_t rushmem_read_file(rushmem_pe *pe, const char *path, uint64_t at, void *dst, size_t bytes);
+
+/// Copies `bytes` bytes of this PE's copy of symmetric memory, or of a local buffer, to a file, from offset `at` on.
+///
+/// Not collective. The file is created if there is none, and its other bytes stay. PEs may write to different places of
+/// one file at the same time. A crash of the machine may still lose the bytes when the call has returned.
+int32_t rushmem_write_file(rushmem_pe *pe, const char *path, uint64_t at, const void *src, size_t bytes);
 
 /*
  * Kernels of other languages

@@ -30,6 +30,22 @@ impl<T> Out<'_, T> {
     }
 }
 
+/// Returns the `count` values at `from`, which may be null if there are none.
+///
+/// # Errors
+/// - [`Error::Misuse`] if it is null or misaligned.
+///
+/// # Safety
+/// `from` is null, or the address of `count` values that do not change while the result is used.
+pub(crate) unsafe fn list<'a, T>(call: &'static str, from: *const T, count: usize) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check(call, "objects", from)?;
+    // SAFETY: not null, aligned, and otherwise promised by the caller.
+    Ok(unsafe { std::slice::from_raw_parts(from, count) })
+}
+
 fn check<T>(call: &'static str, name: &str, pointer: *const T) -> Result<()> {
     let why = match pointer {
         _ if pointer.is_null() => "is null".into(),

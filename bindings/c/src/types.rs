@@ -4,7 +4,7 @@
 //! one.
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 use rushmem::config::DeviceKind;
 use rushmem::{Error, Result};
@@ -180,6 +180,18 @@ pub struct rushmem_init_options {
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
+}
+
+/// Symmetric memory with a name, for `rushmem_save` and `rushmem_restore`. It is saved as elements of one byte.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rushmem_object {
+    /// Name that no other object of the checkpoint has.
+    pub name: *const c_char,
+    /// Address of this PE's copy.
+    pub ptr: *mut c_void,
+    /// Size in bytes.
+    pub bytes: usize,
 }
 
 /// Returns the variant whose number is `value`.

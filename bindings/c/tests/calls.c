@@ -193,6 +193,42 @@ static void teams(rushmem_pe *pe) {
     FAILS(rushmem_team_destroy(pe, reversed), RUSHMEM_STATUS_INVALID_VALUE, "has been destroyed");
 }
 
+/* Checkpoints in a folder that all PEs see, and files of each PE. */
+static void storage(rushmem_pe *pe, const char *folder) {
+    int32_t me = rushmem_my_pe(pe);
+    char checkpoint[256], file[256];
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint", folder);
+    snprintf(file, sizeof file, "%s/file", folder);
+    uint32_t *cells = allocate(pe, 4096), *step = allocate(pe, 4);
+    for (uint32_t i = 0; i < 1024; i++) {
+        cells[i] = 10000 * (uint32_t)me + i;
+    }
+    *step = 7;
+    rushmem_object objects[] = {{"cells", cells, 4096}, {"step", step, 4}};
+    OK(rushmem_save(pe, checkpoint, objects, 2));
+    memset(cells, 0, 4096);
+    *step = 8;
+    OK(rushmem_restore(pe, checkpoint, objects, 1));
+    EXPECT(cells[1023] == 10000 * (uint32_t)me + 1023 && *step == 8);
+    OK(rushmem_restore(pe, checkpoint, objects, 2));
+    EXPECT(*step == 7);
+    rushmem_object wrong[] = {{"cells", cells, 4092}, {"cells", step, 4}, {NULL, step, 4}};
+    EXPECT(rushmem_restore(pe, checkpoint, wrong, 1) != RUSHMEM_STATUS_SUCCESS);
+    FAILS(rushmem_save(pe, checkpoint, wrong, 2), RUSHMEM_STATUS_INVALID_VALUE, "two objects have the name `cells`");
+    FAILS(rushmem_save(pe, checkpoint, wrong, 3), RUSHMEM_STATUS_INVALID_VALUE, "`objects->name` is null");
+    FAILS(rushmem_save(pe, checkpoint, NULL, 1), RUSHMEM_STATUS_INVALID_VALUE, "`objects` is null");
+    FAILS(rushmem_save(pe, NULL, objects, 2), RUSHMEM_STATUS_INVALID_VALUE, "`path` is null");
+
+    OK(rushmem_write_file(pe, file, 4096 * (uint64_t)me, cells, 4096));
+    OK(rushmem_read_file(pe, file, 4096 * (uint64_t)me + 4, step, 4));
+    EXPECT(*step == 10000 * (uint32_t)me + 1);
+    EXPECT(rushmem_read_file(pe, file, (uint64_t)1 << 20, step, 4) == RUSHMEM_STATUS_SYSTEM);
+    FAILS(rushmem_read_file(pe, file, 0, &me, 4), RUSHMEM_STATUS_INVALID_VALUE, "`dst` (0x");
+    OK(rushmem_barrier_all(pe));
+    OK(rushmem_free(pe, cells));
+    OK(rushmem_free(pe, step));
+}
+
 int main(int argc, char **argv) {
     rushmem_pe *pe = NULL;
     EXPECT(strlen(rushmem_version()) >= 5 && rushmem_error_message()[0] == 0);
@@ -216,10 +252,14 @@ int main(int argc, char **argv) {
     memory(pe);
     transfers(pe, 0);
     transfers(pe, 1);
-    if (argc < 2 || strcmp(argv[1], "without-windows") != 0) {
+    if (argc < 3) {
         windows(pe);
     }
     teams(pe);
+    EXPECT(rushmem_epoch(pe) == 0 && rushmem_is_lost(pe, 1) == 0);
+    rushmem_team living;
+    FAILS(rushmem_shrink(pe, &living), RUSHMEM_STATUS_INVALID_VALUE, "fixed membership");
+    storage(pe, argv[argc - 1]);
     int32_t me = rushmem_my_pe(pe);
     OK(rushmem_finalize(pe));
     FAILS(rushmem_finalize(pe), RUSHMEM_STATUS_INVALID_VALUE, "or has been finalized");

@@ -8,7 +8,8 @@ use std::process::Command;
 use cbindgen::{Builder, Config, DocumentationStyle, EnumConfig, Language, RenameRule, Style};
 
 /// The modules of `src/api`, in the order of the header's sections.
-const SECTIONS: [&str; 8] = ["job", "memory", "windows", "rma", "order", "teams", "collectives", "kernels"];
+const SECTIONS: [&str; 10] =
+    ["job", "memory", "windows", "rma", "order", "teams", "collectives", "membership", "storage", "kernels"];
 
 const START: &str = r#"/*
  * The host API of Rushmem for C and C++: GPU-initiated networking, and one-sided communication between hosts.
@@ -71,6 +72,7 @@ fn declarations(file: &Path) -> String {
                 "op",
                 "init_options",
                 "pe",
+                "object",
                 "window",
                 "team",
             ]

@@ -3,9 +3,11 @@
 pub mod collectives;
 pub mod job;
 pub mod kernels;
+pub mod membership;
 pub mod memory;
 pub mod order;
 pub mod rma;
+pub mod storage;
 pub mod teams;
 pub mod windows;
 

@@ -73,11 +73,22 @@ fn calls_do_what_the_header_says_and_reject_misuse() {
     // Other processes cannot map the caller's host memory.
     for (path, arguments) in [("nic", &[][..]), ("p2p", &["without-windows"])] {
         let Some(mut command) = run("calls_do_what_the_header_says", "3", &program) else { return };
-        let output = command.env("RUSHMEM_PEER_PATH", path).args(arguments).output().unwrap();
+        let files = tempfile::tempdir().unwrap();
+        let output =
+            command.env("RUSHMEM_PEER_PATH", path).args(arguments).arg(files.path()).output().unwrap();
         assert!(output.status.success(), "{path}: {}", all(&output));
         let wanted = (0..3).map(|pe| format!("[{pe}] PE {pe} passed"));
         assert_eq!(sorted(&output.stdout), wanted.collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn living_pes_go_on() {
+    let program = compile_shared("tests/survivors.c");
+    let Some(mut command) = run("living_pes_go_on", "3", &program) else { return };
+    let output = command.env("RUSHMEM_MEMBERSHIP", "live").output().unwrap();
+    assert!(output.status.success(), "{}", all(&output));
+    assert_eq!(sorted(&output.stdout), ["[0] PE 0 passed", "[2] PE 2 passed"]);
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! Lost PEs
+//!
+//! Calls of jobs with live membership (the setting `membership`), which continue without lost PEs. docs/membership.md
+//! describes what holds after a loss.
+#![allow(unsafe_code, reason = "exports functions, and writes results for the caller")]
+#![allow(clippy::missing_safety_doc, reason = "the introduction of the header states the rules for pointers")]
+
+use rushmem::Error;
+
+use super::natural;
+use crate::error::{number, status};
+use crate::handle;
+use crate::pointers::Out;
+use crate::types::{rushmem_pe, rushmem_team};
+
+/// Agrees with all other living PEs on who is alive, and creates a team of these PEs, in the order of their numbers.
+/// Collective over the living PEs.
+///
+/// Without a loss since the last call, returns the team of that call, at first `RUSHMEM_TEAM_WORLD`. After a loss,
+/// collective calls of the host fail with `RUSHMEM_STATUS_PEER_LOST` until this call; from then on, they are calls of
+/// the living PEs. Teams with lost members stay unusable. If the call itself fails with that status, call it again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rushmem_shrink(pe: *mut rushmem_pe, team: *mut rushmem_team) -> i32 {
+    status(|| {
+        const CALL: &str = "rushmem_shrink";
+        let handle = handle::get(CALL, pe)?;
+        // SAFETY: promised by the caller.
+        let out = unsafe { Out::new(CALL, "team", team) }?;
+        out.write(handle.pe().shrink()?.to_bits());
+        Ok(())
+    })
+}
+
+/// Returns 1 if PE `peer` was lost, 0 if not, or -1 if an argument is invalid. Always 0 with fixed membership.
+#[unsafe(no_mangle)]
+pub extern "C" fn rushmem_is_lost(pe: *mut rushmem_pe, peer: i32) -> i32 {
+    number(|| {
+        const CALL: &str = "rushmem_is_lost";
+        let handle = handle::get(CALL, pe)?;
+        let (peer, n_pes) = (natural(CALL, "peer", peer)?, handle.pe().n_pes());
+        if peer >= n_pes {
+            return Err(Error::misuse(CALL, format!("there is no PE {peer}: the job has {n_pes}")));
+        }
+        Ok(handle.pe().is_lost(peer).into())
+    })
+}
+
+/// Returns the number of this PE's epoch: 1 at the start, and one more after each `rushmem_shrink` that follows a loss.
+///
+/// PEs with the same number have the same list of living PEs. Returns 0 with fixed membership, and -1 if `pe` is invalid.
+#[unsafe(no_mangle)]
+pub extern "C" fn rushmem_epoch(pe: *mut rushmem_pe) -> i32 {
+    number(|| Ok(handle::get("rushmem_epoch", pe)?.pe().epoch().unwrap_or(0) as i32))
+}
