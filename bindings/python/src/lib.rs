@@ -17,6 +17,7 @@ mod operation;
 mod runtime;
 mod session;
 mod start;
+mod storage;
 mod stream;
 mod team;
 mod wait;

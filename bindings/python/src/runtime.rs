@@ -1,11 +1,12 @@
 //! The class `Runtime`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::{PySystemExit, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
-use rushmem::Result;
+use pyo3::types::{PyDict, PyType};
+use rushmem::{Pe, Result};
 use rushmem_device::{Cmp, Reduce, Signal, SignalUpdate, Sym};
 
 use crate::allocation::{Allocation, Kept, Place};
@@ -14,6 +15,7 @@ use crate::dtype::DType;
 use crate::error::{misuse, reason};
 use crate::operation::{Operation, Reduction, Value};
 use crate::session::Session;
+use crate::storage::{with_checkpoint, with_file};
 use crate::stream::StreamHandle;
 use crate::team::Team;
 use crate::wait::{brief, interruptible};
@@ -467,6 +469,96 @@ impl Runtime {
     fn synchronize(&self, py: Python<'_>, stream: StreamHandle) -> PyResult<()> {
         let (session, StreamHandle(handle)) = (Arc::clone(&self.session), stream);
         interruptible(py, move || session.with(|started| started.stream(handle)?.wait()))
+    }
+
+    /// Number of this PE's epoch with the setting `membership="live"`: 1 at the start, and one more after each `shrink`
+    /// that follows a loss. PEs with the same number have the same list of living PEs. `None` with fixed membership.
+    ///
+    /// >>> print(rt.epoch)
+    /// None
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<Option<u32>> {
+        brief(py, || self.session.with(|started| Ok(started.pe().epoch())))
+    }
+
+    /// Whether `pe` was lost. Always `False` with fixed membership, where the job fails with its first loss.
+    ///
+    /// >>> rt.is_lost(0)
+    /// False
+    fn is_lost(&self, py: Python<'_>, pe: u32) -> PyResult<bool> {
+        if pe >= self.n_pes {
+            let what = format!("there is no PE {pe}: the job has {}", self.n_pes);
+            return Err(misuse(py, "is_lost", what));
+        }
+        brief(py, || self.session.with(|started| Ok(started.pe().is_lost(pe))))
+    }
+
+    /// Agrees with all other living PEs on who is alive, and returns the team of these PEs. Collective over them.
+    ///
+    /// For jobs with the setting `membership="live"`, after a `PeerLostError`. Without a loss since the last call, returns
+    /// the team of that call. If the call raises `PeerLostError` itself, call it again.
+    ///
+    /// >>> team = rt.world if rt.epoch is None else rt.shrink()
+    /// >>> rt.barrier(team)
+    fn shrink(&self, py: Python<'_>) -> PyResult<Team> {
+        let session = Arc::clone(&self.session);
+        interruptible(py, move || {
+            session.with(|started| Team::new(&session, started.pe(), started.pe().shrink()?))
+        })
+    }
+
+    /// Saves arrays of all PEs in the folder `path`, in place of the checkpoint that is there. Collective.
+    ///
+    /// `arrays` is a dict of arrays by name, the same on all PEs, which must all see the folder. Whatever fails, the folder
+    /// has the old or the new checkpoint. The arrays must not change until the call returns.
+    ///
+    /// >>> import tempfile
+    /// >>> cells = rt.zeros(4)
+    /// >>> with tempfile.TemporaryDirectory() as folder:
+    /// ...     rt.save(folder + "/heat", {"cells": cells})
+    /// ...     rt.restore(folder + "/heat", {"cells": cells})
+    fn save(&self, path: PathBuf, arrays: &Bound<'_, PyDict>) -> PyResult<()> {
+        with_checkpoint(&self.session, path, arrays, |pe, path, objects| pe.save(path, objects))
+    }
+
+    /// Restores arrays of all PEs from the checkpoint in the folder `path`. Collective.
+    ///
+    /// The job must have as many PEs as the one that saved, and each array the same name, size and size of elements. Other
+    /// arrays of the checkpoint are left out. If the checkpoint is damaged or does not fit, no array has changed.
+    ///
+    /// >>> rt.restore("/nowhere", {"cells": rt.zeros(4)})  # doctest: +ELLIPSIS
+    /// Traceback (most recent call last):
+    /// rushmem.Error: ...
+    fn restore(&self, path: PathBuf, arrays: &Bound<'_, PyDict>) -> PyResult<()> {
+        with_checkpoint(&self.session, path, arrays, |pe, path, objects| pe.restore(path, objects))
+    }
+
+    /// Fills this PE's copy of an array with bytes of a file, from byte `offset` on. Not collective.
+    ///
+    /// If the file is too short, the array does not change.
+    ///
+    /// >>> import tempfile
+    /// >>> cells = rt.zeros(4)
+    /// >>> with tempfile.NamedTemporaryFile() as file:
+    /// ...     rt.write_file(file.name, cells[:2], offset=8)
+    /// ...     rt.read_file(file.name, cells)
+    #[pyo3(signature = (path, array, *, offset=0))]
+    fn read_file(&self, py: Python<'_>, path: PathBuf, array: &Array, offset: i64) -> PyResult<()> {
+        let call = |pe: &Pe, path, at, bytes| pe.read_file(path, at, bytes);
+        with_file(py, &self.session, (path, offset), ("read_file", array), call)
+    }
+
+    /// Writes this PE's copy of an array to a file, from byte `offset` on. Not collective.
+    ///
+    /// The file is created if there is none, and its other bytes stay. PEs may write to different places at the same time.
+    ///
+    /// >>> import tempfile
+    /// >>> with tempfile.NamedTemporaryFile() as file:
+    /// ...     rt.write_file(file.name, rt.zeros(4))
+    #[pyo3(signature = (path, array, *, offset=0))]
+    fn write_file(&self, py: Python<'_>, path: PathBuf, array: &Array, offset: i64) -> PyResult<()> {
+        let call = |pe: &Pe, path, at, bytes| pe.write_file(path, at, bytes);
+        with_file(py, &self.session, (path, offset), ("write_file", array), call)
     }
 
     /// Shuts this PE down, after all PEs have made the call. Collective. Does nothing if it has been shut down.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use rushmem::{Error, TeamConfig};
+use rushmem::{Error, Pe, Result, TeamConfig};
 
 use crate::error::misuse;
 use crate::session::Session;
@@ -27,6 +27,14 @@ impl Team {
     pub(crate) fn world(session: &Arc<Session>, rank: u32, n_pes: u32) -> Self {
         let team = rushmem_device::Team::WORLD;
         Self { session: Arc::clone(session), team, pes: (0..n_pes).collect(), rank }
+    }
+
+    /// Describes a team of which `pe` is a member.
+    pub(crate) fn new(session: &Arc<Session>, pe: &Pe, team: rushmem_device::Team) -> Result<Self> {
+        let gone = || Error::misuse("team", "the new team has been destroyed");
+        let pes = pe.team_pes(team).ok_or_else(gone)?;
+        let rank = pe.team_my_pe(team).ok_or_else(gone)?;
+        Ok(Self { session: Arc::clone(session), team, pes, rank })
     }
 
     pub(crate) fn handle(&self) -> rushmem_device::Team {
@@ -81,13 +89,7 @@ impl Team {
             session.with(|started| {
                 let pe = started.pe();
                 let team = pe.team_split_strided(parent, start, stride, size, TeamConfig::new())?;
-                if !team.is_valid() {
-                    return Ok(None);
-                }
-                let gone = || Error::misuse("split_strided", "the new team has been destroyed");
-                let pes = pe.team_pes(team).ok_or_else(gone)?;
-                let rank = pe.team_my_pe(team).ok_or_else(gone)?;
-                Ok(Some(Self { session: Arc::clone(&session), team, pes, rank }))
+                team.is_valid().then(|| Self::new(&session, pe, team)).transpose()
             })
         })
     }

@@ -20,6 +20,16 @@ def test_teams_have_collective_calls(passes):
     passes("teams.py", 4)
 
 
+@pytest.mark.parametrize("how", ["--die", "--raise"])
+def test_living_pes_go_on(run_job, how):
+    job = run_job(APPS / "survivors.py", 3, how)
+    assert job.returncode == 0 and job.stdout.count("PASS") == 2, job.stdout + job.stderr
+
+
+def test_arrays_are_saved_and_restored(passes, tmp_path):
+    passes("checkpoint.py", 3, str(tmp_path))
+
+
 def test_example_runs(run_job):
     job = run_job(EXAMPLES / "ring.py", 4)
     assert job.returncode == 0 and job.stdout.count("PASS ring") == 4, job.stdout + job.stderr
