@@ -11,4 +11,6 @@ pub mod p2p;
 mod symmetric;
 
 pub use p2p::PeerRoute;
-pub use symmetric::{ALIGNMENTS, GONE, Memory, Rejection, SEGMENT_ALIGN, Segment, SegmentMap, misuse};
+pub use symmetric::{
+    ALIGNMENTS, GONE, Located, Memory, Rejection, SEGMENT_ALIGN, Segment, SegmentMap, misuse,
+};

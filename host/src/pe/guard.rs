@@ -50,7 +50,7 @@ impl Pe {
     pub fn keep<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<MemoryGuard> {
         let _site = call_site::enter();
         let handle = object.handle();
-        let (region, _) = self.memory.locate(handle).map_err(|why| misuse("keep", object, why))?;
+        let region = self.memory.locate(handle).map_err(|why| misuse("keep", object, why))?.region;
         Ok(match self.memory.keep_mapped(handle.offset) {
             Some(segment) => MemoryGuard { region, _heaps: None, _segment: segment },
             None => MemoryGuard { region, _heaps: self.peer_map.keep_mapped(), _segment: None },

@@ -250,9 +250,9 @@ impl Pe {
             let what = format!("{} elements for an object of {}", data.len(), object.elements());
             return Err(Error::misuse("write", what));
         }
-        let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("write", object, why))?;
+        let place = self.memory.locate(object.handle()).map_err(|why| misuse("write", object, why))?;
         self.watch.write("write", object.handle());
-        region.write(at, bytemuck::cast_slice(data))
+        place.region.write(place.at, bytemuck::cast_slice(data))
     }
 
     /// Reads this PE's copy of an object, or its registered buffer. Use [`SymSlice::slice`] to read a part.
@@ -268,10 +268,10 @@ impl Pe {
     pub fn read<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<Vec<T>> {
         let _site = call_site::enter();
         self.wait_for_dropped();
-        let (region, at) = self.memory.locate(object.handle()).map_err(|why| misuse("read", object, why))?;
+        let place = self.memory.locate(object.handle()).map_err(|why| misuse("read", object, why))?;
         self.watch.read("read", object.handle());
         let mut data = vec![T::zeroed(); object.elements()];
-        region.read(at, bytemuck::cast_slice_mut(&mut data))?;
+        place.region.read(place.at, bytemuck::cast_slice_mut(&mut data))?;
         Ok(data)
     }
 
@@ -293,9 +293,8 @@ impl Pe {
     pub fn address<T: Pod>(&self, object: impl LocalBuffer<T> + std::fmt::Debug) -> Result<u64> {
         let _site = call_site::enter();
         self.wait_for_dropped();
-        let (region, at) =
-            self.memory.locate(object.handle()).map_err(|why| misuse("address", object, why))?;
-        Ok(region.addr.0 + at)
+        let place = self.memory.locate(object.handle()).map_err(|why| misuse("address", object, why))?;
+        Ok(place.region.addr.0 + place.at)
     }
 
     /// Returns the address at which kernels of this PE load and store the copy of `object` on `pe`. OpenSHMEM 1.6
@@ -308,13 +307,13 @@ impl Pe {
     /// [`Ctx::ptr`](rushmem_device::Ctx::ptr).
     pub fn ptr<T: Pod>(&self, object: SymSlice<T>, pe: u32) -> Option<*mut T> {
         self.wait_for_dropped();
-        let (region, at) = self.memory.locate(object.handle()).ok()?;
+        let place = self.memory.locate(object.handle()).ok()?;
         let base = match self.memory.mapped(object.offset(), pe) {
-            _ if pe == self.my_pe() => region.addr,
+            _ if pe == self.my_pe() => place.region.addr,
             Some(segment) => segment?,
             None => self.peer_map.mapped(pe)?,
         };
-        Some(base.add(at).ptr())
+        Some(base.add(place.at).ptr())
     }
 
     /// Returns the element of `object` that starts at `address` on this PE, or `None` if there is none.
@@ -428,7 +427,9 @@ impl Pe {
 
     /// Returns the memory region that contains a new object, and the object's offset in it.
     fn locate_new(&self, object: Handle) -> Result<(rushmem_machine::Region, u64)> {
-        self.memory.locate(object).map_err(|why: Rejection| misuse("alloc", "the new object", why))
+        let place = self.memory.locate(object);
+        let place = place.map_err(|why: Rejection| misuse("alloc", "the new object", why))?;
+        Ok((place.region, place.at))
     }
 
     /// Checks that the address of a new object is a multiple of `align`.

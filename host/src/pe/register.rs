@@ -147,7 +147,7 @@ impl Pe {
     /// Its handles become invalid.
     ///
     /// # Errors
-    /// - [`Error::Misuse`] while a launch that might use the buffer has not been waited for.
+    /// - [`Error::Misuse`] while a launch that might use the buffer has not been waited for, or a copy uses it.
     /// - [`Error::Misuse`] if [`Pe::unregister_all`] has already unregistered it.
     #[track_caller]
     pub fn unregister<B: Buffer>(
@@ -238,7 +238,7 @@ impl Pe {
     ///
     /// # Errors
     /// Every PE returns an error, and the window remains valid:
-    /// - [`Error::Misuse`] while a launch of this PE has not been waited for.
+    /// - [`Error::Misuse`] while a launch of this PE has not been waited for, or a copy uses the buffer.
     /// - [`Error::Elsewhere`] while a launch of another PE has not been waited for.
     /// - [`Error::Mismatch`] if the PEs name different windows, and [`Error::Bootstrap`] if a PE never makes the call.
     /// - [`Error::Unavailable`] if a NIC of this PE fails: see [`Pe::host_sync`].

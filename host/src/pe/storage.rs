@@ -2,6 +2,7 @@
 
 use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
@@ -230,10 +231,12 @@ impl Pe {
         rushmem_storage::write_file(path.as_ref(), at, &span, self.config.storage)
     }
 
-    /// Returns the memory of the object with this handle. Errors show the object as `shown`.
+    /// Returns the memory of the object with this handle, which keeps a user buffer registered. Errors show the object as
+    /// `shown`.
     fn span(&self, call: &'static str, shown: impl std::fmt::Debug, handle: Handle) -> Result<Span> {
-        let (region, at) = self.memory.locate(handle).map_err(|why| misuse(call, shown, why))?;
-        Ok(Span::new(region, at, handle.bytes))
+        let place = self.memory.locate(handle).map_err(|why| misuse(call, shown, why))?;
+        let span = Span::new(place.region.clone(), place.at, handle.bytes);
+        Ok(span.keeping(Arc::new(place.guard())))
     }
 
     fn owner(&self) -> Owner {
@@ -323,4 +326,28 @@ fn first_failure(call: &'static str, messages: &[Vec<u8>]) -> Option<Error> {
 
 fn malformed(call: &'static str, pe: u32) -> Error {
     Error::misuse(call, format!("PE {pe} sent malformed data"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rushmem_device::LocalBuffer;
+
+    use crate::Job;
+    use crate::config::{Config, DeviceKind};
+
+    #[test]
+    fn buffer_of_a_copy_stays_registered() {
+        let mut config = Config::default();
+        config.device = DeviceKind::Native;
+        config.set("heap_bytes", "64KiB").unwrap();
+        let pe = Job::with_config(config).start().unwrap();
+        let registered = pe.register(vec![7_u8; 64]).unwrap();
+        let handle = registered.handle();
+        let span = pe.span("read_file", handle, handle.handle()).unwrap();
+        let kept = pe.unregister(registered).unwrap_err();
+        assert!(kept.to_string().contains("may be in use"), "{kept}");
+        drop(span);
+        assert_eq!(pe.unregister(*kept.registration).unwrap(), [7; 64]);
+        pe.finish().unwrap();
+    }
 }

@@ -1,6 +1,8 @@
 //! A range of a PE's memory.
 
+use std::any::Any;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rushmem_cuda::DeviceBuffer;
 use rushmem_error::Result;
@@ -12,12 +14,19 @@ pub struct Span {
     region: Region,
     at: u64,
     bytes: u64,
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Span {
     /// Returns the span of `bytes` bytes that starts at offset `at` of `region`.
     pub fn new(region: Region, at: u64, bytes: u64) -> Self {
-        Self { region, at, bytes }
+        Self { region, at, bytes, _owner: None }
+    }
+
+    /// Keeps `owner`, to which the memory belongs, as long as the span.
+    #[must_use]
+    pub fn keeping(self, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _owner: Some(owner), ..self }
     }
 
     /// Returns the length of the span, in bytes.

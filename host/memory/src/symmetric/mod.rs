@@ -38,6 +38,26 @@ pub const SEGMENT_ALIGN: u64 = HEAP_ALIGN;
 /// Range of alignments that a caller may request for an object, in bytes.
 pub const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=SEGMENT_ALIGN;
 
+/// The memory of an object or of a registered buffer. Keeps a user buffer registered.
+pub struct Located {
+    pub region: Region,
+    /// Offset of the object in the region.
+    pub at: u64,
+    segment: Option<Arc<Segment>>,
+}
+
+impl Located {
+    fn in_segment(segment: &Arc<Segment>, handle: Handle) -> Self {
+        let (region, at) = (segment.region().clone(), handle.offset - segment.begin);
+        Self { region, at, segment: Some(Arc::clone(segment)) }
+    }
+
+    /// Returns a guard that keeps a user buffer registered.
+    pub fn guard(self) -> Option<Arc<Segment>> {
+        self.segment
+    }
+}
+
 /// All memory of a PE to which kernels refer by offset. Must be dropped before the protection domains of its keys.
 pub struct Memory {
     heap: Region,
@@ -71,7 +91,7 @@ pub type Rejection = &'static str;
 
 pub const GONE: Rejection = "is not an object, or has been freed";
 const UNREGISTERED: Rejection = "is not registered with this PE, or no longer registered";
-const IN_USE: Rejection = "may be in use by a kernel: wait for the end of all launches first";
+const IN_USE: Rejection = "may be in use by a kernel or a copy: wait for the end of all launches first";
 const ANOTHER_JOB: Rejection = "belongs to another job";
 const REGISTERED: Rejection = "is a registered buffer: return it with `unregister_symmetric`";
 const OUTSIDE: Rejection = "is not inside its object";
@@ -235,8 +255,8 @@ impl Memory {
         self.locate(handle).map(|_| ())
     }
 
-    /// Returns the memory that `handle` refers to, and the offset in that memory.
-    pub fn locate(&self, handle: Handle) -> Result<(Region, u64), Rejection> {
+    /// Returns the memory that `handle` refers to. A user buffer stays registered while the result exists.
+    pub fn locate(&self, handle: Handle) -> Result<Located, Rejection> {
         self.known(handle)?;
         if InvalidRange::of_offset(handle.offset).is_some() {
             return Err(OUTSIDE);
@@ -244,7 +264,7 @@ impl Memory {
         let state = self.state();
         let segments = state.table.segments();
         if let Some(segment) = segments.iter().find(|segment| segment.holds(handle)) {
-            return Ok((segment.region().clone(), handle.offset - segment.begin));
+            return Ok(Located::in_segment(segment, handle));
         }
         if handle.offset >= LOCAL_OFFSETS {
             return Err(UNREGISTERED);
@@ -257,8 +277,8 @@ impl Memory {
             handle.offset.checked_sub(segment.begin).is_some_and(|at| at <= segment.bytes)
         };
         match segments.iter().find(inside) {
-            Some(segment) => Ok((segment.region().clone(), handle.offset - segment.begin)),
-            None => Ok((self.heap.clone(), handle.offset)),
+            Some(segment) => Ok(Located::in_segment(segment, handle)),
+            None => Ok(Located { region: self.heap.clone(), at: handle.offset, segment: None }),
         }
     }
 
