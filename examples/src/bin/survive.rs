@@ -58,7 +58,7 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
         match sums.add(pe, team, is_done) {
             Ok(true) => break,
             Ok(false) => additions += 1,
-            Err(Error::PeerLost(_)) => team = shrink(pe)?,
+            Err(Error::PeerLost(_)) => team = pe.shrink()?,
             Err(other) => return Err(other.into()),
         }
     }
@@ -73,16 +73,6 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
         facts[LONGEST] as f64 / 1e6,
     );
     if facts[WRONG] != 0 { Err(format!("{} words were wrong", facts[WRONG]).into()) } else { Ok(()) }
-}
-
-/// Agrees with the living PEs on a team of them.
-fn shrink(pe: &Pe) -> Result<Team, Error> {
-    loop {
-        match pe.shrink() {
-            Err(Error::PeerLost(_)) => {}
-            outcome => return outcome,
-        }
-    }
 }
 
 /// The operands of the sums of the hosts: the number of members, and of those whose kernel is done.

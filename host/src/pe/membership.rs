@@ -37,7 +37,7 @@ impl Pe {
     /// members stay unusable, including [`Team::WORLD`]; [`Pe::team_destroy`] discards one without communication, and its
     /// slot stays in use. Symmetric objects, queues, captured graphs and running kernels are not affected.
     ///
-    /// If another PE is lost during the call, some PEs may return an error and others the team. All then call again.
+    /// A PE that is lost during the call is left out, or is lost to the team on all its members.
     ///
     /// A collective call of a kernel may succeed on some members and fail on others when a member is lost. The outcome
     /// of a call of the host after it shows whether all have succeeded:
@@ -65,7 +65,6 @@ impl Pe {
     ///
     /// # Errors
     /// - [`Error::Misuse`] in a job with fixed membership.
-    /// - [`Error::PeerLost`] if another PE was lost during the call.
     /// - [`Error::Bootstrap`] if a living PE never makes the call. The job then fails.
     /// - The errors of [`Pe::team_from_pes`].
     #[track_caller]
@@ -75,14 +74,19 @@ impl Pe {
             let what = "the job has fixed membership; set RUSHMEM_MEMBERSHIP=live";
             return Err(Error::misuse("shrink", what));
         }
-        // A loss may be noticed after the epoch that leaves the PE out.
-        if let Some(team) = self.membership.living_team().filter(|team| self.teams.pes(*team).is_some()) {
-            return Ok(team);
+        loop {
+            // A loss may be noticed after the epoch that leaves the PE out.
+            if let Some(team) = self.membership.living_team().filter(|team| self.teams.pes(*team).is_some()) {
+                return Ok(team);
+            }
+            let epoch = self.form_epoch()?;
+            match self.team_from_pes(&epoch.pes, TeamConfig::new()) {
+                Ok(team) => self.membership.set_team(team),
+                // Members that have made the team learn of the loss by their next call.
+                Err(Error::PeerLost(lost)) if lost.survivable => {}
+                Err(error) => return Err(error),
+            }
         }
-        let epoch = self.form_epoch()?;
-        let team = self.team_from_pes(&epoch.pes, TeamConfig::new())?;
-        self.membership.set_team(team);
-        Ok(team)
     }
 
     /// Forms the next epoch, and resets the counters of collective calls to values that are equal on all its PEs.
