@@ -209,10 +209,11 @@ impl Tcp {
         // The launcher knows which PEs are missing, and replies with their numbers.
         self.send_message(&Message::GiveUp { waited_ms: within.as_millis() as u64 });
         let grace = crowd_deadline(REPLY_GRACE, self.n_pes);
-        let no_answer = || {
+        self.shared.wait(grace, take).unwrap_or_else(|| {
+            // A late reply must not pass for that of a later call.
+            self.shared.lose_server("it did not answer in time".into());
             Err(Error::NoAnswer { server: self.server.clone(), call: call.into(), waited: within + grace })
-        };
-        self.shared.wait(grace, take).unwrap_or_else(no_answer)
+        })
     }
 
     fn send_message(&self, message: &Message) {
@@ -304,6 +305,11 @@ impl Shared {
                 },
             }
         };
+        self.lose_server(reason);
+    }
+
+    /// Makes all calls fail from now on, because of the server.
+    fn lose_server(&self, reason: String) {
         let lost = lock(&self.replies).lose_server(reason);
         self.arrived.notify_all();
         lost.into_iter().for_each(|lost| self.watch.report(lost));
