@@ -132,7 +132,7 @@ impl Error {
     /// ```
     pub fn status(&self) -> Status {
         match self {
-            Error::Config(_) | Error::Misuse { .. } | Error::Checkpoint { .. } => Status::InvalidValue,
+            Error::Config(_) | Error::Misuse { .. } => Status::InvalidValue,
             Error::Sanitizer(_) => Status::Application,
             Error::HeapFull { .. }
             | Error::HeapTooLarge { .. }
@@ -153,7 +153,7 @@ impl Error {
             Error::Memory(_) => Status::Internal,
             Error::Absent { .. } | Error::KernelLimit { .. } | Error::TestLoop { .. } => Status::Timeout,
             Error::PeerLost(_) => Status::PeerLost,
-            Error::Thread(_) | Error::File { .. } => Status::System,
+            Error::Thread(_) | Error::File { .. } | Error::Checkpoint { .. } => Status::System,
             Error::App(_) | Error::Panic(_) => Status::Application,
             Error::Bootstrap(error) => bootstrap_status(error),
             Error::Cuda(error) => cuda_status(error),
