@@ -1,6 +1,6 @@
 //! The program that PEs run in multi-process tests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ const THREADS: usize = 128;
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
 /// - `checkpoint FOLDER [end]`: loads the checkpoint in the folder, if there is one, and prints which. With `end`, then
 ///   exits; otherwise saves new ones until it is killed.
+/// - `survive FOLDER`, `allocate`, `save FOLDER`: jobs with live membership, in which PEs are lost.
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
 ///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
 ///   a thread, and fails in another.
@@ -123,6 +124,11 @@ fn racy(pe: &Pe) -> Result<(), Error> {
     if pe.my_pe() == 0 { pe.put(dst, src, 1) } else { pe.read(dst).map(drop) }
 }
 
+/// Returns the folder that the first argument after the mode names.
+fn folder() -> PathBuf {
+    std::env::args().nth(2).unwrap_or_default().into()
+}
+
 fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
     match what {
         "ring" => ring(pe),
@@ -149,13 +155,10 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "forks" => fork_and_meet(pe),
         "window" => pe.register_symmetric(vec![0_u64; 64]).map(drop),
         "stalled" => stalled(pe),
-        "survive" => losses::survive(pe),
+        "survive" => losses::survive(pe, &folder()),
         "allocate" => losses::allocate(pe),
-        "checkpoint" => {
-            let mut args = std::env::args().skip(2);
-            let folder = args.next().unwrap_or_default();
-            checkpoint(pe, Path::new(&folder), args.next().is_some())
-        }
+        "save" => losses::save(pe, &folder()),
+        "checkpoint" => checkpoint(pe, &folder(), std::env::args().nth(3).is_some()),
         "endless" => run_endless(pe, who.unwrap_or(0)),
         "panics" | "fails" => fail_beside_a_kernel(pe, what == "panics", who),
         "recurse" => {

@@ -1,22 +1,26 @@
 //! What living PEs may rely on after a loss: the part of `suite_pe` that a test runs with live membership.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rushmem::{Error, Operations, Pe, TeamConfig};
+use rushmem::{Checkpoint, Error, Operations, Pe, TeamConfig};
 use rushmem_device::{Error as Code, Reduce, Signal, SymSlice, Team};
 use rushmem_test_kernels::{AFTER_LOSS, after_loss};
 
 use crate::grid;
 
-/// Ends the last PE, and checks on the others what docs/membership.md promises.
-pub(crate) fn survive(pe: &Pe) -> Result<(), Error> {
+/// Ends the last PE, and checks on the others what docs/membership.md promises. Checkpoints go to `folder`.
+pub(crate) fn survive(pe: &Pe, folder: &Path) -> Result<(), Error> {
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let (lost, living) = (n - 1, (me + 1) % (n - 1));
     let (cells, signal) = (pe.alloc::<u64>(16)?, pe.alloc_one::<Signal>()?);
     let outcomes = pe.alloc::<u32>(AFTER_LOSS.len())?;
     let sums = [pe.alloc::<u64>(1)?, pe.alloc::<u64>(1)?];
     let team = pe.team_split_strided(Team::WORLD, 0, 1, n, TeamConfig::new())?;
+    let saved = Checkpoint::new().with("number", sums[1]);
+    pe.write(sums[1], &[me.into()])?;
+    pe.save(folder, &saved)?;
     // Connections of the NIC exist before the loss.
     for peer in (0..n).filter(|peer| *peer != me) {
         pe.put(cells, cells, peer)?;
@@ -54,6 +58,19 @@ pub(crate) fn survive(pe: &Pe) -> Result<(), Error> {
     pe.host_sync()?;
     pe.free(more)?;
 
+    // A living PE can take over the part of the lost one, and the living have a checkpoint of their own.
+    let error = pe.restore(folder, &saved).expect_err("a part is left over");
+    assert!(error.to_string().contains(&format!("saved by {n} PEs, and this job has {}", n - 1)), "{error}");
+    for part in [lost, me] {
+        pe.restore_part(folder, part, &saved)?;
+        assert_eq!(pe.read(sums[1])?, [u64::from(part)]);
+    }
+    pe.host_sync()?;
+    pe.save(folder, &saved)?;
+    pe.write(sums[1], &[99])?;
+    pe.restore(folder, &saved)?;
+    assert_eq!((Checkpoint::parts(folder)?, pe.read(sums[1])?), (n - 1, vec![u64::from(me)]));
+
     // A team with the lost PE can be discarded, and teams of the living are as usual.
     pe.team_destroy(team)?;
     assert!(pe.team_pes(team).is_none());
@@ -66,24 +83,51 @@ pub(crate) fn survive(pe: &Pe) -> Result<(), Error> {
     Ok(())
 }
 
-/// Allocates and frees memory while a test kills PEs, and checks that each call had the same outcome on all living PEs.
+/// Allocates and frees memory while a test kills PEs.
 pub(crate) fn allocate(pe: &Pe) -> Result<(), Error> {
-    const CALLS: usize = 2000;
+    repeat(pe, 2000, |number, outcomes| {
+        let object = pe.alloc::<u64>(1 + number % 7)?;
+        object.offset().hash(outcomes);
+        pe.free(object)
+    })
+}
+
+/// Saves checkpoints to `folder` while a test kills PEs, and restores the last one.
+pub(crate) fn save(pe: &Pe, folder: &Path) -> Result<(), Error> {
+    let (cells, round) = (pe.alloc::<u32>(50_000)?, pe.alloc_one::<u64>()?);
+    let content = |round: u64| vec![round as u32 * 1000 + pe.my_pe(); cells.len()];
+    let state = Checkpoint::new().with("cells", cells).with("round", round.as_slice());
+    let mut saved = 0;
+    repeat(pe, 60, |number, _| {
+        pe.write(cells, &content(number as u64))?;
+        pe.write(round.as_slice(), &[number as u64])?;
+        pe.save(folder, &state)?;
+        saved = number as u64;
+        Ok(())
+    })?;
+    pe.write(cells, &content(0))?;
+    pe.restore(folder, &state)?;
+    // A save that a loss has interrupted may have replaced the checkpoint.
+    let found = pe.read_one(round)?;
+    assert!(found >= saved, "{found} in place of {saved}");
+    assert_eq!(pe.read(cells)?, content(found));
+    Ok(())
+}
+
+/// Makes collective calls while a test kills PEs, and checks that each had the same outcome on all living PEs. Calls get a
+/// number, and may add to the outcome.
+fn repeat(
+    pe: &Pe,
+    calls: usize,
+    mut call: impl FnMut(usize, &mut DefaultHasher) -> Result<(), Error>,
+) -> Result<(), Error> {
     println!("ready {} {}", pe.my_pe(), std::process::id());
     let mut outcomes = DefaultHasher::new();
-    for call in 0..CALLS {
-        let outcome = pe.alloc::<u64>(1 + call % 7).and_then(|object| {
-            object.offset().hash(&mut outcomes);
-            pe.free(object)
-        });
-        match outcome {
+    for number in 1..=calls {
+        match call(number, &mut outcomes) {
             Err(Error::PeerLost(_)) => {
-                call.hash(&mut outcomes);
-                let mut team = pe.shrink();
-                while is_lost(&team) {
-                    team = pe.shrink();
-                }
-                team?;
+                number.hash(&mut outcomes);
+                pe.shrink()?;
             }
             outcome => outcome?,
         }

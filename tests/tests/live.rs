@@ -79,13 +79,14 @@ fn hundred_killed_pes_do_not_end_their_jobs() {
     }
 }
 
-#[test]
-fn allocations_have_the_same_outcome_on_all_living_pes() {
-    let test = "allocations_have_the_same_outcome_on_all_living_pes";
+/// Runs a mode of `suite_pe` on four PEs, once for each of three of them, which is killed meanwhile. The others must all
+/// go on.
+fn kill_each(test: &str, mode: &str) {
     let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
     for lost in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
         let mut command = clean(&launcher);
-        command.args(["run", "-n", "4", "--set", "membership=live", PE, "allocate"]);
+        command.args(["run", "-n", "4", "--set", "membership=live", PE, mode]).arg(folder.path());
         let job = Waiting::start(command, 4);
         std::thread::sleep(Duration::from_millis(20 + 45 * lost as u64));
         kill(&[&job.pids[lost]], "-9");
@@ -97,24 +98,24 @@ fn allocations_have_the_same_outcome_on_all_living_pes() {
 }
 
 #[test]
+fn allocations_have_the_same_outcome_on_all_living_pes() {
+    kill_each("allocations_have_the_same_outcome_on_all_living_pes", "allocate");
+}
+
+#[test]
+fn checkpoints_have_the_same_outcome_on_all_living_pes() {
+    kill_each("checkpoints_have_the_same_outcome_on_all_living_pes", "save");
+}
+
+#[test]
 fn promises_hold_after_a_loss() {
     let test = "promises_hold_after_a_loss";
     let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
     for path in ["peer_path=nic", "peer_path=p2p"] {
+        let folder = tempfile::tempdir().unwrap();
         let mut command = clean(&launcher);
-        command.args([
-            "run",
-            "-n",
-            "4",
-            "--set",
-            "membership=live",
-            "--set",
-            "timeout=60s",
-            "--set",
-            path,
-            PE,
-            "survive",
-        ]);
+        command.args(["run", "-n", "4", "--set", "membership=live", "--set", "timeout=60s"]);
+        command.args(["--set", path, PE, "survive"]).arg(folder.path());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{path}: {}", all(&output));
         for pe in 0..3 {

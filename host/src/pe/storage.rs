@@ -46,6 +46,16 @@ impl Checkpoint {
         self
     }
 
+    /// Returns the number of parts of the checkpoint in the folder `path`: one for each PE that saved it. For
+    /// [`Pe::restore_part`].
+    ///
+    /// # Errors
+    /// - [`Error::Checkpoint`] if the checkpoint is damaged.
+    /// - [`Error::File`] if there is no checkpoint, or if it cannot be read.
+    pub fn parts(path: impl AsRef<Path>) -> Result<u32> {
+        checkpoint::n_parts(path.as_ref())
+    }
+
     /// Describes the objects, equally on all PEs.
     fn describe(&self) -> String {
         let each = self.objects.iter().map(|Named { name, handle, element_bytes }| {
@@ -54,6 +64,9 @@ impl Checkpoint {
         each.collect()
     }
 }
+
+/// Data of the living PEs, each with its number.
+type Told = Vec<(u32, Vec<u8>)>;
 
 // First byte of the messages of `Pe::work_together`.
 
@@ -75,7 +88,8 @@ impl Pe {
     /// has reached the disk.
     ///
     /// The objects have the values that they have in memory when all PEs have made the call. No PE and no kernel may
-    /// change them until it returns. The call takes as long as the slowest PE.
+    /// change them until it returns. The call takes as long as the slowest PE. After a loss, the living PEs save their
+    /// parts, which are numbered in the order of these PEs.
     ///
     /// # Errors
     /// Every PE returns an error:
@@ -107,23 +121,24 @@ impl Pe {
         let objects = self.agree_on_objects(CALL, path, objects)?;
         named.iter().for_each(|object| self.watch.read(CALL, object.handle));
 
-        let is_first = self.my_pe() == 0;
+        let is_first = self.owner().pe == 0;
         let begin = |_: &Stop| if is_first { Save::begin(&Disk, path).map(Some) } else { Ok(None) };
         let generation = |save: &Option<Save<'_>>| {
             save.as_ref().map_or(Vec::new(), |save| save.generation().to_le_bytes().to_vec())
         };
         let (save, generations) = self.work_together(CALL, begin, generation)?;
-        let generation = generations[0][..].try_into().map(u64::from_le_bytes);
-        let generation = generation.map_err(|_| malformed(CALL, 0))?;
+        let (first, generation) = &generations[0];
+        let generation = generation[..].try_into().map(u64::from_le_bytes);
+        let generation = generation.map_err(|_| malformed(CALL, *first))?;
 
         let write =
             |stop: &Stop| checkpoint::write_part(&Disk, path, generation, self.owner(), &objects, stop);
         let written = self.work_together(CALL, write, |part| serde_json::to_vec(part).unwrap_or_default());
         let written = written.and_then(|(_, parts)| {
-            let parse = |(pe, part): (u32, &Vec<u8>)| {
-                serde_json::from_slice::<Part>(part).map_err(|_| malformed(CALL, pe))
+            let parse = |(pe, part): &(u32, Vec<u8>)| {
+                serde_json::from_slice::<Part>(part).map_err(|_| malformed(CALL, *pe))
             };
-            (0..).zip(&parts).map(parse).collect::<Result<Vec<_>>>()
+            parts.iter().map(parse).collect::<Result<Vec<_>>>()
         });
         let parts = match written {
             Ok(parts) => parts,
@@ -138,15 +153,16 @@ impl Pe {
 
     /// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
     ///
-    /// The job must have as many PEs as the one that saved, and each object must have the name, length and size of
-    /// elements that it had there. Objects that `objects` does not name are left out. No PE and no kernel may use the
+    /// There must be as many PEs, without lost ones, as there were when it was saved; otherwise, see
+    /// [`Pe::restore_part`]. Each object must have the name, length and size of elements that it had there. Objects that `objects` does not name are left out. No PE and no kernel may use the
     /// objects until the call returns.
     ///
     /// All PEs check the checkpoint, with all checksums, before any of them changes its memory. So the data is read
     /// twice, the second time from the page cache if there is room.
     ///
     /// # Errors
-    /// Every PE returns an error. No object has changed, unless the data could be read once but not again:
+    /// Every PE returns an error. No object has changed, unless a PE was lost meanwhile, or data that had been verified
+    /// could not be loaded:
     /// - [`Error::Checkpoint`] if the checkpoint is damaged, has another version, or does not fit the job or its objects.
     /// - [`Error::File`] if there is no checkpoint, or if a file cannot be read.
     /// - [`Error::Misuse`] if two objects have the same name, or if an object has been freed.
@@ -163,13 +179,56 @@ impl Pe {
         let objects = self.agree_on_objects(CALL, path, objects)?;
         named.iter().for_each(|object| self.watch.write(CALL, object.handle));
 
-        // One PE reads the manifest, so all PEs load the same checkpoint, even if it is replaced meanwhile.
-        let is_first = self.my_pe() == 0;
-        let read = |_: &Stop| if is_first { checkpoint::read_manifest(path) } else { Ok(Vec::new()) };
-        let (_, manifests) = self.work_together(CALL, read, Clone::clone)?;
-        let verify = |stop: &Stop| Loading::verify(path, &manifests[0], self.owner(), &objects, stop);
+        let read = |_: &Stop| checkpoint::read_manifest(path);
+        let told = |manifest: &Vec<u8>| checkpoint::fingerprint(manifest).to_le_bytes().to_vec();
+        let (manifest, fingerprints) = self.work_together(CALL, read, told)?;
+        // PEs that read before and after the checkpoint was replaced must not mix the two.
+        if let Some((pe, _)) = fingerprints.iter().find(|(_, theirs)| *theirs != told(&manifest)) {
+            let why = format!("PE {pe} has read another manifest: another job is saving there");
+            return Err(Error::Checkpoint { path: path.into(), why });
+        }
+        let verify = |stop: &Stop| Loading::verify(path, &manifest, self.owner(), &objects, stop);
         let (loading, _) = self.work_together(CALL, verify, |_| Vec::new())?;
         self.work_together(CALL, |stop| loading.load(stop), |()| Vec::new()).map(drop)
+    }
+
+    /// Fills this PE's copies of symmetric objects from part `part` of the checkpoint in the folder `path`, however many
+    /// PEs have saved it. Not collective.
+    ///
+    /// For jobs that go on with other PEs than those that saved: each PE loads the parts that it takes over, such as that
+    /// of a lost PE. [`Checkpoint::parts`] returns their number. The objects and the data are checked as by
+    /// [`Pe::restore`]. Nobody may replace the checkpoint during the call.
+    ///
+    /// # Errors
+    /// No object has changed, unless the data could be read once but not again:
+    /// - [`Error::Checkpoint`] if the checkpoint is damaged, has no such part, or does not fit the objects.
+    /// - [`Error::File`] if there is no checkpoint, or if a file cannot be read.
+    /// - [`Error::Misuse`] if two objects have the same name, or if an object has been freed.
+    /// - [`Error::Memory`] or [`Error::Cuda`] if the memory cannot be written.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn app(pe: &rushmem::Pe, cells: rushmem_device::SymSlice<f32>) -> Result<(), rushmem::Error> {
+    /// use rushmem::Checkpoint;
+    ///
+    /// // The sum of what all PEs had saved.
+    /// let mut sum = vec![0.0; cells.len()];
+    /// for part in 0..Checkpoint::parts("heat.checkpoint")? {
+    ///     pe.restore_part("heat.checkpoint", part, &Checkpoint::new().with("cells", cells))?;
+    ///     sum.iter_mut().zip(pe.read(cells)?).for_each(|(sum, cell)| *sum += cell);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn restore_part(&self, path: impl AsRef<Path>, part: u32, objects: &Checkpoint) -> Result<()> {
+        let _site = call_site::enter();
+        const CALL: &str = "restore_part";
+        self.wait_for_dropped();
+        let spans = self.spans(CALL, objects)?;
+        objects.objects.iter().for_each(|object| self.watch.write(CALL, object.handle));
+        let stop = Stop::default();
+        Loading::verify_part(path.as_ref(), part, &spans, &stop)?.load(&stop)
     }
 
     /// Copies bytes of a file, from offset `at` on, to this PE's copy of an object, or to its registered buffer. Not
@@ -239,14 +298,21 @@ impl Pe {
         Ok(span.keeping(Arc::new(place.guard())))
     }
 
+    /// Returns this PE's part among those of the living PEs.
     fn owner(&self) -> Owner {
-        Owner { pe: self.my_pe(), n_pes: self.n_pes() }
+        let living = || (0..self.n_pes()).filter(|&pe| self.is_member(pe));
+        let before = living().take_while(|&pe| pe < self.my_pe());
+        Owner { pe: before.count() as u32, n_pes: living().count() as u32 }
     }
 
     /// Checks that all PEs save or load the same objects, and finds their memory.
     fn agree_on_objects(&self, call: &'static str, path: &Path, objects: &Checkpoint) -> Result<Vec<Object>> {
-        self.needs_all_pes()?;
         self.agree(call, &format!("{path:?}{}", objects.describe()))?;
+        self.spans(call, objects)
+    }
+
+    /// Finds the memory of objects.
+    fn spans(&self, call: &'static str, objects: &Checkpoint) -> Result<Vec<Object>> {
         let locate = |Named { name, handle, element_bytes }: &Named| {
             let span = self.span(call, name, *handle)?;
             Ok(Object { name: name.clone(), element_bytes: *element_bytes, span })
@@ -258,8 +324,8 @@ impl Pe {
         }
     }
 
-    /// Runs `work` on all PEs in the collective call `call`. Returns what it returned on this PE, and what `told` makes
-    /// of that on each PE, by PE number.
+    /// Runs `work` on all living PEs in the collective call `call`. Returns what it returned on this PE, and what `told`
+    /// makes of that on each PE, with its number.
     ///
     /// `work` may take longer than the deadline of collective calls, because PEs that are still working send messages.
     ///
@@ -271,7 +337,7 @@ impl Pe {
         call: &'static str,
         work: impl FnOnce(&Stop) -> Result<R> + Send,
         told: impl Fn(&R) -> Vec<u8>,
-    ) -> Result<(R, Vec<Vec<u8>>)> {
+    ) -> Result<(R, Told)> {
         let stop = &Stop::default();
         thread::scope(|scope| {
             // The channel carries nothing: it closes when the thread is done.
@@ -299,17 +365,21 @@ impl Pe {
                 };
                 let all = self.allgather_for(self.next_collective(), call, &message);
                 let all = all.inspect_err(|_| stop.set())?;
+                let all: Vec<_> = (0..).zip(all.iter()).filter(|(pe, _)| self.is_member(*pe)).collect();
                 if let (None, Some(first)) = (&failure, first_failure(call, &all)) {
                     // PEs that have failed by now report their own errors. The others stop.
                     stop.set();
                     failure = Some(if matches!(mine, Some(Err(_))) { None } else { Some(first) });
                 }
-                let all_ended = all.iter().all(|message| message.first() != Some(&WORKS));
+                let all_ended = all.iter().all(|(_, message)| message.first() != Some(&WORKS));
                 if let Some(mine) = mine.take_if(|_| all_ended) {
                     if let Some(elsewhere) = failure.flatten() {
                         return Err(elsewhere);
                     }
-                    return Ok((mine?, all.iter().map(|message| message[1..].to_vec()).collect()));
+                    return Ok((
+                        mine?,
+                        all.into_iter().map(|(pe, message)| (pe, message[1..].to_vec())).collect(),
+                    ));
                 }
             }
         })
@@ -317,11 +387,11 @@ impl Pe {
 }
 
 /// Returns the error of the first PE that reports a failure.
-fn first_failure(call: &'static str, messages: &[Vec<u8>]) -> Option<Error> {
-    let failed = |message: &Vec<u8>| message.first() == Some(&FAILED);
-    let pe = messages.iter().position(failed)?;
-    let why = String::from_utf8_lossy(&messages[pe][1..]).into_owned();
-    Some(Error::Elsewhere { pe: pe as u32, call, why, site: CallSite::current() })
+fn first_failure(call: &'static str, messages: &[(u32, &Vec<u8>)]) -> Option<Error> {
+    let failed = |(_, message): &&(u32, &Vec<u8>)| message.first() == Some(&FAILED);
+    let &(pe, message) = messages.iter().find(failed)?;
+    let why = String::from_utf8_lossy(&message[1..]).into_owned();
+    Some(Error::Elsewhere { pe, call, why, site: CallSite::current() })
 }
 
 fn malformed(call: &'static str, pe: u32) -> Error {

@@ -5,7 +5,8 @@
 //! file system that renames files atomically.
 //!
 //! The first PE calls [`Save::begin`], each PE [`write_part`], and the first one [`Save::commit`] or [`Save::abandon`].
-//! To load, a PE reads the manifest with [`read_manifest`], and each one then calls [`Loading::verify`] and
+//! To load, each PE calls [`read_manifest`], compares the manifest's [`fingerprint`] with those of the others, and calls
+//! [`Loading::verify`] and [`Loading::load`]. A PE that loads any part on its own calls [`Loading::verify_part`] and
 //! [`Loading::load`].
 
 use std::collections::BTreeSet;
@@ -44,6 +45,7 @@ pub struct Object {
 /// The PE that a part belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
+    /// Rank among the PEs that save or load together, and number of the part.
     pub pe: u32,
     pub n_pes: u32,
 }
@@ -81,9 +83,7 @@ impl<'a> Save<'a> {
         files.create_folder(path).map_err(failed("create", path))?;
         let lock = lock(path)?;
         let old = match read_manifest(path) {
-            Ok(bytes) => {
-                Some(Manifest::decode(&bytes).map_err(refused(&path.join(MANIFEST_FILE)))?.generation)
-            }
+            Ok(bytes) => Some(decoded(path, &bytes)?.generation),
             Err(Error::File { cause, .. }) if cause.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
@@ -247,6 +247,19 @@ pub fn read_manifest(path: &Path) -> Result<Vec<u8>> {
     fs::read(&name).map_err(failed("read", &name))
 }
 
+fn decoded(path: &Path, manifest: &[u8]) -> Result<Manifest> {
+    Manifest::decode(manifest).map_err(refused(&path.join(MANIFEST_FILE)))
+}
+
+/// Returns the number of parts of the checkpoint in the folder `path`: one for each PE that saved it.
+///
+/// # Errors
+/// - [`Error::Checkpoint`] if the manifest is damaged.
+/// - [`Error::File`]
+pub fn n_parts(path: &Path) -> Result<u32> {
+    Ok(decoded(path, &read_manifest(path)?)?.parts.len() as u32)
+}
+
 /// The part of a PE that is being loaded.
 pub struct Loading<'a> {
     name: PathBuf,
@@ -271,21 +284,46 @@ impl<'a> Loading<'a> {
         objects: &'a [Object],
         stop: &Stop,
     ) -> Result<Self> {
-        let loading = Self::open(path, manifest, owner, objects)?;
+        let manifest = decoded(path, manifest)?;
+        if manifest.parts.len() != owner.n_pes as usize {
+            let saved = manifest.parts.len();
+            return Err(refused(path)(format!(
+                "it was saved by {saved} PEs, and this job has {}",
+                owner.n_pes
+            )));
+        }
+        Self::verify_part_of(path, &manifest, owner.pe, objects, stop)
+    }
+
+    /// Opens part `number` in the folder `path`, and checks it like [`Loading::verify`], however many PEs there are.
+    ///
+    /// # Errors
+    /// - The errors of [`Loading::verify`], also if there is no such part.
+    pub fn verify_part(path: &Path, number: u32, objects: &'a [Object], stop: &Stop) -> Result<Self> {
+        Self::verify_part_of(path, &decoded(path, &read_manifest(path)?)?, number, objects, stop)
+    }
+
+    fn verify_part_of(
+        path: &Path,
+        manifest: &Manifest,
+        number: u32,
+        objects: &'a [Object],
+        stop: &Stop,
+    ) -> Result<Self> {
+        let loading = Self::open(path, manifest, number, objects)?;
         in_parallel(loading.chunks.len(), stop, |number, buffer| loading.read(number, buffer).map(drop))?;
         Ok(loading)
     }
 
-    fn open(path: &Path, manifest: &[u8], owner: Owner, objects: &'a [Object]) -> Result<Self> {
-        let Manifest { generation, parts } =
-            Manifest::decode(manifest).map_err(refused(&path.join(MANIFEST_FILE)))?;
-        if parts.len() != owner.n_pes as usize {
-            let why = format!("it was saved by {} PEs, and this job has {}", parts.len(), owner.n_pes);
-            return Err(refused(path)(why));
-        }
-        let (part, name) = (&parts[owner.pe as usize], part_file(path, generation, owner.pe));
+    fn open(path: &Path, manifest: &Manifest, number: u32, objects: &'a [Object]) -> Result<Self> {
+        let Manifest { generation, parts } = manifest;
+        let n_parts = parts.len() as u32;
+        let part = parts.get(number as usize);
+        let part = part
+            .ok_or_else(|| refused(path)(format!("it has {n_parts} parts, and none is number {number}")))?;
+        let name = part_file(path, *generation, number);
         let (file, header, layout) = open_part(&name, part)?;
-        if (header.generation, header.pe, header.n_pes) != (generation, owner.pe, owner.n_pes) {
+        if (header.generation, header.pe, header.n_pes) != (*generation, number, n_parts) {
             return Err(refused(&name)("it is the part of another PE or another save".into()));
         }
         let mut wanted = vec![None; header.objects.len()];
@@ -365,6 +403,11 @@ fn find(header: &Header, object: &Object) -> Result<usize, String> {
         ));
     }
     Ok(index)
+}
+
+/// Returns a checksum of the content of a manifest, by which PEs find that they have read different ones.
+pub fn fingerprint(manifest: &[u8]) -> u32 {
+    crc32fast::hash(manifest)
 }
 
 /// Returns the first name that two objects have.

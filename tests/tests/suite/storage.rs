@@ -196,6 +196,30 @@ fn job_of_another_size_is_refused() {
 }
 
 #[test]
+fn parts_are_restored_by_a_job_of_another_size() {
+    let folder = tempfile::tempdir().unwrap();
+    Setup::new(3).run(|pe| {
+        let objects = Objects::new(pe)?;
+        objects.fill(pe, 7)?;
+        pe.save(folder.path(), &objects.state())
+    });
+    Setup::new(1).run(|pe| {
+        let objects = Objects::new(pe)?;
+        assert_eq!(Checkpoint::parts(folder.path())?, 3);
+        for part in 0..3 {
+            pe.restore_part(folder.path(), part, &objects.state())?;
+            assert_eq!(pe.read(objects.words)?, pattern(7 + part, LEN));
+        }
+        let error = pe.restore_part(folder.path(), 3, &objects.state()).unwrap_err();
+        assert!(error.to_string().contains("it has 3 parts, and none is number 3"), "{error}");
+        let twice = objects.state().with("one", objects.words);
+        assert!(matches!(pe.restore_part(folder.path(), 0, &twice), Err(Error::Misuse { .. })));
+        assert_eq!(pe.read(objects.words)?, pattern(9, LEN));
+        Ok(())
+    });
+}
+
+#[test]
 fn windows_are_saved_and_files_are_copied() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

@@ -10,7 +10,7 @@ use rushmem_config::StorageKind;
 use rushmem_error::{Error, Result};
 use rushmem_machine::Region;
 
-use crate::checkpoint::{Loading, Object, Owner, Save, read_manifest, write_part_in_chunks};
+use crate::checkpoint::{Loading, Object, Owner, Save, n_parts, read_manifest, write_part_in_chunks};
 use crate::{Disk, Files, Span, Stop};
 
 const PES: u32 = 3;
@@ -127,6 +127,24 @@ fn some_objects_can_be_loaded_alone() {
     for (pe, objects) in (0..PES).zip(&last) {
         assert_eq!(bytes_of(&objects[0].span), pattern(1, pe, 2));
     }
+}
+
+#[test]
+fn parts_can_be_loaded_by_another_number_of_pes() {
+    let folder = tempfile::tempdir().unwrap();
+    save(&Disk, folder.path(), 1).unwrap();
+    assert_eq!(n_parts(folder.path()).unwrap(), PES);
+    let (part, stop) = ([object("object 2", &[0; 4096])], Stop::default());
+    for pe in (0..PES).rev() {
+        Loading::verify_part(folder.path(), pe, &part, &stop).unwrap().load(&stop).unwrap();
+        assert_eq!(bytes_of(&part[0].span), pattern(1, pe, 2));
+    }
+    let error = Loading::verify_part(folder.path(), PES, &part, &stop).err().unwrap().to_string();
+    assert!(error.contains("it has 3 parts, and none is number 3"), "{error}");
+    let manifest = read_manifest(folder.path()).unwrap();
+    let two = Owner { pe: 0, n_pes: 2 };
+    let error = Loading::verify(folder.path(), &manifest, two, &part, &stop).err().unwrap().to_string();
+    assert!(error.contains("it was saved by 3 PEs, and this job has 2"), "{error}");
 }
 
 #[test]
