@@ -142,6 +142,8 @@ impl Pe {
         });
         let parts = match written {
             Ok(parts) => parts,
+            // The folder of an interrupted save stays, so that its number is not used again: a lost PE may still write there.
+            Err(error @ Error::PeerLost(_)) => return Err(error),
             Err(error) => {
                 save.into_iter().for_each(Save::abandon);
                 return Err(error);

@@ -14,6 +14,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rushmem_error::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -58,7 +60,7 @@ pub struct Save<'a> {
     /// Generation of the checkpoint that this one replaces.
     old: Option<u64>,
     /// Keeps other jobs from saving to the same place.
-    _lock: File,
+    _lock: Lock,
 }
 
 fn folder(path: &Path, generation: u64) -> PathBuf {
@@ -87,19 +89,28 @@ impl<'a> Save<'a> {
             Err(Error::File { cause, .. }) if cause.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let generation = old.unwrap_or(0) + 1;
+        // Once the rename of the last save is on the disk, nothing needs the folder before it.
+        sync_folder(files, path)?;
+        // A number is not used again while its folder exists: a PE that was lost may still be writing there.
+        let mut last = old.unwrap_or(0);
         for entry in fs::read_dir(path).map_err(failed("list", path))? {
             let entry = entry.map_err(failed("list", path))?;
-            if is_leftover(&entry.file_name().to_string_lossy(), old) {
-                files.remove(&entry.path()).map_err(failed("remove", &entry.path()))?;
+            let name = entry.file_name();
+            let found = generation_of(&name.to_string_lossy());
+            last = last.max(found.unwrap_or(0));
+            if found.is_some() && found != old || name == NEW_MANIFEST_FILE {
+                remove_leftover(files, &entry.path());
             }
         }
+        let generation = last.checked_add(1);
+        let generation =
+            generation.ok_or_else(|| refused(path)("no save can have a larger number".into()))?;
         let folder = folder(path, generation);
         files.create_folder(&folder).map_err(failed("create", &folder))?;
         Ok(Self { files, path: path.into(), generation, old, _lock: lock })
     }
 
-    /// Returns the number of this save, which is one more than that of the checkpoint it replaces.
+    /// Returns the number of this save, which is larger than that of the checkpoint it replaces.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -117,42 +128,69 @@ impl<'a> Save<'a> {
         sync_folder(*files, path)?;
         if old.is_none() {
             let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-            sync_folder(*files, above.unwrap_or(Path::new(".")))?;
+            match sync_folder(*files, above.unwrap_or(Path::new("."))) {
+                // Whoever may not read it cannot synchronize it either.
+                Err(Error::File { cause, .. }) if cause.kind() == ErrorKind::PermissionDenied => {}
+                outcome => outcome?,
+            }
         }
         let (new, current) = (path.join(NEW_MANIFEST_FILE), path.join(MANIFEST_FILE));
         write_new(*files, &new, &bytes)?;
         files.rename(&new, &current).map_err(failed("replace", &current))?;
         sync_folder(*files, path)?;
-        if let Some(old) = old.map(|old| folder(path, old))
-            && let Err(error) = files.remove(&old)
-        {
-            // The next save tries again.
-            tracing::warn!("the old checkpoint stays in {}: {error}", old.display());
+        if let Some(old) = old {
+            remove_leftover(*files, &folder(path, *old));
         }
         Ok(())
     }
 
     /// Removes the parts that were written. The old checkpoint stays.
     pub fn abandon(self) {
-        let folder = folder(&self.path, self.generation);
-        if let Err(error) = self.files.remove(&folder) {
-            tracing::warn!("the unfinished checkpoint stays in {}: {error}", folder.display());
+        remove_leftover(self.files, &folder(&self.path, self.generation));
+    }
+}
+
+/// Returns the generation whose folder has this name.
+fn generation_of(name: &str) -> Option<u64> {
+    let number = name.strip_prefix(FOLDER_PREFIX)?.parse().ok()?;
+    // Not `+7` or `007`, which this crate does not create.
+    (name == format!("{FOLDER_PREFIX}{number}")).then_some(number)
+}
+
+/// Removes what belongs to an unfinished save or to a replaced checkpoint. If that fails, the next save tries again.
+fn remove_leftover(files: &dyn Files, path: &Path) {
+    if let Err(error) = files.remove(path) {
+        tracing::warn!("{} is no longer needed, and stays: {error}", path.display());
+    }
+}
+
+/// For how long a save waits for the lock, which a process that is being killed may still have.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A lock of a folder.
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Unlocks explicitly, because a forked child may have the file open, too.
+    fn drop(&mut self) {
+        if let Err(error) = flock(&self.0, FlockOperation::Unlock) {
+            tracing::debug!("a folder stays locked until the process ends: {error}");
         }
     }
 }
 
-/// Returns whether the file or folder with this name belongs to an unfinished save or to a replaced checkpoint.
-fn is_leftover(name: &str, current: Option<u64>) -> bool {
-    let generation = name.strip_prefix(FOLDER_PREFIX).and_then(|number| number.parse::<u64>().ok());
-    name == NEW_MANIFEST_FILE || generation.is_some() && generation != current
-}
-
 /// Locks the folder for this process.
-fn lock(path: &Path) -> Result<File> {
+fn lock(path: &Path) -> Result<Lock> {
     let name = path.join(LOCK_FILE);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&name);
     let file = options.map_err(failed("open", &name))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let begin = Instant::now();
+    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    while locked == Err(Errno::WOULDBLOCK) && begin.elapsed() < LOCK_PATIENCE {
+        sleep(LOCK_PATIENCE / 50);
+        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    }
+    match locked {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             return Err(refused(path)("another job is saving there; give each job its own folder".into()));
@@ -162,7 +200,7 @@ fn lock(path: &Path) -> Result<File> {
         }
         Err(error) => return Err(failed("lock", &name)(error.into())),
     }
-    Ok(file)
+    Ok(Lock(file))
 }
 
 /// Writes a file that does not exist yet, and waits until it has reached the disk.
@@ -379,6 +417,8 @@ fn open_part(name: &Path, part: &Part) -> Result<(File, Header, Layout)> {
     }
     let whole = prelude.length.checked_add(PRELUDE as u64).filter(|&whole| whole <= length);
     let whole = whole.ok_or_else(|| refused(name)("its header is longer than the file".into()))?;
+    let no_room = |_| refused(name)(format!("there is no memory for its header of {whole} bytes"));
+    frame.try_reserve_exact(whole as usize).map_err(no_room)?;
     frame.resize(whole as usize, 0);
     file.read_exact_at(&mut frame, 0).map_err(failed("read", name))?;
     let (header, layout) = Header::decode(&frame).map_err(refused(name))?;
