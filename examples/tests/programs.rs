@@ -395,28 +395,33 @@ fn stencil_of_any_picture() {
 }
 
 #[test]
-fn stencil_resumes_from_its_checkpoint() {
+fn stencil_resumes_from_its_checkpoint_on_any_number_of_pes() {
     let folder = tempfile::tempdir().unwrap();
     let [input, output, whole, checkpoint] =
         ["in.png", "out.png", "whole.png", "checkpoint"].map(|name| folder.path().join(name));
     picture(&input, 33, 17, 3);
     let arguments = |output: &Path, steps: &str, more: &[&str]| -> Vec<String> {
         let paths = [&input, output].map(|path| path.to_str().unwrap());
-        let arguments = [paths[0], "-o", paths[1], "--pes", "3", "--steps", steps];
+        let arguments = [paths[0], "-o", paths[1], "--steps", steps];
         [&arguments[..], more].concat().into_iter().map(str::to_owned).collect()
     };
     let run =
         |arguments: Vec<String>| passes(STENCIL, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    let saves = ["--checkpoint", checkpoint.to_str().unwrap(), "--every", "25"];
-    let resumes = [&saves[..], &["--resume"]].concat();
-    run(arguments(&output, "60", &saves));
-    let resumed = run(arguments(&output, "130", &resumes));
-    assert!(resumed.contains("130 steps (from step 50) on 3 PEs"), "{resumed}");
-    run(arguments(&whole, "130", &[]));
-    assert_eq!(Image::read(&output).unwrap(), Image::read(&whole).unwrap());
-    let too_late = arguments(&output, "60", &resumes);
-    let error = fails(STENCIL, &too_late.iter().map(String::as_str).collect::<Vec<_>>());
-    assert!(error.contains("is after step 125 of 60"), "{error}");
+    let saves = ["--checkpoint", checkpoint.to_str().unwrap(), "--every", "25", "--pes"];
+    run(arguments(&output, "60", &[&saves[..], &["3"]].concat()));
+    for (pes, from, steps) in
+        [("3", "50", "130"), ("2", "125", "155"), ("5", "150", "160"), ("1", "150", "160")]
+    {
+        let resumed = run(arguments(&output, steps, &[&saves[..], &[pes, "--resume"]].concat()));
+        assert!(resumed.contains(&format!("{steps} steps (from step {from}) on {pes} PEs")), "{resumed}");
+        run(arguments(&whole, steps, &["--pes", "3"]));
+        assert_eq!(Image::read(&output).unwrap(), Image::read(&whole).unwrap());
+    }
+    for pes in ["2", "3"] {
+        let too_late = arguments(&output, "60", &[&saves[..], &[pes, "--resume"]].concat());
+        let error = fails(STENCIL, &too_late.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(error.contains("is after step 150 of 60"), "{error}");
+    }
 }
 
 #[test]

@@ -37,7 +37,7 @@ struct Args {
     /// Number of time steps between checkpoints
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
-    /// Goes on from the checkpoint, which a job of as many PEs has saved
+    /// Goes on from the checkpoint, which a job of any number of PEs has saved
     #[arg(long, requires = "checkpoint")]
     resume: bool,
     #[command(flatten)]
@@ -62,8 +62,10 @@ fn start(args: &Args) -> Result<()> {
         .into());
     }
     let output = if config.pe.is_none_or(|pe| pe == 0) { Some(Output::new(&args.output)?) } else { None };
-    let rows = image.height + 2 * (image.height.div_ceil(n_pes) + 2);
-    need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 6);
+    // The whole plate on PE 0, two buffers, and one of a job that had other PEs.
+    let saved = if args.resume { image.height + 2 } else { 0 };
+    let rows = image.height + 2 * buffer_rows(&image, n_pes as u32) + saved;
+    need_heap(&mut config, (rows * image.row() * size_of::<f32>()) as u64, 7);
     let job = Job::with_config(config).kernels(rushmem::ptx!("rushmem_example_kernels"));
     let results = job.run(|pe| app(pe, &image, args))?;
 
@@ -107,6 +109,12 @@ fn app(pe: &Pe, image: &Image, args: &Args) -> Result<Option<Heated>> {
     Ok(Some(Heated { values, report }))
 }
 
+/// Returns the number of rows of a buffer if there are `n_pes` PEs. A symmetric object has the same size on all PEs, so it
+/// must fit the tallest band, with a row above and below.
+fn buffer_rows(image: &Image, n_pes: u32) -> usize {
+    image.height.div_ceil(n_pes as usize) + 2
+}
+
 /// This PE's band of the plate.
 struct Plate<'a> {
     pe: &'a Pe,
@@ -123,43 +131,79 @@ struct Plate<'a> {
 impl<'a> Plate<'a> {
     /// Allocates the plate's buffers, and fills the first one with this PE's band of the picture and the adjacent rows.
     fn new(pe: &'a Pe, image: &'a Image) -> Result<Self> {
-        let (me, n_pes) = (pe.my_pe(), pe.n_pes() as usize);
-        let row = image.row();
-
-        // A symmetric object has the same size on all PEs, so it must fit the tallest band.
-        let tallest = image.height.div_ceil(n_pes) + 2;
-        let buffers = [pe.alloc(tallest * row)?, pe.alloc(tallest * row)?];
+        let (n_pes, row) = (pe.n_pes(), image.row());
+        let values = buffer_rows(image, n_pes) * row;
+        let buffers = [pe.alloc(values)?, pe.alloc(values)?];
         let whole = pe.alloc(image.height * row)?;
         let (halos, arrived) = (pe.alloc(2)?, pe.alloc(1)?);
         let done = pe.alloc_one()?;
-
-        let band = bands(image.height, me, pe.n_pes());
-        let first = band.first.saturating_sub(1);
-        let end = (band.first + band.rows + 1).min(image.height);
-        let at = if band.first == 0 { 1 } else { 0 };
-        let part = at * row..(at + end - first) * row;
-        pe.write(buffers[0].slice(part), &image.values[first * row..end * row])?;
-
         // More blocks than rows would leave blocks without a row, which the kernel does not support.
         let grid = pe.grid();
-        let blocks = grid.blocks().min((image.height / n_pes) as u32);
-        Ok(Self { pe, image, buffers, whole, halos, arrived, done, grid: grid.with_blocks(blocks) })
+        let blocks = grid.blocks().min(image.height as u32 / n_pes);
+        let plate = Self { pe, image, buffers, whole, halos, arrived, done, grid: grid.with_blocks(blocks) };
+        let rows = plate.rows();
+        plate.fill(buffers[0], rows.clone(), &image.values[rows.start * row..rows.end * row])?;
+        Ok(plate)
+    }
+
+    /// Returns the rows of the plate that this PE has in its buffers: its band and the adjacent rows.
+    fn rows(&self) -> Range<usize> {
+        let band = bands(self.image.height, self.pe.my_pe(), self.pe.n_pes());
+        band.first.saturating_sub(1)..(band.first + band.rows + 1).min(self.image.height)
+    }
+
+    /// Writes the values of some of these rows to a buffer.
+    fn fill(&self, buffer: SymSlice<f32>, rows: Range<usize>, values: &[f32]) -> Result<()> {
+        let band = bands(self.image.height, self.pe.my_pe(), self.pe.n_pes());
+        Ok(self.pe.write(buffer.slice(self.values_of(rows, band.first)), values)?)
+    }
+
+    /// Returns the position of rows of the plate in the buffer of a PE whose band begins with row `first`.
+    fn values_of(&self, rows: Range<usize>, first: usize) -> Range<usize> {
+        (rows.start + 1 - first) * self.image.row()..(rows.end + 1 - first) * self.image.row()
     }
 
     /// What must be saved between two time steps.
     fn state(&self) -> Checkpoint {
         let [even, odd] = self.buffers;
-        let cells = Checkpoint::new().with("even", even).with("odd", odd);
-        cells.with("halos", self.halos).with("done", self.done.as_slice())
+        Checkpoint::new().with("even", even).with("odd", odd).with("done", self.done.as_slice())
     }
 
     /// Loads the checkpoint at `path`, and returns the number of its time steps, of at most `steps`.
     fn load(&self, path: &Path, steps: u64) -> Result<u64> {
-        self.pe.restore(path, &self.state())?;
-        match self.pe.read_one(self.done)? {
-            done if done > steps => Err(format!("{} is after step {done} of {steps}", path.display()).into()),
-            done => Ok(done),
+        let parts = Checkpoint::parts(path)?;
+        if parts == self.pe.n_pes() {
+            self.pe.restore(path, &self.state())?;
+        } else {
+            self.load_bands(path, parts)?;
         }
+        let done = self.pe.read_one(self.done)?;
+        if done > steps {
+            return Err(format!("{} is after step {done} of {steps}", path.display()).into());
+        }
+        // The neighbours' rows have arrived.
+        self.pe.write(self.halos, &[done; 2])?;
+        Ok(done)
+    }
+
+    /// Loads this PE's rows from a checkpoint of `parts` bands.
+    fn load_bands(&self, path: &Path, parts: u32) -> Result<()> {
+        let (pe, height) = (self.pe, self.image.height);
+        pe.restore_part(path, 0, &Checkpoint::new().with("done", self.done.as_slice()))?;
+        let newest = (pe.read_one(self.done)? % 2) as usize;
+        let saved = pe.alloc(buffer_rows(self.image, parts) * self.image.row())?;
+        let state = Checkpoint::new().with(["even", "odd"][newest], saved);
+        let mine = self.rows();
+        for part in 0..parts {
+            let band = bands(height, part, parts);
+            let rows = mine.start.max(band.first)..mine.end.min(band.first + band.rows);
+            if !rows.is_empty() {
+                pe.restore_part(path, part, &state)?;
+                let values = pe.read(saved.slice(self.values_of(rows.clone(), band.first)))?;
+                self.fill(self.buffers[newest], rows, &values)?;
+            }
+        }
+        Ok(pe.free(saved)?)
     }
 
     /// Computes the time steps `steps` and returns their duration. Saves a checkpoint in a folder, at each multiple of a
