@@ -96,7 +96,8 @@ def compile_options(capability=None):
         capability = _capability()
     options = {"extern_libs": {"rushmem": library(capability)}}
     # At its highest level, ptxas of CUDA 12.9 and 13.0 crashes on large kernels with calls for GPUs before Hopper.
-    if capability < 90 and not getattr(triton.knobs.nvidia, "ptxas_options", None):
+    knobs = triton.knobs.nvidia
+    if capability < 90 and not (knobs.disable_ptxas_opt or getattr(knobs, "ptxas_options", None)):
         options["ptx_options"] = "--opt-level 2"
     return options
 
