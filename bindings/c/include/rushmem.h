@@ -7,7 +7,7 @@
  *
  * Symmetric memory and handles are looked up, so wrong, freed and finalized ones are errors. Any other pointer must be
  * null, or valid for what the function does with it: null is an error where a value is needed, and so is a misaligned
- * pointer. Memory of streams and of the caller must exist as long as the documentation demands.
+ * pointer. Strings are UTF-8. Memory of streams and of the caller must exist as long as the documentation demands.
  *
  * This file is generated: `UPDATE_DOCS=1 cargo test -p rushmem-c --test header`.
  */
@@ -392,6 +392,12 @@ int32_t rushmem_sync_all(rushmem_pe *pe);
 /// Queues `rushmem_sync_all` in a stream. Collective.
 int32_t rushmem_sync_all_on_stream(rushmem_pe *pe, void *stream);
 
+/// Waits on the host until all PEs have made the call, which uses the launcher's network. Collective.
+///
+/// Puts that a PE has completed by `rushmem_quiet` are visible afterwards. With live membership, the call succeeds on all
+/// living PEs or on none, so it shows whether a collective call of kernels before it has succeeded on all.
+int32_t rushmem_host_sync(rushmem_pe *pe);
+
 /// Waits until everything in a stream has finished, and returns the error of the first operation that failed.
 int32_t rushmem_stream_synchronize(rushmem_pe *pe, void *stream);
 
@@ -537,9 +543,13 @@ int32_t rushmem_reduce_scatter_on_stream(rushmem_pe *pe,
 /// Collective over the living PEs.
 ///
 /// Without a loss since the last call, returns the team of that call, at first `RUSHMEM_TEAM_WORLD`. After a loss,
-/// collective calls of the host fail with `RUSHMEM_STATUS_PEER_LOST` until this call; from then on, they are calls of
-/// the living PEs. Teams with lost members stay unusable. If the call itself fails with that status, call it again.
-int32_t rushmem_shrink(rushmem_pe *pe, rushmem_team *team);
+/// `rushmem_host_sync`, `rushmem_malloc` and the like fail with `RUSHMEM_STATUS_PEER_LOST` until this call; from then on,
+/// they are calls of the living PEs. Teams with lost members stay unusable.
+///
+/// A reduction or another call of a team may succeed on some members and fail on others when one is lost. If
+/// `rushmem_host_sync` succeeds after it, it has succeeded on all.
+int32_t rushmem_shrink(rushmem_pe *pe,
+                       rushmem_team *team);
 
 /// Returns 1 if PE `peer` was lost, 0 if not, or -1 if an argument is invalid. Always 0 with fixed membership.
 int32_t rushmem_is_lost(rushmem_pe *pe, int32_t peer);
@@ -566,10 +576,28 @@ int32_t rushmem_save(rushmem_pe *pe,
 
 /// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
 ///
-/// The job must have as many PEs as the one that saved, and each object the same name and size. Objects of the
-/// checkpoint that are not named are left out. If the call fails, no object has changed, unless the data could be read
-/// once but not again.
-int32_t rushmem_restore(rushmem_pe *pe, const char *path, const rushmem_object *objects, size_t count);
+/// There must be as many PEs, without lost ones, as when it was saved, and each object must have the same name and size.
+/// Objects of the checkpoint that are not named are left out. If the call fails, no object has changed, unless the data
+/// could be read once but not again.
+int32_t rushmem_restore(rushmem_pe *pe,
+                        const char *path,
+                        const rushmem_object *objects,
+                        size_t count);
+
+/// Fills this PE's copies of symmetric objects from part `part` of the checkpoint in the folder `path`, however many PEs
+/// have saved it. Not collective.
+///
+/// For jobs that go on with other PEs than those that saved. Nobody may replace the checkpoint during the call. Errors
+/// are those of `rushmem_restore`.
+int32_t rushmem_restore_part(rushmem_pe *pe,
+                             const char *path,
+                             int32_t part,
+                             const rushmem_object *objects,
+                             size_t count);
+
+/// Returns the number of parts of the checkpoint in the folder `path`, one for each PE that saved it, or -1 if there is
+/// none or if it is damaged.
+int32_t rushmem_checkpoint_parts(const char *path);
 
 /// Copies `bytes` bytes of a file, from offset `at` on, to this PE's copy of symmetric memory or to a local buffer.
 ///

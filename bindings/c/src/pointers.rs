@@ -30,19 +30,26 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// Returns the `count` values at `from`, which may be null if there are none.
+/// Returns the `count` values at `from`, the argument `name`, which may be null if there are none.
 ///
 /// # Errors
-/// - [`Error::Misuse`] if it is null or misaligned.
+/// - [`Error::Misuse`] if it is null or misaligned, or if there cannot be so many values.
 ///
 /// # Safety
 /// `from` is null, or the address of `count` values that do not change while the result is used.
-pub(crate) unsafe fn list<'a, T>(call: &'static str, from: *const T, count: usize) -> Result<&'a [T]> {
+pub(crate) unsafe fn list<'a, T>(
+    (call, name): (&'static str, &str),
+    from: *const T,
+    count: usize,
+) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
     }
-    check(call, "objects", from)?;
-    // SAFETY: not null, aligned, and otherwise promised by the caller.
+    check(call, name, from)?;
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(Error::misuse(call, format!("`{name}` cannot have {count} elements")));
+    }
+    // SAFETY: not null, aligned, not larger than a slice may be, and otherwise promised by the caller.
     Ok(unsafe { std::slice::from_raw_parts(from, count) })
 }
 

@@ -212,10 +212,19 @@ static void storage(rushmem_pe *pe, const char *folder) {
     EXPECT(cells[1023] == 10000 * (uint32_t)me + 1023 && *step == 8);
     OK(rushmem_restore(pe, checkpoint, objects, 2));
     EXPECT(*step == 7);
+    int32_t n = rushmem_n_pes(pe), right = (me + 1) % n;
+    EXPECT(rushmem_checkpoint_parts(checkpoint) == n && rushmem_checkpoint_parts(folder) == -1);
+    OK(rushmem_restore_part(pe, checkpoint, right, objects, 1));
+    EXPECT(cells[5] == 10000 * (uint32_t)right + 5);
+    OK(rushmem_restore_part(pe, checkpoint, me, objects, 1));
+    EXPECT(rushmem_restore_part(pe, checkpoint, n, objects, 1) != RUSHMEM_STATUS_SUCCESS);
+    FAILS(rushmem_restore_part(pe, checkpoint, -1, objects, 1), RUSHMEM_STATUS_INVALID_VALUE, "`part` is -1");
     rushmem_object wrong[] = {{"cells", cells, 4092}, {"cells", step, 4}, {NULL, step, 4}};
     EXPECT(rushmem_restore(pe, checkpoint, wrong, 1) != RUSHMEM_STATUS_SUCCESS);
     FAILS(rushmem_save(pe, checkpoint, wrong, 2), RUSHMEM_STATUS_INVALID_VALUE, "two objects have the name `cells`");
     FAILS(rushmem_save(pe, checkpoint, wrong, 3), RUSHMEM_STATUS_INVALID_VALUE, "`objects->name` is null");
+    FAILS(rushmem_save(pe, checkpoint, (void *)((char *)objects + 1), 1), RUSHMEM_STATUS_INVALID_VALUE, "not a multiple");
+    FAILS(rushmem_save(pe, checkpoint, objects, SIZE_MAX), RUSHMEM_STATUS_INVALID_VALUE, "cannot have");
     FAILS(rushmem_save(pe, checkpoint, NULL, 1), RUSHMEM_STATUS_INVALID_VALUE, "`objects` is null");
     FAILS(rushmem_save(pe, NULL, objects, 2), RUSHMEM_STATUS_INVALID_VALUE, "`path` is null");
 

@@ -20,7 +20,7 @@ const START: &str = r#"/*
  *
  * Symmetric memory and handles are looked up, so wrong, freed and finalized ones are errors. Any other pointer must be
  * null, or valid for what the function does with it: null is an error where a value is needed, and so is a misaligned
- * pointer. Memory of streams and of the caller must exist as long as the documentation demands.
+ * pointer. Strings are UTF-8. Memory of streams and of the caller must exist as long as the documentation demands.
  *
  * This file is generated: `UPDATE_DOCS=1 cargo test -p rushmem-c --test header`.
  */

@@ -31,16 +31,17 @@ int main(void) {
     OK(rushmem_malloc(pe, 16, 0, &memory));
     uint64_t *mine = memory, *sum = mine + 1;
     *mine = (uint64_t)1 << me;
-    OK(rushmem_barrier_all(pe));
     if (me == 1) {
         raise(SIGKILL);
     }
     EXPECT(rushmem_reduce(pe, team, sum, mine, 1, RUSHMEM_TYPE_UINT64, RUSHMEM_OP_SUM) == RUSHMEM_STATUS_PEER_LOST);
     EXPECT(strstr(rushmem_error_message(), "PE 1 was lost") != NULL);
+    EXPECT(rushmem_host_sync(pe) == RUSHMEM_STATUS_PEER_LOST);
     OK(rushmem_shrink(pe, &team));
     EXPECT(team != RUSHMEM_TEAM_WORLD && rushmem_epoch(pe) == 2 && rushmem_is_lost(pe, 1) == 1);
     EXPECT(rushmem_team_n_pes(pe, team) == n - 1);
     OK(rushmem_reduce(pe, team, sum, mine, 1, RUSHMEM_TYPE_UINT64, RUSHMEM_OP_SUM));
+    OK(rushmem_host_sync(pe));
     EXPECT(*sum == ((uint64_t)1 << n) - 1 - 2);
     OK(rushmem_finalize(pe));
     printf("PE %d passed\n", (int)me);

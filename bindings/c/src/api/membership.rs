@@ -17,8 +17,11 @@ use crate::types::{rushmem_pe, rushmem_team};
 /// Collective over the living PEs.
 ///
 /// Without a loss since the last call, returns the team of that call, at first `RUSHMEM_TEAM_WORLD`. After a loss,
-/// collective calls of the host fail with `RUSHMEM_STATUS_PEER_LOST` until this call; from then on, they are calls of
-/// the living PEs. Teams with lost members stay unusable. If the call itself fails with that status, call it again.
+/// `rushmem_host_sync`, `rushmem_malloc` and the like fail with `RUSHMEM_STATUS_PEER_LOST` until this call; from then on,
+/// they are calls of the living PEs. Teams with lost members stay unusable.
+///
+/// A reduction or another call of a team may succeed on some members and fail on others when one is lost. If
+/// `rushmem_host_sync` succeeds after it, it has succeeded on all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rushmem_shrink(pe: *mut rushmem_pe, team: *mut rushmem_team) -> i32 {
     status(|| {

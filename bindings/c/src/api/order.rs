@@ -57,6 +57,15 @@ pub unsafe extern "C" fn rushmem_sync_all_on_stream(pe: *mut rushmem_pe, stream:
     issue("rushmem_sync_all", pe, on, |_| Ok(Operation::SyncAll))
 }
 
+/// Waits on the host until all PEs have made the call, which uses the launcher's network. Collective.
+///
+/// Puts that a PE has completed by `rushmem_quiet` are visible afterwards. With live membership, the call succeeds on all
+/// living PEs or on none, so it shows whether a collective call of kernels before it has succeeded on all.
+#[unsafe(no_mangle)]
+pub extern "C" fn rushmem_host_sync(pe: *mut rushmem_pe) -> i32 {
+    status(|| handle::get("rushmem_host_sync", pe)?.pe().host_sync())
+}
+
 /// Waits until everything in a stream has finished, and returns the error of the first operation that failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rushmem_stream_synchronize(pe: *mut rushmem_pe, stream: *mut c_void) -> i32 {

@@ -6,7 +6,8 @@ use std::ffi::{c_char, c_void};
 
 use rushmem::{Checkpoint, Error, Pe, Result};
 
-use crate::error::status;
+use super::natural;
+use crate::error::{number, status};
 use crate::handle::{self, Handle};
 use crate::pointers;
 use crate::types::{rushmem_object, rushmem_pe};
@@ -29,9 +30,9 @@ pub unsafe extern "C" fn rushmem_save(
 
 /// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
 ///
-/// The job must have as many PEs as the one that saved, and each object the same name and size. Objects of the
-/// checkpoint that are not named are left out. If the call fails, no object has changed, unless the data could be read
-/// once but not again.
+/// There must be as many PEs, without lost ones, as when it was saved, and each object must have the same name and size.
+/// Objects of the checkpoint that are not named are left out. If the call fails, no object has changed, unless the data
+/// could be read once but not again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rushmem_restore(
     pe: *mut rushmem_pe,
@@ -43,6 +44,36 @@ pub unsafe extern "C" fn rushmem_restore(
     unsafe {
         with_checkpoint("rushmem_restore", pe, path, (objects, count), |pe, path, all| pe.restore(path, all))
     }
+}
+
+/// Fills this PE's copies of symmetric objects from part `part` of the checkpoint in the folder `path`, however many PEs
+/// have saved it. Not collective.
+///
+/// For jobs that go on with other PEs than those that saved. Nobody may replace the checkpoint during the call. Errors
+/// are those of `rushmem_restore`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rushmem_restore_part(
+    pe: *mut rushmem_pe,
+    path: *const c_char,
+    part: i32,
+    objects: *const rushmem_object,
+    count: usize,
+) -> i32 {
+    const CALL: &str = "rushmem_restore_part";
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_checkpoint(CALL, pe, path, (objects, count), |pe, path, all| {
+            pe.restore_part(path, natural(CALL, "part", part)?, all)
+        })
+    }
+}
+
+/// Returns the number of parts of the checkpoint in the folder `path`, one for each PE that saved it, or -1 if there is
+/// none or if it is damaged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rushmem_checkpoint_parts(path: *const c_char) -> i32 {
+    // SAFETY: promised by the caller.
+    number(|| Ok(Checkpoint::parts(unsafe { path_of("rushmem_checkpoint_parts", path) }?)? as i32))
 }
 
 /// Copies `bytes` bytes of a file, from offset `at` on, to this PE's copy of symmetric memory or to a local buffer.
@@ -100,7 +131,8 @@ unsafe fn with_checkpoint(
     status(|| {
         let handle = handle::get(name, pe)?;
         // SAFETY: promised by the caller.
-        let (path, objects) = unsafe { (path_of(name, path)?, pointers::list(name, objects, count)?) };
+        let (path, objects) =
+            unsafe { (path_of(name, path)?, pointers::list((name, "objects"), objects, count)?) };
         let add = |all: Checkpoint, each| {
             // SAFETY: promised by the caller.
             unsafe { with_object(name, &handle, all, each) }
