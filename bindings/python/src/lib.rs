@@ -35,6 +35,8 @@ mod _rushmem {
     #[pymodule_export]
     use crate::start::{start, unique_id};
     #[pymodule_export]
+    use crate::storage::checkpoint_parts;
+    #[pymodule_export]
     use crate::team::Team;
     #[pymodule_export]
     use crate::window::Window;

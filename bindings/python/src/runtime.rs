@@ -364,6 +364,17 @@ impl Runtime {
         self.issue(py, Operation::Sync(Self::team(team)), stream)
     }
 
+    /// Waits on the host until all PEs have made the call, without kernels. Collective.
+    ///
+    /// Puts that a PE has completed by `quiet` are visible afterwards. With live membership, the call succeeds on all living
+    /// PEs or on none.
+    ///
+    /// >>> rt.host_sync()
+    fn host_sync(&self, py: Python<'_>) -> PyResult<()> {
+        let session = Arc::clone(&self.session);
+        interruptible(py, move || session.with(|started| started.pe().host_sync()))
+    }
+
     /// Copies `src` on member `root` of the team to `dst` on every member. Collective.
     ///
     /// >>> dst, src = rt.zeros(4), rt.zeros(4)
@@ -496,7 +507,7 @@ impl Runtime {
     /// Agrees with all other living PEs on who is alive, and returns the team of these PEs. Collective over them.
     ///
     /// For jobs with the setting `membership="live"`, after a `PeerLostError`. Without a loss since the last call, returns
-    /// the team of that call. If the call raises `PeerLostError` itself, call it again.
+    /// the team of that call.
     ///
     /// >>> team = rt.world if rt.epoch is None else rt.shrink()
     /// >>> rt.barrier(team)
@@ -523,14 +534,29 @@ impl Runtime {
 
     /// Restores arrays of all PEs from the checkpoint in the folder `path`. Collective.
     ///
-    /// The job must have as many PEs as the one that saved, and each array the same name, size and size of elements. Other
-    /// arrays of the checkpoint are left out. If the checkpoint is damaged or does not fit, no array has changed.
+    /// There must be as many PEs, without lost ones, as when it was saved, and each array must have the same name, size and
+    /// size of elements. Other arrays of the checkpoint are left out. If it is damaged or does not fit, no array has changed.
     ///
     /// >>> rt.restore("/nowhere", {"cells": rt.zeros(4)})  # doctest: +ELLIPSIS
     /// Traceback (most recent call last):
     /// rushmem.Error: ...
     fn restore(&self, path: PathBuf, arrays: &Bound<'_, PyDict>) -> PyResult<()> {
         with_checkpoint(&self.session, path, arrays, |pe, path, objects| pe.restore(path, objects))
+    }
+
+    /// Fills this PE's copies of arrays from part `part` of a checkpoint, however many PEs have saved it. Not collective.
+    ///
+    /// For jobs that go on with other PEs than those that saved. `rushmem.checkpoint_parts` returns the number of parts.
+    ///
+    /// >>> import tempfile
+    /// >>> cells = rt.zeros(4)
+    /// >>> with tempfile.TemporaryDirectory() as folder:
+    /// ...     rt.save(folder + "/heat", {"cells": cells})
+    /// ...     rt.restore_part(folder + "/heat", 0, {"cells": cells})
+    fn restore_part(&self, path: PathBuf, part: u32, arrays: &Bound<'_, PyDict>) -> PyResult<()> {
+        with_checkpoint(&self.session, path, arrays, move |pe, path, objects| {
+            pe.restore_part(path, part, objects)
+        })
     }
 
     /// Fills this PE's copy of an array with bytes of a file, from byte `offset` on. Not collective.
@@ -574,9 +600,14 @@ impl Runtime {
     /// Aborts the job: calls of all PEs that wait for this one fail, and name `reason`.
     ///
     /// >>> rt.abort("the input is not readable")
-    fn abort(&self, py: Python<'_>, reason: String) {
-        // The outcome of the PE is the reason itself.
-        let _ = py.detach(|| self.session.finish(Err(reason)));
+    fn abort(&self, py: Python<'_>, reason: String) -> PyResult<()> {
+        let session = Arc::clone(&self.session);
+        // Waits for calls that an interrupt has left in the background, such as copies of large files.
+        interruptible(py, move || {
+            // The outcome of the PE is the reason itself.
+            drop(session.finish(Err(reason)));
+            Ok(())
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -592,10 +623,7 @@ impl Runtime {
         _traceback: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         match class.zip(value) {
-            Some((class, value)) if !is_normal_exit(&class, &value) => {
-                self.abort(py, reason(&class, &value));
-                Ok(())
-            }
+            Some((class, value)) if !is_normal_exit(&class, &value) => self.abort(py, reason(&class, &value)),
             _ => self.finalize(py),
         }
     }

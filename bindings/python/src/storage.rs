@@ -8,25 +8,47 @@ use pyo3::types::PyDict;
 use rushmem::{Checkpoint, Pe, Result};
 use rushmem_device::SymSlice;
 
+use crate::allocation::Lease;
 use crate::array::Array;
-use crate::error::misuse;
+use crate::error::{exception, misuse};
 use crate::session::Session;
-use crate::wait::interruptible;
+use crate::wait::{brief, interruptible};
 
-/// Runs a collective call with a folder and the arrays of a checkpoint, by name.
+/// Returns the number of parts of the checkpoint in the folder `path`: one for each PE that saved it.
+///
+/// >>> rushmem.checkpoint_parts("/nowhere")  # doctest: +ELLIPSIS
+/// Traceback (most recent call last):
+/// rushmem.Error: ...
+#[pyfunction]
+pub(crate) fn checkpoint_parts(py: Python<'_>, path: PathBuf) -> PyResult<u32> {
+    brief(py, || Checkpoint::parts(path))
+}
+
+/// Runs a call with a folder and the arrays of a checkpoint, by name.
 pub(crate) fn with_checkpoint(
     session: &Arc<Session>,
     path: PathBuf,
     arrays: &Bound<'_, PyDict>,
-    call: fn(&Pe, PathBuf, &Checkpoint) -> Result<()>,
+    call: impl FnOnce(&Pe, PathBuf, &Checkpoint) -> Result<()> + Send + 'static,
 ) -> PyResult<()> {
     let (py, session) = (arrays.py(), Arc::clone(session));
-    let objects = arrays.iter().try_fold(Checkpoint::new(), |objects, (name, array)| {
+    let (mut objects, mut leases) = (Checkpoint::new(), Vec::new());
+    for (name, array) in arrays {
         let (name, array) = (name.extract::<String>()?, array.cast_into::<Array>()?);
         let array = array.get();
-        PyResult::Ok(with_array(objects, name, array.operand(py)?, array.element_type().size()))
-    })?;
-    interruptible(py, move || session.with(|started| call(started.pe(), path, &objects)))
+        objects = with_array(objects, name, array.operand(py)?, array.element_type().size());
+        leases.push(lease(py, array)?);
+    }
+    interruptible(py, move || {
+        let _leases = leases;
+        session.with(|started| call(started.pe(), path, &objects))
+    })
+}
+
+/// Keeps an array from being freed during a call, which goes on in the background after an interrupt.
+fn lease(py: Python<'_>, array: &Array) -> PyResult<Lease> {
+    let lease = array.memory().lend("a copy to or from a file".into());
+    lease.map_err(|error| exception(py, error))
 }
 
 /// Adds the bytes of an array, with the size of its elements, which is a power of two up to 8.
@@ -48,6 +70,9 @@ pub(crate) fn with_file(
     call: fn(&Pe, PathBuf, u64, SymSlice<u8>) -> Result<()>,
 ) -> PyResult<()> {
     let offset = u64::try_from(offset).map_err(|_| misuse(py, name, format!("the offset is {offset}")))?;
-    let (session, bytes) = (Arc::clone(session), array.operand(py)?);
-    interruptible(py, move || session.with(|started| call(started.pe(), path, offset, bytes)))
+    let (session, bytes, lease) = (Arc::clone(session), array.operand(py)?, lease(py, array)?);
+    interruptible(py, move || {
+        let _lease = lease;
+        session.with(|started| call(started.pe(), path, offset, bytes))
+    })
 }

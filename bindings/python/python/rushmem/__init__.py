@@ -20,7 +20,7 @@ Start it with ``python -m rushmem run -n 4 ring.py``, torchrun, mpirun or srun.
 
 from ._errors import DeadlineError, Error, MisuseError, PeerLostError
 from ._init import init, unique_id
-from ._rushmem import Array, Runtime, Team, Window
+from ._rushmem import Array, Runtime, Team, Window, checkpoint_parts
 
 __all__ = [
     "Array",
@@ -31,6 +31,7 @@ __all__ = [
     "Runtime",
     "Team",
     "Window",
+    "checkpoint_parts",
     "init",
     "unique_id",
 ]

@@ -20,6 +20,11 @@ with rushmem.init() as rt:
     assert (here == wanted).all() and count == 8
     rt.restore(folder / "heat", {"step": step})
     assert count == 7
+    right = (rt.rank + 1) % rt.world_size
+    assert rushmem.checkpoint_parts(folder / "heat") == rt.world_size
+    rt.restore_part(folder / "heat", right, {"cells": cells})
+    assert (here == wanted + 10 * (right - rt.rank)).all()
+    rt.restore_part(folder / "heat", rt.rank, {"cells": cells})
     for wrong in ({"cells": rt.zeros((4, 8), "uint8")}, {"cell": cells}):
         try:
             rt.restore(folder / "heat", wrong)
@@ -31,7 +36,6 @@ with rushmem.init() as rt:
     # Each PE writes its part of one file, and reads that of its neighbour.
     rt.write_file(folder / "parts", cells, offset=rt.rank * cells.nbytes)
     rt.barrier()
-    right = (rt.rank + 1) % rt.world_size
     rt.read_file(folder / "parts", cells, offset=right * cells.nbytes)
     assert (here == wanted + 10 * (right - rt.rank)).all()
     for offset, kind in ((-1, "invalid_value"), (rt.world_size * cells.nbytes, "system")):
