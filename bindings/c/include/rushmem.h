@@ -577,8 +577,8 @@ int32_t rushmem_save(rushmem_pe *pe,
 /// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
 ///
 /// There must be as many PEs, without lost ones, as when it was saved, and each object must have the same name and size.
-/// Objects of the checkpoint that are not named are left out. If the call fails, no object has changed, unless the data
-/// could be read once but not again.
+/// Objects of the checkpoint that are not named are left out. If the call fails, no object has changed, unless a PE was
+/// lost meanwhile, or data that had been verified could not be loaded.
 int32_t rushmem_restore(rushmem_pe *pe,
                         const char *path,
                         const rushmem_object *objects,

@@ -31,8 +31,8 @@ pub unsafe extern "C" fn rushmem_save(
 /// Restores symmetric objects of all PEs from the checkpoint in the folder `path`. Collective.
 ///
 /// There must be as many PEs, without lost ones, as when it was saved, and each object must have the same name and size.
-/// Objects of the checkpoint that are not named are left out. If the call fails, no object has changed, unless the data
-/// could be read once but not again.
+/// Objects of the checkpoint that are not named are left out. If the call fails, no object has changed, unless a PE was
+/// lost meanwhile, or data that had been verified could not be loaded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rushmem_restore(
     pe: *mut rushmem_pe,
