@@ -37,7 +37,8 @@ impl Pe {
     /// members stay unusable, including [`Team::WORLD`]; [`Pe::team_destroy`] discards one without communication, and its
     /// slot stays in use. Symmetric objects, queues, captured graphs and running kernels are not affected.
     ///
-    /// A PE that is lost during the call is left out, or is lost to the team on all its members.
+    /// If another PE is lost during the call, some PEs may return a newer team than others, whose calls on the older one
+    /// fail with [`Error::PeerLost`].
     ///
     /// A collective call of a kernel may succeed on some members and fail on others when a member is lost. The outcome
     /// of a call of the host after it shows whether all have succeeded:
@@ -105,7 +106,12 @@ impl Pe {
     pub(super) fn meet_at_end(&self) -> Result<()> {
         loop {
             match self.bootstrap.barrier(END).map_err(|error| self.failed(error)) {
-                Err(Error::PeerLost(_)) => drop(self.form_epoch()?),
+                // Others may be in `shrink`, and wait for this PE's part in the team.
+                Err(Error::PeerLost(_)) => match self.shrink() {
+                    // There is no slot for the team, which nobody needs.
+                    Ok(_) | Err(Error::Misuse { .. }) => {}
+                    Err(error) => return Err(error),
+                },
                 outcome => return outcome,
             }
         }
