@@ -85,7 +85,7 @@ pub(crate) fn survive(pe: &Pe, folder: &Path) -> Result<(), Error> {
 
 /// Allocates and frees memory while a test kills PEs.
 pub(crate) fn allocate(pe: &Pe) -> Result<(), Error> {
-    repeat(pe, 2000, |number, outcomes| {
+    repeat(pe, |number, outcomes| {
         let object = pe.alloc::<u64>(1 + number % 7)?;
         object.offset().hash(outcomes);
         pe.free(object)
@@ -98,7 +98,7 @@ pub(crate) fn save(pe: &Pe, folder: &Path) -> Result<(), Error> {
     let content = |round: u64| vec![round as u32 * 1000 + pe.my_pe(); cells.len()];
     let state = Checkpoint::new().with("cells", cells).with("round", round.as_slice());
     let mut saved = 0;
-    repeat(pe, 60, |number, _| {
+    repeat(pe, |number, _| {
         pe.write(cells, &content(number as u64))?;
         pe.write(round.as_slice(), &[number as u64])?;
         pe.save(folder, &state)?;
@@ -114,22 +114,28 @@ pub(crate) fn save(pe: &Pe, folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes collective calls while a test kills PEs, and checks that each had the same outcome on all living PEs. Calls get a
-/// number, and may add to the outcome.
+/// Makes collective calls until a test has killed a PE, and some more. Checks that each had the same outcome on all living
+/// PEs. Calls get a number, and may add to the outcome.
 fn repeat(
     pe: &Pe,
-    calls: usize,
     mut call: impl FnMut(usize, &mut DefaultHasher) -> Result<(), Error>,
 ) -> Result<(), Error> {
+    const CALLS_AFTER_LOSS: usize = 20;
+    let mut left = None;
     println!("ready {} {}", pe.my_pe(), std::process::id());
     let mut outcomes = DefaultHasher::new();
-    for number in 1..=calls {
+    for number in 1.. {
         match call(number, &mut outcomes) {
             Err(Error::PeerLost(_)) => {
                 number.hash(&mut outcomes);
                 pe.shrink()?;
+                left = Some(CALLS_AFTER_LOSS);
             }
             outcome => outcome?,
+        }
+        left = left.map(|left: usize| left - 1);
+        if left == Some(0) {
+            break;
         }
     }
     let mine = outcomes.finish().to_le_bytes();
