@@ -195,3 +195,10 @@ def test_no_load_of_received_data_precedes_its_wait(capfd):
         assert "async_copy_global_to_local" in ir, "the loop is not pipelined"
         early[ordered] = ir[: ir.index("rushmem_device_signal_wait_until_block")].count("async_copy_global_to_local")
     assert early[True] == 0 < early[False], early
+
+
+def test_kernels_for_gpus_before_hopper_are_optimized_less(monkeypatch):
+    assert rt.compile_options(80)["ptx_options"].split() == ["--opt-level", "2"]
+    assert "ptx_options" not in rt.compile_options(90)
+    monkeypatch.setattr(triton.knobs.nvidia, "disable_ptxas_opt", True)
+    assert "ptx_options" not in rt.compile_options(80)

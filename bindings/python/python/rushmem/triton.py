@@ -96,10 +96,14 @@ def compile_options(capability=None):
         capability = _capability()
     options = {"extern_libs": {"rushmem": library(capability)}}
     # At its highest level, ptxas of CUDA 12.9 and 13.0 crashes on large kernels with calls for GPUs before Hopper.
-    knobs = triton.knobs.nvidia
-    if capability < 90 and not (knobs.disable_ptxas_opt or getattr(knobs, "ptxas_options", None)):
-        options["ptx_options"] = "--opt-level 2"
+    if capability < 90 and not triton.knobs.nvidia.disable_ptxas_opt:
+        options["ptx_options"] = _joined("--opt-level 2", getattr(triton.knobs.nvidia, "ptxas_options", None))
     return options
+
+
+def _joined(*options):
+    """Joins options of ptxas, of which later ones replace earlier ones."""
+    return " ".join(filter(None, options))
 
 
 def _capability():
@@ -114,6 +118,8 @@ class _Kernel(triton.runtime.JITFunction):
             raise ValueError("a block call is one of all threads of a CTA, so a program can have only one: num_ctas=1")
         needed = compile_options()
         libraries = dict(options.get("extern_libs", {})) | needed["extern_libs"]
+        if "ptx_options" in needed:
+            needed["ptx_options"] = _joined(needed["ptx_options"], options.pop("ptx_options", None))
         options = needed | options | {"extern_libs": libraries}
         # Otherwise ptxas saves registers for more programs at a time, and spills around the rare calls of functions.
         # Triton adds warps for warp-specialized loops.
