@@ -89,12 +89,33 @@ impl Session {
                 self.when_unused()
             }
         };
-        let Some(Started { streams, pe }) = slot.take() else { return Ok(()) };
+        let Some(Started { streams, pe }) = slot.take() else {
+            drop(slot);
+            self.wait_until_finished();
+            return Ok(());
+        };
         drop(slot);
+        let _finished = Finished;
         drop(streams);
-        let finished = pe.finish_with(outcome.map_err(|reason| Error::App(reason.into()).into()));
+        pe.finish_with(outcome.map_err(|reason| Error::App(reason.into()).into()))
+    }
+
+    /// Waits for a `finish` on another thread, such as one that an interrupt has left in the background: the process must not
+    /// end before it has told the other PEs.
+    fn wait_until_finished(&self) {
+        let is_current = || lock(&CURRENT).as_deref().is_some_and(|current| std::ptr::eq(current, self));
+        while is_current() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Ends the session of this process when it is dropped.
+struct Finished;
+
+impl Drop for Finished {
+    fn drop(&mut self) {
         *lock(&CURRENT) = None;
-        finished
     }
 }
 
