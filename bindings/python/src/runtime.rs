@@ -597,7 +597,8 @@ impl Runtime {
         interruptible(py, move || session.finish(Ok(())))
     }
 
-    /// Aborts the job: calls of all PEs that wait for this one fail, and name `reason`.
+    /// Aborts the job: calls of all PEs that wait for this one fail, and name `reason`. With live membership, the others go on
+    /// without this PE.
     ///
     /// >>> rt.abort("the input is not readable")
     fn abort(&self, py: Python<'_>, reason: String) -> PyResult<()> {

@@ -1,5 +1,6 @@
 //! Checkpoints of arrays, and copies between arrays and files.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,9 +33,12 @@ pub(crate) fn with_checkpoint(
     call: impl FnOnce(&Pe, PathBuf, &Checkpoint) -> Result<()> + Send + 'static,
 ) -> PyResult<()> {
     let (py, session) = (arrays.py(), Arc::clone(session));
+    // By name, because dicts that are equal on all PEs may differ in their order.
+    let named =
+        arrays.iter().map(|(name, array)| Ok((name.extract::<String>()?, array.cast_into::<Array>()?)));
+    let named = named.collect::<PyResult<BTreeMap<_, _>>>()?;
     let (mut objects, mut leases) = (Checkpoint::new(), Vec::new());
-    for (name, array) in arrays {
-        let (name, array) = (name.extract::<String>()?, array.cast_into::<Array>()?);
+    for (name, array) in named {
         let array = array.get();
         objects = with_array(objects, name, array.operand(py)?, array.element_type().size());
         leases.push(lease(py, array)?);
