@@ -5,9 +5,7 @@
 #![allow(unsafe_code, reason = "exports functions, and writes results for the caller")]
 #![allow(clippy::missing_safety_doc, reason = "the introduction of the header states the rules for pointers")]
 
-use rushmem::Error;
-
-use super::natural;
+use super::peer_of;
 use crate::error::{number, status};
 use crate::handle;
 use crate::pointers::Out;
@@ -40,11 +38,7 @@ pub extern "C" fn rushmem_is_lost(pe: *mut rushmem_pe, peer: i32) -> i32 {
     number(|| {
         const CALL: &str = "rushmem_is_lost";
         let handle = handle::get(CALL, pe)?;
-        let (peer, n_pes) = (natural(CALL, "peer", peer)?, handle.pe().n_pes());
-        if peer >= n_pes {
-            return Err(Error::misuse(CALL, format!("there is no PE {peer}: the job has {n_pes}")));
-        }
-        Ok(handle.pe().is_lost(peer).into())
+        Ok(handle.pe().is_lost(peer_of(CALL, handle.pe(), peer)?).into())
     })
 }
 

@@ -5,10 +5,10 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use rushmem::{Error, Pe, Result};
+use rushmem::{Pe, Result};
 use rushmem_device::SymSlice;
 
-use super::{natural, size};
+use super::{peer_of, size};
 use crate::addresses::Known;
 use crate::error::status;
 use crate::handle;
@@ -110,10 +110,7 @@ pub unsafe extern "C" fn rushmem_ptr(
         // SAFETY: promised by the caller.
         let out = unsafe { Out::new(CALL, "address", address) }?;
         let object = handle.addresses.symmetric((CALL, "ptr"), ptr, 1)?;
-        let (peer, n_pes) = (natural(CALL, "peer", peer)?, handle.pe().n_pes());
-        if peer >= n_pes {
-            return Err(Error::misuse(CALL, format!("there is no PE {peer}: the job has {n_pes}")));
-        }
+        let peer = peer_of(CALL, handle.pe(), peer)?;
         out.write(handle.pe().ptr(object, peer).map_or(ptr::null_mut(), |at| at.cast()));
         Ok(())
     })

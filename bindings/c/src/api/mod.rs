@@ -13,7 +13,7 @@ pub mod windows;
 
 use std::ffi::c_void;
 
-use rushmem::{Error, Result};
+use rushmem::{Error, Pe, Result};
 
 use crate::error::status;
 use crate::handle::{self, Handle, On};
@@ -50,6 +50,19 @@ unsafe fn in_stream(stream: *mut c_void) -> On {
 /// - [`Error::Misuse`] if it is negative.
 fn natural(call: &'static str, name: &str, number: i32) -> Result<u32> {
     u32::try_from(number).map_err(|_| Error::misuse(call, format!("`{name}` is {number}")))
+}
+
+/// Returns the number `peer` of a PE of the job of `pe`.
+///
+/// # Errors
+/// - [`Error::Misuse`] if there is no such PE.
+fn peer_of(call: &'static str, pe: &Pe, peer: i32) -> Result<u32> {
+    let (peer, n_pes) = (natural(call, "peer", peer)?, pe.n_pes());
+    if peer < n_pes {
+        Ok(peer)
+    } else {
+        Err(Error::misuse(call, format!("there is no PE {peer}: the job has {n_pes}")))
+    }
 }
 
 /// Returns the size of `count` parts of `each` bytes.
