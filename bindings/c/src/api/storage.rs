@@ -73,7 +73,7 @@ pub unsafe extern "C" fn rushmem_restore_part(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rushmem_checkpoint_parts(path: *const c_char) -> i32 {
     // SAFETY: promised by the caller.
-    number(|| Ok(Checkpoint::parts(unsafe { path_of("rushmem_checkpoint_parts", path) }?)? as i32))
+    number(|| Ok(Checkpoint::parts(unsafe { text("rushmem_checkpoint_parts", "path", path) }?)? as i32))
 }
 
 /// Copies `bytes` bytes of a file, from offset `at` on, to this PE's copy of symmetric memory or to a local buffer.
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn rushmem_read_file(
         const CALL: &str = "rushmem_read_file";
         let handle = handle::get(CALL, pe)?;
         // SAFETY: promised by the caller.
-        let path = unsafe { path_of(CALL, path) }?;
+        let path = unsafe { text(CALL, "path", path) }?;
         handle.pe().read_file(path, at, handle.addresses.local((CALL, "dst"), dst, bytes)?)
     })
 }
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn rushmem_write_file(
         const CALL: &str = "rushmem_write_file";
         let handle = handle::get(CALL, pe)?;
         // SAFETY: promised by the caller.
-        let path = unsafe { path_of(CALL, path) }?;
+        let path = unsafe { text(CALL, "path", path) }?;
         handle.pe().write_file(path, at, handle.addresses.local((CALL, "src"), src, bytes)?)
     })
 }
@@ -132,7 +132,7 @@ unsafe fn with_checkpoint(
         let handle = handle::get(name, pe)?;
         // SAFETY: promised by the caller.
         let (path, objects) =
-            unsafe { (path_of(name, path)?, pointers::list((name, "objects"), objects, count)?) };
+            unsafe { (text(name, "path", path)?, pointers::list((name, "objects"), objects, count)?) };
         let add = |all: Checkpoint, each| {
             // SAFETY: promised by the caller.
             unsafe { with_object(name, &handle, all, each) }
@@ -150,15 +150,16 @@ unsafe fn with_object(
     object: &rushmem_object,
 ) -> Result<Checkpoint> {
     // SAFETY: promised by the caller.
-    let name = unsafe { pointers::text(call, "objects->name", object.name) }?;
-    let name = name.ok_or_else(|| Error::misuse(call, "`objects->name` is null"))?;
+    let name = unsafe { text(call, "objects->name", object.name) }?;
     Ok(all.with(name, handle.addresses.symmetric((call, "objects->ptr"), object.ptr, object.bytes)?))
 }
 
+/// Returns the text at `text`, the argument `name`, which is required.
+///
 /// # Safety
-/// `path` is null or a C string that does not change while the result is used.
-unsafe fn path_of<'a>(call: &'static str, path: *const c_char) -> Result<&'a str> {
+/// `text` is null or a C string that does not change while the result is used.
+unsafe fn text<'a>(call: &'static str, name: &str, text: *const c_char) -> Result<&'a str> {
     // SAFETY: promised by the caller.
-    let text = unsafe { pointers::text(call, "path", path) }?;
-    text.ok_or_else(|| Error::misuse(call, "`path` is null"))
+    let text = unsafe { pointers::text(call, name, text) }?;
+    text.ok_or_else(|| Error::misuse(call, format!("`{name}` is null")))
 }
