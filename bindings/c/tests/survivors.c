@@ -5,17 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rushmem.h>
-
-#define EXPECT(condition)                                                                    \
-    do {                                                                                     \
-        if (!(condition)) {                                                                  \
-            fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #condition, rushmem_error_message()); \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
-
-#define OK(call) EXPECT((call) == RUSHMEM_STATUS_SUCCESS)
+#include "expect.h"
 
 int main(void) {
     rushmem_pe *pe = NULL;
