@@ -302,9 +302,9 @@ impl Pe {
 
     /// Returns this PE's part among those of the living PEs.
     fn owner(&self) -> Owner {
-        let living = || (0..self.n_pes()).filter(|&pe| self.is_member(pe));
-        let before = living().take_while(|&pe| pe < self.my_pe());
-        Owner { pe: before.count() as u32, n_pes: living().count() as u32 }
+        let living: Vec<u32> = (0..self.n_pes()).filter(|&pe| self.is_member(pe)).collect();
+        let rank = living.partition_point(|&pe| pe < self.my_pe());
+        Owner { pe: rank as u32, n_pes: living.len() as u32 }
     }
 
     /// Checks that all PEs save or load the same objects, and finds their memory.
