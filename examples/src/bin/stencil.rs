@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser;
 use rushmem::{Checkpoint, Job, LaunchConfig, Pe};
 use rushmem_device::{Signal, Sym, SymSlice};
-use rushmem_example_kernels::{bands, collect, heat, relax};
+use rushmem_example_kernels::{Band, bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
 
 /// Number of time steps per kernel launch. The progress bar advances between launches.
@@ -146,16 +146,19 @@ impl<'a> Plate<'a> {
         Ok(plate)
     }
 
+    fn band(&self) -> Band {
+        bands(self.image.height, self.pe.my_pe(), self.pe.n_pes())
+    }
+
     /// Returns the rows of the plate that this PE has in its buffers: its band and the adjacent rows.
     fn rows(&self) -> Range<usize> {
-        let band = bands(self.image.height, self.pe.my_pe(), self.pe.n_pes());
+        let band = self.band();
         band.first.saturating_sub(1)..(band.first + band.rows + 1).min(self.image.height)
     }
 
     /// Writes the values of some of these rows to a buffer.
     fn fill(&self, buffer: SymSlice<f32>, rows: Range<usize>, values: &[f32]) -> Result<()> {
-        let band = bands(self.image.height, self.pe.my_pe(), self.pe.n_pes());
-        Ok(self.pe.write(buffer.slice(self.values_of(rows, band.first)), values)?)
+        Ok(self.pe.write(buffer.slice(self.values_of(rows, self.band().first)), values)?)
     }
 
     /// Returns the position of rows of the plate in the buffer of a PE whose band begins with row `first`.
