@@ -171,15 +171,18 @@ impl Tcp {
         self.kill_stopped_pes();
     }
 
-    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Vec<Vec<u8>>, Error> {
+    fn gather(&self, call: String, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
         let limit = part_limit(self.n_pes);
         if mine.len() > limit {
             return Err(Error::TooLarge { call, bytes: mine.len(), limit });
         }
         let _one_at_a_time = lock(&self.calls);
         self.check(&call, Replies::failure)?;
+        if let Some(outcome) = lock(&self.shared.replies).repeat(&call, &self.server) {
+            return outcome;
+        }
         self.send_message(&Message::Gather { call: call.clone(), bytes: mine.to_vec() });
-        self.await_gathered(&call, within)
+        self.await_gathered(&call, within).map(Arc::new)
     }
 
     /// Checks that this PE may make a call, which a `failure` forbids.
@@ -333,13 +336,20 @@ impl Bootstrap for Tcp {
         self.meter.read()
     }
 
+    fn replaces(&self) -> bool {
+        lock(&self.shared.replies).replaces()
+    }
+
+    fn recall(&self, tag: &str) -> Option<Gathered> {
+        lock(&self.shared.replies).recall(&allgather_call(tag))
+    }
+
     fn token(&self) -> Option<&Token> {
         Some(&self.token)
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
-        self.gather(format!("allgather `{tag}`"), mine, within)
-            .map(Arc::new)
+        self.gather(allgather_call(tag), mine, within)
             .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
@@ -351,14 +361,17 @@ impl Bootstrap for Tcp {
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
-    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error> {
+    fn form_epoch(&self, admits: bool, within: Duration) -> Result<Epoch, Error> {
         let _one_at_a_time = lock(&self.calls);
         let formed = self.check(FORM_EPOCH, Replies::final_failure).and_then(|()| {
-            self.send_message(&Message::FormEpoch);
+            self.send_message(&Message::FormEpoch { admits });
             self.outcome(FORM_EPOCH, within, Replies::take_epoch)
         });
         formed
-            .inspect(|_| self.meter.call(&[]))
+            .inspect(|_| {
+                self.meter.call(&[]);
+                self.shared.watch.wait_for_callback();
+            })
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
     }
 
@@ -415,6 +428,11 @@ impl Drop for Tcp {
         self.shared.inbox.close();
         let _ = lock(&self.shared.stream).shutdown(Shutdown::Both);
     }
+}
+
+/// Returns the name of the call `allgather` with this tag.
+fn allgather_call(tag: &str) -> String {
+    format!("allgather `{tag}`")
 }
 
 /// Returns the reason that other PEs see for the loss of a PE that exits the whole job with `code`.

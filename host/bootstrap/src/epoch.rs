@@ -7,4 +7,6 @@ pub struct Epoch {
     pub number: u32,
     /// The PEs of the epoch, in ascending order.
     pub pes: Vec<u32>,
+    /// Those of `pes` whose processes have replaced lost ones since the epoch before, in ascending order.
+    pub joined: Vec<u32>,
 }

@@ -37,6 +37,9 @@ impl fmt::Display for PeerLost {
 /// Name of the last collective call of a job. Error messages describe a PE in this call as finished.
 pub const END: &str = "the end of the job";
 
+/// Tag of the barrier that is the last collective call before the first epoch.
+pub const START: &str = "the start of the job";
+
 /// End of the reason in [`PeerLost`] for a PE that exited before it joined the job. Launchers use the same text.
 pub const BEFORE_JOINING: &str = " before it joined the job";
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rushmem_base::Pes;
 
 use crate::epoch::Epoch;
-use crate::error::{Failure, PeerLost};
+use crate::error::{Failure, PeerLost, START};
 
 /// Name of the call that forms an epoch, in failures.
 pub(crate) const FORM_EPOCH: &str = "form_epoch";
@@ -43,6 +43,13 @@ struct Contribution {
     bytes: Vec<u8>,
 }
 
+/// A collective call that is complete, with the contributions of all PEs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PastCall {
+    pub(crate) call: String,
+    pub(crate) parts: Vec<Vec<u8>>,
+}
+
 /// What the step of one PE means for all PEs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
@@ -73,6 +80,15 @@ pub(crate) struct JobState {
     round: Vec<Option<Contribution>>,
     /// PEs that wait for the next epoch.
     forming: BTreeSet<u32>,
+    /// PEs whose processes replace lost ones, until they are in an epoch.
+    replacing: BTreeSet<u32>,
+    /// Those of `replacing` that wait for the next epoch.
+    ready: BTreeSet<u32>,
+    /// Whether the next epoch has none of `ready`.
+    is_barred: bool,
+    /// The collective calls of the start, with the contributions to each. `None` once it is known that the job does not
+    /// survive losses.
+    start: Option<Vec<PastCall>>,
     /// The current epoch. Number 0, with all PEs, stands for the time before the first.
     epoch: Epoch,
     failure: Option<Failure>,
@@ -85,7 +101,11 @@ impl JobState {
             members: vec![MemberState::Absent; n_pes as usize],
             round: vec![None; n_pes as usize],
             forming: BTreeSet::new(),
-            epoch: Epoch { number: 0, pes: (0..n_pes).collect() },
+            replacing: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            is_barred: false,
+            start: Some(Vec::new()),
+            epoch: Epoch { number: 0, pes: (0..n_pes).collect(), joined: Vec::new() },
             failure: None,
         }
     }
@@ -122,7 +142,7 @@ impl JobState {
     /// Returns the PEs of the epoch that may be lost without the job: all that have not left, except for the one that
     /// runs the server. None before the first epoch.
     pub(crate) fn watched(&self) -> Vec<u32> {
-        let is_watched = |pe: &u32| self.is_live() && self.is_joined(*pe) && self.host != Some(*pe);
+        let is_watched = |pe: &u32| self.is_live() && self.is_member(*pe) && self.host != Some(*pe);
         self.epoch.pes.iter().copied().filter(is_watched).collect()
     }
 
@@ -146,9 +166,11 @@ impl JobState {
                 );
                 return Err(Refusal::Reason(reason));
             }
-            Some(MemberState::Lost { survivable: true }) if self.final_failure().is_none() => {
+            Some(MemberState::Lost { survivable: true })
+                if self.final_failure().is_none() && !self.has_members() =>
+            {
                 let reason =
-                    format!("PE {pe} was lost, and the job goes on without it; it can join the next job");
+                    format!("PE {pe} was lost, and the others have ended, so none can take it in again");
                 return Err(Refusal::Reason(reason));
             }
             Some(MemberState::Finished) if self.final_failure().is_none() => {
@@ -159,7 +181,8 @@ impl JobState {
             }
             Some(MemberState::Absent | MemberState::Lost { .. } | MemberState::Finished) => {}
         }
-        if let Some(failure) = &self.failure {
+        let replaces = self.members[pe as usize] == MemberState::Lost { survivable: true };
+        if let Some(failure) = if replaces { self.final_failure() } else { self.failure() } {
             return Err(Refusal::Failed(failure.clone()));
         }
         let other = self.members.iter().zip(0..).find_map(|(member, other)| match member {
@@ -167,21 +190,70 @@ impl JobState {
             _ => None,
         });
         if let Some((first_pe, first_build)) = other {
+            if replaces {
+                let reason = format!("PE {first_pe} is build {first_build}, and PE {pe} is build {build}");
+                return Err(Refusal::Reason(reason));
+            }
             let failure = Failure::Builds { first_pe, first_build, pe, build: build.into() };
             return Err(Refusal::Failed(self.fail(failure)));
         }
         self.members[pe as usize] = MemberState::Joined { build: build.into(), origin: origin.into() };
+        if replaces {
+            self.replacing.insert(pe);
+        }
         Ok(())
+    }
+
+    /// Returns the collective calls of the start of the job, which the process of PE `pe` repeats without the others, if it
+    /// replaces a lost one.
+    pub(crate) fn start_for(&self, pe: u32) -> Option<&[PastCall]> {
+        self.start.as_deref().filter(|_| self.is_replacing(pe))
+    }
+
+    /// Returns whether the process of this PE replaces a lost one, and is in no epoch yet.
+    pub(crate) fn is_replacing(&self, pe: u32) -> bool {
+        self.replacing.contains(&pe)
+    }
+
+    /// Returns whether this PE takes part in the collective calls of the others: it has joined, has not left, and does not
+    /// wait to replace a lost one.
+    fn is_member(&self, pe: u32) -> bool {
+        self.is_joined(pe) && !self.is_replacing(pe)
+    }
+
+    fn has_members(&self) -> bool {
+        (0..self.n_pes()).any(|pe| self.is_member(pe))
+    }
+
+    /// Removes the PEs that wait to replace lost ones, if no PE is left that could take them in. Returns them.
+    pub(crate) fn turn_away(&mut self) -> BTreeSet<u32> {
+        if self.has_members() {
+            return BTreeSet::new();
+        }
+        let away = std::mem::take(&mut self.replacing);
+        away.iter().for_each(|&pe| self.lose_replacement(pe));
+        away
+    }
+
+    fn lose_replacement(&mut self, pe: u32) {
+        self.members[pe as usize] = MemberState::Lost { survivable: true };
+        self.ready.remove(&pe);
     }
 
     /// Returns whether this PE is in a collective call.
     pub(crate) fn is_waiting(&self, pe: u32) -> bool {
-        self.round[pe as usize].is_some() || self.forming.contains(&pe)
+        self.round[pe as usize].is_some() || self.forming.contains(&pe) || self.ready.contains(&pe)
     }
 
     /// Returns whether this PE has joined and is neither finished nor lost.
     pub(crate) fn is_joined(&self, pe: u32) -> bool {
         matches!(self.members[pe as usize], MemberState::Joined { .. })
+    }
+
+    /// Returns whether this PE was lost, and the job went on without it. It may join the next job of the same processes, but not
+    /// begin it.
+    pub(crate) fn is_lost(&self, pe: u32) -> bool {
+        self.members.get(pe as usize) == Some(&MemberState::Lost { survivable: true })
     }
 
     /// Returns whether this PE has not joined yet and has not been lost.
@@ -222,9 +294,9 @@ impl JobState {
     }
 
     /// Records that a PE has entered a collective call. The PE must not be waiting in another call. Does nothing if it
-    /// has left the job.
+    /// has left the job, or is not in an epoch yet.
     pub(crate) fn contribute(&mut self, pe: u32, call: &str, bytes: Vec<u8>) -> Progress {
-        if !self.is_joined(pe) {
+        if !self.is_member(pe) {
             return Progress::Waiting;
         }
         if let Some(failure) = &self.failure {
@@ -244,9 +316,23 @@ impl JobState {
         if self.missing().0.is_empty() {
             let bytes =
                 |part: &mut Option<Contribution>| part.take().map_or_else(Vec::new, |part| part.bytes);
-            return Progress::Done(self.round.iter_mut().map(bytes).collect());
+            let parts: Vec<_> = self.round.iter_mut().map(bytes).collect();
+            self.note_start(call, &parts);
+            return Progress::Done(parts);
         }
         Progress::Waiting
+    }
+
+    /// Keeps the contributions to a call of the start for processes that join later.
+    fn note_start(&mut self, call: &str, parts: &[Vec<u8>]) {
+        let is_live = self.is_live();
+        let Some(start) = self.start.as_mut().filter(|_| !is_live) else { return };
+        if start.last().is_some_and(|last| last.call.contains(START)) {
+            // The PEs did not form an epoch, so the job has fixed membership.
+            self.start = None;
+        } else {
+            start.push(PastCall { call: call.into(), parts: parts.to_vec() });
+        }
     }
 
     /// Records that a PE waits for the next epoch. The PE must not be waiting in another call. Does nothing if it has
@@ -257,6 +343,10 @@ impl JobState {
         }
         if let Some(failure) = self.final_failure() {
             return Progress::Failed(failure.clone());
+        }
+        if self.is_replacing(pe) {
+            self.ready.insert(pe);
+            return Progress::Waiting;
         }
         self.forming.insert(pe);
         // After a loss, no PE is in a call: it has failed, and later ones fail at once.
@@ -271,19 +361,37 @@ impl JobState {
         self.complete_epoch()
     }
 
+    /// Keeps processes that replace lost PEs out of the next epoch.
+    pub(crate) fn bar(&mut self) {
+        self.is_barred = true;
+    }
+
     /// Forms the next epoch if all PEs that live wait for it.
     fn complete_epoch(&mut self) -> Progress {
         if self.forming.is_empty() || self.final_failure().is_some() || !self.not_forming().0.is_empty() {
             return Progress::Waiting;
         }
-        let pes = std::mem::take(&mut self.forming).into_iter().collect();
-        self.epoch = Epoch { number: self.epoch.number + 1, pes };
+        // Only after an epoch without the lost PE, so no PE has its successor before it knows of the loss.
+        let before = &self.epoch.pes;
+        let is_barred = std::mem::take(&mut self.is_barred);
+        let may_join = |pe: &u32| !is_barred && before.binary_search(pe).is_err();
+        let joined: BTreeSet<u32> = self.ready.iter().copied().filter(may_join).collect();
+        self.ready.retain(|pe| !joined.contains(pe));
+        self.replacing.retain(|pe| !joined.contains(pe));
+        let mut pes = std::mem::take(&mut self.forming);
+        pes.extend(&joined);
+        let number = self.epoch.number + 1;
+        self.epoch = Epoch { number, pes: pes.into_iter().collect(), joined: joined.into_iter().collect() };
         self.failure = None;
         Progress::Formed(self.epoch.clone())
     }
 
-    /// Fails the call of a PE whose deadline has passed. Returns `None` if the call has just completed.
+    /// Fails the call of a PE whose deadline has passed. Returns `None` if the call has just completed, or has no deadline
+    /// because the PE waits to replace a lost one.
     pub(crate) fn give_up(&mut self, pe: u32, waited: Duration) -> Option<Failure> {
+        if self.is_replacing(pe) {
+            return None;
+        }
         let forms = self.forming.contains(&pe);
         if let Some(failure) = if forms { self.final_failure() } else { self.failure() } {
             return Some(failure.clone());
@@ -298,9 +406,13 @@ impl JobState {
     }
 
     /// Marks a PE as lost, which fails the calls of all PEs, and may complete the next epoch. Returns `None` if it has
-    /// already finished or been lost.
+    /// already finished or been lost, or if its process was to replace a lost one and the others do not know it yet.
     pub(crate) fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) -> Option<(PeerLost, Progress)> {
         if matches!(self.members[pe as usize], MemberState::Finished | MemberState::Lost { .. }) {
+            return None;
+        }
+        if self.replacing.remove(&pe) {
+            self.lose_replacement(pe);
             return None;
         }
         let survivable =
@@ -319,7 +431,7 @@ impl JobState {
     /// Marks a PE as finished. Fails if another PE is in a call that can no longer complete. May complete the next
     /// epoch.
     pub(crate) fn finish(&mut self, pe: u32) -> Progress {
-        if !self.is_joined(pe) {
+        if !self.is_member(pe) {
             return Progress::Waiting;
         }
         self.members[pe as usize] = MemberState::Finished;
@@ -345,6 +457,7 @@ impl JobState {
     /// Returns the PEs that have to wait for the next epoch and do not.
     fn not_forming(&self) -> Pes {
         let absent = |(member, pe): &(&MemberState, u32)| match member {
+            MemberState::Joined { .. } if self.is_replacing(*pe) => false,
             MemberState::Absent | MemberState::Joined { .. } => !self.forming.contains(pe),
             MemberState::Finished | MemberState::Lost { .. } => false,
         };
@@ -485,7 +598,7 @@ mod tests {
     }
 
     fn formed(number: u32, pes: &[u32]) -> Progress {
-        Progress::Formed(Epoch { number, pes: pes.to_vec() })
+        Progress::Formed(Epoch { number, pes: pes.to_vec(), joined: Vec::new() })
     }
 
     #[test]
@@ -616,8 +729,6 @@ mod tests {
         job.finish(1);
         job.lose(2, "killed", None);
         assert!(job.is_early(1) && !job.is_over());
-        let Err(Refusal::Reason(reason)) = job.join(2, 3, "b", "here") else { panic!("joined") };
-        assert!(reason.contains("PE 2 was lost"), "{reason}");
         let Err(Refusal::Reason(reason)) = job.join(1, 3, "b", "here") else { panic!("joined") };
         assert!(reason.contains("PE 0 did not finish"), "{reason}");
         assert_eq!(job.present(), Pes(vec![0]));
@@ -625,5 +736,37 @@ mod tests {
         assert!(job.is_over() && !job.is_early(1));
         assert_eq!(job.present(), Pes(vec![]));
         assert_eq!(job.next(), JobState::new(3, None));
+    }
+
+    #[test]
+    fn replacement_disturbs_no_one_until_an_epoch_takes_it_in() {
+        let mut job = live(3);
+        job.lose(1, "killed", None);
+        job.join(1, 3, "b", "there").unwrap();
+        assert!(job.is_replacing(1) && job.start_for(1).is_some() && job.start_for(0).is_none());
+        assert_eq!(job.form_epoch(1), Progress::Waiting);
+        assert!(job.is_waiting(1) && job.give_up(1, Duration::ZERO).is_none());
+        // Lost before the others know it, and replaced again.
+        assert_eq!(job.lose(1, "killed", None), None);
+        job.join(1, 3, "b", "there").unwrap();
+        job.form_epoch(0);
+        assert_eq!(job.form_epoch(2), formed(2, &[0, 2]));
+        job.form_epoch(1);
+        job.contribute(2, "a", vec![]);
+        assert_eq!(job.contribute(0, "a", vec![]), Progress::Done(vec![vec![]; 3]));
+        job.bar();
+        job.form_epoch(2);
+        assert_eq!(job.form_epoch(0), formed(3, &[0, 2]));
+        job.form_epoch(2);
+        let taken_in = Epoch { number: 4, pes: vec![0, 1, 2], joined: vec![1] };
+        assert_eq!(job.form_epoch(0), Progress::Formed(taken_in));
+        assert!(!job.is_replacing(1) && job.lose(1, "killed", None).is_some());
+
+        job.join(1, 3, "b", "there").unwrap();
+        job.finish(0);
+        assert!(job.turn_away().is_empty());
+        job.finish(2);
+        assert_eq!(job.turn_away(), BTreeSet::from([1]));
+        assert!(job.is_over());
     }
 }

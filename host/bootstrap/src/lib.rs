@@ -45,7 +45,7 @@ pub use self::connect::{
     JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, n_pes, with_id,
 };
 pub use self::epoch::Epoch;
-pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost};
+pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost, START};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
 pub use self::interface::{Interface, address_towards, interfaces, node_ips};
@@ -71,7 +71,7 @@ pub type Gathered = Arc<Vec<Vec<u8>>>;
 /// first failure of a job (a lost PE, a mismatch, a passed deadline) is final: every later collective call returns the
 /// same failure.
 ///
-/// A job whose PEs form epochs with [`Bootstrap::form_epoch_within`] survives lost PEs. A loss then fails collective
+/// A job whose PEs form epochs with [`Bootstrap::form_epoch`] survives lost PEs. A loss then fails collective
 /// calls only until the PEs that are alive have formed the next epoch. All other failures stay final, and so does the
 /// loss of a PE that exits the whole job or that runs its server.
 pub trait Bootstrap: Send + Sync {
@@ -86,6 +86,21 @@ pub trait Bootstrap: Send + Sync {
 
     /// Returns how many calls and bytes this PE has exchanged so far.
     fn traffic(&self) -> Traffic;
+
+    /// Returns whether this process replaces a lost one. It repeats the collective calls of the start without the other
+    /// PEs, with the contributions that they and its predecessor made, and then waits for the epoch that takes it in.
+    fn replaces(&self) -> bool {
+        false
+    }
+
+    /// Returns the contributions to the allgather `tag` of the start of the job, if this process [replaces] a lost one and has
+    /// not repeated that call yet.
+    ///
+    /// [replaces]: Bootstrap::replaces
+    fn recall(&self, tag: &str) -> Option<Gathered> {
+        let _ = tag;
+        None
+    }
 
     /// Returns the job's secret, with which its processes authenticate each other. Jobs of threads have none.
     fn token(&self) -> Option<&Token> {
@@ -115,7 +130,11 @@ pub trait Bootstrap: Send + Sync {
     ///
     /// The first epoch of a job needs all its PEs. From then on, the loss of a PE is survivable: it fails the collective
     /// calls that PEs are in and all later ones, until each PE that is alive has called this. The calls after it are
-    /// collective over the PEs of the epoch. PEs that are lost or finish while others wait here are not in it.
+    /// collective over the PEs of the epoch. PEs that are lost or finish while others wait here are not in it. Processes
+    /// that replace lost ones are, if they wait here when the last of the others makes the call, the epoch before had no such PE,
+    /// and all `admits`; nobody waits for them.
+    ///
+    /// When the call returns, the callback for lost PEs has handled all losses before the epoch.
     ///
     /// A collective call has the same outcome on all PEs that are alive. So after a loss, they all form the epoch between
     /// the same calls.
@@ -126,7 +145,16 @@ pub trait Bootstrap: Send + Sync {
     ///   epoch, or the job has failed for good.
     /// - [`Error::Left`]: this PE has already left the job.
     /// - [`Error::NoAnswer`]: the server did not answer.
-    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error>;
+    fn form_epoch(&self, admits: bool, within: Duration) -> Result<Epoch, Error>;
+
+    /// Calls [`Bootstrap::form_epoch`], with processes that replace lost PEs.
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`Bootstrap::form_epoch`].
+    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error> {
+        self.form_epoch(true, within)
+    }
 
     /// Calls [`Bootstrap::allgather_within`] with the default deadline.
     ///

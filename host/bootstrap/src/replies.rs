@@ -1,5 +1,9 @@
 //! What a PE knows from the messages of its job's server. It has no I/O.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::Gathered;
 use crate::epoch::Epoch;
 use crate::error::{Error, Failure, PeerLost};
 use crate::wire::Message;
@@ -12,6 +16,9 @@ pub(crate) struct Unexpected;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replies {
     gathered: Option<Vec<Vec<u8>>>,
+    /// The calls of the start of the job that this PE has yet to repeat, if it replaces a lost one.
+    past: VecDeque<(String, Gathered)>,
+    replaces: bool,
     epoch: Option<Epoch>,
     left: bool,
     refused: Option<String>,
@@ -34,6 +41,10 @@ impl Replies {
                     (0..).zip(&parts).find(|(_, part)| !part.is_empty()).map(|(pe, _)| pe)
                 });
                 self.gathered = Some(parts);
+            }
+            Message::Past { call, parts } => {
+                self.replaces = true;
+                self.past.push_back((call, Arc::new(parts)));
             }
             Message::Epoch(epoch) => {
                 self.failure.take_if(|failure| failure.is_survivable());
@@ -89,6 +100,27 @@ impl Replies {
         self.failure.as_ref().filter(|failure| !failure.is_survivable())
     }
 
+    /// Returns whether this PE replaces a lost one.
+    pub(crate) fn replaces(&self) -> bool {
+        self.replaces
+    }
+
+    /// Returns the contributions to the call of the start that this PE has yet to repeat.
+    pub(crate) fn recall(&self, call: &str) -> Option<Gathered> {
+        self.past.iter().find(|(past, _)| past == call).map(|(_, parts)| Arc::clone(parts))
+    }
+
+    /// Repeats the call `call` of the start of the job. Returns `None` if there is nothing to repeat.
+    pub(crate) fn repeat(&mut self, call: &str, server: &str) -> Option<Result<Gathered, Error>> {
+        let (past, parts) = self.past.pop_front()?;
+        Some(if past == call {
+            Ok(parts)
+        } else {
+            let reason = format!("the other PEs started with {past}, where this one makes {call}");
+            Err(Error::Refused { server: server.into(), reason })
+        })
+    }
+
     /// Returns the outcome of the collective call that this PE is in, once there is one. A result that has arrived
     /// counts, even if a failure has arrived since.
     pub(crate) fn take_gathered(&mut self, server: &str) -> Option<Result<Vec<Vec<u8>>, Error>> {
@@ -131,7 +163,7 @@ mod tests {
     }
 
     fn epoch() -> Epoch {
-        Epoch { number: 2, pes: vec![0, 2] }
+        Epoch { number: 2, pes: vec![0, 2], joined: vec![] }
     }
 
     #[test]
@@ -149,6 +181,21 @@ mod tests {
         assert_eq!(replies.take_epoch().unwrap().unwrap(), epoch());
         replies.apply(Message::Epoch(epoch())).unwrap();
         assert_eq!(replies.final_failure(), Some(&last));
+    }
+
+    #[test]
+    fn replacement_repeats_the_calls_of_the_start_in_their_order() {
+        let mut replies = Replies::default();
+        assert!(!replies.replaces() && replies.repeat("a", "").is_none());
+        for (call, byte) in [("a", 1), ("b", 2), ("c", 3)] {
+            replies.apply(Message::Past { call: call.into(), parts: vec![vec![byte]] }).unwrap();
+        }
+        assert!(replies.replaces());
+        assert_eq!(*replies.recall("b").unwrap(), [[2]]);
+        assert_eq!(*replies.repeat("a", "").unwrap().unwrap(), [[1]]);
+        assert!(replies.recall("a").is_none());
+        let error = replies.repeat("c", "there").unwrap().unwrap_err().to_string();
+        assert!(error.contains("started with b, where this one makes c"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
 use crate::dial::{tune, write_timeout};
 use crate::error::{BEFORE_JOINING, Error, Failure, PeerLost};
-use crate::job::{JobState, Progress, Refusal};
+use crate::job::{FORM_EPOCH, JobState, PastCall, Progress, Refusal};
 use crate::messages::PeerMessage;
 use crate::pulse::{Due, Pulse};
 use crate::refusals::Refusals;
@@ -370,7 +370,7 @@ impl Shared {
             while state.job.is_early(pe) && !has_more(&stream) {
                 state = self.wait(state, REJOIN_POLL);
             }
-            if state.job.is_over() {
+            if state.job.is_over() && !state.job.is_lost(pe) {
                 state.begin_next_job();
                 // Wake `wait_for_pes`: the last job has finished, although the writer of this connection is running.
                 self.changed.notify_all();
@@ -391,18 +391,22 @@ impl Shared {
             state.any_joined = true;
             state.pes[pe as usize] = Some(outbox);
             state.connections[pe as usize] = id;
+            state.exits[pe as usize] = None;
             state.pulse.joined(pe);
             // All PEs see this contribution and learn from it which PE runs the server.
             let is_host = self.options.host == Some(pe);
-            state.enter(pe, "joining the job", if is_host { vec![1] } else { Vec::new() });
+            match state.job.start_for(pe) {
+                None => state.enter(pe, "joining the job", if is_host { vec![1] } else { Vec::new() }),
+                Some(start) => state.tell_start(pe, start),
+            }
         }
-        if let Err(reason) = self.listen_to_pe(stream, pe) {
-            self.pe_closed(pe, &reason);
+        if let Err(reason) = self.listen_to_pe(id, stream, pe) {
+            self.pe_closed(id, pe, &reason);
         }
     }
 
     /// Handles the messages of a PE until it finishes. Returns the reason if the connection is closed before that.
-    fn listen_to_pe(&self, stream: TcpStream, pe: u32) -> Result<(), String> {
+    fn listen_to_pe(&self, id: u64, stream: TcpStream, pe: u32) -> Result<(), String> {
         let mut from = BufReader::new(stream);
         loop {
             let message = match read_frame(&mut from, server_limit(self.options.n_pes)) {
@@ -413,27 +417,33 @@ impl Shared {
                 Err(error) => return Err(format!("its connection broke: {error}")),
             };
             let mut state = lock(&self.state);
-            if !state.job.is_joined(pe) {
+            if !state.is_connected(pe, id) {
                 // Its launcher has reported its exit. Later messages do not count.
                 return Ok(());
             }
             state.pulse.heard(pe);
             match message {
                 Message::Pong => state.pulse.answered(pe),
-                Message::Gather { .. } | Message::FormEpoch if state.job.is_waiting(pe) => {
+                Message::Gather { .. } | Message::FormEpoch { .. } if state.job.is_waiting(pe) => {
                     return Err(
                         "it does not follow the protocol: two collective calls at the same time".into()
                     );
                 }
+                Message::Gather { .. } if state.job.is_replacing(pe) => {
+                    return Err("it does not follow the protocol: a call before its first epoch".into());
+                }
                 Message::Gather { call, bytes } => state.enter(pe, &call, bytes),
-                Message::FormEpoch => state.enter_epoch(pe),
+                Message::FormEpoch { admits } => state.enter_epoch(pe, admits),
                 Message::GiveUp { waited_ms } => {
                     if let Some(failure) = state.job.give_up(pe, Duration::from_millis(waited_ms)) {
                         state.tell_pes(&Message::Failed(failure));
                     }
                 }
                 Message::Send { to, bytes } if to < self.options.n_pes && bytes.len() <= MESSAGE_LIMIT => {
-                    state.tell_pe(to, &Message::FromPeer(PeerMessage { from: pe, bytes }));
+                    // Messages for a lost PE must not reach its replacement.
+                    if !state.job.is_replacing(to) {
+                        state.tell_pe(to, &Message::FromPeer(PeerMessage { from: pe, bytes }));
+                    }
                 }
                 Message::Abort { reason, exit } => {
                     state.tell_pe(pe, &Message::Left);
@@ -447,6 +457,7 @@ impl Shared {
                     state.tell_pe(pe, &Message::Left);
                     state.pes[pe as usize] = None;
                     state.tell_progress(progress);
+                    state.turn_away();
                     self.changed.notify_all();
                     return Ok(());
                 }
@@ -458,18 +469,20 @@ impl Shared {
 
     /// Handles a closed connection. Unless the PE had finished, it is lost, but first its launcher gets time to report
     /// the reason.
-    fn pe_closed(&self, pe: u32, reason: &str) {
+    fn pe_closed(&self, id: u64, pe: u32, reason: &str) {
         let begin = Instant::now();
         let mut state = lock(&self.state);
         loop {
             let left = self.options.exit_wait.saturating_sub(begin.elapsed());
-            if !state.job.is_joined(pe) || state.exits[pe as usize].is_some() || left.is_zero() {
+            if !state.is_connected(pe, id) || state.exits[pe as usize].is_some() || left.is_zero() {
                 break;
             }
             state = self.wait(state, left);
         }
-        state.pes[pe as usize] = None;
-        state.lose(pe, reason, None);
+        if state.is_connected(pe, id) {
+            state.pes[pe as usize] = None;
+            state.lose(pe, reason, None);
+        }
         self.changed.notify_all();
     }
 
@@ -555,6 +568,32 @@ impl Drop for WriterGuard {
 }
 
 impl State {
+    /// Returns whether connection `id` is that of PE `pe`, which is in the job. Another process may have replaced a lost PE.
+    fn is_connected(&self, pe: u32, id: u64) -> bool {
+        self.job.is_joined(pe) && self.connections[pe as usize] == id
+    }
+
+    /// Sends the calls of the start of the job to a process that replaces a lost PE. All PEs have joined, so the first of them
+    /// completes at once.
+    fn tell_start(&self, pe: u32, start: &[PastCall]) {
+        let mut calls = start.iter();
+        let Some(joined) = calls.next() else { return };
+        for PastCall { call, parts } in calls {
+            self.tell_pe(pe, &Message::Past { call: call.clone(), parts: parts.clone() });
+        }
+        self.tell_pe(pe, &Message::Gathered { parts: joined.parts.clone() });
+    }
+
+    /// Refuses the processes that wait to replace lost PEs, if no PE is left that could take them in.
+    fn turn_away(&mut self) {
+        let away = self.job.turn_away();
+        for &pe in &away {
+            let pes = Pes((0..self.job.n_pes()).filter(|pe| !away.contains(pe)).collect());
+            self.tell_pe(pe, &Message::Failed(Failure::Left { call: FORM_EPOCH.into(), pes }));
+            self.pes[pe as usize] = None;
+        }
+    }
+
     /// Enters a PE into a collective call. Sends the outcome if the call completes or fails.
     fn enter(&mut self, pe: u32, call: &str, bytes: Vec<u8>) {
         let failed_before = self.job.failure().is_some();
@@ -566,7 +605,10 @@ impl State {
     }
 
     /// Records that a PE waits for the next epoch, and sends the outcome if there is one.
-    fn enter_epoch(&mut self, pe: u32) {
+    fn enter_epoch(&mut self, pe: u32, admits: bool) {
+        if !admits {
+            self.job.bar();
+        }
         let progress = self.job.form_epoch(pe);
         self.tell_progress(progress);
     }
@@ -596,8 +638,12 @@ impl State {
     }
 
     fn lose(&mut self, pe: u32, reason: &str, exit: Option<u8>) {
-        let Some((lost, progress)) = self.job.lose(pe, reason, exit) else { return };
-        self.pes[pe as usize] = None;
+        let lost = self.job.lose(pe, reason, exit);
+        if !self.job.is_joined(pe) {
+            self.pes[pe as usize] = None;
+        }
+        let Some((lost, progress)) = lost else { return };
+        self.turn_away();
         if self.any_joined {
             tracing::debug!(pe, reason, "lost");
             self.tell_pes(&Message::Lost(lost.clone()));
@@ -633,8 +679,18 @@ impl State {
         }
     }
 
+    /// Sends a message to all PEs. Those that wait to replace lost ones learn only how the job fails for good.
     fn tell_pes(&self, message: &Message) {
-        send_all(self.pes.iter().flatten(), message);
+        let is_final = match message {
+            Message::Failed(failure) => !failure.is_survivable(),
+            Message::Lost(lost) => !lost.survivable,
+            _ => false,
+        };
+        let hears = |pe: u32| is_final || !self.job.is_replacing(pe);
+        send_all(
+            (0..).zip(&self.pes).filter(|(pe, _)| hears(*pe)).filter_map(|(_, to)| to.as_ref()),
+            message,
+        );
     }
 
     fn tell_observers(&self, lost: PeerLost) {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::client::exit_reason;
 use crate::epoch::Epoch;
-use crate::error::{Error, Failure, PeerLost};
+use crate::error::{Error, Failure};
 use crate::job::{FORM_EPOCH, JobState, Progress};
 use crate::messages::{Inbox, OnMessage, PeerMessage};
 use crate::traffic::{Meter, Traffic};
-use crate::watch::Watch;
+use crate::watch::{Report, Watch};
 use crate::wire::{MESSAGE_LIMIT, part_limit};
 use crate::{Bootstrap, Gathered, OnPeerLost};
 use rushmem_base::{lock, wait_timeout};
@@ -43,7 +43,7 @@ struct State {
     /// Contributions of all PEs to the last completed call.
     gathered: Gathered,
     /// For each PE, the channel that reports lost PEs to it. `None` once the PE has left.
-    watchers: Vec<Option<Sender<PeerLost>>>,
+    watchers: Vec<Option<Sender<Report>>>,
 }
 
 impl Threads {
@@ -138,7 +138,7 @@ impl Threads {
         }
     }
 
-    fn form_epoch(&self, within: Duration) -> Result<Epoch, Error> {
+    fn agree_on_epoch(&self, within: Duration) -> Result<Epoch, Error> {
         let _one_at_a_time = lock(&self.calls);
         let mut state = lock(&self.shared.state);
         if state.watchers[self.pe as usize].is_none() {
@@ -168,7 +168,7 @@ impl Threads {
                 if let Some((lost, _)) = state.job.lose(self.pe, reason, exit) {
                     for watcher in state.watchers.iter().flatten() {
                         // This fails if the PE has dropped its receiver in the meantime.
-                        let _ = watcher.send(lost.clone());
+                        let _ = watcher.send(Report::Lost(lost.clone()));
                     }
                 }
             }
@@ -207,9 +207,12 @@ impl Bootstrap for Threads {
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
-    fn form_epoch_within(&self, within: Duration) -> Result<Epoch, Error> {
-        self.form_epoch(within)
-            .inspect(|_| self.meter.call(&[]))
+    fn form_epoch(&self, _admits: bool, within: Duration) -> Result<Epoch, Error> {
+        self.agree_on_epoch(within)
+            .inspect(|_| {
+                self.meter.call(&[]);
+                self.watch.wait_for_callback();
+            })
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 

@@ -12,10 +12,16 @@ use rushmem_base::{crowd_deadline, lock};
 /// How long a failed call waits for the callback to exit the process, before scaling by the number of PEs.
 const CALLBACK_WAIT: Duration = Duration::from_secs(10);
 
+pub(crate) enum Report {
+    Lost(PeerLost),
+    /// Drops the sender, once the callback has handled all earlier losses.
+    Handled(#[expect(dead_code, reason = "it is only dropped")] Sender<()>),
+}
+
 /// Queue of lost PEs that one PE's callback has yet to handle.
 pub(crate) struct Watch {
-    sender: Sender<PeerLost>,
-    receiver: Mutex<Option<Receiver<PeerLost>>>,
+    sender: Sender<Report>,
+    receiver: Mutex<Option<Receiver<Report>>>,
     closed: Arc<AtomicBool>,
     /// Whether the callback was told that a PE exits the whole job, and has returned.
     exit_reported: Arc<(Mutex<bool>, Condvar)>,
@@ -39,13 +45,24 @@ impl Watch {
 
     /// Returns another sender for reports of lost PEs. The thread of [`Watch::on_peer_lost`] runs until all senders are
     /// dropped.
-    pub(crate) fn sender(&self) -> Sender<PeerLost> {
+    pub(crate) fn sender(&self) -> Sender<Report> {
         self.sender.clone()
     }
 
     pub(crate) fn report(&self, lost: PeerLost) {
         // This fails if the callback's thread has seen `closed` and returned.
-        let _ = self.sender.send(lost);
+        let _ = self.sender.send(Report::Lost(lost));
+    }
+
+    /// Waits until the callback, if there is one, has handled all losses reported so far.
+    pub(crate) fn wait_for_callback(&self) {
+        if lock(&self.receiver).is_some() {
+            return;
+        }
+        let (handled, wait) = channel();
+        // Both fail once the callback's thread has returned or the marker is dropped.
+        let _ = self.sender.send(Report::Handled(handled));
+        let _ = wait.recv();
     }
 
     /// Stops reports of lost PEs. No callback starts after this, but one may still be running.
@@ -71,10 +88,11 @@ impl Watch {
         let receiver = lock(&self.receiver).take().ok_or(Error::CallbackExists)?;
         let (closed, exit_reported) = (self.closed.clone(), self.exit_reported.clone());
         let body = move || {
-            for lost in receiver {
+            for report in receiver {
                 if closed.load(Ordering::SeqCst) {
                     break;
                 }
+                let Report::Lost(lost) = report else { continue };
                 let exit = lost.exit.is_some();
                 callback(lost);
                 if exit {

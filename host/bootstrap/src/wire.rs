@@ -15,7 +15,7 @@ use crate::error::{Failure, PeerLost};
 use crate::messages::PeerMessage;
 
 /// Protocol version. Peers with different versions refuse each other.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Size of a nonce and of a proof, in bytes.
 pub const PROOF_BYTES: usize = 32;
@@ -130,11 +130,22 @@ pub enum Message {
         bytes: Vec<u8>,
     },
     /// PE: waits for the next epoch. The reply is `Epoch` or `Failed`.
-    FormEpoch,
+    FormEpoch {
+        /// Whether processes that replace lost PEs may be in the epoch.
+        admits: bool,
+    },
     /// Launcher: relays a message from another PE.
     FromPeer(PeerMessage),
     /// Launcher: the collective call has completed.
     Gathered {
+        /// Contributions of all PEs, in PE order.
+        parts: Vec<Vec<u8>>,
+    },
+    /// Launcher: a collective call of the start of the job, for a process that replaces a lost one. The reply to its `Join`
+    /// follows the last of them.
+    Past {
+        /// Kind and tag of the call.
+        call: String,
         /// Contributions of all PEs, in PE order.
         parts: Vec<Vec<u8>>,
     },
@@ -195,10 +206,7 @@ impl Message {
             Message::Abort { reason, exit } => to.kind(9).text(reason).exit(*exit),
             Message::Finish => to.kind(10),
             Message::Exited { pe, how } => to.kind(11).u32(*pe).text(how),
-            Message::Gathered { parts } => {
-                to.kind(12).u32(parts.len() as u32);
-                parts.iter().fold(&mut to, |to, part| to.bytes(part))
-            }
+            Message::Gathered { parts } => to.kind(12).parts(parts),
             Message::Failed(Failure::Lost(lost)) => to.kind(13).lost(lost),
             Message::Failed(Failure::Mismatch { calls }) => {
                 to.kind(14).u32(calls.len() as u32);
@@ -216,10 +224,11 @@ impl Message {
             Message::Noted { pe } => to.kind(20).u32(*pe),
             Message::Send { to: pe, bytes } => to.kind(21).u32(*pe).bytes(bytes),
             Message::FromPeer(PeerMessage { from, bytes }) => to.kind(22).u32(*from).bytes(bytes),
-            Message::FormEpoch => to.kind(23),
-            Message::Epoch(Epoch { number, pes }) => to.kind(24).u32(*number).pes(pes),
+            Message::FormEpoch { admits } => to.kind(23).kind((*admits).into()),
+            Message::Epoch(Epoch { number, pes, joined }) => to.kind(24).u32(*number).pes(pes).pes(joined),
             Message::Ping { silence_ms } => to.kind(25).u64(*silence_ms),
             Message::Pong => to.kind(26),
+            Message::Past { call, parts } => to.kind(27).text(call).parts(parts),
         };
         to.0
     }
@@ -250,7 +259,7 @@ impl Message {
             9 => Message::Abort { reason: from.text()?, exit: from.exit()? },
             10 => Message::Finish,
             11 => Message::Exited { pe: from.u32()?, how: from.text()? },
-            12 => Message::Gathered { parts: from.list(|from| from.bytes().map(<[u8]>::to_vec))? },
+            12 => Message::Gathered { parts: from.parts()? },
             13 => Message::Failed(Failure::Lost(from.lost()?)),
             14 => {
                 let calls = from.list(|from| Ok((from.text()?, from.pes()?)))?;
@@ -274,10 +283,11 @@ impl Message {
             20 => Message::Noted { pe: from.u32()? },
             21 => Message::Send { to: from.u32()?, bytes: from.bytes()?.to_vec() },
             22 => Message::FromPeer(PeerMessage { from: from.u32()?, bytes: from.bytes()?.to_vec() }),
-            23 => Message::FormEpoch,
-            24 => Message::Epoch(Epoch { number: from.u32()?, pes: from.pes()?.0 }),
+            23 => Message::FormEpoch { admits: from.flag()? },
+            24 => Message::Epoch(Epoch { number: from.u32()?, pes: from.pes()?.0, joined: from.pes()?.0 }),
             25 => Message::Ping { silence_ms: from.u64()? },
             26 => Message::Pong,
+            27 => Message::Past { call: from.text()?, parts: from.parts()? },
             kind => return Err(Malformed::Kind(kind)),
         };
         if from.0.is_empty() { Ok(message) } else { Err(Malformed::Long) }
@@ -316,6 +326,11 @@ impl Writer {
             end -= 1;
         }
         self.bytes(&text.as_bytes()[..end])
+    }
+
+    fn parts(&mut self, parts: &[Vec<u8>]) -> &mut Self {
+        self.u32(parts.len() as u32);
+        parts.iter().fold(self, |to, part| to.bytes(part))
     }
 
     fn pes(&mut self, pes: &[u32]) -> &mut Self {
@@ -389,6 +404,10 @@ impl<'a> Reader<'a> {
             list.push(one(self)?);
         }
         Ok(list)
+    }
+
+    fn parts(&mut self) -> Result<Vec<Vec<u8>>, Malformed> {
+        self.list(|from| from.bytes().map(<[u8]>::to_vec))
     }
 
     fn pes(&mut self) -> Result<Pes, Malformed> {

@@ -5,11 +5,14 @@
 //! - If one PE receives the contributions to a call, the call fails on no PE. The contributions are those of the PEs
 //!   of the epoch.
 //! - No PE that is alive waits forever.
-//! - After the first epoch, losses alone make no PE fail.
+//! - After the first epoch, losses alone make no PE fail. A process that replaces a lost PE fails if all others finish or
+//!   are lost before they take it in.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
+
+use rushmem_base::Pes;
 
 use super::{JobState, Progress};
 use crate::epoch::Epoch;
@@ -34,6 +37,8 @@ struct Job {
     calls: &'static [Call],
     /// Most PEs that are lost.
     losses: u32,
+    /// Most processes that replace lost PEs.
+    replacements: u32,
     /// Most disturbances of each other kind: a PE finishes early, its deadline passes, or it exits the whole job.
     others: u32,
 }
@@ -56,6 +61,8 @@ struct Pe {
     epoch: u32,
     /// Whether a loss must be repaired by an epoch before the next call.
     repairs: bool,
+    /// Whether the PE replaces a lost one, and is in no epoch yet.
+    replaces: bool,
     /// The call that the PE waits in.
     waits: Option<Call>,
     end: Option<End>,
@@ -66,6 +73,7 @@ struct World {
     server: JobState,
     pes: Vec<Pe>,
     losses: u32,
+    replacements: u32,
     others: u32,
     /// The list of PEs that PEs have got for each epoch.
     epochs: BTreeMap<u32, Vec<u32>>,
@@ -80,8 +88,9 @@ impl World {
             server.join(pe, job.n, "", "").unwrap();
         }
         let pes = vec![Pe::default(); job.n as usize];
-        let (losses, others) = (job.losses, job.others);
-        World { server, pes, losses, others, epochs: BTreeMap::new(), outcomes: BTreeMap::new() }
+        let &Job { losses, replacements, others, .. } = job;
+        let (epochs, outcomes) = (BTreeMap::new(), BTreeMap::new());
+        World { server, pes, losses, replacements, others, epochs, outcomes }
     }
 
     /// Returns all worlds that one action leads to.
@@ -134,7 +143,15 @@ impl World {
                 world.lose(pe, None);
             }));
         }
-        if self.others == 0 || state.end.is_some() {
+        if self.replacements > 0 && state.end == Some(End::Lost) {
+            let mut world = self.clone();
+            if world.server.join(pe, self.server.n_pes(), "", "").is_ok() {
+                world.replacements -= 1;
+                world.pes[pe as usize] = Pe { replaces: true, repairs: true, ..Pe::default() };
+                worlds.push(world);
+            }
+        }
+        if self.others == 0 || state.end.is_some() || state.replaces {
             return worlds;
         }
         let mut disturb = |action: &dyn Fn(&mut World)| {
@@ -168,7 +185,7 @@ impl World {
                     progress => self.tell_progress(progress),
                 }
             }
-            Message::FormEpoch => {
+            Message::FormEpoch { .. } => {
                 assert!(!self.server.is_waiting(pe), "{self:?}");
                 let progress = self.server.form_epoch(pe);
                 self.tell_progress(progress);
@@ -181,6 +198,7 @@ impl World {
                 let progress = self.server.finish(pe);
                 self.pes[pe as usize].from_server.push_back(Message::Left);
                 self.tell_progress(progress);
+                self.turn_away();
             }
         }
     }
@@ -190,22 +208,46 @@ impl World {
         // A PE that dies before the server learns of it is one that takes no step in between. The server ignores messages
         // of a lost PE that arrive later.
         *state = Pe { end: Some(End::Lost), ..Pe::default() };
-        let (lost, progress) = self.server.lose(pe, "", exit).unwrap();
+        let Some((lost, progress)) = self.server.lose(pe, "", exit) else { return };
+        self.turn_away();
         self.tell_all(&Message::Lost(lost));
         self.tell_progress(progress);
+    }
+
+    fn turn_away(&mut self) {
+        for pe in self.server.turn_away() {
+            let failure = Failure::Left { call: String::new(), pes: Pes(Vec::new()) };
+            self.pes[pe as usize].from_server.push_back(Message::Failed(failure));
+        }
     }
 
     fn tell_progress(&mut self, progress: Progress) {
         match progress {
             Progress::Waiting => {}
             Progress::Done(parts) => self.tell_all(&Message::Gathered { parts }),
-            Progress::Formed(epoch) => self.tell_all(&Message::Epoch(epoch)),
+            Progress::Formed(epoch) => {
+                // All members are between the same calls, of which they inform those that join.
+                let member = epoch.pes.iter().find(|pe| !epoch.joined.contains(pe));
+                let next = member.map(|&pe| &self.pes[pe as usize]);
+                let next = next.map_or(0, |pe| pe.at + usize::from(!pe.repairs));
+                epoch.joined.iter().for_each(|&pe| self.pes[pe as usize].at = next);
+                self.tell_all(&Message::Epoch(epoch));
+            }
             Progress::Failed(failure) => self.tell_all(&Message::Failed(failure)),
         }
     }
 
     fn tell_all(&mut self, message: &Message) {
-        (0..self.server.n_pes()).for_each(|pe| self.tell(pe, message.clone()));
+        let is_final = match message {
+            Message::Failed(failure) => !failure.is_survivable(),
+            Message::Lost(lost) => !lost.survivable,
+            _ => false,
+        };
+        for pe in 0..self.server.n_pes() {
+            if is_final || !self.server.is_replacing(pe) {
+                self.tell(pe, message.clone());
+            }
+        }
     }
 
     fn tell(&mut self, pe: u32, message: Message) {
@@ -238,7 +280,7 @@ impl World {
         }
         state.waits = Some(call);
         state.to_server.push_back(match call {
-            Form => Message::FormEpoch,
+            Form => Message::FormEpoch { admits: true },
             Gather => Message::Gather { call: String::new(), bytes: vec![pe as u8, state.at as u8] },
             Finish => Message::Finish,
         });
@@ -250,8 +292,9 @@ impl World {
         state.waits = None;
         match call {
             Form => match state.replies.take_epoch().unwrap() {
-                Ok(Epoch { number, pes }) => {
-                    assert_eq!(number, state.epoch + 1);
+                Ok(Epoch { number, pes, joined }) => {
+                    assert_eq!(joined.contains(&pe), std::mem::take(&mut state.replaces));
+                    assert!(number == state.epoch + 1 || joined.contains(&pe));
                     assert!(pes.contains(&pe), "PE {pe} is not in its epoch: {pes:?}");
                     state.epoch = number;
                     state.at += usize::from(!std::mem::take(&mut state.repairs));
@@ -344,7 +387,8 @@ fn search(job: &Job) -> u32 {
         if next.is_empty() {
             for (pe, state) in world.pes.iter().enumerate() {
                 let end = state.end.as_ref().unwrap_or_else(|| panic!("PE {pe} waits forever: {world:?}"));
-                let may_fail = world.server.epoch().number == 0 || world.others < job.others;
+                let may_fail =
+                    state.replaces || world.server.epoch().number == 0 || world.others < job.others;
                 assert!(*end != End::Failed || may_fail, "PE {pe} failed: {world:?}");
             }
             last_epoch = last_epoch.max(world.server.epoch().number);
@@ -359,16 +403,23 @@ const LONG: &[Call] = &[Form, Gather, Form, Gather, Finish];
 
 #[test]
 fn three_pes_survive_losses() {
-    assert_eq!(search(&Job { n: 3, calls: LONG, losses: 2, others: 0 }), 4);
+    assert_eq!(search(&Job { n: 3, calls: LONG, losses: 2, replacements: 0, others: 0 }), 4);
 }
 
 #[test]
 fn four_pes_survive_losses() {
-    assert_eq!(search(&Job { n: 4, calls: SHORT, losses: 3, others: 0 }), 4);
+    assert_eq!(search(&Job { n: 4, calls: SHORT, losses: 3, replacements: 0, others: 0 }), 4);
+}
+
+#[test]
+fn lost_pes_are_replaced() {
+    assert_eq!(search(&Job { n: 2, calls: LONG, losses: 2, replacements: 2, others: 0 }), 4);
+    assert_eq!(search(&Job { n: 3, calls: LONG, losses: 2, replacements: 1, others: 0 }), 4);
+    assert_eq!(search(&Job { n: 2, calls: LONG, losses: 1, replacements: 1, others: 1 }), 3);
 }
 
 #[test]
 fn every_pe_learns_of_every_other_failure() {
-    assert_eq!(search(&Job { n: 3, calls: SHORT, losses: 1, others: 1 }), 2);
-    assert_eq!(search(&Job { n: 2, calls: LONG, losses: 1, others: 2 }), 3);
+    assert_eq!(search(&Job { n: 3, calls: SHORT, losses: 1, replacements: 0, others: 1 }), 2);
+    assert_eq!(search(&Job { n: 2, calls: LONG, losses: 1, replacements: 0, others: 2 }), 3);
 }

@@ -26,7 +26,7 @@ fn silent_pe(server: &Server, token: &Token) -> TcpStream {
     let join = Message::Join { pe: 1, n_pes: 3, build: "b".into(), origin: String::new() };
     write_frame(&mut stream, &join).unwrap();
     assert!(matches!(read(&mut stream), Some(Message::Gathered { .. })));
-    write_frame(&mut stream, &Message::FormEpoch).unwrap();
+    write_frame(&mut stream, &Message::FormEpoch { admits: true }).unwrap();
     assert!(matches!(read(&mut stream), Some(Message::Epoch(_))));
     stream
 }
@@ -48,7 +48,10 @@ fn silent_pe_is_lost_and_cut_off() {
                 let reason = "no sign of life for 1s".into();
                 let lost = PeerLost { pe: Some(1), reason, exit: None, survivable: true };
                 assert_eq!(losses.recv_timeout(LONG).unwrap(), lost);
-                assert_eq!(pe.form_epoch_within(LONG).unwrap(), Epoch { number: 2, pes: vec![0, 2] });
+                assert_eq!(
+                    pe.form_epoch_within(LONG).unwrap(),
+                    Epoch { number: 2, pes: vec![0, 2], joined: vec![] }
+                );
                 pe.finish().unwrap();
             });
         }

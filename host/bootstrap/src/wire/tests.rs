@@ -38,10 +38,11 @@ fn samples() -> Vec<Message> {
         Message::Noted { pe: 6 },
         Message::Send { to: 7, bytes: vec![1, 2] },
         Message::FromPeer(PeerMessage { from: 8, bytes: vec![3] }),
-        Message::FormEpoch,
-        Message::Epoch(Epoch { number: 2, pes: vec![0, 3] }),
+        Message::FormEpoch { admits: true },
+        Message::Epoch(Epoch { number: 2, pes: vec![0, 3], joined: vec![3] }),
         Message::Ping { silence_ms: 800 },
         Message::Pong,
+        Message::Past { call: "barrier `x`".into(), parts: vec![vec![7], vec![]] },
     ]
 }
 
@@ -62,7 +63,7 @@ fn every_message_kind_round_trips() {
 #[test]
 fn samples_cover_every_message_kind() {
     let kinds: Vec<u8> = samples().iter().map(|message| message.encode()[0]).collect();
-    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=27).collect::<Vec<u8>>());
 }
 
 #[test]
@@ -118,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_byte_never_panics(which in 0usize..26, at: usize, to: u8) {
+    fn changed_byte_never_panics(which in 0usize..27, at: usize, to: u8) {
         let mut bytes = frame(&samples()[which]);
         let at = at % bytes.len();
         bytes[at] = to;
