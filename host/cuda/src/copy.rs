@@ -1,6 +1,7 @@
 //! Zeroed allocations of GPU memory, and copies between GPU and host, as work in a stream.
 #![allow(unsafe_code, reason = "calls the CUDA driver")]
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -46,6 +47,20 @@ impl DeviceBuffer {
     pub fn zeroed_shared(stream: &Stream, len: usize) -> Result<Self, Error> {
         let device = Arc::clone(stream.device());
         let shared = SharedMemory::new(&device, len)?;
+        let buffer = Self::of_shared(device, shared, len);
+        buffer.fill(stream, 0, len, 0)?;
+        Ok(buffer)
+    }
+
+    /// Maps the memory of this GPU that another process [exported](SharedMemory::export) as `file`, and sets its first `len`
+    /// bytes to 0 by work in `stream`, for which the call waits.
+    ///
+    /// # Errors
+    /// - [`Error::WrongMemoryGpu`] if the memory belongs to another GPU
+    /// - [`Error::Call`] if the driver refuses, or if earlier work in `stream` failed
+    pub fn inherited(stream: &Stream, file: &OwnedFd, len: usize) -> Result<Self, Error> {
+        let device = Arc::clone(stream.device());
+        let shared = SharedMemory::import(&device, file, len)?;
         let buffer = Self::of_shared(device, shared, len);
         buffer.fill(stream, 0, len, 0)?;
         Ok(buffer)

@@ -206,6 +206,27 @@ impl SharedMemory {
         Ok(Self { addresses, handle: Arc::new(handle) })
     }
 
+    /// Maps the memory of this GPU, at least `len` bytes, that another process [exported](Self::export) as `file`.
+    ///
+    /// # Errors
+    /// - [`Error::WrongMemoryGpu`] if the memory belongs to another GPU
+    /// - [`Error::Call`] if the driver refuses, for example because the memory has another length
+    pub(crate) fn import(device: &Arc<Device>, file: &OwnedFd, len: usize) -> Result<Self, Error> {
+        // Declared before the guard, as in `new`.
+        let (handle, mut addresses);
+        let _exclusive = device.exclusive()?;
+        let len = len.next_multiple_of(granularity(&properties(device))?);
+        handle = Handle::import(device, file)?;
+        addresses = ReservedAddresses::reserve(device, len)?;
+        let owner = handle.owner()?;
+        if owner != device.raw() {
+            let address = addresses.address;
+            return Err(Error::WrongMemoryGpu { address, gpu: owner, wanted: device.ordinal() });
+        }
+        addresses.map(0, len, &handle)?;
+        Ok(Self { addresses, handle: Arc::new(handle) })
+    }
+
     /// Returns the address of the first byte, for kernels of the GPU that owns the memory.
     pub fn address(&self) -> u64 {
         self.addresses.address

@@ -25,6 +25,7 @@ pub enum PeerMemory {
 }
 
 /// What other processes of the node need to map memory.
+#[derive(Clone)]
 pub struct ExportedMemory {
     /// What the files are.
     pub layout: Layout,
@@ -101,7 +102,7 @@ impl ExportedMemory {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if it is other memory.
-    pub(super) fn file(&self) -> Result<&OwnedFd> {
+    pub(super) fn file(&self) -> Result<&Arc<OwnedFd>> {
         match (&self.layout, self.files.as_slice()) {
             (Layout::Whole, [file]) => Ok(file),
             _ => Err(self.unknown()),

@@ -6,7 +6,10 @@ use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -34,11 +37,34 @@ pub(super) fn region(bytes: u64) -> Result<Region> {
     let file = memfd_create(c"rushmem", flags).map_err(failed("memfd_create"))?;
     ftruncate(&file, bytes).map_err(failed("ftruncate"))?;
     fcntl_add_seals(&file, SEALS).map_err(failed("fcntl(F_ADD_SEALS)"))?;
+    mapped(Arc::new(file), bytes)
+}
+
+/// Takes over the memory of a lost process, which others still have mapped, and sets it to 0.
+///
+/// # Errors
+/// The errors of [`lasting`] and of the operating system.
+pub(super) fn inherit(file: &Arc<OwnedFd>, bytes: u64) -> Result<Region> {
+    lasting(file, bytes)?;
+    clear(file, 0, bytes)?;
+    mapped(Arc::clone(file), bytes)
+}
+
+/// Sets the bytes from `from` to `to` to 0, and frees the pages in between.
+///
+/// # Errors
+/// The errors of the operating system.
+pub(super) fn clear(file: &OwnedFd, from: u64, to: u64) -> Result<()> {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, hole, from, to - from).map_err(failed("fallocate"))
+}
+
+fn mapped(file: Arc<OwnedFd>, bytes: u64) -> Result<Region> {
     let pages = NativeHeapWindow::of(&file, bytes)?;
     let addr = pages.base();
     // SAFETY: the window keeps the pages mapped, and exposes them by address only.
     let memory = Arc::new(unsafe { HostMemory::from_raw_parts(pages.start, bytes, pages) });
-    Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: Some(Arc::new(file)) })
+    Ok(Region { addr, memory, host: None, gpu: None, locked_for: None, file: Some(file) })
 }
 
 /// Checks that another process's heap file has at least `bytes` bytes and is sealed against shrinking. Otherwise that
@@ -186,6 +212,30 @@ mod tests {
             unsafe { at.read() }
         };
         assert_eq!([&seen(0), &seen(2)], [b"rushmem", b"memrush"]);
+    }
+
+    #[test]
+    fn inherited_memory_is_zero_and_stays_mapped_elsewhere() {
+        let first = region(8192).unwrap();
+        let mut theirs = NativeHeapWindow::new(1, 8192).unwrap();
+        theirs.map(0, exported(&first)).unwrap();
+        first.write(4100, b"rushmem").unwrap();
+        let file = Arc::clone(first.file.as_ref().unwrap());
+        drop(first);
+        let second = inherit(&file, 8192).unwrap();
+        let mut bytes = [7; 8192];
+        second.read(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 8192]);
+        second.write(4100, b"memrush").unwrap();
+        let at = theirs.base().add(4100).ptr::<[u8; 7]>();
+        // SAFETY: mapped, and inside the window.
+        let seen = unsafe { at.read() };
+        assert_eq!(&seen, b"memrush");
+        clear(&file, 4102, 8192).unwrap();
+        // SAFETY: mapped, and inside the window.
+        let seen = unsafe { at.read() };
+        assert_eq!(&seen, b"me\0\0\0\0\0");
+        assert!(inherit(&file, 16384).is_err());
     }
 
     #[test]

@@ -193,6 +193,21 @@ impl Machine for Gpu {
         }
     }
 
+    fn inherit(&self, exported: &ExportedMemory, bytes: u64) -> Result<Region> {
+        let file = exported.file()?;
+        let buffer = Arc::new(DeviceBuffer::inherited(&self.stream, file, bytes as usize)?);
+        Ok(self.region(DevAddr(buffer.address()), buffer, Some(Arc::clone(file))))
+    }
+
+    fn clear(&self, heap: &Region, from: u64) -> Result<()> {
+        match &heap.gpu {
+            Some(buffer) if heap.file.is_some() => {
+                Ok(buffer.fill(&self.stream, from as usize, buffer.len() - from as usize, 0)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn export(&self, region: &Region) -> Result<ExportedMemory, String> {
         match &region.gpu {
             Some(buffer) if region.file.is_none() => {

@@ -10,8 +10,8 @@ use rushmem_error::{Error, Result};
 use rushmem_native::WaitChannel;
 
 use super::{
-    Code, ExecGraph, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine, Mapping, Module, Native,
-    PageKind, PeerMemory, Region,
+    Code, ExecGraph, ExportedMemory, HeapWindow, KernelLaunch, KernelStream, LaunchConfig, Machine, Mapping,
+    Module, Native, PageKind, PeerMemory, Region,
 };
 use crate::buffer::MemoryLocation;
 
@@ -77,6 +77,12 @@ impl Machine for LimitedMachine {
     }
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region> {
         self.native.heap(bytes, shared)
+    }
+    fn inherit(&self, exported: &ExportedMemory, bytes: u64) -> Result<Region> {
+        self.native.inherit(exported, bytes)
+    }
+    fn clear(&self, heap: &Region, from: u64) -> Result<()> {
+        self.native.clear(heap, from)
     }
     fn map(&self, memory: PeerMemory) -> Result<Box<dyn Mapping>> {
         if self.direct { self.native.map(memory) } else { no_map() }

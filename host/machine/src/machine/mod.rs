@@ -260,6 +260,14 @@ pub trait Machine: Send + Sync {
     /// Allocates a zeroed part of the symmetric heap, aligned to [`HEAP_ALIGN`] where the machine supports that. With
     /// `shared`, other PEs can map it.
     fn heap(&self, bytes: u64, shared: bool) -> Result<Region>;
+    /// Takes over the heap that a lost PE on the same node and GPU had [exported](Self::export), and which others still have
+    /// mapped. Its bytes become zero.
+    ///
+    /// # Errors
+    /// An error if the memory cannot be mapped, or belongs to another GPU.
+    fn inherit(&self, exported: &ExportedMemory, bytes: u64) -> Result<Region>;
+    /// Sets the bytes of a heap from offset `from` on to 0, if other processes can map it. `from` is a multiple of 128.
+    fn clear(&self, heap: &Region, from: u64) -> Result<()>;
     /// Exports `region` for other processes of the node.
     ///
     /// # Errors

@@ -17,8 +17,8 @@ use rushmem_observe::trace::{LaunchTrace, PeTrace, StreamTrace, TraceObserver};
 use rushmem_softnic::HostMemory;
 
 use super::{
-    Code, ExecGraph, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping, Module, PageKind,
-    PeerMemory, Region, available_memory, file,
+    Code, ExecGraph, ExportedMemory, HEAP_ALIGN, HeapWindow, KernelLaunch, KernelStream, Machine, Mapping,
+    Module, PageKind, PeerMemory, Region, available_memory, file,
 };
 
 use crate::buffer::MemoryLocation;
@@ -105,6 +105,14 @@ impl Machine for Native {
             return Err(Error::HeapTooLarge { wanted: bytes, pes: 1, memory, available });
         }
         if shared { file::region(bytes) } else { Region::host_aligned(bytes, HEAP_ALIGN) }
+    }
+
+    fn inherit(&self, exported: &ExportedMemory, bytes: u64) -> Result<Region> {
+        file::inherit(exported.file()?, bytes)
+    }
+
+    fn clear(&self, heap: &Region, from: u64) -> Result<()> {
+        heap.file.as_ref().map_or(Ok(()), |file| file::clear(file, from, heap.memory.len()))
     }
 
     fn map(&self, memory: PeerMemory) -> Result<Box<dyn Mapping>> {
