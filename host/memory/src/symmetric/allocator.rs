@@ -17,10 +17,14 @@ pub(super) struct Allocator {
     /// Allocated objects, by offset.
     used: BTreeMap<u64, Object>,
     total: u64,
+    /// Number of objects allocated so far.
+    count: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Object {
+    /// Position of the object in the order of allocations.
+    nth: u64,
     /// Requested size in bytes. `room` is the size including padding.
     bytes: u64,
     room: u64,
@@ -39,7 +43,7 @@ pub(super) enum HandleError {
 impl Allocator {
     /// Creates an allocator that manages the offsets `from..to`.
     pub(super) fn new(from: u64, to: u64) -> Self {
-        let mut this = Self { free: BTreeMap::new(), used: BTreeMap::new(), total: 0 };
+        let mut this = Self { free: BTreeMap::new(), used: BTreeMap::new(), total: 0, count: 0 };
         this.add(from, to);
         this
     }
@@ -96,8 +100,37 @@ impl Allocator {
         if from + have > at + room {
             self.free.insert(at + room, from + have - (at + room));
         }
-        self.used.insert(at, Object { bytes, room, stamp });
+        self.count += 1;
+        self.used.insert(at, Object { nth: self.count, bytes, room, stamp });
         Ok(at)
+    }
+
+    /// Returns all objects, in the order of their allocation.
+    pub(super) fn objects(&self) -> Vec<Handle> {
+        let mut all: Vec<_> = self.used.iter().collect();
+        all.sort_by_key(|(_, object)| object.nth);
+        all.into_iter()
+            .map(|(&offset, object)| Handle { offset, bytes: object.bytes, stamp: object.stamp })
+            .collect()
+    }
+
+    /// Allocates an object at its offset. Returns `false` if that is not free.
+    pub(super) fn place(&mut self, object: Handle) -> bool {
+        let Some(room) = object.bytes.max(1).checked_next_multiple_of(ALIGN) else { return false };
+        let Some(end) = object.offset.checked_add(room) else { return false };
+        let range = self.free.range(..=object.offset).next_back().map(|(&from, &have)| (from, from + have));
+        let Some((from, to)) = range.filter(|(_, to)| end <= *to) else { return false };
+        self.free.remove(&from);
+        if object.offset > from {
+            self.free.insert(from, object.offset - from);
+        }
+        if to > end {
+            self.free.insert(end, to - end);
+        }
+        self.count += 1;
+        let Handle { offset, bytes, stamp } = object;
+        self.used.insert(offset, Object { nth: self.count, bytes, room, stamp });
+        true
     }
 
     /// Checks that `handle` refers to a whole object. A stamp of 0 matches any object.
@@ -147,7 +180,7 @@ impl Allocator {
         } else if room < object.room {
             self.give_back(offset + room, object.room - room);
         }
-        self.used.insert(offset, Object { bytes, room, stamp });
+        self.used.insert(offset, Object { bytes, room, stamp, ..object });
         true
     }
 
@@ -214,6 +247,23 @@ mod tests {
         assert!(heap.resize(b, 100, 3) && heap.available() == 1024 - 256);
         assert!(heap.resize(b, 896, 4) && heap.available() == 0);
         assert!(!heap.resize(b, 897, 5) && heap.holds(handle(b, 896, 4)) && !heap.holds(handle(b, 100, 3)));
+    }
+
+    #[test]
+    fn another_allocator_takes_over_the_objects() {
+        let mut heap = Allocator::new(256, 4096);
+        let objects: Vec<u64> = (1..=4).map(|stamp| heap.alloc(100 * stamp, 1, stamp).unwrap()).collect();
+        heap.free(handle(objects[1], 200, 2)).unwrap();
+        heap.alloc(64, 1, 5).unwrap();
+        let found = heap.objects();
+        assert_eq!(found.iter().map(|object| object.stamp).collect::<Vec<_>>(), [1, 3, 4, 5]);
+        let mut other = Allocator::new(256, 4096);
+        assert!(found.iter().all(|&object| other.place(object)));
+        assert_eq!((other.objects(), other.available()), (found.clone(), heap.available()));
+        assert!(
+            !other.place(found[0]) && !other.place(handle(4096, 1, 6)) && !other.place(handle(128, 1, 6))
+        );
+        assert_eq!(other.alloc(1024, 1, 7).unwrap(), heap.alloc(1024, 1, 7).unwrap());
     }
 
     proptest! {

@@ -14,6 +14,7 @@ mod allocator;
 mod resident;
 mod segment;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -84,6 +85,8 @@ struct State {
     next_local: u64,
     /// Size of the heap in bytes, including growth.
     given: u64,
+    /// The objects of the other PEs that this one, which replaces a lost PE, has yet to allocate.
+    inherited: VecDeque<Handle>,
 }
 
 /// Why a handle is rejected, as a predicate that follows the handle in a message.
@@ -120,6 +123,7 @@ impl Memory {
             next: parts.heap_bytes + 1,
             next_local: LOCAL_OFFSETS,
             given: parts.heap_bytes - reserved,
+            inherited: VecDeque::new(),
         };
         Ok(Self {
             heap,
@@ -206,6 +210,45 @@ impl Memory {
     /// [`Error::HeapFull`] if no free range is large enough.
     pub fn alloc(&self, bytes: u64, align: u64, stamp: u64) -> Result<u64> {
         self.state().allocator.alloc(bytes, align, stamp)
+    }
+
+    /// Returns the number of bytes at the start of the heap that the runtime uses for itself.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Returns the objects of the heap, in the order of their allocation. `None` if there is other symmetric memory, which another
+    /// process cannot [inherit](Self::inherit): windows, or parts by which the heap has grown.
+    pub fn objects(&self) -> Option<Vec<Handle>> {
+        let state = self.state();
+        let is_symmetric = |segment: &Arc<Segment>| segment.keep_mapped().is_some();
+        (!state.table.segments().iter().any(is_symmetric)).then(|| state.allocator.objects())
+    }
+
+    /// Takes over the objects of the other PEs, for [`Memory::next_inherited`], in place of those of an earlier call. This PE has
+    /// no others yet.
+    ///
+    /// # Errors
+    /// The first object that does not fit the heap.
+    pub fn inherit(&self, objects: &[Handle]) -> Result<(), Handle> {
+        let mut state = self.state();
+        for earlier in std::mem::take(&mut state.inherited) {
+            state.allocator.free(earlier).map_err(|_| earlier)?;
+        }
+        state.inherited = objects.iter().copied().collect();
+        objects
+            .iter()
+            .try_for_each(|&object| if state.allocator.place(object) { Ok(()) } else { Err(object) })
+    }
+
+    /// Returns the next object that the other PEs have allocated before this one joined. `choose` returns whether to take it.
+    pub fn next_inherited(&self, choose: impl FnOnce(Handle) -> bool) -> Option<Handle> {
+        let mut state = self.state();
+        let next = *state.inherited.front()?;
+        if choose(next) {
+            state.inherited.pop_front();
+        }
+        Some(next)
     }
 
     pub fn free(&self, object: Handle) -> Result<(), Rejection> {
