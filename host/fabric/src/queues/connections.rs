@@ -14,15 +14,17 @@
 //! ready: a packet sent earlier would be dropped, and resent only after the retransmission timeout.
 //!
 //! A [reset](Connections::reset) starts a new epoch. Every message and request carries the epoch it belongs to, and is
-//! ignored in any other one.
+//! ignored in any other one. A process that replaces a lost PE [enters](Connections::enter) the epoch of the others, which
+//! [renew](Connections::renew) their QPs to it.
 
 mod first_exchange;
 mod initiators;
+mod renew;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use rushmem_base::{Pes, lock};
@@ -51,6 +53,8 @@ pub(super) type Outgoing = (u32, ConnectMessage);
 struct QpConnection {
     /// The QP, and the index of its slot counted across all rails.
     pair: Option<(Qp, u64)>,
+    /// The rail's queue slot of an earlier QP, for the next one.
+    slot: Option<u64>,
     /// The QP for the first exchange, until that has succeeded.
     trial: Option<PrivateQueue>,
     /// Set once the QP accepts packets.
@@ -80,7 +84,7 @@ pub struct Connections {
     /// Number of QPs that kernels may request but to which they cannot post yet.
     missing: AtomicUsize,
     /// The NICs of all PEs: entry `pe * rails + rail`.
-    nics: Vec<PeerNic>,
+    nics: RwLock<Vec<PeerNic>>,
     /// Addresses of the DC targets of all PEs: entry `pe * rails + rail`. Empty unless the job uses DC initiators.
     targets: Vec<AvSeg>,
     state: Arc<StateMap>,
@@ -95,6 +99,9 @@ pub struct Connections {
     closed: Vec<AtomicBool>,
     /// Number of [resets](Connections::reset) so far.
     epoch: AtomicU64,
+    /// For each PE that another process has replaced, or that this process has met late, the number of the job's epoch since
+    /// which both are in the job. Otherwise 0.
+    since: Vec<AtomicU64>,
 }
 
 impl Connections {
@@ -119,7 +126,7 @@ impl Connections {
             used,
             taken: all.clone().map(|_| AtomicBool::default()).collect(),
             missing: AtomicUsize::new(shape.qps() as usize),
-            nics: nics.iter().flat_map(|pe| &pe.rails).map(NicInfo::for_peers).collect(),
+            nics: RwLock::new(nics.iter().flat_map(|pe| &pe.rails).map(NicInfo::for_peers).collect()),
             targets: Vec::new(),
             state,
             handshakes,
@@ -129,6 +136,7 @@ impl Connections {
             p2p,
             closed: all.map(|_| AtomicBool::default()).collect(),
             epoch: AtomicU64::new(0),
+            since: (0..shape.n_pes).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -182,7 +190,7 @@ impl Connections {
     /// Returns whether any PE of the job registers its heap with relaxed keys, through which writes may be reordered on
     /// the PCIe bus.
     pub fn has_relaxed_keys(&self) -> bool {
-        self.nics.iter().any(|nic| nic.relaxed_keys)
+        self.all_nics().iter().any(|nic| nic.relaxed_keys)
     }
 
     /// Returns whether any rail has its queues in GPU memory.
@@ -190,8 +198,12 @@ impl Connections {
         self.rails.iter().any(Rail::is_on_gpu)
     }
 
-    fn nic(&self, peer: u32, rail: usize) -> &PeerNic {
-        &self.nics[peer as usize * self.rails.len() + rail]
+    fn all_nics(&self) -> RwLockReadGuard<'_, Vec<PeerNic>> {
+        self.nics.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nic(&self, peer: u32, rail: usize) -> PeerNic {
+        self.all_nics()[peer as usize * self.rails.len() + rail]
     }
 
     /// Returns the rank of the peer and the index of the QP set that QP `i` belongs to. For a DC initiator, the peer is
@@ -204,29 +216,30 @@ impl Connections {
     /// Returns the descriptors of all QPs, by QP index. A descriptor holds everything about a QP that does not change
     /// when it connects.
     pub fn descriptors(&self) -> Vec<QpDesc> {
-        let describe = |i: usize| {
-            let (peer, set) = self.place(i);
-            let rail = self.shape.rail(set.into());
-            let (mine, theirs) = (self.rails[rail].keys(), self.nic(peer, rail));
-            let first = u64::from(set) * u64::from(self.shape.n_pes);
-            QpDesc {
-                pe_state: self.state.device_state(),
-                handshake: self.handshakes.addr(i),
-                lkey: mine.data().lkey(),
-                rkey: theirs.rkey,
-                peer,
-                log_depth: self.shape.log_depth().into(),
-                flags: self.rails[rail].flags() | if self.shape.is_dc() { qp_flags::DC } else { 0 },
-                rail: rail as u32,
-                strict_lkey: mine.strict().lkey(),
-                strict_rkey: theirs.strict_rkey,
-                target: self.target(peer, rail).copied().unwrap_or_default(),
-                // The entry itself, or with DC the entry of the initiator that serves the peer.
-                queue: self.state.entry(first + u64::from(self.shape.qp_of(peer))),
-                reserved: [0; 6],
-            }
-        };
-        (0..self.connections.len()).map(describe).collect()
+        (0..self.connections.len()).map(|i| self.descriptor(i)).collect()
+    }
+
+    fn descriptor(&self, i: usize) -> QpDesc {
+        let (peer, set) = self.place(i);
+        let rail = self.shape.rail(set.into());
+        let (mine, theirs) = (self.rails[rail].keys(), self.nic(peer, rail));
+        let first = u64::from(set) * u64::from(self.shape.n_pes);
+        QpDesc {
+            pe_state: self.state.device_state(),
+            handshake: self.handshakes.addr(i),
+            lkey: mine.data().lkey(),
+            rkey: theirs.rkey,
+            peer,
+            log_depth: self.shape.log_depth().into(),
+            flags: self.rails[rail].flags() | if self.shape.is_dc() { qp_flags::DC } else { 0 },
+            rail: rail as u32,
+            strict_lkey: mine.strict().lkey(),
+            strict_rkey: theirs.strict_rkey,
+            target: self.target(peer, rail).copied().unwrap_or_default(),
+            // The entry itself, or with DC the entry of the initiator that serves the peer.
+            queue: self.state.entry(first + u64::from(self.shape.qp_of(peer))),
+            reserved: [0; 6],
+        }
     }
 
     /// Returns the address of the DC target of `peer` on a rail, or `None` if the job uses no DC initiators.
@@ -389,6 +402,11 @@ impl Connections {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// Returns the epoch that messages to and from `peer` carry. It differs between the processes of a PE.
+    fn epoch_with(&self, peer: u32) -> u64 {
+        self.since[peer as usize].load(Ordering::Acquire) << 32 | self.epoch()
+    }
+
     /// Returns the indices of the QPs that kernels have requested for the first time in this epoch, and marks them as
     /// taken.
     ///
@@ -509,7 +527,7 @@ impl Connections {
             // Whether WRITEs are ordered is known only once the QP is connected; the `ready` message says so.
             let trial = connection.trial.as_ref().map(PrivateQueue::address);
             let status = QpStatus::Qp { address, ready: false, unordered: false, trial };
-            post((peer, ConnectMessage { epoch, set, status }));
+            post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
             Ok(())
         });
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
@@ -568,7 +586,7 @@ impl Connections {
         let i = self.index(from, message.set)?;
         let mut connection = lock(&self.connections[i]);
         // A reset may have overtaken the message. A failed QP stays failed until the next reset.
-        if connection.failed || message.epoch != self.epoch() {
+        if connection.failed || message.epoch != self.epoch_with(from) {
             return Ok(());
         }
         let connection = &mut *connection;
@@ -602,7 +620,8 @@ impl Connections {
         ready: bool,
         post: &mut dyn FnMut(Outgoing),
     ) -> Result<()> {
-        let ((peer, set), epoch) = (self.place(i), self.epoch());
+        let (peer, set) = self.place(i);
+        let epoch = self.epoch_with(peer);
         let mine = self.make(i, connection)?;
         if !connection.ready {
             self.connect(i, connection, remote)?;
@@ -633,8 +652,8 @@ impl Connections {
         }
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());
-        // Each QP is created at most once per epoch and the rail has a slot for each, so slots cannot run out.
-        let slot = self.used[rail].fetch_add(1, Ordering::AcqRel);
+        // The rail has a slot for each QP. One that is created again in the same epoch keeps its slot, so slots cannot run out.
+        let slot = connection.slot.take().unwrap_or_else(|| self.used[rail].fetch_add(1, Ordering::AcqRel));
         let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
         let pair = self.rails[rail].make(slot, i as u64, service)?;
         // From here on the peer may write, so host collectives have to flush.
@@ -661,11 +680,11 @@ impl Connections {
         let (peer, set) = self.place(i);
         let rail = self.shape.rail(set.into());
         if let Some((pair, _)) = &connection.pair {
-            let port = &self.nic(peer, rail).port;
+            let port = self.nic(peer, rail).port;
             if let (Some(trial), Some(remote)) = (&connection.trial, remote_trial) {
-                trial.connect(&self.rails[rail], port, remote, RetryPolicy::within(FIRST_EXCHANGE, 7))?;
+                trial.connect(&self.rails[rail], &port, remote, RetryPolicy::within(FIRST_EXCHANGE, 7))?;
             }
-            self.rails[rail].connect(pair, port, remote, self.retries)?;
+            self.rails[rail].connect(pair, &port, remote, self.retries)?;
             let unordered = self.rails[rail].is_unordered(pair)?;
             tracing::debug!(
                 pe = self.me,
@@ -736,7 +755,8 @@ impl Connections {
     /// Informs the peer of QP `i` that the QP is unusable. DC targets are shared by all initiators and keep no state
     /// about them.
     fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
-        let ((peer, set), epoch) = (self.place(i), self.epoch());
+        let (peer, set) = self.place(i);
+        let epoch = self.epoch_with(peer);
         if peer != self.me && !self.shape.is_dc() {
             post((peer, ConnectMessage { epoch, set, status: QpStatus::Failed { why: why.into() } }));
         }

@@ -23,6 +23,7 @@ use rushmem_softnic::Memory;
 use super::connect_message::ConnectMessage;
 use super::connections::{Connections, Outgoing};
 use super::info::QpInfo;
+use super::pe_nics::PeNics;
 use super::private_queue::RemoteEnd;
 use super::rail::Qp;
 use super::watch::{NicWatch, Notice};
@@ -329,6 +330,35 @@ impl Service {
         self.shared.connections.reset()
     }
 
+    /// Returns the number of [resets](Self::reset) so far, which connected PEs have in common.
+    pub fn epoch(&self) -> u64 {
+        self.shared.connections.epoch()
+    }
+
+    /// Takes part in connections from the reset on that the other PEs have made last, as a process that replaces a lost PE.
+    pub fn enter(&self, epoch: u64) {
+        self.shared.connections.enter(epoch);
+    }
+
+    /// Makes the QPs to PE `pe`, which was lost, unconnected, for the process with the NICs `nics` that has replaced it. No
+    /// kernel may use these QPs. Both processes are in the job since its epoch `since`.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if kernels would have to treat the new NICs differently.
+    /// - An error if the machine cannot write its memory.
+    pub fn renew(&self, pe: u32, nics: &PeNics, since: u64) -> Result<()> {
+        let connections = &self.shared.connections;
+        // It may be about the lost PE, which the job has survived.
+        lock(&self.shared.failure).take_if(|error| peer_of(error) == Some(pe));
+        lock(&self.shared.requests).retain(|(i, ..)| connections.place(*i).0 != pe);
+        connections.renew(pe, nics, since)
+    }
+
+    /// Returns the descriptions of this PE's NICs.
+    pub fn nics(&self) -> PeNics {
+        self.shared.connections.own_nics()
+    }
+
     /// Returns the number of QPs that kernels may use now.
     pub fn connected(&self) -> usize {
         self.shared.connections.connected()
@@ -399,6 +429,14 @@ impl Guards {
         {
             tracing::error!("cannot read the lines that kernels have printed: {error}");
         }
+    }
+}
+
+/// Returns the peer whose connection has failed.
+fn peer_of(error: &Error) -> Option<u32> {
+    match error {
+        Error::NoConnection { peer, .. } | Error::ConnectionLost { peer, .. } => Some(*peer),
+        _ => None,
     }
 }
 
@@ -670,12 +708,7 @@ impl Shared {
 
     /// Returns whether a connection failed because its peer was lost, which kernels notice themselves.
     fn is_loss(&self, error: &Error) -> bool {
-        match error {
-            Error::NoConnection { peer, .. } | Error::ConnectionLost { peer, .. } => {
-                self.guards.is_lost(*peer)
-            }
-            _ => false,
-        }
+        peer_of(error).is_some_and(|peer| self.guards.is_lost(peer))
     }
 
     /// Aborts the waits of kernels after a NIC has failed for the reason `cause`.

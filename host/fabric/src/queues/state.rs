@@ -45,6 +45,10 @@ impl Handshakes {
         self.0.write(0, &vec![0; self.0.memory.len() as usize])
     }
 
+    pub(super) fn clear_one(&self, i: usize) -> Result<()> {
+        self.0.write(Self::at(i), bytemuck::bytes_of(&Handshake::zeroed()))
+    }
+
     /// Returns the device address of the handshake of QP `i`.
     pub(super) fn addr(&self, i: usize) -> DevAddr {
         self.0.addr.add(Self::at(i))
@@ -144,9 +148,19 @@ impl StateMap {
 
     /// Writes the QP table, with all QPs unconnected. Its address is [`StateMap::qp_table`].
     pub fn describe_qps(&self, qps: &[QpDesc]) -> Result<()> {
-        let entry = |&desc| QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() };
-        let entries: Vec<QpEntry> = qps.iter().map(entry).collect();
+        let entries: Vec<QpEntry> = qps.iter().map(unconnected).collect();
         self.region.write(Shape::QPS_AT, bytemuck::cast_slice(&entries))
+    }
+
+    /// Writes entry `i` of the QP table, with the QP unconnected.
+    pub(super) fn describe_qp(&self, i: u64, qp: &QpDesc) -> Result<()> {
+        self.region.write(Shape::entry_at(i), bytemuck::bytes_of(&unconnected(qp)))
+    }
+
+    /// Clears the ready entries and busy words of slot `slot`.
+    pub(super) fn clear_slot(&self, slot: u64) -> Result<()> {
+        let at = self.ready(slot).0 - self.region.addr.0;
+        self.region.write(at, &vec![0; (2 * self.shape.depth * 8) as usize])
     }
 
     /// Clears the ready entries and busy words of all slots.
@@ -178,4 +192,9 @@ impl StateMap {
     pub fn peer_table(&self) -> DevAddr {
         self.region.addr.add(self.shape.peers_at())
     }
+}
+
+/// Returns the entry of the QP table for a QP that is not connected.
+fn unconnected(&desc: &QpDesc) -> QpEntry {
+    QpEntry { desc, connection: Zeroable::zeroed(), state: QpState::unconnected() }
 }

@@ -24,7 +24,8 @@ impl Connections {
                 let target = nic.target.ok_or_else(missing)?;
                 Ok(address_vector(self.rails[rail].nic(), &nic.port, target)?)
             };
-            self.targets = self.nics.iter().enumerate().map(find).collect::<Result<_>>()?;
+            let targets = self.all_nics().iter().enumerate().map(find).collect::<Result<_>>()?;
+            self.targets = targets;
             // Peers can write as soon as they know the targets, before this PE has any QP.
             self.flushes.iter().for_each(|flush| lock(flush).note_qp());
         }

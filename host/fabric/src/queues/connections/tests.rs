@@ -215,7 +215,7 @@ fn pes_exchange_a_packet_if_a_nic_refuses_loopback() {
 #[test]
 fn a_failed_first_exchange_names_the_peer() {
     let mut job = job_without_loopback();
-    job.connections[0].nics[1].strict_rkey = 0xbad_0e11;
+    job.connections[0].nics.get_mut().unwrap()[1].strict_rkey = 0xbad_0e11;
     job.request(1, 0).unwrap();
     let mut errors = Vec::new();
     while let Some(outcome) = job.deliver(0) {
@@ -279,7 +279,7 @@ fn discards_messages_from_before_a_reset() {
 #[test]
 fn a_pe_that_cannot_connect_informs_its_peer() {
     let mut job = Job::new(2, &config(&[("sq_depth", "4")]));
-    job.connections[1].nics[0].port.kind = NicKind::Hardware;
+    job.connections[1].nics.get_mut().unwrap()[0].port.kind = NicKind::Hardware;
     job.request(0, 1).unwrap();
     let errors = [job.deliver(0), job.deliver(0)].map(|outcome| outcome.unwrap().unwrap_err().to_string());
     assert!(errors[0].contains("PE 1 cannot be connected to PE 0: "), "{}", errors[0]);
