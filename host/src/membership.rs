@@ -1,6 +1,6 @@
 //! Who is in the job, as this PE knows it: losses, the last epoch, and the bits by which kernels learn of losses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -22,15 +22,34 @@ struct State {
     page: Weak<dyn Memory>,
     /// The first loss that the job does not survive.
     fatal: Option<PeerLost>,
-    /// Losses that the job survives, by PE.
+    /// Losses that the job survives, by PE. Without PEs that another process has replaced since.
     lost: BTreeMap<u32, PeerLost>,
+    /// The last loss of each PE that has been lost, replaced or not.
+    past: BTreeMap<u32, PeerLost>,
     epoch: Option<Epoch>,
+    /// For each PE that another process has replaced, the number of the epoch with which that joined. For this PE itself, if
+    /// its process has joined late, too.
+    since: BTreeMap<u32, u32>,
+    /// PEs of the epoch that have joined and that the others have not taken in yet, because of another loss. Equal on all PEs,
+    /// but one that has just joined may know only of those that joined with it.
+    joining: BTreeSet<u32>,
+    /// Whether this process has joined in the place of a lost one, and the program has not asked for the team yet.
+    has_joined: bool,
     /// The team of the PEs of the epoch, once it exists.
     team: Option<Team>,
-    /// Members of the PE's teams, by slot.
-    teams: HashMap<u32, Vec<u32>>,
+    /// The PE's teams, by slot.
+    teams: HashMap<u32, Members>,
     /// The words of [`ControlPage::lost`] that are not zero, by index.
     words: BTreeMap<u32, u32>,
+}
+
+/// The members of a team.
+struct Members {
+    pes: Vec<u32>,
+    /// The first member that was lost. The team stays unusable if another process replaces it.
+    lost: Option<u32>,
+    /// Whether the team was that of all PEs of an epoch.
+    is_of_epoch: bool,
 }
 
 impl Membership {
@@ -39,7 +58,11 @@ impl Membership {
             page: Arc::downgrade(page),
             fatal: None,
             lost: BTreeMap::new(),
+            past: BTreeMap::new(),
             epoch: None,
+            since: BTreeMap::new(),
+            joining: BTreeSet::new(),
+            has_joined: false,
             team: None,
             teams: HashMap::new(),
             words: BTreeMap::new(),
@@ -67,27 +90,83 @@ impl Membership {
     /// Records the members of a team that this PE has joined.
     pub(crate) fn add_team(&self, team: Team, pes: &[u32]) {
         let mut state = lock(&self.0);
-        let is_lost = pes.iter().any(|pe| state.lost.contains_key(pe));
-        state.teams.insert(team.slot(), pes.to_vec());
-        state.set(LOST_TEAMS + team.slot(), is_lost);
+        let lost = pes.iter().copied().find(|pe| state.lost.contains_key(pe));
+        state.set(LOST_TEAMS + team.slot(), lost.is_some());
+        state.teams.insert(team.slot(), Members { pes: pes.to_vec(), lost, is_of_epoch: false });
     }
 
-    pub(crate) fn begin(&self, epoch: Epoch) {
+    /// Begins an epoch, which this PE, `me`, is in. All losses before it are known. Returns whether it differs from the last one.
+    pub(crate) fn begin(&self, epoch: Epoch, me: u32) -> bool {
         let mut state = lock(&self.0);
-        let before = state.epoch.take().map_or(Vec::new(), |epoch| epoch.pes);
-        for pe in before.into_iter().filter(|pe| !epoch.pes.contains(pe)) {
+        let before = state.epoch.take();
+        if epoch.joined.contains(&me) {
+            // The lost PE that this process replaces was a member of all predefined teams of this PE.
+            state.end_teams_of(me);
+        }
+        let is_out = |pe: &u32| epoch.pes.binary_search(pe).is_err();
+        let others = before.as_ref().map_or(state.all_pes(), |epoch| epoch.pes.clone());
+        for pe in others.into_iter().filter(is_out) {
             if !state.lost.contains_key(&pe) {
-                // The thread that reports losses is late, and will replace the reason.
+                // It has finished, or was lost before this process joined.
                 let reason = "it did not form the epoch".into();
                 state.lose(pe, PeerLost { pe: Some(pe), reason, exit: None, survivable: true });
             }
         }
-        state.team = (epoch.number == 1).then_some(Team::WORLD);
+        for &pe in &epoch.joined {
+            state.lost.remove(&pe);
+            state.since.insert(pe, epoch.number);
+        }
+        state.joining.extend(&epoch.joined);
+        state.joining.retain(|pe| !is_out(pe));
+        let is_same = |before: &Epoch| before.pes == epoch.pes && epoch.joined.is_empty();
+        let differs = !before.as_ref().is_some_and(is_same);
+        if differs {
+            state.team = (epoch.number == 1).then_some(Team::WORLD);
+        }
         state.epoch = Some(epoch);
+        differs
+    }
+
+    /// Returns the PEs that have joined and that the others have yet to take in.
+    pub(crate) fn joining(&self) -> BTreeSet<u32> {
+        lock(&self.0).joining.clone()
+    }
+
+    /// Lets kernels reach the PEs that have joined, unless they were lost again.
+    pub(crate) fn admit_joining(&self) {
+        let mut state = lock(&self.0);
+        for pe in std::mem::take(&mut state.joining) {
+            if !state.lost.contains_key(&pe) {
+                state.set(pe, false);
+            }
+        }
+    }
+
+    pub(crate) fn set_joined(&self) {
+        lock(&self.0).has_joined = true;
+    }
+
+    /// Returns whether this process has joined and the program has not asked for the team yet.
+    pub(crate) fn has_joined(&self) -> bool {
+        lock(&self.0).has_joined
+    }
+
+    /// Like [`has_joined`](Self::has_joined), and notes that the program asks for the team.
+    pub(crate) fn take_joined(&self) -> bool {
+        std::mem::take(&mut lock(&self.0).has_joined)
     }
 
     pub(crate) fn set_team(&self, team: Team) {
-        lock(&self.0).team = Some(team);
+        let mut state = lock(&self.0);
+        state.team = Some(team);
+        if let Some(members) = state.teams.get_mut(&team.slot()) {
+            members.is_of_epoch = true;
+        }
+    }
+
+    /// Returns whether the team in slot `slot` was that of all PEs of an epoch.
+    pub(crate) fn is_of_epoch(&self, slot: u32) -> bool {
+        lock(&self.0).teams.get(&slot).is_some_and(|members| members.is_of_epoch)
     }
 
     /// Returns the team of the PEs of the epoch, unless one of them is known to be lost.
@@ -106,23 +185,38 @@ impl Membership {
         lock(&self.0).lost.get(&pe).cloned()
     }
 
-    /// Returns the survivable loss of the PE with the lowest number.
-    pub(crate) fn any_loss(&self) -> Option<PeerLost> {
-        lock(&self.0).lost.values().next().cloned()
+    /// Returns the last loss of `pe`, which may have been replaced since.
+    pub(crate) fn past_loss_of(&self, pe: u32) -> Option<PeerLost> {
+        lock(&self.0).past.get(&pe).cloned()
     }
 
-    /// Returns the loss because of which a call between the PEs `pes` fails: that of one of them, or one that the job does
-    /// not survive.
+    /// Returns the survivable loss of the PE with the lowest number. PEs that were replaced since come last.
+    pub(crate) fn any_loss(&self) -> Option<PeerLost> {
+        let state = lock(&self.0);
+        state.lost.values().chain(state.past.values()).next().cloned()
+    }
+
+    /// Returns the loss because of which a call of the host between the PEs `pes` fails: that of one of them or of another PE of
+    /// the epoch, or one that the job does not survive.
+    ///
+    /// PEs of the epoch that are not in the call count, because another PE in it may already wait for the next epoch.
     pub(crate) fn lost_among(&self, pes: &[u32]) -> Option<PeerLost> {
         let state = lock(&self.0);
-        let lost = || pes.iter().find_map(|pe| state.lost.get(pe));
+        let epoch = state.epoch.iter().flat_map(|epoch| &epoch.pes);
+        let lost = || pes.iter().chain(epoch).find_map(|pe| state.lost.get(pe));
         state.fatal.as_ref().or_else(lost).cloned()
     }
 
-    /// Returns the first lost PE among the members of the team in slot `slot`.
+    /// Returns the member of the team in slot `slot` that was lost first.
     pub(crate) fn lost_member(&self, slot: u32) -> Option<u32> {
+        lock(&self.0).teams.get(&slot)?.lost
+    }
+
+    /// Returns the number of the epoch since which the processes of `pe` and of this PE, `me`, are in the job together.
+    pub(crate) fn together_since(&self, pe: u32, me: u32) -> Option<u32> {
         let state = lock(&self.0);
-        state.teams.get(&slot)?.iter().copied().find(|pe| state.lost.contains_key(pe))
+        state.epoch.as_ref()?;
+        [pe, me].map(|pe| state.since.get(&pe).copied().unwrap_or(1)).into_iter().max()
     }
 
     /// Returns the number of the last epoch.
@@ -144,10 +238,24 @@ pub(crate) fn unsupported(why: &str) -> Error {
 
 impl State {
     fn lose(&mut self, pe: u32, peer: PeerLost) {
+        self.past.insert(pe, peer.clone());
         self.lost.insert(pe, peer);
-        let slots = self.teams.iter().filter(|(_, pes)| pes.contains(&pe)).map(|(slot, _)| LOST_TEAMS + slot);
-        let bits: Vec<u32> = std::iter::once(pe).chain(slots).collect();
-        bits.into_iter().for_each(|bit| self.set(bit, true));
+        self.set(pe, true);
+        self.end_teams_of(pe);
+    }
+
+    /// Makes the teams with the member `pe`, which was lost, unusable.
+    fn end_teams_of(&mut self, pe: u32) {
+        let mut slots = Vec::new();
+        for (slot, members) in self.teams.iter_mut().filter(|(_, members)| members.pes.contains(&pe)) {
+            members.lost.get_or_insert(pe);
+            slots.push(*slot);
+        }
+        slots.into_iter().for_each(|slot| self.set(LOST_TEAMS + slot, true));
+    }
+
+    fn all_pes(&self) -> Vec<u32> {
+        self.teams.get(&Team::WORLD.slot()).map_or(Vec::new(), |world| world.pes.clone())
     }
 
     /// Sets or clears a bit of [`ControlPage::lost`].

@@ -10,6 +10,7 @@ mod resident;
 mod clocks;
 mod contexts;
 mod costs;
+mod greeting;
 mod guard;
 mod kernels;
 mod membership;
@@ -269,6 +270,7 @@ impl Pe {
         let _site = call_site::enter();
         let _span = self.trace.call("host_sync");
         self.wait_for_dropped();
+        self.check_joined("host_sync")?;
         let _call = self.waits.known.host_call("host_sync", Some(Location::caller()));
         self.watch.meet(|| self.bootstrap.barrier("host_sync")).map_err(|error| self.failed(error))?;
         self.flush()
@@ -295,6 +297,7 @@ impl Pe {
         let _site = call_site::enter();
         let _span = self.trace.call("allgather");
         self.wait_for_dropped();
+        self.check_joined("allgather")?;
         let _call = self.waits.known.host_call("allgather", Some(Location::caller()));
         let all = self.watch.meet(|| self.bootstrap.allgather("allgather", mine));
         let all = all.map_err(|error| self.failed(error))?;
@@ -351,12 +354,23 @@ impl Pe {
     /// same exchange to find the mismatch. Errors name the call.
     fn allgather_for(&self, n: u64, call: &str, mine: &[u8]) -> Result<Gathered> {
         self.wait_for_dropped();
+        self.check_joined(call)?;
         let _call = self.waits.known.host_call(call, None);
         let number = format!("collective call {n}");
         let all = self.watch.meet(|| self.bootstrap.allgather(&number, mine));
         let all = all.map_err(|error| self.failed(error.with_call(&number, call)))?;
         self.flush()?;
         Ok(all)
+    }
+
+    /// Checks that the collective call `call` is not made too early by a process that replaces a lost PE: the others are in other
+    /// calls, which it would make fail for good.
+    fn check_joined(&self, call: &str) -> Result<()> {
+        if !self.membership.has_joined() {
+            return Ok(());
+        }
+        let what = format!("this process replaces a lost PE, and must call it before {call}");
+        Err(Error::misuse("grow", what))
     }
 
     /// Exchanges the outcomes of a collective call, and returns the value of `mine` only if all PEs have succeeded.
@@ -497,9 +511,9 @@ impl Pe {
         let errors = errors.into_iter().filter(counts);
         let Some(mut first) = errors.min_by_key(DeviceError::distance) else { return Ok(None) };
         if first.is_loss() {
-            let lost =
-                first.peer().map_or_else(|| self.membership.any_loss(), |pe| self.membership.loss_of(pe));
-            if let Some(lost) = lost {
+            // The lost PE may have been replaced since.
+            let lost = first.peer().and_then(|pe| self.membership.past_loss_of(pe));
+            if let Some(lost) = lost.or_else(|| self.membership.any_loss()) {
                 return Ok(Some(Error::PeerLost(lost)));
             }
         }

@@ -46,7 +46,8 @@ pub(super) fn compare(bootstrap: &dyn Bootstrap, trace: &PeTrace, parts: &[&[u8]
         let all = bootstrap.allgather("the comparison of clocks", &mine)?;
         meetings.leave(all.first().map_or(&[], Vec::as_slice), now_ns());
     }
-    let is_other = parts.get(bootstrap.pe() as usize) != parts.first();
+    // The times of PE 0 that a replacement gets are those of the start of the job.
+    let is_other = parts.get(bootstrap.pe() as usize) != parts.first() && !bootstrap.replaces();
     if let Some(offset) = meetings.offset().filter(|_| is_other) {
         tracing::debug!(ns = offset.ns, error_ns = offset.error_ns, "the clock of PE 0 differs by");
         recorder.set_clock(offset);

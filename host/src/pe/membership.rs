@@ -19,7 +19,7 @@ impl Pe {
     }
 
     /// Returns the number of this PE's epoch: 1 from the start of a job with live membership, and one more after each
-    /// [`Pe::shrink`] that follows a loss. `None` with fixed membership.
+    /// [`Pe::shrink`] that follows a loss and each [`Pe::grow`]. `None` with fixed membership.
     ///
     /// PEs with the same number have the same list of living PEs.
     pub fn epoch(&self) -> Option<u32> {
@@ -71,35 +71,159 @@ impl Pe {
     #[track_caller]
     pub fn shrink(&self) -> Result<Team> {
         let _site = call_site::enter();
-        if self.config().membership == Setting::Fixed {
-            let what = "the job has fixed membership; set RUSHMEM_MEMBERSHIP=live";
-            return Err(Error::misuse("shrink", what));
+        self.check_live("shrink")?;
+        self.membership.take_joined();
+        match self.living_team() {
+            Some(team) => Ok(team),
+            None => self.agree_on_members("shrink", false),
         }
-        loop {
-            // A loss may be noticed after the epoch that leaves the PE out.
-            if let Some(team) = self.membership.living_team().filter(|team| self.teams.pes(*team).is_some()) {
-                return Ok(team);
-            }
-            let epoch = self.form_epoch()?;
-            match self.team_from_pes(&epoch.pes, TeamConfig::new()) {
-                Ok(team) => self.membership.set_team(team),
-                // Members that have made the team learn of the loss by their next call.
-                Err(Error::PeerLost(lost)) if lost.survivable => {}
-                Err(error) => return Err(error),
+    }
+
+    /// Agrees with all other living PEs on who is alive, as [`Pe::shrink`] does, and takes in the processes that wait to
+    /// [replace](Self::is_replacement) lost PEs. Returns a team of the living PEs, in the order of their numbers. Collective
+    /// over the living PEs.
+    ///
+    /// Does not wait for such processes, and returns the same team as the last call if nothing has changed. It always
+    /// communicates, so programs call it where a PE may join: between the steps of a simulation, say. A lost PE is replaced at
+    /// the earliest by the call after the one that leaves it out. Before that call, the program must make sure that none of its
+    /// kernels still communicates with the lost PE, waits for it, or is in a collective call on a team with it.
+    ///
+    /// From then on, the processes are the PEs that they replace, with the same numbers. Their copies of the symmetric objects
+    /// are zero. They are members of the returned team, and of none that existed before. Slots of destroyed teams are free again with
+    /// the next epoch of all their members. Kernels that are running reach the new processes once
+    /// [`Ctx::is_lost`](rushmem_device::Ctx::is_lost) says so, or once they see what the host has written after the call. If PEs
+    /// reach others through NICs, no one is taken in while a launch has not been waited for, nor is anyone while the job has windows
+    /// or after its heap has grown.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), rushmem::Error> {
+    /// # rushmem::Job::new()?.run(|pe| {
+    /// use rushmem::{Error, prelude::*};
+    /// use rushmem_device::{Reduce, Team};
+    ///
+    /// let (step, last) = (pe.alloc_one::<u64>()?, pe.alloc_one::<u64>()?);
+    /// let mut team = Team::WORLD;
+    /// while pe.read_one(step)? < 1000 {
+    ///     let members = pe.grow()?;
+    ///     if members != team {
+    ///         pe.team_destroy(std::mem::replace(&mut team, members))?;
+    ///     }
+    ///     // A PE that has just joined continues with the others.
+    ///     let found = pe.reduce(team, Reduce::Max, last.as_slice(), step.as_slice());
+    ///     match pe.host_sync().and(found) {
+    ///         Ok(()) => pe.write(step.as_slice(), &[pe.read_one(last)? + 1])?,
+    ///         Err(Error::PeerLost(_)) => {}
+    ///         Err(other) => return Err(other),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - The errors of [`Pe::shrink`].
+    #[track_caller]
+    pub fn grow(&self) -> Result<Team> {
+        let _site = call_site::enter();
+        self.check_live("grow")?;
+        let has_joined = self.membership.take_joined();
+        match self.living_team().filter(|_| has_joined) {
+            Some(team) => Ok(team),
+            None => self.agree_on_members("grow", self.may_admit()),
+        }
+    }
+
+    /// Returns whether this process replaces a lost PE.
+    ///
+    /// Such a process runs the same program from its start, and joins the job when the others call [`Pe::grow`]. Its first calls
+    /// that allocate, [`Pe::alloc`] and the like, return the objects that the others have at that time, in the order in which
+    /// they allocated them, and do not communicate. They must name the same sizes. Its first call of `grow` returns the team of
+    /// that of the others, without communication. All other collective calls are those that the others make after `grow`; before
+    /// it, they fail with [`Error::Misuse`].
+    pub fn is_replacement(&self) -> bool {
+        self.bootstrap.replaces()
+    }
+
+    /// Returns the number of the epoch since which the processes of this PE and of `pe` are in the job together: 1, unless one
+    /// of them is a [replacement](Self::is_replacement). Equal on both. `None` with fixed membership.
+    ///
+    /// Programs tell the messages of a process from those of its predecessor by it.
+    pub fn together_since(&self, pe: u32) -> Option<u32> {
+        self.membership.together_since(pe, self.my_pe())
+    }
+
+    fn check_live(&self, call: &'static str) -> Result<()> {
+        match self.config().membership {
+            Setting::Live => Ok(()),
+            Setting::Fixed => {
+                Err(Error::misuse(call, "the job has fixed membership; set RUSHMEM_MEMBERSHIP=live"))
             }
         }
     }
 
-    /// Forms the next epoch, and resets the counters of collective calls to values that are equal on all its PEs.
-    fn form_epoch(&self) -> Result<Epoch> {
-        let call = self.waits.known.host_call("shrink", None);
-        let epoch = self.bootstrap.form_epoch_within(self.config().bootstrap_timeout)?;
-        drop(call);
-        // The low 32 bits are part of the stamps of handles, which should differ between epochs.
-        *rushmem_base::lock(&self.collectives) = u64::from(epoch.number) << 24;
-        self.teams.begin_epoch(epoch.number);
-        self.membership.begin(epoch.clone());
-        Ok(epoch)
+    /// Returns the team of the PEs of the epoch, unless one of them is known to be lost or the team was destroyed.
+    fn living_team(&self) -> Option<Team> {
+        self.membership.living_team().filter(|team| self.teams.pes(*team).is_some())
+    }
+
+    /// Returns whether other processes may replace lost PEs now. Kernels that are running could use the connections through a NIC
+    /// that this PE then renews, and some memory cannot be passed on.
+    fn may_admit(&self) -> bool {
+        let may_renew = !self.peer_map.without_nic().contains(&false) || !self.service.is_busy();
+        may_renew && self.memory.objects().is_some()
+    }
+
+    /// Forms epochs until there is a team of all PEs of one. Takes others in only if all PEs admit that.
+    fn agree_on_members(&self, call: &str, admits: bool) -> Result<Team> {
+        loop {
+            let waits = self.waits.known.host_call(call, None);
+            let epoch = self.bootstrap.form_epoch(admits, self.config().bootstrap_timeout)?;
+            drop(waits);
+            self.enter(&epoch)?;
+            // A loss may be noticed after the epoch that leaves the PE out.
+            if let Some(team) = self.living_team() {
+                return Ok(team);
+            }
+        }
+    }
+
+    /// Joins the job with `epoch`, as a process that replaces a lost PE.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if another PE cannot take it in.
+    /// - The errors of [`Pe::shrink`].
+    pub(super) fn join(&self, epoch: Epoch) -> Result<()> {
+        self.enter(&epoch)?;
+        if self.living_team().is_none() {
+            self.agree_on_members("the start of the job", self.may_admit())?;
+        }
+        self.membership.set_joined();
+        Ok(())
+    }
+
+    /// Enters an epoch: takes in the PEs that have joined with it, and creates its team. There is no team after another loss.
+    fn enter(&self, epoch: &Epoch) -> Result<()> {
+        if self.membership.begin(epoch.clone(), self.my_pe()) {
+            // The low 32 bits are part of the stamps of handles, which should differ between epochs.
+            *rushmem_base::lock(&self.collectives) = u64::from(epoch.number) << 24;
+            self.teams.begin_epoch(epoch.number);
+        }
+        self.teams.reclaim(&epoch.pes);
+        let entered = self.greet(epoch).and_then(|()| match self.living_team() {
+            Some(_) => Ok(()),
+            None => {
+                let team = self.team_from_pes(&epoch.pes, TeamConfig::new())?;
+                self.membership.set_team(team);
+                Ok(())
+            }
+        });
+        match entered {
+            // Members that have made the team learn of the loss by their next call.
+            Err(Error::PeerLost(lost)) if lost.survivable => Ok(()),
+            entered => entered,
+        }
     }
 
     /// Waits until all living PEs have reached the end of the job.

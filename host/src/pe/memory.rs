@@ -86,8 +86,7 @@ impl Pe {
     #[track_caller]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<SymSlice<T>> {
         let _site = call_site::enter();
-        let n = self.agree("alloc", &format!("{len} x {} bytes", size_of::<T>()))?;
-        self.allocate_object(("alloc", ""), len, 1, n)
+        self.new_object(("alloc", ""), len, *ALIGNMENTS.start(), &format!("{len} x {} bytes", size_of::<T>()))
     }
 
     /// Like [`Pe::alloc`], and gives the object a name for errors, sanitizer reports, `rushmem top` and timelines.
@@ -98,9 +97,8 @@ impl Pe {
     #[track_caller]
     pub fn alloc_named<T: Pod>(&self, name: &str, len: usize) -> Result<SymSlice<T>> {
         let _site = call_site::enter();
-        const CALL: &str = "alloc_named";
-        let n = self.agree(CALL, &format!("`{name}`, {len} x {} bytes", size_of::<T>()))?;
-        self.allocate_object((CALL, name), len, 1, n)
+        let arguments = format!("`{name}`, {len} x {} bytes", size_of::<T>());
+        self.new_object(("alloc_named", name), len, *ALIGNMENTS.start(), &arguments)
     }
 
     /// Allocates a symmetric object of one zeroed element on every PE. Collective.
@@ -124,14 +122,8 @@ impl Pe {
     #[track_caller]
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: u64) -> Result<SymSlice<T>> {
         let _site = call_site::enter();
-        const CALL: &str = "alloc_aligned";
-        let n = self.agree(CALL, &format!("{len} x {} bytes at a multiple of {align}", size_of::<T>()))?;
-        if !align.is_power_of_two() || !ALIGNMENTS.contains(&align) {
-            let (from, to) = ALIGNMENTS.into_inner();
-            let what = format!("the alignment {align} is not a power of two from {from} to {to} bytes");
-            return Err(Error::misuse(CALL, what));
-        }
-        self.allocate_object((CALL, ""), len, align, n)
+        let arguments = format!("{len} x {} bytes at a multiple of {align}", size_of::<T>());
+        self.new_object(("alloc_aligned", ""), len, align, &arguments)
     }
 
     /// Like [`Pe::alloc`], with hints about the use of the memory. Collective. OpenSHMEM 1.6 section 9.4,
@@ -142,9 +134,8 @@ impl Pe {
     #[track_caller]
     pub fn alloc_with_hints<T: Pod>(&self, len: usize, hints: Hints) -> Result<SymSlice<T>> {
         let _site = call_site::enter();
-        const CALL: &str = "alloc_with_hints";
-        let n = self.agree(CALL, &format!("{len} x {} bytes, {hints:?}", size_of::<T>()))?;
-        self.allocate_object((CALL, ""), len, 1, n)
+        let arguments = format!("{len} x {} bytes, {hints:?}", size_of::<T>());
+        self.new_object(("alloc_with_hints", ""), len, *ALIGNMENTS.start(), &arguments)
     }
 
     /// Resizes an object to `len` elements on every PE, and returns its new handle. Collective.
@@ -331,6 +322,42 @@ impl Pe {
         Ok(inside.then(|| object.at((at / size) as usize)))
     }
 
+    /// Allocates an object of `len` zeroed elements, in the collective call with these `arguments`. A process that replaces a
+    /// lost PE first takes over the objects of the others.
+    #[track_caller]
+    fn new_object<T: Pod>(
+        &self,
+        (call, name): (&'static str, &str),
+        len: usize,
+        align: u64,
+        arguments: &str,
+    ) -> Result<SymSlice<T>> {
+        let bytes = bytes_of::<T>(call, len)?;
+        match self.memory.next_inherited(|next| next.bytes == bytes) {
+            None if bytes == 0 && self.membership.has_joined() => Ok(empty_object(len)),
+            None => {
+                let n = self.agree(call, arguments)?;
+                check_requested(call, align)?;
+                self.allocate_object((call, name), len, align, n)
+            }
+            Some(_) if bytes == 0 => Ok(empty_object(len)),
+            Some(next) if next.bytes == bytes => {
+                self.begin_object(next, name, Location::caller());
+                self.check_alignment(next, align)?;
+                // SAFETY: the allocator has given these bytes to this object, aligned for any `T`.
+                Ok(unsafe { SymSlice::stamped(next.offset, len, next.stamp) })
+            }
+            Some(next) => {
+                let what = format!(
+                    "{bytes} bytes, where the other PEs have allocated {}; a process that replaces a lost PE allocates the same \
+                     objects first",
+                    next.bytes
+                );
+                Err(Error::misuse(call, what))
+            }
+        }
+    }
+
     /// Allocates an object of `len` zeroed elements. `n` is the sequence number of the collective call.
     #[track_caller]
     fn allocate_object<T: Pod>(
@@ -382,7 +409,7 @@ impl Pe {
                         site: CallSite::current(),
                     });
                 };
-                self.grow(call, growth)?;
+                self.extend_heap(call, growth)?;
                 self.memory.alloc(bytes, align, stamp)
             }
             other => other,
@@ -390,7 +417,7 @@ impl Pe {
     }
 
     /// Extends the heap of every PE by `bytes` bytes, in a new segment. Collective.
-    fn grow(&self, call: &'static str, bytes: u64) -> Result<()> {
+    fn extend_heap(&self, call: &'static str, bytes: u64) -> Result<()> {
         self.needs_all_pes()?;
         let whole = bytes.next_multiple_of(SEGMENT_ALIGN);
         let made = self.memory.check_room().and_then(|()| {
@@ -469,6 +496,16 @@ impl Pe {
         }
         Ok(())
     }
+}
+
+/// Checks the alignment that the caller of `call` has requested.
+fn check_requested(call: &'static str, align: u64) -> Result<()> {
+    if align.is_power_of_two() && ALIGNMENTS.contains(&align) {
+        return Ok(());
+    }
+    let (from, to) = ALIGNMENTS.into_inner();
+    let what = format!("the alignment {align} is not a power of two from {from} to {to} bytes");
+    Err(Error::misuse(call, what))
 }
 
 /// Returns an object of `len` elements without bytes. It takes up no memory in the heap.

@@ -5,6 +5,7 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytemuck::Zeroable;
 use rushmem_base::lock;
@@ -21,14 +22,14 @@ use rushmem_fabric::queues::{
 use rushmem_machine::waits::{Known, Waits};
 use rushmem_machine::{Limits, Machine, Output, Printer, Region, Watchdog, end_job, end_process};
 use rushmem_memory::Memory;
-use rushmem_memory::p2p::{self, PeerMap};
+use rushmem_memory::p2p::{self, FirstHeap, PeerMap};
 use rushmem_observe::sanitize::PeWatch;
 use rushmem_observe::trace::{PeTrace, RingSize};
 
 use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
 use super::{Pe, summary};
-use crate::bootstrap::{self, Bootstrap, PeerLost};
+use crate::bootstrap::{self, Bootstrap, PeerLost, START};
 use crate::config::{self, Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::launch_queue::{HostScratch, LaunchQueues};
@@ -41,7 +42,7 @@ use crate::{Error, Result};
 /// The memory that a PE allocates before it knows its peers.
 struct PeMemory {
     state: Arc<StateMap>,
-    heap: Region,
+    heap: FirstHeap,
     /// Size of the heap in bytes, including the `reserved` ones.
     heap_bytes: u64,
     /// Number of bytes at the start of the heap that the runtime uses for itself.
@@ -74,11 +75,12 @@ impl Pe {
         let membership = watch_peers(&bootstrap, &control, &watchdog, &watch)?;
         let wake_nics = link_nics(&*machine, &nics);
         // `rails` drop before `opened`, so no QP outlives the heap.
-        let (opened, rails) = open_machine(&config, &*machine, n_pes, nics)?;
+        let (opened, rails) = open_machine(&config, &*machine, &*bootstrap, nics)?;
         let shape = opened.shape;
         let nics = rails.iter().map(|rail| rail.nic().name()).collect::<Vec<_>>().join(", ");
         let links = link_peers(&config, &*machine, &*bootstrap, &opened, rails)?;
-        let table = TeamTable::new(&*machine, &opened.heap, shape)?;
+        let heap = opened.heap.region.clone();
+        let table = TeamTable::new(&*machine, &heap, shape)?;
         let printer = Printer::new(&*machine, me, config.print_buffer.0.map_or(0, |bytes| bytes.0), output)?;
         let print = printer.as_ref().map_or(DevAddr(0), Printer::addr);
         let trace_area = trace.prepare_gpu(RingSize::within(config.trace_ring.0), |bytes| {
@@ -110,15 +112,8 @@ impl Pe {
         let blocks = machine.grid(uses_soft_nic).blocks();
         let (job, collective_blocks) = job_facts(&*bootstrap, &trace, blocks)?;
         let heap_max = config.heap_max.0.map(|max| max.0);
-        let memory = Memory::new(
-            opened.heap.clone(),
-            opened.reserved,
-            parts,
-            job,
-            heap_max,
-            Arc::clone(&machine),
-            names,
-        )?;
+        let memory =
+            Memory::new(heap.clone(), opened.reserved, parts, job, heap_max, Arc::clone(&machine), names)?;
         end_on_deadlock(&watch, &bootstrap, &control, &watchdog);
         watch.set_addresses(|| memory.addresses());
         for (team, members) in teams.predefined() {
@@ -127,15 +122,19 @@ impl Pe {
             membership.add_team(team, &members);
         }
         // No kernel may post to a peer whose service, teams or memory are not ready.
-        bootstrap.barrier("the start of the job")?;
-        if config.membership == config::Membership::Live {
-            membership.begin(bootstrap.form_epoch_within(config.bootstrap_timeout)?);
-        }
+        bootstrap.barrier(START)?;
+        let replaces = bootstrap.replaces();
+        let epoch = match config.membership {
+            config::Membership::Fixed => None,
+            // The others take this process in when they choose to.
+            config::Membership::Live if replaces => Some(bootstrap.form_epoch_within(Duration::MAX)?),
+            config::Membership::Live => Some(bootstrap.form_epoch_within(config.bootstrap_timeout)?),
+        };
         if config.stats == Switch::On {
             waits.show(job);
         }
         tracing::info!(pe = me, n_pes, machine = machine.describe(), nics, queues = %shape, "up");
-        Ok(Self {
+        let pe = Self {
             launch_queues,
             modules,
             memory,
@@ -143,7 +142,7 @@ impl Pe {
             state: opened.state,
             shape,
             peer_map,
-            heap: opened.heap,
+            heap,
             control,
             test_loop: TestLoop::default(),
             collectives: Mutex::new(0),
@@ -160,7 +159,13 @@ impl Pe {
             watch,
             trace,
             waits,
-        })
+        };
+        match epoch {
+            Some(epoch) if replaces => pe.join(epoch)?,
+            Some(epoch) => drop(pe.membership.begin(epoch, me)),
+            None => {}
+        }
+        Ok(pe)
     }
 }
 
@@ -181,7 +186,10 @@ fn link_peers(
     rails: Vec<Rail>,
 ) -> Result<Links> {
     let (me, shape) = (bootstrap.pe(), opened.shape);
-    let all_nics = exchange_nics(bootstrap, &rails, config)?;
+    let mut all_nics = exchange_nics(bootstrap, &rails, config)?;
+    if bootstrap.replaces() {
+        all_nics[me as usize] = PeNics { rails: rails.iter().map(Rail::info).collect() };
+    }
     let peer_map = PeerMap::new(config, machine, bootstrap, &opened.heap)?;
     let without_nic = peer_map.without_nic();
     let is_soft = |rail: &Rail| rail.nic().port().kind == NicKind::Software;
@@ -228,7 +236,7 @@ fn describe(
     };
     state.write_pe(parts.pe, control, print, lost, deadlines)?;
     state.describe_qps(&links.connections.descriptors())?;
-    let peers = links.peer_map.descriptors(config, opened.heap.addr);
+    let peers = links.peer_map.descriptors(config, opened.heap.region.addr);
     state.describe_peers(&peers)?;
     let mut parts = CtxParts { flags: links.flags, ..parts };
     links.peer_map.describe(&mut parts, &peers);
@@ -309,9 +317,10 @@ fn log_loss(known: &Membership, peer: &PeerLost, is_reported: bool) {
 fn open_machine(
     config: &Config,
     machine: &dyn Machine,
-    n_pes: u32,
+    bootstrap: &dyn Bootstrap,
     nics: Vec<Box<dyn Provider>>,
 ) -> Result<(PeMemory, Vec<Rail>)> {
+    let n_pes = bootstrap.n_pes();
     let shape = Shape::new(config, n_pes);
     shape.check()?;
     if config.membership == config::Membership::Live && shape.is_dc() {
@@ -323,11 +332,11 @@ fn open_machine(
     }
     let reserved = shape.reserved() + HostScratch::BYTES;
     let heap_bytes = config.heap_bytes.0.next_multiple_of(4096) + reserved;
-    let heap = p2p::heap(config, machine, heap_bytes, n_pes)?;
+    let heap = p2p::first_heap(config, machine, bootstrap, heap_bytes)?;
     let state = Arc::new(StateMap::new(machine, shape)?);
     let setup = RailSetup {
         machine,
-        heap: &heap,
+        heap: &heap.region,
         shape,
         queues: config.queues,
         doorbell: config.doorbell,
@@ -383,6 +392,10 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
         Error::misuse("start", what)
     };
     let all = bootstrap.allgather("the exchange of NICs", &[&hash[..], &mine.encode()].concat())?;
+    if bootstrap.replaces() && !all.iter().all(|theirs| theirs.starts_with(&hash)) {
+        let why = "its settings differ from those of the other PEs".into();
+        return Err(Error::Unavailable { what: format!("the place of lost PE {}", bootstrap.pe()), why });
+    }
     if all.iter().any(|theirs| !theirs.starts_with(&hash)) {
         // All PEs see this, so all of them take the additional collective step that finds the difference.
         compare_settings(bootstrap, &settings)?;
@@ -457,7 +470,7 @@ fn context_parts(opened: &PeMemory, control: &Region, pe: u32, n_pes: u32) -> Ct
     CtxParts {
         header: Header { magic: MAGIC, version: VERSION, layout: LAYOUT, control: control.addr },
         state: state.device_state(),
-        heap: heap.addr,
+        heap: heap.region.addr,
         heap_bytes: *heap_bytes,
         peers: state.peer_table(),
         qps: state.qp_table(),
@@ -497,6 +510,7 @@ fn start_service(
         polls: channel.is_none(),
         connect_timeout: config.connect_timeout,
     };
+    let replaces = guards.bootstrap.replaces();
     let service = Service::start(connections, guards, pace, keep)?;
     // Native kernels that wait give their cores to whatever they wait for: the NICs, and the service.
     if let Some(channel) = channel {
@@ -506,7 +520,8 @@ fn start_service(
             look();
         });
     }
-    if config.connect == ConnectKind::Eager {
+    // A process that replaces a lost PE may not contact the others before they have taken it in.
+    if config.connect == ConnectKind::Eager && !replaces {
         service.connect_all(config.bootstrap_timeout)?;
     }
     Ok(service)

@@ -129,8 +129,8 @@ impl Pe {
 
     /// Destroys a team. Collective over its members. OpenSHMEM 1.6 section 9.4, `shmem_team_destroy`.
     ///
-    /// Kernels must not use the team any more. If a member is lost, the call is local. Does nothing for
-    /// [`Team::INVALID`] and the predefined teams.
+    /// Kernels must not use the team any more. The call is local if a member is lost, also during the call, and for teams that
+    /// [`Pe::shrink`] and [`Pe::grow`] have returned. Does nothing for [`Team::INVALID`] and the predefined teams.
     ///
     /// # Errors
     /// - [`Error::Misuse`] if the team has already been destroyed.
@@ -144,13 +144,18 @@ impl Pe {
             return Ok(());
         }
         let (pes, key) = self.teams.next_call(CALL, team)?;
-        if pes.iter().any(|&pe| self.is_lost(pe)) {
-            self.watch.remove_team(team);
-            return self.teams.discard(team);
-        }
-        self.teams.destroy(&self.exchange(&pes, &|| self.membership.lost_among(&pes)), &key, team)?;
-        self.watch.remove_team(team);
-        Ok(())
+        let has_lost_member = || self.membership.lost_member(team.slot()).is_some();
+        // Some members may have got the team of an epoch that others have not.
+        let destroyed = if has_lost_member() || self.membership.is_of_epoch(team.slot()) {
+            self.teams.discard(team)
+        } else {
+            let lost = || self.membership.lost_among(&pes);
+            match self.teams.destroy(&self.exchange(&pes, &lost), &key, team) {
+                Err(Error::PeerLost(_)) if has_lost_member() => self.teams.discard(team),
+                destroyed => destroyed,
+            }
+        };
+        destroyed.inspect(|()| self.watch.remove_team(team))
     }
 
     /// Returns this PE's number in `team`, or `None` if this PE has no such team. OpenSHMEM 1.6 section 9.4,

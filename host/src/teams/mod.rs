@@ -274,8 +274,8 @@ impl Teams {
         Ok(())
     }
 
-    /// Discards a team with lost members, without the other members. Its slot stays in use: a lost PE may still write to
-    /// the team's words.
+    /// Discards a team without the other members. Its slot stays in use until it is [reclaimed](Self::reclaim): lost PEs, and members
+    /// that have not discarded it yet, may still write to the team's words.
     ///
     /// # Errors
     /// - [`Error::Memory`] or [`Error::Cuda`] if the table cannot be written.
@@ -285,6 +285,14 @@ impl Teams {
             known.generation = DISCARDED;
         }
         Ok(())
+    }
+
+    /// Frees the slots of discarded teams whose members are all among `pes`, which have just formed an epoch: none of them uses the
+    /// teams any more, and other processes have replaced the lost ones.
+    pub(crate) fn reclaim(&self, pes: &[u32]) {
+        for slot in self.lock().slots.iter_mut() {
+            slot.take_if(|team| team.generation == DISCARDED && team.pes.iter().all(|pe| pes.contains(pe)));
+        }
     }
 
     fn part(&self, call: &str) -> CallPart {

@@ -11,6 +11,7 @@
 
 mod fd_server;
 mod local_heaps;
+mod node_heaps;
 mod nodes;
 
 use std::fs;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use rushmem_base::boot_id;
 use rushmem_bootstrap::{Bootstrap, nonce};
-use rushmem_config::{Config, HeapKind, P2pAtomics, PeerPath, Switch};
+use rushmem_config::{Config, HeapKind, Membership, P2pAtomics, PeerPath, Switch};
 use rushmem_device::abi::{CtxParts, DevAddr, PeerDesc, ctx_flags};
 use rushmem_error::call_site::CallSite;
 use rushmem_error::{Error, Result};
@@ -27,7 +28,12 @@ use serde::{Deserialize, Serialize};
 
 use self::fd_server::FdServer;
 use self::local_heaps::LocalHeap;
+use self::node_heaps::NodeHeaps;
 use self::nodes::{Mapping, nodes_of};
+
+/// Tags of the exchanges of heaps and of what PEs have mapped.
+const HEAPS: &str = "the exchange of heaps";
+const MAPPINGS: &str = "the mapping of heaps";
 
 /// The route by which kernels access a peer's memory, with the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +57,15 @@ pub struct PeerMap {
     shared: bool,
     /// The address window in which the heaps of P2P peers are mapped, if there are any.
     mapped_heaps: Option<Arc<MappedHeaps>>,
+    /// Passes the heaps of the node on to processes that replace lost PEs. `None` if there are none.
+    _node_server: Option<FdServer>,
+}
+
+/// The first heap of a PE.
+pub struct FirstHeap {
+    pub region: Region,
+    /// The heaps of the node, if this process replaces a lost PE whose heap others have mapped.
+    node: Option<NodeHeaps>,
 }
 
 /// An address window with one slot per PE, from the first mapped PE to the last. PEs in between may be unmapped.
@@ -134,6 +149,31 @@ pub fn heap(config: &Config, machine: &dyn Machine, bytes: u64, n_pes: u32) -> R
     }
 }
 
+/// Allocates the first heap of a PE, with [`heap`], or takes over that of the lost PE that this process replaces.
+///
+/// # Errors
+/// - The errors of [`heap`] and of [`Machine::inherit`].
+/// - [`Error::Unavailable`] if others have mapped the heap of the lost PE and none of them passes it on.
+pub fn first_heap(
+    config: &Config,
+    machine: &dyn Machine,
+    bootstrap: &dyn Bootstrap,
+    bytes: u64,
+) -> Result<FirstHeap> {
+    let node = match (bootstrap.recall(HEAPS), bootstrap.recall(MAPPINGS)) {
+        (Some(heaps), Some(mappings)) => {
+            NodeHeaps::fetch(config, bootstrap, &decode_heaps(&heaps)?, &decode_mappings(&mappings))?
+        }
+        _ => None,
+    };
+    let own = node.as_ref().and_then(|node| node.0.get(&bootstrap.pe()));
+    let region = match own {
+        Some(own) => machine.inherit(own, bytes)?,
+        None => heap(config, machine, bytes, bootstrap.n_pes())?,
+    };
+    Ok(FirstHeap { region, node })
+}
+
 /// Predicts the routes of PE `me` in a job of `n_pes` PEs on one node. `nic` is the name of its NIC.
 pub fn expected_routes(config: &Config, me: u32, n_pes: u32, nic: &str, gpu: bool) -> Vec<PeerRoute> {
     let grouped = |pe: u32| group(config, pe) == group(config, me);
@@ -186,7 +226,7 @@ impl PeerMap {
         config: &Config,
         machine: &dyn Machine,
         bootstrap: &dyn Bootstrap,
-        heap: &Region,
+        heap: &FirstHeap,
     ) -> Result<Self> {
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         if !wanted(config, n_pes, machine.is_gpu()) {
@@ -195,11 +235,20 @@ impl PeerMap {
             let atomics = n_pes == 1 && config.peer_path != PeerPath::Nic;
             let access = (0..n_pes).map(access).collect();
             let nodes = (0..n_pes).collect();
-            return Ok(Self { access, atomics, nodes, node_words: false, shared: false, mapped_heaps: None });
+            return Ok(Self {
+                access,
+                atomics,
+                nodes,
+                node_words: false,
+                shared: false,
+                mapped_heaps: None,
+                _node_server: None,
+            });
         }
-        let export = HeapExport::new(config, machine, bootstrap, heap)?;
-        let mine = &export.exported;
-        let heaps = exchange(bootstrap, mine)?;
+        let export = HeapExport::new(config, machine, bootstrap, &heap.region)?;
+        // A process that replaces a lost PE gets what that one had exported.
+        let heaps = exchange(bootstrap, &export.exported)?;
+        let mine = &heaps[me as usize];
         let access_of = |(pe, exported): (u32, &ExportedHeap)| {
             if pe == me {
                 PeerAccess::Own
@@ -219,20 +268,34 @@ impl PeerMap {
         places.sort_unstable();
         let shared = places.windows(2).any(|two| two[0] == two[1]);
         let mut access: Vec<PeerAccess> = (0..).zip(&heaps).map(access_of).collect();
-        let mapped = map(config, machine, bootstrap, &mut access, &heaps).map_err(|Unmapped { pe, why }| {
-            let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
-            Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
-        });
+        let node = heap.node.as_ref();
+        let mapped =
+            map(config, machine, bootstrap, &mut access, &heaps, node).map_err(|Unmapped { pe, why }| {
+                let what = format!("the memory of PE {pe}, for the loads and stores of PE {me},");
+                Error::Unavailable { what, why: format!("{why}; {}", remedy(config)) }
+            });
         let reached = access.iter().map(|access| !matches!(access, PeerAccess::Nic(_)));
-        let atomics = mapped.as_ref().is_ok_and(|(_, atomics)| *atomics);
+        let atomics = mapped.as_ref().is_ok_and(|mapped| mapped.atomics);
         let mapping = if atomics { Mapping::of(reached) } else { Mapping::default() };
         // PEs that failed take part as well: others may still map their heap, and `export` is dropped after this.
-        let all = bootstrap.allgather("the mapping of heaps", &mapping.encode())?;
-        let nodes = nodes_of(&all.iter().map(|bytes| Mapping::decode(bytes)).collect::<Vec<_>>());
+        let all = bootstrap.allgather(MAPPINGS, &mapping.encode())?;
+        let nodes = nodes_of(&decode_mappings(&all));
         // One node with all PEs: they have all mapped each other.
         let atomics = nodes.iter().all(|&node| node == 0);
         let node_words = config.p2p_atomics == P2pAtomics::Node;
-        Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps: mapped?.0.map(Arc::new) })
+        let Mapped { heaps: mapped_heaps, memory, .. } = mapped?;
+        let node_server = match bootstrap.token() {
+            Some(token) if config.membership == Membership::Live && !memory.0.is_empty() => {
+                let mut all = memory;
+                let own = machine.export(&heap.region);
+                let unavailable = |why| Error::Unavailable { what: "the heap for other PEs".into(), why };
+                all.0.insert(me, own.map_err(unavailable)?);
+                Some(all.serve(&mine.name, token, config.pes_on_node())?)
+            }
+            _ => None,
+        };
+        let mapped_heaps = mapped_heaps.map(Arc::new);
+        Ok(Self { access, atomics, nodes, node_words, shared, mapped_heaps, _node_server: node_server })
     }
 
     /// Returns whether any two PEs of the job may access each other's heaps by P2P.
@@ -292,7 +355,7 @@ impl PeerMap {
         let mapped = mapped.collect::<Result<Vec<_>>>().map(PeerMapping);
         // After this, every PE has mapped what it needs, and the export may be dropped.
         let error = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let all = bootstrap.allgather("the mapping of heaps", error.as_bytes())?;
+        let all = bootstrap.allgather(MAPPINGS, error.as_bytes())?;
         let failed = all.iter().position(|theirs| !theirs.is_empty());
         if let (PeerPath::Auto, Some(pe)) = (config.peer_path, failed) {
             let why = String::from_utf8_lossy(&all[pe]);
@@ -441,12 +504,31 @@ fn remedy(config: &Config) -> &'static str {
 }
 
 fn exchange(bootstrap: &dyn Bootstrap, mine: &ExportedHeap) -> Result<Vec<ExportedHeap>> {
-    let malformed =
-        |pe: usize| Error::misuse("start", format!("PE {pe} sent a malformed description of its heap"));
     let exported = serde_json::to_vec(mine).map_err(|_| malformed(bootstrap.pe() as usize))?;
-    let heaps = bootstrap.allgather("the exchange of heaps", &exported)?;
+    decode_heaps(&bootstrap.allgather(HEAPS, &exported)?)
+}
+
+fn malformed(pe: usize) -> Error {
+    Error::misuse("start", format!("PE {pe} sent a malformed description of its heap"))
+}
+
+fn decode_heaps(heaps: &[Vec<u8>]) -> Result<Vec<ExportedHeap>> {
     let parse = |(pe, bytes): (usize, &Vec<u8>)| serde_json::from_slice(bytes).map_err(|_| malformed(pe));
     heaps.iter().enumerate().map(parse).collect()
+}
+
+fn decode_mappings(mappings: &[Vec<u8>]) -> Vec<Mapping> {
+    mappings.iter().map(|bytes| Mapping::decode(bytes)).collect()
+}
+
+/// The heaps of P2P peers that a PE has mapped.
+struct Mapped {
+    /// The window, if there are P2P peers.
+    heaps: Option<MappedHeaps>,
+    /// Whether atomics are atomic across all processors that map the memory.
+    atomics: bool,
+    /// The heaps that other processes have exported.
+    memory: NodeHeaps,
 }
 
 /// A PE whose memory cannot be mapped, and why.
@@ -463,11 +545,13 @@ fn map(
     bootstrap: &dyn Bootstrap,
     access: &mut [PeerAccess],
     heaps: &[ExportedHeap],
-) -> Result<(Option<MappedHeaps>, bool), Unmapped> {
+    node: Option<&NodeHeaps>,
+) -> Result<Mapped, Unmapped> {
     loop {
         let here: Vec<bool> = access.iter().map(|access| matches!(access, PeerAccess::P2p(_))).collect();
-        match map_all(config, machine, bootstrap, &here, heaps) {
-            Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto => {
+        match map_all(config, machine, bootstrap, &here, heaps, node) {
+            // A process that replaces a lost PE takes the paths that all have agreed on.
+            Err(Unmapped { pe, why }) if config.peer_path == PeerPath::Auto && node.is_none() => {
                 // Start over without this PE: the window may now be smaller.
                 tracing::warn!("PE {pe} is a NIC peer, because its memory cannot be mapped: {why}");
                 access[pe] = PeerAccess::Nic(format!("its memory cannot be mapped: {why}"));
@@ -477,16 +561,20 @@ fn map(
     }
 }
 
-/// Maps the memory of the PEs for which `here` is true. Returns the window, and whether atomics are atomic across all
-/// processors that map the memory. The error names the PE whose memory cannot be mapped.
+/// Maps the memory of the PEs for which `here` is true: what they have exported, or the memory in `node`, if given. The error
+/// names the PE whose memory cannot be mapped.
 fn map_all(
     config: &Config,
     machine: &dyn Machine,
     bootstrap: &dyn Bootstrap,
     here: &[bool],
     heaps: &[ExportedHeap],
-) -> Result<(Option<MappedHeaps>, bool), Unmapped> {
-    let Some(first) = here.iter().position(|&here| here) else { return Ok((None, true)) };
+    node: Option<&NodeHeaps>,
+) -> Result<Mapped, Unmapped> {
+    let mut memory = NodeHeaps::default();
+    let Some(first) = here.iter().position(|&here| here) else {
+        return Ok(Mapped { heaps: None, atomics: true, memory });
+    };
     let last = here.iter().rposition(|&here| here).unwrap_or(first);
     let bytes = heaps[first..=last].iter().map(|exported| exported.bytes).max().unwrap_or(0);
     let slots = (last - first + 1) as u32;
@@ -494,10 +582,16 @@ fn map_all(
     let mut window = machine.window(slots, bytes).map_err(unmapped(first))?;
     let mut atomics = true;
     for pe in (first..=last).filter(|&pe| here[pe]) {
-        let heap = find(config, bootstrap, &heaps[pe]).map_err(|why| Unmapped { pe, why })?;
+        let heap = match node.and_then(|node| node.0.get(&(pe as u32))) {
+            Some(exported) => PeerMemory::Remote { exported: exported.clone(), bytes: heaps[pe].bytes },
+            None => find(config, bootstrap, &heaps[pe]).map_err(|why| Unmapped { pe, why })?,
+        };
+        if let PeerMemory::Remote { exported, .. } = &heap {
+            memory.0.insert(pe as u32, exported.clone());
+        }
         atomics &= window.map((pe - first) as u32, heap).map_err(unmapped(pe))?;
     }
-    Ok((Some(MappedHeaps { window, first: first as u32 }), atomics))
+    Ok(Mapped { heaps: Some(MappedHeaps { window, first: first as u32 }), atomics, memory })
 }
 
 /// Returns the memory of a PE of this node. The error says why this process cannot map it.
@@ -535,7 +629,7 @@ mod tests {
                 let machine = &machine;
                 scope.spawn(move || {
                     let machine = machine();
-                    let heap = machine.heap(8192, true)?;
+                    let heap = FirstHeap { region: machine.heap(8192, true)?, node: None };
                     let reach = PeerMap::new(config, &*machine, &pe, &heap);
                     if reach.is_ok() {
                         pe.finish()?;
@@ -589,7 +683,8 @@ mod tests {
         let pes = Threads::job(2, Duration::from_secs(20));
         let one = |pe: Threads| {
             let machine = machine();
-            let (heap, ours) = (machine.heap(8192, true)?, Region::host(4096)?);
+            let ours = Region::host(4096)?;
+            let heap = FirstHeap { region: machine.heap(8192, true)?, node: None };
             let map = PeerMap::new(&config, &*machine, &pe, &heap)?;
             let shared = map.segment(&config, &*machine, &pe, "a test", &ours);
             pe.finish()?;

@@ -10,6 +10,10 @@ impl Mapping {
         Self((0..).zip(reached).filter(|(_, reached)| *reached).map(|(pe, _)| pe).collect())
     }
 
+    pub(super) fn pes(&self) -> &[u32] {
+        &self.0
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         self.0.iter().flat_map(|pe| pe.to_le_bytes()).collect()
     }
