@@ -70,10 +70,18 @@ enum Shutdown {
     Killed(Option<Instant>),
 }
 
+/// What processes of this node need to start.
+struct Start {
+    server: String,
+    events: Sender<Event>,
+    open_files: libc::rlimit,
+}
+
 struct Supervisor<'a> {
     plan: &'a Plan,
     share: &'a NodeShare,
     printer: Arc<Printer>,
+    start: Start,
     events: Receiver<Event>,
     observer: Observer,
     /// The PEs of this node and those of `nodes`.
@@ -83,6 +91,10 @@ struct Supervisor<'a> {
     failure: Option<Failure>,
     /// PEs whose loss the job has survived, in the order of their losses.
     lost: Vec<u32>,
+    /// Number of processes that may still be started in the place of lost ones.
+    respawns: u32,
+    /// PEs whose processes have started in the place of lost ones, and have not been lost from the job since.
+    respawned: Vec<u32>,
     /// Lost PEs whose processes receive SIGKILL at the given times.
     fences: Vec<(Instant, u32)>,
     shutdown: Shutdown,
@@ -128,18 +140,25 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         plan,
         share,
         printer: Arc::clone(&printer),
+        start: Start {
+            server: addresses[0].clone(),
+            events: sender,
+            open_files: limits::raise_open_files()?,
+        },
         events,
         observer,
         pes: Vec::new(),
         nodes: Vec::new(),
         failure: None,
         lost: Vec::new(),
+        respawns: plan.respawn,
+        respawned: Vec::new(),
         fences: Vec::new(),
         shutdown: Shutdown::Running,
         signals: Vec::new(),
         limit: plan.timeout.map(|timeout| Instant::now() + timeout),
     };
-    if let Err(error) = supervisor.start_pes(&addresses, &sender) {
+    if let Err(error) = supervisor.start_pes(&addresses) {
         supervisor.abandon();
         return Err(error);
     }
@@ -194,12 +213,12 @@ fn start_server(plan: &Plan, share: &NodeShare, printer: &Printer) -> Result<Ser
 impl Supervisor<'_> {
     /// Starts the agents of other nodes, followed by the PEs of this node, one at a time. Stops early if the job fails
     /// or receives a signal.
-    fn start_pes(&mut self, servers: &[String], events: &Sender<Event>) -> Result<(), Error> {
-        let open_files = limits::raise_open_files()?;
+    fn start_pes(&mut self, servers: &[String]) -> Result<(), Error> {
         if let Some(others) = &self.plan.others {
             for index in 0..others.nodes.len() {
+                let Start { events, open_files, .. } = &self.start;
                 let (node, pes) =
-                    Node::start(self.plan, others, index, servers, &self.printer, events, open_files)?;
+                    Node::start(self.plan, others, index, servers, &self.printer, events, *open_files)?;
                 self.nodes.push(node);
                 self.pes.extend(pes);
             }
@@ -211,18 +230,16 @@ impl Supervisor<'_> {
                 self.stop_starting(self.share.count - local);
                 return Ok(());
             }
-            self.pes.push(Pe::start(
-                self.plan,
-                self.share,
-                local,
-                &servers[0],
-                &self.printer,
-                events,
-                open_files,
-            )?);
+            self.pes.push(self.start_pe(local)?);
         }
         self.pes.sort_by_key(|pe| pe.pe);
         Ok(())
+    }
+
+    /// Starts PE `local` of this node.
+    fn start_pe(&self, local: u32) -> Result<Pe, Error> {
+        let Start { server, events, open_files } = &self.start;
+        Pe::start(self.plan, self.share, local, server, &self.printer, events, *open_files)
     }
 
     /// Terminates the PEs that are running, because the job cannot proceed without the `left` PEs that will not be
@@ -367,7 +384,7 @@ impl Supervisor<'_> {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
         let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
         if self.lost.contains(&number) {
-            return;
+            return self.respawn(number);
         }
         if let Some(what) = self.node_loss_of(number).map(|loss| loss.what.clone()) {
             return self.fail(Failure { pe: Some(number), code: Some(NODE_LOST) }, &what);
@@ -405,12 +422,15 @@ impl Supervisor<'_> {
     /// Reports the loss of a PE that the job survives. After a failure or a signal, its exit counts instead.
     fn survive(&mut self, number: u32, lost: &PeerLost) {
         // One that has left the job by itself still prints why.
+        self.respawned.retain(|pe| *pe != number);
         let patience = if lost.reason.starts_with(ABORTED) { self.shared(TERM_TIME) } else { Duration::ZERO };
         self.fences.push((Instant::now() + patience, number));
         if !self.signals.is_empty() || self.failure.is_some() {
             return tracing::debug!("{lost}");
         }
-        self.lost.push(number);
+        if !self.lost.contains(&number) {
+            self.lost.push(number);
+        }
         let mut losses = self.nodes.iter_mut().filter_map(|node| node.loss.as_mut());
         let (what, whose) = match losses.find(|loss| loss.pes.contains(&number)) {
             Some(loss) if loss.is_told => return,
@@ -420,11 +440,42 @@ impl Supervisor<'_> {
             }
             None => (self.describe_survived(number, lost), "it"),
         };
-        let is_gone = |pe| self.lost.contains(&pe) || self.node_loss_of(pe).is_some();
+        // Others may have been replaced.
+        let runs = |pe| pe != number && self.living().any(|living| living.pe == pe);
+        let is_gone = |pe| self.lost.contains(&pe) && !runs(pe) || self.node_loss_of(pe).is_some();
         if (0..self.share.n_pes).all(is_gone) {
             self.printer.note(&format!("{what}; no PE is left"));
         } else {
             self.printer.note(&format!("{what}; the job goes on without {whose}"));
+        }
+    }
+
+    /// Starts another process in the place of a lost one, which has exited, if the settings allow it.
+    fn respawn(&mut self, number: u32) {
+        let ends = !self.signals.is_empty() || self.failure.is_some() || self.shutdown != Shutdown::Running;
+        // One that fails before the job takes it in would fail again.
+        let exit = self.pes.iter().find(|pe| pe.pe == number).and_then(|pe| pe.exit);
+        let fails = self.respawned.contains(&number) && matches!(exit, Some(Exit::Code(_)));
+        // The PEs of other nodes may be alive.
+        let is_last = self.share.nodes == 1 && self.living().next().is_none();
+        if self.respawns == 0 || ends || fails || is_last {
+            return;
+        }
+        self.respawns -= 1;
+        if let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) {
+            // Remaining processes of its group may still use its memory.
+            pe.signal(libc::SIGKILL);
+        }
+        self.respawned.push(number);
+        self.fences.retain(|(_, pe)| *pe != number);
+        match self.start_pe(number - self.share.first) {
+            Ok(started) => {
+                self.printer.note(&format!("PE {number} starts again; {} more may", self.respawns));
+                if let Some(pe) = self.pes.iter_mut().find(|pe| pe.pe == number) {
+                    std::mem::replace(pe, started).reap();
+                }
+            }
+            Err(error) => self.printer.note(&format!("PE {number} does not start again: {error}")),
         }
     }
 
@@ -613,7 +664,7 @@ impl Supervisor<'_> {
         };
         match &self.failure {
             Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
-            None if self.lost.len() == self.share.n_pes as usize => own(self.lost[0]).unwrap_or(FAILED),
+            None if self.all_lost() => own(self.lost[0]).unwrap_or(FAILED),
             // After a signal, the PEs determine the exit code. A PE that the signal killed takes precedence, because
             // others may have failed only for losing it.
             None => {
@@ -625,6 +676,12 @@ impl Supervisor<'_> {
                 exit.map_or(0, Exit::code)
             }
         }
+    }
+
+    /// Returns whether all PEs were lost, and no process has replaced one and succeeded.
+    fn all_lost(&self) -> bool {
+        let succeeded = self.pes.iter().any(|pe| pe.exit == Some(Exit::Code(0)));
+        self.lost.len() == self.share.n_pes as usize && !succeeded
     }
 
     /// Returns the loss of the node with which a PE was lost.

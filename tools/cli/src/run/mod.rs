@@ -114,6 +114,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
 
+    /// Start a process again in the place of a lost one, up to N times in the job, for programs with live membership
+    ///
+    /// Such a program takes the process in by `Pe::grow`.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["threads", "sanitize", "hosts", "hostfile"])]
+    respawn: u32,
+
     /// Set a setting for all PEs; `rushmem info` lists the keys
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,

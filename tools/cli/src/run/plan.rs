@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) bootstrap_timeout: Duration,
     /// Time without a sign of life after which a PE of a job with live membership is lost.
     pub(super) heartbeat: Option<Duration>,
+    /// Number of processes that may be started in the place of lost ones.
+    pub(super) respawn: u32,
     /// The other nodes, if this launcher starts them.
     pub(super) others: Option<Others>,
 }
@@ -87,6 +89,7 @@ impl Plan {
             trace: Some(config.trace).filter(|file| !file.is_empty()).map(PathBuf::from),
             bootstrap_timeout: config.bootstrap_timeout,
             heartbeat: config.heartbeat.0,
+            respawn: args.respawn,
             others,
         })
     }
