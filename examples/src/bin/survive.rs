@@ -1,5 +1,5 @@
 //! Survive example: a persistent kernel exchanges messages with all PEs, and the hosts add numbers up beside it. Killed PEs
-//! are left out.
+//! are left out, until other processes replace them.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use clap::Parser;
 use rushmem::config::Membership;
 use rushmem::{Error, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Reduce, Signal, SymSlice, Team};
-use rushmem_example_kernels::{LONGEST, ROUNDS, WRONG, survive};
+use rushmem_example_kernels::{ENDED, GONE, LONGEST, NUMBERS, ROUNDS, STATE, WRONG, end_stamp, survive};
 use rushmem_examples::{JobArgs, Result, exit_code};
 
-/// Exchanges messages in a persistent kernel, and skips PEs that are killed. Start it with
-/// `rushmem run -n 8 survive`, and kill a process.
+/// Exchanges messages in a persistent kernel, skips PEs that are killed, and goes on with their replacements. Start it with
+/// `rushmem run -n 8 --respawn 100 survive`, and kill a process.
 #[derive(Parser)]
 #[command(name = "survive")]
 struct Args {
@@ -42,29 +42,45 @@ fn start(args: &Args) -> Result<()> {
 
 fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
     let n = pe.n_pes() as usize;
-    let (inbox, outbox) = (pe.alloc::<u64>(2 * n * words)?, pe.alloc::<u64>(words)?);
-    let (arrived, lost, facts) = (pe.alloc::<Signal>(n)?, pe.alloc::<u64>(n)?, pe.alloc::<u64>(3)?);
+    let (inbox, outbox) = (pe.alloc::<u64>(2 * n * words)?, pe.alloc::<u64>(n * words)?);
+    let signals = pe.alloc::<Signal>(2 * n)?;
+    let (peers, facts) = (pe.alloc::<u64>(n * NUMBERS)?, pe.alloc::<u64>(4)?);
     let sums = Sums { mine: pe.alloc(2)?, all: pe.alloc(2)? };
-    pe.host_sync()?;
     println!("ready {} {}", pe.my_pe(), std::process::id());
 
     // In its own stream, so operations of the host run beside it.
     let exchange = pe.stream()?;
-    exchange.launch(LaunchConfig::new(1, 128), survive(inbox, outbox, arrived, lost, facts, rounds))?;
-    let mut team = Team::WORLD;
-    let mut additions = 0u64;
+    // The processes of the start end at the same time.
+    let (arrived, together) = (signals.slice(0..n), signals.slice(n..2 * n));
+    let mut others = Introductions { arrived, together, known: vec![0; n], told: vec![1; n] };
+    let (mut team, mut additions, mut runs) = (Team::WORLD, 0u64, false);
     loop {
-        let is_done = pe.read(facts)?[ROUNDS] == rounds;
-        match sums.add(pe, team, is_done) {
+        let members = pe.grow()?;
+        if members != team {
+            pe.team_destroy(std::mem::replace(&mut team, members))?;
+        }
+        if runs {
+            wait_for_notice(pe, team, peers, facts)?;
+        }
+        let is_done = pe.read(facts)?[ENDED] != 0;
+        let met = others.make(pe, is_done);
+        if !runs {
+            // Before any call that waits for others, whose kernels may wait for this one.
+            let kernel = survive(inbox, outbox, signals, peers, facts, rounds);
+            exchange.launch(LaunchConfig::new(1, 128), kernel)?;
+            runs = true;
+        }
+        match met.and_then(|()| sums.add(pe, team, is_done)) {
             Ok(true) => break,
             Ok(false) => additions += 1,
-            Err(Error::PeerLost(_)) => team = pe.shrink()?,
+            Err(Error::PeerLost(_)) => {}
             Err(other) => return Err(other.into()),
         }
     }
     exchange.wait()?;
-    let (facts, lost) = (pe.read(facts)?, pe.read(lost)?);
-    let gone = (0..n).filter(|&pe| lost[pe] != 0).map(|pe| pe.to_string()).collect::<Vec<_>>().join(" ");
+    let (facts, peers) = (pe.read(facts)?, pe.read(peers)?);
+    let is_gone = |pe: &usize| peers[pe * NUMBERS + STATE] == GONE;
+    let gone = (0..n).filter(is_gone).map(|pe| pe.to_string()).collect::<Vec<_>>().join(" ");
     println!(
         "PE {}: {} rounds, {} wrong words, {additions} sums, lost {gone}, longest wait {:.1} ms",
         pe.my_pe(),
@@ -73,6 +89,52 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
         facts[LONGEST] as f64 / 1e6,
     );
     if facts[WRONG] != 0 { Err(format!("{} words were wrong", facts[WRONG]).into()) } else { Ok(()) }
+}
+
+/// Waits until the kernel has noticed which PEs are not in `team`. Only then may the next call replace them.
+fn wait_for_notice(pe: &Pe, team: Team, peers: SymSlice<u64>, facts: SymSlice<u64>) -> Result<(), Error> {
+    let members = pe.team_pes(team).unwrap_or_default();
+    let lost: Vec<u32> = (0..pe.n_pes()).filter(|other| !members.contains(other)).collect();
+    loop {
+        let (peers, facts) = (pe.read(peers)?, pe.read(facts)?);
+        let knows = |lost: &u32| peers[*lost as usize * NUMBERS + STATE] != 0;
+        if facts[ENDED] != 0 || lost.iter().all(knows) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// What the kernel and the other PEs know of the processes in the job.
+struct Introductions {
+    arrived: SymSlice<Signal>,
+    together: SymSlice<Signal>,
+    /// For each PE, the epoch since which the kernel knows it to be in the job together with this PE.
+    known: Vec<u32>,
+    /// The same, for the processes that know that the kernel has ended.
+    told: Vec<u32>,
+}
+
+impl Introductions {
+    /// Tells the kernel which processes have joined, and these whether the kernel has ended, perhaps without meeting them.
+    fn make(&mut self, pe: &Pe, is_done: bool) -> Result<(), Error> {
+        for (other, at) in (0..pe.n_pes()).zip(0..) {
+            let since = pe.together_since(other).unwrap_or(1);
+            if pe.is_lost(other) {
+                continue;
+            }
+            if self.known[at] != since {
+                pe.write(self.together.slice(at..at + 1), &[since.into()])?;
+                self.known[at] = since;
+            }
+            if is_done && self.told[at] != since && other != pe.my_pe() {
+                let last = self.arrived.at(pe.my_pe() as usize).set(end_stamp(since.into()));
+                pe.signal_op(last, other)?;
+                self.told[at] = since;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The operands of the sums of the hosts: the number of members, and of those whose kernel is done.
