@@ -7,6 +7,8 @@
 #     tests/gpu.sh losses DIR FIRST LAST PES [ROUNDS]
 #                                        kills a PE of jobs that go on without it, at a moment that the seeds from FIRST
 #                                        to LAST choose
+#     tests/gpu.sh replacements DIR KILLS PES [ROUNDS]
+#                                        kills random processes of a job that starts others in their place
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
 #                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
 #                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper, which the
@@ -17,7 +19,7 @@
 set -euo pipefail
 
 usage() {
-    sed -n '2,17s/^# \{0,1\}//p' "$0"
+    sed -n '2,19s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
@@ -192,6 +194,31 @@ losses() {
     printf '%s\n' "${waits[@]}" | sort -n | awk '{w[NR] = $1} END {print "median " w[int((NR + 1) / 2)] ", most " w[NR]}'
 }
 
+# replacements KILLS PES ROUNDS: kills random processes of a job that starts others in their place.
+replacements() {
+    local kills=$1 pes=$2 rounds=$3 job i pid
+    : >"$log.job"
+    timeout 200 ./rushmem run -n "$pes" --respawn "$kills" --set peer_path=p2p --set timeout=60s ./survive \
+        --rounds "$rounds" >"$log.job" 2>&1 &
+    job=$!
+    for ((i = 0; i <= kills; i++)); do
+        until (($(grep -c 'ready [0-9]' "$log.job") == pes + i)); do
+            kill -0 "$job" 2>/dev/null || { cat "$log.job" && return 1; }
+            sleep 0.1
+        done
+        ((i < kills)) || break
+        sleep "0.$((RANDOM % 10))"
+        # The last process of a random PE.
+        pid=$(sed -n "s/.*ready $((RANDOM % pes)) //p" "$log.job" | tail -1)
+        kill -9 "$pid" || { cat "$log.job" && return 1; }
+    done
+    wait "$job" || { cat "$log.job" && return 1; }
+    (($(grep -c 'rounds, 0 wrong words' "$log.job") == pes)) || { cat "$log.job" && return 1; }
+    printf '%d processes were killed and replaced; longest waits in ms:' "$kills"
+    sed -n 's/.*longest wait \([0-9.]*\) ms/ \1/p' "$log.job" | tr -d '\n'
+    printf '\n'
+}
+
 run() {
     local dir pes=2 heap name sanitizer
     dir=$(cd "$1" && pwd)
@@ -250,6 +277,7 @@ run() {
     unset RUSHMEM_HEAP
     check "20 random deaths among $pes PEs" 240 bash "$0" deaths "$dir" 20 "$pes"
     check "20 jobs go on after losses among $pes PEs" 240 bash "$0" losses "$dir" 1 20 "$pes"
+    check "10 processes among $pes PEs are replaced" 240 bash "$0" replacements "$dir" 10 "$pes"
     side_by_side
     rm -f "$log.png"
 
@@ -298,6 +326,10 @@ deaths)
 losses)
     cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
     losses "$3" "$4" "$5" "${6:-60000}"
+    ;;
+replacements)
+    cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
+    replacements "$3" "$4" "${5:-5000000}"
     ;;
 *) usage ;;
 esac

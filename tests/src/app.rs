@@ -16,7 +16,7 @@ use rushmem_test_kernels::{
 
 use crate::files::Files;
 use crate::fork::fork_and_meet;
-use crate::{grid, kernels, losses};
+use crate::{grid, kernels, losses, replacements};
 
 /// Number of threads that send messages, over all blocks.
 const THREADS: usize = 128;
@@ -158,6 +158,8 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "survive" => losses::survive(pe, &folder()),
         "allocate" => losses::allocate(pe),
         "save" => losses::save(pe, &folder()),
+        "replace" => replacements::replace(pe, who.unwrap_or(1).into()),
+        "refuse" => replacements::refuse(pe, who.is_some()),
         "checkpoint" => checkpoint(pe, &folder(), std::env::args().nth(3).is_some()),
         "endless" => run_endless(pe, who.unwrap_or(0)),
         "panics" | "fails" => fail_beside_a_kernel(pe, what == "panics", who),

@@ -97,19 +97,33 @@ impl Waiting {
     /// If the job exits before that.
     pub fn start(mut command: Command, n: usize) -> Waiting {
         let mut launcher = command.spawn().unwrap();
-        let mut out = BufReader::new(launcher.stdout.take().unwrap());
-        let mut pids = vec![String::new(); n];
-        let (mut told, mut line) = (Vec::new(), String::new());
-        while pids.iter().any(String::is_empty) {
+        let out = BufReader::new(launcher.stdout.take().unwrap());
+        let pids = vec![String::new(); n];
+        let mut job = Waiting { launcher, pids, told: Vec::new(), out };
+        assert!(job.wait_for_ready(), "the job ended before all PEs were ready");
+        job
+    }
+
+    /// Waits until another process of PE `pe`, which has been killed, is ready. Returns `false` if the job exits before that.
+    pub fn wait_for_restart(&mut self, pe: usize) -> bool {
+        self.pids[pe].clear();
+        self.wait_for_ready()
+    }
+
+    fn wait_for_ready(&mut self) -> bool {
+        let mut line = String::new();
+        while self.pids.iter().any(String::is_empty) {
             line.clear();
-            assert_ne!(out.read_line(&mut line).unwrap(), 0, "the job ended before all PEs were ready");
+            if self.out.read_line(&mut line).unwrap() == 0 {
+                return false;
+            }
             if let [_, "ready", pe, pid] = line.split_whitespace().collect::<Vec<_>>()[..] {
-                pids[pe.parse::<usize>().unwrap()] = pid.into();
+                self.pids[pe.parse::<usize>().unwrap()] = pid.into();
             } else {
-                told.push(line.trim_end().to_owned());
+                self.told.push(line.trim_end().to_owned());
             }
         }
-        Waiting { launcher, pids, told, out }
+        true
     }
 
     /// Waits for the launcher to exit. Returns its output and the elapsed time.

@@ -8,6 +8,7 @@ pub mod launch;
 mod losses;
 pub mod mpi;
 pub mod nodes;
+mod replacements;
 pub mod repository;
 pub mod rust_source;
 pub mod slurm;

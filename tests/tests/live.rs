@@ -125,6 +125,65 @@ fn promises_hold_after_a_loss() {
     }
 }
 
+/// Runs jobs of `n` PEs in which PEs kill themselves, until `cycles` of them were replaced.
+fn replace(test: &str, n: usize, cycles: u64) {
+    let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
+    for path in ["peer_path=nic", "peer_path=p2p"] {
+        let mut command = clean(&launcher);
+        command.args(["run", "-n", &n.to_string(), "--respawn", "100000"]);
+        command.args(["--set", "membership=live", "--set", "timeout=60s", "--set", path]);
+        let output = command.args([PE, "replace", &cycles.to_string()]).output().unwrap();
+        let ends = text(&output.stdout).matches("ends after").count();
+        assert!(output.status.success() && ends == n, "{path}: {}", all(&output));
+    }
+}
+
+#[test]
+fn other_processes_replace_lost_pes() {
+    replace("other_processes_replace_lost_pes", 4, 10);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn five_hundred_pes_are_replaced() {
+    replace("five_hundred_pes_are_replaced", 8, 500);
+}
+
+#[test]
+fn persistent_kernels_go_on_with_replacements() {
+    const KILLS: usize = 6;
+    let test = "persistent_kernels_go_on_with_replacements";
+    let args = ["-n", "4", "--respawn", "100", "--set", "peer_path=p2p"];
+    let Some(command) = survive(test, &args, &["--rounds", "2000"]) else { return };
+    let mut job = Waiting::start(command, 4);
+    for kill_number in 0..KILLS {
+        let victim = (kill_number * 3 + 1) % 4;
+        kill(&[&job.pids[victim]], "-9");
+        assert!(job.wait_for_restart(victim), "the job ended");
+        std::thread::sleep(Duration::from_millis(7 * kill_number as u64));
+    }
+    let (output, _) = job.end();
+    assert!(output.status.success(), "{}", all(&output));
+    assert_eq!(text(&output.stdout).matches("rounds, 0 wrong words").count(), 4, "{}", all(&output));
+}
+
+#[test]
+fn process_that_does_not_fit_is_not_taken_in() {
+    let test = "process_that_does_not_fit_is_not_taken_in";
+    let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
+    for (mode, why) in [
+        (&["refuse"][..], "before form_epoch"),
+        (&["refuse", "1"], "136 bytes, where the other PEs have allocated 128;"),
+    ] {
+        let mut command = clean(&launcher);
+        command.args(["run", "-n", "3", "--respawn", "1", "--set", "membership=live"]);
+        let output = command.arg(PE).args(mode).output().unwrap();
+        assert!(output.status.success(), "{}", all(&output));
+        assert!(all(&output).contains(why), "{}", all(&output));
+        assert_eq!(text(&output.stdout).matches("goes on").count(), 2, "{}", all(&output));
+    }
+}
+
 #[test]
 fn nobody_lost_changes_nothing() {
     let test = "nobody_lost_changes_nothing";
