@@ -551,10 +551,30 @@ int32_t rushmem_reduce_scatter_on_stream(rushmem_pe *pe,
 int32_t rushmem_shrink(rushmem_pe *pe,
                        rushmem_team *team);
 
+/// Agrees with all other living PEs on who is alive, as `rushmem_shrink` does, and takes in the processes that wait to replace lost
+/// PEs. Stores the team of the living PEs in `*team`. Collective over them.
+///
+/// Always communicates, and stores the same team as the last call if nothing has changed. A lost PE is replaced at the earliest
+/// by the call after the one that leaves it out; until then, no kernel may communicate with the lost PE or wait for it.
+int32_t rushmem_grow(rushmem_pe *pe,
+                     rushmem_team *team);
+
+/// Returns 1 if this process replaces a lost PE, 0 if not, or -1 if `pe` is invalid.
+///
+/// Its first allocations return the objects of the other PEs, in the order of their allocation, and its first `rushmem_grow` the
+/// team of the call by which they have taken it in.
+int32_t rushmem_is_replacement(rushmem_pe *pe);
+
+/// Returns the number of the epoch since which the processes of this PE and of `peer` are in the job together: 1, unless one of them
+/// replaces a lost PE. Equal on both. Returns 0 with fixed membership, and -1 if an argument is invalid.
+int32_t rushmem_together_since(rushmem_pe *pe,
+                               int32_t peer);
+
 /// Returns 1 if PE `peer` was lost, 0 if not, or -1 if an argument is invalid. Always 0 with fixed membership.
 int32_t rushmem_is_lost(rushmem_pe *pe, int32_t peer);
 
-/// Returns the number of this PE's epoch: 1 at the start, and one more after each `rushmem_shrink` that follows a loss.
+/// Returns the number of this PE's epoch: 1 at the start, and one more after each `rushmem_shrink` that follows a loss and each
+/// `rushmem_grow`.
 ///
 /// PEs with the same number have the same list of living PEs. Returns 0 with fixed membership, and -1 if `pe` is invalid.
 int32_t rushmem_epoch(rushmem_pe *pe);

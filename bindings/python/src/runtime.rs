@@ -47,6 +47,13 @@ impl Runtime {
         })
     }
 
+    fn check_peer(&self, py: Python<'_>, call: &'static str, pe: u32) -> PyResult<()> {
+        if pe < self.n_pes {
+            return Ok(());
+        }
+        Err(misuse(py, call, format!("there is no PE {pe}: the job has {}", self.n_pes)))
+    }
+
     /// Runs an operation on the host, or queues it on a stream.
     fn issue(&self, py: Python<'_>, operation: Operation, stream: Option<StreamHandle>) -> PyResult<()> {
         let session = Arc::clone(&self.session);
@@ -483,7 +490,8 @@ impl Runtime {
     }
 
     /// Number of this PE's epoch with the setting `membership="live"`: 1 at the start, and one more after each `shrink`
-    /// that follows a loss. PEs with the same number have the same list of living PEs. `None` with fixed membership.
+    /// that follows a loss and each `grow`. PEs with the same number have the same list of living PEs. `None` with fixed
+    /// membership.
     ///
     /// >>> print(rt.epoch)
     /// None
@@ -497,10 +505,7 @@ impl Runtime {
     /// >>> rt.is_lost(0)
     /// False
     fn is_lost(&self, py: Python<'_>, pe: u32) -> PyResult<bool> {
-        if pe >= self.n_pes {
-            let what = format!("there is no PE {pe}: the job has {}", self.n_pes);
-            return Err(misuse(py, "is_lost", what));
-        }
+        self.check_peer(py, "is_lost", pe)?;
         brief(py, || self.session.with(|started| Ok(started.pe().is_lost(pe))))
     }
 
@@ -516,6 +521,42 @@ impl Runtime {
         interruptible(py, move || {
             session.with(|started| Team::new(&session, started.pe(), started.pe().shrink()?))
         })
+    }
+
+    /// Agrees with all other living PEs on who is alive, as `shrink` does, and takes in the processes that wait to replace lost PEs.
+    /// Returns the team of the living PEs. Collective over them.
+    ///
+    /// Always communicates, and returns the same team as the last call if nothing has changed. A lost PE is replaced at the
+    /// earliest by the call after the one that leaves it out; until then, no kernel may communicate with the lost PE or wait
+    /// for it.
+    ///
+    /// >>> team = rt.world if rt.epoch is None else rt.grow()
+    /// >>> rt.barrier(team)
+    fn grow(&self, py: Python<'_>) -> PyResult<Team> {
+        let session = Arc::clone(&self.session);
+        interruptible(py, move || {
+            session.with(|started| Team::new(&session, started.pe(), started.pe().grow()?))
+        })
+    }
+
+    /// Whether this process replaces a lost PE. Its first arrays are those of the other PEs, in the order of their allocation, and
+    /// its first `grow` returns the team of the call by which they have taken it in.
+    ///
+    /// >>> rt.is_replacement
+    /// False
+    #[getter]
+    fn is_replacement(&self, py: Python<'_>) -> PyResult<bool> {
+        brief(py, || self.session.with(|started| Ok(started.pe().is_replacement())))
+    }
+
+    /// Number of the epoch since which the processes of this PE and of `pe` are in the job together: 1, unless one of them replaces
+    /// a lost PE. Equal on both. `None` with fixed membership.
+    ///
+    /// >>> print(rt.together_since(0))
+    /// None
+    fn together_since(&self, py: Python<'_>, pe: u32) -> PyResult<Option<u32>> {
+        self.check_peer(py, "together_since", pe)?;
+        brief(py, || self.session.with(|started| Ok(started.pe().together_since(pe))))
     }
 
     /// Saves arrays of all PEs in the folder `path`, in place of the checkpoint that is there. Collective.

@@ -32,6 +32,44 @@ pub unsafe extern "C" fn rushmem_shrink(pe: *mut rushmem_pe, team: *mut rushmem_
     })
 }
 
+/// Agrees with all other living PEs on who is alive, as `rushmem_shrink` does, and takes in the processes that wait to replace lost
+/// PEs. Stores the team of the living PEs in `*team`. Collective over them.
+///
+/// Always communicates, and stores the same team as the last call if nothing has changed. A lost PE is replaced at the earliest
+/// by the call after the one that leaves it out; until then, no kernel may communicate with the lost PE or wait for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rushmem_grow(pe: *mut rushmem_pe, team: *mut rushmem_team) -> i32 {
+    status(|| {
+        const CALL: &str = "rushmem_grow";
+        let handle = handle::get(CALL, pe)?;
+        // SAFETY: promised by the caller.
+        let out = unsafe { Out::new(CALL, "team", team) }?;
+        out.write(handle.pe().grow()?.to_bits());
+        Ok(())
+    })
+}
+
+/// Returns 1 if this process replaces a lost PE, 0 if not, or -1 if `pe` is invalid.
+///
+/// Its first allocations return the objects of the other PEs, in the order of their allocation, and its first `rushmem_grow` the
+/// team of the call by which they have taken it in.
+#[unsafe(no_mangle)]
+pub extern "C" fn rushmem_is_replacement(pe: *mut rushmem_pe) -> i32 {
+    number(|| Ok(handle::get("rushmem_is_replacement", pe)?.pe().is_replacement().into()))
+}
+
+/// Returns the number of the epoch since which the processes of this PE and of `peer` are in the job together: 1, unless one of them
+/// replaces a lost PE. Equal on both. Returns 0 with fixed membership, and -1 if an argument is invalid.
+#[unsafe(no_mangle)]
+pub extern "C" fn rushmem_together_since(pe: *mut rushmem_pe, peer: i32) -> i32 {
+    number(|| {
+        const CALL: &str = "rushmem_together_since";
+        let handle = handle::get(CALL, pe)?;
+        let peer = peer_of(CALL, handle.pe(), peer)?;
+        Ok(handle.pe().together_since(peer).unwrap_or(0) as i32)
+    })
+}
+
 /// Returns 1 if PE `peer` was lost, 0 if not, or -1 if an argument is invalid. Always 0 with fixed membership.
 #[unsafe(no_mangle)]
 pub extern "C" fn rushmem_is_lost(pe: *mut rushmem_pe, peer: i32) -> i32 {
@@ -42,7 +80,8 @@ pub extern "C" fn rushmem_is_lost(pe: *mut rushmem_pe, peer: i32) -> i32 {
     })
 }
 
-/// Returns the number of this PE's epoch: 1 at the start, and one more after each `rushmem_shrink` that follows a loss.
+/// Returns the number of this PE's epoch: 1 at the start, and one more after each `rushmem_shrink` that follows a loss and each
+/// `rushmem_grow`.
 ///
 /// PEs with the same number have the same list of living PEs. Returns 0 with fixed membership, and -1 if `pe` is invalid.
 #[unsafe(no_mangle)]
