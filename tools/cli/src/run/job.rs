@@ -421,8 +421,8 @@ impl Supervisor<'_> {
 
     /// Reports the loss of a PE that the job survives. After a failure or a signal, its exit counts instead.
     fn survive(&mut self, number: u32, lost: &PeerLost) {
-        // One that has left the job by itself still prints why.
         self.respawned.retain(|pe| *pe != number);
+        // One that has left the job by itself still prints why.
         let patience = if lost.reason.starts_with(ABORTED) { self.shared(TERM_TIME) } else { Duration::ZERO };
         self.fences.push((Instant::now() + patience, number));
         if !self.signals.is_empty() || self.failure.is_some() {
@@ -452,28 +452,24 @@ impl Supervisor<'_> {
 
     /// Starts another process in the place of a lost one, which has exited, if the settings allow it.
     fn respawn(&mut self, number: u32) {
+        let Some(at) = self.pes.iter().position(|pe| pe.pe == number) else { return };
         let ends = !self.signals.is_empty() || self.failure.is_some() || self.shutdown != Shutdown::Running;
         // One that fails before the job takes it in would fail again.
-        let exit = self.pes.iter().find(|pe| pe.pe == number).and_then(|pe| pe.exit);
-        let fails = self.respawned.contains(&number) && matches!(exit, Some(Exit::Code(_)));
+        let fails = self.respawned.contains(&number) && matches!(self.pes[at].exit, Some(Exit::Code(_)));
         // The PEs of other nodes may be alive.
         let is_last = self.share.nodes == 1 && self.living().next().is_none();
         if self.respawns == 0 || ends || fails || is_last {
             return;
         }
         self.respawns -= 1;
-        if let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) {
-            // Remaining processes of its group may still use its memory.
-            pe.signal(libc::SIGKILL);
-        }
+        // Remaining processes of its group may still use its memory.
+        self.pes[at].signal(libc::SIGKILL);
         self.respawned.push(number);
         self.fences.retain(|(_, pe)| *pe != number);
         match self.start_pe(number - self.share.first) {
             Ok(started) => {
                 self.printer.note(&format!("PE {number} starts again; {} more may", self.respawns));
-                if let Some(pe) = self.pes.iter_mut().find(|pe| pe.pe == number) {
-                    std::mem::replace(pe, started).reap();
-                }
+                std::mem::replace(&mut self.pes[at], started).reap();
             }
             Err(error) => self.printer.note(&format!("PE {number} does not start again: {error}")),
         }
