@@ -355,7 +355,7 @@ impl Bootstrap for Tcp {
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
-        let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
+        let gathered = self.gather(barrier_call(tag), &[], within);
         gathered
             .map(|parts| self.meter.call(&parts))
             .inspect_err(|error| self.shared.watch.wait_for_exit_callback(error))
@@ -430,9 +430,14 @@ impl Drop for Tcp {
     }
 }
 
-/// Returns the name of the call `allgather` with this tag.
-fn allgather_call(tag: &str) -> String {
+/// Returns the name of an allgather, which all its PEs must give it.
+pub(crate) fn allgather_call(tag: &str) -> String {
     format!("allgather `{tag}`")
+}
+
+/// Returns the name of a barrier, which all its PEs must give it.
+pub(crate) fn barrier_call(tag: &str) -> String {
+    format!("barrier `{tag}`")
 }
 
 /// Returns the reason that other PEs see for the loss of a PE that exits the whole job with `code`.

@@ -181,7 +181,7 @@ impl JobState {
             }
             Some(MemberState::Absent | MemberState::Lost { .. } | MemberState::Finished) => {}
         }
-        let replaces = self.members[pe as usize] == MemberState::Lost { survivable: true };
+        let replaces = self.is_lost(pe);
         if let Some(failure) = if replaces { self.final_failure() } else { self.failure() } {
             return Err(Refusal::Failed(failure.clone()));
         }
@@ -227,7 +227,7 @@ impl JobState {
 
     /// Removes the PEs that wait to replace lost ones, if no PE is left that could take them in. Returns them.
     pub(crate) fn turn_away(&mut self) -> BTreeSet<u32> {
-        if self.has_members() {
+        if self.replacing.is_empty() || self.has_members() {
             return BTreeSet::new();
         }
         let away = std::mem::take(&mut self.replacing);

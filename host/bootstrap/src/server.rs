@@ -681,11 +681,7 @@ impl State {
 
     /// Sends a message to all PEs. Those that wait to replace lost ones learn only how the job fails for good.
     fn tell_pes(&self, message: &Message) {
-        let is_final = match message {
-            Message::Failed(failure) => !failure.is_survivable(),
-            Message::Lost(lost) => !lost.survivable,
-            _ => false,
-        };
+        let is_final = message.is_final_failure();
         let hears = |pe: u32| is_final || !self.job.is_replacing(pe);
         send_all(
             (0..).zip(&self.pes).filter(|(pe, _)| hears(*pe)).filter_map(|(_, to)| to.as_ref()),

@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::client::exit_reason;
+use crate::client::{allgather_call, barrier_call, exit_reason};
 use crate::epoch::Epoch;
 use crate::error::{Error, Failure};
 use crate::job::{FORM_EPOCH, JobState, Progress};
@@ -195,13 +195,13 @@ impl Bootstrap for Threads {
     }
 
     fn allgather_within(&self, tag: &str, mine: &[u8], within: Duration) -> Result<Gathered, Error> {
-        self.gather(format!("allgather `{tag}`"), mine, within)
+        self.gather(allgather_call(tag), mine, within)
             .inspect(|parts| self.meter.call(parts))
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))
     }
 
     fn barrier_within(&self, tag: &str, within: Duration) -> Result<(), Error> {
-        let gathered = self.gather(format!("barrier `{tag}`"), &[], within);
+        let gathered = self.gather(barrier_call(tag), &[], within);
         gathered
             .map(|parts| self.meter.call(&parts))
             .inspect_err(|error| self.watch.wait_for_exit_callback(error))

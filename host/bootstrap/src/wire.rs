@@ -189,6 +189,15 @@ pub enum Malformed {
 }
 
 impl Message {
+    /// Returns whether this message reports a failure that no epoch clears.
+    pub(crate) fn is_final_failure(&self) -> bool {
+        match self {
+            Message::Failed(failure) => !failure.is_survivable(),
+            Message::Lost(lost) => !lost.survivable,
+            _ => false,
+        }
+    }
+
     /// Encodes this message, without the length of its frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer(Vec::new());

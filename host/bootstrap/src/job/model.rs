@@ -238,11 +238,7 @@ impl World {
     }
 
     fn tell_all(&mut self, message: &Message) {
-        let is_final = match message {
-            Message::Failed(failure) => !failure.is_survivable(),
-            Message::Lost(lost) => !lost.survivable,
-            _ => false,
-        };
+        let is_final = message.is_final_failure();
         for pe in 0..self.server.n_pes() {
             if is_final || !self.server.is_replacing(pe) {
                 self.tell(pe, message.clone());
