@@ -382,12 +382,9 @@ impl Pe {
         let message = mine.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let all = self.allgather_for(self.next_collective(), call, message.as_bytes())?;
         let value = mine?;
-        match all.iter().position(|theirs| !theirs.is_empty()) {
+        match first_failure(&all) {
             None => Ok(value),
-            Some(pe) => {
-                let why = String::from_utf8_lossy(&all[pe]).into_owned();
-                Err(Error::Elsewhere { pe: pe as u32, call, why, site: CallSite::current() })
-            }
+            Some((pe, why)) => Err(Error::Elsewhere { pe, call, why, site: CallSite::current() }),
         }
     }
 
@@ -590,4 +587,10 @@ impl Pe {
         self.end_kernels(format!("PE {} failed: {error}", self.my_pe()));
         self.bootstrap.abort(&error.abort_reason());
     }
+}
+
+/// Returns the first PE that reports a failure, and the reason, given the reports of all PEs. The report of a success is empty.
+fn first_failure(reports: &[Vec<u8>]) -> Option<(u32, String)> {
+    let (pe, why) = (0..).zip(reports).find(|(_, report)| !report.is_empty())?;
+    Some((pe, String::from_utf8_lossy(why).into_owned()))
 }

@@ -3,7 +3,7 @@
 use rushmem_device::Handle;
 use rushmem_fabric::queues::PeNics;
 
-use super::Pe;
+use super::{Pe, first_failure};
 use crate::bootstrap::Epoch;
 use crate::bootstrap::wire::part_limit;
 use crate::{Error, Result};
@@ -47,11 +47,11 @@ impl Pe {
             .bootstrap
             .allgather("the exchange with PEs that join", problem.as_bytes())
             .map_err(|error| self.failed(error))?;
-        let Some(pe) = problems.iter().position(|problem| !problem.is_empty()) else {
+        let Some((pe, why)) = first_failure(&problems) else {
             self.membership.admit_joining();
             return Ok(());
         };
-        let why = format!("PE {pe} reports: {}", String::from_utf8_lossy(&problems[pe]));
+        let why = format!("PE {pe} reports: {why}");
         if joins {
             let what = format!("the place of lost PE {}", self.my_pe());
             return Err(Error::Unavailable { what, why });
