@@ -27,13 +27,12 @@ struct State {
     /// The last loss of each PE that has been lost, replaced or not.
     past: BTreeMap<u32, PeerLost>,
     epoch: Option<Epoch>,
-    /// For each PE that another process has replaced, the number of the epoch with which that joined. For this PE itself, if
-    /// its process has joined late, too.
+    /// For each replaced PE, the epoch in which its current process joined. Includes this PE if its process is a replacement.
     since: BTreeMap<u32, u32>,
     /// PEs of the epoch that have joined and that the others have not taken in yet, because of another loss. Equal on all PEs,
     /// but one that has just joined may know only of those that joined with it.
     joining: BTreeSet<u32>,
-    /// Whether this process has joined in the place of a lost one, and the program has not asked for the team yet.
+    /// Whether this process is a replacement whose program has not asked for the team yet.
     has_joined: bool,
     /// The team of the PEs of the epoch, once it exists.
     team: Option<Team>,
@@ -95,7 +94,8 @@ impl Membership {
         state.teams.insert(team.slot(), Members { pes: pes.to_vec(), lost, is_of_epoch: false });
     }
 
-    /// Begins an epoch, which this PE, `me`, is in. All losses before it are known. Returns whether it differs from the last one.
+    /// Starts an epoch that contains this PE, `me`. All earlier losses are known. Returns whether its members differ from the last
+    /// one's.
     pub(crate) fn begin(&self, epoch: Epoch, me: u32) -> bool {
         let mut state = lock(&self.0);
         let before = state.epoch.take();
@@ -132,7 +132,7 @@ impl Membership {
         lock(&self.0).joining.clone()
     }
 
-    /// Lets kernels reach the PEs that have joined, unless they were lost again.
+    /// Allows kernels to reach the PEs that have joined, unless they were lost again.
     pub(crate) fn admit_joining(&self) {
         let mut state = lock(&self.0);
         for pe in std::mem::take(&mut state.joining) {
@@ -146,12 +146,12 @@ impl Membership {
         lock(&self.0).has_joined = true;
     }
 
-    /// Returns whether this process has joined and the program has not asked for the team yet.
+    /// Returns whether this process is a replacement whose program has not asked for the team yet.
     pub(crate) fn has_joined(&self) -> bool {
         lock(&self.0).has_joined
     }
 
-    /// Like [`has_joined`](Self::has_joined), and notes that the program asks for the team.
+    /// Returns [`has_joined`](Self::has_joined), and records that the program has asked for the team.
     pub(crate) fn take_joined(&self) -> bool {
         std::mem::take(&mut lock(&self.0).has_joined)
     }
@@ -212,7 +212,7 @@ impl Membership {
         lock(&self.0).teams.get(&slot)?.lost
     }
 
-    /// Returns the number of the epoch since which the processes of `pe` and of this PE, `me`, are in the job together.
+    /// Returns the epoch in which the current processes of `pe` and of this PE, `me`, met.
     pub(crate) fn together_since(&self, pe: u32, me: u32) -> Option<u32> {
         let state = lock(&self.0);
         state.epoch.as_ref()?;
@@ -244,7 +244,7 @@ impl State {
         self.end_teams_of(pe);
     }
 
-    /// Makes the teams with the member `pe`, which was lost, unusable.
+    /// Marks the teams of `pe`, which was lost, as unusable.
     fn end_teams_of(&mut self, pe: u32) {
         let mut slots = Vec::new();
         for (slot, members) in self.teams.iter_mut().filter(|(_, members)| members.pes.contains(&pe)) {

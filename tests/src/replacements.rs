@@ -27,7 +27,7 @@ struct Objects {
 }
 
 /// Exchanges messages and adds up numbers in rounds. In each cycle one PE kills itself at a random moment, and so do some
-/// replacements. Ends after `cycles` cycles, when all PEs are there again.
+/// replacements. Returns after `cycles` cycles, once all PEs are present again.
 pub(crate) fn replace(pe: &Pe, cycles: u64) -> Result<(), Error> {
     let n = pe.n_pes() as usize;
     let random = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.subsec_micros());
@@ -69,7 +69,7 @@ pub(crate) fn replace(pe: &Pe, cycles: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends this process at a random moment, if it is its turn.
+/// Kills this process at a random moment if it is the victim of this cycle.
 fn end_some_time(pe: &Pe, cycle: u64) {
     let random = (cycle + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     if (random >> 32) % u64::from(pe.n_pes()) == u64::from(pe.my_pe()) {
@@ -77,7 +77,7 @@ fn end_some_time(pe: &Pe, cycle: u64) {
     }
 }
 
-/// Ends this process after `time`.
+/// Kills this process after `time`.
 fn end_within(time: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(time);
@@ -129,8 +129,8 @@ fn agree(pe: &Pe, mine: Progress, is_new: bool) -> Result<Progress, Error> {
     Ok(Progress { round: most(|part| part[0]), replaced: most(|part| part[1]) + joined })
 }
 
-/// Ends the last PE, whose replacement cannot go on: the job has a window, or, if `differs`, the replacement allocates another object
-/// than the others.
+/// Kills the last PE, whose replacement fails: the job has a window, or, if `differs`, the replacement allocates another object than
+/// the others.
 pub(crate) fn refuse(pe: &Pe, differs: bool) -> Result<(), Error> {
     let last = pe.n_pes() - 1;
     if pe.is_replacement() {

@@ -565,8 +565,8 @@ int32_t rushmem_grow(rushmem_pe *pe,
 /// team of the call by which they have taken it in.
 int32_t rushmem_is_replacement(rushmem_pe *pe);
 
-/// Returns the number of the epoch since which the processes of this PE and of `peer` are in the job together: 1, unless one of them
-/// replaces a lost PE. Equal on both. Returns 0 with fixed membership, and -1 if an argument is invalid.
+/// Returns the epoch in which the current processes of this PE and of `peer` met: 1, unless one of them replaces a lost PE. Equal on
+/// both. Returns 0 with fixed membership, and -1 if an argument is invalid.
 int32_t rushmem_together_since(rushmem_pe *pe,
                                int32_t peer);
 

@@ -549,8 +549,8 @@ impl Runtime {
         brief(py, || self.session.with(|started| Ok(started.pe().is_replacement())))
     }
 
-    /// Number of the epoch since which the processes of this PE and of `pe` are in the job together: 1, unless one of them replaces
-    /// a lost PE. Equal on both. `None` with fixed membership.
+    /// Epoch in which the current processes of this PE and of `pe` met: 1, unless one of them replaces a lost PE. Equal on both.
+    /// `None` with fixed membership.
     ///
     /// >>> print(rt.together_since(0))
     /// None

@@ -30,4 +30,6 @@ pub use sort::{
     DIGITS, MAX_WARPS, ONE_PE, SortBuffers, SplitTables, exchange_keys, owner, sort_keys, sort_shared_bytes,
 };
 pub use stencil::{collect, heat, relax};
-pub use survive::{ENDED, GONE, LONGEST, NUMBERS, ROUNDS, STATE, WRONG, end_stamp, message_word, survive};
+pub use survive::{
+    FINISHED, GONE, LONGEST, RECORD_WORDS, ROUNDS, STATE, WRONG, finished_stamp, message_word, survive,
+};

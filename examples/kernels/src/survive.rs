@@ -13,37 +13,37 @@ pub const WRONG: usize = 1;
 /// Index in the facts of the longest wait, in nanoseconds. The wait for the first message of a process does not count.
 pub const LONGEST: usize = 2;
 
-/// Index in the facts of 1 once the kernel has ended.
-pub const ENDED: usize = 3;
+/// Index in the facts of a flag: 1 once the kernel has finished.
+pub const FINISHED: usize = 3;
 
-/// Numbers about a peer that the kernel keeps for itself: the epoch since which it is in the job together with this PE.
+/// Index in a peer's record of the epoch in which the two processes met.
 const SINCE: usize = 0;
 
-/// The number of messages exchanged since then.
+/// Index in a peer's record of the messages exchanged since then.
 const MESSAGES: usize = 1;
 
-/// 0, or why the kernel expects no more messages: [`GONE`], or 2 if the peer has ended.
+/// Index in a peer's record of the reason why no more messages follow: 0 if they do, [`GONE`], or 2 after its last one.
 pub const STATE: usize = 2;
 
-/// Number of these numbers.
-pub const NUMBERS: usize = 3;
+/// Length of a peer's record, in words.
+pub const RECORD_WORDS: usize = 3;
 
 /// The peer was lost.
 pub const GONE: u64 = 1;
 
-/// The peer has ended.
+/// The peer has sent its last message.
 const DONE: u64 = 2;
 
 /// Bit of the signal with the last message of a PE.
 const LAST: u64 = 1;
 
-/// Returns the signal for message `number` between PEs that are in the job together since epoch `since`.
+/// Returns the signal for message `number` between two processes that met in epoch `since`.
 const fn stamp(since: u64, number: u64) -> u64 {
     since << 32 | number << 1
 }
 
-/// Returns the signal of a PE that has ended, perhaps without a message to a process that has joined late.
-pub const fn end_stamp(since: u64) -> u64 {
+/// Returns the signal of a PE whose kernel has finished, perhaps without a message to a process that joined late.
+pub const fn finished_stamp(since: u64) -> u64 {
     since << 32 | 0xffff_ffff
 }
 
@@ -52,13 +52,13 @@ pub const fn message_word(pe: u32, stamp: u64, i: usize) -> u64 {
     stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (pe as u64) << 48 ^ i as u64
 }
 
-/// Exchanges messages with all living PEs, for `rounds` rounds, or until all others have ended. One block.
+/// Exchanges messages with all living PEs, for `rounds` rounds or until all others have finished. One block.
 ///
 /// - `inbox` has the messages of all PEs, for even and for odd numbers, and `outbox` those for all PEs.
-/// - `signals` has, for each PE, the signal of its last message, and after these, for each PE, the epoch since which it is in the
-///   job together with this one. The host sets the latter.
-/// - `peers` has [`NUMBERS`] numbers for each PE.
-/// - `facts` has the values at [`ROUNDS`], [`WRONG`], [`LONGEST`] and [`ENDED`].
+/// - `signals` has, for each PE, the signal of its last message, followed by the epochs in which this PE met each of them. The host
+///   sets the latter.
+/// - `peers` has a record of [`RECORD_WORDS`] words for each PE.
+/// - `facts` has the values at [`ROUNDS`], [`WRONG`], [`LONGEST`] and [`FINISHED`].
 ///
 /// A PE sends its next message to another once it has the last one from there, so nobody is two messages ahead.
 #[kernel]
@@ -75,7 +75,7 @@ pub fn survive(
     let (mine, peers, facts) = (ctx.local(outbox), ctx.local(peers), ctx.local(facts));
     let (arrived, together) = (signals.slice(0..n as usize), signals.slice(n as usize..2 * n as usize));
     let words = outbox.len().checked_div(n as usize).unwrap_or(0);
-    let number = |pe: u32, which: usize| pe as usize * NUMBERS + which;
+    let number = |pe: u32, which: usize| pe as usize * RECORD_WORDS + which;
     let set_state = |pe: u32, state: u64| {
         if block.leader() {
             peers.store(number(pe, STATE), state);
@@ -142,17 +142,17 @@ pub fn survive(
                     }
                     Err(other) => return Err(other),
                 };
-                let has_ended = signal == end_stamp(since);
+                let has_finished = signal == finished_stamp(since);
                 // The next message may have arrived, too.
                 let is_last = signal == stamp | LAST;
                 let received = ctx.local(row(pe, message));
-                let is_wrong = |i: &usize| !has_ended && received.load(*i) != message_word(pe, stamp, *i);
+                let is_wrong = |i: &usize| !has_finished && received.load(*i) != message_word(pe, stamp, *i);
                 let wrong = (0..words).filter(is_wrong).count();
                 block.sync();
                 if block.leader() {
                     facts.store(WRONG, facts.load(WRONG) + wrong as u64);
                     peers.store(number(pe, MESSAGES), message);
-                    if has_ended || is_last {
+                    if has_finished || is_last {
                         peers.store(number(pe, STATE), DONE);
                     }
                 }
@@ -171,7 +171,7 @@ pub fn survive(
         }
     }
     if block.leader() {
-        facts.store(ENDED, 1);
+        facts.store(FINISHED, 1);
     }
     Ok(())
 }

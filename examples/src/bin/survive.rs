@@ -8,7 +8,9 @@ use clap::Parser;
 use rushmem::config::Membership;
 use rushmem::{Error, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Reduce, Signal, SymSlice, Team};
-use rushmem_example_kernels::{ENDED, GONE, LONGEST, NUMBERS, ROUNDS, STATE, WRONG, end_stamp, survive};
+use rushmem_example_kernels::{
+    FINISHED, GONE, LONGEST, RECORD_WORDS, ROUNDS, STATE, WRONG, finished_stamp, survive,
+};
 use rushmem_examples::{JobArgs, Result, exit_code};
 
 /// Exchanges messages in a persistent kernel, skips PEs that are killed, and goes on with their replacements. Start it with
@@ -44,13 +46,13 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
     let n = pe.n_pes() as usize;
     let (inbox, outbox) = (pe.alloc::<u64>(2 * n * words)?, pe.alloc::<u64>(n * words)?);
     let signals = pe.alloc::<Signal>(2 * n)?;
-    let (peers, facts) = (pe.alloc::<u64>(n * NUMBERS)?, pe.alloc::<u64>(4)?);
+    let (peers, facts) = (pe.alloc::<u64>(n * RECORD_WORDS)?, pe.alloc::<u64>(4)?);
     let sums = Sums { mine: pe.alloc(2)?, all: pe.alloc(2)? };
     println!("ready {} {}", pe.my_pe(), std::process::id());
 
     // In its own stream, so operations of the host run beside it.
     let exchange = pe.stream()?;
-    // The processes of the start end at the same time.
+    // All kernels of the first processes finish in the same round, so nobody has to be told.
     let (arrived, together) = (signals.slice(0..n), signals.slice(n..2 * n));
     let mut others = Introductions { arrived, together, known: vec![0; n], told: vec![1; n] };
     let (mut team, mut additions, mut runs) = (Team::WORLD, 0u64, false);
@@ -62,7 +64,7 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
         if runs {
             wait_for_notice(pe, team, peers, facts)?;
         }
-        let is_done = pe.read(facts)?[ENDED] != 0;
+        let is_done = pe.read(facts)?[FINISHED] != 0;
         let met = others.make(pe, is_done);
         if !runs {
             // Before any call that waits for others, whose kernels may wait for this one.
@@ -79,7 +81,7 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
     }
     exchange.wait()?;
     let (facts, peers) = (pe.read(facts)?, pe.read(peers)?);
-    let is_gone = |pe: &usize| peers[pe * NUMBERS + STATE] == GONE;
+    let is_gone = |pe: &usize| peers[pe * RECORD_WORDS + STATE] == GONE;
     let gone = (0..n).filter(is_gone).map(|pe| pe.to_string()).collect::<Vec<_>>().join(" ");
     println!(
         "PE {}: {} rounds, {} wrong words, {additions} sums, lost {gone}, longest wait {:.1} ms",
@@ -97,8 +99,8 @@ fn wait_for_notice(pe: &Pe, team: Team, peers: SymSlice<u64>, facts: SymSlice<u6
     let lost: Vec<u32> = (0..pe.n_pes()).filter(|other| !members.contains(other)).collect();
     loop {
         let (peers, facts) = (pe.read(peers)?, pe.read(facts)?);
-        let knows = |lost: &u32| peers[*lost as usize * NUMBERS + STATE] != 0;
-        if facts[ENDED] != 0 || lost.iter().all(knows) {
+        let knows = |lost: &u32| peers[*lost as usize * RECORD_WORDS + STATE] != 0;
+        if facts[FINISHED] != 0 || lost.iter().all(knows) {
             return Ok(());
         }
         std::thread::sleep(Duration::from_micros(100));
@@ -109,14 +111,15 @@ fn wait_for_notice(pe: &Pe, team: Team, peers: SymSlice<u64>, facts: SymSlice<u6
 struct Introductions {
     arrived: SymSlice<Signal>,
     together: SymSlice<Signal>,
-    /// For each PE, the epoch since which the kernel knows it to be in the job together with this PE.
+    /// For each PE, the epoch of its process that the kernel knows.
     known: Vec<u32>,
-    /// The same, for the processes that know that the kernel has ended.
+    /// For each PE, the epoch of its process that knows that this kernel has finished.
     told: Vec<u32>,
 }
 
 impl Introductions {
-    /// Tells the kernel which processes have joined, and these whether the kernel has ended, perhaps without meeting them.
+    /// Informs the kernel of processes that have joined. Once the kernel has finished, informs those processes, which it may never
+    /// have met.
     fn make(&mut self, pe: &Pe, is_done: bool) -> Result<(), Error> {
         for (other, at) in (0..pe.n_pes()).zip(0..) {
             let since = pe.together_since(other).unwrap_or(1);
@@ -128,7 +131,7 @@ impl Introductions {
                 self.known[at] = since;
             }
             if is_done && self.told[at] != since && other != pe.my_pe() {
-                let last = self.arrived.at(pe.my_pe() as usize).set(end_stamp(since.into()));
+                let last = self.arrived.at(pe.my_pe() as usize).set(finished_stamp(since.into()));
                 pe.signal_op(last, other)?;
                 self.told[at] = since;
             }

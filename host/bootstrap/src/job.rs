@@ -250,8 +250,8 @@ impl JobState {
         matches!(self.members[pe as usize], MemberState::Joined { .. })
     }
 
-    /// Returns whether this PE was lost, and the job went on without it. It may join the next job of the same processes, but not
-    /// begin it.
+    /// Returns whether the job continues without this PE, which was lost. Its process may join the next job of the same
+    /// processes, but not start it.
     pub(crate) fn is_lost(&self, pe: u32) -> bool {
         self.members.get(pe as usize) == Some(&MemberState::Lost { survivable: true })
     }

@@ -573,8 +573,7 @@ impl State {
         self.job.is_joined(pe) && self.connections[pe as usize] == id
     }
 
-    /// Sends the calls of the start of the job to a process that replaces a lost PE. All PEs have joined, so the first of them
-    /// completes at once.
+    /// Sends the calls of the job's start to a process that replaces a lost PE, and completes the first, in which it is waiting.
     fn tell_start(&self, pe: u32, start: &[PastCall]) {
         let mut calls = start.iter();
         let Some(joined) = calls.next() else { return };

@@ -146,10 +146,10 @@ impl Pe {
         self.bootstrap.replaces()
     }
 
-    /// Returns the number of the epoch since which the processes of this PE and of `pe` are in the job together: 1, unless one
-    /// of them is a [replacement](Self::is_replacement). Equal on both. `None` with fixed membership.
+    /// Returns the epoch in which the current processes of this PE and of `pe` met: 1, unless one of them is a
+    /// [replacement](Self::is_replacement). Equal on both. `None` with fixed membership.
     ///
-    /// Programs tell the messages of a process from those of its predecessor by it.
+    /// Programs put it into messages to distinguish a process from its predecessor.
     pub fn together_since(&self, pe: u32) -> Option<u32> {
         self.membership.together_since(pe, self.my_pe())
     }

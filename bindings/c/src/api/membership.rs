@@ -58,8 +58,8 @@ pub extern "C" fn rushmem_is_replacement(pe: *mut rushmem_pe) -> i32 {
     number(|| Ok(handle::get("rushmem_is_replacement", pe)?.pe().is_replacement().into()))
 }
 
-/// Returns the number of the epoch since which the processes of this PE and of `peer` are in the job together: 1, unless one of them
-/// replaces a lost PE. Equal on both. Returns 0 with fixed membership, and -1 if an argument is invalid.
+/// Returns the epoch in which the current processes of this PE and of `peer` met: 1, unless one of them replaces a lost PE. Equal on
+/// both. Returns 0 with fixed membership, and -1 if an argument is invalid.
 #[unsafe(no_mangle)]
 pub extern "C" fn rushmem_together_since(pe: *mut rushmem_pe, peer: i32) -> i32 {
     number(|| {

@@ -99,8 +99,7 @@ pub struct Connections {
     closed: Vec<AtomicBool>,
     /// Number of [resets](Connections::reset) so far.
     epoch: AtomicU64,
-    /// For each PE that another process has replaced, or that this process has met late, the number of the job's epoch since
-    /// which both are in the job. Otherwise 0.
+    /// For each PE, the job's epoch in which its process and this one met if one of them is a replacement, and 0 otherwise.
     since: Vec<AtomicU64>,
 }
 

@@ -335,13 +335,13 @@ impl Service {
         self.shared.connections.epoch()
     }
 
-    /// Takes part in connections from the reset on that the other PEs have made last, as a process that replaces a lost PE.
+    /// Sets the number of resets to that of the other PEs, in a process that replaces a lost PE.
     pub fn enter(&self, epoch: u64) {
         self.shared.connections.enter(epoch);
     }
 
-    /// Makes the QPs to PE `pe`, which was lost, unconnected, for the process with the NICs `nics` that has replaced it. No
-    /// kernel may use these QPs. Both processes are in the job since its epoch `since`.
+    /// Resets the QPs to PE `pe`, which was lost, for its replacement with the NICs `nics`, which this PE met in the job's epoch
+    /// `since`. No kernel may use these QPs.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if kernels would have to treat the new NICs differently.

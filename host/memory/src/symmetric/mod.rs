@@ -225,8 +225,8 @@ impl Memory {
         (!state.table.segments().iter().any(is_symmetric)).then(|| state.allocator.objects())
     }
 
-    /// Takes over the objects of the other PEs, for [`Memory::next_inherited`], in place of those of an earlier call. This PE has
-    /// no others yet.
+    /// Takes over the objects of the other PEs, for [`Memory::next_inherited`]. They replace those of an earlier call. This PE has no
+    /// others yet.
     ///
     /// # Errors
     /// The first object that does not fit the heap.

@@ -91,9 +91,9 @@ struct Supervisor<'a> {
     failure: Option<Failure>,
     /// PEs whose loss the job has survived, in the order of their losses.
     lost: Vec<u32>,
-    /// Number of processes that may still be started in the place of lost ones.
+    /// How many more lost processes may be restarted.
     respawns: u32,
-    /// PEs whose processes have started in the place of lost ones, and have not been lost from the job since.
+    /// PEs that were restarted and have not been reported lost since.
     respawned: Vec<u32>,
     /// Lost PEs whose processes receive SIGKILL at the given times.
     fences: Vec<(Instant, u32)>,
@@ -450,7 +450,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts another process in the place of a lost one, which has exited, if the settings allow it.
+    /// Restarts a lost PE whose process has exited, if the settings allow it.
     fn respawn(&mut self, number: u32) {
         let Some(at) = self.pes.iter().position(|pe| pe.pe == number) else { return };
         let ends = !self.signals.is_empty() || self.failure.is_some() || self.shutdown != Shutdown::Running;

@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
 
-    /// Start a process again in the place of a lost one, up to N times in the job, for programs with live membership
+    /// Restart lost processes, up to N times in the job, for programs with live membership
     ///
     /// Such a program takes the process in by `Pe::grow`.
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["threads", "sanitize", "hosts", "hostfile"])]

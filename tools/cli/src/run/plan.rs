@@ -33,7 +33,7 @@ pub(super) struct Plan {
     pub(super) bootstrap_timeout: Duration,
     /// Time without a sign of life after which a PE of a job with live membership is lost.
     pub(super) heartbeat: Option<Duration>,
-    /// Number of processes that may be started in the place of lost ones.
+    /// How many lost processes may be restarted.
     pub(super) respawn: u32,
     /// The other nodes, if this launcher starts them.
     pub(super) others: Option<Others>,

@@ -21,9 +21,9 @@ impl Connections {
         self.epoch.store(epoch, Ordering::Release);
     }
 
-    /// Destroys the QPs to PE `peer`, and marks them as unconnected: another process, with the NICs `nics`, has replaced the
-    /// lost PE. No kernel may use these QPs. Messages about connections count from now on only if they name the job's epoch `since` which
-    /// both processes are in the job.
+    /// Destroys the QPs to PE `peer`, which was lost, and marks them as unconnected, for its replacement with the NICs `nics`. No
+    /// kernel may use these QPs. From now on, messages about connections are ignored unless they carry `since`, the job's epoch in
+    /// which the two processes met.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if kernels would have to treat the new NICs differently.
