@@ -14,7 +14,7 @@ use crate::objects::qp::{Attrs, Qp, State};
 use crate::roce::{Psn, Service};
 use crate::route::{Address, BadAddress, Route};
 use crate::transport::datapath::Datapath;
-use crate::transport::dc;
+use crate::transport::{dc, finish_executed};
 use rushmem_mlx5::prm::CmdStatus;
 use rushmem_mlx5::prm::qp::{
     AddressPath, Init2Init, Init2Rtr, ModifyQpOut, Mtu, QpContext, Rst2Init, Rtr2Rts, Rts2Rts, ServiceType,
@@ -194,6 +194,8 @@ pub(super) fn to_error(core: &mut Core, context: u32, command: ToErr) -> Modifie
     own(&mut core.path.objects, context, command.qpn)?;
     core.catch_up();
     own(&mut core.path.objects, context, command.qpn)?.state = State::Error;
+    // The driver may read how many requests the QP has executed, and rely on their effect.
+    finish_executed(&mut core.path, command.qpn);
     core.path.enqueue(command.qpn);
     Ok(ModifyQpOut::default())
 }

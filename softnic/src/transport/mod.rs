@@ -37,6 +37,7 @@ use dc::Dynamic;
 use loopback::Loopback;
 use std::net::SocketAddrV4;
 pub use wire::PACKET_TOO_LONG;
+pub(crate) use wire::finish_executed;
 
 #[derive(Default)]
 pub(crate) struct Transports {

@@ -4,11 +4,13 @@
 //! and all responses wait for it. Whether an answer is late is decided when a response is queued.
 
 use super::{late, responder};
-use crate::objects::qp::ResponderFaults;
+use crate::dma::{Dma, Mkeys};
+use crate::objects::qp::{Qp, ResponderFaults, Split};
 use crate::objects::{Objects, access};
 use crate::request::RemoteError;
 use crate::roce::{self, Packet};
 use crate::transport::datapath::Datapath;
+use std::ops::Range;
 
 /// Maximum number of requests that faults delay per QP. Further ones are dropped, and the peer resends them.
 const MAX_WAITING: usize = 1 << 10;
@@ -32,6 +34,35 @@ pub(super) fn request(path: &mut Datapath, qpn: u32, packet: &Packet<'_>, bytes:
     }
 }
 
+fn write_piece(
+    qp: &Qp,
+    mkeys: &Mkeys,
+    dma: &mut Dma,
+    split: &Split,
+    piece: Range<u64>,
+) -> Result<(), RemoteError> {
+    let Some(span) = access::writable(qp, mkeys, split.place)? else { return Ok(()) };
+    let part = span.part(split.skip + piece.start, piece.end - piece.start);
+    let from = &split.payload[piece.start as usize..piece.end as usize];
+    dma.write(&part, from).map_err(RemoteError::Failed)
+}
+
+/// Waits until what a QP has executed is in memory, and drops the requests that it has not. The QP can no longer receive.
+pub(crate) fn finish_executed(path: &mut Datapath, qpn: u32) {
+    let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, .. } = path;
+    let Some(qp) = qps.get_mut(qpn) else { return };
+    // Errors have nobody to be reported to.
+    if late::land(qp, mkeys, dma, report, None).is_ok()
+        && let Some(mut split) = qp.resp.faults.split.take()
+    {
+        while let Some(piece) = split.pieces.pop()
+            && write_piece(qp, mkeys, dma, &split, piece).is_ok()
+        {}
+    }
+    qp.resp.faults = ResponderFaults::default();
+    dma.finish();
+}
+
 /// What is left to do for the delayed requests of a QP.
 pub(super) enum Turn {
     /// No request is delayed.
@@ -48,8 +79,8 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> Turn {
         let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, .. } = path;
         let Some(qp) = qps.get_mut(qpn) else { return Turn::Clear };
         if !qp.state.receives() {
-            // A QP that was reset or failed executes none of them.
-            qp.resp.faults = ResponderFaults::default();
+            // A QP that was reset or failed executes no further request.
+            finish_executed(path, qpn);
             return Turn::Clear;
         }
         if !qp.resp.faults.late.is_empty() {
@@ -70,15 +101,7 @@ pub(super) fn run(path: &mut Datapath, qpn: u32) -> Turn {
         // Moves one piece per turn, so the program can see the WRITE half done.
         if let Some(mut split) = state.split.take() {
             let Some(piece) = split.pieces.pop() else { continue };
-            let len = piece.end - piece.start;
-            let moved = access::writable(qp, mkeys, split.place).and_then(|span| match span {
-                Some(span) => {
-                    let from = &split.payload[piece.start as usize..piece.end as usize];
-                    dma.write(&span.part(split.skip + piece.start, len), from).map_err(RemoteError::Failed)
-                }
-                None => Ok(()),
-            });
-            if let Err(refusal) = moved {
+            if let Err(refusal) = write_piece(qp, mkeys, dma, &split, piece) {
                 responder::refuse(qp, report, split.psn, refusal);
             } else if !split.pieces.is_empty() {
                 qp.resp.faults.until = report.draw_stall(qpn);

@@ -38,6 +38,7 @@ use crate::objects::qp::State;
 use crate::queues::flush;
 use crate::roce::Packet;
 use fault_injection::Turn;
+pub(crate) use fault_injection::finish_executed;
 pub use requester::PACKET_TOO_LONG;
 
 /// Runs timers, sends packets and responses of one QP. Returns whether it has more work right away.
