@@ -84,10 +84,15 @@ pub(super) fn emit(
     // Only the packet that completes the message may raise a solicited event, and it always requests an
     // acknowledgement.
     let is_last = portion.packet + portion.count == message.packets;
+    // On a READ, where InfiniBand gives the bit no meaning, it says that another part of the message follows.
+    let solicited = match message.kind {
+        Kind::Read => !is_last,
+        _ => is_last && view.flags().is_solicited(),
+    };
     let bth = Bth {
         service: to.service,
         op,
-        solicited: is_last && view.flags().is_solicited(),
+        solicited,
         pkey: to.pkey,
         ack_req: to.service.is_reliable() && (is_last || portion.asks),
         dest_qpn: to.qpn,

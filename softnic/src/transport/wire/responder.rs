@@ -272,7 +272,9 @@ fn execute_read(
     if !packet.payload.is_empty() || at.len > max_message_len(qp) {
         return Err(RemoteError::Invalid);
     }
-    qp.msn = qp.msn.wrapping_add(1);
+    // A software ConnectX reads a long message in parts, which count as one.
+    let has_more = packet.bth.solicited;
+    qp.msn = qp.msn.wrapping_add(u32::from(!has_more));
     qp.push_response(Response::Read { psn, pd, reth, sent: 0, due: report.draw_late_answer(qp.qpn) });
     let shift = qp.attrs.mtu_shift();
     let continued = qp.resp.read.filter(|read| read.includes(psn, &reth, shift));
