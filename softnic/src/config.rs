@@ -174,6 +174,9 @@ pub struct Faults {
     pub port_falls: Option<Duration>,
     /// When the port comes back up, as a time after the first connection to another adapter. `None` means never.
     pub port_returns: Option<Duration>,
+    /// Mean duration of the periods for which the port is up and down in turn, from the first connection to another adapter
+    /// on. Each period is random. `None` means that the port does not flap.
+    pub port_flaps: Option<Duration>,
     /// When the port loses its IP address, as a time after the first connection to another adapter. `None` means never.
     pub address_leaves: Option<Duration>,
     /// When the adapter reports a fatal error, as a time after the first connection to another adapter. `None` means
@@ -229,6 +232,7 @@ impl Default for Faults {
             loose_atomic: 0.0,
             port_falls: None,
             port_returns: None,
+            port_flaps: None,
             address_leaves: None,
             device_fails: None,
             cqs_fail: None,

@@ -17,7 +17,7 @@ pub struct FaultError {
 
 const NAMES: &str = "use words name=value with a name of seed, drop, duplicate, reorder, corrupt, delay, delay_us, black_hole, \
                      completion_delay, completion_delay_us, skip_qp, stall, stall_us, split, late, unordered, hidden_order, posted, force_relaxed, \
-                     late_us, loose_atomic, port_falls_us, port_returns_us, address_leaves_us, device_fails_us, \
+                     late_us, loose_atomic, port_falls_us, port_returns_us, port_flaps_us, address_leaves_us, device_fails_us, \
                      cqs_fail_us";
 
 /// Parses words of the form `name=value`, separated by blanks or commas. Faults that are not named keep their defaults.
@@ -68,6 +68,7 @@ impl FromStr for Faults {
                 "loose_atomic" => faults.loose_atomic = probability()?,
                 "port_falls_us" => faults.port_falls = Some(micros()?),
                 "port_returns_us" => faults.port_returns = Some(micros()?),
+                "port_flaps_us" => faults.port_flaps = Some(micros()?),
                 "address_leaves_us" => faults.address_leaves = Some(micros()?),
                 "device_fails_us" => faults.device_fails = Some(micros()?),
                 "cqs_fail_us" => faults.cqs_fail = Some(micros()?),
@@ -87,7 +88,7 @@ mod tests {
         let text = "seed=9 drop=0.1 duplicate=0.2 reorder=0.3 corrupt=0.4 delay=0.5 delay_us=6 black_hole=10.0.0.7 \
                     completion_delay=0.8 completion_delay_us=9 skip_qp=1 stall=0.11 stall_us=12 split=0.13 \
                     late=0.14 late_us=15 loose_atomic=0.16 unordered=0.17 hidden_order=0.19 posted=0.18 force_relaxed=0.25 \
-                    port_falls_us=20 port_returns_us=21 address_leaves_us=22 device_fails_us=23 cqs_fail_us=24";
+                    port_falls_us=20 port_returns_us=21 port_flaps_us=25 address_leaves_us=22 device_fails_us=23 cqs_fail_us=24";
         let expected = Faults {
             seed: 9,
             drop: 0.1,
@@ -112,6 +113,7 @@ mod tests {
             loose_atomic: 0.16,
             port_falls: Some(Duration::from_micros(20)),
             port_returns: Some(Duration::from_micros(21)),
+            port_flaps: Some(Duration::from_micros(25)),
             address_leaves: Some(Duration::from_micros(22)),
             device_fails: Some(Duration::from_micros(23)),
             cqs_fail: Some(Duration::from_micros(24)),

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::rng::Rng;
+
 /// The health of the adapter and its only port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -49,13 +51,28 @@ pub(crate) struct Failures {
     plan: Vec<(Duration, Change)>,
     /// Failures and recoveries that have not happened, each with its time. Empty before the first connection.
     due: Vec<(Instant, Change)>,
+    /// Mean duration of the periods for which the port is up and down, if it flaps.
+    flaps: Option<Duration>,
+    /// Draws these periods.
+    rng: Rng,
     pub(crate) health: Health,
 }
 
 impl Failures {
     /// Schedules `plan`: failures and recoveries, each with its time after the first connection to another adapter.
-    pub(crate) fn new(plan: Vec<(Duration, Change)>) -> Failures {
-        Failures { plan, due: Vec::new(), health: Health::default() }
+    ///
+    /// With `flaps`, the port also goes down and up for random periods of this mean duration.
+    pub(crate) fn new(mut plan: Vec<(Duration, Change)>, flaps: Option<Duration>, rng: Rng) -> Failures {
+        let mut failures =
+            Failures { plan: Vec::new(), due: Vec::new(), flaps, rng, health: Health::default() };
+        plan.extend(failures.period().map(|up| (up, Change::PortFalls)));
+        Failures { plan, ..failures }
+    }
+
+    /// Draws the duration of the next period of a port that flaps.
+    fn period(&mut self) -> Option<Duration> {
+        let most = 2 * self.flaps?.as_micros() as u64;
+        Some(Duration::from_micros(1 + self.rng.below(most.max(1))))
     }
 
     /// Records a connection to another adapter. The first one starts the clock of the scheduled failures.
@@ -77,6 +94,15 @@ impl Failures {
         let (due, later) = std::mem::take(&mut self.due).into_iter().partition(|(at, _)| *at <= now);
         self.due = later;
         let due: Vec<(Instant, Change)> = due;
+        for &(at, change) in &due {
+            let next = match change {
+                Change::PortFalls => Change::PortReturns,
+                Change::PortReturns => Change::PortFalls,
+                _ => continue,
+            };
+            let period = self.period();
+            self.due.extend(period.map(|period| (at + period, next)));
+        }
         due.into_iter().map(|(_, change)| change).collect()
     }
 }

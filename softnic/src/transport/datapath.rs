@@ -48,6 +48,9 @@ impl Datapath {
         numbers: &mut Option<Rng>,
     ) -> Datapath {
         let faults = config.faults.clone();
+        // Adapters of one job often have the same seed, but should not flap together.
+        let flaps =
+            Rng::new(faults.seed ^ u64::from(address.ip().to_bits()) << 16 ^ u64::from(address.port()));
         Datapath {
             config,
             address,
@@ -59,7 +62,7 @@ impl Datapath {
             introductions: Introductions::default(),
             neighbors: Neighbors::default(),
             frames: Vec::new(),
-            failures: Failures::new(faults.planned_failures()),
+            failures: Failures::new(faults.planned_failures(), faults.port_flaps, flaps),
             report: Report::new(faults),
         }
     }
