@@ -13,12 +13,14 @@
 mod emit;
 mod frame;
 mod inline;
+mod keys;
 mod malformed;
 mod recv;
 mod view;
 
 pub use frame::{Frame, FrameView};
 pub use inline::{Inline, emit_write_inline};
+pub use keys::KeyOffsets;
 pub use malformed::Malformed;
 pub use recv::{Scatter, scatter};
 pub use view::{Atomic, Data, DataIter, View};
