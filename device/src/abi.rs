@@ -8,7 +8,10 @@
 mod queues;
 mod timeline;
 
-pub use queues::{Connection, FIRST_BLOCK, Handshake, QpDesc, QpEntry, QpState, answer, qp_flags};
+pub use queues::{
+    Connection, FIRST_BLOCK, Handshake, LostResult, MovedKey, QpDesc, QpEntry, QpState, answer, qp_flags,
+    result_order,
+};
 pub use timeline::{TRACE_RINGS, TRACED_QUEUE, TraceArea, TracedCall, traced};
 
 use bytemuck::{Pod, Zeroable};
@@ -672,6 +675,8 @@ const fn layout_hash() -> u64 {
         size_of::<QpDesc>(),
         offset_of!(QpDesc, handshake),
         offset_of!(Handshake, connection),
+        offset_of!(Handshake, salvage),
+        offset_of!(Handshake, lost_results),
         offset_of!(QpDesc, lkey),
         offset_of!(QpDesc, flags),
         offset_of!(QpDesc, rail),
@@ -681,10 +686,12 @@ const fn layout_hash() -> u64 {
         offset_of!(QpEntry, connection),
         offset_of!(QpEntry, state),
         offset_of!(Connection, fetch_slots),
+        offset_of!(Connection, keys),
         offset_of!(Connection, qpn),
         size_of::<QpState>(),
         offset_of!(QpState, doorbell),
         offset_of!(QpState, poller),
+        offset_of!(QpState, closing),
         offset_of!(QpState, owner),
         offset_of!(QpState, batch_end),
         offset_of!(QpState, fenced),

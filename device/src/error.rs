@@ -66,6 +66,8 @@ pub enum Error {
     BadConstant = 22,
     /// The peer, or a member of the team, was lost. Only in jobs with live membership.
     PeerLost = 23,
+    /// A fetching atomic was executed, but its result was lost with the connection. Only in jobs with failover.
+    ResultLost = 24,
 }
 
 /// Converts an error code, or 0 for success, to a result. Outlined functions return codes, because a `Result` would
@@ -111,6 +113,7 @@ impl Error {
             21 => Self::BadLock,
             22 => Self::BadConstant,
             23 => Self::PeerLost,
+            24 => Self::ResultLost,
             _ => return None,
         })
     }

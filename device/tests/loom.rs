@@ -24,6 +24,15 @@ struct Queue<const DEPTH: usize> {
     doorbell: AtomicU64,
     ready: [AtomicU64; DEPTH],
     slots: [UnsafeCell<u64>; DEPTH],
+    /// Index of the current connection. A poster reads it once it has found room.
+    connection: AtomicU64,
+    connections: [Connection; 3],
+    /// Number of starts and ends of failovers.
+    closing: AtomicU64,
+}
+
+/// What a failover replaces.
+struct Connection {
     /// The doorbell register: index one past the last announced block.
     register: AtomicU64,
     /// Index announced by the last ring, only accessed while ringing. Loom panics if two threads ring concurrently, or
@@ -39,8 +48,12 @@ impl<const DEPTH: usize> Queue<DEPTH> {
             doorbell: AtomicU64::new(FIRST_BLOCK),
             ready: std::array::from_fn(|_| AtomicU64::new(0)),
             slots: std::array::from_fn(|_| UnsafeCell::new(0)),
-            register: AtomicU64::new(FIRST_BLOCK),
-            holder: UnsafeCell::new(FIRST_BLOCK),
+            connection: AtomicU64::new(0),
+            connections: std::array::from_fn(|_| Connection {
+                register: AtomicU64::new(FIRST_BLOCK),
+                holder: UnsafeCell::new(FIRST_BLOCK),
+            }),
+            closing: AtomicU64::new(0),
         })
     }
 
@@ -48,15 +61,71 @@ impl<const DEPTH: usize> Queue<DEPTH> {
     fn post(&self, blocks: u64) {
         let seen = self.doorbell();
         let (first, end) = sq::reserve(self, blocks);
-        while self.done.load(Acquire) < sq::writable_at(end, DEPTH as u64) {
+        let mut marked = 0;
+        loop {
+            let done = self.done.load(Acquire);
+            if done >= sq::writable_at(end, DEPTH as u64) {
+                break;
+            }
+            let closing = self.closing.load(Relaxed);
+            if !closing.is_multiple_of(2) && closing != marked {
+                marked = closing;
+                fence(Acquire);
+                let done = self.done.load(Acquire);
+                if done < sq::writable_at(end, DEPTH as u64) {
+                    sq::mark_waiting(self, DEPTH as u64, first, done);
+                }
+            }
             thread::yield_now();
         }
+        let ring = |now| self.ring(now);
+        let connection = self.current();
         self.write(first, end);
         if !seen.is_idle_at(first) {
-            sq::publish_and_announce(self, DEPTH as u64, first, end, |now| self.ring(now));
-        } else if !sq::ring_uncontended(self, first, end, |now| self.ring(now)) {
-            sq::ring_contended(self, DEPTH as u64, first, end, |now| self.ring(now));
+            sq::publish_and_announce(self, DEPTH as u64, first, end, ring);
+        } else if !sq::ring_uncontended(self, first, end, |now| self.ring_on(connection, now)) {
+            sq::ring_contended(self, DEPTH as u64, first, end, ring);
         }
+    }
+
+    fn current(&self) -> &Connection {
+        &self.connections[self.connection.load(Relaxed) as usize]
+    }
+
+    /// Replaces the connection. Returns the index one past the last block that was taken from the old one, and the index of
+    /// the first block of the new one.
+    fn fail_over(&self) -> (u64, u64) {
+        let (depth, done) = (DEPTH as u64, self.done.load(Acquire));
+        self.closing.fetch_add(1, Release);
+        let mut end = loop {
+            match sq::take_doorbell(self) {
+                Some(announced) => break announced,
+                None => thread::yield_now(),
+            }
+        };
+        let closed = sq::close(self, done + depth);
+        loop {
+            let (published, is_all) = sq::published(self, depth, closed, end);
+            end = published;
+            if is_all {
+                break;
+            }
+            thread::yield_now();
+        }
+        fence(AcqRel);
+        self.read(done, end);
+        let resume = closed.resume(end);
+        let next = self.connection.load(Relaxed) + 1;
+        let connection = &self.connections[next as usize];
+        // SAFETY: nobody rings the new connection yet; loom checks it.
+        connection.holder.with_mut(|p| unsafe { *p = resume });
+        connection.register.store(resume, Relaxed);
+        self.connection.store(next, Relaxed);
+        sq::unmark(self, depth, end);
+        self.closing.fetch_add(1, Relaxed);
+        sq::reopen(self, resume);
+        self.done.store(resume, Release);
+        (end, resume)
     }
 
     /// Publishes `blocks` blocks of a batch that is announced later. The caller must know that the queue is not full.
@@ -75,15 +144,24 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
     }
 
-    /// Rings the doorbell for all blocks before `now`.
+    /// Rings the doorbell of the current connection for all blocks before `now`.
     fn ring(&self, now: u64) {
+        self.ring_on(self.current(), now);
+    }
+
+    fn ring_on(&self, connection: &Connection, now: u64) {
         fence(AcqRel);
         // SAFETY: one thread is here at a time; loom checks it.
-        let before = self.holder.with_mut(|p| unsafe { std::mem::replace(&mut *p, now) });
+        let before = connection.holder.with_mut(|p| unsafe { std::mem::replace(&mut *p, now) });
         assert!(now >= before, "the doorbell went back");
         self.read(before, now);
         fence(Release); // for the read, which only the model makes
-        self.register.store(now, Relaxed);
+        connection.register.store(now, Relaxed);
+    }
+
+    /// Returns the index one past the last block announced on the current connection.
+    fn announced(&self) -> u64 {
+        self.current().register.load(Acquire)
     }
 
     /// Reads the WQEs `from..to`, as a NIC may do as soon as they are announced.
@@ -97,7 +175,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
 
     /// Executes and completes the announced blocks, as a NIC does. Returns the index one past the last.
     fn execute(&self, from: u64) -> u64 {
-        let announced = self.register.load(Acquire);
+        let announced = self.announced();
         self.read(from, announced);
         if announced > from {
             self.done.fetch_max(announced, AcqRel);
@@ -112,6 +190,11 @@ impl<const DEPTH: usize> SendQueueState for Queue<DEPTH> {
     }
     fn reserved(&self) -> u64 {
         self.reserved.load(Relaxed)
+    }
+    fn compare_swap_reserved(&self, from: u64, to: u64) -> u64 {
+        match self.reserved.compare_exchange(from, to, Relaxed, Relaxed) {
+            Ok(found) | Err(found) => found,
+        }
     }
     fn ready_entry(&self, slot: u64) -> ReadyEntry {
         ReadyEntry(self.ready[slot as usize].load(Relaxed))
@@ -159,7 +242,7 @@ fn announced_blocks_are_written_and_all_are_announced() {
         for poster in posters {
             poster.join().unwrap();
         }
-        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
+        assert_eq!(q.announced(), FIRST_BLOCK + 3, "a published WQE was never announced");
         q.execute(seen);
         RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     });
@@ -175,7 +258,7 @@ fn three_posters_leave_nothing_unannounced() {
         for poster in posters {
             poster.join().unwrap();
         }
-        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
+        assert_eq!(q.announced(), FIRST_BLOCK + 3, "a published WQE was never announced");
         q.execute(FIRST_BLOCK);
     });
 }
@@ -190,7 +273,7 @@ fn closing_a_batch_announces_it() {
         q.post_in_batch(1);
         sq::announce(&*q, 4, |now| q.ring(now));
         poster.join().unwrap();
-        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
+        assert_eq!(q.announced(), FIRST_BLOCK + 3, "a published WQE was never announced");
         q.execute(FIRST_BLOCK);
     });
 }
@@ -238,7 +321,7 @@ fn slots_may_be_reused_before_the_doorbell_word_moves() {
         for poster in posters {
             poster.join().unwrap();
         }
-        assert_eq!(q.register.load(Acquire), FIRST_BLOCK + 3, "a published WQE was never announced");
+        assert_eq!(q.announced(), FIRST_BLOCK + 3, "a published WQE was never announced");
     });
 }
 
@@ -250,4 +333,60 @@ fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
         thread::yield_now();
     }
     assert_eq!(q.done.load(Acquire), FIRST_BLOCK + blocks);
+}
+
+/// The connection fails while a poster posts, which has to wait for room. Nothing is lost, and nothing is posted twice.
+#[test]
+fn failover_takes_every_published_block_once() {
+    model(2, || {
+        let q = Queue::<2>::new();
+        let poster = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || [1, 2].into_iter().for_each(|blocks| q.post(blocks)))
+        };
+        let (end, resume) = q.fail_over();
+        let mut at = resume;
+        while end + (at - resume) < FIRST_BLOCK + 3 {
+            at = q.execute(at);
+            thread::yield_now();
+        }
+        poster.join().unwrap();
+        assert_eq!(end + (q.announced() - resume), FIRST_BLOCK + 3);
+    });
+}
+
+/// Two failovers follow each other, while a poster may have waited for room during the first one only.
+#[test]
+fn failovers_follow_each_other() {
+    model(1, || {
+        let q = Queue::<2>::new();
+        let poster = {
+            let q = Arc::clone(&q);
+            thread::spawn(move || [1, 2].into_iter().for_each(|blocks| q.post(blocks)))
+        };
+        let (end, resume) = q.fail_over();
+        let (end_2, resume_2) = q.fail_over();
+        let taken = end - FIRST_BLOCK + (end_2 - resume);
+        let mut at = resume_2;
+        while taken + (at - resume_2) < 3 {
+            at = q.execute(at);
+            thread::yield_now();
+        }
+        poster.join().unwrap();
+        assert_eq!(taken + (q.announced() - resume_2), 3);
+    });
+}
+
+/// Two posters in a queue that is never full may take the uncontended path on both connections.
+#[test]
+fn failover_beside_uncontended_posters() {
+    model(1, || {
+        let q = Queue::<4>::new();
+        let posters = [1, 1].map(|blocks| poster(&q, blocks));
+        let (end, resume) = q.fail_over();
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        assert_eq!(end + (q.announced() - resume), FIRST_BLOCK + 2, "a published WQE was never announced");
+    });
 }

@@ -504,7 +504,7 @@ impl Pe {
         let zeros = vec![0u8; size_of::<ErrorRecord>() * rushmem_device::abi::RECORDS];
         self.control.write(std::mem::offset_of!(ControlPage, records) as u64, &zeros)?;
         // One failure usually entails deadlines elsewhere. The error nearest to the cause is reported first.
-        let counts = |error: &DeviceError| failed || !error.is_loss();
+        let counts = |error: &DeviceError| failed || !error.is_survivable();
         let errors = errors.into_iter().filter(counts);
         let Some(mut first) = errors.min_by_key(DeviceError::distance) else { return Ok(None) };
         if first.is_loss() {

@@ -16,7 +16,7 @@ use rushmem_test_kernels::{
 
 use crate::files::Files;
 use crate::fork::fork_and_meet;
-use crate::{grid, kernels, losses, replacements};
+use crate::{cuts, grid, kernels, losses, replacements};
 
 /// Number of threads that send messages, over all blocks.
 const THREADS: usize = 128;
@@ -44,6 +44,7 @@ const THREADS: usize = 128;
 /// - `files FOLDER PE N`: exchanges start-up data through files, then does `ring`.
 /// - `checkpoint FOLDER [end]`: loads the checkpoint in the folder, if there is one, and prints which. With `end`, then
 ///   exits; otherwise saves new ones until it is killed.
+/// - `cuts SECONDS`: uses every kind of operation, for a job in which ports of NICs go down.
 /// - `survive FOLDER`, `allocate`, `save FOLDER`: jobs with live membership, in which PEs are lost.
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
 ///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
@@ -158,6 +159,7 @@ fn act(pe: &Pe, what: &str, who: Option<u32>) -> Result<(), Error> {
         "survive" => losses::survive(pe, &folder()),
         "allocate" => losses::allocate(pe),
         "save" => losses::save(pe, &folder()),
+        "cuts" => cuts::cross(pe, Duration::from_secs(who.unwrap_or(1).into())),
         "replace" => replacements::replace(pe, who.unwrap_or(1).into()),
         "refuse" => replacements::refuse(pe, who.is_some()),
         "checkpoint" => checkpoint(pe, &folder(), std::env::args().nth(3).is_some()),

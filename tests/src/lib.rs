@@ -1,6 +1,7 @@
 //! Shared code of the system tests: jobs with settings, reports of skipped tests, and access to sources.
 
 pub mod app;
+mod cuts;
 pub mod files;
 pub mod fork;
 pub mod hosts;

@@ -44,9 +44,9 @@ pub struct QpDesc {
 
 /// The queues of a connected QP.
 ///
-/// The thread that fetches them from the [`Handshake`] writes them before it sets [`QpState::done`] to [`FIRST_BLOCK`];
-/// others read them only after they have seen that value. They have a separate cache line, so no cache holds stale
-/// contents. The fields that every posting needs come first: two 16-byte loads.
+/// The thread that fetches them from the [`Handshake`] writes them before it sets [`QpState::done`] to the first block of
+/// the connection; others read them only after they have seen that value. They have a separate cache line, so no cache
+/// holds stale contents. The fields that every posting needs come first: two 16-byte loads.
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Connection {
@@ -69,8 +69,21 @@ pub struct Connection {
     pub fetch_busy: DevAddr,
     /// Heap offset of the fetch slots: 8 bytes per block of the send queue, for the result of its operation.
     pub fetch_slots: u64,
+    /// Keys to replace in WQEs, if the QP has [moved](qp_flags::MOVED): the lkeys of this PE's heap for data and for words,
+    /// and the rkeys of the peer's.
+    pub keys: [MovedKey; 4],
     /// Reserved, zero.
-    pub reserved_2: [u64; 8],
+    pub reserved_2: [u64; 4],
+}
+
+/// A memory key with which kernels build WQEs, and the key of the same memory on the NIC that executes them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct MovedKey {
+    /// Key on the NIC of the QP's first connection.
+    pub from: u32,
+    /// Key on the NIC of the current connection.
+    pub to: u32,
 }
 
 /// A QP in the table of QPs, connected or not.
@@ -93,14 +106,55 @@ pub struct QpEntry {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Handshake {
-    /// 1 once a kernel needs the connection. Set by kernels.
+    /// Number of the connection that kernels need: 1 for the first. Written by kernels after everything else.
     pub wanted: u32,
-    /// One of [`answer`]. Written by the host after everything else.
+    /// One of [`answer`]. Reset by kernels, and written by the host after everything else.
     pub answer: u32,
+    /// Where kernels copy the blocks of a failed connection: a ring with a slot for each block of the send queue. Written by
+    /// the host before a connection is published.
+    pub salvage: DevAddr,
+    /// Index one past the last block that was known to be complete when the connection failed.
+    pub done: u64,
+    /// Index one past the last block in the salvage ring.
+    pub end: u64,
+    /// Index of the first block that kernels will post to the next connection.
+    pub resume: u64,
+    /// Value of [`QpState::second_blocks`] when the connection failed.
+    pub second_blocks: u64,
+    /// Number of entries of the new connection's CQ that the host has consumed. 0 for a collapsed CQ.
+    pub completions: u64,
+    /// Number of fetching atomics that were executed but whose results are lost. The salvage ring has a [`LostResult`] for
+    /// each.
+    pub lost_results: u64,
     /// Reserved, zero.
-    pub reserved: [u32; 30],
+    pub reserved: [u32; 16],
     /// Queues of the connected QP. Valid if `answer` is [`answer::CONNECTED`].
     pub connection: Connection,
+}
+
+/// A fetching atomic whose result is lost.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct LostResult {
+    /// Index of its block.
+    pub block: u64,
+    /// Address of the word that says in which [order](result_order) the result is, or 0 if the result belongs in the block's
+    /// fetch slot.
+    pub order: DevAddr,
+}
+
+/// Byte orders of the results of atomics without waiting.
+pub mod result_order {
+    /// Offset of the word that contains the order, from the result.
+    pub const OFFSET: u64 = 8;
+    /// The byte order of this processor, in which processor atomics store results.
+    pub const OWN: u32 = 0;
+    /// The order in which some NICs write results: 8 bytes in this processor's byte order, but 4 bytes big-endian.
+    pub const NIC: u32 = 1;
+    /// The order in which other NICs write results: 4 and 8 bytes big-endian.
+    pub const NIC_BIG_ENDIAN_8: u32 = 2;
+    /// There is no result: it was lost with the connection.
+    pub const LOST: u32 = 3;
 }
 
 /// States of the host's answer, for [`Handshake::answer`].
@@ -137,6 +191,11 @@ pub mod qp_flags {
     /// `fence` posts a read-back and a strong fence, `quiet` a read-back. Only found in a
     /// [`Connection`](super::Connection).
     pub const RELAXED: u32 = 32;
+    /// If the connection fails, the host makes another one, over another NIC if necessary: see `sq/failover.rs`.
+    pub const FAILOVER: u32 = 128;
+    /// One of the two NICs is not that of the rail, so [`Connection::keys`](super::Connection::keys) applies. Excludes
+    /// [`ON_GPU`]. Only found in a [`Connection`](super::Connection).
+    pub const MOVED: u32 = 256;
     /// A DC initiator: each WQE contains the address vector of its target, and takes two blocks.
     pub const DC: u32 = 64;
     /// The flags of a *weak* QP, one whose WRITEs may overtake each other unless `fence` posts a WQE.
@@ -151,7 +210,8 @@ pub mod qp_flags {
 pub struct QpState {
     /// One past the last reserved block.
     pub reserved: CacheLine,
-    /// One past the last block known to be complete; 0 while the QP is unconnected.
+    /// One past the last block known to be complete; 0 while the QP is unconnected. After a failover, the first block of the
+    /// new connection, which completes all earlier ones.
     pub done: CacheLine,
     /// One past the last announced block, and doorbell state: see [`DoorbellState`](crate::sq::DoorbellState).
     pub doorbell: CacheLine,
@@ -166,6 +226,12 @@ pub struct QpState {
     pub connect_requested: CacheLine,
     /// 1 once a thread has started to fetch the connection.
     pub connect_fetched: CacheLine,
+    /// Counts how often a thread has started or finished to hand the queue over to the host, after its connection has failed:
+    /// odd meanwhile.
+    pub closing: CacheLine,
+    /// Number of blocks posted to the current connection that are the second of their WQE. Only counted for
+    /// [`FAILOVER`](qp_flags::FAILOVER).
+    pub second_blocks: CacheLine,
     /// Owner of the QP set, or 0 if it is free. Only used in the QP to PE 0; see [`Ctx::context`](crate::Ctx::context).
     pub owner: CacheLine,
     /// One past the last block of an open [`Batch`](crate::Batch); 0 if no announcement is being held back.

@@ -8,11 +8,11 @@ use core::panic::Location;
 use bytemuck::{Pod, Zeroable};
 
 use super::{Amo, AmoWord, Kind, Op, to_native_order};
-use crate::abi::qp_flags;
+use crate::abi::{qp_flags, result_order};
 use crate::arch;
 use crate::ctx::Ctx;
 use crate::ctx::CtxRef;
-use crate::error::Result;
+use crate::error::{Detail, Error, Result};
 use crate::group::Thread;
 use crate::heap::{Sym, SymSlice};
 use crate::post::post;
@@ -27,21 +27,13 @@ use crate::watch::{self, Completion, Event, Operation};
 pub struct Fetched<T> {
     /// Bytes of the result as written by the NIC or the processor, from the first byte on.
     raw: u64,
-    /// Byte order of the result: one of the constants in [`order`].
+    /// Byte order of the result: one of the constants in [`result_order`].
     order: u32,
     reserved: u32,
     _value: PhantomData<T>,
 }
 
-/// Byte orders of the results of atomics, for [`Fetched::order`].
-mod order {
-    /// The byte order of this processor, in which processor atomics store results.
-    pub(super) const OWN: u32 = 0;
-    /// The order in which some NICs write results: 8 bytes in this processor's byte order, but 4 bytes big-endian.
-    pub(super) const NIC: u32 = 1;
-    /// The order in which other NICs write results: 4 and 8 bytes big-endian.
-    pub(super) const NIC_BIG_ENDIAN_8: u32 = 2;
-}
+const _: () = assert!(offset_of!(Fetched<u64>, order) as u64 == result_order::OFFSET);
 
 impl<T> Clone for Fetched<T> {
     fn clone(&self) -> Self {
@@ -187,6 +179,8 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// - [`Error::ResultLost`](crate::Error::ResultLost): the atomic was executed, but its result was lost with the
+    ///   connection. Only in jobs with failover.
     #[inline(always)]
     #[track_caller]
     pub fn fetched<T: AmoWord>(&self, result: Sym<Fetched<T>>) -> Result<T> {
@@ -195,10 +189,13 @@ impl<S: Sharing> Ctx<'_, S> {
         watch::load("fetched", address, bytes);
         // SAFETY: of this PE's memory; the allocator aligned it.
         let (raw, order) = unsafe { (arch::read(&raw const (*at).raw), arch::read(&raw const (*at).order)) };
+        if order == result_order::LOST {
+            return Err(self.fail(Error::ResultLost, Detail::NONE));
+        }
         // The order in which the NIC wrote the value was stored with it, when the atomic was posted.
         let found = match (order, size_of::<T>()) {
-            (order::OWN, _) => raw,
-            (order, 8) => to_native_order::<8>(raw, order == order::NIC_BIG_ENDIAN_8),
+            (result_order::OWN, _) => raw,
+            (order, 8) => to_native_order::<8>(raw, order == result_order::NIC_BIG_ENDIAN_8),
             (_, _) => to_native_order::<4>(raw, false),
         };
         Ok(T::from_bits(found))
@@ -265,7 +262,7 @@ fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(
         // SAFETY: inside of the peer's memory, which is mapped; all its atomics are processor atomics. The result as above.
         unsafe {
             arch::write(to, op.apply_fetch_bits(p));
-            arch::write(order, order::OWN);
+            arch::write(order, result_order::OWN);
         }
         return Ok(());
     }
@@ -273,7 +270,9 @@ fn fetch_nbi_slow<S: Sharing, const WIDTH: usize>(
     let big_endian_8 = qp.desc().flags & qp_flags::BIG_ENDIAN_8 != 0;
     // The NIC writes the first word only, so the order can be stored in advance.
     // SAFETY: as above.
-    unsafe { arch::write(order, if big_endian_8 { order::NIC_BIG_ENDIAN_8 } else { order::NIC }) };
+    unsafe {
+        arch::write(order, if big_endian_8 { result_order::NIC_BIG_ENDIAN_8 } else { result_order::NIC })
+    };
     let (raddr, rkey) = ctx.remote_word(&qp, offset);
     let (laddr, lkey) = ctx.local_word(&qp, result + offset_of!(Fetched<u64>, raw) as u64);
     post(Thread, &qp, op.blocks(), &op.wqe(raddr, rkey, laddr, lkey), Location::caller()).map(|_| ())

@@ -659,6 +659,7 @@ pub(crate) fn fetch<S: Sharing>(
     // The lanes of a warp may share the posting, so all must agree that it can be published.
     let ticket = posting.commit_if(qp, taken)?;
     qp.wait(ticket, site)?;
+    qp.check_fetch_slot(index, site)?;
     // SAFETY: the QP's own slot in the heap; the NIC has written it, and nobody else does before it is freed.
     let word = unsafe { <u64 as SysWord>::load_acquire(heap.add(slot).ptr()) };
     qp.free_fetch_slot(index);

@@ -10,9 +10,10 @@ use core::mem::offset_of;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
 
 use super::connect::connect;
+use super::failover::{fail_over, is_of_connection};
 use super::qp::HAS_DC;
 use super::reserve::completed;
-use super::send_queue::DC_BLOCKS;
+use super::send_queue::{DC_BLOCKS, HAS_FAILOVER};
 use super::{EndIndex, Qp};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
@@ -30,7 +31,7 @@ impl<S: Sharing> Qp<'_, S> {
     /// - [`Error::Timeout`], [`Error::Aborted`], [`Error::Unconnected`].
     #[inline(always)]
     pub(crate) fn wait(&self, end: EndIndex, site: Site) -> Result {
-        if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, true, site) }
+        if self.done() >= end.0 { Ok(()) } else { wait_slow::<S>(self.entry(), end.0, 0, site) }
     }
 
     /// Waits like [`Qp::wait`], but inlined, for callers that are outlined themselves. Saves a call, and with it
@@ -40,7 +41,7 @@ impl<S: Sharing> Qp<'_, S> {
     /// - The errors of [`Qp::wait`].
     #[inline(always)]
     pub(crate) fn wait_here(&self, end: EndIndex, site: Site) -> Result {
-        if self.done() >= end.0 { Ok(()) } else { wait_loop::<S>(self.entry(), end.0, true, site) }
+        if self.done() >= end.0 { Ok(()) } else { wait_loop::<S>(self.entry(), end.0, 0, site) }
     }
 
     /// Returns whether all blocks before `end` have completed, without waiting.
@@ -60,7 +61,7 @@ impl<S: Sharing> Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn done(&self) -> u64 {
+    pub(super) fn done(&self) -> u64 {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::load_acquire(self.word(offset_of!(QpState, done))) }
     }
@@ -74,7 +75,7 @@ impl<S: Sharing> Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn free_poller(&self) {
+    pub(super) fn free_poller(&self) {
         if S::SHARED {
             // SAFETY: a word of the QP's state, taken by this thread.
             unsafe { S::Scope::store_release(self.word(offset_of!(QpState, poller)), 0) }
@@ -107,10 +108,11 @@ impl<S: Sharing> Qp<'_, S> {
         if still_there && ds & 0x3f > 4 { 2 } else { 1 }
     }
 
-    /// Poisons the QP because of the error CQE at `entry`, and records it unless another thread has.
+    /// Handles the error CQE at `entry`. Unless the connection can be replaced, poisons the QP, and records the error unless
+    /// another thread has.
     #[cold]
     #[inline(always)]
-    fn failed(&self, entry: DevAddr, word: CqeWord, site: Site) -> Error {
+    fn failed(&self, entry: DevAddr, word: CqeWord, site: Site) -> Stop {
         // Written before the word that was polled, whose load acquired it.
         // SAFETY: the entry is written, and stays while the QP is in error.
         let syndromes = unsafe { Sys::load_relaxed(entry.add(48).ptr()) };
@@ -119,7 +121,10 @@ impl<S: Sharing> Qp<'_, S> {
         let detail = Detail { completion: completion.packed(), ..self.detail(FIRST_BLOCK, FIRST_BLOCK) };
         // The NIC may notice before the kernel does that the peer is gone.
         let is_lost = self.needs().is_lost(self.desc().pe_state);
-        self.poison(if is_lost { Error::PeerLost } else { Error::Completion }, detail, site)
+        if !is_lost && self.can_fail_over() && is_of_connection(syndrome) {
+            return Stop::Connection;
+        }
+        Stop::Error(self.poison(if is_lost { Error::PeerLost } else { Error::Completion }, detail, site))
     }
 
     #[inline(always)]
@@ -141,6 +146,21 @@ struct Poller<'q, 'a, S> {
     next: u32,
 }
 
+/// Why polling has stopped.
+enum Stop {
+    Error(Error),
+    /// The connection has failed, and [`fail_over`] replaces it. Not called where that is noticed: whatever lives across the
+    /// call costs every kernel registers.
+    Connection,
+}
+
+impl From<Error> for Stop {
+    #[inline(always)]
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
 impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
     /// Reads the state of the completion queue. May only be called by the thread that has become the poller.
     #[inline(always)]
@@ -156,7 +176,7 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
     /// # Errors
     /// - [`Error::Completion`], [`Error::Poisoned`]: found an error CQE.
     #[inline(always)]
-    fn poll(&mut self, target: u64, site: Site) -> Result<bool> {
+    fn poll(&mut self, target: u64, site: Site) -> core::result::Result<bool, Stop> {
         while self.done < target {
             // Skipping costs a round of loads, which does not pay off for a few blocks.
             if self.mask != 0 && target - self.done > 8 {
@@ -172,7 +192,7 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
     /// Polls like [`Poller::poll`], at most [`POLLS_PER_ROUND`] times. The caller makes all rare checks between two
     /// such rounds, when the registers of this loop are free.
     #[inline(always)]
-    fn poll_for_a_while(&mut self, target: u64, site: Site) -> Result<bool> {
+    fn poll_for_a_while(&mut self, target: u64, site: Site) -> core::result::Result<bool, Stop> {
         let mut left = POLLS_PER_ROUND;
         loop {
             if self.poll(target, site)? {
@@ -189,7 +209,7 @@ impl<'q, 'a, S: Sharing> Poller<'q, 'a, S> {
 
     /// Consumes the next CQE. Returns `false` if there is no new one.
     #[inline(always)]
-    fn take(&mut self, site: Site) -> Result<bool> {
+    fn take(&mut self, site: Site) -> core::result::Result<bool, Stop> {
         let entry = self.cqe(self.next);
         // SAFETY: an entry of the CQ. The NIC writes its last 8 bytes at once, after the rest.
         let word = CqeWord(unsafe { Sys::load_acquire(entry.add(CqeWord::OFFSET as u64).ptr()) });
@@ -268,41 +288,59 @@ const POLLS_PER_ROUND: u32 = 64;
 /// Maximum time for which a GPU thread can be suspended, in nanoseconds.
 const LONGEST_REST_NS: u32 = 1_000_000;
 
-/// Waits until the `done` index of the QP reaches `target`. With `completes`, a loss is an error only once. Outlined, because it would cost every kernel registers if
-/// inlined.
+/// Waits until the `done` index of the QP reaches `target`. `own` is the caller's reservation if it waits for room, and 0 if
+/// it waits for completions, for which a loss is an error only once. Outlined, because it would cost every kernel registers
+/// if inlined.
 #[inline(never)]
-pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, completes: bool, site: Site) -> Result {
-    wait_loop::<S>(entry, target, completes, site)
+pub(super) fn wait_slow<S: Sharing>(entry: *mut QpEntry, target: u64, own: u64, site: Site) -> Result {
+    wait_loop::<S>(entry, target, own, site)
 }
 
 /// Waits like [`wait_slow`], but inlined, for callers that are outlined themselves.
 #[inline(always)]
-fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, completes: bool, site: Site) -> Result {
+fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, own: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    match wait_turns(&qp, target, site) {
+    let outcome = loop {
+        break match wait_turns(&qp, target, own, site) {
+            Ok(()) => Ok(()),
+            Err(Stop::Error(error)) => Err(error),
+            // Without failover, nothing constructs this value, which the compiler does not see.
+            Err(Stop::Connection) if !HAS_FAILOVER => Err(Error::Poisoned),
+            Err(Stop::Connection) => match fail_over::<S>(entry, own, site) {
+                Ok(()) => continue,
+                failed => failed,
+            },
+        };
+    };
+    match outcome {
         // Blocks that will never complete end one wait for their completion, but not the waits for room in the queue.
-        Err(Error::PeerLost) if completes && qp.has_reported(target) => Ok(()),
+        Err(Error::PeerLost) if own == 0 && qp.has_reported(target) => Ok(()),
         outcome => outcome,
     }
 }
 
 #[inline(always)]
-fn wait_turns<S: Sharing>(qp: &Qp<'_, S>, target: u64, site: Site) -> Result {
+fn wait_turns<S: Sharing>(
+    qp: &Qp<'_, S>,
+    target: u64,
+    own: u64,
+    site: Site,
+) -> core::result::Result<(), Stop> {
     let entry = qp.entry();
     // Nothing can complete before the QP is connected.
     if qp.done() < FIRST_BLOCK {
         connect::<S>(entry, site)?;
     }
     let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
-    let mut turns = 0u32;
+    let (mut turns, mut marked) = (0u32, 0);
     // A waiting thread rests for this long per outstanding block: thousands of polling threads would slow down the
     // poller and the service kernel. The time grows by an eighth per turn, until it matches the speed of the NIC.
     let mut block_ns = BLOCK_NS;
     loop {
         if qp.is_poisoned() {
             // The thread that poisoned the QP has recorded the cause.
-            return Err(qp.poisoned());
+            return Err(qp.poisoned().into());
         }
         if turns.is_multiple_of(POLLS_PER_ROUND) {
             qp.announce_batch(); // what fills the queue may be another thread's open batch
@@ -310,6 +348,10 @@ fn wait_turns<S: Sharing>(qp: &Qp<'_, S>, target: u64, site: Site) -> Result {
         let done = if qp.take_poller() {
             let mut poller = Poller::new(qp);
             let outcome = poller.poll_for_a_while(target, site);
+            if let Err(Stop::Connection) = outcome {
+                // Stays the poller until the connection has been replaced.
+                return Err(Stop::Connection);
+            }
             qp.free_poller();
             if outcome? {
                 // Give the poller up between rounds, even on an error: another waiting thread may have a nearer target.
@@ -322,6 +364,7 @@ fn wait_turns<S: Sharing>(qp: &Qp<'_, S>, target: u64, site: Site) -> Result {
             if done >= target {
                 return Ok(());
             }
+            qp.mark_if_closing(own, target, &mut marked);
             // Cannot truncate: a queue has fewer than 2^32 blocks.
             arch::rest(((target - done) as u32).saturating_mul(block_ns).min(LONGEST_REST_NS));
             block_ns = (block_ns + block_ns / 8).min(LONGEST_REST_NS);
@@ -334,9 +377,9 @@ fn wait_turns<S: Sharing>(qp: &Qp<'_, S>, target: u64, site: Site) -> Result {
             // A timeout breaks the QP: its blocks may never complete, and later posters would wait for them, too.
             // So does a loss, for the same reason.
             Err(why @ (Error::Timeout | Error::PeerLost)) => {
-                return Err(qp.poison(why, qp.detail(done, target), site));
+                return Err(qp.poison(why, qp.detail(done, target), site).into());
             }
-            Err(other) => return Err(other),
+            Err(other) => return Err(other.into()),
         }
     }
 }
@@ -354,7 +397,15 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
         return Err(qp.poisoned());
     }
     if qp.take_poller() {
-        let polled = Poller::new(&qp).poll(target, site);
+        let polled = match Poller::new(&qp).poll(target, site) {
+            // Stays the poller until the connection has been replaced.
+            Err(Stop::Connection) if HAS_FAILOVER => {
+                return fail_over::<S>(entry, 0, site).map(|()| qp.done() >= target);
+            }
+            Err(Stop::Connection) => Err(Error::Poisoned),
+            Err(Stop::Error(error)) => Err(error),
+            Ok(done) => Ok(done),
+        };
         qp.free_poller();
         // Either complete, or broken.
         if polled != Ok(false) {

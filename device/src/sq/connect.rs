@@ -53,10 +53,8 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     // Any number of threads may arrive here; only the first one notifies the host.
     let asks = is_first(offset_of!(QpState, connect_requested));
     if asks {
-        request(desc, handshake);
+        request(desc, handshake, 1);
     }
-    // SAFETY: the host made the state, and nobody changes this field while kernels run.
-    let connect_ns = || unsafe { (*desc.pe_state.ptr::<DeviceState>()).connect_ns };
     let mut watch = Watch::needing(desc.pe_state, qp.needs());
     let mut turns = 0u32;
     // Any thread of the GPU may fetch the connection, whatever `S` is, so the scope is the GPU's.
@@ -73,50 +71,83 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
         match answer {
             answer::CONNECTED if is_first(offset_of!(QpState, connect_fetched)) => {
                 // SAFETY: the host has written the connection before the answer, and `is_first` holds in one thread.
-                unsafe { fetch_connection(&qp, handshake) }
-            }
-            answer::FAILED => {
-                // Not `poison`, which would write a record: the host knows the cause and reports it.
-                // SAFETY: a word of the QP's state.
-                unsafe { Gpu::store_release(qp.poison_word(), Error::Unconnected as u64) };
-                return Err(qp.poisoned());
-            }
-            _ => match watch.turn() {
-                Ok(()) => {}
-                // The connection deadline is often longer than the PE's. It is read only here, where registers are
-                // scarce.
-                Err(Error::Timeout) if !watch.has_lasted(connect_ns()) => {}
-                Err(Error::Timeout) => {
-                    let detail = Detail { peer: desc.peer, ..Detail::NONE };
-                    return Err(qp.poison(Error::Unconnected, detail, site));
+                unsafe {
+                    copy_connection(&qp);
+                    Gpu::store_release(done, FIRST_BLOCK);
                 }
-                Err(Error::PeerLost) => return Err(qp.poison(Error::PeerLost, Detail::NONE, site)),
-                Err(other) => return Err(other),
-            },
+            }
+            answer::FAILED => return Err(qp.refused()),
+            _ => qp.unanswered(&mut watch, site)?,
         }
     }
     Ok(())
 }
 
-/// Requests the connection of a QP from the host. Sets the QP's own flag before the PE-wide one, so a host that sees
-/// the latter finds the former.
+/// Waits for the host's answer to a request of this thread for another connection.
+///
+/// # Errors
+/// The errors of [`connect`].
 #[inline(always)]
-fn request(desc: &QpDesc, handshake: *mut Handshake) {
+pub(super) fn wait_for_answer<S: Sharing>(qp: &Qp<'_, S>, site: Site) -> Result {
+    let handshake = qp.desc().handshake.ptr::<Handshake>();
+    let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
+    loop {
+        // SAFETY: a word of the handshake.
+        match unsafe { <u32 as SysWord>::load_acquire(&raw const (*handshake).answer) } {
+            answer::CONNECTED => return Ok(()),
+            answer::FAILED => return Err(qp.refused()),
+            _ => qp.unanswered(&mut watch, site)?,
+        }
+    }
+}
+
+impl<S: Sharing> Qp<'_, S> {
+    /// Poisons the QP after the host has refused to connect it, and returns the error.
+    #[inline(always)]
+    fn refused(&self) -> Error {
+        // Not `poison`, which would write a record: the host knows the cause and reports it.
+        // SAFETY: a word of the QP's state.
+        unsafe { Gpu::store_release(self.poison_word(), Error::Unconnected as u64) };
+        self.poisoned()
+    }
+
+    /// Runs one iteration of a wait for the host's answer. On an error other than an abort, the QP is poisoned.
+    #[inline(always)]
+    fn unanswered(&self, watch: &mut Watch, site: Site) -> Result {
+        // SAFETY: the host made the state, and nobody changes this field while kernels run.
+        let connect_ns = || unsafe { (*self.desc().pe_state.ptr::<DeviceState>()).connect_ns };
+        match watch.turn() {
+            // The connection deadline is often longer than the PE's. It is read only here, where registers are scarce.
+            Err(Error::Timeout) if !watch.has_lasted(connect_ns()) => Ok(()),
+            Err(Error::Timeout) => {
+                let detail = Detail { peer: self.desc().peer, ..Detail::NONE };
+                Err(self.poison(Error::Unconnected, detail, site))
+            }
+            Err(Error::PeerLost) => Err(self.poison(Error::PeerLost, Detail::NONE, site)),
+            outcome => outcome,
+        }
+    }
+}
+
+/// Requests connection number `wanted` of a QP from the host. Sets the QP's own word before the PE-wide flag, so a host that
+/// sees the latter finds the former.
+#[inline(always)]
+pub(super) fn request(desc: &QpDesc, handshake: *mut Handshake, wanted: u32) {
     // SAFETY: the host made handshake and control page, and reads these words atomically.
     unsafe {
-        <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, 1);
+        <u32 as SysWord>::store_release(&raw mut (*handshake).wanted, wanted);
         let control = (*desc.pe_state.ptr::<DeviceState>()).control.ptr::<ControlPage>();
         <u32 as SysWord>::store_release(&raw mut (*control).requested, 1);
     }
 }
 
-/// Copies the connection from the host's answer into the QP's entry, and releases the waiting threads.
+/// Copies the connection from the host's answer into the QP's entry. A release of `done` must follow.
 ///
 /// # Safety
-/// `handshake` is the QP's, and the host has written the connection there. No other thread calls this for the QP.
+/// The host has written the connection to the handshake. No other thread calls this for the QP, or reads the connection.
 #[inline(always)]
-unsafe fn fetch_connection<S: Sharing>(qp: &Qp<S>, handshake: *const Handshake) {
-    let entry = qp.entry();
+pub(super) unsafe fn copy_connection<S: Sharing>(qp: &Qp<S>) {
+    let (entry, handshake) = (qp.entry(), qp.desc().handshake.ptr::<Handshake>());
     // SAFETY: the host wrote the connection, by this function's contract. Other threads read the entry's copy only after
     // they have seen `done`, which is stored last.
     unsafe {
@@ -127,6 +158,5 @@ unsafe fn fetch_connection<S: Sharing>(qp: &Qp<S>, handshake: *const Handshake) 
             let state = qp.desc().pe_state.ptr::<DeviceState>();
             Gpu::store_relaxed(&raw mut (*state).weak.word, 1);
         }
-        Gpu::store_release(qp.word(offset_of!(QpState, done)), FIRST_BLOCK);
     }
 }

@@ -5,10 +5,13 @@ use core::mem::offset_of;
 
 use super::Qp;
 use crate::abi::{Connection, QpEntry};
-use crate::arch::Scope;
-use crate::error::{Result, Site};
+use crate::arch::{Scope, SysWord};
+use crate::error::{Error, Result, Site, record};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
+
+/// Value of a busy word whose result was lost with the connection.
+const LOST: u64 = 2;
 
 impl<S: Sharing> Qp<'_, S> {
     /// Returns the heap offset of the fetch slot that belongs to block `index`.
@@ -28,17 +31,52 @@ impl<S: Sharing> Qp<'_, S> {
     /// yet.
     ///
     /// # Errors
-    /// - [`Error::Timeout`](crate::Error::Timeout) or [`Error::Aborted`](crate::Error::Aborted). The QP is then
+    /// - [`Error::Timeout`] or [`Error::Aborted`]. The QP is then
     ///   poisoned: the block is reserved and can no longer be posted, so it would block the queue forever.
     #[inline(always)]
     pub(crate) fn take_fetch_slot(&self, index: u64, site: Site) -> Result {
-        // Acquire: the previous user has read its result before the NIC may write the next one.
-        // SAFETY: a busy word of this QP.
-        if unsafe { S::Scope::swap_acq_rel(self.fetch_busy(index), 1) } == 0 {
+        if self.try_take_fetch_slot(index) {
             Ok(())
         } else {
             take_fetch_slot_slow::<S>(self.entry(), index, site)
         }
+    }
+
+    #[inline(always)]
+    fn try_take_fetch_slot(&self, index: u64) -> bool {
+        let word = self.fetch_busy(index);
+        // Acquire: the previous user has read its result before the NIC may write the next one.
+        // SAFETY: a busy word of this QP.
+        unsafe {
+            // A swap could replace a mark that the previous user has yet to see.
+            if self.can_fail_over() {
+                u64::compare_swap(word, 0, 1) == 0
+            } else {
+                S::Scope::swap_acq_rel(word, 1) == 0
+            }
+        }
+    }
+
+    /// Marks that the result for the fetch slot of block `index` will not come.
+    #[inline(always)]
+    pub(super) fn lose_fetch_slot(&self, index: u64) {
+        // SAFETY: a busy word of this QP. Its user waits.
+        unsafe { S::Scope::store_relaxed(self.fetch_busy(index), LOST) }
+    }
+
+    /// Checks whether the operation of block `index`, which is complete, has written its result to the fetch slot of this
+    /// thread. If not, frees the slot.
+    ///
+    /// # Errors
+    /// [`Error::ResultLost`].
+    #[inline(always)]
+    pub(crate) fn check_fetch_slot(&self, index: u64, site: Site) -> Result {
+        // SAFETY: a busy word of this QP.
+        if !self.can_fail_over() || unsafe { S::Scope::load_relaxed(self.fetch_busy(index)) } != LOST {
+            return Ok(());
+        }
+        self.free_fetch_slot(index);
+        Err(record(self.desc().pe_state, Error::ResultLost, self.detail(index, index), site))
     }
 
     #[inline(always)]
@@ -56,8 +94,7 @@ fn take_fetch_slot_slow<S: Sharing>(entry: *mut QpEntry, index: u64, site: Site)
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
-    // SAFETY: a busy word of this QP.
-    while unsafe { S::Scope::swap_acq_rel(qp.fetch_busy(index), 1) } != 0 {
+    while !qp.try_take_fetch_slot(index) {
         if let Err(why) = watch.turn() {
             // This block can no longer be posted, and nothing after it can be announced. Give the QP up.
             return Err(qp.poison(why, qp.detail(index, index + 1), site));

@@ -50,7 +50,7 @@
 //!
 //! # Files
 //!
-//! `reserve.rs` and `doorbell.rs` contain the protocol, written against the trait [`SendQueueState`] of `state.rs`. The
+//! `reserve.rs`, `doorbell.rs` and `closing.rs` contain the protocol, written against the trait [`SendQueueState`] of `state.rs`. The
 //! other files implement that trait on memory laid out by the host:
 //!
 //! | file | content |
@@ -60,11 +60,14 @@
 //! | `send_queue.rs` | WQEs, doorbell record and doorbell register |
 //! | `completion.rs` | polling the CQ, waiting, errors |
 //! | `connect.rs` | requesting the connection from the host |
+//! | `failover.rs` | handing a queue over to the host when its connection has failed |
 //! | `fetch_slot.rs` | results of blocking `g` and atomics |
 
+mod closing;
 mod completion;
 mod connect;
 mod doorbell;
+mod failover;
 mod fetch_slot;
 mod posting;
 mod qp;
@@ -72,6 +75,7 @@ mod reserve;
 mod send_queue;
 mod state;
 
+pub use closing::{Closed, close, mark_waiting, published, reopen, take_doorbell, unmark};
 pub use doorbell::{announce, publish, publish_and_announce, ring_contended, ring_uncontended};
 pub(crate) use posting::Reservation;
 pub(crate) use qp::{EndIndex, HAS_DC, Qp};

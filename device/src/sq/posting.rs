@@ -44,7 +44,7 @@ impl<S: Sharing> Qp<'_, S> {
         let (first, end) = super::reserve(self, blocks);
         let writable_at = super::writable_at(end, depth);
         if done < writable_at {
-            wait_slow::<S>(self.entry(), writable_at, false, site)?;
+            wait_slow::<S>(self.entry(), writable_at, first, site)?;
         }
         Ok(Reservation { first, end, uncontended: seen.is_idle_at(first) })
     }
@@ -54,6 +54,7 @@ impl<S: Sharing> Qp<'_, S> {
     #[inline(always)]
     pub(crate) fn publish(&self, r: Reservation, send_queue: impl FnOnce() -> SendQueueView) {
         if S::BATCHED {
+            self.move_keys(send_queue(), r.first, r.end);
             if S::SHARED {
                 super::publish(self, self.depth(), r.first, r.end);
             }
@@ -63,7 +64,7 @@ impl<S: Sharing> Qp<'_, S> {
         } else if S::SHARED {
             if !r.uncontended {
                 publish_and_announce::<S>(self.entry(), r.first, r.end);
-            } else if !super::ring_uncontended(self, r.first, r.end, |end| self.ring_own(send_queue(), end)) {
+            } else if !super::ring_uncontended(self, r.first, r.end, |_| self.ring_own(send_queue(), r)) {
                 ring_contended::<S>(self.entry(), r.first, r.end);
             }
         } else {
@@ -71,21 +72,22 @@ impl<S: Sharing> Qp<'_, S> {
             // an open batch too.
             // SAFETY: a word of the QP's state.
             unsafe { S::Scope::store_relaxed(self.batch_end(), 0) };
-            self.ring_own(send_queue(), r.end);
+            self.ring_own(send_queue(), r);
         }
     }
 
-    /// Rings the doorbell for all blocks before `end`, written by this thread or by lanes synchronised with it.
+    /// Rings the doorbell for the blocks of `r`, written by this thread or by lanes synchronised with it, and for all earlier
+    /// ones.
     #[inline(always)]
-    fn ring_own(&self, send_queue: SendQueueView, end: u64) {
+    fn ring_own(&self, send_queue: SendQueueView, r: Reservation) {
         if send_queue.is_plain() {
             // The common configuration, inlined.
-            send_queue.ring_own_doorbell(end)
+            send_queue.ring_own_doorbell(r.end)
         } else if !S::SHARED && send_queue.is_plain_and_late() {
             // Kernels with shared queues are large already; they call the outlined version instead.
-            send_queue.ring_own_doorbell(end)
+            send_queue.ring_own_doorbell(r.end)
         } else {
-            ring_own_slow::<S>(self.entry(), end)
+            ring_own_slow::<S>(self.entry(), r.first, r.end)
         }
     }
 
@@ -148,6 +150,12 @@ impl<S: Sharing> SendQueueState for Qp<'_, S> {
     }
 
     #[inline(always)]
+    fn compare_swap_reserved(&self, from: u64, to: u64) -> u64 {
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::compare_swap_release(self.word(offset_of!(QpState, reserved)), from, to) }
+    }
+
+    #[inline(always)]
     fn ready_entry(&self, slot: u64) -> ReadyEntry {
         // SAFETY: there is an entry for each slot.
         ReadyEntry(unsafe { S::Scope::load_relaxed(self.ready_entries().add(slot as usize)) })
@@ -193,7 +201,8 @@ fn publish_and_announce<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let queue = qp.send_queue(qp.depth());
-    super::publish_and_announce(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
+    qp.move_keys(queue, first, end);
+    super::publish_and_announce(&qp, queue.depth, first, end, |end| qp.ring_current(queue, end));
 }
 
 #[inline(never)]
@@ -201,15 +210,18 @@ fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
     let queue = qp.send_queue(qp.depth());
-    super::ring_contended(&qp, queue.depth, first, end, |end| queue.ring_doorbell(end));
+    super::ring_contended(&qp, queue.depth, first, end, |end| qp.ring_current(queue, end));
 }
 
-/// Rings the doorbell for all blocks before `end`, in any configuration of the queue. Outlined, because it is rare.
+/// Rings the doorbell for the caller's blocks `first..end` and for all earlier ones, in any configuration of the queue.
+/// Outlined, because it is rare.
 #[inline(never)]
-fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, end: u64) {
+fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    qp.send_queue(qp.depth()).ring_own_doorbell(end);
+    let queue = qp.send_queue(qp.depth());
+    qp.move_keys(queue, first, end);
+    queue.ring_own_doorbell(end);
 }
 
 #[inline(never)]
@@ -224,7 +236,7 @@ fn announce_batch_slow<S: Sharing>(entry: *mut QpEntry) {
     }
     let queue = qp.send_queue(qp.depth());
     if S::SHARED {
-        super::announce(&qp, queue.depth, |end| queue.ring_doorbell(end));
+        super::announce(&qp, queue.depth, |end| qp.ring_current(queue, end));
     } else {
         queue.ring_own_doorbell(end);
     }

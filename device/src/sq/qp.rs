@@ -115,10 +115,13 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     pub(crate) fn write(&self, queue: SendQueueView, index: u64, wqe: &Wqe, flags: Flags) -> u64 {
         if self.is_dc() {
-            queue.write_to(&self.peer().target, index, wqe, flags)
-        } else {
-            queue.write(index, wqe, flags)
+            return queue.write_to(&self.peer().target, index, wqe, flags);
         }
+        let next = queue.write(index, wqe, flags);
+        if next != index + 1 {
+            self.count_second_block();
+        }
+        next
     }
 
     /// Returns the view of the connected send queue, which is `depth` blocks deep.

@@ -15,6 +15,10 @@ use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 /// Number of blocks per WQE of a DC initiator. The WQE's address vector fills three of the eight segments.
 pub(super) const DC_BLOCKS: u64 = 2;
 
+/// Whether this build can hand queues over to the host. GPU builds leave it out: it would cost every kernel registers, and the
+/// loads of `Qp::send_queue` may hit the L1 cache, where an earlier connection may be.
+pub(super) const HAS_FAILOVER: bool = cfg!(not(target_arch = "nvptx64"));
+
 /// Fields of a [`Connection`](crate::abi::Connection) that posting needs, and the depth of the queue.
 ///
 /// Valid only in a thread that has seen the connection established.
@@ -95,6 +99,12 @@ impl SendQueueView {
     #[inline(always)]
     fn is_on_gpu(self) -> bool {
         self.flags & qp_flags::ON_GPU != 0
+    }
+
+    /// Returns whether the QP is on another NIC than the one whose keys kernels know.
+    #[inline(always)]
+    pub(super) fn has_moved(self) -> bool {
+        HAS_FAILOVER && self.flags & qp_flags::MOVED != 0
     }
 
     /// Returns whether the queue has the common fast configuration: it is in GPU memory, and the NIC needs the doorbell

@@ -74,6 +74,12 @@ impl ReadyEntry {
         // Comparing all upper bits rejects entries of earlier laps, whose `first` maps to the same slot.
         if self.0 == first << Self::LENGTH | length { length } else { 0 }
     }
+
+    /// Returns the entry of a reservation at block `first` whose poster waits for room in the queue.
+    #[inline(always)]
+    pub(super) const fn waiting(first: u64) -> Self {
+        Self::new(first, first)
+    }
 }
 
 const _: () = assert!(MAX_DEPTH < 1 << ReadyEntry::LENGTH);
@@ -87,6 +93,8 @@ pub trait SendQueueState {
     fn fetch_add_reserved(&self, blocks: u64) -> u64;
     /// Returns the index one past the last reserved block. Relaxed.
     fn reserved(&self) -> u64;
+    /// Replaces the reserved index with `to` if it equals `from`, and returns the index found. Relaxed.
+    fn compare_swap_reserved(&self, from: u64, to: u64) -> u64;
     /// Returns the ready entry of `slot`. Relaxed, because the fence before the doorbell makes it an acquire.
     fn ready_entry(&self, slot: u64) -> ReadyEntry;
     /// Sets the ready entry of `slot`. Release, so a thread that reads the entry also sees the WQEs.

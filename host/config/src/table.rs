@@ -146,6 +146,8 @@ settings! {
              of up to 16 PEs, and 256KiB in others.";
         Network common nic: Nic, "RUSHMEM_NIC", "auto", "",
             "NICs for all transfers that P2P does not carry. Each PE uses the nearest ones, or those of its DEVICE:PORT:PES.";
+        Network common failover: Switch, "RUSHMEM_FAILOVER", "off", "",
+            "Replaces connections of native kernels that fail, over another NIC if `nics_per_pe` allows (docs/failover.md).";
         Network common nics_per_pe: NonZeroU32, "RUSHMEM_NICS_PER_PE", "1", "NICs",
             "Number of NICs that each PE uses at the same time.";
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",

@@ -32,6 +32,7 @@ fn another(key: &str) -> &'static str {
         "queues" => "host",
         "storage" => "plain",
         "membership" => "live",
+        "failover" => "on",
         "traffic_class" => "104",
         "service_level" | "gid_index" => "3",
         "gid_range" => "10.0.0.0/8",

@@ -107,6 +107,12 @@ impl DeviceError {
         self.code() == Some(Code::PeerLost)
     }
 
+    /// Returns whether a kernel may go on after this error: no QP has failed.
+    #[doc(hidden)]
+    pub fn is_survivable(&self) -> bool {
+        self.is_loss() || self.code() == Some(Code::ResultLost)
+    }
+
     /// Returns the peer's PE number, if the record has one.
     #[doc(hidden)]
     pub fn peer(&self) -> Option<u32> {
@@ -519,6 +525,11 @@ impl fmt::Display for DeviceError {
                 self.fmt_team(code, f)?
             }
             Code::PeerLost => write!(f, "PE {} was lost", r.peer)?,
+            Code::ResultLost => write!(
+                f,
+                "PE {} has executed an atomic whose result was lost with the connection, QP {:#x}",
+                r.peer, r.qpn
+            )?,
         }
         match self.asked.location() {
             Some(_) => write!(f, "{}", self.asked)?,

@@ -257,6 +257,9 @@ pub fn meaning_of(code: Code) -> &'static str {
             "A number that selects a comparison or a signal operation is none of the call's constants."
         }
         Code::PeerLost => "The peer, or a member of the team, was lost. Only in jobs with live membership.",
+        Code::ResultLost => {
+            "A fetching atomic was executed, but its result was lost with the connection. Only in jobs with failover."
+        }
     }
 }
 

@@ -204,7 +204,8 @@ fn link_peers(
     let connections =
         Connections::new(rails, &all_nics, Arc::clone(&opened.state), handshakes, shape, me, retries)
             .without_p2p_peers(without_nic)
-            .with_targets()?;
+            .with_targets()?
+            .with_patience(config.connect_timeout)?;
     let mut flags = if connections.on_gpu() { ctx_flags::GPU_QUEUES } else { 0 };
     flags |= if shape.is_dc() { ctx_flags::DC } else { 0 };
     // `quiet` has to read back if writes to a heap may be reordered: if several NICs, or NICs and processors, access
@@ -323,6 +324,14 @@ fn open_machine(
     let n_pes = bootstrap.n_pes();
     let shape = Shape::new(config, n_pes);
     shape.check()?;
+    if shape.failover && machine.is_gpu() {
+        let why = "only native kernels can hand their queues over to the host so far".into();
+        return Err(Error::Unavailable { what: "RUSHMEM_FAILOVER=on with kernels on GPUs".into(), why });
+    }
+    if shape.failover && shape.is_dc() {
+        let why = "DC initiators cannot be replaced; raise RUSHMEM_DC_ABOVE".into();
+        return Err(Error::Unavailable { what: "RUSHMEM_FAILOVER=on".into(), why });
+    }
     if config.membership == config::Membership::Live && shape.is_dc() {
         let why = "a DC initiator that fails because of one PE stops for all; raise RUSHMEM_DC_ABOVE";
         return Err(unsupported(why));
@@ -419,7 +428,7 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
 /// Formats the settings that must be equal on all PEs.
 fn common_settings(config: &Config) -> String {
     format!(
-        "membership={:?} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} \
+        "membership={:?} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} failover={:?} \
          qps_per_peer={} block_qps={} exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
          team_scratch={} grid_scratch={:?} ordering={:?} relaxed_ordering={:?} dc_above={:?} dcis={}",
         config.membership,
@@ -428,6 +437,7 @@ fn common_settings(config: &Config) -> String {
         config.sq_depth.0.map(SqDepth::get),
         config.queue_memory.0,
         config.nics_per_pe,
+        config.failover,
         config.qps_per_peer,
         config.block_qps,
         config.exclusive_qps,

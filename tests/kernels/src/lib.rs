@@ -6,6 +6,7 @@ mod arguments;
 mod atomics;
 mod collectives;
 mod context;
+mod cuts;
 mod endless;
 mod errors;
 mod generic;
@@ -43,6 +44,7 @@ pub use context::{
     exchange_by, exclusive_turns, hold_context, hold_per_block, private_puts, take_context_twice,
     three_contexts, undeclared_per_block,
 };
+pub use cuts::{CUT_WORDS, FIXED, FIXED_VALUE, LONGEST, LOST, PAIRS, Queues, TICKETS, WRONG, cross_cuts};
 pub use endless::{EndlessLoop, endless, recurse};
 pub use errors::{
     Misuse, fail_in_one_thread, fill_slots, misuse, report_puts, send_to_all, stray_barrier, stray_block,

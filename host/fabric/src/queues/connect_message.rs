@@ -1,6 +1,7 @@
 //! Encodes and decodes the messages with which two PEs connect their QPs.
 //!
-//! A message about a QP has 27 bytes, or 40 if it names a QP for the first exchange; one about a failure has a text instead of the QP. Numbers are little-endian.
+//! A message about a QP has 36 bytes, or 49 if it names a QP for the first exchange; one about a failure has a text instead
+//! of the QP. Numbers are little-endian.
 
 use super::rail::QpAddress;
 
@@ -16,6 +17,8 @@ const TRIAL: u8 = 8;
 const HEAD: usize = 14;
 /// Length of a QP's address in bytes.
 const ADDRESS: usize = 13;
+/// Length of a [`ConnectionPlace`] in bytes.
+const PLACE: usize = 9;
 /// Maximum length of a failure's reason, in bytes. Longer texts are truncated.
 const MAX_CAUSE_BYTES: usize = 4096;
 
@@ -38,9 +41,21 @@ pub(super) enum QpStatus {
         unordered: bool,
         /// The sender's QP for the first exchange, if one of the NICs refuses loopback.
         trial: Option<QpAddress>,
+        place: ConnectionPlace,
     },
     /// The sender cannot connect the QP, or has lost it.
     Failed { why: String },
+}
+
+/// Which connection of a QP a message is about, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ConnectionPlace {
+    /// Number of connections that have failed before this one.
+    pub(super) number: u32,
+    /// Index of the sender's NIC.
+    pub(super) nic: u8,
+    /// Number of messages, modulo 2^24, that the sender's NIC has executed over the previous connection.
+    pub(super) executed: u32,
 }
 
 /// Returns the longest prefix of `text` that has at most `limit` bytes.
@@ -63,13 +78,32 @@ fn decode_address(bytes: &[u8; ADDRESS]) -> QpAddress {
     QpAddress { qpn, psn, ece, log_responses }
 }
 
+fn encode_place(ConnectionPlace { number, nic, executed }: ConnectionPlace) -> [u8; PLACE] {
+    let ([a, b, c, d], [e, f, g, h]) = (number.to_le_bytes(), executed.to_le_bytes());
+    [a, b, c, d, nic, e, f, g, h]
+}
+
+fn decode_place(&[a, b, c, d, nic, e, f, g, h]: &[u8; PLACE]) -> ConnectionPlace {
+    let (number, executed) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+    ConnectionPlace { number, nic, executed }
+}
+
 impl ConnectMessage {
+    /// Returns the number of the connection that the message is about. 0 for a failure.
+    pub(super) fn number(&self) -> u32 {
+        match self.status {
+            QpStatus::Qp { place, .. } => place.number,
+            QpStatus::Failed { .. } => 0,
+        }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let (bits, rest) = match &self.status {
-            QpStatus::Qp { address, ready, unordered, trial } => {
+            QpStatus::Qp { address, ready, unordered, trial, place } => {
                 let bits = [(*ready, READY), (*unordered, UNORDERED), (trial.is_some(), TRIAL)];
                 let bits = bits.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| bit).sum();
-                (bits, [Some(*address), *trial].into_iter().flatten().flat_map(encode_address).collect())
+                let addresses = [Some(*address), *trial].into_iter().flatten().flat_map(encode_address);
+                (bits, addresses.chain(encode_place(*place)).collect())
             }
             QpStatus::Failed { why } => (FAILED, cut(why, MAX_CAUSE_BYTES).as_bytes().to_vec()),
         };
@@ -87,6 +121,7 @@ impl ConnectMessage {
             }
             bits if bits & !(READY | UNORDERED | TRIAL) == 0 => {
                 let (address, rest) = rest.split_first_chunk()?;
+                let (rest, place) = rest.split_last_chunk::<PLACE>()?;
                 let trial = match (bits & TRIAL, rest) {
                     (0, []) => None,
                     (TRIAL, rest) => Some(decode_address(rest.try_into().ok()?)),
@@ -97,6 +132,7 @@ impl ConnectMessage {
                     ready: bits & READY != 0,
                     unordered: bits & UNORDERED != 0,
                     trial,
+                    place: decode_place(place),
                 }
             }
             _ => return None,
@@ -120,12 +156,15 @@ mod tests {
                 log_responses,
             })
         };
-        let fields = (address(), any::<[bool; 2]>(), proptest::option::of(address()));
-        let qp = fields.prop_map(|(address, [ready, unordered], trial)| QpStatus::Qp {
+        let place = any::<(u32, u8, u32)>();
+        let place = place.prop_map(|(number, nic, executed)| ConnectionPlace { number, nic, executed });
+        let fields = (address(), any::<[bool; 2]>(), proptest::option::of(address()), place);
+        let qp = fields.prop_map(|(address, [ready, unordered], trial, place)| QpStatus::Qp {
             address,
             ready,
             unordered,
             trial,
+            place,
         });
         prop_oneof![qp, ".{0,40}".prop_map(|why| QpStatus::Failed { why })]
     }
@@ -137,7 +176,7 @@ mod tests {
             let bytes = message.encode();
             prop_assert_eq!(ConnectMessage::decode(&bytes), Some(message.clone()));
             if let QpStatus::Qp { trial, .. } = message.status {
-                prop_assert_eq!(bytes.len(), if trial.is_some() { 40 } else { 27 });
+                prop_assert_eq!(bytes.len(), if trial.is_some() { 49 } else { 36 });
                 for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
                     prop_assert_eq!(ConnectMessage::decode(wrong), None);
                 }

@@ -17,32 +17,34 @@
 //! ignored in any other one. A process that replaces a lost PE [enters](Connections::enter) the epoch of the others, which
 //! [renew](Connections::renew) their QPs to it.
 
+mod completion;
+mod failover;
 mod first_exchange;
 mod initiators;
 mod renew;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rushmem_base::{Pes, lock};
-use rushmem_device::abi::{QpDesc, qp_flags, reserved};
+use rushmem_device::abi::{QpDesc, qp_flags};
 use rushmem_error::{Error, Result};
 use rushmem_machine::Region;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::prm::qp::ServiceType;
 
 use super::connect_message::{ConnectMessage, QpStatus};
-use super::drain::Drain;
 use super::flush::Flush;
 use super::info::QpInfo;
 use super::pe_nics::PeNics;
-use super::private_queue::{PrivateQueue, RemoteEnd};
+use super::private_queue::PrivateQueue;
 use super::rail::{Loop, NicInfo, PeerNic, Qp, QpAddress, Rail, RetryPolicy};
 use super::{Handshakes, Shape, StateMap};
 use crate::provider::{Keys, NicEvent};
+use failover::Moves;
 use first_exchange::FIRST_EXCHANGE;
 
 /// A message to send, with the rank of the receiving PE.
@@ -67,6 +69,10 @@ struct QpConnection {
     /// Set once kernels may post to the QP.
     published: bool,
     failed: bool,
+    /// Indices of the NICs on both sides.
+    nic: usize,
+    peer_nic: usize,
+    moves: Moves,
 }
 
 /// All QPs of a PE. Fields drop in order: QPs before rails.
@@ -79,8 +85,6 @@ pub struct Connections {
     rails: Vec<Rail>,
     /// For each rail, the number of slots in use.
     used: Vec<AtomicU64>,
-    /// For each QP, whether a kernel's request to connect it has been taken in this epoch.
-    taken: Vec<AtomicBool>,
     /// Number of QPs that kernels may request but to which they cannot post yet.
     missing: AtomicUsize,
     /// The NICs of all PEs: entry `pe * rails + rail`.
@@ -99,8 +103,27 @@ pub struct Connections {
     closed: Vec<AtomicBool>,
     /// Number of [resets](Connections::reset) so far.
     epoch: AtomicU64,
+    /// For each QP, the number of the last connection that kernels have requested in this epoch.
+    taken: Vec<AtomicU32>,
+    /// For each rail, the index of the NIC that it uses.
+    active: Vec<AtomicUsize>,
+    /// For each NIC, whether its port is up.
+    up: Vec<AtomicBool>,
+    /// For each rail, the number of threads that wait to move it.
+    rail_moves: Vec<AtomicUsize>,
+    /// For each QP, the highest number of a connection about which a message has arrived.
+    announced: Vec<AtomicU32>,
+    /// Time limit for the replacement of a connection.
+    patience: Duration,
     /// For each PE, the job's epoch in which its process and this one met if one of them is a replacement, and 0 otherwise.
     since: Vec<AtomicU64>,
+}
+
+impl QpConnection {
+    /// Returns whether kernels may post to the QP, perhaps by an earlier connection.
+    fn is_in_use(&self) -> bool {
+        self.published || self.moves.is_under_way()
+    }
 }
 
 impl Connections {
@@ -121,9 +144,14 @@ impl Connections {
         Self {
             connections: all.clone().map(|_| Mutex::default()).collect(),
             flushes,
+            active: (0..rails.len()).map(AtomicUsize::new).collect(),
+            up: rails.iter().map(|_| AtomicBool::new(true)).collect(),
+            rail_moves: rails.iter().map(|_| AtomicUsize::new(0)).collect(),
+            announced: all.clone().map(|_| AtomicU32::new(0)).collect(),
+            patience: Duration::MAX,
+            taken: all.clone().map(|_| AtomicU32::new(0)).collect(),
             rails,
             used,
-            taken: all.clone().map(|_| AtomicBool::default()).collect(),
             missing: AtomicUsize::new(shape.qps() as usize),
             nics: RwLock::new(nics.iter().flat_map(|pe| &pe.rails).map(NicInfo::for_peers).collect()),
             targets: Vec::new(),
@@ -159,7 +187,7 @@ impl Connections {
         // post to it, and it would decrement `missing` a second time. Other threads lock one connection at a time.
         let others = qps.filter(|&i| !peers.contains(&self.place(i).0));
         let others: Vec<_> = others.map(|i| (i, lock(&self.connections[i]))).collect();
-        if let Some(&(i, _)) = others.iter().find(|(_, connection)| connection.published) {
+        if let Some(&(i, _)) = others.iter().find(|(_, connection)| connection.is_in_use()) {
             let why =
                 format!("the QP to PE {} is already connected; set RUSHMEM_CONNECT=lazy", self.place(i).0);
             return Err(Error::Unavailable { what: "a context limited to some PEs".into(), why });
@@ -205,6 +233,11 @@ impl Connections {
         self.all_nics()[peer as usize * self.rails.len() + rail]
     }
 
+    /// Returns the index of the rail that QP `i` belongs to.
+    fn home(&self, i: usize) -> usize {
+        self.shape.rail(self.place(i).1.into())
+    }
+
     /// Returns the rank of the peer and the index of the QP set that QP `i` belongs to. For a DC initiator, the peer is
     /// the first PE it serves.
     pub(super) fn place(&self, i: usize) -> (u32, u32) {
@@ -230,7 +263,9 @@ impl Connections {
             rkey: theirs.rkey,
             peer,
             log_depth: self.shape.log_depth().into(),
-            flags: self.rails[rail].flags() | if self.shape.is_dc() { qp_flags::DC } else { 0 },
+            flags: self.rails[rail].flags()
+                | if self.shape.is_dc() { qp_flags::DC } else { 0 }
+                | if self.shape.failover { qp_flags::FAILOVER } else { 0 },
             rail: rail as u32,
             strict_lkey: mine.strict().lkey(),
             strict_rkey: theirs.strict_rkey,
@@ -255,12 +290,13 @@ impl Connections {
         // earlier step created is dropped here.
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.connections.iter().for_each(|connection| *lock(connection) = QpConnection::default());
+        self.taken.iter().for_each(|taken| taken.store(0, Ordering::Release));
+        self.announced.iter().for_each(|number| number.store(0, Ordering::Release));
         self.flushes.iter().for_each(|flush| lock(flush).reset());
         // The slots can be reused only now that no QP refers to them.
         for (rail, used) in self.rails.iter().zip(&self.used) {
             rail.clear_ahead(0..used.swap(0, Ordering::AcqRel))?;
         }
-        self.taken.iter().for_each(|taken| taken.store(false, Ordering::Release));
         self.missing.store(self.usable().len(), Ordering::Release);
         self.handshakes.clear()?;
         self.state.clear_slots()?;
@@ -296,49 +332,8 @@ impl Connections {
         format!("missing: {}; {state}", Pes(peers.into_iter().collect()))
     }
 
-    /// Waits until everything that kernels have posted to QP `i` is complete. On success the data is in the peers'
-    /// memory: in their heaps, and in the memory that `others` returns by PE and rail.
-    ///
-    /// # Errors
-    /// The errors of [`Drain::run`].
-    pub fn drain(
-        &self,
-        i: usize,
-        others: impl Fn(u32, usize) -> Vec<RemoteEnd>,
-        until: Instant,
-    ) -> Result<()> {
-        let connection = lock(&self.connections[i]);
-        let Some((pair, _)) = &connection.pair else { return Ok(()) };
-        let (first, set) = self.place(i);
-        let rail = self.shape.rail(set.into());
-        let mut ends = Vec::new();
-        // A DC initiator serves every `set_qps`-th PE, starting with `first`. A connected QP serves exactly one.
-        for peer in (first..self.shape.n_pes).step_by(self.shape.set_qps() as usize) {
-            let (nic, target) = (self.nic(peer, rail), self.target(peer, rail));
-            if nic.early_acks {
-                ends.push(((reserved::SINK, nic.strict_rkey), target));
-                ends.extend(others(peer, rail).into_iter().map(|end| (end, target)));
-            }
-        }
-        Drain { state: &self.state, i: i as u64, rail: &self.rails[rail], pair, until }.run(&ends)
-    }
-
-    /// Returns the indices of the rails that need a flush.
-    pub(super) fn rails_to_flush(&self) -> Vec<usize> {
-        (0..self.rails.len()).filter(|&rail| lock(&self.flushes[rail]).is_needed(&self.rails[rail])).collect()
-    }
-
-    /// Waits until WRITEs acknowledged by the NIC of `rail` are in memory: in this PE's heap, and in the memory
-    /// `others`.
-    ///
-    /// # Errors
-    /// The errors of [`Flush::flush`].
-    pub(super) fn flush(&self, rail: usize, others: Vec<RemoteEnd>, until: Instant) -> Result<()> {
-        lock(&self.flushes[rail]).flush(&self.rails[rail], self.retries, others, until)
-    }
-
     pub fn connected(&self) -> usize {
-        self.connections.iter().filter(|connection| lock(connection).published).count()
+        self.connections.iter().filter(|connection| lock(connection).is_in_use()).count()
     }
 
     /// Returns the peer and the QPN of a QP that kernels have marked as failed (poisoned), if there is one.
@@ -383,15 +378,11 @@ impl Connections {
         let mut all = Vec::new();
         for (i, connection) in self.connections.iter().enumerate() {
             let connection = lock(connection);
-            let (peer, set) = self.place(i);
             if connection.published
                 && let Some((pair, _)) = &connection.pair
             {
-                all.push(self.rails[self.shape.rail(set.into())].query(
-                    pair,
-                    peer,
-                    self.weakness(i, &connection),
-                )?);
+                let weak = self.weakness(i, &connection);
+                all.push(self.rails[connection.nic].query(pair, self.place(i).0, weak)?);
             }
         }
         Ok(all)
@@ -406,21 +397,25 @@ impl Connections {
         self.since[peer as usize].load(Ordering::Acquire) << 32 | self.epoch()
     }
 
-    /// Returns the indices of the QPs that kernels have requested for the first time in this epoch, and marks them as
-    /// taken.
+    /// Takes the requests of kernels. Returns the indices of the QPs that they need for the first time, and of those whose
+    /// connection has failed.
     ///
     /// # Errors
     /// An error if the handshakes cannot be read.
-    pub fn take_wanted(&self) -> Result<Vec<usize>> {
-        let mut wanted = Vec::new();
+    pub fn take_wanted(&self) -> Result<[Vec<usize>; 2]> {
+        let [mut first, mut next] = [Vec::new(), Vec::new()];
         for (i, taken) in self.taken.iter().enumerate() {
+            // Without failover, kernels request a connection once.
+            if !self.shape.failover && taken.load(Ordering::Acquire) != 0 {
+                continue;
+            }
             // Kernels never withdraw a request, so each is reported once per epoch.
-            if !taken.load(Ordering::Acquire) && self.handshakes.wanted(i)? {
-                taken.store(true, Ordering::Release);
-                wanted.push(i);
+            let wanted = self.handshakes.wanted(i)?;
+            if taken.swap(wanted, Ordering::AcqRel) != wanted {
+                if wanted == 1 { first.push(i) } else { next.push(i) }
             }
         }
-        Ok(wanted)
+        Ok([first, next])
     }
 
     pub(super) fn events(&self, rail: usize) -> Vec<NicEvent> {
@@ -435,11 +430,11 @@ impl Connections {
         self.me
     }
 
-    /// Returns the indices of the QPs of a rail that exist and for which `choose` returns true.
-    pub(super) fn find(&self, rail: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
-        let is_chosen = |(i, connection): &(usize, &Mutex<QpConnection>)| {
-            self.shape.rail(self.place(*i).1.into()) == rail
-                && lock(connection).pair.as_ref().is_some_and(|(pair, _)| choose(pair))
+    /// Returns the indices of the QPs that exist on a NIC and for which `choose` returns true.
+    pub(super) fn find(&self, nic: usize, choose: impl Fn(&Qp) -> bool) -> Vec<usize> {
+        let is_chosen = |(_, connection): &(usize, &Mutex<QpConnection>)| {
+            let connection = lock(connection);
+            connection.nic == nic && connection.pair.as_ref().is_some_and(|(pair, _)| choose(pair))
         };
         self.connections.iter().enumerate().filter(is_chosen).map(|(i, _)| i).collect()
     }
@@ -484,7 +479,7 @@ impl Connections {
     pub(super) fn lose(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         let mut connection = lock(&self.connections[i]);
         // Kernels already have the connection; the caller aborts their waits.
-        if connection.published {
+        if connection.is_in_use() {
             self.inform_peer(i, why, post);
         } else if !connection.failed {
             // Kernels that wait for the connection see the failure in its handshake. The caller reports the error.
@@ -514,18 +509,21 @@ impl Connections {
         let connection = &mut *connection;
         let outcome = self.make(i, connection).and_then(|address| {
             if self.shape.is_dc() {
+                connection.peer_nic = connection.nic;
                 self.start_initiator(i, connection)?;
-                return self.publish_if_ready(i, connection);
+                return self.publish_if_ready(i, connection, post);
             }
             // A QP to the PE itself connects to itself, without messages.
             if peer == self.me {
+                connection.peer_nic = connection.nic;
                 self.connect(i, connection, (address, None))?;
                 connection.peer_ready = true;
-                return self.publish_if_ready(i, connection);
+                return self.publish_if_ready(i, connection, post);
             }
             // Whether WRITEs are ordered is known only once the QP is connected; the `ready` message says so.
             let trial = connection.trial.as_ref().map(PrivateQueue::address);
-            let status = QpStatus::Qp { address, ready: false, unordered: false, trial };
+            let place = Self::connection_place(connection);
+            let status = QpStatus::Qp { address, ready: false, unordered: false, trial, place };
             post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
             Ok(())
         });
@@ -589,15 +587,15 @@ impl Connections {
             return Ok(());
         }
         let connection = &mut *connection;
-        let (remote, ready) = match message.status {
-            QpStatus::Qp { address, ready, unordered, trial } => {
+        let (remote, ready, place) = match message.status {
+            QpStatus::Qp { address, ready, unordered, trial, place } => {
                 connection.unordered |= unordered;
-                ((address, trial), ready)
+                ((address, trial), ready, place)
             }
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
                 // Kernels may be waiting for operations on this QP. On `ConnectionLost`, the caller aborts the waits.
-                if connection.published {
+                if connection.is_in_use() {
                     connection.failed = true;
                     return Err(Error::ConnectionLost { pe: self.me, peer: from, why });
                 }
@@ -605,7 +603,13 @@ impl Connections {
                 return Err(self.fail(i, connection, &why, None));
             }
         };
-        let outcome = self.advance(i, connection, remote, ready, post);
+        let outcome = self.follow(i, connection, place, post).and_then(|is_current| {
+            if is_current {
+                return self.advance(i, connection, remote, ready, post);
+            }
+            // What an earlier message says may be all that a replay was waiting for.
+            self.publish_if_ready(i, connection, post)
+        });
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
 
@@ -630,7 +634,8 @@ impl Connections {
         if trial.is_some() && self.me < peer {
             if !connection.peer_ready {
                 // The peer needs the addresses to get ready. A second copy does no harm.
-                let status = QpStatus::Qp { address: mine, ready: false, unordered: false, trial };
+                let place = Self::connection_place(connection);
+                let status = QpStatus::Qp { address: mine, ready: false, unordered: false, trial, place };
                 post((peer, ConnectMessage { epoch, set, status }));
                 return Ok(());
             }
@@ -638,10 +643,11 @@ impl Connections {
         }
         // One answer per epoch, or two PEs would acknowledge each other's messages forever.
         if !std::mem::replace(&mut connection.ready_sent, true) {
-            let status = QpStatus::Qp { address: mine, ready: true, unordered: connection.unordered, trial };
+            let (unordered, place) = (connection.unordered, Self::connection_place(connection));
+            let status = QpStatus::Qp { address: mine, ready: true, unordered, trial, place };
             post((peer, ConnectMessage { epoch, set, status }));
         }
-        self.publish_if_ready(i, connection)
+        self.publish_if_ready(i, connection, post)
     }
 
     /// Returns the QP's address, after creating the QP if needed.
@@ -649,19 +655,23 @@ impl Connections {
         if let Some((pair, _)) = &connection.pair {
             return Ok(pair.address);
         }
-        let (peer, set) = self.place(i);
-        let rail = self.shape.rail(set.into());
+        let (rail, nic) = (self.home(i), self.active(self.home(i)));
         // The rail has a slot for each QP. One that is created again in the same epoch keeps its slot, so slots cannot run out.
         let slot = connection.slot.take().unwrap_or_else(|| self.used[rail].fetch_add(1, Ordering::AcqRel));
-        let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
-        let pair = self.rails[rail].make(slot, i as u64, service)?;
+        let pair = if nic != rail || connection.moves.number > 0 {
+            self.rails[nic].make_spare(Self::spare_slot(i, connection), i as u64)?
+        } else {
+            let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
+            self.rails[rail].make(slot, i as u64, service)?
+        };
+        connection.nic = nic;
         // From here on the peer may write, so host collectives have to flush.
-        lock(&self.flushes[rail]).note_qp();
+        lock(&self.flushes[nic]).note_qp();
         let address = pair.address;
         if !self.shape.is_dc() {
-            self.rails[rail].nic().note_peer(address.qpn, peer);
+            self.rails[nic].nic().note_peer(address.qpn, self.place(i).0);
         }
-        if self.is_untried(i) {
+        if connection.moves.number == 0 && self.is_untried(i) {
             connection.trial = Some(PrivateQueue::new(&self.rails[rail], Loop::OneQp)?);
         }
         connection.pair = Some((pair, rail as u64 * self.shape.rail_slots() + slot));
@@ -677,9 +687,9 @@ impl Connections {
         (remote, remote_trial): (QpAddress, Option<QpAddress>),
     ) -> Result<()> {
         let (peer, set) = self.place(i);
-        let rail = self.shape.rail(set.into());
+        let rail = connection.nic;
         if let Some((pair, _)) = &connection.pair {
-            let port = self.nic(peer, rail).port;
+            let port = self.nic(peer, connection.peer_nic).port;
             if let (Some(trial), Some(remote)) = (&connection.trial, remote_trial) {
                 trial.connect(&self.rails[rail], &port, remote, RetryPolicy::within(FIRST_EXCHANGE, 7))?;
             }
@@ -701,20 +711,37 @@ impl Connections {
     }
 
     /// Publishes the connection to kernels if both QPs are ready. By then the peer's ordering is known, since its
-    /// `ready` message contains it.
-    fn publish_if_ready(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
-        let (rail, weak) = (self.shape.rail(self.place(i).1.into()), self.weakness(i, connection));
-        if let Some((pair, words)) = &connection.pair
-            && connection.ready
-            && connection.peer_ready
-            && !connection.published
-            && !self.is_closed(i)
-        {
-            let published = self.rails[rail].connection(&self.state, pair, *words, weak);
-            self.handshakes.answer(i, Some(&published))?;
+    /// `ready` message contains it. If kernels have used an earlier connection, replays what was in flight on it before.
+    fn publish_if_ready(
+        &self,
+        i: usize,
+        connection: &mut QpConnection,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
+        if !connection.ready || !connection.peer_ready || connection.published || self.is_closed(i) {
+            return Ok(());
+        }
+        let was_in_use = connection.is_in_use();
+        let replayed = match connection.moves.is_under_way() {
+            true => match self.replay(i, connection, post)? {
+                None => return Ok(()),
+                replayed => replayed,
+            },
+            false => None,
+        };
+        let weak = self.weakness(i, connection);
+        if let Some((pair, words)) = &connection.pair {
+            let mut published = self.rails[connection.nic].connection(&self.state, pair, *words, weak);
+            let home = self.home(i);
+            published.keys = self.keys(i, (home, home), connection);
+            if published.keys.iter().any(|key| key.from != key.to) {
+                // Posters replace keys where they treat queues that are not in GPU memory.
+                published.flags = published.flags & !qp_flags::ON_GPU | qp_flags::MOVED;
+            }
+            self.give(i, connection, &published, replayed)?;
             connection.published = true;
             connection.trial = None;
-            if !self.is_unused(i) {
+            if !was_in_use && !self.is_unused(i) {
                 self.missing.fetch_sub(1, Ordering::AcqRel);
             }
         }
@@ -723,12 +750,11 @@ impl Connections {
 
     /// Returns the [`qp_flags::WEAK`] bits of QP `i`, which record that WRITEs may be reordered.
     fn weakness(&self, i: usize, connection: &QpConnection) -> u32 {
-        let (peer, set) = self.place(i);
-        let rail = self.shape.rail(set.into());
+        let peer = self.place(i).0;
         let relaxed = match self.shape.is_dc() {
             // An initiator reaches all PEs, so one PE with relaxed keys weakens it.
             true => self.has_relaxed_keys(),
-            false => self.nic(peer, rail).relaxed_keys,
+            false => self.nic(peer, connection.peer_nic).relaxed_keys,
         };
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         flag(connection.unordered, qp_flags::UNORDERED) | flag(relaxed, qp_flags::RELAXED)

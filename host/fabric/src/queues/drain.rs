@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rushmem_device::abi::{FIRST_BLOCK, QpState, reserved};
 use rushmem_device::sq;
-use rushmem_error::{Error, Result};
+use rushmem_error::Result;
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode, Wqe};
 
@@ -24,6 +24,15 @@ pub(super) struct Drain<'a> {
     pub(super) until: Instant,
 }
 
+/// How far [`Drain::run`] has come.
+pub(super) enum Progress {
+    Complete,
+    /// An operation has failed, for this reason.
+    Failed(String),
+    /// The deadline has passed, in this state.
+    Late(String),
+}
+
 impl Drain<'_> {
     /// Waits until everything that kernels posted has completed, and records the completions in the QP's state.
     ///
@@ -32,30 +41,31 @@ impl Drain<'_> {
     /// target.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if an operation failed or is not complete at the deadline.
-    pub(super) fn run(&self, ends: &[(RemoteEnd, Option<&AvSeg>)]) -> Result<()> {
+    /// An error if the machine cannot access the queues.
+    pub(super) fn run(&self, ends: &[(RemoteEnd, Option<&AvSeg>)]) -> Result<Progress> {
         let mut words = self.state.read_qp(self.i)?;
         // Nothing was posted, or a kernel has already reported the error.
         if words.reserved.word == FIRST_BLOCK || words.poison.word != 0 {
-            return Ok(());
+            return Ok(Progress::Complete);
         }
-        self.complete(&mut words)?;
+        let mut progress = self.complete(&mut words)?;
         for &((raddr, rkey), target) in ends {
+            let Progress::Complete = progress else { break };
             let lkey = self.rail.keys().strict().lkey();
             let read = Wqe::Read { raddr, rkey, laddr: reserved::SINK, lkey, len: 1 };
             let first = words.reserved.word;
             let entry = self.pair.emit(&read, first, target);
-            let end = post(self.rail, self.rail.memory(), self.pair, first, &entry)?;
+            let end = post(self.rail, self.rail.memory_of(self.pair), self.pair, first, &entry)?;
             // Recorded before waiting: even if that fails, kernels that post later must not reuse the block.
             (words.reserved.word, words.doorbell.word) = (end, end);
             self.state.count_postings(self.i, &words)?;
-            self.complete(&mut words)?;
+            progress = self.complete(&mut words)?;
         }
-        Ok(())
+        Ok(progress)
     }
 
     /// Waits until all posted WQEs have completed.
-    fn complete(&self, words: &mut QpState) -> Result<()> {
+    fn complete(&self, words: &mut QpState) -> Result<Progress> {
         let (depth, collapsed) = (self.rail.shape().depth, self.rail.shape().collapsed);
         let posted = words.reserved.word;
         while words.done.word < posted {
@@ -69,8 +79,7 @@ impl Drain<'_> {
                 kind.is_ready(words.cq_next.word as u32, depth as u32)
             };
             if fresh && kind.opcode() != CqeOpcode::REQ {
-                let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
-                return Err(Error::Unavailable { what, why: "the NIC reports a failed operation".into() });
+                return Ok(Progress::Failed("the NIC reports a failed operation".into()));
             }
             // Assume a WQE of the usual size. A masked compare-and-swap is corrected below.
             let end = word.wqe_counter().wrapping_add(self.rail.shape().wqe_blocks());
@@ -86,12 +95,9 @@ impl Drain<'_> {
                 None if fresh && !collapsed => {}
                 None => {
                     if Instant::now() > self.until {
-                        let what = format!("the completion of QP {:#x}", self.pair.address.qpn);
-                        let why = format!(
-                            "{} of {posted} basic blocks completed before the deadline",
-                            words.done.word
-                        );
-                        return Err(Error::Unavailable { what, why });
+                        let done = words.done.word;
+                        let why = format!("{done} of {posted} basic blocks completed before the deadline");
+                        return Ok(Progress::Late(why));
                     }
                     std::thread::yield_now();
                     continue;
@@ -100,7 +106,7 @@ impl Drain<'_> {
             words.cq_next.word += u64::from(!collapsed);
             self.state.count_completions(self.i, words)?;
         }
-        Ok(())
+        Ok(Progress::Complete)
     }
 }
 
@@ -124,7 +130,7 @@ impl StateMap {
     }
 
     /// Stores words in the QP table entry of QP `i`. Each word comes with its offset in [`QpState`].
-    fn write_words(&self, i: u64, words: &[(usize, u64)]) -> Result<()> {
+    pub(super) fn write_words(&self, i: u64, words: &[(usize, u64)]) -> Result<()> {
         let write = |&(at, word): &(usize, u64)| {
             self.region.write(Self::qp_at(i) + at as u64, bytemuck::bytes_of(&word))
         };

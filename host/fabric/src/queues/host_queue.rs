@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rushmem_error::{NicError, Result};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
-use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe, Wqebb};
 
 use super::queue_memory::QueueMemory;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
@@ -71,40 +71,49 @@ impl HostQueue {
         self.posted = post(rail, memory, &self.pair, first, &self.pair.emit(wqe, first, None))?;
         let rung = Instant::now();
         loop {
-            match self.poll(memory, first as u16)? {
-                Some(None) => return Ok(Outcome::Completed(rung.elapsed())),
+            match poll(memory, &self.pair, self.completed, first as u16)? {
+                Some(None) => {
+                    self.completed += 1;
+                    return Ok(Outcome::Completed(rung.elapsed()));
+                }
                 Some(Some((syndrome, vendor))) => return Ok(Outcome::Failed { syndrome, vendor }),
                 None if Instant::now() > until => return Ok(Outcome::Late),
                 None => std::thread::yield_now(),
             }
         }
     }
+}
 
-    /// Polls for the completion of the WQE at block `index`. Returns `None` if it is not complete, `Some(None)` on
-    /// success, and else the syndrome and vendor code of the error.
-    fn poll(&mut self, memory: &QueueMemory, index: u16) -> Result<Option<Option<(Syndrome, u8)>>> {
-        let (depth, collapsed) = (memory.shape().depth, memory.shape().collapsed);
-        let slot = if collapsed { 0 } else { self.completed & (depth - 1) };
-        let mut entry = [0u8; CQE_BYTES as usize];
-        memory.region().read(memory.shape().place(self.pair.slot).cq + slot * CQE_BYTES, &mut entry)?;
-        // The last bytes of a CQE: vendor syndrome, syndrome, and the word with WQE counter, opcode and owner bit.
-        let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
-        let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-        let kind = word.op_own();
-        let fresh = if collapsed {
-            // All completions of a collapsed CQ go to the same entry. Only the WQE counter tells them apart.
-            kind.opcode() != CqeOpcode::INVALID && word.wqe_counter() == index
-        } else {
-            kind.is_ready(self.completed as u32, depth as u32)
-        };
-        if !fresh {
-            return Ok(None);
-        }
-        self.completed += 1;
-        // Order later reads of data after the CQE: the NIC wrote the data first.
-        fence(Ordering::Acquire);
-        Ok(Some((kind.opcode() != CqeOpcode::REQ).then_some((Syndrome(syndrome), vendor))))
+/// Polls for the completion of the WQE at block `index` of a QP, of whose CQ `completed` entries have been consumed. Returns
+/// `None` if it is not complete, `Some(None)` on success, and else the syndrome and vendor code of the error.
+pub(super) fn poll(
+    memory: &QueueMemory,
+    pair: &Qp,
+    completed: u64,
+    index: u16,
+) -> Result<Option<Option<(Syndrome, u8)>>> {
+    let (depth, collapsed) = (memory.shape().depth, memory.shape().collapsed);
+    let slot = if collapsed { 0 } else { completed & (depth - 1) };
+    let mut entry = [0u8; CQE_BYTES as usize];
+    memory.region().read(memory.shape().place(pair.slot).cq + slot * CQE_BYTES, &mut entry)?;
+    // The last bytes of a CQE: vendor syndrome, syndrome, and the word with WQE counter, opcode and owner bit.
+    let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
+    let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    let kind = word.op_own();
+    let is_error = !matches!(kind.opcode(), CqeOpcode::REQ | CqeOpcode::INVALID);
+    let fresh = if collapsed {
+        // All completions of a collapsed CQ go to the same entry. Only the WQE counter tells them apart, and no success
+        // follows an error.
+        is_error || kind.opcode() == CqeOpcode::REQ && word.wqe_counter() == index
+    } else {
+        kind.is_ready(completed as u32, depth as u32)
+    };
+    if !fresh {
+        return Ok(None);
     }
+    // Order later reads of data after the CQE: the NIC wrote the data first.
+    fence(Ordering::Acquire);
+    Ok(Some(is_error.then_some((Syndrome(syndrome), vendor))))
 }
 
 /// Connects a QP to `receiver`, or to itself if there is none.
@@ -138,21 +147,37 @@ pub(super) fn make(qps: Loop, make: impl Fn(u64) -> Result<Qp>) -> Result<(Qp, O
 /// # Errors
 /// Fails if the machine cannot write the queues or the doorbell.
 pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, entry: &Emitted) -> Result<u64> {
-    let (at, depth) = (memory.shape().place(pair.slot), memory.shape().depth);
     let mut end = first;
     for block in &entry.blocks[..entry.n_blocks().into()] {
-        let slot = end & (depth - 1);
-        memory.region().write(at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
+        write_block(memory, pair, end, block)?;
         end += 1;
     }
+    ring(rail, memory, pair, end)?;
+    Ok(end)
+}
+
+/// Writes block `index` of a QP's send queue in `memory`.
+///
+/// # Errors
+/// Fails if the machine cannot write the queue.
+pub(super) fn write_block(memory: &QueueMemory, pair: &Qp, index: u64, block: &Wqebb) -> Result<()> {
+    let slot = index & (memory.shape().depth - 1);
+    let at = memory.shape().place(pair.slot).sq + slot * WQEBB_BYTES;
+    memory.region().write(at, bytemuck::bytes_of(block))
+}
+
+/// Rings the doorbell of a QP for all blocks before `end`.
+///
+/// # Errors
+/// Fails if the machine cannot write the record or the doorbell.
+pub(super) fn ring(rail: &Rail, memory: &QueueMemory, pair: &Qp, end: u64) -> Result<()> {
     // Block counts are 64-bit, but the NIC's producer index has 16 bits.
     let producer = end as u16;
     if pair.form == DoorbellForm::Record {
-        let record = at.sq_record + Record::SND_OFFSET as u64;
+        let record = memory.shape().place(pair.slot).sq_record + Record::SND_OFFSET as u64;
         memory.region().write(record, &record_word(producer).to_le_bytes())?;
     }
-    rail.uar(pair.slot).ring(pair.form, Doorbell::producer(pair.address.qpn, producer).raw())?;
-    Ok(end)
+    rail.uar(pair.slot).ring(pair.form, Doorbell::producer(pair.address.qpn, producer).raw())
 }
 
 /// Formats the syndrome and vendor code of an error CQE for messages.

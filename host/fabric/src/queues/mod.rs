@@ -30,6 +30,7 @@ mod probe;
 mod queue_memory;
 mod rail;
 mod record;
+mod salvage;
 mod service;
 mod shape;
 mod state;

@@ -204,7 +204,23 @@ impl Probe<'_> {
         };
         let signal = self.post("signal", &set)?;
         self.expect("signal", "left", TARGET, SIGNAL)?;
+        if self.rail.shape().failover {
+            self.check_count(3)?;
+        }
         Ok([put, atomic, signal])
+    }
+
+    /// Checks that the NIC tells how many `messages` it has executed, on which failover depends.
+    fn check_count(&self, messages: u32) -> Result<()> {
+        let (pair, receiver) = self.queue.qps();
+        let counted = self.rail.context(receiver.unwrap_or(pair))?.rmsn;
+        if counted == messages {
+            return Ok(());
+        }
+        let why = format!(
+            "it counts {counted} executed messages instead of {messages} (rmsn); RUSHMEM_FAILOVER needs that"
+        );
+        Err(self.failed(why))
     }
 
     /// Returns `value` in the byte order in which the NIC returns results of atomics.

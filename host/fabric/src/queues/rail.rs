@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytemuck::Zeroable;
 use rushmem_config::{Config, DoorbellRecord};
-use rushmem_device::abi::{Connection, qp_flags, reserved};
+use rushmem_device::abi::{Connection, MovedKey, qp_flags, reserved};
 use rushmem_error::{Error, NicError, Result};
 use rushmem_machine::{Machine, Region};
 use rushmem_mlx5::CqeWord;
@@ -93,6 +93,10 @@ pub struct Rail {
     keys: Keys,
     pd: Box<dyn Pd>,
     memory: QueueMemory,
+    /// Queues of replaced connections, in host memory, which the host can access while kernels run. `None` without
+    /// failover.
+    spares: Option<QueueMemory>,
+    heap: Region,
     nic: Arc<dyn Provider>,
     level: RailLevel,
     eqn: u8,
@@ -114,6 +118,8 @@ pub(super) struct Qp {
     pub(super) cqn: u32,
     pub(super) address: QpAddress,
     pub(super) slot: u64,
+    /// Whether the slot is in the memory for replaced connections.
+    is_spare: bool,
     pub(super) form: DoorbellForm,
     /// Marks the QP's doorbell as in use. `None` for a QP to which only the CPU posts.
     _doorbell: Option<DoorbellUse>,
@@ -129,6 +135,13 @@ pub(super) struct QpAddress {
     pub ece: u32,
     /// log2 of the READs and atomics in flight that the QP answers.
     pub log_responses: u8,
+}
+
+impl Qp {
+    /// Returns the QP's slot in the queues for replaced connections, if it is there.
+    pub(super) fn spare_slot(&self) -> Option<u64> {
+        self.is_spare.then_some(self.slot)
+    }
 }
 
 impl Rail {
@@ -156,6 +169,13 @@ impl Rail {
         let on_gpu = location == QueueLocation::Gpu;
         let queues = if on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
         let memory = QueueMemory::new(&*nic, queues, shape)?;
+        let spares = match shape.failover {
+            true => {
+                let shape = shape.of_spares();
+                Some(QueueMemory::new(&*nic, machine.shared(shape.rail_bytes())?, shape)?)
+            }
+            false => None,
+        };
         let pd = nic.alloc_pd()?;
         let relaxed_keys = wants_relaxed_keys(&*nic, &shape)?;
         let keys = Keys::register(&*pd, heap, relaxed_keys)?;
@@ -183,6 +203,8 @@ impl Rail {
             keys,
             pd,
             memory,
+            spares,
+            heap: heap.clone(),
             nic,
             level,
             eqn,
@@ -255,6 +277,10 @@ impl Rail {
         self.level.steps.push(step);
     }
 
+    pub(super) fn heap(&self) -> &Region {
+        &self.heap
+    }
+
     /// Returns the keys of the heap on this NIC.
     pub(super) fn keys(&self) -> &Keys {
         &self.keys
@@ -287,7 +313,45 @@ impl Rail {
             self.memory.clear(&*self.nic, slot)?;
         }
         let qp = self.make_in(&self.memory, (slot, index), service, self.form)?;
-        Ok(Qp { _doorbell: Some(DoorbellUse::new(&self.doorbells[slot as usize])), ..qp })
+        Ok(Qp { _doorbell: Some(DoorbellUse::new(self.doorbell(slot))), ..qp })
+    }
+
+    /// Creates a CQ and a QP like [`Rail::make`], in slot `slot` of the queues for replaced connections.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] without failover.
+    /// - Fails if the NIC refuses a command.
+    pub(super) fn make_spare(&self, slot: u64, index: u64) -> Result<Qp> {
+        let memory = self.spares()?;
+        memory.clear(&*self.nic, slot)?;
+        let qp = self.make_in(memory, (slot, index), ServiceType::RC, DoorbellForm::Record)?;
+        Ok(Qp { is_spare: true, _doorbell: Some(DoorbellUse::new(self.doorbell(slot))), ..qp })
+    }
+
+    /// Returns the queues for replaced connections.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] without failover.
+    pub(super) fn spares(&self) -> Result<&QueueMemory> {
+        let why = || "RUSHMEM_FAILOVER is off".into();
+        self.spares
+            .as_ref()
+            .ok_or_else(|| Error::Unavailable { what: "another connection".into(), why: why() })
+    }
+
+    fn doorbell(&self, slot: u64) -> &Arc<dyn QpDoorbell> {
+        // A register with the same index belongs to the same UAR page: see `uar`.
+        let count = self.uars.len() as u64;
+        &self.doorbells[if slot < self.doorbells.len() as u64 { slot } else { slot % count } as usize]
+    }
+
+    /// Moves a QP to the error state: it sends nothing any more, refuses requests, and flushes what is posted to it.
+    ///
+    /// # Errors
+    /// Fails if the NIC refuses the command.
+    pub(super) fn stop(&self, pair: &Qp) -> Result<(), NicError> {
+        execute(&*self.nic, &*pair.qp, &qp::ToErr { qpn: pair.address.qpn, ..Default::default() })?;
+        Ok(())
     }
 
     /// Creates a CQ and a QP in a slot of `memory` that has been reset, given the slot and the QP's index. Only the CPU
@@ -357,7 +421,7 @@ impl Rail {
         let psn = random()? & 0xff_ffff;
         let log_responses = self.limits.log_responses;
         let address = QpAddress { qpn: created.qpn, psn, ece: created.ece, log_responses };
-        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, form, _doorbell: None })
+        Ok(Qp { qp, _cq: cq, cqn: out.cqn, address, slot, is_spare: false, form, _doorbell: None })
     }
 
     /// Connects a QP to the QP `remote` at port `peer`, and moves it to RTS (RST2INIT, INIT2RTR, RTR2RTS).
@@ -503,11 +567,17 @@ impl Rail {
         self.order.unordered(&self.nic.name(), &self.context(pair)?)
     }
 
+    /// Returns the memory that holds the queues of a QP.
+    pub(super) fn memory_of(&self, pair: &Qp) -> &QueueMemory {
+        self.spares.as_ref().filter(|_| pair.is_spare).unwrap_or(&self.memory)
+    }
+
     /// Returns the last 8 bytes of CQE `index` in a QP's CQ.
     pub(super) fn completion(&self, pair: &Qp, index: u64) -> Result<u64> {
-        let at = self.shape().place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
+        let memory = self.memory_of(pair);
+        let at = memory.shape().place(pair.slot).cq + index * CQE_BYTES + CqeWord::OFFSET as u64;
         let mut word = 0u64;
-        self.memory.region().read(at, bytemuck::bytes_of_mut(&mut word))?;
+        memory.region().read(at, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word)
     }
 
@@ -545,18 +615,20 @@ impl Rail {
     /// Returns the description of a connected QP for kernels. `words` is the slot of its ready entries and busy words,
     /// and `weak` contains its [`qp_flags::WEAK`] bits.
     pub(super) fn connection(&self, state: &StateMap, pair: &Qp, words: u64, weak: u32) -> Connection {
-        let (at, queues) = (self.shape().place(pair.slot), self.memory.region().addr);
+        let memory = self.memory_of(pair);
+        let (at, queues) = (memory.shape().place(pair.slot), memory.region().addr);
         Connection {
             sq: queues.add(at.sq),
             dbr: queues.add(at.sq_record + Record::SND_OFFSET as u64),
-            uar: self.doorbells[pair.slot as usize].register(),
+            uar: self.doorbell(pair.slot).register(),
             qpn: pair.address.qpn,
-            flags: self.flags | weak,
+            flags: if pair.is_spare { self.flags & !qp_flags::ON_GPU } else { self.flags } | weak,
             cq: queues.add(at.cq),
             ready: state.ready(words),
             fetch_busy: state.fetch_busy(words),
             fetch_slots: reserved::FETCH + words * self.shape().depth * 8,
-            reserved_2: [0; 8],
+            keys: [MovedKey::default(); 4],
+            reserved_2: [0; 4],
         }
     }
 }

@@ -35,6 +35,9 @@ use crate::provider::Keys;
 const FIRST_POLL_INTERVAL: Duration = Duration::from_micros(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
+/// Poll interval with failover, for the events of NICs and for failed connections.
+const FAILOVER_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Poll interval once all connections exist, when only a request to exit the job is left. Also the interval if kernels
 /// wake the service thread whenever they wait.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -107,9 +110,14 @@ impl Steps {
         match ConnectMessage::decode(&mail.bytes) {
             // Messages of a peer about one set keep their order. A local request may run on another worker; the lock
             // and the state of the QP decide which of the two creates it.
-            Some(message) => self.submit(from as usize + message.set as usize, move |connections, post| {
-                connections.receive(from, message, post)
-            }),
+            Some(message) => {
+                if let Some(shared) = &*self.shared.read().unwrap_or_else(PoisonError::into_inner) {
+                    shared.connections.announce(from, &message);
+                }
+                self.submit(from as usize + message.set as usize, move |connections, post| {
+                    connections.receive(from, message, post)
+                });
+            }
             None => tracing::error!("PE {from} sent a malformed message"),
         }
     }
@@ -118,6 +126,13 @@ impl Steps {
     fn request(self: &Arc<Self>, qps: impl IntoIterator<Item = usize>, epoch: u64) {
         for i in qps {
             self.submit(i, move |connections, post| connections.request(i, epoch, post));
+        }
+    }
+
+    /// Queues steps that replace the connections of the QPs `qps`, which kernels have handed over in epoch `epoch`.
+    fn fail_over(self: &Arc<Self>, qps: impl IntoIterator<Item = usize>, epoch: u64) {
+        for i in qps {
+            self.submit(i, move |connections, post| connections.fail_over(i, epoch, post));
         }
     }
 
@@ -142,6 +157,7 @@ impl Service {
         let (events, inbox) = channel();
         let (control, bootstrap) = (guards.control.clone(), Arc::clone(&guards.bootstrap));
         let me = connections.pe() as usize;
+        let connections_fail_over = connections.fails_over();
         let shared = Arc::new(Shared {
             connections,
             guards,
@@ -163,11 +179,10 @@ impl Service {
             Some(message) if is_waits_message(&message) => drop(mail.send(ServiceEvent::Waits(message))),
             Some(message) => receiver.receive(&message),
         }))?;
-        let [first, last] =
-            if polls { [FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL] } else { [IDLE_POLL_INTERVAL; 2] };
+        let idle = if connections_fail_over { FAILOVER_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
+        let [first, last] = if polls { [FIRST_POLL_INTERVAL, MAX_POLL_INTERVAL] } else { [idle; 2] };
         // On an oversubscribed machine, polling would take CPU time from the kernels it waits for.
-        let [first, last, idle] =
-            [first, last, IDLE_POLL_INTERVAL].map(|look| crowd_deadline(look, local_pes));
+        let [first, last, idle] = [first, last, idle].map(|look| crowd_deadline(look, local_pes));
         let looks = Looks { first, last, idle };
         let watcher =
             Watcher { shared: Arc::clone(&shared), steps: Arc::clone(&steps), looks, connect_timeout };
@@ -231,8 +246,13 @@ impl Service {
     /// Registers `memory` with each NIC of the PE. The keys must be dropped before the service is.
     ///
     /// # Errors
-    /// Fails if a NIC refuses the registration.
+    /// - [`Error::Unavailable`] in a job with failover.
+    /// - Fails if a NIC refuses the registration.
     pub fn register(&self, memory: &Region) -> Result<Vec<Keys>> {
+        if self.shared.connections.fails_over() {
+            let why = "with RUSHMEM_FAILOVER=on, kernels can only move keys of the first heap".into();
+            return Err(Error::Unavailable { what: "the registration of other memory".into(), why });
+        }
         self.shared.connections.register(memory)
     }
 
@@ -274,12 +294,27 @@ impl Service {
     /// An error if an operation failed, or is not complete at `until`.
     pub fn drain(
         &self,
-        mut qps: Range<usize>,
+        qps: Range<usize>,
         ends: impl Fn(u32, usize) -> Vec<RemoteEnd>,
         until: Instant,
     ) -> Result<()> {
-        let is_lost = |i| self.shared.guards.is_lost(self.shared.connections.place(i).0);
-        qps.try_for_each(|i| if is_lost(i) { Ok(()) } else { self.shared.connections.drain(i, &ends, until) })
+        let (shared, connections) = (&self.shared, &self.shared.connections);
+        for i in qps {
+            while !shared.guards.is_lost(connections.place(i).0) {
+                let mut messages = Vec::new();
+                let drained = connections.drain(i, &ends, until, &mut |message| messages.push(message));
+                shared.send(messages);
+                if drained? {
+                    break;
+                }
+                if Instant::now() > until {
+                    let what = format!("the completion of {}", connections.describe(i));
+                    return Err(Error::Unavailable { what, why: "its connection has failed".into() });
+                }
+                std::thread::sleep(FIRST_POLL_INTERVAL);
+            }
+        }
+        Ok(())
     }
 
     /// Waits until all WRITEs that the NICs of this PE have acknowledged are in its memory.
@@ -485,7 +520,7 @@ impl Watcher {
         let mut pause = self.looks.first;
         let mut next_check = Instant::now();
         let nics = self.shared.connections.nic_names();
-        let mut watches: Vec<NicWatch> = nics.iter().map(|_| NicWatch::default()).collect();
+        let mut watches: Vec<NicWatch> = nics.iter().map(|_| NicWatch::new(self.fails_over())).collect();
         loop {
             // Checked by the clock rather than on timeouts, or a steady stream of events would starve the checks.
             if Instant::now() >= next_check {
@@ -496,7 +531,7 @@ impl Watcher {
                 for (rail, (watch, nic)) in watches.iter_mut().zip(&nics).enumerate() {
                     self.check_nic(rail, nic, watch);
                 }
-                next_check = Instant::now() + IDLE_POLL_INTERVAL;
+                next_check = Instant::now() + self.looks.idle;
             }
             let event = if self.shared.running.load(Ordering::Acquire) != 0 {
                 // Kernels may be running. Until all connections exist they may ask for one at any time.
@@ -572,14 +607,21 @@ impl Watcher {
         let events = self.shared.connections.events(rail);
         for notice in watch.observe(events, Instant::now()) {
             match notice {
-                Notice::Bridged => {
-                    warn_once(format!("{nic} was down for less than a second, and is up again"))
+                Notice::Bridged => warn_once(format!("{nic} was down for a moment, and is up again")),
+                Notice::Repaired => {
+                    warn_once(format!("{nic} is up again"));
+                    self.change_nic(rail, true);
                 }
-                Notice::Repaired => warn_once(format!("{nic} is up again")),
+                Notice::Failed(why) if self.fails_over() => {
+                    warn_once(format!("{nic} failed: {why}"));
+                    self.change_nic(rail, false);
+                }
                 Notice::Failed(why) => self.lose(rail, nic, &|_| true, |_| why.clone()),
                 Notice::CqFailed(cqn) => self.lose(rail, nic, &|pair| pair.cqn == cqn, |qp| {
                     format!("the CQ of {qp} takes no completions any more")
                 }),
+                // Kernels see it in the CQ, and then hand the queue over.
+                Notice::QpFailed(_) if self.fails_over() => {}
                 Notice::QpFailed(qpn) => self.lose(rail, nic, &|pair| pair.address.qpn == qpn, |qp| {
                     format!("{qp} reports a fatal error")
                 }),
@@ -591,6 +633,16 @@ impl Watcher {
                     }
                 }
             }
+        }
+    }
+
+    /// Moves connections after the port of a NIC has gone down or come up, if the job has failover.
+    fn change_nic(&self, nic: usize, is_up: bool) {
+        if self.fails_over() {
+            self.shared.step(|connections, post| {
+                connections.nic_changed(nic, is_up, post);
+                Ok(())
+            });
         }
     }
 
@@ -631,15 +683,22 @@ impl Watcher {
 
     /// Takes kernels' connection requests and queues steps for them. Returns whether there were any.
     fn look(&self) -> bool {
-        let asked = self.asked().unwrap_or_else(|error| {
+        let [first, next] = self.asked().unwrap_or_else(|error| {
             tracing::error!("cannot read the connection requests of the kernels: {error}");
-            Vec::new()
+            Default::default()
         });
-        let (any, epoch, now) = (!asked.is_empty(), self.shared.connections.epoch(), Instant::now());
+        let (epoch, now) = (self.shared.connections.epoch(), Instant::now());
+        let asked = first.iter().chain(&next);
+        let any = asked.clone().next().is_some();
         // Recorded before the steps are queued: a step that never runs must time out as well.
-        lock(&self.shared.requests).extend(asked.iter().map(|&i| (i, epoch, now)));
-        self.steps.request(asked, epoch);
+        lock(&self.shared.requests).extend(asked.map(|&i| (i, epoch, now)));
+        self.steps.request(first, epoch);
+        self.steps.fail_over(next, epoch);
         any
+    }
+
+    fn fails_over(&self) -> bool {
+        self.shared.connections.fails_over()
     }
 
     /// Abandons connection requests that are still unanswered after the connect timeout.
@@ -650,17 +709,22 @@ impl Watcher {
         // ignores them.
         while let Some(&(i, epoch, _)) = requests.front().filter(|(.., at)| at.elapsed() >= within) {
             requests.pop_front();
+            if self.shared.connections.may_still_move(i, within) {
+                // Kernels may come later than the event for which it moves.
+                requests.push_back((i, epoch, Instant::now()));
+                continue;
+            }
             self.shared.step(|connections, post| connections.give_up(i, epoch, within, post));
         }
     }
 
-    /// Returns the indices of the QPs that kernels have requested since the last call.
-    fn asked(&self) -> Result<Vec<usize>> {
+    /// Returns the QPs that kernels have requested since the last call, as [`Connections::take_wanted`] does.
+    fn asked(&self) -> Result<[Vec<usize>; 2]> {
         const AT: u64 = offset_of!(ControlPage, requested) as u64;
         let mut any = 0u32;
         self.shared.guards.control.read(AT, bytemuck::bytes_of_mut(&mut any))?;
         if any == 0 {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
         // Clear the flag before reading the handshakes: a concurrent request sets it again, and the next poll sees it.
         self.shared.guards.control.write(AT, bytemuck::bytes_of(&0u32))?;
@@ -698,6 +762,10 @@ impl Shared {
         }
         self.changed.notify_all();
         // Sent after the locks are released: sending may block.
+        self.send(messages);
+    }
+
+    fn send(&self, messages: Vec<Outgoing>) {
         for (to, message) in messages {
             if let Err(error) = self.guards.bootstrap.send(to, &message.encode()) {
                 // The peer or this PE has left. The deadlines of kernels and the watch for lost PEs report that.

@@ -1,6 +1,6 @@
 //! Determines number, depth and memory layout of a PE's QPs.
 
-use rushmem_config::{Config, CqKind, DoorbellRecord, Ordering, RelaxedOrdering};
+use rushmem_config::{Config, CqKind, DoorbellRecord, Ordering, RelaxedOrdering, Switch};
 use rushmem_device::Team;
 use rushmem_device::abi::{DeviceState, PeerDesc, QpEntry, reserved, team_words};
 use rushmem_error::{Error, Result};
@@ -41,6 +41,8 @@ pub struct Shape {
     pub(super) ordering: Ordering,
     pub(super) relaxed_ordering: RelaxedOrdering,
     pub(super) record: DoorbellRecord,
+    /// Whether connections that fail are replaced.
+    pub failover: bool,
     /// Number of slots in the team table.
     pub teams: u32,
     /// Size of a team's scratch memory for collectives, in bytes.
@@ -85,7 +87,9 @@ impl Shape {
             collapsed: config.cq == CqKind::Collapsed,
             ordering: config.ordering,
             relaxed_ordering: config.relaxed_ordering,
-            record: config.doorbell_record,
+            // QPs of replaced connections share doorbell registers, which takes records.
+            record: if config.failover == Switch::On { DoorbellRecord::On } else { config.doorbell_record },
+            failover: config.failover == Switch::On,
             teams: config.teams.get().max(Team::PREDEFINED),
             team_scratch: config.team_scratch.0.max(team_words::min_scratch(n_pes)).next_multiple_of(256),
             team_channels: team_words::channels_bytes(grid_scratch(config, n_pes), n_pes),
@@ -212,6 +216,11 @@ impl Shape {
         self.rail_slots().max(2)
     }
 
+    /// Returns the shape of the queues for replaced connections: two for each QP, in turn.
+    pub(super) fn of_spares(self) -> Self {
+        Self { shared_sets: 2 * self.entries() as u32, ..self.of_one_qp() }
+    }
+
     /// Returns the number of bytes at the start of the heap that the runtime reserves for itself.
     pub fn reserved(&self) -> u64 {
         let of_team = self.team_bytes().saturating_add(self.team_channels);
@@ -242,7 +251,8 @@ impl Shape {
     /// Returns the size of all memory that the runtime reserves for a PE, in bytes: queues, the words that kernels
     /// update, and team memory.
     pub fn memory(&self) -> u64 {
-        let of_rail = self.rail_bytes().saturating_add(self.flush_bytes());
+        let spares = if self.failover { self.of_spares().rail_bytes() } else { 0 };
+        let of_rail = self.rail_bytes().saturating_add(self.flush_bytes()).saturating_add(spares);
         let queues = u64::from(self.rails).saturating_mul(of_rail);
         queues.saturating_add(self.state_bytes()).saturating_add(self.reserved())
     }

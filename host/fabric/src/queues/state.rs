@@ -54,11 +54,30 @@ impl Handshakes {
         self.0.addr.add(Self::at(i))
     }
 
-    /// Returns whether a kernel has requested QP `i`.
-    pub(super) fn wanted(&self, i: usize) -> Result<bool> {
+    /// Returns the number of the connection of QP `i` that kernels need, or 0 if they need none.
+    pub(super) fn wanted(&self, i: usize) -> Result<u32> {
         let mut word = 0u32;
         self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
-        Ok(word != 0)
+        Ok(word)
+    }
+
+    /// Returns the handshake of QP `i`, in which a kernel has handed the queue over.
+    pub(super) fn read(&self, i: usize) -> Result<Handshake> {
+        let mut handshake = Handshake::zeroed();
+        self.0.read(Self::at(i), bytemuck::bytes_of_mut(&mut handshake))?;
+        Ok(handshake)
+    }
+
+    /// Sets where kernels of QP `i` copy blocks if its connection fails.
+    pub(super) fn set_salvage(&self, i: usize, ring: DevAddr) -> Result<()> {
+        self.0.write(Self::at(i) + offset_of!(Handshake, salvage) as u64, bytemuck::bytes_of(&ring))
+    }
+
+    /// Sets how many entries of the CQ the host has consumed, and how many results are lost.
+    pub(super) fn set_progress(&self, i: usize, completions: u64, lost_results: u64) -> Result<()> {
+        let at = Self::at(i);
+        self.0.write(at + offset_of!(Handshake, completions) as u64, bytemuck::bytes_of(&completions))?;
+        self.0.write(at + offset_of!(Handshake, lost_results) as u64, bytemuck::bytes_of(&lost_results))
     }
 
     /// Publishes the connection of QP `i` to waiting kernels. `None` informs them that it will not be connected.
@@ -155,6 +174,21 @@ impl StateMap {
     /// Writes entry `i` of the QP table, with the QP unconnected.
     pub(super) fn describe_qp(&self, i: u64, qp: &QpDesc) -> Result<()> {
         self.region.write(Shape::entry_at(i), bytemuck::bytes_of(&unconnected(qp)))
+    }
+
+    /// Gives QP `i` another connection, which starts with block `block`, and of whose CQ the host has consumed `completions`
+    /// entries. No kernel may use the QP.
+    pub(super) fn resume(&self, i: u64, connection: &Connection, block: u64, completions: u64) -> Result<()> {
+        let at = Shape::entry_at(i) + offset_of!(QpEntry, connection) as u64;
+        self.region.write(at, bytemuck::bytes_of(connection))?;
+        let words = [
+            (offset_of!(QpState, reserved), block),
+            (offset_of!(QpState, doorbell), block),
+            (offset_of!(QpState, done), block),
+            (offset_of!(QpState, cq_next), completions),
+            (offset_of!(QpState, second_blocks), 0),
+        ];
+        self.write_words(i, &words)
     }
 
     /// Clears the ready entries and busy words of slot `slot`.

@@ -6,11 +6,13 @@ use crate::provider::NicEvent;
 
 /// Longest time a port may be down without an error. Retransmissions of the NIC cover such a gap.
 const GRACE: Duration = Duration::from_secs(1);
+/// The same with failover, which replaces connections sooner than the NIC gives up.
+const FAILOVER_GRACE: Duration = Duration::from_millis(20);
 
 /// A conclusion drawn from the events of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The port was down for less than [`GRACE`], and is up again.
+    /// The port was down for less than the grace period, and is up again.
     Bridged,
     /// The port is up again after a reported failure.
     Repaired,
@@ -25,8 +27,9 @@ pub(super) enum Notice {
 }
 
 /// Tracks the state of one NIC, based on its events.
-#[derive(Default)]
 pub(super) struct NicWatch {
+    /// Longest time that the port may be down without a failure.
+    grace: Duration,
     /// When the port went down. `None` while it is up, and once its failure has been reported.
     down_since: Option<Instant>,
     /// Set once a failure of the port or the device has been reported. Cleared when the port is up again.
@@ -34,13 +37,18 @@ pub(super) struct NicWatch {
 }
 
 impl NicWatch {
+    pub(super) fn new(failover: bool) -> Self {
+        let grace = if failover { FAILOVER_GRACE } else { GRACE };
+        Self { grace, down_since: None, is_reported: false }
+    }
+
     /// Returns what follows from `events`, which occurred since the last call, and from the time `now`.
     pub(super) fn observe(&mut self, events: Vec<NicEvent>, now: Instant) -> Vec<Notice> {
         let mut notices: Vec<Notice> =
             events.into_iter().filter_map(|event| self.conclude(event, now)).collect();
-        if self.down_since.is_some_and(|since| now.saturating_duration_since(since) >= GRACE) {
+        if self.down_since.is_some_and(|since| now.saturating_duration_since(since) >= self.grace) {
             self.down_since = None;
-            notices.extend(self.fail(format!("its port has been down for {GRACE:?}")));
+            notices.extend(self.fail(format!("its port has been down for {:?}", self.grace)));
         }
         notices
     }
@@ -79,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_port_may_be_down_for_a_second() {
-        let (mut watch, start) = (NicWatch::default(), Instant::now());
+        let (mut watch, start) = (NicWatch::new(false), Instant::now());
         let mut at = |millis, events| watch.observe(events, start + Duration::from_millis(millis));
         assert_eq!(at(0, vec![NicEvent::PortDown]), []);
         assert_eq!(at(999, vec![]), []);
@@ -100,11 +108,11 @@ mod tests {
     #[test]
     fn other_failures_are_reported_immediately_and_once() {
         let now = Instant::now();
-        let mut watch = NicWatch::default();
+        let mut watch = NicWatch::new(false);
         let events = vec![NicEvent::PortDown, NicEvent::DeviceFailed, NicEvent::DeviceFailed];
         assert_eq!(watch.observe(events, now), failed("the device reports a fatal error; see dmesg"));
         assert_eq!(watch.observe(vec![], now + 2 * GRACE), []);
-        let mut watch = NicWatch::default();
+        let mut watch = NicWatch::new(false);
         let changed = NicEvent::AddressChanged("its LID was 0x1 and is 0x2".into());
         let events = vec![changed, NicEvent::CqFailed { cqn: 4 }, NicEvent::QpFailed { qpn: 5 }];
         let [failed, cq, qp] = &watch.observe(events, now)[..] else { panic!("three notices") };

@@ -45,17 +45,18 @@ impl Connections {
         for i in (peer as usize..self.connections.len()).step_by(self.shape.n_pes as usize) {
             let mut connection = lock(&self.connections[i]);
             let rail = self.shape.rail(self.place(i).1.into());
-            let was_published = connection.published;
+            let was_in_use = connection.is_in_use();
             let slot = connection.pair.take().map(|(_, words)| words % self.shape.rail_slots());
             *connection = QpConnection { slot: slot.or(connection.slot), ..QpConnection::default() };
             if let Some(slot) = connection.slot {
                 self.rails[rail].clear_ahead(slot..slot + 1)?;
                 self.state.clear_slot(rail as u64 * self.shape.rail_slots() + slot)?;
             }
+            self.announced[i].store(0, Ordering::Release);
+            self.taken[i].store(0, Ordering::Release);
             self.handshakes.clear_one(i)?;
             self.state.describe_qp(i as u64, &self.descriptor(i))?;
-            self.taken[i].store(false, Ordering::Release);
-            if was_published && !self.is_unused(i) {
+            if was_in_use && !self.is_unused(i) {
                 self.missing.fetch_add(1, Ordering::AcqRel);
             }
         }

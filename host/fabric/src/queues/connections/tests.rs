@@ -12,6 +12,7 @@ use rushmem_softnic::{self as softnic, Nic};
 use super::super::level::QueueLocation;
 use super::*;
 use crate::provider::{NicKind, Soft};
+use crate::queues::connect_message::ConnectionPlace;
 
 /// The connections of all PEs of a job. The test itself delivers the messages.
 struct Job {
@@ -362,6 +363,7 @@ fn fuzz_corpus() {
         ready,
         unordered: ready,
         trial: None,
+        place: ConnectionPlace::default(),
     };
     let statuses = [qp(false), qp(true), QpStatus::Failed { why: "no memory".into() }];
     let messages = statuses.map(|status| ConnectMessage { epoch: 0, set: 0, status });
@@ -390,6 +392,7 @@ fn rejects_invalid_messages() {
         ready: true,
         unordered: false,
         trial: None,
+        place: ConnectionPlace::default(),
     };
     for (from, set) in [(2, 0), (0, 1), (1, u32::MAX), (u32::MAX, 0)] {
         let message = ConnectMessage { epoch: 0, set, status: qp.clone() };

@@ -1,0 +1,115 @@
+//! Closing a send queue whose connection has failed, so one thread can hand it over.
+//!
+//! Blocks before `limit`, which is `done` plus the depth, may have posters that are still writing: they have found room, and
+//! do not look at the queue again before they publish. The thread that closes the queue
+//!
+//! 1. takes the doorbell ([`take_doorbell`]), so nothing is announced any more;
+//! 2. reserves all blocks that are left before `limit` ([`close`]). Later reservations find no room;
+//! 3. waits until all reservations with room are published ([`published`]). At most one reservation reaches past `limit`
+//!    without starting there. Its poster waits for room, and [marks](mark_waiting) that.
+//!
+//! All published blocks then form one run, which the caller takes out of the queue. The next connection starts after it, and
+//! after the blocks that step 2 has reserved ([`Closed::resume`]). [`reopen`] releases the doorbell. Once `done` has that value,
+//! posters find room again.
+//!
+//! A poster may still announce what it has published before. It then finds nothing, or what others have published since, so it
+//! rings by the connection that it reads while it holds the doorbell.
+
+use super::state::{DoorbellState, ReadyEntry, SendQueueState};
+
+/// Tries to take the doorbell. Returns the index one past the last announced block.
+#[inline(always)]
+#[must_use]
+pub fn take_doorbell<Q: SendQueueState>(queue: &Q) -> Option<u64> {
+    // A holder that finds the pending bit makes another round, which does no harm.
+    let found = queue.set_pending();
+    if found.is_held() { None } else { Some(found.announced()) }
+}
+
+/// A queue that [`close`] has closed.
+#[derive(Clone, Copy, Debug)]
+pub struct Closed {
+    /// Index one past the last block that other posters have reserved.
+    reserved: u64,
+    /// Index one past the last block for which there is room.
+    limit: u64,
+}
+
+/// Closes a queue, in which there is room for blocks before `limit`.
+#[inline(always)]
+pub fn close<Q: SendQueueState>(queue: &Q, limit: u64) -> Closed {
+    let mut reserved = queue.reserved();
+    while reserved < limit {
+        let found = queue.compare_swap_reserved(reserved, limit);
+        if found == reserved {
+            break;
+        }
+        reserved = found;
+    }
+    Closed { reserved, limit }
+}
+
+/// Returns the index one past the run of published blocks that starts at or before `at`, and whether no block after it will
+/// be published while the queue is closed. The caller holds the doorbell and starts with what is announced.
+#[inline(always)]
+pub fn published<Q: SendQueueState>(queue: &Q, depth: u64, closed: Closed, mut at: u64) -> (u64, bool) {
+    // A poster on the uncontended path has no ready entry. It leaves its end in the doorbell word.
+    at = queue.take_pending(DoorbellState::held(at)).announced().max(at);
+    while at < closed.reserved.min(closed.limit) {
+        let entry = queue.ready_entry(at & (depth - 1));
+        match entry.blocks(at) {
+            // Only a reservation past `limit` can lack room.
+            0 => return (at, closed.reserved > closed.limit && entry == ReadyEntry::waiting(at)),
+            blocks => at += blocks,
+        }
+    }
+    (at, true)
+}
+
+impl Closed {
+    /// Returns the index of the first block to be posted to the next connection, given the end of the published blocks.
+    #[inline(always)]
+    pub fn resume(self, published: u64) -> u64 {
+        if self.reserved <= self.limit { self.limit } else { published }
+    }
+}
+
+/// Marks that the reservation at block `first` waits for room, if the closing thread may be waiting for it. `done` is a value
+/// that the queue's `done` has had.
+///
+/// A poster calls it at most once while a thread closes the queue. The mark is then the last thing for which that thread waits,
+/// and [`unmark`] removes it.
+#[inline(always)]
+pub fn mark_waiting<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, done: u64) {
+    // The slot's previous reservation is complete. Without that, its ready entry might still be needed.
+    if first < done + depth {
+        queue.set_ready_entry(first & (depth - 1), ReadyEntry::waiting(first));
+    }
+}
+
+/// Removes the mark of the reservation at `end`, where the published blocks end, before the queue is reopened. Otherwise the
+/// next thread that closes the queue could believe it.
+#[inline(always)]
+pub fn unmark<Q: SendQueueState>(queue: &Q, depth: u64, end: u64) {
+    let slot = end & (depth - 1);
+    if queue.ready_entry(slot) == ReadyEntry::waiting(end) {
+        queue.set_ready_entry(slot, ReadyEntry(0));
+    }
+}
+
+/// Releases the doorbell of a queue whose first block will be `resume`, before posters find room again.
+///
+/// Whoever takes the doorbell next sees the new connection.
+#[inline(always)]
+pub fn reopen<Q: SendQueueState>(queue: &Q, resume: u64) {
+    // The pending bit may be set, but everything that is published has been taken out.
+    let free = DoorbellState::free(resume, queue.reserved() != resume);
+    let mut found = queue.doorbell();
+    loop {
+        let seen = queue.compare_swap_doorbell(found, free);
+        if seen == found {
+            return;
+        }
+        found = seen;
+    }
+}
