@@ -27,7 +27,7 @@ struct Queue<const DEPTH: usize> {
     /// Index of the current connection. A poster reads it once it has found room.
     connection: AtomicU64,
     connections: [Connection; 3],
-    /// Number of starts and ends of failovers.
+    /// Twice the number of failovers, plus 1 while one closes the queue.
     closing: AtomicU64,
 }
 
@@ -287,7 +287,7 @@ fn a_full_queue_never_overwrites() {
             let q = Arc::clone(&q);
             thread::spawn(move || (0..3).for_each(|_| q.post(1)))
         };
-        serve(&q, 3);
+        serve(&q, FIRST_BLOCK, 3);
         poster.join().unwrap();
     });
 }
@@ -298,7 +298,7 @@ fn two_posters_share_a_full_queue() {
     model(1, || {
         let q = Queue::<2>::new();
         let posters = [1, 2].map(|blocks| poster(&q, blocks));
-        serve(&q, 3);
+        serve(&q, FIRST_BLOCK, 3);
         for poster in posters {
             poster.join().unwrap();
         }
@@ -325,14 +325,20 @@ fn slots_may_be_reused_before_the_doorbell_word_moves() {
     });
 }
 
-/// Executes blocks like a NIC until `blocks` of them have completed.
-fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
-    let mut at = FIRST_BLOCK;
-    while at < FIRST_BLOCK + blocks {
+/// Executes blocks from `first` on, like a NIC, until `blocks` of them have completed.
+fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, first: u64, blocks: u64) {
+    let mut at = first;
+    while at < first + blocks {
         at = q.execute(at);
         thread::yield_now();
     }
-    assert_eq!(q.done.load(Acquire), FIRST_BLOCK + blocks);
+    assert_eq!(q.done.load(Acquire), first + blocks);
+}
+
+/// Spawns a thread that posts one block and then two, for which a queue of two slots has no room.
+fn posts_twice(q: &Arc<Queue<2>>) -> thread::JoinHandle<()> {
+    let q = Arc::clone(q);
+    thread::spawn(move || [1, 2].into_iter().for_each(|blocks| q.post(blocks)))
 }
 
 /// The connection fails while a poster posts, which has to wait for room. Nothing is lost, and nothing is posted twice.
@@ -340,16 +346,9 @@ fn serve<const DEPTH: usize>(q: &Queue<DEPTH>, blocks: u64) {
 fn failover_takes_every_published_block_once() {
     model(2, || {
         let q = Queue::<2>::new();
-        let poster = {
-            let q = Arc::clone(&q);
-            thread::spawn(move || [1, 2].into_iter().for_each(|blocks| q.post(blocks)))
-        };
+        let poster = posts_twice(&q);
         let (end, resume) = q.fail_over();
-        let mut at = resume;
-        while end + (at - resume) < FIRST_BLOCK + 3 {
-            at = q.execute(at);
-            thread::yield_now();
-        }
+        serve(&q, resume, FIRST_BLOCK + 3 - end);
         poster.join().unwrap();
         assert_eq!(end + (q.announced() - resume), FIRST_BLOCK + 3);
     });
@@ -360,18 +359,11 @@ fn failover_takes_every_published_block_once() {
 fn failovers_follow_each_other() {
     model(1, || {
         let q = Queue::<2>::new();
-        let poster = {
-            let q = Arc::clone(&q);
-            thread::spawn(move || [1, 2].into_iter().for_each(|blocks| q.post(blocks)))
-        };
+        let poster = posts_twice(&q);
         let (end, resume) = q.fail_over();
         let (end_2, resume_2) = q.fail_over();
         let taken = end - FIRST_BLOCK + (end_2 - resume);
-        let mut at = resume_2;
-        while taken + (at - resume_2) < 3 {
-            at = q.execute(at);
-            thread::yield_now();
-        }
+        serve(&q, resume_2, 3 - taken);
         poster.join().unwrap();
         assert_eq!(taken + (q.announced() - resume_2), 3);
     });

@@ -106,7 +106,7 @@ pub struct QpEntry {
 #[repr(C, align(128))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Handshake {
-    /// Number of the connection that kernels need: 1 for the first. Written by kernels after everything else.
+    /// How many connections kernels have requested so far. Written by kernels after everything else.
     pub wanted: u32,
     /// One of [`answer`]. Reset by kernels, and written by the host after everything else.
     pub answer: u32,
@@ -191,13 +191,13 @@ pub mod qp_flags {
     /// `fence` posts a read-back and a strong fence, `quiet` a read-back. Only found in a
     /// [`Connection`](super::Connection).
     pub const RELAXED: u32 = 32;
+    /// A DC initiator: each WQE contains the address vector of its target, and takes two blocks.
+    pub const DC: u32 = 64;
     /// If the connection fails, the host makes another one, over another NIC if necessary: see `sq/failover.rs`.
     pub const FAILOVER: u32 = 128;
     /// One of the two NICs is not that of the rail, so [`Connection::keys`](super::Connection::keys) applies. Excludes
     /// [`ON_GPU`]. Only found in a [`Connection`](super::Connection).
     pub const MOVED: u32 = 256;
-    /// A DC initiator: each WQE contains the address vector of its target, and takes two blocks.
-    pub const DC: u32 = 64;
     /// The flags of a *weak* QP, one whose WRITEs may overtake each other unless `fence` posts a WQE.
     pub const WEAK: u32 = UNORDERED | RELAXED;
 }
@@ -226,8 +226,7 @@ pub struct QpState {
     pub connect_requested: CacheLine,
     /// 1 once a thread has started to fetch the connection.
     pub connect_fetched: CacheLine,
-    /// Counts how often a thread has started or finished to hand the queue over to the host, after its connection has failed:
-    /// odd meanwhile.
+    /// Twice the number of failovers so far, plus 1 while a thread hands the queue over to the host.
     pub closing: CacheLine,
     /// Number of blocks posted to the current connection that are the second of their WQE. Only counted for
     /// [`FAILOVER`](qp_flags::FAILOVER).

@@ -1,9 +1,9 @@
 //! Closing a send queue whose connection has failed, so one thread can hand it over.
 //!
-//! Blocks before `limit`, which is `done` plus the depth, may have posters that are still writing: they have found room, and
-//! do not look at the queue again before they publish. The thread that closes the queue
+//! Posters that have reserved blocks before `limit`, which is `done` plus the depth, have room and may still be writing. They
+//! will not check the queue again before they publish. The thread that closes the queue
 //!
-//! 1. takes the doorbell ([`take_doorbell`]), so nothing is announced any more;
+//! 1. takes the doorbell ([`take_doorbell`]), after which nothing more is announced;
 //! 2. reserves all blocks that are left before `limit` ([`close`]). Later reservations find no room;
 //! 3. waits until all reservations with room are published ([`published`]). At most one reservation reaches past `limit`
 //!    without starting there. Its poster waits for room, and [marks](mark_waiting) that.
@@ -12,8 +12,8 @@
 //! after the blocks that step 2 has reserved ([`Closed::resume`]). [`reopen`] releases the doorbell. Once `done` has that value,
 //! posters find room again.
 //!
-//! A poster may still announce what it has published before. It then finds nothing, or what others have published since, so it
-//! rings by the connection that it reads while it holds the doorbell.
+//! A poster that published before the failover may announce only afterwards. It may then find postings of others to the next
+//! connection, so a doorbell holder must read the connection again before it rings.
 
 use super::state::{DoorbellState, ReadyEntry, SendQueueState};
 
@@ -21,7 +21,7 @@ use super::state::{DoorbellState, ReadyEntry, SendQueueState};
 #[inline(always)]
 #[must_use]
 pub fn take_doorbell<Q: SendQueueState>(queue: &Q) -> Option<u64> {
-    // A holder that finds the pending bit makes another round, which does no harm.
+    // If another thread holds the doorbell, the pending bit merely makes it scan again.
     let found = queue.set_pending();
     if found.is_held() { None } else { Some(found.announced()) }
 }
@@ -53,7 +53,7 @@ pub fn close<Q: SendQueueState>(queue: &Q, limit: u64) -> Closed {
 /// be published while the queue is closed. The caller holds the doorbell and starts with what is announced.
 #[inline(always)]
 pub fn published<Q: SendQueueState>(queue: &Q, depth: u64, closed: Closed, mut at: u64) -> (u64, bool) {
-    // A poster on the uncontended path has no ready entry. It leaves its end in the doorbell word.
+    // A poster on the uncontended path sets no ready entry. It moves the doorbell word instead.
     at = queue.take_pending(DoorbellState::held(at)).announced().max(at);
     while at < closed.reserved.min(closed.limit) {
         let entry = queue.ready_entry(at & (depth - 1));
@@ -87,8 +87,8 @@ pub fn mark_waiting<Q: SendQueueState>(queue: &Q, depth: u64, first: u64, done: 
     }
 }
 
-/// Removes the mark of the reservation at `end`, where the published blocks end, before the queue is reopened. Otherwise the
-/// next thread that closes the queue could believe it.
+/// Removes the mark of a reservation that starts at `end`, one past the published blocks, before the queue is reopened. The
+/// next thread that closes the queue must not mistake it for a new one.
 #[inline(always)]
 pub fn unmark<Q: SendQueueState>(queue: &Q, depth: u64, end: u64) {
     let slot = end & (depth - 1);

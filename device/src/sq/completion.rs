@@ -7,13 +7,13 @@
 
 use core::mem::offset_of;
 
-use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Opcode, Syndrome};
 
 use super::connect::connect;
-use super::failover::{fail_over, is_of_connection};
+use super::failover::fail_over;
 use super::qp::HAS_DC;
 use super::reserve::completed;
-use super::send_queue::{DC_BLOCKS, HAS_FAILOVER};
+use super::send_queue::DC_BLOCKS;
 use super::{EndIndex, Qp};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpEntry, QpState, qp_flags};
 use crate::arch::{self, Scope, Sys};
@@ -121,7 +121,7 @@ impl<S: Sharing> Qp<'_, S> {
         let detail = Detail { completion: completion.packed(), ..self.detail(FIRST_BLOCK, FIRST_BLOCK) };
         // The NIC may notice before the kernel does that the peer is gone.
         let is_lost = self.needs().is_lost(self.desc().pe_state);
-        if !is_lost && self.can_fail_over() && is_of_connection(syndrome) {
+        if !is_lost && self.can_fail_over() && Syndrome(syndrome).is_connection_failure() {
             return Stop::Connection;
         }
         Stop::Error(self.poison(if is_lost { Error::PeerLost } else { Error::Completion }, detail, site))
@@ -149,8 +149,8 @@ struct Poller<'q, 'a, S> {
 /// Why polling has stopped.
 enum Stop {
     Error(Error),
-    /// The connection has failed, and [`fail_over`] replaces it. Not called where that is noticed: whatever lives across the
-    /// call costs every kernel registers.
+    /// The connection has failed. The caller leaves its loop before it calls [`fail_over`], because every value that lives
+    /// across a call costs registers.
     Connection,
 }
 
@@ -305,8 +305,6 @@ fn wait_loop<S: Sharing>(entry: *mut QpEntry, target: u64, own: u64, site: Site)
         break match wait_turns(&qp, target, own, site) {
             Ok(()) => Ok(()),
             Err(Stop::Error(error)) => Err(error),
-            // Without failover, nothing constructs this value, which the compiler does not see.
-            Err(Stop::Connection) if !HAS_FAILOVER => Err(Error::Poisoned),
             Err(Stop::Connection) => match fail_over::<S>(entry, own, site) {
                 Ok(()) => continue,
                 failed => failed,
@@ -399,10 +397,9 @@ fn test_slow<S: Sharing>(entry: *mut QpEntry, target: u64, site: Site) -> Result
     if qp.take_poller() {
         let polled = match Poller::new(&qp).poll(target, site) {
             // Stays the poller until the connection has been replaced.
-            Err(Stop::Connection) if HAS_FAILOVER => {
+            Err(Stop::Connection) => {
                 return fail_over::<S>(entry, 0, site).map(|()| qp.done() >= target);
             }
-            Err(Stop::Connection) => Err(Error::Poisoned),
             Err(Stop::Error(error)) => Err(error),
             Ok(done) => Ok(done),
         };

@@ -129,8 +129,8 @@ impl<S: Sharing> Qp<'_, S> {
     }
 }
 
-/// Requests connection number `wanted` of a QP from the host. Sets the QP's own word before the PE-wide flag, so a host that
-/// sees the latter finds the former.
+/// Requests a connection of a QP from the host: the first if `wanted` is 1, and so on. Sets the QP's own word before the PE-wide
+/// flag, so a host that sees the latter finds the former.
 #[inline(always)]
 pub(super) fn request(desc: &QpDesc, handshake: *mut Handshake, wanted: u32) {
     // SAFETY: the host made handshake and control page, and reads these words atomically.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Kernels keep building WQEs with the keys of the first NIC. On a queue that has [moved](qp_flags::MOVED), each poster
-//! replaces them before it publishes. No other code knows of a move, so nothing that a poster has loaded earlier can be stale.
+//! replaces them before it publishes, so it does not matter if a poster has loaded its keys before the move.
 #![allow(
     unsafe_code,
     reason = "accesses the handshake, the state words and the WQEs of a QP, at addresses from the host"
@@ -20,7 +20,7 @@
 use core::mem::offset_of;
 
 use rushmem_mlx5::wqe::KeyOffsets;
-use rushmem_mlx5::{CtrlSeg, Segment, Syndrome};
+use rushmem_mlx5::{CtrlSeg, Segment};
 
 use super::Qp;
 use super::connect::{copy_connection, request, wait_for_answer};
@@ -29,16 +29,9 @@ use crate::abi::{
     Connection, DevAddr, Handshake, LostResult, MovedKey, QpEntry, QpState, answer, qp_flags, result_order,
 };
 use crate::arch::{self, Gpu, Scope, SysWord};
-use crate::error::{Result, Site, outcome};
+use crate::error::{Error, Result, Site};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
-
-/// Returns whether an error CQE means that the connection has failed, rather than an operation.
-#[inline(always)]
-pub(super) fn is_of_connection(syndrome: u8) -> bool {
-    // The host moves QPs to the error state to end their connections.
-    matches!(Syndrome(syndrome), Syndrome::TRANSPORT_RETRY_EXC_ERR | Syndrome::WR_FLUSH_ERR)
-}
 
 impl<S: Sharing> Qp<'_, S> {
     /// Returns whether the host replaces the QP's connection if it fails.
@@ -149,56 +142,50 @@ fn moved_key<S: Sharing>(qp: &Qp<'_, S>, is_remote: bool, key: u32) -> u32 {
 }
 
 /// Hands a queue whose connection has failed over to the host, and continues on the next connection. The caller is the
-/// poller, and is it no longer afterwards. `own` is the caller's reservation if it waits for room, and 0 if it waits for completions.
+/// poller, and gives that role up. `own` is the first block of the caller's reservation if it waits for room, and 0 if it waits
+/// for completions.
 ///
 /// # Errors
 /// The errors of [`wait_for_answer`]. The QP is then poisoned.
+#[inline(always)]
+pub(super) fn fail_over<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Result {
+    // The compiler does not see that nobody calls this without failover.
+    if HAS_FAILOVER { fail_over_slow::<S>(entry, own, site) } else { Err(Error::Poisoned) }
+}
+
 #[cold]
 #[inline(never)]
-pub(super) fn fail_over<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Result {
+fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let (end, resume, code) = take_blocks::<S>(entry, own);
-    let outcome = match outcome(code) {
-        Ok(()) => {
-            hand_over::<S>(entry, end, resume);
-            wait_for_next::<S>(entry, site)
+    let done = qp.done();
+    let outcome = match take_blocks(&qp, own, done) {
+        Ok((end, resume)) => {
+            hand_over(&qp, done, end, resume);
+            wait_for_answer(&qp, site).map(|()| continue_at(&qp, end, resume))
         }
-        Err(why) => Err(qp.poison(why, qp.detail(qp.done(), qp.done()), site)),
+        Err(why) => Err(qp.poison(why, qp.detail(done, done), site)),
     };
-    if outcome.is_ok() {
-        continue_at::<S>(entry, end, resume);
-    }
     qp.free_poller();
     outcome
 }
 
-/// Implements [`wait_for_answer`]. Like the other steps of [`fail_over`], outlined: their registers then do not add up.
-#[inline(always)]
-fn wait_for_next<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
-    // SAFETY: the caller has it from a QP.
-    wait_for_answer(&unsafe { Qp::<S>::new(entry) }, site)
-}
-
 /// Continues on the connection with which the host has answered.
 #[inline(always)]
-fn continue_at<S: Sharing>(entry: *mut QpEntry, end: u64, resume: u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    let depth = qp.depth();
+fn continue_at<S: Sharing>(qp: &Qp<'_, S>, end: u64, resume: u64) {
     // SAFETY: the host has answered, and nobody posts. Others read the connection only after they have seen `done`.
     unsafe {
-        copy_connection(&qp);
+        copy_connection(qp);
         let clear = |field| S::Scope::store_relaxed(qp.word(field), 0);
         clear(offset_of!(QpState, second_blocks));
         let completions =
             <u64 as SysWord>::load_relaxed(&raw const (*qp.desc().handshake.ptr::<Handshake>()).completions);
         S::Scope::store_relaxed(qp.word(offset_of!(QpState, cq_next)), completions);
-        mark_lost_results(&qp);
+        mark_lost_results(qp);
         if S::SHARED {
-            super::unmark(&qp, depth, end);
+            super::unmark(qp, qp.depth(), end);
             S::Scope::fetch_add_relaxed(qp.word(offset_of!(QpState, closing)), 1);
-            super::reopen(&qp, resume);
+            super::reopen(qp, resume);
         } else {
             // An open batch has been handed over.
             clear(offset_of!(QpState, batch_end));
@@ -207,20 +194,10 @@ fn continue_at<S: Sharing>(entry: *mut QpEntry, end: u64, resume: u64) {
     }
 }
 
-/// Closes the queue. Returns the index one past the last block that posters have published, the index of the first block that
-/// they will post to the next connection, and an error code or 0.
+/// Closes the queue. Returns the index one past the last block that posters have published, and the index of the first block
+/// that they will post to the next connection.
 #[inline(always)]
-fn take_blocks<S: Sharing>(entry: *mut QpEntry, own: u64) -> (u64, u64, u32) {
-    // SAFETY: the caller has it from a QP.
-    let qp = unsafe { Qp::<S>::new(entry) };
-    match closed_blocks(&qp, own, qp.done()) {
-        Ok((end, resume)) => (end, resume, 0),
-        Err(why) => (0, 0, why as u32),
-    }
-}
-
-#[inline(always)]
-fn closed_blocks<S: Sharing>(qp: &Qp<'_, S>, own: u64, done: u64) -> Result<(u64, u64)> {
+fn take_blocks<S: Sharing>(qp: &Qp<'_, S>, own: u64, done: u64) -> Result<(u64, u64)> {
     if !S::SHARED {
         // The only poster is here.
         let end = if own == 0 { super::SendQueueState::reserved(qp) } else { own };
@@ -256,12 +233,9 @@ fn closed_blocks<S: Sharing>(qp: &Qp<'_, S>, own: u64, done: u64) -> Result<(u64
     Ok((end, closed.resume(end)))
 }
 
-/// Copies the blocks from `done` to `end` to host memory, and asks the host for the next connection.
+/// Copies the blocks `done..end` to host memory, and requests the next connection.
 #[inline(always)]
-fn hand_over<S: Sharing>(entry: *mut QpEntry, end: u64, resume: u64) {
-    // SAFETY: the caller has it from a QP.
-    let qp = &unsafe { Qp::<S>::new(entry) };
-    let done = qp.done();
+fn hand_over<S: Sharing>(qp: &Qp<'_, S>, done: u64, end: u64, resume: u64) {
     let handshake = qp.desc().handshake.ptr::<Handshake>();
     let ring = qp.connected(offset_of!(Connection, sq));
     // SAFETY: the host made the handshake and the ring in it, and leaves both alone until it is asked.

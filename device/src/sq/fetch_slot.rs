@@ -31,8 +31,8 @@ impl<S: Sharing> Qp<'_, S> {
     /// yet.
     ///
     /// # Errors
-    /// - [`Error::Timeout`] or [`Error::Aborted`]. The QP is then
-    ///   poisoned: the block is reserved and can no longer be posted, so it would block the queue forever.
+    /// - [`Error::Timeout`] or [`Error::Aborted`]. The QP is then poisoned: the block is reserved and can no longer be posted,
+    ///   so it would block the queue forever.
     #[inline(always)]
     pub(crate) fn take_fetch_slot(&self, index: u64, site: Site) -> Result {
         if self.try_take_fetch_slot(index) {

@@ -213,7 +213,7 @@ fn ring_contended<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     super::ring_contended(&qp, queue.depth, first, end, |end| qp.ring_current(queue, end));
 }
 
-/// Rings the doorbell for the caller's blocks `first..end` and for all earlier ones, in any configuration of the queue.
+/// Rings the doorbell for all blocks before `end`, of which `first..end` are the caller's, in any configuration of the queue.
 /// Outlined, because it is rare.
 #[inline(never)]
 fn ring_own_slow<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {

@@ -9,6 +9,13 @@ use core::fmt;
 pub struct Syndrome(pub u8);
 
 impl Syndrome {
+    /// Returns whether the error concerns the connection rather than the operation: the peer does not answer, or the QP is
+    /// in the error state.
+    #[inline(always)]
+    pub const fn is_connection_failure(self) -> bool {
+        matches!(self, Self::TRANSPORT_RETRY_EXC_ERR | Self::WR_FLUSH_ERR)
+    }
+
     /// The message does not fit the buffers, or is longer than the QP allows.
     pub const LOCAL_LENGTH_ERR: Self = Self(0x01);
     /// The work-queue entry is malformed, or its operation is invalid for the QP.
