@@ -47,6 +47,14 @@ pub(super) enum QpStatus {
     Failed { why: String },
 }
 
+impl QpStatus {
+    /// Returns the status of a QP that does not accept packets yet.
+    pub(super) fn not_ready(address: QpAddress, trial: Option<QpAddress>, place: ConnectionPlace) -> Self {
+        // Whether WRITEs are ordered is known only once the QP is connected; the `ready` message says so.
+        Self::Qp { address, ready: false, unordered: false, trial, place }
+    }
+}
+
 /// Which connection of a QP a message is about, and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionPlace {
@@ -89,7 +97,7 @@ fn decode_place(&[a, b, c, d, nic, e, f, g, h]: &[u8; PLACE]) -> ConnectionPlace
 }
 
 impl ConnectMessage {
-    /// Returns the number of the connection that the message is about. 0 for a failure.
+    /// Returns which of the QP's connections the message concerns: 0 is the first. A failure concerns all of them, and yields 0.
     pub(super) fn number(&self) -> u32 {
         match self.status {
             QpStatus::Qp { place, .. } => place.number,

@@ -103,27 +103,20 @@ pub struct Connections {
     closed: Vec<AtomicBool>,
     /// Number of [resets](Connections::reset) so far.
     epoch: AtomicU64,
-    /// For each QP, the number of the last connection that kernels have requested in this epoch.
+    /// For each QP, how many connections kernels have requested in this epoch.
     taken: Vec<AtomicU32>,
     /// For each rail, the index of the NIC that it uses.
     active: Vec<AtomicUsize>,
     /// For each NIC, whether its port is up.
     up: Vec<AtomicBool>,
-    /// For each rail, the number of threads that wait to move it.
+    /// For each rail, how many threads are waiting to move it.
     rail_moves: Vec<AtomicUsize>,
-    /// For each QP, the highest number of a connection about which a message has arrived.
+    /// For each QP, the latest connection that a message has named.
     announced: Vec<AtomicU32>,
     /// Time limit for the replacement of a connection.
     patience: Duration,
     /// For each PE, the job's epoch in which its process and this one met if one of them is a replacement, and 0 otherwise.
     since: Vec<AtomicU64>,
-}
-
-impl QpConnection {
-    /// Returns whether kernels may post to the QP, perhaps by an earlier connection.
-    fn is_in_use(&self) -> bool {
-        self.published || self.moves.is_under_way()
-    }
 }
 
 impl Connections {
@@ -480,7 +473,7 @@ impl Connections {
         let mut connection = lock(&self.connections[i]);
         // Kernels already have the connection; the caller aborts their waits.
         if connection.is_in_use() {
-            self.inform_peer(i, why, post);
+            self.inform_peer(i, QpStatus::Failed { why: why.into() }, post);
         } else if !connection.failed {
             // Kernels that wait for the connection see the failure in its handshake. The caller reports the error.
             let _ = self.fail(i, &mut connection, why, Some(post));
@@ -493,7 +486,7 @@ impl Connections {
     /// # Errors
     /// The reason, if the QP cannot be connected. Kernels and the peer have then been informed.
     pub fn request(&self, i: usize, epoch: u64, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let (peer, set) = self.place(i);
+        let peer = self.place(i).0;
         let mut connection = lock(&self.connections[i]);
         // Checked under the lock, so no reset can clear the QP in between.
         if epoch != self.epoch() {
@@ -513,18 +506,12 @@ impl Connections {
                 self.start_initiator(i, connection)?;
                 return self.publish_if_ready(i, connection, post);
             }
-            // A QP to the PE itself connects to itself, without messages.
             if peer == self.me {
-                connection.peer_nic = connection.nic;
-                self.connect(i, connection, (address, None))?;
-                connection.peer_ready = true;
-                return self.publish_if_ready(i, connection, post);
+                return self.connect_to_itself(i, connection, address, post);
             }
-            // Whether WRITEs are ordered is known only once the QP is connected; the `ready` message says so.
             let trial = connection.trial.as_ref().map(PrivateQueue::address);
-            let place = Self::connection_place(connection);
-            let status = QpStatus::Qp { address, ready: false, unordered: false, trial, place };
-            post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
+            let status = QpStatus::not_ready(address, trial, Self::connection_place(connection));
+            self.inform_peer(i, status, post);
             Ok(())
         });
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
@@ -623,8 +610,7 @@ impl Connections {
         ready: bool,
         post: &mut dyn FnMut(Outgoing),
     ) -> Result<()> {
-        let (peer, set) = self.place(i);
-        let epoch = self.epoch_with(peer);
+        let peer = self.place(i).0;
         let mine = self.make(i, connection)?;
         if !connection.ready {
             self.connect(i, connection, remote)?;
@@ -634,9 +620,8 @@ impl Connections {
         if trial.is_some() && self.me < peer {
             if !connection.peer_ready {
                 // The peer needs the addresses to get ready. A second copy does no harm.
-                let place = Self::connection_place(connection);
-                let status = QpStatus::Qp { address: mine, ready: false, unordered: false, trial, place };
-                post((peer, ConnectMessage { epoch, set, status }));
+                let status = QpStatus::not_ready(mine, trial, Self::connection_place(connection));
+                self.inform_peer(i, status, post);
                 return Ok(());
             }
             self.try_path(i, connection)?;
@@ -645,8 +630,22 @@ impl Connections {
         if !std::mem::replace(&mut connection.ready_sent, true) {
             let (unordered, place) = (connection.unordered, Self::connection_place(connection));
             let status = QpStatus::Qp { address: mine, ready: true, unordered, trial, place };
-            post((peer, ConnectMessage { epoch, set, status }));
+            self.inform_peer(i, status, post);
         }
+        self.publish_if_ready(i, connection, post)
+    }
+
+    /// Connects QP `i`, which leads to this PE, to itself, without messages.
+    fn connect_to_itself(
+        &self,
+        i: usize,
+        connection: &mut QpConnection,
+        address: QpAddress,
+        post: &mut dyn FnMut(Outgoing),
+    ) -> Result<()> {
+        connection.peer_nic = connection.nic;
+        self.connect(i, connection, (address, None))?;
+        connection.peer_ready = true;
         self.publish_if_ready(i, connection, post)
     }
 
@@ -772,18 +771,16 @@ impl Connections {
         connection.trial = None;
         let error = self.deny(i, why);
         if let Some(post) = post {
-            self.inform_peer(i, why, post);
+            self.inform_peer(i, QpStatus::Failed { why: why.into() }, post);
         }
         error
     }
 
-    /// Informs the peer of QP `i` that the QP is unusable. DC targets are shared by all initiators and keep no state
-    /// about them.
-    fn inform_peer(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
+    /// Informs the peer of QP `i` about the QP. DC targets are shared by all initiators and keep no state about them.
+    fn inform_peer(&self, i: usize, status: QpStatus, post: &mut dyn FnMut(Outgoing)) {
         let (peer, set) = self.place(i);
-        let epoch = self.epoch_with(peer);
         if peer != self.me && !self.shape.is_dc() {
-            post((peer, ConnectMessage { epoch, set, status: QpStatus::Failed { why: why.into() } }));
+            post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
         }
     }
 

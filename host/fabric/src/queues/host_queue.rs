@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rushmem_error::{NicError, Result};
 use rushmem_mlx5::av::AvSeg;
 use rushmem_mlx5::doorbell::{Doorbell, Record, record_word};
-use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe, Wqebb};
+use rushmem_mlx5::{CqeOpcode, CqeWord, Emitted, Flags, Syndrome, Wqe};
 
 use super::queue_memory::QueueMemory;
 use super::rail::{Loop, Qp, Rail, RetryPolicy};
@@ -147,26 +147,27 @@ pub(super) fn make(qps: Loop, make: impl Fn(u64) -> Result<Qp>) -> Result<(Qp, O
 /// # Errors
 /// Fails if the machine cannot write the queues or the doorbell.
 pub(super) fn post(rail: &Rail, memory: &QueueMemory, pair: &Qp, first: u64, entry: &Emitted) -> Result<u64> {
-    let mut end = first;
-    for block in &entry.blocks[..entry.n_blocks().into()] {
-        write_block(memory, pair, end, block)?;
-        end += 1;
-    }
+    let end = write(memory, pair, first, entry)?;
     ring(rail, memory, pair, end)?;
     Ok(end)
 }
 
-/// Writes block `index` of a QP's send queue in `memory`.
+/// Writes a WQE at block `first` of a QP, whose queues are in `memory`. Returns the index of the next free block.
 ///
 /// # Errors
-/// Fails if the machine cannot write the queue.
-pub(super) fn write_block(memory: &QueueMemory, pair: &Qp, index: u64, block: &Wqebb) -> Result<()> {
-    let slot = index & (memory.shape().depth - 1);
-    let at = memory.shape().place(pair.slot).sq + slot * WQEBB_BYTES;
-    memory.region().write(at, bytemuck::bytes_of(block))
+/// Fails if the machine cannot write the queues.
+pub(super) fn write(memory: &QueueMemory, pair: &Qp, first: u64, entry: &Emitted) -> Result<u64> {
+    let (at, depth) = (memory.shape().place(pair.slot), memory.shape().depth);
+    let mut end = first;
+    for block in &entry.blocks[..entry.n_blocks().into()] {
+        let slot = end & (depth - 1);
+        memory.region().write(at.sq + slot * WQEBB_BYTES, bytemuck::bytes_of(block))?;
+        end += 1;
+    }
+    Ok(end)
 }
 
-/// Rings the doorbell of a QP for all blocks before `end`.
+/// Announces all blocks of a QP before `end` to the NIC: updates the doorbell record, if there is one, and rings the doorbell.
 ///
 /// # Errors
 /// Fails if the machine cannot write the record or the doorbell.

@@ -169,13 +169,7 @@ impl Rail {
         let on_gpu = location == QueueLocation::Gpu;
         let queues = if on_gpu { machine.local(bytes)? } else { machine.shared(bytes)? };
         let memory = QueueMemory::new(&*nic, queues, shape)?;
-        let spares = match shape.failover {
-            true => {
-                let shape = shape.of_spares();
-                Some(QueueMemory::new(&*nic, machine.shared(shape.rail_bytes())?, shape)?)
-            }
-            false => None,
-        };
+        let spares = shape.failover.then(|| make_spares(&*nic, machine, shape.of_spares())).transpose()?;
         let pd = nic.alloc_pd()?;
         let relaxed_keys = wants_relaxed_keys(&*nic, &shape)?;
         let keys = Keys::register(&*pd, heap, relaxed_keys)?;
@@ -345,7 +339,7 @@ impl Rail {
         &self.doorbells[if slot < self.doorbells.len() as u64 { slot } else { slot % count } as usize]
     }
 
-    /// Moves a QP to the error state: it sends nothing any more, refuses requests, and flushes what is posted to it.
+    /// Moves a QP to the error state, in which it stops sending, refuses requests, and flushes whatever is posted to it.
     ///
     /// # Errors
     /// Fails if the NIC refuses the command.
@@ -631,6 +625,11 @@ impl Rail {
             reserved_2: [0; 4],
         }
     }
+}
+
+/// Allocates the queues for replaced connections.
+fn make_spares(nic: &dyn Provider, machine: &dyn Machine, shape: Shape) -> Result<QueueMemory> {
+    Ok(QueueMemory::new(nic, machine.shared(shape.rail_bytes())?, shape)?)
 }
 
 /// Creates the DC target of a rail.

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use rushmem_device::abi::{MovedKey, reserved};
 use rushmem_error::{Error, Result};
-use rushmem_mlx5::seg::{SEGMENTS_PER_WQEBB, WQEBB_BYTES};
+use rushmem_mlx5::seg::SEGMENTS_PER_WQEBB;
 use rushmem_mlx5::wqe::{Data, KeyOffsets};
-use rushmem_mlx5::{CtrlSeg, Flags, Opcode, Segment, Syndrome, View, Wqe, Wqebb};
+use rushmem_mlx5::{CtrlSeg, Emitted, Flags, Opcode, Segment, View, Wqe, Wqebb};
 
-use super::host_queue::{describe, poll, ring, write_block};
+use super::host_queue::{describe, poll, ring, write};
 use super::rail::{Qp, Rail};
 
 /// Message counts of a NIC have 24 bits.
@@ -21,6 +21,7 @@ struct Entry {
     flags: Flags,
     /// Index of its first block.
     block: u64,
+    n_blocks: u8,
     /// Heap offset to which an atomic writes the old value, if kernels read it.
     result: Option<u64>,
 }
@@ -32,16 +33,16 @@ pub(super) struct Salvage {
     pub(super) resume: u64,
     /// Number of messages that were posted to the connection before the entries.
     complete: u32,
-    /// First blocks of the atomics that were executed but whose results are lost, with the heap offsets of these.
+    /// First block and heap offset of the result, for each atomic that was executed but whose result is lost.
     pub(super) lost: Vec<(u64, u64)>,
 }
 
 impl Salvage {
-    /// Parses blocks of a queue, the first of which has index `first`. `complete` returns the number of messages before them, given the number of their blocks
-    /// that are the second of an entry.
+    /// Parses consecutive blocks of a queue, starting with block `first`. `complete` returns how many messages precede them,
+    /// given how many of the blocks are the second of their entry.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if they are not what kernels write.
+    /// [`Error::Unavailable`] if a block is not one that kernels write.
     pub(super) fn new(
         blocks: &[Wqebb],
         first: u64,
@@ -61,7 +62,7 @@ impl Salvage {
             };
             let result = view.atomic().and_then(|_| view.data().find_map(address));
             let result = result.filter(|&at| at != reserved::SINK);
-            entries.push(Entry { wqe, flags: view.flags(), block, result });
+            entries.push(Entry { wqe, flags: view.flags(), block, n_blocks: view.n_blocks(), result });
             rest = rest.get(usize::from(view.n_blocks()) * SEGMENTS_PER_WQEBB..).unwrap_or_default();
         }
         let second_blocks = blocks.len() - entries.len();
@@ -121,8 +122,7 @@ impl Salvage {
             let fence = Flags(entry.flags.0 & !Flags::CQE_AND_EQE.0);
             (entry.wqe, if i == last { fence.or(Flags::SIGNALED) } else { fence })
         });
-        let blocks: u64 =
-            self.entries.iter().map(|entry| u64::from(entry.wqe.emit(0, 0, Flags::NONE).n_blocks())).sum();
+        let blocks: u64 = self.entries.iter().map(|entry| u64::from(entry.n_blocks)).sum();
         let nops = self.resume.wrapping_sub(blocks) & 0xffff;
         let nop = |i: u64| {
             let is_last = (i + 1).is_multiple_of(chunk) || i + 1 == nops;
@@ -131,10 +131,7 @@ impl Salvage {
         let (mut at, mut completions) = (0, 0);
         for (wqe, flags) in (0..nops).map(nop).chain(entries) {
             let first = at;
-            for block in moved(&wqe, at as u16, pair.address.qpn, flags, keys) {
-                write_block(memory, pair, at, &block)?;
-                at += 1;
-            }
+            at = write(memory, pair, first, &moved(&wqe, first as u16, pair.address.qpn, flags, keys))?;
             if !flags.is_signaled() {
                 continue;
             }
@@ -144,9 +141,10 @@ impl Salvage {
                     Some(None) => break,
                     Some(Some((syndrome, vendor))) => {
                         let why = describe(syndrome, vendor);
-                        let is_of_connection =
-                            matches!(syndrome, Syndrome::TRANSPORT_RETRY_EXC_ERR | Syndrome::WR_FLUSH_ERR);
-                        return if is_of_connection { Ok(Replay::Failed(why)) } else { Err(unusable(why)) };
+                        if syndrome.is_connection_failure() {
+                            return Ok(Replay::Failed(why));
+                        }
+                        return Err(unusable(why));
                     }
                     None if is_interrupted() => return Ok(Replay::Interrupted),
                     None if until.is_some_and(|until| Instant::now() > until) => {
@@ -157,31 +155,38 @@ impl Salvage {
             }
             completions += 1;
         }
-        Ok(Replay::Done { completions, messages: self.entries.len() as u32 })
+        Ok(Replay::Done(Replayed { completions, messages: self.entries.len() as u64 }))
     }
 }
 
 /// The outcome of [`Salvage::replay`].
 pub(super) enum Replay {
-    /// Everything is complete, after so many messages and CQEs.
-    Done {
-        completions: u64,
-        messages: u32,
-    },
+    /// Everything is complete.
+    Done(Replayed),
     /// The connection has failed for this reason.
     Failed(String),
     Interrupted,
 }
 
-fn unusable(why: String) -> Error {
+/// What a replay leaves on a connection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Replayed {
+    /// Number of CQEs that the host has consumed.
+    pub(super) completions: u64,
+    /// Number of messages posted.
+    pub(super) messages: u64,
+}
+
+/// Returns the error for a failed connection that cannot be replaced.
+pub(super) fn unusable(why: String) -> Error {
     Error::Unavailable { what: "another connection".into(), why }
 }
 
-/// Returns the blocks of an entry, with other memory keys: local and remote, for data and for words.
-fn moved(wqe: &Wqe, index: u16, qpn: u32, flags: Flags, keys: &[MovedKey; 4]) -> Vec<Wqebb> {
-    let entry = wqe.emit(index, qpn, flags);
-    let mut bytes: Vec<u8> = entry.blocks.iter().flat_map(|block| block.to_bytes()).collect();
+/// Encodes an entry with other memory keys. `keys` are local and remote, for data and for words.
+fn moved(wqe: &Wqe, index: u16, qpn: u32, flags: Flags, keys: &[MovedKey; 4]) -> Emitted {
+    let mut entry = wqe.emit(index, qpn, flags);
     let [Wqebb([control, _, third, _]), _] = entry.blocks;
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut entry.blocks);
     let offsets = KeyOffsets::of(CtrlSeg::from_segment(control), third);
     let (local, remote) = keys.split_at(2);
     for (offset, keys) in [(offsets.local, local), (offsets.remote, remote)] {
@@ -194,7 +199,7 @@ fn moved(wqe: &Wqe, index: u16, qpn: u32, flags: Flags, keys: &[MovedKey; 4]) ->
             }
         }
     }
-    bytes.chunks_exact(WQEBB_BYTES).take(entry.n_blocks().into()).map(bytemuck::pod_read_unaligned).collect()
+    entry
 }
 
 #[cfg(test)]
@@ -266,8 +271,9 @@ mod tests {
         let key = |from, to| MovedKey { from, to };
         let keys = [key(0x200, 1), key(0x201, 2), key(0x100, 3), key(0x200, 4)];
         let wqe = Wqe::Write { raddr: 0, rkey: 0x100, laddr: 0, lkey: 0x200, len: 8 };
-        let [block] = moved(&wqe, 5, 6, Flags::SIGNALED, &keys)[..] else { panic!("one block") };
+        let entry = moved(&wqe, 5, 6, Flags::SIGNALED, &keys);
+        assert_eq!(entry.n_blocks(), 1);
         let expected = Wqe::Write { raddr: 0, rkey: 3, laddr: 0, lkey: 1, len: 8 };
-        assert_eq!(View::parse(&block.0).unwrap().to_wqe(), Some(expected));
+        assert_eq!(View::parse(entry.segments()).unwrap().to_wqe(), Some(expected));
     }
 }

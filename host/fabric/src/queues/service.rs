@@ -710,7 +710,7 @@ impl Watcher {
         while let Some(&(i, epoch, _)) = requests.front().filter(|(.., at)| at.elapsed() >= within) {
             requests.pop_front();
             if self.shared.connections.may_still_move(i, within) {
-                // Kernels may come later than the event for which it moves.
+                // No kernel has been waiting for long: a port may have gone down before any used the QP.
                 requests.push_back((i, epoch, Instant::now()));
                 continue;
             }

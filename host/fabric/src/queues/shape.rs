@@ -216,7 +216,7 @@ impl Shape {
         self.rail_slots().max(2)
     }
 
-    /// Returns the shape of the queues for replaced connections: two for each QP, in turn.
+    /// Returns the shape of the queues for replaced connections: two for each QP, used alternately.
     pub(super) fn of_spares(self) -> Self {
         Self { shared_sets: 2 * self.entries() as u32, ..self.of_one_qp() }
     }

@@ -54,14 +54,14 @@ impl Handshakes {
         self.0.addr.add(Self::at(i))
     }
 
-    /// Returns the number of the connection of QP `i` that kernels need, or 0 if they need none.
+    /// Returns how many connections of QP `i` kernels have requested.
     pub(super) fn wanted(&self, i: usize) -> Result<u32> {
         let mut word = 0u32;
         self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
         Ok(word)
     }
 
-    /// Returns the handshake of QP `i`, in which a kernel has handed the queue over.
+    /// Reads the handshake of QP `i`.
     pub(super) fn read(&self, i: usize) -> Result<Handshake> {
         let mut handshake = Handshake::zeroed();
         self.0.read(Self::at(i), bytemuck::bytes_of_mut(&mut handshake))?;

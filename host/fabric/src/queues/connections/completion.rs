@@ -1,4 +1,4 @@
-//! Waits of the host for what kernels have posted, and for what peers have written.
+//! Waits for operations that kernels have posted, and for data that peers have written.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -12,13 +12,13 @@
 //!   informs its kernels                             informs its kernels
 //! ```
 //!
-//! A kernel takes part once it notices that its QP fails. It hands over the blocks that it does not know to be complete. The
-//! number of messages that the peer's NIC has executed, which firmware reports as `rmsn`, tells which of them to *replay*. So
-//! every operation is executed once, and in order. Until the kernel comes, the old QP stays, in the error state: it flushes
-//! what kernels post to it, by which they notice.
+//! Kernels notice when their QP completes with an error, and hand over the blocks that they do not know to be complete. The
+//! peer's NIC reports how many messages it has executed (`rmsn`), and the host *replays* the others. Every operation is
+//! therefore executed once, and in order. Until then, the old QP stays in the error state, in which it flushes whatever
+//! kernels post.
 //!
-//! A new QP starts at block 0, but kernels continue at some block `resume`. The host therefore posts NOPs first, so the last
-//! replayed block is the one before `resume`, modulo 2^16.
+//! A new QP starts at block 0, but kernels continue at block `resume`. The host therefore posts as many NOPs first as it takes
+//! for the replayed blocks to end just before `resume`, modulo 2^16.
 //!
 //! All QPs of a rail use one NIC of their PE at a time, because atomics of two NICs are not atomic with each other. So when a
 //! rail changes its NIC, all its QPs are stopped before the first one moves.
@@ -37,13 +37,13 @@ use rushmem_mlx5::Wqebb;
 use super::{Connections, Outgoing, QpConnection};
 use crate::queues::connect_message::{ConnectMessage, ConnectionPlace, QpStatus};
 use crate::queues::rail::{Qp, Rail, RetryPolicy};
-use crate::queues::salvage::{Replay, Salvage};
+use crate::queues::salvage::{Replay, Replayed, Salvage, unusable};
 use crate::queues::shape::WQEBB_BYTES;
 
-/// [`ConnectionPlace::executed`] if the NIC did not tell.
+/// Value of [`ConnectionPlace::executed`] if the NIC does not report it.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What there is to know about the moves of a QP.
+/// State of the moves of a QP.
 #[derive(Default)]
 pub(super) struct Moves {
     /// Number of the current connection.
@@ -54,7 +54,8 @@ pub(super) struct Moves {
     old: Option<(Qp, usize)>,
     /// Number of messages that this PE's NIC has executed over the previous connection.
     executed_here: u32,
-    /// The same of the peer's NIC, over the connection to which kernels post. `None` before the peer has told.
+    /// Number of messages that the peer's NIC has executed over the connection to which kernels post. `None` until the peer
+    /// has sent it.
     executed_there: Option<u32>,
     /// Blocks to replay, once they have been handed over.
     salvage: Option<Salvage>,
@@ -62,9 +63,9 @@ pub(super) struct Moves {
     posted_to: Option<u32>,
     /// Which of the QP's two spare slots kernels do not use.
     free_slot: u64,
-    /// Whether no kernel waits, because the host has handed the queue over itself.
+    /// Whether the host has taken the queue over itself, so no kernel waits.
     for_host: bool,
-    /// When the connection that kernels use has failed.
+    /// When the queue was taken over.
     since: Option<Instant>,
 }
 
@@ -88,12 +89,6 @@ struct Range {
     end: u64,
     resume: u64,
     second_blocks: u64,
-}
-
-/// The result of a replay: the numbers of CQEs and messages.
-pub(super) struct Replayed {
-    completions: u64,
-    messages: u32,
 }
 
 impl Connections {
@@ -183,7 +178,7 @@ impl Connections {
         }
     }
 
-    /// Makes a replay give up if it is about an earlier connection than this message from PE `from`, which waits for the lock.
+    /// Interrupts a replay on an earlier connection than that of this message from PE `from`, so the message gets the lock.
     pub(in super::super) fn announce(&self, from: u32, message: &ConnectMessage) {
         if let Ok(i) = self.index(from, message.set)
             && message.epoch == self.epoch_with(from)
@@ -240,10 +235,7 @@ impl Connections {
         let Some(Origin { number, block, replayed, .. }) = connection.moves.kernels else { return Ok(()) };
         let depth = self.shape.depth;
         let count = end.checked_sub(done).filter(|&count| count <= depth && done >= block);
-        let count = count.ok_or_else(|| Error::Unavailable {
-            what: "another connection".into(),
-            why: format!("the queue cannot hold the blocks from {done} to {end}"),
-        })?;
+        let count = count.ok_or_else(|| unusable(format!("the queue cannot hold blocks {done} to {end}")))?;
         let mut blocks = vec![Wqebb::ZERO; count as usize];
         for (index, block) in (done..end).zip(&mut blocks) {
             read(index & (depth - 1), bytemuck::bytes_of_mut(block))?;
@@ -302,7 +294,7 @@ impl Connections {
         let rail = &self.rails[connection.nic];
         let executed = rail.stop(&pair).and_then(|()| Ok(rail.context(&pair)?.rmsn));
         connection.moves.executed_here = executed.unwrap_or_else(|error| {
-            tracing::warn!("{} does not tell what it has executed: {error}", rail.nic().name());
+            tracing::warn!("{} does not report what it has executed: {error}", rail.nic().name());
             UNKNOWN
         });
         connection.moves.number += 1;
@@ -319,22 +311,18 @@ impl Connections {
 
     /// Starts the next connection of QP `i`, which has been stopped.
     fn restart(&self, i: usize, connection: &mut QpConnection, post: &mut dyn FnMut(Outgoing)) -> Result<()> {
-        let (peer, set) = self.place(i);
         let address = self.make(i, connection)?;
         let place = Self::connection_place(connection);
-        if peer == self.me {
-            connection.peer_nic = connection.nic;
+        if self.place(i).0 == self.me {
             connection.moves.note(place)?;
-            self.connect(i, connection, (address, None))?;
-            connection.peer_ready = true;
-            return self.publish_if_ready(i, connection, post);
+            return self.connect_to_itself(i, connection, address, post);
         }
-        let status = QpStatus::Qp { address, ready: false, unordered: false, trial: None, place };
-        post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
+        self.inform_peer(i, QpStatus::not_ready(address, None, place), post);
         Ok(())
     }
 
-    /// Follows the peer of QP `i` to the connection that its message is about. Returns whether that is the current one.
+    /// Moves QP `i` to the connection named in a message of the peer, if that is a later one. Returns whether the message is
+    /// about the current connection.
     pub(super) fn follow(
         &self,
         i: usize,
@@ -348,25 +336,24 @@ impl Connections {
             return Err(Error::misuse("connect", what));
         }
         connection.moves.note(place)?;
-        // Two threads of the peer may have moved before one of the messages arrives, but not many times.
-        const MOST: u32 = 16;
+        // Threads of the peer send their messages in any order, so one may be missing.
+        const MAX_AHEAD: u32 = 16;
         let ahead = place.number.saturating_sub(connection.moves.number);
-        if self.shape.failover && (1..=MOST).contains(&ahead) {
-            let before = connection.moves.number + 1;
+        if self.shape.failover && (1..=MAX_AHEAD).contains(&ahead) {
+            let next = connection.moves.number + 1;
             self.halt(i, connection);
             let executed = connection.moves.executed_here;
-            let skips = before != place.number;
+            let skips = next != place.number;
             if skips {
-                // Two threads of the peer have moved, and the messages of the first come last.
+                // Nothing was executed over the connection that is skipped.
                 connection.moves.executed_here = 0;
             }
             connection.moves.number = place.number;
             self.restart(i, connection, post)?;
             if skips && let Some((pair, _)) = &connection.pair {
-                let place = ConnectionPlace { number: before, nic: connection.nic as u8, executed };
-                let (address, (peer, set)) = (pair.address, self.place(i));
-                let status = QpStatus::Qp { address, ready: false, unordered: false, trial: None, place };
-                post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
+                // The peer needs the count of the connection before that one.
+                let place = ConnectionPlace { number: next, nic: connection.nic as u8, executed };
+                self.inform_peer(i, QpStatus::not_ready(pair.address, None, place), post);
             }
         }
         let is_current = place.number == connection.moves.number;
@@ -398,18 +385,17 @@ impl Connections {
         moves.posted_to = Some(number);
         let until = Instant::now().checked_add(self.patience);
         match salvage.replay(rail, pair, &keys, &is_interrupted, until)? {
-            Replay::Done { completions, messages } => {
+            Replay::Done(replayed) => {
                 moves.posted_to = None;
-                tracing::debug!(pe = self.me, i, number, messages, "replayed");
-                Ok(Some(Replayed { completions, messages }))
+                tracing::debug!(pe = self.me, i, number, messages = replayed.messages, "replayed");
+                Ok(Some(replayed))
             }
             // The message, or the move of the rail, continues from here.
             Replay::Interrupted => Ok(None),
             Replay::Failed(why) => {
                 let qp = self.describe_qp(i, connection);
                 if connection.moves.has_lasted(self.patience) {
-                    let why = format!("{qp} cannot be replaced: {why}");
-                    return Err(Error::Unavailable { what: "another connection".into(), why });
+                    return Err(unusable(format!("{qp} cannot be replaced: {why}")));
                 }
                 tracing::warn!("PE {}: {qp} has failed again: {why}", self.me);
                 self.halt(i, connection);
@@ -446,29 +432,24 @@ impl Connections {
         published: &Connection,
         replayed: Option<Replayed>,
     ) -> Result<()> {
-        let collapsed = self.shape.collapsed;
         let moves = &mut connection.moves;
         let weak = published.flags & qp_flags::WEAK;
         if moves.kernels.is_some_and(|kernels| weak & !kernels.weak != 0) {
             // Kernels may have read that the connection is in order, and post no fences.
-            let why = format!(
-                "{} may reorder WRITEs, unlike the NIC before it",
-                self.rails[connection.nic].nic().name()
-            );
-            return Err(Error::Unavailable { what: "another connection".into(), why });
+            let nic = self.rails[connection.nic].nic().name();
+            return Err(unusable(format!("{nic} may reorder WRITEs, unlike the NIC before it")));
         }
         let salvage = moves.salvage.take();
         let (block, lost) =
             salvage.map_or((FIRST_BLOCK, Vec::new()), |salvage| (salvage.resume, salvage.lost));
-        let (completions, messages) =
-            replayed.map_or((0, 0), |replayed| (replayed.completions, replayed.messages));
+        let Replayed { completions, messages } = replayed.unwrap_or_default();
         let nics = (connection.nic, connection.peer_nic);
-        moves.kernels = Some(Origin { number: moves.number, block, replayed: messages.into(), nics, weak });
+        moves.kernels = Some(Origin { number: moves.number, block, replayed: messages, nics, weak });
         (moves.old, moves.executed_there, moves.since) = (None, None, None);
         if let Some(spare) = connection.pair.as_ref().and_then(|(pair, _)| pair.spare_slot()) {
             moves.free_slot = 1 - spare % 2;
         }
-        let completions = if collapsed { 0 } else { completions };
+        let completions = if self.shape.collapsed { 0 } else { completions };
         let for_host = std::mem::take(&mut moves.for_host);
         if !self.shape.failover {
             return self.handshakes.answer(i, Some(published));
@@ -504,19 +485,18 @@ impl Connections {
     /// Marks lost results. No kernel waits for one.
     fn lose_results(&self, lost: &[(u64, u64)]) -> Result<()> {
         let Some(rail) = self.rails.first() else { return Ok(()) };
-        let outside = lost.iter().filter(|(_, result)| !self.is_fetch_slot(*result));
-        let lose = |(_, result): &(u64, u64)| {
+        let mut outside = lost.iter().filter(|(_, result)| !self.is_fetch_slot(*result));
+        outside.try_for_each(|(_, result)| {
             rail.heap().write(result + result_order::OFFSET, bytemuck::bytes_of(&result_order::LOST))
-        };
-        outside.into_iter().try_for_each(lose)
+        })
     }
 
     fn is_fetch_slot(&self, offset: u64) -> bool {
         (reserved::FETCH..self.shape.team_words()).contains(&offset)
     }
 
-    /// Takes the queue of QP `i` over in the place of kernels, none of which may use it, if its connection has failed.
-    /// `has_failed` says that the CQ has shown that. Returns whether the QP is moving.
+    /// Takes the queue of QP `i` over on behalf of kernels, if its connection has failed. No kernel may use the QP.
+    /// `has_failed` is whether the CQ contains an error. Returns whether the QP is moving.
     ///
     /// # Errors
     /// The reason, if the QP cannot be connected again. The peer has then been informed.
@@ -551,6 +531,13 @@ impl Connections {
     }
 }
 
+impl QpConnection {
+    /// Returns whether kernels may post to the QP, if only over an earlier connection.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.published || self.moves.is_under_way()
+    }
+}
+
 impl Moves {
     /// Returns whether kernels still post to an earlier connection.
     pub(super) fn is_under_way(&self) -> bool {
@@ -562,7 +549,7 @@ impl Moves {
         self.since.is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Notes what the peer says about the connection before the one at `place`.
+    /// Records how many messages the peer has executed over the connection that precedes `place`.
     fn note(&mut self, place: ConnectionPlace) -> Result<()> {
         if place.number == 0 {
             return Ok(());
