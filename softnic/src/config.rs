@@ -174,8 +174,8 @@ pub struct Faults {
     pub port_falls: Option<Duration>,
     /// When the port comes back up, as a time after the first connection to another adapter. `None` means never.
     pub port_returns: Option<Duration>,
-    /// Mean duration of the periods for which the port is up and down in turn, from the first connection to another adapter
-    /// on. Each period is random. `None` means that the port does not flap.
+    /// Mean duration of the periods for which the port is alternately up and down, starting with the first connection to
+    /// another adapter. Each period is random. `None` means that the port does not flap.
     pub port_flaps: Option<Duration>,
     /// When the port loses its IP address, as a time after the first connection to another adapter. `None` means never.
     pub address_leaves: Option<Duration>,

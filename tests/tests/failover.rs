@@ -71,7 +71,7 @@ fn ten_thousand_cuts_lose_nothing() {
     cross("ten_thousand_cuts_lose_nothing", &["nics_per_pe=2"], "port_flaps_us=100000", 20, 10_000);
 }
 
-/// Once no path is left, the job ends within the time limit, with an error that names the peer and the cause.
+/// A job whose paths have all failed reports the peer and the cause within the time limit.
 #[test]
 fn jobs_without_a_path_end() {
     let settings = ["nics_per_pe=2", "connect_timeout=2s"];

@@ -54,9 +54,9 @@ struct Objects {
     counters: SymSlice<u64>,
 }
 
-/// Block `b` exchanges messages `first..end` with PE `b % n`, in lane `b / n`, and updates words there by atomics.
+/// Block `b` exchanges messages `first..end` with PE `b % n` in lane `b / n`, and updates words of that PE by atomics.
 ///
-/// `messages` has three rows for each pair of a lane and a PE: one to send, and two in turn to receive. `signals` has a signal
+/// `messages` has three rows for each pair of a lane and a PE: one to send, and two to receive alternately. `signals` has a signal
 /// for each pair, and `counters` the words at [`PAIRS`] and before.
 #[kernel(per_block)]
 pub fn cross_cuts(

@@ -47,7 +47,7 @@ fn write_piece(
     dma.write(&part, from).map_err(RemoteError::Failed)
 }
 
-/// Waits until what a QP has executed is in memory, and drops the requests that it has not. The QP can no longer receive.
+/// Completes the requests that a QP has executed, and drops all others. The QP can no longer receive.
 pub(crate) fn finish_executed(path: &mut Datapath, qpn: u32) {
     let Datapath { objects: Objects { qps, mkeys, dma, .. }, report, .. } = path;
     let Some(qp) = qps.get_mut(qpn) else { return };
