@@ -152,5 +152,5 @@ fn many_pes_connect_with_few_commands_and_messages() {
     let bytes: u64 = sum(&|costs| costs.bootstrap.message_bytes);
     let pairs = (PES * (PES - 1) / 2) as u64;
     assert!((3 * pairs..=4 * pairs).contains(&messages), "{messages} messages for {pairs} pairs");
-    assert_eq!(bytes, 27 * messages);
+    assert_eq!(bytes, 36 * messages);
 }
