@@ -9,6 +9,7 @@
 #                                        to LAST choose
 #     tests/gpu.sh replacements DIR KILLS PES [ROUNDS]
 #                                        kills random processes of a job that starts others in their place
+#     tests/gpu.sh cuts DIR SECONDS PES  lets the ports of software NICs go down and up
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
 #                                        runs them there, with N PEs for the examples (2), in S seconds at most (540)
 #                                        with RUSHMEM_GPU_ARCH=sm_80 by the PTX of GPUs older than Hopper, which the
@@ -19,7 +20,7 @@
 set -euo pipefail
 
 usage() {
-    sed -n '2,19s/^# \{0,1\}//p' "$0"
+    sed -n '2,20s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
@@ -50,6 +51,8 @@ build() {
         [[ -x $program ]] || { printf 'no test program %s\n' "$name" >&2 && exit 1; }
         strip -o "$dir/suite-$name" "$program"
     done
+    RUSHMEM_PTX_FAILOVER=1 cargo build --locked --release -p rushmem-tests --bin suite_pe
+    strip -o "$dir/suite_pe" "$target/release/suite_pe"
     cp examples/data/chelsea.png tests/gpu.sh "$dir/"
     du -sh "$dir"
 }
@@ -126,7 +129,7 @@ missing() {
 
 # Runs processes concurrently on the first GPU, with an MPS daemon that serves only them.
 side_by_side() {
-    local daemon n
+    local daemon n queues
     daemon=$(command -v nvidia-cuda-mps-control || true)
     if [[ -z $daemon || $RUSHMEM_DEVICE != gpu ]]; then
         missing 'MPS'
@@ -143,6 +146,10 @@ side_by_side() {
     done
     check 'stencil, 4 PEs as processes on one GPU, MPS' 60 "${launch[@]}" -n 4 "./${stencil[0]}" "${stencil[@]:1}"
     check 'doctor, a job of 4 PEs on one GPU, MPS' 60 "${launch[@]}" -n 4 ./rushmem doctor --job
+    for queues in host device; do
+        check "ports flap, 2 PEs on one GPU, MPS, queues $queues" 60 env -u CUDA_DEVICE_MAX_CONNECTIONS \
+            bash "$0" cuts . 4 2 queues="$queues"
+    done
     echo quit | "$daemon" >/dev/null
     rm -rf "$log.mps"
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY RUSHMEM_GPUS
@@ -217,6 +224,16 @@ replacements() {
     printf '%d processes were killed and replaced; longest waits in ms:' "$kills"
     sed -n 's/.*longest wait \([0-9.]*\) ms/ \1/p' "$log.job" | tr -d '\n'
     printf '\n'
+}
+
+# cuts SECONDS PES [SETTING...]: runs all kinds of operations while the ports of software NICs go down and up.
+cuts() {
+    local seconds=$1 pes=$2 setting settings=()
+    for setting in peer_path=nic failover=on nics_per_pe=2 ack_timeout=2ms timeout=20s block_qps=16 exclusive_qps=16 \
+        'softnic_fault=port_flaps_us=150000' "${@:3}"; do
+        settings+=(--set "$setting")
+    done
+    ./rushmem run -n "$pes" "${settings[@]}" ./suite_pe cuts "$seconds"
 }
 
 run() {
@@ -331,5 +348,6 @@ replacements)
     cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
     replacements "$3" "$4" "${5:-5000000}"
     ;;
+cuts) cd "$2" && cuts "$3" "$4" "${@:5}" ;;
 *) usage ;;
 esac

@@ -21,7 +21,7 @@ use crate::bootstrap::{self, Bootstrap, Exchange, UniqueId};
 use crate::build::build_id;
 use crate::config::{Config, Membership, PeerPath, Switch};
 use crate::membership::unsupported;
-use crate::modules::{Modules, RUNTIME, check_dc};
+use crate::modules::{Modules, RUNTIME, check_features};
 use crate::{Error, Pe, Ptx, Result, deadlines, log};
 
 pub use app_error::AppError;
@@ -398,9 +398,8 @@ impl Job {
         let started = machine.and_then(|machine| {
             // Before any kernel runs: loading waits for running kernels, and these may wait for this PE.
             let ptx = [&[RUNTIME.operations], &*self.ptx].concat();
-            if Shape::new(&self.config, bootstrap.n_pes()).is_dc() {
-                ptx.iter().try_for_each(|ptx| check_dc(&*machine, ptx))?;
-            }
+            let shape = Shape::new(&self.config, bootstrap.n_pes());
+            ptx.iter().try_for_each(|ptx| check_features(&*machine, shape, ptx))?;
             let modules = Modules::of_job(&*machine, &ptx)?;
             let nics = resources.nics.of(&self.config, bootstrap.pe(), resources.first + local)?;
             Pe::start(

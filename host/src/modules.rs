@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rushmem_base::lock;
+use rushmem_fabric::queues::Shape;
 use rushmem_machine::{Machine, Module, RuntimePtx};
 
 use crate::{Error, Ptx, Result, ptx};
@@ -12,23 +13,34 @@ use crate::{Error, Ptx, Result, ptx};
 pub(crate) const RUNTIME: RuntimePtx =
     RuntimePtx { operations: ptx!("rushmem_runtime_kernels"), service: ptx!("rushmem_service") };
 
-/// A text that occurs only in PTX built with the DC transport.
-const DC_IN_PTX: &str = " rushmem_dc[";
-
-/// Checks that kernels can post to DC initiators.
+/// Checks that kernels support what the job's settings demand of them.
 ///
 /// # Errors
-/// - [`Error::Unavailable`] if they run on a GPU and their PTX was built without the DC transport.
-pub(crate) fn check_dc(machine: &dyn Machine, ptx: &Ptx) -> Result<()> {
-    if !machine.is_gpu() || ptx.image.contains(DC_IN_PTX) {
-        return Ok(());
+/// - [`Error::Unavailable`] if they run on a GPU and their PTX was built without it.
+pub(crate) fn check_features(machine: &dyn Machine, shape: Shape, ptx: &Ptx) -> Result<()> {
+    // Each optional feature leaves a symbol in the PTX.
+    let optional = [
+        (
+            shape.is_dc(),
+            "DC transport",
+            " rushmem_dc[",
+            "RUSHMEM_PTX_DC=1, or leave RUSHMEM_DC_ABOVE at auto",
+        ),
+        (
+            shape.failover,
+            "failover",
+            " rushmem_failover[",
+            "RUSHMEM_PTX_FAILOVER=1, or leave RUSHMEM_FAILOVER off",
+        ),
+    ];
+    for (is_needed, feature, symbol, remedy) in optional {
+        if is_needed && machine.is_gpu() && !ptx.image.contains(symbol) {
+            let what = format!("{feature} in the kernels of {}", ptx.name);
+            let why = format!("their PTX was built without it; build with {remedy}");
+            return Err(Error::Unavailable { what, why });
+        }
     }
-    let why =
-        "their PTX was built without it; build with RUSHMEM_PTX_DC=1, or leave RUSHMEM_DC_ABOVE at auto";
-    Err(Error::Unavailable {
-        what: format!("the DC transport in the kernels of {}", ptx.name),
-        why: why.into(),
-    })
+    Ok(())
 }
 
 /// The kernel modules that a PE has loaded.

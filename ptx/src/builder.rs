@@ -233,6 +233,11 @@ impl Builder {
             committed =
                 Committed::Unusable(format!("{DC}=1 asks for kernels that can post to DC initiators"));
         }
+        if extras.failover {
+            committed = Committed::Unusable(format!(
+                "{FAILOVER}=1 asks for kernels whose connections can be replaced"
+            ));
+        }
         if extras.timeline {
             committed = Committed::Unusable(format!("{TRACE}=1 asks for kernels with a timeline"));
         }
@@ -331,10 +336,13 @@ const TRACE: &str = "RUSHMEM_PTX_TRACE";
 /// Environment variable that, if 1, compiles kernels that can post to DC initiators.
 const DC: &str = "RUSHMEM_PTX_DC";
 
+/// Environment variable that, if 1, compiles kernels whose connections can be replaced.
+const FAILOVER: &str = "RUSHMEM_PTX_FAILOVER";
+
 impl Extras {
     /// Reads the environment variables that select optional kernel features. Bundled kernels never have a timeline.
     fn from_env(bundled: bool) -> Result<Self> {
-        Ok(Self { timeline: !bundled && is_set(TRACE)?, dc: is_set(DC)? })
+        Ok(Self { timeline: !bundled && is_set(TRACE)?, dc: is_set(DC)?, failover: is_set(FAILOVER)? })
     }
 }
 
@@ -348,12 +356,12 @@ fn is_set(name: &'static str) -> Result<bool> {
 }
 
 /// All environment variables that this crate reads.
-const VARIABLES: [&str; 7] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE, DC];
+const VARIABLES: [&str; 8] = [MODE, RUSTC, CARGO, PTXAS, CUBIN, TRACE, DC, FAILOVER];
 
 /// Returns the environment variables that must trigger a rebuild when they change.
 fn watched(bundled: bool, committed: &Committed) -> &'static [&'static str] {
     let is_settled = bundled && matches!(committed, Committed::Matches(_));
-    if is_settled { &[PTXAS, CUBIN, DC] } else { &VARIABLES }
+    if is_settled { &[PTXAS, CUBIN, DC, FAILOVER] } else { &VARIABLES }
 }
 
 /// Rejects environment variables that start with this crate's prefix but are unknown, which are probably misspelled.
@@ -389,7 +397,8 @@ mod tests {
         assert_eq!(
             check(&["RUSHMEM_PTX", "RUSHMEM_PTX_RUST"]).unwrap_err(),
             "unknown variable RUSHMEM_PTX_RUST; known are RUSHMEM_PTX, RUSHMEM_PTX_RUSTC, RUSHMEM_PTX_CARGO, \
-             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN, RUSHMEM_PTX_TRACE, RUSHMEM_PTX_DC"
+             RUSHMEM_PTXAS, RUSHMEM_PTX_CUBIN, RUSHMEM_PTX_TRACE, RUSHMEM_PTX_DC, \
+             RUSHMEM_PTX_FAILOVER"
         );
     }
 
@@ -417,7 +426,7 @@ mod tests {
     #[test]
     fn bundled_ptx_does_not_depend_on_the_mode() {
         let (matching, stale) = (Committed::Matches("ptx".into()), Committed::Unusable("stale".into()));
-        assert_eq!(watched(true, &matching), [PTXAS, CUBIN, DC]);
+        assert_eq!(watched(true, &matching), [PTXAS, CUBIN, DC, FAILOVER]);
         for (bundled, committed) in [(true, &stale), (false, &matching), (false, &stale)] {
             assert_eq!(watched(bundled, committed), VARIABLES);
         }

@@ -33,12 +33,14 @@ pub struct Extras {
     pub timeline: bool,
     /// Kernels can post to DC initiators, queue pairs of the dynamically connected transport.
     pub dc: bool,
+    /// Kernels can hand queues whose connection has failed over to the host.
+    pub failover: bool,
 }
 
 impl Extras {
     /// Returns the enabled features by their Cargo names.
     fn features(self) -> Vec<&'static str> {
-        let all = [(self.timeline, "trace"), (self.dc, "dc")];
+        let all = [(self.timeline, "trace"), (self.dc, "dc"), (self.failover, "failover")];
         all.into_iter().filter(|(is_wanted, _)| *is_wanted).map(|(_, name)| name).collect()
     }
 }

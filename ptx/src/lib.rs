@@ -76,6 +76,11 @@
 //! `RUSHMEM_PTX_DC=1` compiles kernels that can post to DC initiators (`RUSHMEM_DC_ABOVE` of a job), bundled ones too.
 //! Other kernels have no instructions for it, since these code paths would cost every kernel registers.
 //!
+//! # Failover
+//!
+//! `RUSHMEM_PTX_FAILOVER=1` compiles kernels whose connections the host can replace (`RUSHMEM_FAILOVER` of a job), bundled
+//! ones too. It costs every kernel registers as well.
+//!
 //! # Checks
 //!
 //! The build fails for atomics without scope or ordering, panic paths, and calls to functions that no GPU has.

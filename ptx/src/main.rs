@@ -329,10 +329,10 @@ fn compiled() -> Result<Vec<Text>, Failure> {
         texts.push(Text { title: name.into(), ptx, spills, for_all });
         Ok(())
     })?;
-    // The DC transport costs registers, so kernels that support it may spill.
+    // DC transport and failover cost registers, so kernels that support them may spill.
     let benchmarks = KERNEL_CRATES.iter().filter(|kernels| kernels.dir == "benches/kernels");
-    compile_each(benchmarks, Extras { dc: true, timeline: false }, |_, name, _, ptx| {
-        let title = format!("{name}, RUSHMEM_PTX_DC=1").into();
+    compile_each(benchmarks, Extras { dc: true, failover: true, timeline: false }, |_, name, _, ptx| {
+        let title = format!("{name}, RUSHMEM_PTX_DC=1 RUSHMEM_PTX_FAILOVER=1").into();
         texts.push(Text { title, ptx, spills: Spills::Any, for_all: false });
         Ok(())
     })?;

@@ -380,16 +380,6 @@ pub unsafe fn load_two(p: *const [u64; 2]) -> [u64; 2] {
     }
 }
 
-/// Loads 16 bytes, no earlier than a preceding gate (see [`Scope::load_gate`]). On a CPU, the gate itself orders the
-/// load.
-///
-/// # Safety
-/// The same as for [`load16`].
-pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
-    // SAFETY: `p` is aligned to 16 bytes and valid for reads of two words, by the contract of `load16`.
-    bytemuck::cast(unsafe { load_two(p.cast()) })
-}
-
 /// Stores to the software ConnectX's doorbell register.
 ///
 /// # Safety
@@ -570,6 +560,10 @@ macro_rules! scope {
             }
             access!(load u64, AtomicU64, load_relaxed, Relaxed);
             access!(load u64, AtomicU64, load_gate, Acquire);
+            unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
+                // SAFETY: `p` is aligned to 16 bytes and valid for reads of two words, by the trait's contract.
+                bytemuck::cast(unsafe { load_two(p.cast()) })
+            }
             access!(load u64, AtomicU64, load_acquire, Acquire);
             access!(store u64, AtomicU64, store_relaxed, Relaxed);
             access!(store u64, AtomicU64, store_release, Release);

@@ -218,6 +218,10 @@ core::arch::global_asm!(".shared .align 16 .b64 rushmem_trace[3];");
 #[cfg(feature = "dc")]
 core::arch::global_asm!(".global .align 4 .b32 rushmem_dc[1];");
 
+// Marks the PTX of kernels that can hand queues over to the host.
+#[cfg(feature = "failover")]
+core::arch::global_asm!(".global .align 4 .b32 rushmem_failover[1];");
+
 /// Sets the address of the timeline and the launch ID for the block. All threads of the block set the same values,
 /// before any of them reads them.
 #[cfg(feature = "trace")]
@@ -384,22 +388,6 @@ pub unsafe fn load16(p: *const [u32; 4]) -> [u32; 4] {
     unsafe {
         asm!("{{ .reg .b64 x, y; ld.global.v2.b64 {{x, y}}, [{p}]; mov.b64 {{{a}, {b}}}, x; mov.b64 {{{c}, {d}}}, y; }}",
             p = in(reg64) p, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
-    };
-    [a, b, c, d]
-}
-
-/// Loads 16 bytes with one instruction that is not moved: after a gate (see [`Scope::load_gate`]), the load is not made
-/// earlier. It may hit the L1 cache.
-///
-/// # Safety
-/// The same as for [`load16`].
-#[inline(always)]
-pub unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
-    let (a, b, c, d);
-    // SAFETY: reads the 16 bytes at `p`, which are aligned, readable global memory by the contract of `load16`.
-    unsafe {
-        asm!("ld.relaxed.cta.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];", p = in(reg64) p,
-            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
     };
     [a, b, c, d]
 }
@@ -577,6 +565,16 @@ macro_rules! scope {
             }
             access!(load u64, reg64, load_relaxed, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
             access!(load u64, reg64, load_gate, concat!("ld.relaxed.", $s, ".global.b64 {r}, [{p}];"));
+            #[inline(always)]
+            unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4] {
+                let (a, b, c, d);
+                // SAFETY: reads the 16 bytes at `p`, which are aligned, readable global memory by the trait's contract.
+                unsafe {
+                    asm!(concat!("ld.relaxed.", $s, ".global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];"), p = in(reg64) p,
+                        a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d)
+                };
+                [a, b, c, d]
+            }
             access!(load u64, reg64, load_acquire, concat!("ld.acquire.", $s, ".global.b64 {r}, [{p}];"));
             access!(store u64, reg64, store_relaxed, concat!("st.relaxed.", $s, ".global.b64 [{p}], {v};"));
             access!(store u64, reg64, store_release, concat!("st.release.", $s, ".global.b64 [{p}], {v};"));

@@ -24,6 +24,9 @@ pub trait Scope: Copy + 'static {
     /// or loads with `asm!` that is not moved. A GPU issues neither before the branch is decided. A CPU may speculate,
     /// so there this is an acquire load.
     unsafe fn load_gate(p: *const u64) -> u64;
+    /// Loads 16 bytes after a gate, with relaxed ordering. On a CPU, the gate itself orders the load. `p` is aligned to 16
+    /// bytes and valid for reads of them.
+    unsafe fn load16_gated(p: *const [u32; 4]) -> [u32; 4];
     /// Loads a word with acquire ordering.
     unsafe fn load_acquire(p: *const u64) -> u64;
     /// Stores a word with relaxed ordering.

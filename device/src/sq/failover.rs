@@ -28,7 +28,7 @@ use super::send_queue::{HAS_FAILOVER, SendQueueView};
 use crate::abi::{
     Connection, DevAddr, Handshake, LostResult, MovedKey, QpEntry, QpState, answer, qp_flags, result_order,
 };
-use crate::arch::{self, Gpu, Scope, SysWord};
+use crate::arch::{self, Scope, SysWord};
 use crate::error::{Error, Result, Site};
 use crate::sharing::Sharing;
 use crate::wait::Watch;
@@ -75,15 +75,6 @@ impl<S: Sharing> Qp<'_, S> {
         }
     }
 
-    /// Returns the word at byte offset `field` of the current connection. Unlike [`Qp::connected`], never that of an earlier
-    /// connection from the L1 cache.
-    #[inline(always)]
-    fn current(&self, field: usize) -> u64 {
-        let connection = self.entry().cast::<u8>().wrapping_add(offset_of!(QpEntry, connection));
-        // SAFETY: a field of the entry. The caller has found room in the queue, so the connection has been written.
-        unsafe { Gpu::load_relaxed(connection.wrapping_add(field).cast()) }
-    }
-
     /// Counts a WQE of two blocks, which the caller has written but not published.
     #[inline(always)]
     pub(super) fn count_second_block(&self) {
@@ -106,7 +97,7 @@ impl<S: Sharing> Qp<'_, S> {
 fn move_keys<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let ring = DevAddr(qp.current(offset_of!(Connection, sq)));
+    let ring = qp.connected(offset_of!(Connection, sq));
     let mut at = first;
     while at < end {
         let block = qp.block(ring, at).ptr::<[u32; 4]>();
@@ -129,7 +120,7 @@ fn move_keys<S: Sharing>(entry: *mut QpEntry, first: u64, end: u64) {
 #[inline(always)]
 fn moved_key<S: Sharing>(qp: &Qp<'_, S>, is_remote: bool, key: u32) -> u32 {
     let first = offset_of!(Connection, keys) + if is_remote { 2 * size_of::<MovedKey>() } else { 0 };
-    let pair = |i| qp.current(first + i * size_of::<MovedKey>());
+    let pair = |i| qp.connected(first + i * size_of::<MovedKey>()).0;
     // A pair is one word: `from` in its low half.
     let (data, words) = (pair(0), pair(1));
     if data as u32 == key {

@@ -10,7 +10,7 @@ use rushmem_mlx5::{Flags, Wqe};
 
 use super::send_queue::{DC_BLOCKS, SendQueueView};
 use crate::abi::{Connection, DevAddr, FIRST_BLOCK, QpDesc, QpEntry, QpState, qp_flags};
-use crate::arch::{self, Cta, Gpu, Scope, SysWord};
+use crate::arch::{self, Gpu, Scope, SysWord};
 use crate::error::{Detail, Error, Site, record};
 use crate::sharing::{Exclusive, Sharing};
 use crate::wait::{Needs, lost};
@@ -18,6 +18,13 @@ use crate::wait::{Needs, lost};
 /// Whether this build can post to DC initiators. GPU builds leave it out by default, because it costs every kernel
 /// registers.
 pub(crate) const HAS_DC: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "dc"));
+
+/// Scope of loads of a connection. It is written once, so the L1 cache of a thread that has seen it established has it. A
+/// failover writes it again, and the cache may then have the earlier one.
+#[cfg(any(not(target_arch = "nvptx64"), feature = "failover"))]
+type ConnectionScope = Gpu;
+#[cfg(all(target_arch = "nvptx64", not(feature = "failover")))]
+type ConnectionScope = crate::arch::Cta;
 
 /// Index one past the last block of a posting, which is complete once the QP's `done` index reaches it.
 #[must_use]
@@ -127,15 +134,15 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// Returns the view of the connected send queue, which is `depth` blocks deep.
     ///
     /// The caller has a reservation, so it has seen the connection established. The loads must not be hoisted above
-    /// that check: the L1 cache could then hold the line from before. An exclusive thread wrote the connection itself
-    /// and may use plain loads.
+    /// that check: they could then see what was there before. An exclusive thread wrote the connection itself and may
+    /// use plain loads.
     #[inline(always)]
     pub(crate) fn send_queue(&self, depth: u64) -> SendQueueView {
-        // SAFETY: 32 bytes of the entry; the connection was written once, before that.
+        // SAFETY: 32 bytes of the entry; the connection was written before that.
         let (head, tail) = unsafe {
             let at = (&raw const (*self.entry).connection).cast::<[u32; 4]>();
             if S::SHARED {
-                (arch::load16_gated(at), arch::load16_gated(at.add(1)))
+                (ConnectionScope::load16_gated(at), ConnectionScope::load16_gated(at.add(1)))
             } else {
                 (arch::load16(at), arch::load16(at.add(1)))
             }
@@ -147,10 +154,9 @@ impl<'a, S: Sharing> Qp<'a, S> {
     /// connected.
     #[inline(always)]
     pub(super) fn connected(&self, field: usize) -> DevAddr {
-        // SAFETY: a field of the entry; the connection was written once, before that.
-        DevAddr(unsafe {
-            Cta::load_relaxed(self.entry.cast::<u8>().add(offset_of!(QpEntry, connection) + field).cast())
-        })
+        let connection = self.entry.cast::<u8>().wrapping_add(offset_of!(QpEntry, connection));
+        // SAFETY: a field of the entry; the connection was written before that.
+        DevAddr(unsafe { ConnectionScope::load_relaxed(connection.wrapping_add(field).cast()) })
     }
 
     #[inline(always)]

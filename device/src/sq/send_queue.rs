@@ -15,9 +15,9 @@ use crate::arch::{self, Gpu, Scope, Sys, SysWord};
 /// Number of blocks per WQE of a DC initiator. The WQE's address vector fills three of the eight segments.
 pub(super) const DC_BLOCKS: u64 = 2;
 
-/// Whether this build can hand queues over to the host. GPU builds leave it out: it would cost every kernel registers, and the
-/// loads of `Qp::send_queue` may hit the L1 cache, where an earlier connection may be.
-pub(super) const HAS_FAILOVER: bool = cfg!(not(target_arch = "nvptx64"));
+/// Whether this build can hand queues over to the host. GPU builds leave it out by default, because it costs every kernel
+/// registers.
+pub(super) const HAS_FAILOVER: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "failover"));
 
 /// Fields of a [`Connection`](crate::abi::Connection) that posting needs, and the depth of the queue.
 ///

@@ -147,7 +147,8 @@ settings! {
         Network common nic: Nic, "RUSHMEM_NIC", "auto", "",
             "NICs for all transfers that P2P does not carry. Each PE uses the nearest ones, or those of its DEVICE:PORT:PES.";
         Network common failover: Switch, "RUSHMEM_FAILOVER", "off", "",
-            "Replaces connections of native kernels that fail, over another NIC if `nics_per_pe` allows (docs/failover.md).";
+            "Replaces connections that fail, over another NIC if `nics_per_pe` allows (docs/failover.md). Kernels for GPUs \
+             must be built with RUSHMEM_PTX_FAILOVER=1.";
         Network common nics_per_pe: NonZeroU32, "RUSHMEM_NICS_PER_PE", "1", "NICs",
             "Number of NICs that each PE uses at the same time.";
         Network expert doorbell: DoorbellKind, "RUSHMEM_DOORBELL", "auto", "",
@@ -328,6 +329,10 @@ pub static OTHER_VARIABLES: &[(&str, &str)] = &[
     (
         "RUSHMEM_PTX_DC",
         "Builds of kernels: 1 for kernels that can post to DC initiators, in jobs of more than `dc_above` PEs.",
+    ),
+    (
+        "RUSHMEM_PTX_FAILOVER",
+        "Builds of kernels: 1 for kernels whose connections can be replaced (`failover`).",
     ),
     ("RUSHMEM_UVERBS_DEVICES", "Preloaded software ConnectX: number of devices. `rushmem softnic` sets it."),
     ("RUSHMEM_UVERBS_LINK", "Preloaded software ConnectX: ethernet or ib. `rushmem softnic` sets it."),

@@ -8,7 +8,7 @@ use rushmem_machine::Module;
 use super::Pe;
 #[cfg(doc)]
 use crate::Error;
-use crate::modules::check_dc;
+use crate::modules::check_features;
 use crate::{Ptx, Result};
 
 /// Kernels loaded by [`Pe::load`]. Dropping it unloads them.
@@ -74,9 +74,7 @@ impl Pe {
     pub fn load(&self, ptx: Ptx) -> Result<Kernels<'_>> {
         let _site = call_site::enter();
         self.wait_for_dropped();
-        if self.shape.is_dc() {
-            check_dc(self.machine_ref(), &ptx)?;
-        }
+        check_features(self.machine_ref(), self.shape, &ptx)?;
         Ok(Kernels { pe: self, module: self.modules().load("Pe::load", self.machine_ref(), &ptx)? })
     }
 }

@@ -324,10 +324,6 @@ fn open_machine(
     let n_pes = bootstrap.n_pes();
     let shape = Shape::new(config, n_pes);
     shape.check()?;
-    if shape.failover && machine.is_gpu() {
-        let why = "only native kernels can hand their queues over to the host so far".into();
-        return Err(Error::Unavailable { what: "RUSHMEM_FAILOVER=on with kernels on GPUs".into(), why });
-    }
     if shape.failover && shape.is_dc() {
         let why = "DC initiators cannot be replaced; raise RUSHMEM_DC_ABOVE".into();
         return Err(Error::Unavailable { what: "RUSHMEM_FAILOVER=on".into(), why });

@@ -154,3 +154,15 @@ fn many_pes_connect_with_few_commands_and_messages() {
     assert!((3 * pairs..=4 * pairs).contains(&messages), "{messages} messages for {pairs} pairs");
     assert_eq!(bytes, 36 * messages);
 }
+
+#[test]
+fn kernels_without_failover_are_refused() {
+    let setup = Setup::new(2).with("peer_path", "nic").with("failover", "on");
+    let has_failover = !Setup::on_gpu() || option_env!("RUSHMEM_PTX_FAILOVER") == Some("1");
+    match setup.without_sanitizer("it does not start on GPUs").try_run(|pe| pe.host_sync()) {
+        Ok(_) => assert!(has_failover),
+        Err(error) => {
+            assert!(!has_failover && error.to_string().contains("RUSHMEM_PTX_FAILOVER=1"), "{error}");
+        }
+    }
+}
