@@ -25,7 +25,7 @@ impl Pe {
     /// a kernel.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if there are more than 64 segments, or DC initiators on a GPU.
+    /// - [`Error::Unavailable`] if there are more than 64 segments, or, on a GPU, DC initiators or failover.
     /// - [`Error::Memory`] or [`Error::Cuda`] if the machine has no memory for the context.
     ///
     /// # Examples
@@ -40,12 +40,16 @@ impl Pe {
     #[track_caller]
     pub fn resident_context(&self) -> Result<u64> {
         let _site = call_site::enter();
-        if self.shape.is_dc() && self.is_gpu() {
-            return Err(Error::Unavailable {
-                what: "the context of kernels of other languages".into(),
-                why: "the job has DC initiators, to which these kernels cannot post; raise RUSHMEM_DC_ABOVE"
-                    .into(),
-            });
+        let unsupported = if self.shape.is_dc() {
+            Some("the job has DC initiators, to which these kernels cannot post; raise RUSHMEM_DC_ABOVE")
+        } else if self.shape.failover {
+            Some("these kernels cannot hand queues over to the host; leave RUSHMEM_FAILOVER off")
+        } else {
+            None
+        };
+        if let Some(why) = unsupported.filter(|_| self.is_gpu()) {
+            let what = "the context of kernels of other languages".into();
+            return Err(Error::Unavailable { what, why: why.into() });
         }
         let (address, is_new) = self.memory.resident()?;
         if is_new {
