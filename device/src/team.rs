@@ -148,6 +148,16 @@ impl<S: Sharing> Ctx<'_, S> {
         self.ptr(object, self.translate_pe(team, index, Team::WORLD)?)
     }
 
+    /// Returns the team with this [number](Team::to_bits), or `None` if there is none.
+    ///
+    /// A kernel can read the number from memory, so the host can replace the team while the kernel runs or a graph
+    /// contains it.
+    #[inline(always)]
+    pub fn team_from_bits(&self, bits: u64) -> Option<Team> {
+        let team = Team { slot: bits as u32, generation: (bits >> 32) as u32 };
+        self.team_desc(team).map(|_| team)
+    }
+
     /// Returns the table entry of a team, or `None` if the handle refers to no team.
     #[inline(always)]
     pub(crate) fn team_desc(&self, team: Team) -> Option<*mut TeamDesc> {

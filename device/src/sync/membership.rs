@@ -2,11 +2,12 @@
 
 use crate::amo::Amo;
 use crate::ctx::Ctx;
-use crate::error::Result;
+use crate::error::{Detail, Error, Result};
 use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
-use crate::sync::Cmp;
+use crate::sync::{Cmp, WaitWords};
+use crate::team::Team;
 use crate::wait::Needs;
 
 /// # Lost PEs
@@ -80,6 +81,40 @@ impl<S: Sharing> Ctx<'_, S> {
     ) -> Result {
         self.check_pe(pe)?;
         self.await_update(group, ("wait_until_from", Needs::pe(pe)), word, cmp, value)
+    }
+
+    /// Waits like [`Ctx::wait_until_all`] for words that members of `team` update. Fails if any member is lost before all
+    /// words have arrived: the missing ones may be those of members that have stopped because of the loss.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Waits for a signal of every member of `team`. `absent` is not 0 for the other PEs.
+    /// #[kernel]
+    /// pub fn wait_for_team(ctx: &Ctx, team: Team, arrived: SymSlice<Signal>, absent: SymSlice<i32>) -> Result {
+    ///     let words = WaitWords::new(arrived, Cmp::Ge, 1).except(ctx.local(absent));
+    ///     ctx.wait_until_all_from(Block::current(), &words, team)
+    /// }
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::PeerLost`](crate::Error::PeerLost): a member of `team` was lost.
+    /// - [`Error::BadTeam`](crate::Error::BadTeam): the team does not exist.
+    /// - The errors of [`Ctx::wait_until_all`].
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_until_all_from<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        words: &WaitWords<T>,
+        team: Team,
+    ) -> Result {
+        if self.team_desc(team).is_none() {
+            let detail =
+                Detail { found: team.slot().into(), wanted: team.generation().into(), ..Detail::NONE };
+            return Err(self.fail(Error::BadTeam, detail));
+        }
+        self.await_all(group, ("wait_until_all_from", Needs::members(team.slot())), words)
     }
 
     /// Waits for a signal with the whole group, of which the leader polls. `name` and `needs` are as in

@@ -296,20 +296,26 @@ impl<S: Sharing> Ctx<'_, S> {
     #[inline(always)]
     #[track_caller]
     pub fn wait_until_all<G: Group, T: Amo + PartialOrd>(&self, group: G, words: &WaitWords<T>) -> Result {
+        self.await_all(group, ("wait_until_all", Needs::NOBODY), words)
+    }
+
+    /// Waits for all words of a set. `name` and `needs` are as in [`Ctx::await_word`].
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn await_all<G: Group, T: Amo + PartialOrd>(
+        &self,
+        group: G,
+        (name, needs): (&'static str, Needs),
+        words: &WaitWords<T>,
+    ) -> Result {
         self.check_words(group, words, None)?;
         let mut mine = Ok(());
         let mut i = group.rank() as usize;
         while i < words.words.len() {
             // After an error, skip the remaining words, but still meet the group in `agree`.
             if !words.excepts(i) && mine.is_ok() {
-                mine = self
-                    .await_word(
-                        ("wait_until_all", Needs::NOBODY),
-                        words.words.at(i),
-                        words.cmp,
-                        words.wanted(i),
-                    )
-                    .map(|_| ());
+                let found = self.await_word((name, needs), words.words.at(i), words.cmp, words.wanted(i));
+                mine = found.map(|_| ());
             }
             i += group.size() as usize;
         }
