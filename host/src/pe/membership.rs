@@ -146,6 +146,14 @@ impl Pe {
         self.bootstrap.replaces()
     }
 
+    /// Returns whether this process is a [replacement](Self::is_replacement) that has not called [`Pe::grow`] yet, so the calls of
+    /// this PE that allocate find objects of the others, and other collective calls fail.
+    ///
+    /// Libraries that allocate and also exchange facts about the PEs can leave out the exchange.
+    pub fn is_joining(&self) -> bool {
+        self.membership.has_joined()
+    }
+
     /// Returns the epoch in which the current processes of this PE and of `pe` met: 1, unless one of them is a
     /// [replacement](Self::is_replacement). Equal on both. `None` with fixed membership.
     ///
