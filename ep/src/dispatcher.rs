@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use rushmem::{LaunchConfig, Operations, Pe, Stream};
-use rushmem_device::{Bf16, LocalBuffer, Pod, SymSlice};
+use rushmem_device::{Bf16, LocalBuffer, Pod, SymSlice, Team};
 use rushmem_ep_kernels as kernels;
 use rushmem_ep_kernels::{Batch, Buffers, Fault, Table, state};
 
@@ -44,6 +44,8 @@ pub struct Dispatcher<'a> {
     pe: &'a Pe,
     shape: Shape,
     buffers: Buffers,
+    /// The team whose members take part, unless they are masked.
+    team: Cell<Team>,
     /// Whether a dispatch has been queued whose combine has not.
     is_busy: Cell<bool>,
 }
@@ -51,13 +53,18 @@ pub struct Dispatcher<'a> {
 impl<'a> Dispatcher<'a> {
     /// Allocates the buffers of a dispatcher. Collective.
     ///
+    /// A process that replaces a lost PE calls it before its first [`Pe::grow`], and gets the buffers that the others have.
+    ///
     /// # Errors
     /// - [`Error::Shape`] if the shape does not fit the job.
     /// - [`Error::Runtime`] if the heap is too small or the shapes of the PEs differ: see [`Shape::heap_bytes`].
     pub fn new(pe: &'a Pe, shape: Shape) -> Result<Self> {
         shape.check(pe.n_pes())?;
         let buffers = allocate(pe, &shape)?;
-        Ok(Self { pe, shape, buffers, is_busy: Cell::new(false) })
+        let new = Self { pe, shape, buffers, team: Cell::new(Team::WORLD), is_busy: Cell::new(false) };
+        // Others may already have set signals, which follow these words.
+        pe.write(buffers.words.slice(0..state::WORDS), &new.initial_state())?;
+        Ok(new)
     }
 
     /// Returns the sizes with which the dispatcher was created.
@@ -119,7 +126,8 @@ impl<'a> Dispatcher<'a> {
     /// choices of their experts like -1, and nothing is sent to these PEs or awaited from them.
     ///
     /// All PEs that are not masked call it with the same `masked`, with none of the dispatcher's kernels running or
-    /// queued. Before a PE takes part again, all PEs call [`Dispatcher::reset`].
+    /// queued. Before a PE takes part again, all PEs call [`Dispatcher::reset`]. Lost PEs stay masked until
+    /// [`Dispatcher::continue_with`].
     ///
     /// # Errors
     /// - [`Error::Misuse`] if `masked` does not have an element for each PE, or masks this PE; or if a dispatch has been
@@ -136,24 +144,59 @@ impl<'a> Dispatcher<'a> {
             let what = "a dispatch has no combine yet: queue it, or call `reset` on all PEs".into();
             return Err(Error::Misuse { call: "mask", what });
         }
-        let words: Vec<u32> = masked.iter().map(|&masked| masked.into()).collect();
-        Ok(self.pe.write(self.table(Table::Masked, n_pes), &words)?)
+        let members = self.members();
+        self.write_mask(|pe| masked[pe as usize] || !members.contains(&pe))
     }
 
-    /// Returns how many choices of this PE's tokens the last completed dispatch skipped because the PE of the expert
-    /// is masked.
+    /// Continues with the members of `team`, which [`Pe::shrink`] or [`Pe::grow`] has returned: masks all other PEs, and
+    /// makes the dispatcher usable again, as [`Dispatcher::reset`] does. Collective over the members, processes that have
+    /// just joined included. None of the dispatcher's kernels may be running or queued.
+    ///
+    /// The loss of any member then makes calls fail, even of one that [`Dispatcher::mask`] masks. Graphs that contain
+    /// calls of the dispatcher stay valid. Earlier masks do not.
     ///
     /// # Errors
+    /// - [`Error::Misuse`] if this PE is not in `team`.
+    /// - [`Error::Runtime`] if another PE is lost, which `grow` or `shrink` then leaves out, or as for `reset`.
+    pub fn continue_with(&self, team: Team) -> Result<()> {
+        let me = self.pe.my_pe();
+        let members = self.pe.team_pes(team).filter(|members| members.contains(&me)).ok_or_else(|| {
+            let what = format!("PE {me} is not in the team: pass the one that `grow` returns");
+            Error::Misuse { call: "continue_with", what }
+        })?;
+        self.team.set(team);
+        self.write_mask(|pe| !members.contains(&pe))?;
+        self.reset()
+    }
+
+    /// Returns the members of the dispatcher's team.
+    fn members(&self) -> Vec<u32> {
+        self.pe.team_pes(self.team.get()).unwrap_or_default()
+    }
+
+    fn write_mask(&self, is_masked: impl Fn(u32) -> bool) -> Result<()> {
+        let words: Vec<u32> = (0..self.pe.n_pes()).map(|pe| is_masked(pe).into()).collect();
+        Ok(self.pe.write(self.masked(), &words)?)
+    }
+
+    /// Returns a word for each PE, which is 1 if the PE is masked and 0 otherwise. A router that reads it can choose
+    /// other experts.
+    pub fn masked(&self) -> SymSlice<u32> {
+        self.table(Table::Masked, self.buffers.n_pes)
+    }
+
+    /// Returns the (token, choice) pairs of `input` that a dispatch skips because the PE of the expert is masked now, as
+    /// `token * top_k + choice`. The host reads the choices and the mask.
+    ///
+    /// # Errors
+    /// - [`Error::Misuse`] if the input does not match the shape.
     /// - [`Error::Runtime`] if memory cannot be read.
-    pub fn skipped(&self) -> Result<usize> {
-        let masked = self.pe.read(self.table(Table::Masked, self.pe.n_pes()))?;
-        let counts = self.pe.read(self.table(Table::Counts, self.buffers.experts))?;
-        let of_pes = counts.chunks(self.buffers.local_experts as usize).zip(masked);
-        Ok(of_pes
-            .filter(|&(_, masked)| masked != 0)
-            .flat_map(|(counts, _)| counts)
-            .map(|&n| n as usize)
-            .sum())
+    pub fn skipped(&self, input: Input) -> Result<Vec<usize>> {
+        let choices = self.pe.read(self.batch("skipped", input)?.choices)?;
+        let (masked, local_experts) = (self.pe.read(self.masked())?, self.buffers.local_experts as usize);
+        let is_masked = |expert: usize| masked.get(expert / local_experts).is_some_and(|&masked| masked != 0);
+        let is_skipped = |&pair: &usize| usize::try_from(choices[pair]).is_ok_and(is_masked);
+        Ok((0..choices.len()).filter(is_skipped).collect())
     }
 
     /// Queues the first half of dispatch, which sends the rows. It waits for nobody.
@@ -164,7 +207,7 @@ impl<'a> Dispatcher<'a> {
     /// - [`Error::Misuse`] if the input does not match the shape, or the last call has no combine yet.
     /// - [`Error::Runtime`] if the runtime refuses the launch.
     pub fn dispatch_send(&self, stream: &Stream<'_>, input: Input) -> Result<Sent> {
-        let batch = self.batch(input)?;
+        let batch = self.batch("dispatch_send", input)?;
         if self.is_busy.replace(true) {
             let what = "the last call has no combine: queue it, or call `reset` on all PEs";
             return Err(Error::Misuse { call: "dispatch_send", what: what.into() });
@@ -274,10 +317,15 @@ impl<'a> Dispatcher<'a> {
     /// # Errors
     /// - [`Error::Runtime`] if a PE does not arrive, or memory cannot be written.
     pub fn reset(&self) -> Result<()> {
-        self.pe.quiet()?;
+        match self.pe.quiet() {
+            // Operations to others are complete.
+            Err(rushmem::Error::PeerLost(_)) => {}
+            outcome => outcome?,
+        }
         self.pe.host_sync()?;
         let b = &self.buffers;
-        self.zero(b.words)?;
+        self.pe.write(b.words.slice(0..state::WORDS), &self.initial_state())?;
+        self.zero(b.words.slice(state::WORDS..b.words.len()))?;
         self.zero(b.records)?;
         self.zero(self.table(Table::Counts, Buffers::table_len(b.experts)))?;
         self.zero(self.table(Table::Matrix, b.n_pes * Buffers::table_len(b.experts)))?;
@@ -316,20 +364,19 @@ impl<'a> Dispatcher<'a> {
         self.buffers.tables.slice(first..first + len as usize)
     }
 
-    fn batch(&self, input: Input) -> Result<Batch> {
-        const CALL: &str = "dispatch_send";
+    fn batch(&self, call: &'static str, input: Input) -> Result<Batch> {
         let Shape { tokens, hidden, top_k, .. } = self.shape;
         let count = input.count;
         if count > tokens {
             let what =
                 format!("{count} tokens, but the shape has at most {tokens}: send them in several calls");
-            return Err(Error::Misuse { call: CALL, what });
+            return Err(Error::Misuse { call, what });
         }
         let pairs = count * top_k;
         Ok(Batch {
-            tokens: chunks(CALL, "tokens", input.tokens, count * hidden)?,
-            choices: first(CALL, "choices", input.choices, pairs)?,
-            weights: first(CALL, "weights", input.weights, pairs)?,
+            tokens: chunks(call, "tokens", input.tokens, count * hidden)?,
+            choices: first(call, "choices", input.choices, pairs)?,
+            weights: first(call, "weights", input.weights, pairs)?,
             count: count as u64,
         })
     }
@@ -351,6 +398,16 @@ impl<'a> Dispatcher<'a> {
         }))
     }
 
+    /// Returns the words of PE state before the first call.
+    fn initial_state(&self) -> [u64; state::WORDS] {
+        let b = &self.buffers;
+        let mut words = [0; state::WORDS];
+        words[state::TEAM] = self.team.get().to_bits();
+        words[state::HAS_NIC_PEERS] = b.has_nic_peers.into();
+        words[state::SCRATCH] = (b.tables.len() - b.scratch_at(0)) as u64;
+        words
+    }
+
     fn zero<T: Pod>(&self, object: SymSlice<T>) -> Result<()> {
         Ok(self.pe.write(object, &vec![T::zeroed(); object.len()])?)
     }
@@ -361,41 +418,18 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
     let (row, partial, tokens) =
         (shape.row_bytes() / 16, shape.partial_bytes() / 16, n_pes as usize * shape.tokens);
     let inbox = pe.alloc::<u128>(tokens * row)?;
-    let rows = match shape.layout {
-        Layout::Rows => pe.alloc(shape.rows(n_pes) * row)?,
-        Layout::Tokens => inbox,
-    };
-    let records = pe.alloc::<u32>(tokens * kernels::RECORD_WORDS as usize)?;
-    let back = pe.alloc::<u128>(tokens * partial)?;
-    // 0 if no object of the peer is mapped, 3 if all are.
-    let mapped = |peer| {
-        let objects =
-            [pe.ptr(inbox, peer).is_some(), pe.ptr(records, peer).is_some(), pe.ptr(back, peer).is_some()];
-        objects.into_iter().filter(|&is_mapped| is_mapped).count()
-    };
-    let is_split = (0..n_pes).any(|peer| !matches!(mapped(peer), 0 | 3));
-    let uses_nic = (0..n_pes).any(|peer| mapped(peer) == 0);
-    let paths = pe.allgather(&[is_split.into(), uses_nic.into()])?;
-    if let Some(peer) = paths.iter().position(|path| path.first() == Some(&1)) {
-        let what = format!(
-            "PE {peer} has mapped only a part of a heap: reserve all of it at the start (heap_bytes)"
-        );
-        return Err(Error::Misuse { call: "new", what });
-    }
-    let uses_nic = paths.iter().any(|path| path.get(1) == Some(&1));
-    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks());
-    // All PEs must allocate the same sizes, so use the largest of all.
-    let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
-    let warps = warps.map(u32::from_le_bytes).max().unwrap_or(0);
     let mut buffers = Buffers {
         words: inbox.slice(0..0).cast(),
         tables: inbox.slice(0..0).cast(),
         inbox,
-        records,
-        rows,
+        records: pe.alloc(tokens * kernels::RECORD_WORDS as usize)?,
+        rows: match shape.layout {
+            Layout::Rows => pe.alloc(shape.rows(n_pes) * row)?,
+            Layout::Tokens => inbox,
+        },
         index: pe.alloc(shape.rows(n_pes))?,
-        back,
-        outbox: pe.alloc(if uses_nic { tokens * partial } else { 1 })?,
+        back: pe.alloc(tokens * partial)?,
+        outbox: inbox.slice(0..0),
         max_rows: number(shape.rows(n_pes))?,
         experts: number(experts)?,
         local_experts: number(experts / n_pes as usize)?,
@@ -406,12 +440,64 @@ fn allocate(pe: &Pe, shape: &Shape) -> Result<Buffers> {
         quantizes: (shape.dtype == Dtype::E4m3).into(),
         gathers: (shape.layout == Layout::Tokens).into(),
         wide_partials: (shape.partials == Partials::F32).into(),
-        has_nic_peers: uses_nic.into(),
+        has_nic_peers: 0,
         n_pes,
     };
     buffers.words = pe.alloc(buffers.returned(n_pes))?;
-    buffers.tables = pe.alloc(buffers.scratch_at(warps))?;
+    let facts = if pe.is_joining() { find_facts(pe, &buffers)? } else { gather_facts(pe, shape, &buffers)? };
+    buffers.has_nic_peers = facts.has_nic_peers.into();
+    buffers.outbox = pe.alloc(if facts.has_nic_peers { tokens * partial } else { 1 })?;
+    buffers.tables = pe.alloc(buffers.scratch_at(facts.scratch))?;
     Ok(buffers)
+}
+
+/// What the PEs know only together, and on which sizes of buffers depend.
+struct Facts {
+    has_nic_peers: bool,
+    /// Number of scratch words.
+    scratch: u32,
+}
+
+/// Gathers the facts from all PEs. Collective.
+fn gather_facts(pe: &Pe, shape: &Shape, buffers: &Buffers) -> Result<Facts> {
+    let Buffers { inbox, records, back, n_pes, .. } = *buffers;
+    // 0 if no object of the peer is mapped, 3 if all are.
+    let mapped = |peer| {
+        let objects =
+            [pe.ptr(inbox, peer).is_some(), pe.ptr(records, peer).is_some(), pe.ptr(back, peer).is_some()];
+        objects.into_iter().filter(|&is_mapped| is_mapped).count()
+    };
+    let is_split = (0..n_pes).any(|peer| !matches!(mapped(peer), 0 | 3));
+    let has_nic_peers = (0..n_pes).any(|peer| mapped(peer) == 0);
+    let paths = pe.allgather(&[is_split.into(), has_nic_peers.into()])?;
+    if let Some(peer) = paths.iter().position(|path| path.first() == Some(&1)) {
+        let what = format!(
+            "PE {peer} has mapped only a part of a heap: reserve all of it at the start (heap_bytes)"
+        );
+        return Err(Error::Misuse { call: "new", what });
+    }
+    let has_nic_peers = paths.iter().any(|path| path.get(1) == Some(&1));
+    let warps = 16 * shape.blocks.unwrap_or(pe.grid().blocks());
+    // All PEs must allocate the same sizes, so use the largest of all.
+    let warps = pe.allgather(&warps.to_le_bytes())?.into_iter().filter_map(|bytes| bytes.try_into().ok());
+    Ok(Facts { has_nic_peers, scratch: warps.map(u32::from_le_bytes).max().unwrap_or(0) })
+}
+
+/// Reads the facts from another PE, for a process that replaces a lost one.
+fn find_facts(pe: &Pe, buffers: &Buffers) -> Result<Facts> {
+    let facts = buffers.words.slice(state::HAS_NIC_PEERS..state::SCRATCH + 1);
+    for peer in (0..pe.n_pes()).filter(|&peer| peer != pe.my_pe() && !pe.is_lost(peer)) {
+        let mut found = [0; 2];
+        pe.get_into(&mut found, facts, peer)?;
+        let [has_nic_peers, scratch] = found;
+        // Those of a process that is joining, too, are zero.
+        if scratch != 0 {
+            return Ok(Facts { has_nic_peers: has_nic_peers != 0, scratch: number(scratch as usize)? });
+        }
+    }
+    let what =
+        "no PE has the dispatcher that this process is to have: create the same ones in the same order";
+    Err(Error::Misuse { call: "new", what: what.into() })
 }
 
 fn number(n: usize) -> Result<u32> {

@@ -62,7 +62,48 @@
 //!
 //! # Absent PEs
 //! [`Dispatcher::mask`] lets the other PEs make calls without a PE: choices of its experts are skipped, and
-//! [`Dispatcher::skipped`] returns how many.
+//! [`Dispatcher::skipped`] returns them. A router that reads [`Dispatcher::masked`] chooses other experts.
+//!
+//! # Lost PEs
+//! In jobs with live membership, calls in which a lost PE would take part fail with
+//! [`PeerLost`](rushmem::Error::PeerLost). [`Dispatcher::continue_with`] masks the lost PEs, and takes in the processes that
+//! replace them:
+//!
+//! ```no_run
+//! # use rushmem::{Pe, Stream};
+//! # use rushmem_device::Team;
+//! # use rushmem_ep::{Dispatcher, Error, Result};
+//! # fn next_step(pe: &Pe) -> Result<Option<u32>> { Ok(None) }
+//! # fn perform(step: u32, dispatcher: &Dispatcher, stream: &Stream) -> Result<()> { Ok(()) }
+//! # fn app(pe: &Pe, dispatcher: &Dispatcher, stream: &Stream) -> Result<()> {
+//! let mut team = Team::WORLD;
+//! loop {
+//!     let members = pe.grow()?;
+//!     let changed = members != team;
+//!     if changed {
+//!         pe.team_destroy(std::mem::replace(&mut team, members))?;
+//!     }
+//!     let outcome = (|| {
+//!         if changed {
+//!             dispatcher.continue_with(team)?;
+//!         }
+//!         // All PEs agree on it by `allgather`, because a new process has performed none.
+//!         let Some(step) = next_step(pe)? else { return Ok(false) };
+//!         // Dispatches, combines, and waits for both.
+//!         let performed = perform(step, dispatcher, stream);
+//!         pe.host_sync()?;
+//!         performed.map(|()| true)
+//!     })();
+//!     match outcome {
+//!         Ok(true) | Err(Error::Runtime(rushmem::Error::PeerLost(_))) => {}
+//!         outcome => break outcome.map(drop),
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! A loss may let a call succeed on some PEs and fail on others. If [`host_sync`](rushmem::Pe::host_sync) succeeds after it,
+//! it has succeeded on all, and its sums are right even if other calls had been queued behind it.
 //!
 //! # Determinism
 //! The place of a row depends only on the choices, and sums have a fixed order. So equal inputs give bit-identical

@@ -16,7 +16,7 @@ use rushmem_test_kernels::{
 
 use crate::files::Files;
 use crate::fork::fork_and_meet;
-use crate::{cuts, grid, kernels, losses, replacements};
+use crate::{cuts, experts, grid, kernels, losses, replacements};
 
 /// Number of threads that send messages, over all blocks.
 const THREADS: usize = 128;
@@ -45,6 +45,8 @@ const THREADS: usize = 128;
 /// - `checkpoint FOLDER [end]`: loads the checkpoint in the folder, if there is one, and prints which. With `end`, then
 ///   exits; otherwise saves new ones until it is killed.
 /// - `cuts SECONDS`: uses every kind of operation, for a job in which ports of NICs go down.
+/// - `replace CYCLES`, `experts CYCLES`: exchange messages, or dispatch tokens, while PEs are lost and replaced. `refuse [1]`: a
+///   PE is lost whose replacement does not fit.
 /// - `survive FOLDER`, `allocate`, `save FOLDER`: jobs with live membership, in which PEs are lost.
 /// - `owned`: like `ring`, on a PE that the program starts and finishes itself. `dropped PE`: all PEs wait for each
 ///   other, except the given one, which drops its PE without finishing it. `failed PE`: likewise, but that one waits in
@@ -83,6 +85,10 @@ pub fn main() -> ExitCode {
                 }
                 let met = pe.barrier_all();
                 pe.finish_with(met.map_err(Into::into))
+            }
+            "experts" => {
+                let job = job.kernels(kernels()).kernels(rushmem_ep::KERNELS);
+                job.run(|pe| experts::dispatch(pe, number.unwrap_or(1).into())).map(drop)
             }
             what => job.kernels(kernels()).run(|pe| act(pe, what, number)).map(drop),
         }

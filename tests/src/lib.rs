@@ -2,6 +2,7 @@
 
 pub mod app;
 mod cuts;
+mod experts;
 pub mod files;
 pub mod fork;
 pub mod hosts;

@@ -26,20 +26,29 @@ struct Objects {
     sums: [SymSlice<u64>; 2],
 }
 
-/// Exchanges messages and adds up numbers in rounds. In each cycle one PE kills itself at a random moment, and so do some
-/// replacements. Returns after `cycles` cycles, once all PEs are present again.
+/// Exchanges messages and adds up numbers while processes are replaced, as [`while_replaced`] does.
 pub(crate) fn replace(pe: &Pe, cycles: u64) -> Result<(), Error> {
     let n = pe.n_pes() as usize;
-    let random = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.subsec_micros());
-    if pe.is_replacement() && random.is_multiple_of(4) {
-        // Soon after it was taken in.
-        end_within(Duration::from_micros(u64::from(random % 3000)));
-    }
     let (outbox, sum) = (pe.alloc(WORDS)?, pe.alloc(1)?);
     // One that a replacement does not find.
     let gone = if pe.is_replacement() { None } else { Some(pe.alloc::<u64>(300)?) };
     let objects = Objects { outbox, inbox: pe.alloc_named("inbox", WORDS * n)?, sums: [sum, pe.alloc(1)?] };
     gone.map_or(Ok(()), |gone| pe.free(gone))?;
+    while_replaced(pe, cycles, |team, round| exchange(pe, team, &objects, round))
+}
+
+/// Calls `work` with a team of all living PEs and the number of the round, again and again. In each cycle one PE kills itself at a
+/// random moment, and so do some replacements. Returns after `cycles` cycles, once all PEs are present again.
+pub(crate) fn while_replaced(
+    pe: &Pe,
+    cycles: u64,
+    mut work: impl FnMut(Team, u64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let random = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.subsec_micros());
+    if pe.is_replacement() && random.is_multiple_of(4) {
+        // Soon after it was taken in.
+        end_within(Duration::from_micros(u64::from(random % 3000)));
+    }
     let (mut progress, mut is_new) = (Progress::default(), pe.is_replacement());
     let (mut longest, mut last) = (Duration::ZERO, Instant::now());
     let mut team = Team::WORLD;
@@ -48,12 +57,18 @@ pub(crate) fn replace(pe: &Pe, cycles: u64) -> Result<(), Error> {
         if members != team {
             pe.team_destroy(std::mem::replace(&mut team, members))?;
         }
-        match round(pe, team, &objects, &mut progress, &mut is_new) {
+        let mut round = || {
+            progress = agree(pe, progress, is_new)?;
+            is_new = false;
+            work(team, progress.round)
+        };
+        match round() {
             Ok(()) => longest = longest.max(std::mem::replace(&mut last, Instant::now()).elapsed()),
             Err(Error::PeerLost(_)) => continue,
             Err(other) => return Err(other),
         }
-        if pe.team_n_pes(team) == Some(n as u32) {
+        progress.round += 1;
+        if pe.team_n_pes(team) == Some(pe.n_pes()) {
             if progress.replaced >= cycles {
                 // Nobody kills itself any more, and those that have are found.
                 IS_OVER.store(true, Ordering::SeqCst);
@@ -87,33 +102,24 @@ fn end_within(time: Duration) {
     });
 }
 
-fn round(
-    pe: &Pe,
-    team: Team,
-    objects: &Objects,
-    progress: &mut Progress,
-    is_new: &mut bool,
-) -> Result<(), Error> {
+fn exchange(pe: &Pe, team: Team, objects: &Objects, round: u64) -> Result<(), Error> {
     let Objects { inbox, outbox, sums } = *objects;
-    *progress = agree(pe, *progress, *is_new)?;
-    *is_new = false;
     let members = pe.team_pes(team).unwrap_or_default();
     let words = |from: u32| -> Vec<u64> {
-        (0..WORDS as u64).map(|i| progress.round << 32 | u64::from(from) << 16 | i).collect()
+        (0..WORDS as u64).map(|i| round << 32 | u64::from(from) << 16 | i).collect()
     };
     let place = |from: u32| inbox.slice(from as usize * WORDS..(from as usize + 1) * WORDS);
     pe.write(outbox, &words(pe.my_pe()))?;
     let put = members.iter().try_for_each(|&to| pe.put(place(pe.my_pe()), outbox, to));
     pe.host_sync().and(put)?;
     for &from in &members {
-        assert_eq!(pe.read(place(from))?, words(from), "round {} from PE {from}", progress.round);
+        assert_eq!(pe.read(place(from))?, words(from), "round {round} from PE {from}");
     }
-    pe.write(sums[0], &[u64::from(pe.my_pe()) + progress.round])?;
+    pe.write(sums[0], &[u64::from(pe.my_pe()) + round])?;
     let added = pe.reduce(team, Reduce::Sum, sums[1], sums[0]);
     pe.host_sync().and(added)?;
-    let sum: u64 = members.iter().map(|&pe| u64::from(pe) + progress.round).sum();
+    let sum: u64 = members.iter().map(|&pe| u64::from(pe) + round).sum();
     assert_eq!(pe.read(sums[1])?, [sum]);
-    progress.round += 1;
     Ok(())
 }
 

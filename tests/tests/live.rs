@@ -125,14 +125,14 @@ fn promises_hold_after_a_loss() {
     }
 }
 
-/// Runs jobs of `n` PEs in which PEs kill themselves, until `cycles` of them were replaced.
-fn replace(test: &str, n: usize, cycles: u64) {
+/// Runs jobs of `n` PEs that do `what` while PEs kill themselves, until `cycles` of them were replaced.
+fn replace(test: &str, what: &str, n: usize, cycles: u64) {
     let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
     for path in ["peer_path=nic", "peer_path=p2p"] {
         let mut command = clean(&launcher);
         command.args(["run", "-n", &n.to_string(), "--respawn", "100000"]);
         command.args(["--set", "membership=live", "--set", "timeout=60s", "--set", path]);
-        let output = command.args([PE, "replace", &cycles.to_string()]).output().unwrap();
+        let output = command.args([PE, what, &cycles.to_string()]).output().unwrap();
         let ends = text(&output.stdout).matches("ends after").count();
         assert!(output.status.success() && ends == n, "{path}: {}", all(&output));
     }
@@ -140,13 +140,24 @@ fn replace(test: &str, n: usize, cycles: u64) {
 
 #[test]
 fn other_processes_replace_lost_pes() {
-    replace("other_processes_replace_lost_pes", 4, 10);
+    replace("other_processes_replace_lost_pes", "replace", 4, 10);
+}
+
+#[test]
+fn experts_go_on_without_lost_pes() {
+    replace("experts_go_on_without_lost_pes", "experts", 4, 10);
 }
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn five_hundred_pes_are_replaced() {
-    replace("five_hundred_pes_are_replaced", 8, 500);
+    replace("five_hundred_pes_are_replaced", "replace", 8, 500);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn experts_of_hundred_lost_pes_are_replaced() {
+    replace("experts_of_hundred_lost_pes_are_replaced", "experts", 6, 100);
 }
 
 #[test]

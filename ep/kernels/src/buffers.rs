@@ -20,8 +20,16 @@ pub mod state {
     pub const FAULT: usize = 3;
     /// Index of the word that counts the blocks of the running kernel that have finished their part.
     pub const FINISHED: usize = 4;
+    /// Index of the word that holds the number of the team whose members take part.
+    pub const TEAM: usize = 5;
+    /// Index of the word that holds the index of the last call whose rows could not all be received.
+    pub const FAILED: usize = 6;
+    /// Index of the word that is 1 if a PE of the job has NIC peers, and 0 otherwise.
+    pub const HAS_NIC_PEERS: usize = 7;
+    /// Index of the word that holds the number of scratch words, which is that of the warps of the largest grid.
+    pub const SCRATCH: usize = 8;
     /// Number of words of PE state.
-    pub const WORDS: usize = 5;
+    pub const WORDS: usize = 9;
 }
 
 /// Memory and sizes of a mixture-of-experts exchange, as a kernel argument. All rows consist of chunks of 16 bytes.
@@ -249,12 +257,15 @@ impl<'a, 'k> Exchange<'a, 'k> {
         self.table(Table::Masked, pe) != 0
     }
 
-    /// Returns the signals of all PEs from word `at` of [`Buffers::words`], to wait for those that are not masked.
+    /// Waits for the signals of all PEs that are not masked, from word `at` of [`Buffers::words`].
     #[inline(always)]
-    pub(crate) fn signals(self, at: usize, call: u64) -> WaitWords<'k, Signal> {
+    pub(crate) fn await_signals(self, at: usize, call: u64) -> Result {
         let (first, n_pes) = (self.b.at(Table::Masked, 0), self.b.n_pes as usize);
         let masked = self.b.tables.slice(first..first + n_pes).cast::<i32>();
-        WaitWords::new(self.b.words.slice(at..at + n_pes), Cmp::Ge, call).except(self.ctx.local(masked))
+        let signals: SymSlice<Signal> = self.b.words.slice(at..at + n_pes);
+        let signals = WaitWords::new(signals, Cmp::Ge, call).except(self.ctx.local(masked));
+        let team = self.ctx.team_from_bits(self.state(state::TEAM)).ok_or(Error::BadTeam)?;
+        self.ctx.wait_until_all_from(Block::current(), &signals, team)
     }
 
     /// Returns the number of rows that the PE `source` sends to an expert: none if it is masked.

@@ -3,7 +3,7 @@
 use rushmem_device::prelude::*;
 
 use crate::announce::{announce_partials, is_last_block};
-use crate::buffers::{Buffers, Exchange, NO_PE, get, put, put_remote};
+use crate::buffers::{Buffers, Exchange, NO_PE, get, put, put_remote, state};
 use crate::numbers::{chunk, elements, join};
 use crate::record::{Arrival, CHOICES, each_arrival, expert_of};
 use crate::warp::{AT_ONCE, Crew, LANES, is_first_of_equals, lane, load_row, of_lane};
@@ -16,6 +16,10 @@ type Sums = [[f32; 8]; AT_ONCE];
 #[kernel(max_threads = 512)]
 pub fn ep_combine(ctx: &Ctx, buffers: Buffers, results: SymSlice<u128>) -> Result {
     let x = Exchange::new(ctx, &buffers);
+    // The sums would be wrong. Peers that wait for them learn of the loss, or reach their deadline.
+    if x.state(state::FAILED) == x.call() {
+        return Err(Error::InGroup);
+    }
     let (results, outbox) = (ctx.local(results), ctx.ptr(buffers.outbox, ctx.my_pe()));
     let Some(outbox) = outbox else { return Err(Error::OutOfRange) };
     let (chunks, mut outcome) = (x.bf16_chunks(), Ok(()));
@@ -130,7 +134,7 @@ fn post(x: Exchange, row: u32, arrival: Arrival) -> Result {
 #[kernel(max_threads = 512)]
 pub fn ep_reduce(ctx: &Ctx, buffers: Buffers, sums: SymSlice<u128>) -> Result {
     let (x, block, me) = (Exchange::new(ctx, &buffers), Block::current(), ctx.my_pe());
-    ctx.wait_until_all(block, &x.signals(buffers.returned(0), x.call()))?;
+    x.await_signals(buffers.returned(0), x.call())?;
     if block.id() == 0 {
         ctx.quiet(block)?;
     }

@@ -19,7 +19,12 @@ pub fn ep_receive(ctx: &Ctx, buffers: Buffers) -> Result {
     if Thread::index() == 0 {
         x.set_state(state::RECEIVED, call);
     }
-    ctx.wait_until_all(block, &x.signals(buffers.arrived(0), call))?;
+    if let Err(error) = x.await_signals(buffers.arrived(0), call) {
+        if block.leader() {
+            x.set_state(state::FAILED, call);
+        }
+        return Err(error);
+    }
     let (mut pe, mut fault, always_fits) = (warp.id(), None, always_fits(x));
     while pe < buffers.n_pes {
         fault = fault.or(fault_of(x, pe, call, always_fits));
