@@ -37,6 +37,11 @@ RUSHMEM_DEVICE int32_t rushmem_device_my_pe(rushmem_ctx ctx);
 /* Returns the number of PEs of the job. */
 RUSHMEM_DEVICE int32_t rushmem_device_n_pes(rushmem_ctx ctx);
 
+/* Returns 1 if `pe` was lost, and 0 if not. Only in jobs with live membership. */
+RUSHMEM_DEVICE int32_t rushmem_device_is_lost(rushmem_ctx ctx, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_is_lost_warp(rushmem_ctx ctx, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_is_lost_block(rushmem_ctx ctx, int32_t pe);
+
 /* Returns the address at which this PE can access `address` of `pe` by loads and stores, or null. */
 RUSHMEM_DEVICE void *rushmem_device_ptr(rushmem_ctx ctx, const void *address, int32_t pe);
 
@@ -265,6 +270,12 @@ RUSHMEM_DEVICE int32_t rushmem_device_signal_wait_until(rushmem_ctx ctx, const u
 RUSHMEM_DEVICE int32_t rushmem_device_signal_wait_until_warp(rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value);
 RUSHMEM_DEVICE int32_t rushmem_device_signal_wait_until_block(rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value);
 
+/* Waits like `rushmem_device_signal_wait_until` for a signal that `pe` updates. Fails if `pe` is
+   lost. */
+RUSHMEM_DEVICE int32_t rushmem_device_signal_wait_until_from(rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_signal_wait_until_from_warp(rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_signal_wait_until_from_block(rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value, int32_t pe);
+
 /* Waits for words of this PE, and tests of them. */
 
 /* Waits until `word` on this PE compares with `value` as `cmp` says. */
@@ -280,6 +291,20 @@ RUSHMEM_DEVICE int32_t rushmem_device_int32_wait_until_block(rushmem_ctx ctx, co
 RUSHMEM_DEVICE int32_t rushmem_device_int64_wait_until(rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value);
 RUSHMEM_DEVICE int32_t rushmem_device_int64_wait_until_warp(rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value);
 RUSHMEM_DEVICE int32_t rushmem_device_int64_wait_until_block(rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value);
+
+/* Waits like `rushmem_device_*_wait_until` for a word that `pe` updates. Fails if `pe` is lost. */
+RUSHMEM_DEVICE int32_t rushmem_device_uint32_wait_until_from(rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_uint32_wait_until_from_warp(rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_uint32_wait_until_from_block(rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_uint64_wait_until_from(rushmem_ctx ctx, const uint64_t *word, int32_t cmp, uint64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_uint64_wait_until_from_warp(rushmem_ctx ctx, const uint64_t *word, int32_t cmp, uint64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_uint64_wait_until_from_block(rushmem_ctx ctx, const uint64_t *word, int32_t cmp, uint64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_int32_wait_until_from(rushmem_ctx ctx, const int32_t *word, int32_t cmp, int32_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_int32_wait_until_from_warp(rushmem_ctx ctx, const int32_t *word, int32_t cmp, int32_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_int32_wait_until_from_block(rushmem_ctx ctx, const int32_t *word, int32_t cmp, int32_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_int64_wait_until_from(rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_int64_wait_until_from_warp(rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value, int32_t pe);
+RUSHMEM_DEVICE int32_t rushmem_device_int64_wait_until_from_block(rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value, int32_t pe);
 
 /* Returns 1 if `word` on this PE compares with `value` as `cmp` says, and 0 if not. */
 RUSHMEM_DEVICE int32_t rushmem_device_uint32_test(rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value);

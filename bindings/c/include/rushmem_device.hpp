@@ -605,6 +605,54 @@ __device__ inline int32_t wait_until(block_scope, rushmem_ctx ctx, const int64_t
   return rushmem_device_int64_wait_until_block(ctx, word, cmp, value);
 }
 
+__device__ inline int32_t wait_until_from(thread_scope, rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value, int32_t pe) {
+  return rushmem_device_uint32_wait_until_from(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(warp_scope, rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value, int32_t pe) {
+  return rushmem_device_uint32_wait_until_from_warp(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(block_scope, rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value, int32_t pe) {
+  return rushmem_device_uint32_wait_until_from_block(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(thread_scope, rushmem_ctx ctx, const uint64_t *word, int32_t cmp, uint64_t value, int32_t pe) {
+  return rushmem_device_uint64_wait_until_from(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(warp_scope, rushmem_ctx ctx, const uint64_t *word, int32_t cmp, uint64_t value, int32_t pe) {
+  return rushmem_device_uint64_wait_until_from_warp(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(block_scope, rushmem_ctx ctx, const uint64_t *word, int32_t cmp, uint64_t value, int32_t pe) {
+  return rushmem_device_uint64_wait_until_from_block(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(thread_scope, rushmem_ctx ctx, const int32_t *word, int32_t cmp, int32_t value, int32_t pe) {
+  return rushmem_device_int32_wait_until_from(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(warp_scope, rushmem_ctx ctx, const int32_t *word, int32_t cmp, int32_t value, int32_t pe) {
+  return rushmem_device_int32_wait_until_from_warp(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(block_scope, rushmem_ctx ctx, const int32_t *word, int32_t cmp, int32_t value, int32_t pe) {
+  return rushmem_device_int32_wait_until_from_block(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(thread_scope, rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value, int32_t pe) {
+  return rushmem_device_int64_wait_until_from(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(warp_scope, rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value, int32_t pe) {
+  return rushmem_device_int64_wait_until_from_warp(ctx, word, cmp, value, pe);
+}
+
+__device__ inline int32_t wait_until_from(block_scope, rushmem_ctx ctx, const int64_t *word, int32_t cmp, int64_t value, int32_t pe) {
+  return rushmem_device_int64_wait_until_from_block(ctx, word, cmp, value, pe);
+}
+
 __device__ inline int32_t test(thread_scope, rushmem_ctx ctx, const uint32_t *word, int32_t cmp, uint32_t value) {
   return rushmem_device_uint32_test(ctx, word, cmp, value);
 }
@@ -661,6 +709,18 @@ __device__ inline int32_t my_pe(rushmem_ctx ctx) {
 
 __device__ inline int32_t n_pes(rushmem_ctx ctx) {
   return rushmem_device_n_pes(ctx);
+}
+
+__device__ inline int32_t is_lost(thread_scope, rushmem_ctx ctx, int32_t pe) {
+  return rushmem_device_is_lost(ctx, pe);
+}
+
+__device__ inline int32_t is_lost(warp_scope, rushmem_ctx ctx, int32_t pe) {
+  return rushmem_device_is_lost_warp(ctx, pe);
+}
+
+__device__ inline int32_t is_lost(block_scope, rushmem_ctx ctx, int32_t pe) {
+  return rushmem_device_is_lost_block(ctx, pe);
 }
 
 __device__ inline void * ptr(rushmem_ctx ctx, const void *address, int32_t pe) {
@@ -1079,6 +1139,18 @@ __device__ inline int32_t signal_wait_until(block_scope, rushmem_ctx ctx, const 
   return rushmem_device_signal_wait_until_block(ctx, signal, cmp, value);
 }
 
+__device__ inline int32_t signal_wait_until_from(thread_scope, rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value, int32_t pe) {
+  return rushmem_device_signal_wait_until_from(ctx, signal, cmp, value, pe);
+}
+
+__device__ inline int32_t signal_wait_until_from(warp_scope, rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value, int32_t pe) {
+  return rushmem_device_signal_wait_until_from_warp(ctx, signal, cmp, value, pe);
+}
+
+__device__ inline int32_t signal_wait_until_from(block_scope, rushmem_ctx ctx, const uint64_t *signal, int32_t cmp, uint64_t value, int32_t pe) {
+  return rushmem_device_signal_wait_until_from_block(ctx, signal, cmp, value, pe);
+}
+
 template <class T> __device__ inline int32_t wait_until(thread_scope, rushmem_ctx ctx, const T *word, int32_t cmp, typename detail::same<T>::type value) {
   using W = typename detail::number<T>::type;
   return detail::wait_until(thread_scope{}, ctx, reinterpret_cast<const W *>(word), cmp, detail::bits<W>(value));
@@ -1092,6 +1164,21 @@ template <class T> __device__ inline int32_t wait_until(warp_scope, rushmem_ctx 
 template <class T> __device__ inline int32_t wait_until(block_scope, rushmem_ctx ctx, const T *word, int32_t cmp, typename detail::same<T>::type value) {
   using W = typename detail::number<T>::type;
   return detail::wait_until(block_scope{}, ctx, reinterpret_cast<const W *>(word), cmp, detail::bits<W>(value));
+}
+
+template <class T> __device__ inline int32_t wait_until_from(thread_scope, rushmem_ctx ctx, const T *word, int32_t cmp, typename detail::same<T>::type value, int32_t pe) {
+  using W = typename detail::number<T>::type;
+  return detail::wait_until_from(thread_scope{}, ctx, reinterpret_cast<const W *>(word), cmp, detail::bits<W>(value), pe);
+}
+
+template <class T> __device__ inline int32_t wait_until_from(warp_scope, rushmem_ctx ctx, const T *word, int32_t cmp, typename detail::same<T>::type value, int32_t pe) {
+  using W = typename detail::number<T>::type;
+  return detail::wait_until_from(warp_scope{}, ctx, reinterpret_cast<const W *>(word), cmp, detail::bits<W>(value), pe);
+}
+
+template <class T> __device__ inline int32_t wait_until_from(block_scope, rushmem_ctx ctx, const T *word, int32_t cmp, typename detail::same<T>::type value, int32_t pe) {
+  using W = typename detail::number<T>::type;
+  return detail::wait_until_from(block_scope{}, ctx, reinterpret_cast<const W *>(word), cmp, detail::bits<W>(value), pe);
 }
 
 template <class T> __device__ inline int32_t test(thread_scope, rushmem_ctx ctx, const T *word, int32_t cmp, typename detail::same<T>::type value) {

@@ -20,6 +20,12 @@ fn n_pes(ctx: &Ctx<'_>) -> Result<i32> {
     Ok(ctx.n_pes() as i32)
 }
 
+/// Returns 1 if `pe` was lost, and 0 if not. Only in jobs with live membership.
+#[export(thread, warp, block)]
+fn is_lost(ctx: &Ctx<'_>, pe: i32) -> Result<i32> {
+    Ok(ctx.is_lost(pe as u32).into())
+}
+
 /// Returns the address at which this PE can access `address` of `pe` by loads and stores, or null.
 #[export(thread)]
 fn ptr(ctx: &Ctx<'_>, address: *const c_void, pe: i32) -> Result<*mut c_void> {

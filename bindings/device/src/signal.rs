@@ -89,6 +89,20 @@ fn signal_wait_until(ctx: &Ctx<'_>, group: impl Group, signal: *const u64, cmp: 
     ctx.signal_wait_until(group, signal_at(ctx, group, signal)?, cmp, value).map(|_| ())
 }
 
+/// Waits like `rushmem_device_signal_wait_until` for a signal that `pe` updates. Fails if `pe` is lost.
+#[export(thread, warp, block)]
+fn signal_wait_until_from(
+    ctx: &Ctx<'_>,
+    group: impl Group,
+    signal: *const u64,
+    cmp: i32,
+    value: u64,
+    pe: i32,
+) -> Result {
+    let cmp = comparison(ctx, group, cmp)?;
+    ctx.signal_wait_until_from(group, signal_at(ctx, group, signal)?, cmp, value, pe as u32).map(|_| ())
+}
+
 /// Returns whether a signal is applied by a processor atomic in a mapped heap.
 #[inline(always)]
 fn signals_directly(ctx: &Ctx<'_>, signal: u64, op: i32, pe: i32) -> bool {

@@ -19,6 +19,20 @@ fn wait_until<T: Amo + PartialOrd>(
     ctx.wait_until(group, word_at(ctx, group, word)?, cmp, value)
 }
 
+/// Waits like `rushmem_device_*_wait_until` for a word that `pe` updates. Fails if `pe` is lost.
+#[export(thread, warp, block, T = [uint32: u32, uint64: u64, int32: i32, int64: i64])]
+fn wait_until_from<T: Amo + PartialOrd>(
+    ctx: &Ctx<'_>,
+    group: impl Group,
+    word: *const T,
+    cmp: i32,
+    value: T,
+    pe: i32,
+) -> Result {
+    let cmp = comparison(ctx, group, cmp)?;
+    ctx.wait_until_from(group, word_at(ctx, group, word)?, cmp, value, pe as u32)
+}
+
 /// Returns 1 if `word` on this PE compares with `value` as `cmp` says, and 0 if not.
 #[export(thread, warp, block, T = [uint32: u32, uint64: u64, int32: i32, int64: i64])]
 fn test<T: Amo + PartialOrd>(ctx: &Ctx<'_>, word: *const T, cmp: i32, value: T) -> Result<i32> {

@@ -101,7 +101,7 @@ fn detail(out: &mut String, function: &Function, name: &str) {
 
 /// Writes the form of a call for all types of its size.
 fn generic(out: &mut String, function: &Function, name: &str) {
-    let trait_ = if matches!(name, "wait_until" | "test") { "number" } else { "word" };
+    let trait_ = if matches!(name, "wait_until" | "wait_until_from" | "test") { "number" } else { "word" };
     // The table has the function for one of its types.
     let word = function.parameters[1].value.c.trim_start_matches("const ").trim_end_matches(" *");
     let of_word = |p: &Parameter| p.value.c == word && p.name != "pe" && p.name != "cmp";

@@ -34,11 +34,12 @@ __all__ = [
     "atomic_fetch_add_block", "atomic_fetch_and_block", "atomic_fetch_block", "atomic_fetch_or_block",
     "atomic_fetch_xor_block", "atomic_or_block", "atomic_set_block", "atomic_swap_block", "atomic_xor_block",
     "barrier_all_block", "barrier_block", "broadcast_block", "fcollect_block", "fence_block", "g", "get_block",
-    "get_nbi_block", "getmem_block", "getmem_nbi_block", "jit", "library", "my_pe", "n_pes", "p", "peer_ptr",
-    "put_block", "put_nbi_block", "put_signal_block", "put_signal_nbi_block", "putmem_block", "putmem_nbi_block",
+    "get_nbi_block", "getmem_block", "getmem_nbi_block", "is_lost_block", "jit", "library", "my_pe", "n_pes", "p",
+    "peer_ptr", "put_block", "put_nbi_block", "put_signal_block", "put_signal_nbi_block", "putmem_block", "putmem_nbi_block",
     "putmem_signal_block", "putmem_signal_nbi_block", "quiet_block", "reduce_block", "reduce_scatter_block",
-    "signal_fetch_block", "signal_op_block", "signal_wait_until_block", "sync_all_block", "team_my_pe", "team_n_pes",
-    "team_sync_block", "team_translate_pe", "test_block", "wait_until_block",
+    "signal_fetch_block", "signal_op_block", "signal_wait_until_block", "signal_wait_until_from_block",
+    "sync_all_block", "team_my_pe", "team_n_pes", "team_sync_block", "team_translate_pe", "test_block",
+    "wait_until_block", "wait_until_from_block",
 ]  # fmt: skip
 
 CMP_EQ = tl.constexpr(0)
@@ -225,6 +226,12 @@ def n_pes(ctx, _semantic=None):
 
 
 @core.extern
+def is_lost_block(ctx, pe, _semantic=None):
+    """Returns 1 if ``pe`` was lost, and 0 if not. Only in jobs with live membership."""
+    return _block("is_lost_block", [ctx, pe], _semantic)
+
+
+@core.extern
 def peer_ptr(ctx, pointer, pe, _semantic=None):
     """Returns where this PE can access ``pointer`` of ``pe`` by loads and stores, or null. Elementwise."""
     pointer = _semantic.to_tensor(pointer)
@@ -358,18 +365,30 @@ def signal_wait_until_block(ctx, signal, cmp, value, _semantic=None):
     return _block("signal_wait_until_block", [ctx, signal, cmp, value], _semantic)
 
 
+@core.extern
+def signal_wait_until_from_block(ctx, signal, cmp, value, pe, _semantic=None):
+    """Like ``signal_wait_until_block``, for a signal that ``pe`` updates. Fails if ``pe`` is lost."""
+    return _block("signal_wait_until_from_block", [ctx, signal, cmp, value, pe], _semantic)
+
+
 def _compare(call, args, semantic):
     """Emits a call that compares a word of this PE with a value."""
-    ctx, word, cmp, value = args
+    ctx, word, cmp, value, *pe = args
     name = _prefix(call, word, {each: each for each in ("int32", "uint32", "int64", "uint64")}, semantic)
     value = semantic.cast(_scalar(call, value, semantic), _element(call, word, semantic))
-    return _block(f"{name}_{call}", [ctx, word, cmp, value], semantic)
+    return _block(f"{name}_{call}", [ctx, word, cmp, value, *pe], semantic)
 
 
 @core.extern
 def wait_until_block(ctx, word, cmp, value, _semantic=None):
     """Waits until an integer on this PE compares with ``value`` as ``cmp`` says."""
     return _compare("wait_until_block", [ctx, word, cmp, value], _semantic)
+
+
+@core.extern
+def wait_until_from_block(ctx, word, cmp, value, pe, _semantic=None):
+    """Like ``wait_until_block``, for a word that ``pe`` updates. Fails if ``pe`` is lost."""
+    return _compare("wait_until_from_block", [ctx, word, cmp, value, pe], _semantic)
 
 
 @core.extern
