@@ -178,6 +178,46 @@ fn persistent_kernels_go_on_with_replacements() {
     assert_eq!(text(&output.stdout).matches("rounds, 0 wrong words").count(), 4, "{}", all(&output));
 }
 
+/// Kills a process of the stencil after each of its first checkpoints.
+#[test]
+fn stencil_goes_back_to_its_checkpoint() {
+    const KILLS: usize = 3;
+    let test = "stencil_goes_back_to_its_checkpoint";
+    let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
+    let (program, folder) = (Path::new(PE).with_file_name("stencil"), tempfile::tempdir().unwrap());
+    let picture = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/data/chelsea.png");
+    let path = folder.path().join("checkpoint");
+    let mut command = clean(&launcher);
+    command.args(["run", "-n", "4", "--respawn", "100", "--set", "membership=live", "--set", "timeout=60s"]);
+    command.args(["--set", "heap_bytes=8MiB"]);
+    command.arg(program).arg(picture).args(["--steps", "60", "--every", "10", "--checkpoint"]).arg(&path);
+    command.arg("-o").arg(folder.path().join("heat.png"));
+    let mut job = command.spawn().unwrap();
+    let mut last = None;
+    for kill_number in 0..KILLS {
+        loop {
+            if job.try_wait().unwrap().is_some() {
+                panic!("after {kill_number} kills: {}", all(&job.wait_with_output().unwrap()));
+            }
+            let saved = path.join("rushmem.manifest").metadata().and_then(|file| file.modified()).ok();
+            if saved > last {
+                last = saved;
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found =
+            Command::new("pgrep").args(["-x", "-P", &job.id().to_string(), "stencil"]).output().unwrap();
+        let pids: Vec<_> = text(&found.stdout).split_whitespace().map(str::to_owned).collect();
+        kill(&[&pids[kill_number % pids.len()]], "-9");
+    }
+    let output = job.wait_with_output().unwrap();
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{}", all(&output));
+    assert!(told.contains("PASS stencil") && told.contains("largest error 0e0"), "{}", all(&output));
+    assert_eq!(text(&output.stderr).matches("starts again").count(), KILLS, "{}", all(&output));
+}
+
 #[test]
 fn process_that_does_not_fit_is_not_taken_in() {
     let test = "process_that_does_not_fit_is_not_taken_in";

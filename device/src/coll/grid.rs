@@ -36,16 +36,31 @@ impl<S: Sharing> Ctx<'_, S> {
         agree(block, mine)
     }
 
-    /// Waits like [`Ctx::sync_grid`] at the end of a step. If the step has failed in some block, returns an error in
-    /// all blocks.
+    /// Waits like [`Ctx::sync_grid`] at the end of a step, with the step's outcome in each thread. If the step has failed in
+    /// some block, returns an error in all blocks. A block that returned instead would leave the others waiting until the
+    /// deadline.
+    ///
+    /// ```
+    /// # use rushmem_device::prelude::*;
+    /// /// Relays the signals of the previous PE, of which each block waits for one. If one does not arrive, no block goes on.
+    /// #[kernel]
+    /// pub fn relay(ctx: &Ctx, arrived: SymSlice<Signal>) -> Result {
+    ///     let (block, previous) = (Block::current(), ctx.pe_after(ctx.n_pes() - 1));
+    ///     let signal = arrived.at(block.id() as usize);
+    ///     let found = ctx.signal_wait_until_from(block, signal, Cmp::Ge, 1, previous);
+    ///     ctx.agree_grid(block, found.map(|_| ()))?;
+    ///     if block.leader() { ctx.signal_op(signal.set(1), ctx.pe_after(1)) } else { Ok(()) }
+    /// }
+    /// # fn main() {}
+    /// ```
     ///
     /// # Errors
-    /// - The block's own error, in a block with `Err`.
-    /// - [`Error::InGroup`] in the others if any block has an error, or [`Error::PeerLost`] if that is its error.
-    /// - All errors of [`Ctx::sync_grid`].
+    /// - The thread's own error, if `done` is one.
+    /// - [`Error::PeerLost`] in the others if that is the error of a block, or [`Error::InGroup`] for any other error.
+    /// - The errors of [`Ctx::sync_grid`].
     #[inline(always)]
     #[track_caller]
-    pub(super) fn agree_grid(&self, block: Block, done: Result) -> Result {
+    pub fn agree_grid(&self, block: Block, done: Result) -> Result {
         let _call = watch::grid(block);
         let why = match () {
             () if !block.any(done.is_err()) => 0,

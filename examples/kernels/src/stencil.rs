@@ -32,7 +32,8 @@ pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
 ///
 /// `even` and `odd` are the two buffers, with rows of `width` values and `channels` values per pixel. On entry,
 /// generation `first` is in its buffer, including the halo rows, and both signals of `halos` (from above, from below)
-/// have counted `first` rows. The grid must not have more blocks than the PE has rows.
+/// have counted `first` rows. The grid must not have more blocks than the PE has rows. If a member of `team`, which has all
+/// PEs, is lost, the kernel fails on all others, which otherwise might wait for each other.
 ///
 /// # Why no halo row is overwritten too early
 ///
@@ -44,6 +45,7 @@ pub fn relax(here: f32, above: f32, below: f32, left: f32, right: f32) -> f32 {
 #[allow(clippy::too_many_arguments)] // a kernel's arguments are flat
 pub fn heat(
     ctx: &Ctx,
+    team: Team,
     even: SymSlice<f32>,
     odd: SymSlice<f32>,
     halos: SymSlice<Signal>,
@@ -59,30 +61,34 @@ pub fn heat(
     let mine = block.share(rows);
     for generation in first..first + steps {
         let (old, new) = if generation & 1 == 0 { (even, odd) } else { (odd, even) };
-        for i in 0..mine.len() {
-            // Compute the first and the last row first, so halos travel while the inner rows are computed.
-            let row = match i {
-                0 => mine.start + 1,
-                1 => mine.end,
-                _ => mine.start + i,
-            };
-            for side in ABOVE..BELOW + 1 {
-                if let Some(beyond) = plate.beyond(row, side) {
-                    ctx.signal_wait_until(block, halos.at(beyond.received), Cmp::Ge, generation)?;
+        let step = || {
+            for i in 0..mine.len() {
+                // Compute the first and the last row first, so halos travel while the inner rows are computed.
+                let row = match i {
+                    0 => mine.start + 1,
+                    1 => mine.end,
+                    _ => mine.start + i,
+                };
+                for side in ABOVE..BELOW + 1 {
+                    if let Some(beyond) = plate.beyond(row, side) {
+                        let received = halos.slice(beyond.received..beyond.received + 1);
+                        let received = WaitWords::new(received, Cmp::Ge, generation);
+                        ctx.wait_until_all_from(block, &received, team)?;
+                    }
+                }
+                plate.advance(block, old, new, row);
+                for side in ABOVE..BELOW + 1 {
+                    if let Some(beyond) = plate.beyond(row, side) {
+                        let (dst, src) = (plate.row(new, beyond.halo), plate.row(new, row));
+                        let sent = halos.at(beyond.sent);
+                        ctx.put_signal_nbi(block, dst, src, sent.add(1), beyond.pe)?;
+                    }
                 }
             }
-            plate.advance(block, old, new, row);
-            for side in ABOVE..BELOW + 1 {
-                if let Some(beyond) = plate.beyond(row, side) {
-                    let (dst, src) = (plate.row(new, beyond.halo), plate.row(new, row));
-                    let sent = halos.at(beyond.sent);
-                    ctx.put_signal_nbi(block, dst, src, sent.add(1), beyond.pe)?;
-                }
-            }
-        }
-
+            Ok(())
+        };
         // The next generation reads rows of other blocks.
-        ctx.sync_grid(block)?;
+        ctx.agree_grid(block, step())?;
     }
 
     // Wait for the last puts: the host may read or reuse the buffers after this kernel.
@@ -175,13 +181,15 @@ impl Plate<'_> {
     }
 }
 
-/// Gathers the bands of all PEs into `whole` on PE 0, which waits for their arrival. `arrived` must be 0 at the launch.
+/// Gathers the bands of the members of `team` into `whole` on PE 0, which waits for their arrival. `arrived` must be 0 at the
+/// launch.
 #[kernel]
 pub fn collect(
     ctx: &Ctx,
+    team: Team,
     whole: SymSlice<f32>,
     buffer: SymSlice<f32>,
-    arrived: Sym<Signal>,
+    arrived: SymSlice<Signal>,
     width: u64,
     height: u64,
 ) -> Result {
@@ -192,11 +200,11 @@ pub fn collect(
     let part = block.share(band.rows * width);
     let dst = whole.slice(band.first * width + part.start..band.first * width + part.end);
     let src = buffer.slice(width + part.start..width + part.end);
-    ctx.put_signal_nbi(block, dst, src, arrived.add(part.len() as u64), 0)?;
+    ctx.put_signal_nbi(block, dst, src, arrived.at(0).add(part.len() as u64), 0)?;
     ctx.quiet(block)?;
 
     if ctx.my_pe() == 0 {
-        ctx.signal_wait_until(block, arrived, Cmp::Ge, whole.len() as u64)?;
+        ctx.wait_until_all_from(block, &WaitWords::new(arrived, Cmp::Ge, whole.len() as u64), team)?;
     }
     Ok(())
 }

@@ -1,18 +1,23 @@
 //! Stencil example: simulates heat that spreads in a picture.
 
+use std::error::Error;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
+use rushmem::config::Membership;
 use rushmem::{Checkpoint, Job, LaunchConfig, Pe};
-use rushmem_device::{Signal, Sym, SymSlice};
+use rushmem_device::{Signal, Sym, SymSlice, Team};
 use rushmem_example_kernels::{Band, bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
 
 /// Number of time steps per kernel launch. The progress bar advances between launches.
 const STEPS_PER_LAUNCH: u64 = 50;
+
+/// How long PEs wait for the replacement of a lost one.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Maximum deviation of a value from the serial reference. Values range from 0 to 1.
 const TOLERANCE: f32 = 1e-4;
@@ -31,7 +36,8 @@ struct Args {
     /// Number of time steps
     #[arg(long, value_name = "N", default_value_t = 1000)]
     steps: u64,
-    /// Folder of a checkpoint, which is saved every N steps
+    /// Folder of a checkpoint, which is saved every N steps. With `--set membership=live`, all PEs go back to it once
+    /// another process has replaced a lost one (`rushmem run --respawn`)
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
     /// Number of time steps between checkpoints
@@ -83,13 +89,23 @@ struct Heated {
 
 fn app(pe: &Pe, image: &Image, args: &Args) -> Result<Option<Heated>> {
     let steps = args.steps;
-    let plate = Plate::new(pe, image)?;
+    let mut plate = Plate::new(pe, image, args)?;
     let first = match &args.checkpoint {
-        Some(path) if args.resume => plate.load(path, steps)?,
+        _ if pe.is_replacement() => plate.go_back()?,
+        Some(path) if args.resume => plate.load(path)?,
         _ => 0,
     };
-    let took = plate.spread(first..steps, args.checkpoint.as_deref().map(|path| (path, args.every)))?;
-    let Some(values) = plate.collect(steps)? else { return Ok(None) };
+    let (mut start, mut returns) = (first, 0);
+    let (took, values) = loop {
+        match plate.spread(start).and_then(|took| Ok((took, plate.collect()?))) {
+            Err(error) if is_survivable(pe, args, &*error) => {
+                start = plate.go_back()?;
+                returns += 1;
+            }
+            outcome => break outcome?,
+        }
+    };
+    let Some(values) = values else { return Ok(None) };
 
     let error = largest_difference(&values, &serial(image, steps));
     if error > TOLERANCE {
@@ -97,16 +113,24 @@ fn app(pe: &Pe, image: &Image, args: &Args) -> Result<Option<Heated>> {
     }
     let (before, after) = (mean(&image.values), mean(&values));
     let (width, height, channels) = (image.width, image.height, image.channels);
-    let rate = (image.values.len() as u64 * (steps - first)) as f64 / took.as_secs_f64() / 1e6;
+    let rate = (image.values.len() as u64 * (steps - start)) as f64 / took.as_secs_f64() / 1e6;
     let resumed = if first > 0 { format!(" (from step {first})") } else { String::new() };
+    let returned =
+        if returns > 0 { format!(", went back to a checkpoint {returns} times,") } else { String::new() };
     let report = format!(
-        "{width} x {height} pixels x {channels}, {steps} steps{resumed} on {} PEs ({}) in {:.2} s: {rate:.0} M cell updates/s; \
+        "{width} x {height} pixels x {channels}, {steps} steps{resumed}{returned} on {} PEs ({}) in {:.2} s: {rate:.0} M cell updates/s; \
          largest error {error:e} against the serial reference; mean {before:.6} before, {after:.6} after",
         pe.n_pes(),
         pe.machine(),
         took.as_secs_f64(),
     );
     Ok(Some(Heated { values, report }))
+}
+
+/// Returns whether all PEs can go back to a checkpoint after this error.
+fn is_survivable(pe: &Pe, args: &Args, error: &(dyn Error + 'static)) -> bool {
+    let is_loss = matches!(error.downcast_ref(), Some(rushmem::Error::PeerLost(_)));
+    is_loss && args.checkpoint.is_some() && pe.config().membership == Membership::Live
 }
 
 /// Returns the number of rows of a buffer if there are `n_pes` PEs. A symmetric object has the same size on all PEs, so it
@@ -119,6 +143,11 @@ fn buffer_rows(image: &Image, n_pes: u32) -> usize {
 struct Plate<'a> {
     pe: &'a Pe,
     image: &'a Image,
+    args: &'a Args,
+    /// The team of all PEs, which changes when one is replaced.
+    team: Team,
+    /// Whether the checkpoint is of this job.
+    is_saved: bool,
     buffers: [SymSlice<f32>; 2],
     whole: SymSlice<f32>,
     halos: SymSlice<Signal>,
@@ -130,7 +159,7 @@ struct Plate<'a> {
 
 impl<'a> Plate<'a> {
     /// Allocates the plate's buffers, and fills the first one with this PE's band of the picture and the adjacent rows.
-    fn new(pe: &'a Pe, image: &'a Image) -> Result<Self> {
+    fn new(pe: &'a Pe, image: &'a Image, args: &'a Args) -> Result<Self> {
         let (n_pes, row) = (pe.n_pes(), image.row());
         let values = buffer_rows(image, n_pes) * row;
         let buffers = [pe.alloc(values)?, pe.alloc(values)?];
@@ -140,10 +169,59 @@ impl<'a> Plate<'a> {
         // More blocks than rows would leave blocks without a row, which the kernel does not support.
         let grid = pe.grid();
         let blocks = grid.blocks().min(image.height as u32 / n_pes);
-        let plate = Self { pe, image, buffers, whole, halos, arrived, done, grid: grid.with_blocks(blocks) };
-        let rows = plate.rows();
-        plate.fill(buffers[0], rows.clone(), &image.values[rows.start * row..rows.end * row])?;
+        let (team, is_saved, grid) = (Team::WORLD, false, grid.with_blocks(blocks));
+        let plate = Self { pe, image, args, team, is_saved, buffers, whole, halos, arrived, done, grid };
+        plate.begin()?;
         Ok(plate)
+    }
+
+    /// Fills the first buffer with this PE's band of the picture and the adjacent rows.
+    fn begin(&self) -> Result<()> {
+        let (rows, row) = (self.rows(), self.image.row());
+        self.pe.write(self.halos, &[0; 2])?;
+        self.fill(self.buffers[0], rows.clone(), &self.image.values[rows.start * row..rows.end * row])
+    }
+
+    /// Waits until other processes have replaced all lost PEs, and loads the last checkpoint. Returns the number of its time
+    /// steps.
+    fn go_back(&mut self) -> Result<u64> {
+        let begin = Instant::now();
+        loop {
+            let outcome = self.join().and_then(
+                |is_complete| {
+                    if is_complete { self.restart().map(Some) } else { Ok(None) }
+                },
+            );
+            match outcome {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) if begin.elapsed() > PATIENCE => {
+                    return Err(format!("no process has replaced a lost PE within {PATIENCE:?}").into());
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) if is_survivable(self.pe, self.args, &*error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Forms a team of the living PEs. Returns whether it has all.
+    fn join(&mut self) -> Result<bool> {
+        let members = self.pe.grow()?;
+        if members != self.team {
+            self.pe.team_destroy(std::mem::replace(&mut self.team, members))?;
+        }
+        Ok(self.pe.team_n_pes(members) == Some(self.pe.n_pes()))
+    }
+
+    /// Loads the last checkpoint of this job, or the picture if there is none. Returns the number of time steps.
+    fn restart(&mut self) -> Result<u64> {
+        self.pe.write(self.arrived, &[0])?;
+        // A process that has just joined does not know whether the others have saved one.
+        self.is_saved = self.pe.allgather(&[self.is_saved.into()])?.iter().any(|saved| saved == &[1]);
+        match &self.args.checkpoint {
+            Some(path) if self.is_saved => self.load(path),
+            _ => self.begin().map(|()| 0),
+        }
     }
 
     fn band(&self) -> Band {
@@ -172,8 +250,8 @@ impl<'a> Plate<'a> {
         Checkpoint::new().with("even", even).with("odd", odd).with("done", self.done.as_slice())
     }
 
-    /// Loads the checkpoint at `path`, and returns the number of its time steps, of at most `steps`.
-    fn load(&self, path: &Path, steps: u64) -> Result<u64> {
+    /// Loads the checkpoint at `path`, and returns the number of its time steps.
+    fn load(&mut self, path: &Path) -> Result<u64> {
         let parts = Checkpoint::parts(path)?;
         if parts == self.pe.n_pes() {
             self.pe.restore(path, &self.state())?;
@@ -181,9 +259,11 @@ impl<'a> Plate<'a> {
             self.load_bands(path, parts)?;
         }
         let done = self.pe.read_one(self.done)?;
-        if done > steps {
+        if done > self.args.steps {
+            let steps = self.args.steps;
             return Err(format!("{} is after step {done} of {steps}", path.display()).into());
         }
+        self.is_saved = true;
         // The neighbours' rows have arrived.
         self.pe.write(self.halos, &[done; 2])?;
         Ok(done)
@@ -209,24 +289,24 @@ impl<'a> Plate<'a> {
         Ok(pe.free(saved)?)
     }
 
-    /// Computes the time steps `steps` and returns their duration. Saves a checkpoint in a folder, at each multiple of a
-    /// number of steps.
-    fn spread(&self, steps: Range<u64>, save: Option<(&Path, u64)>) -> Result<Duration> {
-        let pe = self.pe;
+    /// Computes all time steps after the first `done` and returns their duration. Saves checkpoints.
+    fn spread(&mut self, mut done: u64) -> Result<Duration> {
+        let (pe, steps, every) = (self.pe, self.args.steps, self.args.every);
         pe.host_sync()?;
         let cells = self.image.values.len() as u64;
-        let mut progress = (pe.my_pe() == 0).then(|| Progress::new(pe.config().progress, steps.end, cells));
+        let mut progress = (pe.my_pe() == 0).then(|| Progress::new(pe.config().progress, steps, cells));
         let (row, height, channels) = self.shape();
-        let mut done = steps.start;
-        while done < steps.end {
-            let until_save = save.map_or(u64::MAX, |(_, every)| every - done % every);
-            let now = STEPS_PER_LAUNCH.min(steps.end - done).min(until_save);
+        while done < steps {
+            let until_save = if self.args.checkpoint.is_some() { every - done % every } else { u64::MAX };
+            let now = STEPS_PER_LAUNCH.min(steps - done).min(until_save);
             let [even, odd] = self.buffers;
-            pe.run(self.grid, heat(even, odd, self.halos, row, height, channels, done, now))?;
+            let kernel = heat(self.team, even, odd, self.halos, row, height, channels, done, now);
+            pe.run(self.grid, kernel)?;
             done += now;
-            if let Some((path, _)) = save.filter(|_| now == until_save) {
+            if let Some(path) = self.args.checkpoint.as_ref().filter(|_| now == until_save) {
                 pe.write(self.done.as_slice(), &[done])?;
                 pe.save(path, &self.state())?;
+                self.is_saved = true;
             }
             if let Some(progress) = &mut progress {
                 progress.at(done);
@@ -236,11 +316,13 @@ impl<'a> Plate<'a> {
         Ok(progress.map_or(Duration::ZERO, |progress| progress.end()))
     }
 
-    /// Gathers the whole plate on PE 0 after `steps` time steps. Returns it on PE 0, and `None` on other PEs.
-    fn collect(&self, steps: u64) -> Result<Option<Vec<f32>>> {
-        let newest = self.buffers[(steps % 2) as usize];
+    /// Gathers the whole plate on PE 0 after the last time step. Returns it on PE 0, and `None` on other PEs.
+    fn collect(&self) -> Result<Option<Vec<f32>>> {
+        let newest = self.buffers[(self.args.steps % 2) as usize];
         let (row, height, _) = self.shape();
-        self.pe.run(self.grid, collect(self.whole, newest, self.arrived.at(0), row, height))?;
+        self.pe.run(self.grid, collect(self.team, self.whole, newest, self.arrived, row, height))?;
+        // Nobody leaves while others may have to go back.
+        self.pe.host_sync()?;
         Ok(if self.pe.my_pe() == 0 { Some(self.pe.read(self.whole)?) } else { None })
     }
 
