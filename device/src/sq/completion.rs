@@ -326,8 +326,8 @@ fn wait_turns<S: Sharing>(
     site: Site,
 ) -> core::result::Result<(), Stop> {
     let entry = qp.entry();
-    // Nothing can complete before the QP is connected.
-    if qp.done() < FIRST_BLOCK {
+    // Nothing can complete before the QP is connected. One that has failed to connect never will be.
+    if qp.done() < FIRST_BLOCK && !qp.is_poisoned() {
         connect::<S>(entry, site)?;
     }
     let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());

@@ -106,8 +106,7 @@ impl<S: Sharing> Qp<'_, S> {
     #[inline(always)]
     fn refused(&self) -> Error {
         // Not `poison`, which would write a record: the host knows the cause and reports it.
-        // SAFETY: a word of the QP's state.
-        unsafe { Gpu::store_release(self.poison_word(), Error::Unconnected as u64) };
+        self.mark_poisoned(Error::Unconnected);
         self.poisoned()
     }
 

@@ -218,13 +218,19 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[cold]
     #[inline(always)]
     pub(super) fn poison(&self, error: Error, detail: Detail, site: Site) -> Error {
-        // The swap decides which thread records the error.
-        // SAFETY: a word of the QP's state.
-        match unsafe { S::Scope::swap_acq_rel(self.poison_word(), error as u64) } {
+        match self.mark_poisoned(error) {
             0 if error == Error::PeerLost => lost(self.desc().pe_state, self.needs(), site),
             0 => record(self.desc().pe_state, error, detail, site),
             _ => self.poisoned(),
         }
+    }
+
+    /// Sets the poison word to `error`, unless the QP is poisoned. Returns the earlier value, which is 0 in only one thread.
+    #[inline(always)]
+    pub(super) fn mark_poisoned(&self, error: Error) -> u64 {
+        // Never overwritten: the word also says which losses have been reported.
+        // SAFETY: a word of the QP's state.
+        unsafe { S::Scope::compare_swap_release(self.poison_word(), 0, error as u64) }
     }
 
     /// Returns the error for later operations on the QP, which is poisoned. A loss explains every earlier cause.
