@@ -72,7 +72,7 @@ pub(crate) fn announce_partials(x: Exchange, call: u64) -> Result {
 fn each_pe(x: Exchange, f: impl Fn(u32) -> Result) -> Result {
     let block = Block::current();
     if x.b.has_nic_peers != 0 {
-        x.ctx.fence_group(block)?;
+        unless_lost(x.ctx.fence_group(block))?;
     }
     let (mut k, mut outcome) = (Warp::current().id(), Ok(()));
     while k < x.b.n_pes {
@@ -83,6 +83,16 @@ fn each_pe(x: Exchange, f: impl Fn(u32) -> Result) -> Result {
         k += warps_of_block();
     }
     block.agree(outcome)
+}
+
+/// Ignores the loss of a PE that an operation of this or an earlier call went to. Nobody needs it, or a wait for all members of the
+/// team fails.
+#[inline(always)]
+pub(crate) fn unless_lost(outcome: Result) -> Result {
+    match outcome {
+        Err(Error::PeerLost) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 #[inline(always)]

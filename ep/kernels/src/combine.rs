@@ -2,7 +2,7 @@
 
 use rushmem_device::prelude::*;
 
-use crate::announce::{announce_partials, is_last_block};
+use crate::announce::{announce_partials, is_last_block, unless_lost};
 use crate::buffers::{Buffers, Exchange, NO_PE, get, put, put_remote, state};
 use crate::numbers::{chunk, elements, join};
 use crate::record::{Arrival, CHOICES, each_arrival, expert_of};
@@ -136,7 +136,7 @@ pub fn ep_reduce(ctx: &Ctx, buffers: Buffers, sums: SymSlice<u128>) -> Result {
     let (x, block, me) = (Exchange::new(ctx, &buffers), Block::current(), ctx.my_pe());
     x.await_signals(buffers.returned(0), x.call())?;
     if block.id() == 0 {
-        ctx.quiet(block)?;
+        unless_lost(ctx.quiet(block))?;
     }
     let (records, sums, chunks) = (ctx.local(buffers.records), ctx.local(sums), x.bf16_chunks());
     let tokens = x.tokens_of(me);
