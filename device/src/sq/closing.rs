@@ -66,6 +66,16 @@ pub fn published<Q: SendQueueState>(queue: &Q, depth: u64, closed: Closed, mut a
     (at, true)
 }
 
+/// Gives back the blocks that [`close`] has reserved, after the queue could not be handed over. Later posters find room in the
+/// broken queue, and a wait for all blocks waits for none that nobody has posted.
+#[inline(always)]
+pub fn give_back<Q: SendQueueState>(queue: &Q, closed: Closed) {
+    // Posters that have reserved blocks after them learn that the queue is broken.
+    if closed.reserved < closed.limit {
+        let _ = queue.compare_swap_reserved(closed.limit, closed.reserved);
+    }
+}
+
 impl Closed {
     /// Returns the index of the first block to be posted to the next connection, given the end of the published blocks.
     #[inline(always)]

@@ -149,14 +149,19 @@ pub(super) fn fail_over<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -
 fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
-    let done = qp.done();
-    let outcome = match take_blocks(&qp, own, done) {
+    let (done, mut closed) = (qp.done(), None);
+    let outcome = match take_blocks(&qp, own, done, &mut closed) {
         Ok((end, resume)) => {
             hand_over(&qp, done, end, resume);
             wait_for_answer(&qp, site).map(|()| continue_at(&qp, end, resume))
         }
         Err(why) => Err(qp.poison(why, qp.detail(done, done), site)),
     };
+    if outcome.is_err()
+        && let Some(closed) = closed
+    {
+        super::give_back(&qp, closed);
+    }
     qp.free_poller();
     outcome
 }
@@ -186,9 +191,14 @@ fn continue_at<S: Sharing>(qp: &Qp<'_, S>, end: u64, resume: u64) {
 }
 
 /// Closes the queue. Returns the index one past the last block that posters have published, and the index of the first block
-/// that they will post to the next connection.
+/// that they will post to the next connection. Stores in `closed` what [`give_back`](super::give_back) needs.
 #[inline(always)]
-fn take_blocks<S: Sharing>(qp: &Qp<'_, S>, own: u64, done: u64) -> Result<(u64, u64)> {
+fn take_blocks<S: Sharing>(
+    qp: &Qp<'_, S>,
+    own: u64,
+    done: u64,
+    closed: &mut Option<super::Closed>,
+) -> Result<(u64, u64)> {
     if !S::SHARED {
         // The only poster is here.
         let end = if own == 0 { super::SendQueueState::reserved(qp) } else { own };
@@ -207,7 +217,7 @@ fn take_blocks<S: Sharing>(qp: &Qp<'_, S>, own: u64, done: u64) -> Result<(u64, 
             None => watch.turn_awake()?,
         }
     };
-    let closed = super::close(qp, done + qp.depth());
+    let closed = *closed.insert(super::close(qp, done + qp.depth()));
     if own != 0 {
         super::mark_waiting(qp, qp.depth(), own, done);
     }

@@ -75,7 +75,7 @@ mod reserve;
 mod send_queue;
 mod state;
 
-pub use closing::{Closed, close, mark_waiting, published, reopen, take_doorbell, unmark};
+pub use closing::{Closed, close, give_back, mark_waiting, published, reopen, take_doorbell, unmark};
 pub use doorbell::{announce, publish, publish_and_announce, ring_contended, ring_uncontended};
 pub(crate) use posting::Reservation;
 pub(crate) use qp::{EndIndex, HAS_DC, Qp};
