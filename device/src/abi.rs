@@ -270,8 +270,12 @@ pub struct DeviceState {
     pub print: DevAddr,
     /// Address of [`ControlPage::lost`], or 0 in a job with fixed membership.
     pub lost: DevAddr,
+    /// Address of the table of QPs, which begins with those that all threads share.
+    pub qps: DevAddr,
+    /// Number of QPs that all threads share, in a job with failover. 0 in others.
+    pub shared_qps: u32,
     /// Reserved, zero.
-    pub reserved_2: [u32; 20],
+    pub reserved_2: [u32; 17],
     /// Number of errors so far. Each claims a record of the [`ControlPage`], while there are any left.
     pub records: CacheLine,
     /// Number of blocks that are waiting in the current grid barrier.

@@ -116,6 +116,7 @@ mod scope;
 mod sharing;
 pub mod shmem;
 pub mod sq;
+mod tend;
 mod wait;
 pub mod watch;
 

@@ -113,7 +113,7 @@ impl Watch {
     }
 
     #[inline(always)]
-    fn until(state: DevAddr, until: Until) -> Self {
+    pub(crate) fn until(state: DevAddr, until: Until) -> Self {
         arch::wait_begins();
         Self { state, since: 0, turns: 0, rest_ns: 0, until }
     }
@@ -156,7 +156,13 @@ impl Watch {
         if self.turns < arch::TURNS { Ok(()) } else { self.look() }
     }
 
-    /// Returns whether the wait has lasted longer than `ns` nanoseconds. Only valid after [`Error::Timeout`].
+    /// Returns whether the last iteration has checked the clock.
+    #[inline(always)]
+    pub(crate) fn has_just_looked(&self) -> bool {
+        self.turns == 0
+    }
+
+    /// Returns whether the wait has lasted longer than `ns` nanoseconds. Only valid once an iteration has checked the clock.
     #[inline(always)]
     pub(crate) fn has_lasted(&self, ns: u64) -> bool {
         arch::now_ns().wrapping_sub(self.since) > ns
@@ -179,7 +185,7 @@ impl Watch {
 
 /// Polls for a short time, and returns the last value read, for which `wanted` holds if it has arrived. Every wait
 /// starts with a brief poll, because most waits are that short. Longer ones continue in an outlined function, with
-/// [`poll_until`].
+/// [`poll_until`](crate::tend::poll_until).
 ///
 /// The loop has a single exit. With several, the threads of a warp would have to reconverge for each.
 #[inline(always)]
@@ -195,32 +201,6 @@ pub(crate) fn poll_briefly<V: Copy>(read: impl Fn() -> V, wanted: impl Fn(V) -> 
         }
         arch::spin();
         turns -= 1;
-    }
-}
-
-/// Polls until `wanted` holds for the value that `read` returns. Returns 0 or the code of an error of [`Watch::turn`],
-/// and the last value read.
-///
-/// As with [`Watch::turn`], nothing is recorded.
-#[inline(always)]
-#[track_caller]
-pub(crate) fn poll_until<V: Copy>(
-    state: DevAddr,
-    until: Until,
-    read: impl Fn() -> V,
-    wanted: impl Fn(V) -> bool,
-) -> (u32, V) {
-    let (mut watch, mut code) = (Watch::until(state, until), 0);
-    loop {
-        let found = read();
-        if wanted(found) {
-            return (0, found);
-        }
-        if code != 0 {
-            return (code, found);
-        }
-        // An error is followed by one more read: what arrived before a loss counts.
-        code = watch.turn().map_or_else(|error| error as u32, |()| 0);
     }
 }
 

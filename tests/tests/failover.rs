@@ -8,14 +8,15 @@ use rushmem_tests::skip;
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
-/// Returns a job of `n` PEs with failover, with these settings and faults of the NICs, that runs the given part of `suite_pe`.
-fn job(test: &str, n: u32, settings: &[&str], faults: &str, part: &[&str]) -> Option<Command> {
+/// Returns a job with failover, with these options of `rushmem run`, settings and faults of the NICs, that runs the given part of
+/// `suite_pe`.
+fn job(test: &str, options: &[&str], settings: &[&str], faults: &str, part: &[&str]) -> Option<Command> {
     let Some(launcher) = launcher(PE) else {
         skip(test, "the launcher is not built: cargo build -p rushmem-cli");
         return None;
     };
     let mut command = clean(&launcher);
-    command.args(["run", "-n", &n.to_string(), "--set", "peer_path=nic", "--set", "failover=on"]);
+    command.arg("run").args(options).args(["--set", "peer_path=nic", "--set", "failover=on"]);
     // Lost packets are sent again soon, and kernels are patient.
     let own = ["ack_timeout=2ms", "timeout=60s", "block_qps=16", "exclusive_qps=16", "heap_bytes=4MiB"];
     for setting in own.iter().chain(settings) {
@@ -36,9 +37,8 @@ fn cross(test: &str, settings: &[&str], faults: &str, seconds: u32, wanted: usiz
     while seen < wanted {
         seed += 1;
         let faults = format!("{faults} seed={seed}");
-        let Some(mut command) = job(test, 3, settings, &faults, &["cuts", &seconds.to_string()]) else {
-            return;
-        };
+        let part = ["cuts", &seconds.to_string()];
+        let Some(mut command) = job(test, &["-n", "3"], settings, &faults, &part) else { return };
         let output = command.output().unwrap();
         assert!(output.status.success(), "{faults}: {}", all(&output));
         let told = text(&output.stdout);
@@ -73,14 +73,26 @@ fn many_cuts_lose_nothing() {
     cross("many_cuts_lose_nothing", &["nics_per_pe=2"], "port_flaps_us=100000", 20, cuts);
 }
 
+/// Processes are killed and replaced, too. Kernels that dispatch tokens mostly wait for messages.
+#[test]
+fn lost_pes_are_replaced_while_ports_flap() {
+    let test = "lost_pes_are_replaced_while_ports_flap";
+    let (options, settings) = (["-n", "4", "--respawn", "100000"], ["nics_per_pe=2", "membership=live"]);
+    for part in [["replace", "20"], ["experts", "10"]] {
+        let Some(mut command) = job(test, &options, &settings, "port_flaps_us=300000", &part) else { return };
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", all(&output));
+        assert_eq!(text(&output.stdout).matches("ends after").count(), 4, "{}", all(&output));
+    }
+}
+
 /// A job whose paths have all failed reports the peer and the cause within the time limit.
 #[test]
 fn jobs_without_a_path_end() {
     let settings = ["nics_per_pe=2", "connect_timeout=2s"];
     let faults = "port_falls_us=100000";
-    let Some(mut command) = job("jobs_without_a_path_end", 2, &settings, faults, &["cuts", "60"]) else {
-        return;
-    };
+    let (test, part) = ("jobs_without_a_path_end", ["cuts", "60"]);
+    let Some(mut command) = job(test, &["-n", "2"], &settings, faults, &part) else { return };
     let begin = Instant::now();
     let output = command.output().unwrap();
     let told = text(&output.stderr);
@@ -90,7 +102,7 @@ fn jobs_without_a_path_end() {
 
 #[test]
 fn windows_are_refused() {
-    let Some(mut command) = job("windows_are_refused", 2, &[], "", &["window"]) else { return };
+    let Some(mut command) = job("windows_are_refused", &["-n", "2"], &[], "", &["window"]) else { return };
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{}", all(&output));
     assert!(text(&output.stderr).contains("RUSHMEM_FAILOVER=on"), "{}", all(&output));

@@ -16,7 +16,8 @@ use crate::error::{Detail, Error, Result, Site, length_mismatch, outcome, record
 use crate::group::Group;
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::sharing::Sharing;
-use crate::wait::{Needs, Until, lost, poll_until};
+use crate::tend::{Tended, poll_until};
+use crate::wait::{Needs, Until, lost};
 
 /// Call hash of a member that found its own arguments to be invalid.
 pub(super) const WRONG: u32 = kind::WRONG << kind::SHIFT;
@@ -255,7 +256,8 @@ pub(super) fn await_number<S: Sharing>(
     // SAFETY: an aligned word of the heap: the runtime's own, or one of a checked range.
     let read = || unsafe { u64::load_acquire(at) };
     let needs = needs_of(desc);
-    let (code, found) = poll_until(state, Until::lost(needs), read, |found| (found >> 32) as u32 == number);
+    let arrived = |found| (found >> 32) as u32 == number;
+    let (code, found) = poll_until(Tended::of(ctx), Until::lost(needs), read, arrived);
     if code == Error::PeerLost as u32 {
         return Err(lost(state, needs, site));
     }

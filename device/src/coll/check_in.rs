@@ -8,7 +8,9 @@ use crate::arch::{Scope, Sys};
 use crate::error::{Detail, Error, Result, Site, record};
 use crate::group::Group;
 use crate::outlined::outlined;
-use crate::wait::{Needs, Until, lost, poll_briefly, poll_until};
+use crate::sharing::PerGpu;
+use crate::tend::{Tended, poll_until};
+use crate::wait::{Needs, Until, lost, poll_briefly};
 
 /// Waits until the word at `at` has been written by check-in `number`. Returns 0 or an error code, and the word found.
 /// Does not record an error.
@@ -43,7 +45,7 @@ fn await_longer(
     call_hash: u32,
 ) -> (u32, u64) {
     poll_until(
-        state,
+        Tended::<PerGpu>::shared(state),
         Until::lost(needs),
         || word_at(at, comes, number, call_hash),
         |found| has_number(found, number),

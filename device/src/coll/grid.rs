@@ -8,7 +8,8 @@ use crate::ctx::Ctx;
 use crate::error::{Detail, Error, Result, outcome};
 use crate::group::{Block, Group, agree};
 use crate::sharing::Sharing;
-use crate::wait::{Until, poll_until};
+use crate::tend::{Tended, poll_until};
+use crate::wait::Until;
 use crate::watch;
 
 /// Number of bits of [`DeviceState::grid_failed`] that hold an error code. The others count grid barriers.
@@ -113,7 +114,7 @@ impl<S: Sharing> Ctx<'_, S> {
                 return Ok(last_failure());
             }
             let read = || Gpu::load_acquire(generation);
-            let (code, _) = poll_until(self.parts_ref().state, Until::DEADLINE, read, |now| now != before);
+            let (code, _) = poll_until(Tended::of(self), Until::DEADLINE, read, |now| now != before);
             if code == Error::Timeout as u32 {
                 let d = Detail { found: arrivals, wanted: block.count() as u64, ..Detail::NONE };
                 return Err(self.fail(Error::Timeout, d));

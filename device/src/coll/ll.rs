@@ -28,6 +28,8 @@ use crate::coll::args::{Reduction, wrapped};
 use crate::coll::fold::{Unit, combine_words, member_addr};
 use crate::error::Error;
 use crate::outlined::outlined;
+use crate::sharing::PerGpu;
+use crate::tend::Tended;
 use crate::wait::{Needs, Watch, poll_briefly};
 
 /// Index of a word pair: the rank of a member, or the index of its block, and the index of the pair within the block.
@@ -328,9 +330,9 @@ outlined! {
         let hash_of = |k| unsafe { Sys::load_relaxed(DevAddr(hashes.0).add(member(k) as u64 * 8).ptr()) };
         // A word with another flag is from another check-in, and its hash says nothing about this one.
         let differs = |word: u64| block.has_flag(word) && word as u32 != hashes.1 as u32;
-        let mut watch = Watch::needing(waits.0, waits.1);
+        let (tended, mut watch) = (Tended::<PerGpu>::shared(waits.0), Watch::needing(waits.0, waits.1));
         // Keeps waiting, unless the member whose data is missing has another call hash.
-        let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { watch.turn() };
+        let mut again = |differs: bool| if differs { Err(Error::TeamMismatch) } else { tended.turn(&mut watch) };
         let next = |index| advance(index, size, pairs, others);
         let mut a = advance((0, 0), rank, pairs, others);
         while a.0 < others {
@@ -558,7 +560,7 @@ unsafe fn await_pairs(
     hashes: (u64, u64),
     waits: (DevAddr, Needs),
 ) -> u64 {
-    let mut watch = Watch::needing(waits.0, waits.1);
+    let (tended, mut watch) = (Tended::<PerGpu>::shared(waits.0), Watch::needing(waits.0, waits.1));
     loop {
         // The member's check-in word is loaded first: a member whose call differs may never send data.
         // SAFETY: both pairs and the check-in word of `member` are readable, by this function's contract.
@@ -570,7 +572,7 @@ unsafe fn await_pairs(
             return 0;
         }
         let differs = block.has_flag(word) && word as u32 != hashes.1 as u32;
-        let turn = if differs { Err(Error::TeamMismatch) } else { watch.turn() };
+        let turn = if differs { Err(Error::TeamMismatch) } else { tended.turn(&mut watch) };
         if let Err(error) = turn {
             return error as u64 | (member as u64) << 8;
         }

@@ -127,6 +127,20 @@ impl<S: Sharing> Qp<'_, S> {
         Stop::Error(self.poison(if is_lost { Error::PeerLost } else { Error::Completion }, detail, site))
     }
 
+    /// Polls the CQ if there are blocks to complete and no other thread polls it, for a thread that waits for something else.
+    #[inline(always)]
+    pub(crate) fn tend(&self, site: Site) {
+        let (done, end) = (self.done(), super::SendQueueState::reserved(self));
+        if done < FIRST_BLOCK || done >= end || self.is_poisoned() || !self.take_poller() {
+            return;
+        }
+        match Poller::new(self).poll(end, site) {
+            // Whoever uses the queue next learns of an error, as from `poll`.
+            Err(Stop::Connection) => drop(fail_over::<S>(self.entry(), 0, site)),
+            _ => self.free_poller(),
+        }
+    }
+
     #[inline(always)]
     fn is_poisoned(&self) -> bool {
         // SAFETY: a word of the QP's state.

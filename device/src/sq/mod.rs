@@ -80,4 +80,5 @@ pub use doorbell::{announce, publish, publish_and_announce, ring_contended, ring
 pub(crate) use posting::Reservation;
 pub(crate) use qp::{EndIndex, HAS_DC, Qp};
 pub use reserve::{completed, reserve, writable_at};
+pub(crate) use send_queue::HAS_FAILOVER;
 pub use state::{DoorbellState, MAX_DEPTH, ReadyEntry, SendQueueState};

@@ -17,7 +17,7 @@ pub(super) const DC_BLOCKS: u64 = 2;
 
 /// Whether this build can hand queues over to the host. GPU builds leave it out by default, because it costs every kernel
 /// registers.
-pub(super) const HAS_FAILOVER: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "failover"));
+pub(crate) const HAS_FAILOVER: bool = cfg!(any(not(target_arch = "nvptx64"), feature = "failover"));
 
 /// Fields of a [`Connection`](crate::abi::Connection) that posting needs, and the depth of the queue.
 ///

@@ -16,8 +16,9 @@ use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym, SymSlice};
 use crate::rma::word_at;
 use crate::sharing::Sharing;
+use crate::tend::{Tended, poll_until, test_failed};
 use crate::view::View;
-use crate::wait::{Needs, Until, lost, poll_briefly, poll_until, test_failed, test_returns};
+use crate::wait::{Needs, Until, lost, poll_briefly, test_returns};
 use crate::watch::{self, Event};
 
 /// Comparison operator between a word and a given value.
@@ -224,11 +225,10 @@ impl<S: Sharing> Ctx<'_, S> {
             // Not a closure: `Location::caller` would then be this line.
             match self.local_addr(word.as_slice()) {
                 Ok(at) => {
-                    let (at, state, site) = (at.cast(), self.parts_ref().state, Location::caller());
+                    let (at, tended, site) = (at.cast(), Tended::of(self), Location::caller());
+                    let until = Until::elapsed(timeout_ns);
                     // SAFETY: a word of this PE's memory; the allocator aligned it.
-                    let seen = unsafe {
-                        await_address(state, at, word.offset(), cmp, value, Until::elapsed(timeout_ns), site)
-                    };
+                    let seen = unsafe { await_address(tended, at, word.offset(), cmp, value, until, site) };
                     let value = seen.ok().map(T::bits);
                     let looked = word_at(self.my_pe(), word);
                     let look = Event::Look { word: looked, is_seen: value.is_some(), value };
@@ -485,11 +485,11 @@ impl<S: Sharing> Ctx<'_, S> {
         self.check_words(group, words, out)?;
         // Only the leader scans, because all threads must get the same answer.
         let found = if group.leader() {
-            let (at, state) = (self.address(words.words.offset()), self.parts_ref().state);
+            let (at, tended) = (self.address(words.words.offset()), Tended::of(self));
             let (code, seen) = {
                 let _call = watch::call("scan", Event::Silent);
                 // SAFETY: checked to be inside of this PE's heap, and to have as many statuses and values.
-                unsafe { scan_words(state, at, words, out, (mode, begin), Location::caller()) }
+                unsafe { scan_words(tended, at, words, out, (mode, begin), Location::caller()) }
             };
             // Report each word that was seen, for the sanitizer.
             watch::each("wait_until_any", seen_words(out, seen), |i| {
@@ -561,7 +561,7 @@ impl<S: Sharing> Ctx<'_, S> {
     #[track_caller]
     pub(crate) fn test_failed(&self, begin: u64, found: u64, wanted: u64, offset: u64) -> Result {
         let state = self.parts_ref().state;
-        let code = match test_failed(state, Needs::NOBODY, begin) {
+        let code = match test_failed(Tended::of(self), begin) {
             0 => return Ok(()),
             timeout if timeout == Error::Timeout as u32 => {
                 record_timeout(state, found, wanted, offset, Location::caller())
@@ -585,13 +585,13 @@ impl<S: Sharing> Ctx<'_, S> {
         let (at, offset) = (self.local_addr(word.as_slice())?.cast::<T::Word>(), word.offset());
         // The update this thread waits for may depend on a posting in its own open batch.
         self.announce_batches();
-        let (state, site) = (self.parts_ref().state, Location::caller());
+        let (tended, site) = (Tended::of(self), Location::caller());
         let found = {
             let waited = word_at(self.my_pe(), word);
             let _call =
                 watch::call(name, Event::Wait { word: waited, cmp: cmp.symbol(), value: value.bits() });
             // SAFETY: a word of this PE's memory; the allocator aligned it.
-            unsafe { await_address(state, at, offset, cmp, value, Until::lost(needs), site) }
+            unsafe { await_address(tended, at, offset, cmp, value, Until::lost(needs), site) }
         };
         let value = found.ok().map(T::bits);
         watch::note(name, Event::Look { word: word_at(self.my_pe(), word), is_seen: value.is_some(), value });
@@ -618,8 +618,8 @@ impl<T: Amo + PartialOrd> WaitWords<'_, T> {
 /// `at` is aligned and valid for reads. While others may write the word, all accesses to it are atomic.
 #[inline(always)]
 #[track_caller]
-unsafe fn await_address<T: Amo + PartialOrd>(
-    state: DevAddr,
+unsafe fn await_address<S: Sharing, T: Amo + PartialOrd>(
+    tended: Tended<S>,
     at: *const T::Word,
     offset: u64,
     cmp: Cmp,
@@ -636,7 +636,8 @@ unsafe fn await_address<T: Amo + PartialOrd>(
         return Ok(found);
     }
     // SAFETY: the outlined function has the same contract.
-    let (code, found) = unsafe { await_address_slow::<T>(state, at, offset, cmp, value.bits(), until, site) };
+    let (code, found) =
+        unsafe { await_address_slow::<S, T>(tended, at, offset, cmp, value.bits(), until, site) };
     Sys::acquire();
     Error::from_code(code).map_or(Ok(T::from_bits(found)), Err)
 }
@@ -647,8 +648,8 @@ unsafe fn await_address<T: Amo + PartialOrd>(
 /// The same as for [`await_address`].
 #[cold]
 #[inline(never)]
-unsafe fn await_address_slow<T: Amo + PartialOrd>(
-    state: DevAddr,
+unsafe fn await_address_slow<S: Sharing, T: Amo + PartialOrd>(
+    tended: Tended<S>,
     at: *const T::Word,
     offset: u64,
     cmp: Cmp,
@@ -663,7 +664,8 @@ unsafe fn await_address_slow<T: Amo + PartialOrd>(
         watch::sees(found.bits());
         found
     };
-    let (code, found) = poll_until(state, until, read, |found| cmp.holds(found, T::from_bits(value)));
+    let state = tended.state();
+    let (code, found) = poll_until(tended, until, read, |found| cmp.holds(found, T::from_bits(value)));
     if code == Error::PeerLost as u32 {
         return (lost(state, until.needs(), site) as u32, 0);
     }
@@ -689,14 +691,15 @@ fn record_timeout(state: DevAddr, found: u64, wanted: u64, offset: u64, site: Si
 /// `at` leads to the words of `words`, for each of which the contract of [`await_address`] holds. There are as many
 /// statuses and values as words.
 #[inline(never)]
-unsafe fn scan_words<T: Amo + PartialOrd>(
-    state: DevAddr,
+unsafe fn scan_words<S: Sharing, T: Amo + PartialOrd>(
+    tended: Tended<S>,
     at: *const T::Word,
     words: &WaitWords<T>,
     out: Option<View<u64>>,
     (mode, begin): (ScanMode, u64),
     site: Site,
 ) -> (u32, u64) {
+    let state = tended.state();
     // SAFETY: all of `words` are readable at `at`, as `look_at_words` demands, by this function's contract.
     let look = || unsafe { look_at_words(at, words, out) };
     let (code, seen) = match mode {
@@ -707,10 +710,10 @@ unsafe fn scan_words<T: Amo + PartialOrd>(
             if !failed {
                 arch::clear_failed_tests();
             }
-            (if failed { test_failed(state, Needs::NOBODY, begin) } else { 0 }, seen)
+            (if failed { test_failed(tended, begin) } else { 0 }, seen)
         }
         ScanMode::Wait => {
-            poll_until(state, Until::DEADLINE, look, |seen| seen.result != NONE || seen.missing == NONE)
+            poll_until(tended, Until::DEADLINE, look, |seen| seen.result != NONE || seen.missing == NONE)
         }
     };
     // Acquire once, after the scan, and only if there is something to read.

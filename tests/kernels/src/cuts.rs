@@ -105,6 +105,10 @@ fn exchange<S: Sharing>(ctx: &Ctx<S>, objects: Objects, rounds: Range<u64>) -> R
         }
         ctx.put_signal_nbi(block, row(me, side), outbox, signals.at(pair(me)).set(round), peer)?;
         ctx.atomic_add(sum, 1, peer)?;
+        // In odd rounds before anything waits for a completion, so only waits for messages find connections that have failed.
+        if round % 2 == 1 {
+            ctx.signal_wait_until(block, signals.at(pair(peer)), Cmp::Ge, round)?;
+        }
         if block.leader() {
             let mut wrong = 0;
             match ctx.atomic_fetch_inc(counters.at(TICKETS), peer) {

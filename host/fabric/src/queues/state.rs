@@ -120,7 +120,10 @@ impl StateMap {
         // The service gives up on a late connection first, with a reason. The kernels' own deadline is only the safety
         // net.
         let connect_ns = nanoseconds(deadlines.connect.saturating_add(deadlines.call));
-        let state = DeviceState { control, deadline_ns, pe, connect_ns, print, lost, ..Zeroable::zeroed() };
+        let Shape { failover, shared_sets, rails, n_pes, .. } = self.shape;
+        let (qps, shared_qps) = (self.qp_table(), if failover { shared_sets * rails * n_pes } else { 0 });
+        let words = DeviceState { control, deadline_ns, pe, connect_ns, print, lost, ..Zeroable::zeroed() };
+        let state = DeviceState { qps, shared_qps, ..words };
         self.region.write(0, bytemuck::bytes_of(&state))
     }
 
