@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use rushmem::config::Membership;
-use rushmem::{Checkpoint, Job, LaunchConfig, Pe};
+use rushmem::{Checkpoint, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Signal, Sym, SymSlice, Team};
 use rushmem_example_kernels::{Band, bands, collect, heat, relax};
 use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pes, need_heap};
@@ -215,9 +215,15 @@ impl<'a> Plate<'a> {
 
     /// Loads the last checkpoint of this job, or the picture if there is none. Returns the number of time steps.
     fn restart(&mut self) -> Result<u64> {
-        self.pe.write(self.arrived, &[0])?;
-        // A process that has just joined does not know whether the others have saved one.
+        match self.pe.quiet() {
+            // What went to the others has arrived.
+            Err(rushmem::Error::PeerLost(_)) => {}
+            outcome => outcome?,
+        }
+        // A process that has just joined does not know whether the others have saved one. Nobody resets signals before the last
+        // rows of all others have arrived.
         self.is_saved = self.pe.allgather(&[self.is_saved.into()])?.iter().any(|saved| saved == &[1]);
+        self.pe.write(self.arrived, &[0])?;
         match &self.args.checkpoint {
             Some(path) if self.is_saved => self.load(path),
             _ => self.begin().map(|()| 0),
