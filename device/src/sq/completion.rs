@@ -142,7 +142,7 @@ impl<S: Sharing> Qp<'_, S> {
     }
 
     #[inline(always)]
-    fn is_poisoned(&self) -> bool {
+    pub(super) fn is_poisoned(&self) -> bool {
         // SAFETY: a word of the QP's state.
         unsafe { S::Scope::load_relaxed(self.poison_word()) != 0 }
     }

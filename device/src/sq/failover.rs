@@ -149,6 +149,11 @@ pub(super) fn fail_over<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -
 fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Result {
     // SAFETY: the caller has it from a QP.
     let qp = unsafe { Qp::<S>::new(entry) };
+    if qp.is_poisoned() {
+        // By the poller before, which could not hand the queue over either.
+        qp.free_poller();
+        return Err(qp.poisoned());
+    }
     let (done, mut closed) = (qp.done(), None);
     let outcome = match take_blocks(&qp, own, done, &mut closed) {
         Ok((end, resume)) => {
