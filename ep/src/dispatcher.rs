@@ -130,8 +130,8 @@ impl<'a> Dispatcher<'a> {
     /// [`Dispatcher::continue_with`].
     ///
     /// # Errors
-    /// - [`Error::Misuse`] if `masked` does not have an element for each PE, or masks this PE; or if a dispatch has been
-    ///   queued whose combine has not.
+    /// - [`Error::Misuse`] if `masked` does not have an element for each PE, or masks this PE; if a dispatch has been
+    ///   queued whose combine has not; or if the dispatcher's team has been destroyed.
     /// - [`Error::Runtime`] if memory cannot be written.
     pub fn mask(&self, masked: &[bool]) -> Result<()> {
         let (n_pes, me) = (self.pe.n_pes(), self.pe.my_pe());
@@ -144,7 +144,7 @@ impl<'a> Dispatcher<'a> {
             let what = "a dispatch has no combine yet: queue it, or call `reset` on all PEs".into();
             return Err(Error::Misuse { call: "mask", what });
         }
-        let members = self.members();
+        let members = self.members("mask", self.team.get())?;
         self.write_mask(|pe| masked[pe as usize] || !members.contains(&pe))
     }
 
@@ -159,19 +159,20 @@ impl<'a> Dispatcher<'a> {
     /// - [`Error::Misuse`] if this PE is not in `team`.
     /// - [`Error::Runtime`] if another PE is lost, which `grow` or `shrink` then leaves out, or as for `reset`.
     pub fn continue_with(&self, team: Team) -> Result<()> {
-        let me = self.pe.my_pe();
-        let members = self.pe.team_pes(team).filter(|members| members.contains(&me)).ok_or_else(|| {
-            let what = format!("PE {me} is not in the team: pass the one that `grow` returns");
-            Error::Misuse { call: "continue_with", what }
-        })?;
+        let members = self.members("continue_with", team)?;
         self.team.set(team);
         self.write_mask(|pe| !members.contains(&pe))?;
         self.reset()
     }
 
-    /// Returns the members of the dispatcher's team.
-    fn members(&self) -> Vec<u32> {
-        self.pe.team_pes(self.team.get()).unwrap_or_default()
+    /// Returns the members of `team`, among which this PE must be.
+    fn members(&self, call: &'static str, team: Team) -> Result<Vec<u32>> {
+        let me = self.pe.my_pe();
+        let members = self.pe.team_pes(team).filter(|members| members.contains(&me));
+        members.ok_or_else(|| {
+            let what = format!("PE {me} is in no such team: continue with the one that `grow` returns");
+            Error::Misuse { call, what }
+        })
     }
 
     fn write_mask(&self, is_masked: impl Fn(u32) -> bool) -> Result<()> {
