@@ -270,7 +270,7 @@ pub struct DeviceState {
     pub print: DevAddr,
     /// Address of [`ControlPage::lost`], or 0 in a job with fixed membership.
     pub lost: DevAddr,
-    /// Address of the table of QPs, which begins with those that all threads share.
+    /// Address of the table of QPs, which starts with those that all threads share.
     pub qps: DevAddr,
     /// Number of QPs that all threads share, in a job with failover. 0 in others.
     pub shared_qps: u32,

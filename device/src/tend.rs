@@ -16,7 +16,7 @@ use crate::sharing::{PerGpu, Sharing};
 use crate::sq::{HAS_FAILOVER, Qp};
 use crate::wait::{self, Needs, Until, Watch};
 
-/// Time after which a waiting thread begins to tend queues, in nanoseconds.
+/// Time after which a waiting thread starts to tend queues, in nanoseconds.
 const PATIENCE_NS: u64 = 1_000_000;
 
 /// Queues that a waiting thread tends: those that all threads of the PE share, and those of its own context.
@@ -92,9 +92,12 @@ pub(crate) fn poll_until<S: Sharing, V: Copy>(
 #[inline(always)]
 #[track_caller]
 pub(crate) fn test_failed<S: Sharing>(tended: Tended<S>, begin: u64) -> u32 {
+    if !HAS_FAILOVER {
+        return wait::test_failed(tended.state, Needs::NOBODY, begin);
+    }
     let before = arch::failed_tests();
     let code = wait::test_failed(tended.state, Needs::NOBODY, begin);
-    if HAS_FAILOVER && code == 0 {
+    if code == 0 {
         let now = arch::failed_tests();
         if now.waited > PATIENCE_NS && now.last / PATIENCE_NS != before.last / PATIENCE_NS {
             tend::<S>(tended.state, tended.own, Location::caller());
@@ -110,18 +113,19 @@ fn tend<S: Sharing>(state: DevAddr, own: u64, site: Site) {
     // SAFETY: the host made the state, and nobody changes these fields while kernels run. The table has that many QPs that all
     // threads share. Those of a context belong to threads that `S` names, one of which is the caller.
     unsafe {
-        let DeviceState { qps, shared_qps, .. } = &*state.ptr::<DeviceState>();
+        let state = state.ptr::<DeviceState>();
+        let (qps, shared_qps) = ((*state).qps, (*state).shared_qps);
         // Without failover there are none.
-        if *shared_qps == 0 {
+        if shared_qps == 0 {
             return;
         }
         let entry = |i: u32| qps.ptr::<QpEntry>().wrapping_add(i as usize);
-        for i in 0..*shared_qps {
+        for i in 0..shared_qps {
             Qp::<PerGpu>::new(entry(i)).tend(site);
         }
         let (first, count) = (own as u32, (own >> 32) as u32);
         // A context with the shared queues has been seen to.
-        if first >= *shared_qps {
+        if first >= shared_qps {
             for i in first..first + count {
                 Qp::<S>::new(entry(i)).tend(site);
             }

@@ -57,7 +57,8 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// # Errors
     /// - The thread's own error, if `done` is one.
-    /// - [`Error::PeerLost`] in the others if that is the error of a block, or [`Error::InGroup`] for any other error.
+    /// - [`Error::PeerLost`] in the others if a block has no other error, or [`Error::InGroup`]. If several blocks have errors,
+    ///   one of them decides.
     /// - The errors of [`Ctx::sync_grid`].
     #[inline(always)]
     #[track_caller]
@@ -65,8 +66,8 @@ impl<S: Sharing> Ctx<'_, S> {
         let _call = watch::grid(block);
         let why = match () {
             () if !block.any(done.is_err()) => 0,
-            () if block.any(done == Err(Error::PeerLost)) => Error::PeerLost as u64,
-            () => Error::InGroup as u64,
+            () if block.any(done.is_err_and(|error| error != Error::PeerLost)) => Error::InGroup as u64,
+            () => Error::PeerLost as u64,
         };
         let mine = if block.leader() {
             // The cast does not truncate the code of an error.

@@ -171,12 +171,12 @@ impl<'a> Plate<'a> {
         let blocks = grid.blocks().min(image.height as u32 / n_pes);
         let (team, is_saved, grid) = (Team::WORLD, false, grid.with_blocks(blocks));
         let plate = Self { pe, image, args, team, is_saved, buffers, whole, halos, arrived, done, grid };
-        plate.begin()?;
+        plate.load_picture()?;
         Ok(plate)
     }
 
     /// Fills the first buffer with this PE's band of the picture and the adjacent rows.
-    fn begin(&self) -> Result<()> {
+    fn load_picture(&self) -> Result<()> {
         let (rows, row) = (self.rows(), self.image.row());
         self.pe.write(self.halos, &[0; 2])?;
         self.fill(self.buffers[0], rows.clone(), &self.image.values[rows.start * row..rows.end * row])
@@ -226,7 +226,7 @@ impl<'a> Plate<'a> {
         self.pe.write(self.arrived, &[0])?;
         match &self.args.checkpoint {
             Some(path) if self.is_saved => self.load(path),
-            _ => self.begin().map(|()| 0),
+            _ => self.load_picture().map(|()| 0),
         }
     }
 
