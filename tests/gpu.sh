@@ -237,7 +237,7 @@ cuts() {
 }
 
 run() {
-    local dir pes=2 heap name sanitizer
+    local dir pes=2 heap name path sanitizer
     dir=$(cd "$1" && pwd)
     shift
     while (($#)); do
@@ -295,6 +295,10 @@ run() {
     check "20 random deaths among $pes PEs" 240 bash "$0" deaths "$dir" 20 "$pes"
     check "20 jobs go on after losses among $pes PEs" 240 bash "$0" losses "$dir" 1 20 "$pes"
     check "10 processes among $pes PEs are replaced" 240 bash "$0" replacements "$dir" 10 "$pes"
+    for path in p2p nic; do
+        check "experts of 3 processes are replaced, $path" 60 ./rushmem run -n "$pes" --respawn 100 --set membership=live \
+            --set timeout=20s --set peer_path="$path" ./suite_pe experts 3
+    done
     side_by_side
     rm -f "$log.png"
 
