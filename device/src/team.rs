@@ -10,6 +10,7 @@ use crate::abi::TeamDesc;
 use crate::abi::team_words::MAX_CHANNELS;
 use crate::arch;
 use crate::ctx::Ctx;
+use crate::error::{Detail, Error};
 use crate::heap::SymSlice;
 use crate::kernel::KernelArg;
 use crate::sharing::Sharing;
@@ -156,6 +157,15 @@ impl<S: Sharing> Ctx<'_, S> {
     pub fn team_from_bits(&self, bits: u64) -> Option<Team> {
         let team = Team { slot: bits as u32, generation: (bits >> 32) as u32 };
         self.team_desc(team).map(|_| team)
+    }
+
+    /// Records that the handle refers to no team, and returns the error.
+    #[cold]
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn bad_team(&self, team: Team) -> Error {
+        let (found, wanted) = (team.slot.into(), team.generation.into());
+        self.fail(Error::BadTeam, Detail { found, wanted, ..Detail::NONE })
     }
 
     /// Returns the table entry of a team, or `None` if the handle refers to no team.

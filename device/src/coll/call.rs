@@ -307,8 +307,7 @@ fn lock_team<S: Sharing>(ctx_ref: CtxRef, team: Team, channel: u32) -> Result {
     let ctx = ctx_ref.ctx::<S>();
     // The slot is checked first, the generation after the lock has been taken: see `check_locked`.
     let Some(desc) = ctx.team_entry(team) else {
-        let d = Detail { found: team.slot() as u64, wanted: team.generation() as u64, ..Detail::NONE };
-        return Err(ctx.fail(Error::BadTeam, d));
+        return Err(ctx.bad_team(team));
     };
     let desc = desc.wrapping_add(channel as usize);
     // SAFETY: the host made the entry. The fence makes the counters of the last group visible.

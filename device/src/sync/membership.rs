@@ -2,7 +2,7 @@
 
 use crate::amo::Amo;
 use crate::ctx::Ctx;
-use crate::error::{Detail, Error, Result};
+use crate::error::Result;
 use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
@@ -110,9 +110,7 @@ impl<S: Sharing> Ctx<'_, S> {
         team: Team,
     ) -> Result {
         if self.team_desc(team).is_none() {
-            let detail =
-                Detail { found: team.slot().into(), wanted: team.generation().into(), ..Detail::NONE };
-            return Err(self.fail(Error::BadTeam, detail));
+            return Err(self.bad_team(team));
         }
         self.await_all(group, ("wait_until_all_from", Needs::members(team.slot())), words)
     }
