@@ -711,6 +711,8 @@ const fn layout_hash() -> u64 {
         offset_of!(DeviceState, weak),
         offset_of!(DeviceState, print),
         offset_of!(DeviceState, lost),
+        offset_of!(DeviceState, qps),
+        offset_of!(DeviceState, shared_qps),
         offset_of!(DeviceState, printed),
         offset_of!(DeviceState, lost_lines),
         size_of::<PrintRing>(),
