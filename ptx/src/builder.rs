@@ -229,17 +229,14 @@ impl Builder {
         for name in watched(self.bundled, &committed) {
             println!("cargo::rerun-if-env-changed={name}");
         }
-        if extras.dc {
-            committed =
-                Committed::Unusable(format!("{DC}=1 asks for kernels that can post to DC initiators"));
-        }
-        if extras.failover {
-            committed = Committed::Unusable(format!(
-                "{FAILOVER}=1 asks for kernels whose connections can be replaced"
-            ));
-        }
-        if extras.timeline {
-            committed = Committed::Unusable(format!("{TRACE}=1 asks for kernels with a timeline"));
+        for (is_wanted, variable, what) in [
+            (extras.dc, DC, "that can post to DC initiators"),
+            (extras.failover, FAILOVER, "whose connections can be replaced"),
+            (extras.timeline, TRACE, "with a timeline"),
+        ] {
+            if is_wanted {
+                committed = Committed::Unusable(format!("{variable}=1 asks for kernels {what}"));
+            }
         }
         let request =
             Request { krate: &source.crate_name, bundled: self.bundled, need: self.need, committed };
