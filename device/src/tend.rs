@@ -17,9 +17,9 @@ use crate::sq::{HAS_FAILOVER, Qp};
 use crate::wait::{self, Needs, Until, Watch};
 
 /// Time after which a waiting thread starts to tend queues, in nanoseconds.
-const PATIENCE_NS: u64 = 1_000_000;
+const TEND_AFTER_NS: u64 = 1_000_000;
 
-/// Queues that a waiting thread tends: those that all threads of the PE share, and those of its own context.
+/// Queues that a waiting thread tends: those that all threads of the PE share, and those of the context with which it waits.
 #[derive(Clone, Copy)]
 pub(crate) struct Tended<S> {
     state: DevAddr,
@@ -55,7 +55,7 @@ impl<S: Sharing> Tended<S> {
     #[track_caller]
     pub(crate) fn turn(self, watch: &mut Watch) -> Result {
         let outcome = watch.turn();
-        if HAS_FAILOVER && outcome.is_ok() && watch.has_just_looked() && watch.has_lasted(PATIENCE_NS) {
+        if HAS_FAILOVER && outcome.is_ok() && watch.has_just_looked() && watch.has_lasted(TEND_AFTER_NS) {
             tend::<S>(self.state, self.own, Location::caller());
         }
         outcome
@@ -99,7 +99,7 @@ pub(crate) fn test_failed<S: Sharing>(tended: Tended<S>, begin: u64) -> u32 {
     let code = wait::test_failed(tended.state, Needs::NOBODY, begin);
     if code == 0 {
         let now = arch::failed_tests();
-        if now.waited > PATIENCE_NS && now.last / PATIENCE_NS != before.last / PATIENCE_NS {
+        if now.waited > TEND_AFTER_NS && now.last / TEND_AFTER_NS != before.last / TEND_AFTER_NS {
             tend::<S>(tended.state, tended.own, Location::caller());
         }
     }

@@ -103,7 +103,7 @@
 //! ```
 //!
 //! A loss may let a call succeed on some PEs and fail on others. If [`host_sync`](rushmem::Pe::host_sync) succeeds after it,
-//! it has succeeded on all, and its sums are right even if other calls had been queued behind it.
+//! it has succeeded on all, and its sums are right even if other calls were queued after it.
 //!
 //! # Determinism
 //! The place of a row depends only on the choices, and sums have a fixed order. So equal inputs give bit-identical

@@ -37,8 +37,8 @@ pub(crate) fn replace(pe: &Pe, cycles: u64) -> Result<(), Error> {
     while_replaced(pe, cycles, |team, round| exchange(pe, team, &objects, round))
 }
 
-/// Calls `work` with a team of all living PEs and the number of the round, again and again. In each cycle one PE kills itself at a
-/// random moment, and so do some replacements. Returns after `cycles` cycles, once all PEs are present again.
+/// Repeatedly calls `work` with a team of all living PEs and the index of the round. In each cycle one PE kills itself at a random
+/// moment, and so do some replacements. Returns after `cycles` cycles, once all PEs are present again.
 pub(crate) fn while_replaced(
     pe: &Pe,
     cycles: u64,

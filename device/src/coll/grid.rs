@@ -43,7 +43,7 @@ impl<S: Sharing> Ctx<'_, S> {
     ///
     /// ```
     /// # use rushmem_device::prelude::*;
-    /// /// Relays the signals of the previous PE, of which each block waits for one. If one does not arrive, no block goes on.
+    /// /// Relays the signals of the previous PE, of which each block waits for one. If one does not arrive, no block continues.
     /// #[kernel]
     /// pub fn relay(ctx: &Ctx, arrived: SymSlice<Signal>) -> Result {
     ///     let (block, previous) = (Block::current(), ctx.pe_after(ctx.n_pes() - 1));

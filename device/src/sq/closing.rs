@@ -77,7 +77,8 @@ pub fn give_back<Q: SendQueueState>(queue: &Q, closed: Closed) {
 }
 
 impl Closed {
-    /// Returns the index of the first block to be posted to the next connection, given the end of the published blocks.
+    /// Returns the index of the first block to be posted to the next connection. `published` is one past the last published
+    /// block.
     #[inline(always)]
     pub fn resume(self, published: u64) -> u64 {
         if self.reserved <= self.limit { self.limit } else { published }

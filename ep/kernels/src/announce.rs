@@ -85,8 +85,8 @@ fn each_pe(x: Exchange, f: impl Fn(u32) -> Result) -> Result {
     block.agree(outcome)
 }
 
-/// Ignores the loss of a PE that an operation of this or an earlier call went to. Nobody needs it, or a wait for all members of the
-/// team fails.
+/// Ignores the loss of a PE to which this or an earlier call has posted. If the PE is still a member of the team, a wait for
+/// signals reports the loss.
 #[inline(always)]
 pub(crate) fn unless_lost(outcome: Result) -> Result {
     match outcome {

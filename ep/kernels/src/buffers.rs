@@ -20,7 +20,7 @@ pub mod state {
     pub const FAULT: usize = 3;
     /// Index of the word that counts the blocks of the running kernel that have finished their part.
     pub const FINISHED: usize = 4;
-    /// Index of the word that holds the number of the team whose members take part.
+    /// Index of the word that holds the [bits](rushmem_device::Team::to_bits) of the team whose members take part.
     pub const TEAM: usize = 5;
     /// Index of the word that holds the index of the last call whose rows could not all be received.
     pub const FAILED: usize = 6;

@@ -16,8 +16,8 @@ use rushmem_examples::{Image, JobArgs, Output, Progress, Result, exit_code, n_pe
 /// Number of time steps per kernel launch. The progress bar advances between launches.
 const STEPS_PER_LAUNCH: u64 = 50;
 
-/// How long PEs wait for the replacement of a lost one.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time for which PEs wait until a lost one is replaced.
+const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum deviation of a value from the serial reference. Values range from 0 to 1.
 const TOLERANCE: f32 = 1e-4;
@@ -194,8 +194,10 @@ impl<'a> Plate<'a> {
             );
             match outcome {
                 Ok(Some(done)) => return Ok(done),
-                Ok(None) if begin.elapsed() > PATIENCE => {
-                    return Err(format!("no process has replaced a lost PE within {PATIENCE:?}").into());
+                Ok(None) if begin.elapsed() > REPLACEMENT_TIMEOUT => {
+                    return Err(
+                        format!("no process has replaced a lost PE within {REPLACEMENT_TIMEOUT:?}").into()
+                    );
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(1)),
                 Err(error) if is_survivable(self.pe, self.args, &*error) => {}

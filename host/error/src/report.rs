@@ -107,7 +107,7 @@ impl DeviceError {
         self.code() == Some(Code::PeerLost)
     }
 
-    /// Returns whether a kernel may go on after this error: no QP has failed.
+    /// Returns whether a kernel may continue after this error: no QP has failed.
     #[doc(hidden)]
     pub fn is_survivable(&self) -> bool {
         self.is_loss() || self.code() == Some(Code::ResultLost)

@@ -11,9 +11,9 @@ use rushmem_device::prelude::*;
 pub enum Queues {
     /// All threads of the GPU share them.
     Shared,
-    /// Each block has its own.
+    /// Each block has separate queues.
     PerBlock,
-    /// One thread of each block has its own.
+    /// One thread of each block has exclusive queues.
     Exclusive,
 }
 

@@ -17,8 +17,8 @@
 //! therefore executed once, and in order. Until then, the old QP stays in the error state, in which it flushes whatever
 //! kernels post.
 //!
-//! A new QP starts at block 0, but kernels continue at block `resume`. The host therefore posts as many NOPs first as it takes
-//! for the replayed blocks to end just before `resume`, modulo 2^16.
+//! A new QP starts at block 0, but kernels continue at block `resume`. The host therefore posts enough NOPs first
+//! that the last replayed block precedes `resume`, modulo 2^16.
 //!
 //! All QPs of a rail use one NIC of their PE at a time, because atomics of two NICs are not atomic with each other. So when a
 //! rail changes its NIC, all its QPs are stopped before the first one moves.
