@@ -84,6 +84,17 @@ fn pes_of_both_nodes_share_a_job() {
 }
 
 #[test]
+fn lost_pes_of_both_nodes_are_replaced() {
+    let Some(pair) = Pair::new("lost_pes_of_both_nodes_are_replaced") else { return };
+    let options = "--respawn 1000 --set membership=live --set timeout=60s";
+    for hosts in ["node0:1,node1:3", "node1:4"] {
+        let output = pair.run("", &format!("-n 4 --hosts {hosts} {options} {PE} replace 4"));
+        let ends = text(&output.stdout).matches("ends after").count();
+        assert!(output.status.success() && ends == 4, "{hosts}: {}", all(&output));
+    }
+}
+
+#[test]
 fn documented_command_starts_a_job_on_two_nodes() {
     let Some(pair) = Pair::new("documented_command_starts_a_job_on_two_nodes") else { return };
     let page = repository::read("docs/rdma.md");

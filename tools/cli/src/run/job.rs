@@ -263,6 +263,7 @@ impl Supervisor<'_> {
             // This kills remaining processes of its group, which would keep its output open.
             pe.reap();
         }
+        self.nodes.iter().for_each(Node::end);
         while self.nodes.iter().any(|node| !node.is_closed) && Instant::now() < drained_by {
             self.wait(Some(drained_by))?;
         }
@@ -456,9 +457,9 @@ impl Supervisor<'_> {
         let ends = !self.signals.is_empty() || self.failure.is_some() || self.shutdown != Shutdown::Running;
         // One that fails before the job takes it in would fail again.
         let fails = self.respawned.contains(&number) && matches!(self.pes[at].exit, Some(Exit::Code(_)));
-        // The PEs of other nodes may be alive.
-        let is_last = self.share.nodes == 1 && self.living().next().is_none();
-        if self.respawns == 0 || ends || fails || is_last {
+        // Launchers of other nodes may have PEs that are alive.
+        let is_last = self.pes.len() == self.share.n_pes as usize && self.living().next().is_none();
+        if self.respawns == 0 || ends || fails || is_last || self.node_loss_of(number).is_some() {
             return;
         }
         self.respawns -= 1;
@@ -466,7 +467,11 @@ impl Supervisor<'_> {
         self.pes[at].signal(libc::SIGKILL);
         self.respawned.push(number);
         self.fences.retain(|(_, pe)| *pe != number);
-        match self.start_pe(number - self.share.first) {
+        let started = match self.nodes.iter().find(|node| node.has(number)) {
+            Some(node) => Ok(node.restart(number, &self.printer, &self.start.events)),
+            None => self.start_pe(number - self.share.first),
+        };
+        match started {
             Ok(started) => {
                 self.printer.note(&format!("PE {number} starts again; {} more may", self.respawns));
                 std::mem::replace(&mut self.pes[at], started).reap();

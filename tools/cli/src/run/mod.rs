@@ -117,7 +117,7 @@ pub(crate) struct Args {
     /// Restart lost processes, up to N times in the job, for programs with live membership
     ///
     /// Such a program takes the process in by `Pe::grow`.
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["threads", "sanitize", "hosts", "hostfile"])]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["threads", "sanitize"])]
     respawn: u32,
 
     /// Set a setting for all PEs; `rushmem info` lists the keys

@@ -1,7 +1,7 @@
 //! The agent of a launcher on another host: starts the PEs of the host, and passes their output and exits on.
 
 use std::io::{self, PipeReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -22,6 +22,9 @@ use crate::run::{find, limits, timeline};
 /// Time limit for the last output of the PEs, and for the job's server to acknowledge that the agent leaves.
 const END_TIME: Duration = Duration::from_secs(1);
 
+/// Exit code of a process that could not be started again, as shells have it for programs that they do not find.
+const NOT_STARTED: i32 = 127;
+
 /// Start the PEs of one host for the launcher `rushmem run --hosts`, which runs this command by ssh
 #[derive(clap::Args)]
 pub(crate) struct Args {}
@@ -31,17 +34,33 @@ enum Event {
     Launcher(ToAgent),
     /// The launcher is gone, or its server is.
     LauncherLost,
-    /// The process of PE `.0` of this node has exited.
+    /// Process `.0` has exited.
     Exited(u32, io::Result<Exit>),
-    /// A PE has closed an output stream.
+    /// A process has closed an output stream.
     OutputClosed,
 }
 
 struct Agent {
-    /// The PIDs of the PEs.
-    pids: Vec<u32>,
+    order: Order,
+    program: PathBuf,
+    share: NodeShare,
+    /// Address of the job's server.
+    server: String,
+    open_files: libc::rlimit,
+    processes: Vec<Process>,
+    /// How many output streams of processes are open.
+    open: usize,
+    sender: Sender<Event>,
     events: Receiver<Event>,
     observer: Observer,
+}
+
+/// A process of a PE. Its index is its number in messages.
+struct Process {
+    /// Number of the PE on this node.
+    local: u32,
+    /// PID, until the process has been reaped. `None` if it could not be started.
+    pid: Option<u32>,
 }
 
 pub(crate) fn execute(_: &Args) -> Result<ExitCode, Error> {
@@ -52,7 +71,7 @@ pub(crate) fn execute(_: &Args) -> Result<ExitCode, Error> {
     };
     let (sender, events) = channel();
     let done =
-        listen(sender.clone()).and_then(|()| Agent::start(&order, sender, events)).and_then(Agent::run);
+        listen(sender.clone()).and_then(|()| Agent::start(*order, sender, events)).and_then(Agent::run);
     match done {
         Ok(code) => Ok(code),
         Err(error) => {
@@ -79,9 +98,9 @@ fn listen(events: Sender<Event>) -> Result<(), Error> {
 }
 
 impl Agent {
-    fn start(order: &Order, sender: Sender<Event>, events: Receiver<Event>) -> Result<Agent, Error> {
+    fn start(order: Order, sender: Sender<Event>, events: Receiver<Event>) -> Result<Agent, Error> {
         let token = Token::from_hex(&order.token)?;
-        let Order { n_pes, first, count, node, nodes, .. } = *order;
+        let Order { n_pes, first, count, node, nodes, .. } = order;
         let share = NodeShare { n_pes, first, count, node, nodes, rendezvous: None, token };
         std::env::set_current_dir(&order.directory).map_err(|error| {
             Error::Environment(format!("cannot enter {}: {error}", order.directory.display()))
@@ -92,22 +111,21 @@ impl Agent {
         if let Some(file) = &order.trace {
             timeline::remove_parts(file.as_ref(), Some(first..first + count))?;
         }
-        let (server, observer) = reach(order, &share, &sender)?;
-        let mut agent = Agent { pids: Vec::new(), events, observer };
-        let open_files = limits::raise_open_files()?;
+        let (server, observer) = reach(&order, &share, &sender)?;
+        let mut agent = Agent {
+            order,
+            program,
+            share,
+            server,
+            open_files: limits::raise_open_files()?,
+            processes: Vec::new(),
+            open: 0,
+            sender,
+            events,
+            observer,
+        };
         for local in 0..count {
-            let mut command = command(&program, &order.args, &share, local, &server);
-            command.envs(&order.variables);
-            let started = no_input().and_then(|input| spawn(&command, &input, open_files));
-            let started = started
-                .map_err(|error| Error::Environment(format!("cannot start {}: {error}", program.display())));
-            let watched = started.and_then(|process| {
-                agent.pids.push(process.pid);
-                copy(local, Stream::Out, process.out, sender.clone())?;
-                copy(local, Stream::Err, process.err, sender.clone())?;
-                wait_for(local, process.pid, sender.clone())
-            });
-            if let Err(error) = watched {
+            if let Err(error) = agent.start_pe(local) {
                 agent.end();
                 return Err(error);
             }
@@ -116,19 +134,35 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Serves the launcher until all PEs have exited, or until it is gone.
-    fn run(self) -> Result<ExitCode, Error> {
-        let mut open = 2 * self.pids.len();
-        let mut exits = 0;
-        while exits < self.pids.len() {
+    /// Starts a process of a PE of this node.
+    fn start_pe(&mut self, local: u32) -> Result<(), Error> {
+        let number = self.processes.len() as u32;
+        self.processes.push(Process { local, pid: None });
+        let mut command = command(&self.program, &self.order.args, &self.share, local, &self.server);
+        command.envs(&self.order.variables);
+        let spawned = no_input().and_then(|input| spawn(&command, &input, self.open_files));
+        let spawned = spawned.map_err(|error| {
+            Error::Environment(format!("cannot start {}: {error}", self.program.display()))
+        })?;
+        self.processes[number as usize].pid = Some(spawned.pid);
+        for (stream, from) in [(Stream::Out, spawned.out), (Stream::Err, spawned.err)] {
+            copy(number, stream, from, self.sender.clone())?;
+            self.open += 1;
+        }
+        wait_for(number, spawned.pid, self.sender.clone())
+    }
+
+    /// Serves the launcher until it ends the agent, or is gone.
+    fn run(mut self) -> Result<ExitCode, Error> {
+        loop {
             match self.events.recv() {
+                Ok(Event::Launcher(ToAgent::End)) => break,
                 Ok(Event::Launcher(message)) => self.obey(&message),
-                Ok(Event::Exited(local, exit)) => {
+                Ok(Event::Exited(process, exit)) => {
                     let unknown = |error| Error::Internal(format!("cannot wait for a process: {error}"));
-                    tell(&FromAgent::Exited { local, exit: exit.map_err(unknown)? });
-                    exits += 1;
+                    tell(&FromAgent::Exited { process, exit: exit.map_err(unknown)? });
                 }
-                Ok(Event::OutputClosed) => open -= 1,
+                Ok(Event::OutputClosed) => self.open -= 1,
                 Ok(Event::LauncherLost) | Err(_) => {
                     self.end();
                     return Ok(ExitCode::FAILURE);
@@ -137,28 +171,29 @@ impl Agent {
         }
         // This also kills remaining processes, which would keep the output open.
         self.end();
-        let within = crowd_deadline(END_TIME, self.pids.len() as u32);
+        let within = crowd_deadline(END_TIME, self.share.count);
         let deadline = Instant::now() + within;
-        while open > 0
+        while self.open > 0
             && let Ok(event) = self.events.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
-            open -= usize::from(matches!(event, Event::OutputClosed));
+            self.open -= usize::from(matches!(event, Event::OutputClosed));
         }
         self.observer.finish(within)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn obey(&self, message: &ToAgent) {
+    fn obey(&mut self, message: &ToAgent) {
         match *message {
-            // Only the first message starts PEs.
-            ToAgent::Start(_) => {}
-            ToAgent::Signal { local, signal } => {
-                if let Some(&pid) = self.pids.get(local as usize) {
+            // Only the first message starts PEs, and only the last one ends the agent.
+            ToAgent::Start(_) | ToAgent::End => {}
+            ToAgent::Signal { process, signal } => {
+                if let Some(pid) = self.processes.get(process as usize).and_then(|process| process.pid) {
                     sys::signal_group(pid, signal);
                 }
             }
+            ToAgent::Restart { process } => self.restart(process),
             ToAgent::AskForWaits => {
-                let groups: Vec<Group> = self.pids.iter().copied().map(Group).collect();
+                let groups: Vec<Group> = self.pids().map(Group).collect();
                 match &*listeners(&groups) {
                     [] => tell(&FromAgent::Note("no PE can print the waits of the job now".into())),
                     all => all.iter().for_each(|&pid| sys::signal_process(pid, libc::SIGUSR1)),
@@ -167,9 +202,34 @@ impl Agent {
         }
     }
 
+    /// Starts the PE of a process again.
+    fn restart(&mut self, process: u32) {
+        // Remaining processes of its group may still use its memory.
+        self.end_process(process as usize);
+        let Some(&Process { local, .. }) = self.processes.get(process as usize) else { return };
+        let process = self.processes.len();
+        if let Err(error) = self.start_pe(local) {
+            self.end_process(process);
+            let pe = self.share.first + local;
+            tell(&FromAgent::Note(format!("PE {pe} does not start again: {error}")));
+            tell(&FromAgent::Exited { process: process as u32, exit: Exit::Code(NOT_STARTED) });
+        }
+    }
+
+    /// Kills all processes of a process group, and reaps the PE.
+    fn end_process(&mut self, process: usize) {
+        if let Some(pid) = self.processes.get_mut(process).and_then(|process| process.pid.take()) {
+            sys::kill_and_reap(pid);
+        }
+    }
+
+    fn pids(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().filter_map(|process| process.pid)
+    }
+
     /// Kills all processes of the PEs, and reaps the PEs.
     fn end(&self) {
-        self.pids.iter().copied().for_each(sys::kill_and_reap);
+        self.pids().for_each(sys::kill_and_reap);
     }
 }
 
@@ -196,18 +256,18 @@ fn reach(order: &Order, share: &NodeShare, events: &Sender<Event>) -> Result<(St
     )))
 }
 
-fn copy(local: u32, stream: Stream, from: PipeReader, events: Sender<Event>) -> Result<(), Error> {
+fn copy(process: u32, stream: Stream, from: PipeReader, events: Sender<Event>) -> Result<(), Error> {
     thread("rushmem-output", move || {
-        read_output(from, |bytes| tell(&FromAgent::Output { local, stream, bytes: bytes.to_vec() }));
-        tell(&FromAgent::Closed { local, stream });
+        read_output(from, |bytes| tell(&FromAgent::Output { process, stream, bytes: bytes.to_vec() }));
+        tell(&FromAgent::Closed { process, stream });
         // Sending fails only after the agent is gone.
         let _ = events.send(Event::OutputClosed);
     })
 }
 
-fn wait_for(local: u32, pid: u32, events: Sender<Event>) -> Result<(), Error> {
+fn wait_for(process: u32, pid: u32, events: Sender<Event>) -> Result<(), Error> {
     thread("rushmem-wait", move || {
         // Sending fails only after the agent is gone.
-        let _ = events.send(Event::Exited(local, sys::wait_for_exit(pid)));
+        let _ = events.send(Event::Exited(process, sys::wait_for_exit(pid)));
     })
 }

@@ -13,7 +13,7 @@ use crate::run::output::Stream;
 use crate::run::sys::Exit;
 
 /// Line that an agent writes before its first frame. It follows whatever the shells of its host write.
-pub(super) const GREETING: &str = concat!("rushmem agent ", env!("CARGO_PKG_VERSION"), " protocol 1");
+pub(super) const GREETING: &str = concat!("rushmem agent ", env!("CARGO_PKG_VERSION"), " protocol 2");
 
 /// Longest message, in bytes.
 const LIMIT: usize = 16 << 20;
@@ -23,10 +23,14 @@ const LIMIT: usize = 16 << 20;
 pub(super) enum ToAgent {
     /// The first message: what to start.
     Start(Box<Order>),
-    /// Send this signal to the process group of PE `local`.
-    Signal { local: u32, signal: i32 },
+    /// Send this signal to the group of a process.
+    Signal { process: u32, signal: i32 },
+    /// Start the PE of this process again. All its processes have exited or are to be killed.
+    Restart { process: u32 },
     /// Ask the PEs to print which PE waits for which.
     AskForWaits,
+    /// Exit: no process will be started any more.
+    End,
 }
 
 /// The part of a job that runs on the agent's node. It contains the job's secret.
@@ -50,17 +54,18 @@ pub(super) struct Order {
     pub(super) trace: Option<OsString>,
 }
 
-/// What an agent sends to the launcher.
+/// What an agent sends to the launcher. Processes are numbered in the order in which they were asked for, by `Start` one
+/// per PE and then by each `Restart`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromAgent {
     /// All PEs of the node are running.
     Started,
-    /// Bytes that PE `local` has written.
-    Output { local: u32, stream: Stream, bytes: Vec<u8> },
-    /// PE `local` has closed an output stream.
-    Closed { local: u32, stream: Stream },
-    /// The process of PE `local` has exited.
-    Exited { local: u32, exit: Exit },
+    /// Bytes that a process has written.
+    Output { process: u32, stream: Stream, bytes: Vec<u8> },
+    /// A process has closed an output stream.
+    Closed { process: u32, stream: Stream },
+    /// A process has exited, or could not be started again.
+    Exited { process: u32, exit: Exit },
     /// A sentence for the user.
     Note(String),
     /// The agent terminated its PEs for this reason.
@@ -104,18 +109,18 @@ mod tests {
     #[test]
     fn reads_its_own_frames() {
         let mut bytes = Vec::new();
-        write(&mut bytes, &FromAgent::Output { local: 3, stream: Stream::Err, bytes: b"a\0\xff".to_vec() })
+        write(&mut bytes, &FromAgent::Output { process: 3, stream: Stream::Err, bytes: b"a\0\xff".to_vec() })
             .unwrap();
         let first_end = bytes.len();
-        write(&mut bytes, &FromAgent::Exited { local: 1, exit: Exit::Signal(9) }).unwrap();
+        write(&mut bytes, &FromAgent::Exited { process: 1, exit: Exit::Signal(9) }).unwrap();
         let mut from = &bytes[..];
         let first: FromAgent = read(&mut from).unwrap().unwrap();
         assert!(
-            matches!(&first, FromAgent::Output { local: 3, stream: Stream::Err, bytes } if bytes == b"a\0\xff"),
+            matches!(&first, FromAgent::Output { process: 3, stream: Stream::Err, bytes } if bytes == b"a\0\xff"),
             "{first:?}"
         );
         let second: FromAgent = read(&mut from).unwrap().unwrap();
-        assert!(matches!(second, FromAgent::Exited { local: 1, exit: Exit::Signal(9) }), "{second:?}");
+        assert!(matches!(second, FromAgent::Exited { process: 1, exit: Exit::Signal(9) }), "{second:?}");
         assert!(read::<FromAgent>(&mut from).unwrap().is_none());
         for end in 1..bytes.len() {
             let mut from = &bytes[..end];
@@ -142,8 +147,8 @@ mod tests {
     fn fuzz_corpus() {
         let messages = [
             FromAgent::Started,
-            FromAgent::Output { local: 3, stream: Stream::Err, bytes: b"line\n".to_vec() },
-            FromAgent::Exited { local: 1, exit: Exit::Signal(9) },
+            FromAgent::Output { process: 3, stream: Stream::Err, bytes: b"line\n".to_vec() },
+            FromAgent::Exited { process: 1, exit: Exit::Signal(9) },
             FromAgent::Failed("why".into()),
         ];
         let mut seeds: Vec<Vec<u8>> = messages.iter().map(frame).collect();

@@ -16,7 +16,7 @@ use super::frames::{self, FromAgent, GREETING, Order, ToAgent};
 use crate::error::Error;
 use crate::run::event::{Event, NodeEvent};
 use crate::run::others::Others;
-use crate::run::output::{Printer, Stream};
+use crate::run::output::Printer;
 use crate::run::pe::{Output, Pe, Process, thread};
 use crate::run::plan::Plan;
 use crate::run::share::{NodeShare, launch_variables};
@@ -34,6 +34,16 @@ const MAX_CONNECT_TIME: Duration = Duration::from_secs(20);
 
 /// Longest time for which an agent tries one address of the job's server.
 const MAX_TRY_TIME: Duration = Duration::from_secs(5);
+
+/// A process that the agent was asked to start.
+struct Remote {
+    pe: u32,
+    /// Standard output and error, until they are closed.
+    outputs: [Option<Output>; 2],
+}
+
+/// The processes of a node, by their numbers in messages.
+type Processes = Arc<Mutex<Vec<Remote>>>;
 
 /// The way to an agent: the standard input of its ssh.
 #[derive(Clone)]
@@ -56,6 +66,7 @@ pub(in crate::run) struct Node {
     pub(in crate::run) loss: Option<NodeLoss>,
     first: u32,
     count: u32,
+    processes: Processes,
     input: Input,
     ssh: u32,
 }
@@ -88,24 +99,6 @@ impl Node {
         let cannot = |error| Error::Environment(format!("cannot start {name} for host {host}: {error}"));
         let (input, to_agent) = io::pipe().map_err(cannot)?;
         let Spawned { pid, out, err } = spawn(&command, &input, open_files).map_err(cannot)?;
-        let input = Input(Arc::new(Mutex::new(to_agent)));
-        let (mut pes, mut outputs) = (Vec::new(), Vec::new());
-        for local in 0..share.count {
-            let to_agent = input.clone();
-            let process =
-                Process::Remote(Box::new(move |signal| to_agent.send(&ToAgent::Signal { local, signal })));
-            let (pe, streams) = Pe::new(share.first + local, process, printer, events);
-            pes.push(pe);
-            outputs.extend(streams.map(Some));
-        }
-        let (first, errors) = (share.first, last_line(err)?);
-        let reader =
-            Reader { index, first, outputs, ssh: (name.clone(), pid), errors, events: events.clone() };
-        let to_agent = input.clone();
-        thread("rushmem-node", move || {
-            to_agent.send(&ToAgent::Start(Box::new(order)));
-            reader.run(out);
-        })?;
         let node = Node {
             host: host.clone(),
             start_by: Some(Instant::now() + plan.bootstrap_timeout),
@@ -113,10 +106,52 @@ impl Node {
             loss: None,
             first: share.first,
             count: share.count,
-            input,
+            processes: Processes::default(),
+            input: Input(Arc::new(Mutex::new(to_agent))),
             ssh: pid,
         };
+        let pes =
+            (0..share.count).map(|local| node.process(share.first + local, printer, events).1).collect();
+        let reader = Reader {
+            index,
+            processes: Arc::clone(&node.processes),
+            ssh: (name.clone(), pid),
+            errors: last_line(err)?,
+            events: events.clone(),
+        };
+        let to_agent = node.input.clone();
+        thread("rushmem-node", move || {
+            to_agent.send(&ToAgent::Start(Box::new(order)));
+            reader.run(out);
+        })?;
         Ok((node, pes))
+    }
+
+    /// Starts another process for a PE of this node. If that fails, it counts as having exited.
+    pub(in crate::run) fn restart(&self, pe: u32, printer: &Arc<Printer>, events: &Sender<Event>) -> Pe {
+        let (before, started) = self.process(pe, printer, events);
+        if let Some(process) = before {
+            self.input.send(&ToAgent::Restart { process });
+        }
+        started
+    }
+
+    /// Adds a process of a PE of this node, which the next message asks the agent to start. Returns the number of the
+    /// PE's previous process, if any, and the PE with this process.
+    fn process(&self, pe: u32, printer: &Arc<Printer>, events: &Sender<Event>) -> (Option<u32>, Pe) {
+        let mut processes = lock(&self.processes);
+        let process = processes.len() as u32;
+        let to_agent = self.input.clone();
+        let signal = move |signal| to_agent.send(&ToAgent::Signal { process, signal });
+        let (started, outputs) = Pe::new(pe, Process::Remote(Box::new(signal)), printer, events);
+        let before = processes.iter().rposition(|remote| remote.pe == pe);
+        processes.push(Remote { pe, outputs: outputs.map(Some) });
+        (before.map(|before| before as u32), started)
+    }
+
+    /// Lets the agent exit.
+    pub(in crate::run) fn end(&self) {
+        self.input.send(&ToAgent::End);
     }
 
     /// Returns whether `pe` is a PE of this node.
@@ -220,9 +255,7 @@ fn last_line(from: PipeReader) -> Result<Receiver<String>, Error> {
 /// Reads what an agent sends, and passes it on.
 struct Reader {
     index: usize,
-    first: u32,
-    /// The output streams of each PE in turn, until they are closed.
-    outputs: Vec<Option<Output>>,
+    processes: Processes,
     /// Name and PID of ssh.
     ssh: (String, u32),
     /// Receives the last line on the standard error of ssh.
@@ -231,17 +264,17 @@ struct Reader {
 }
 
 impl Reader {
-    fn run(mut self, out: PipeReader) {
+    fn run(self, out: PipeReader) {
         let mut from = BufReader::new(out);
         let told = greet(&mut from).and_then(|()| self.follow(&mut from));
-        for output in self.outputs.iter_mut().filter_map(Option::take) {
-            output.end();
+        for remote in lock(&self.processes).iter_mut() {
+            remote.outputs.iter_mut().filter_map(Option::take).for_each(Output::end);
         }
         let cause = told.err().unwrap_or_else(|| self.cause());
         self.tell(NodeEvent::Closed(cause));
     }
 
-    fn follow(&mut self, from: &mut impl Read) -> Result<(), String> {
+    fn follow(&self, from: &mut impl Read) -> Result<(), String> {
         loop {
             match frames::read(from) {
                 Ok(Some(message)) => self.take(message),
@@ -252,25 +285,32 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, message: FromAgent) {
+    fn take(&self, message: FromAgent) {
         match message {
             FromAgent::Started => self.tell(NodeEvent::Started),
             FromAgent::Note(text) => self.tell(NodeEvent::Note(text)),
             FromAgent::Failed(text) => self.tell(NodeEvent::Failed(text)),
-            FromAgent::Output { local, stream, bytes } => {
-                if let Some(Some(output)) = self.outputs.get_mut(place(local, stream)) {
+            FromAgent::Output { process, stream, bytes } => self.with(process, |remote| {
+                if let Some(output) = &mut remote.outputs[stream as usize] {
                     output.take(&bytes);
                 }
-            }
-            FromAgent::Closed { local, stream } => {
-                if let Some(output) = self.outputs.get_mut(place(local, stream)).and_then(Option::take) {
+            }),
+            FromAgent::Closed { process, stream } => self.with(process, |remote| {
+                if let Some(output) = remote.outputs[stream as usize].take() {
                     output.end();
                 }
-            }
+            }),
             // Sending fails only after the supervisor is gone.
-            FromAgent::Exited { local, exit } => {
-                let _ = self.events.send(Event::Exited(self.first.saturating_add(local), Ok(exit)));
-            }
+            FromAgent::Exited { process, exit } => self.with(process, |remote| {
+                let _ = self.events.send(Event::Exited(remote.pe, Ok(exit)));
+            }),
+        }
+    }
+
+    /// Calls `f` with a process. Ignores numbers that no process has.
+    fn with(&self, process: u32, f: impl FnOnce(&mut Remote)) {
+        if let Some(remote) = lock(&self.processes).get_mut(process as usize) {
+            f(remote);
         }
     }
 
@@ -290,11 +330,6 @@ impl Reader {
             Err(error) => format!("cannot wait for {name}: {error}"),
         }
     }
-}
-
-/// Returns the index of an output stream among those of the node.
-fn place(local: u32, stream: Stream) -> usize {
-    2 * local as usize + usize::from(stream == Stream::Err)
 }
 
 /// Reads the agent's greeting, and whatever shells have written before it.
