@@ -20,7 +20,7 @@ pub(crate) const MPS_QUEUES: u32 = 96;
 /// Returns the environment variables that processes need if their kernels wait for each other. The driver reads them
 /// when it is loaded.
 ///
-/// `processes` is the number of PEs on this node, which are spread evenly over its GPUs.
+/// `processes` is the number of PEs on this node, which are spread evenly over `gpus` GPUs, or over all of the node.
 ///
 /// - `CUDA_MODULE_LOADING=EAGER`: by default, a kernel is loaded at its first launch, which then waits for running
 ///   kernels.
@@ -30,8 +30,8 @@ pub(crate) const MPS_QUEUES: u32 = 96;
 ///
 /// [`Cuda::load`](crate::Cuda::load) sets those that are unset, where that is safe. A launcher sets them for its child
 /// processes.
-pub fn environment(processes: u32) -> [(&'static str, String); 2] {
-    let queues = if mps_runs() { mps_share(processes, node_gpus()) } else { MAX_QUEUES };
+pub fn environment(processes: u32, gpus: Option<u32>) -> [(&'static str, String); 2] {
+    let queues = if mps_runs() { mps_share(processes, gpus.unwrap_or_else(node_gpus)) } else { MAX_QUEUES };
     [("CUDA_MODULE_LOADING", "EAGER".into()), (MAX_CONNECTIONS, queues.to_string())]
 }
 
@@ -61,7 +61,8 @@ mod tests {
         let shares = [(1, 1), (3, 1), (4, 1), (8, 1), (48, 1), (200, 1), (8, 8), (9, 8), (4, 0)];
         let queues = shares.map(|(processes, gpus)| mps_share(processes, gpus));
         assert_eq!(queues, [32, 32, 24, 12, 2, 1, 32, 32, 24]);
-        let (_, queues) = environment(1).into_iter().find(|(name, _)| *name == MAX_CONNECTIONS).unwrap();
+        let (_, queues) =
+            environment(1, None).into_iter().find(|(name, _)| *name == MAX_CONNECTIONS).unwrap();
         assert_eq!(queues, "32");
     }
 }

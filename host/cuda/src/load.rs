@@ -118,7 +118,7 @@ impl Cuda {
     pub fn load() -> Result<Self, Error> {
         let library = Library::open()?;
         let single_threaded = threads() == Some(1);
-        for (name, value) in environment(local_processes()) {
+        for (name, value) in environment(local_processes(), None) {
             if std::env::var_os(name).is_some() {
                 continue;
             }

@@ -108,18 +108,20 @@ fn keep(last: Option<&Arc<Mutex<String>>>, line: &[u8]) {
     }
 }
 
-/// Returns the command of PE `local` of a node, without the settings of the job.
+/// Returns the command of PE `local` of a node, without the settings of the job. `gpus` is the number of GPUs that the node's PEs
+/// use, if not all.
 pub(super) fn command(
     program: &Path,
     args: &[OsString],
     share: &NodeShare,
     local: u32,
+    gpus: Option<u32>,
     server: &str,
 ) -> Command {
     let mut command = Command::new(program);
     // CUDA reads these variables only once, so set them before the PE starts.
     let missing = |(name, _): &(&str, String)| std::env::var_os(name).is_none();
-    command.envs(rushmem::cuda::environment(share.count).into_iter().filter(missing));
+    command.envs(rushmem::cuda::environment(share.count, gpus).into_iter().filter(missing));
     // Remove the variables of an outer launcher, which do not describe this job.
     for name in launch_variables() {
         command.env_remove(name);
@@ -161,7 +163,7 @@ impl Pe {
         open_files: libc::rlimit,
     ) -> Result<Pe, Error> {
         let pe = share.first + local;
-        let mut command = command(&plan.program, &plan.args, share, local, server);
+        let mut command = command(&plan.program, &plan.args, share, local, plan.gpus, server);
         command.envs(&plan.variables).envs(plan.progress(pe, printer));
         let cannot = |error| Error::Environment(format!("cannot start {}: {error}", plan.program.display()));
         let process = if pe == 0 && !io::stdin().is_terminal() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rushmem::bootstrap::Token;
-use rushmem::config::{self, Config, Switch};
+use rushmem::config::{self, Config, Gpus, Switch};
 
 use super::others::Others;
 use super::output::Printer;
@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) heartbeat: Option<Duration>,
     /// How many lost processes may be restarted.
     pub(super) respawn: u32,
+    /// Number of GPUs that the PEs of a node use, if not all.
+    pub(super) gpus: Option<u32>,
     /// The other nodes, if this launcher starts them.
     pub(super) others: Option<Others>,
 }
@@ -90,6 +92,7 @@ impl Plan {
             bootstrap_timeout: config.bootstrap_timeout,
             heartbeat: config.heartbeat.0,
             respawn: args.respawn,
+            gpus: count(&config.gpus),
             others,
         })
     }
@@ -99,6 +102,14 @@ impl Plan {
         let draws = pe == 0 && printer.shows_progress() && !self.progress_is_set;
         draws.then_some(("RUSHMEM_PROGRESS", "always"))
     }
+}
+
+/// Returns over how many GPUs PEs would be spread evenly if each had as many as the one with the most. `None` stands for all GPUs
+/// of a node.
+fn count(gpus: &Gpus) -> Option<u32> {
+    let Gpus::List(list) = gpus else { return None };
+    let most = list.iter().map(|gpu| list.iter().filter(|other| *other == gpu).count()).max();
+    Some((list.len() / most.unwrap_or(1)) as u32)
 }
 
 /// Returns the PEs of this node, and the other nodes if this launcher starts them.
@@ -322,5 +333,12 @@ mod tests {
         // An ID is only for PEs without a launcher.
         let all = launch_variables().filter(|name| *name != "RUSHMEM_ID");
         assert_eq!(names, all.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn counts_gpus_by_the_one_with_most_pes() {
+        let list = |gpus: &[u32]| count(&Gpus::List(gpus.to_vec()));
+        assert_eq!([list(&[0]), list(&[3, 1]), list(&[0, 0, 1])], [Some(1), Some(2), Some(1)]);
+        assert_eq!(count(&Gpus::Auto), None);
     }
 }

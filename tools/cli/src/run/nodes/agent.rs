@@ -138,7 +138,8 @@ impl Agent {
     fn start_pe(&mut self, local: u32) -> Result<(), Error> {
         let number = self.processes.len() as u32;
         self.processes.push(Process { local, pid: None });
-        let mut command = command(&self.program, &self.order.args, &self.share, local, &self.server);
+        let mut command =
+            command(&self.program, &self.order.args, &self.share, local, self.order.gpus, &self.server);
         command.envs(&self.order.variables);
         let spawned = no_input().and_then(|input| spawn(&command, &input, self.open_files));
         let spawned = spawned.map_err(|error| {

@@ -50,6 +50,8 @@ pub(super) struct Order {
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) variables: BTreeMap<String, OsString>,
+    /// Number of GPUs that the PEs use, if not all of the node.
+    pub(super) gpus: Option<u32>,
     /// File for the timeline of the job, if the user wants one.
     pub(super) trace: Option<OsString>,
 }
@@ -176,6 +178,7 @@ mod tests {
             program: "a".into(),
             args: Vec::new(),
             variables: BTreeMap::new(),
+            gpus: None,
             trace: None,
         };
         assert_eq!(format!("{order:?}"), "Order(2 PEs from PE 2)");

@@ -199,6 +199,7 @@ fn order(
         program: others.program.clone(),
         args: plan.args.clone(),
         variables,
+        gpus: plan.gpus,
         trace: plan.trace.as_ref().map(|file| file.clone().into()),
     })
 }
