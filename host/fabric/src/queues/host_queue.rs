@@ -94,11 +94,10 @@ pub(super) fn poll(
 ) -> Result<Option<Option<(Syndrome, u8)>>> {
     let (depth, collapsed) = (memory.shape().depth, memory.shape().collapsed);
     let slot = if collapsed { 0 } else { completed & (depth - 1) };
-    let mut entry = [0u8; CQE_BYTES as usize];
-    memory.region().read(memory.shape().place(pair.slot).cq + slot * CQE_BYTES, &mut entry)?;
-    // The last bytes of a CQE: vendor syndrome, syndrome, and the word with WQE counter, opcode and owner bit.
-    let [.., vendor, syndrome, a, b, c, d, e, f, g, h] = entry;
-    let word = CqeWord(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    let at = memory.shape().place(pair.slot).cq + slot * CQE_BYTES;
+    let mut word = 0u64;
+    memory.region().read(at + CqeWord::OFFSET as u64, bytemuck::bytes_of_mut(&mut word))?;
+    let word = CqeWord(u64::from_le(word));
     let kind = word.op_own();
     let is_error = !matches!(kind.opcode(), CqeOpcode::REQ | CqeOpcode::INVALID);
     let fresh = if collapsed {
@@ -111,9 +110,15 @@ pub(super) fn poll(
     if !fresh {
         return Ok(None);
     }
-    // Order later reads of data after the CQE: the NIC wrote the data first.
+    // Orders later reads after that of the word, which the NIC writes last: those of data, and of the rest of the CQE.
     fence(Ordering::Acquire);
-    Ok(Some(is_error.then_some((Syndrome(syndrome), vendor))))
+    if !is_error {
+        return Ok(Some(None));
+    }
+    let mut codes = [0u8; 2];
+    memory.region().read(at + CqeWord::OFFSET as u64 - codes.len() as u64, &mut codes)?;
+    let [vendor, syndrome] = codes;
+    Ok(Some(Some((Syndrome(syndrome), vendor))))
 }
 
 /// Connects a QP to `receiver`, or to itself if there is none.
