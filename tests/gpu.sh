@@ -7,7 +7,7 @@
 #     tests/gpu.sh losses DIR FIRST LAST PES [ROUNDS]
 #                                        kills a PE of jobs that go on without it, at a moment that the seeds from FIRST
 #                                        to LAST choose
-#     tests/gpu.sh replacements DIR KILLS PES [ROUNDS]
+#     tests/gpu.sh replacements DIR KILLS PES [ROUNDS [SETTING...]]
 #                                        kills random processes of a job that starts others in their place
 #     tests/gpu.sh cuts DIR SECONDS PES  lets the ports of software NICs go down and up
 #     tests/gpu.sh run DIR [--pes N] [--limit S]
@@ -26,7 +26,7 @@ usage() {
 
 # Self-contained test programs: package and target.
 suites=('rushmem-tests api' 'rushmem-litmus litmus' 'rushmem-ep exchange')
-examples=(ring alltoall gups sort fft kv stencil jacobi survive)
+examples=(ring alltoall gups sort fft kv stencil jacobi)
 
 build() {
     local dir=$1 root target name package program
@@ -51,8 +51,10 @@ build() {
         [[ -x $program ]] || { printf 'no test program %s\n' "$name" >&2 && exit 1; }
         strip -o "$dir/suite-$name" "$program"
     done
-    RUSHMEM_PTX_FAILOVER=1 cargo build --locked --release -p rushmem-tests --bin suite_pe
-    strip -o "$dir/suite_pe" "$target/release/suite_pe"
+    RUSHMEM_PTX_FAILOVER=1 cargo build --locked --release -p rushmem-tests -p rushmem-examples --bin suite_pe --bin survive
+    for name in suite_pe survive; do
+        strip -o "$dir/$name" "$target/release/$name"
+    done
     cp examples/data/chelsea.png tests/gpu.sh "$dir/"
     du -sh "$dir"
 }
@@ -201,12 +203,14 @@ losses() {
     printf '%s\n' "${waits[@]}" | sort -n | awk '{w[NR] = $1} END {print "median " w[int((NR + 1) / 2)] ", most " w[NR]}'
 }
 
-# replacements KILLS PES ROUNDS: kills random processes of a job that starts others in their place.
+# replacements KILLS PES ROUNDS SETTING...: kills random processes of a job that starts others in their place.
 replacements() {
-    local kills=$1 pes=$2 rounds=$3 job i pid
+    local kills=$1 pes=$2 rounds=$3 job i pid setting settings=()
+    for setting in timeout=60s "${@:4}"; do
+        settings+=(--set "$setting")
+    done
     : >"$log.job"
-    timeout 200 ./rushmem run -n "$pes" --respawn "$kills" --set peer_path=p2p --set timeout=60s ./survive \
-        --rounds "$rounds" >"$log.job" 2>&1 &
+    timeout 200 ./rushmem run -n "$pes" --respawn "$kills" "${settings[@]}" ./survive --rounds "$rounds" >"$log.job" 2>&1 &
     job=$!
     for ((i = 0; i <= kills; i++)); do
         until (($(grep -c 'ready [0-9]' "$log.job") == pes + i)); do
@@ -294,7 +298,8 @@ run() {
     unset RUSHMEM_HEAP
     check "20 random deaths among $pes PEs" 240 bash "$0" deaths "$dir" 20 "$pes"
     check "20 jobs go on after losses among $pes PEs" 240 bash "$0" losses "$dir" 1 20 "$pes"
-    check "10 processes among $pes PEs are replaced" 240 bash "$0" replacements "$dir" 10 "$pes"
+    check "10 processes among $pes PEs are replaced, p2p" 240 bash "$0" replacements "$dir" 10 "$pes" 5000000 peer_path=p2p
+    check "10 processes among $pes PEs are replaced, nic" 240 bash "$0" replacements "$dir" 10 "$pes" 800000 peer_path=nic failover=on
     for path in p2p nic; do
         check "experts of 3 processes are replaced, $path" 60 ./rushmem run -n "$pes" --respawn 100 --set membership=live \
             --set timeout=20s --set peer_path="$path" ./suite_pe experts 3
@@ -350,7 +355,7 @@ losses)
     ;;
 replacements)
     cd "$2" && log=$(mktemp) && trap 'rm -f "$log" "$log.job"' EXIT
-    replacements "$3" "$4" "${5:-5000000}"
+    replacements "$3" "$4" "${5:-5000000}" "${@:6}"
     ;;
 cuts) cd "$2" && cuts "$3" "$4" "${@:5}" ;;
 *) usage ;;

@@ -679,6 +679,7 @@ const fn layout_hash() -> u64 {
         size_of::<QpDesc>(),
         offset_of!(QpDesc, handshake),
         offset_of!(Handshake, connection),
+        offset_of!(Handshake, seen),
         offset_of!(Handshake, salvage),
         offset_of!(Handshake, lost_results),
         offset_of!(QpDesc, lkey),

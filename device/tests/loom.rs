@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicUsize as Count;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::fence;
+use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
 use rushmem_device::abi::FIRST_BLOCK;
 use rushmem_device::sq::{self, DoorbellState, ReadyEntry, SendQueueState};
@@ -103,7 +103,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
                 None => thread::yield_now(),
             }
         };
-        let closed = sq::close(self, done + depth);
+        let closed = sq::close(self, done, depth);
         loop {
             let (published, is_all) = sq::published(self, depth, closed, end);
             end = published;
@@ -114,7 +114,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
         fence(AcqRel);
         self.read(done, end);
-        let resume = closed.resume(end);
+        let resume = closed.resume(done, end);
         let next = self.connection.load(Relaxed) + 1;
         let connection = &self.connections[next as usize];
         // SAFETY: nobody rings the new connection yet; loom checks it.
@@ -126,6 +126,24 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         sq::reopen(self, resume);
         self.done.store(resume, Release);
         (end, resume)
+    }
+
+    /// Gives the queue up, with everything that was reserved, and starts another connection. Returns the index of its first block.
+    fn renew(&self, abandoned: &AtomicBool) -> u64 {
+        let done = self.done.load(Acquire);
+        self.closing.fetch_add(1, Release);
+        let resume = sq::abandon(self, done, DEPTH as u64);
+        abandoned.store(true, Release);
+        let next = self.connection.load(Relaxed) + 1;
+        let connection = &self.connections[next as usize];
+        // SAFETY: nobody rings the new connection yet; loom checks it.
+        connection.holder.with_mut(|p| unsafe { *p = resume });
+        connection.register.store(resume, Relaxed);
+        self.connection.store(next, Relaxed);
+        self.closing.fetch_add(1, Relaxed);
+        sq::reopen(self, resume);
+        self.done.store(resume, Release);
+        resume
     }
 
     /// Publishes `blocks` blocks of a batch that is announced later. The caller must know that the queue is not full.
@@ -380,5 +398,28 @@ fn failover_beside_uncontended_posters() {
             poster.join().unwrap();
         }
         assert_eq!(end + (q.announced() - resume), FIRST_BLOCK + 2, "a published WQE was never announced");
+    });
+}
+
+/// A thread that posts to a queue that another one renews waits for the next connection, and posts to that.
+#[test]
+fn posters_wait_for_the_connection_of_a_renewed_queue() {
+    model(2, || {
+        let q = Queue::<2>::new();
+        // Dropped with the queue.
+        q.post(1);
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let poster = {
+            let (q, abandoned) = (Arc::clone(&q), Arc::clone(&abandoned));
+            thread::spawn(move || {
+                while !abandoned.load(Acquire) {
+                    thread::yield_now();
+                }
+                q.post(1);
+            })
+        };
+        let resume = q.renew(&abandoned);
+        poster.join().unwrap();
+        assert_eq!(q.announced(), resume + 1, "a published WQE was never announced");
     });
 }

@@ -160,22 +160,45 @@ fn experts_of_hundred_lost_pes_are_replaced() {
     replace("experts_of_hundred_lost_pes_are_replaced", "experts", 6, 100);
 }
 
-#[test]
-fn persistent_kernels_go_on_with_replacements() {
-    const KILLS: usize = 6;
-    let test = "persistent_kernels_go_on_with_replacements";
-    let args = ["-n", "4", "--respawn", "100", "--set", "peer_path=p2p"];
-    let Some(command) = survive(test, &args, &["--rounds", "2000"]) else { return };
-    let mut job = Waiting::start(command, 4);
-    for kill_number in 0..KILLS {
-        let victim = (kill_number * 3 + 1) % 4;
+/// Kills processes of `n` PEs that run persistent kernels for `rounds` rounds, which go on with their successors.
+fn replace_under_kernels(test: &str, n: usize, settings: &[&str], rounds: &str, kills: usize) {
+    let pes = n.to_string();
+    let mut args = vec!["-n", &pes, "--respawn", "1000"];
+    args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let Some(mut command) = survive(test, &args, &["--rounds", rounds]) else { return };
+    // Nobody reads standard error before the end.
+    command.env("RUSHMEM_LOG", "error");
+    let mut job = Waiting::start(command, n);
+    for kill_number in 0..kills {
+        let victim = (kill_number * 3 + 1) % n;
         kill(&[&job.pids[victim]], "-9");
         assert!(job.wait_for_restart(victim), "the job ended");
-        std::thread::sleep(Duration::from_millis(7 * kill_number as u64));
+        std::thread::sleep(Duration::from_millis(7 * kill_number as u64 % 300));
     }
     let (output, _) = job.end();
     assert!(output.status.success(), "{}", all(&output));
-    assert_eq!(text(&output.stdout).matches("rounds, 0 wrong words").count(), 4, "{}", all(&output));
+    assert_eq!(text(&output.stdout).matches("rounds, 0 wrong words").count(), n, "{}", all(&output));
+}
+
+#[test]
+fn persistent_kernels_go_on_with_replacements() {
+    let test = "persistent_kernels_go_on_with_replacements";
+    replace_under_kernels(test, 4, &["peer_path=p2p"], "2000", 6);
+}
+
+#[test]
+fn persistent_kernels_reach_replacements_through_nics() {
+    let test = "persistent_kernels_reach_replacements_through_nics";
+    replace_under_kernels(test, 3, &["peer_path=nic", "failover=on"], "1500", 6);
+}
+
+#[test]
+#[ignore = "slow: runs with --ignored"]
+fn persistent_kernels_reach_replacements_while_ports_flap() {
+    let flaps = "softnic_fault=port_flaps_us=300000";
+    let settings = ["peer_path=nic", "failover=on", "nics_per_pe=2", "ack_timeout=2ms", flaps];
+    let test = "persistent_kernels_reach_replacements_while_ports_flap";
+    replace_under_kernels(test, 3, &settings, "2500", 20);
 }
 
 /// Kills a process of the stencil after each of its first checkpoints.

@@ -110,6 +110,11 @@ pub struct Handshake {
     pub wanted: u32,
     /// One of [`answer`]. Reset by kernels, and written by the host after everything else.
     pub answer: u32,
+    /// How often another process has replaced the peer while kernels were running. Written by the host before it takes requests
+    /// for connections to that process.
+    pub renewed: u32,
+    /// Value of `renewed` when kernels last requested a connection. The host ignores a request if it differs.
+    pub seen: u32,
     /// Where kernels copy the blocks of a failed connection: a ring with a slot for each block of the send queue. Written by
     /// the host before a connection is published.
     pub salvage: DevAddr,
@@ -127,7 +132,7 @@ pub struct Handshake {
     /// each.
     pub lost_results: u64,
     /// Reserved, zero.
-    pub reserved: [u32; 16],
+    pub reserved: [u32; 14],
     /// Queues of the connected QP. Valid if `answer` is [`answer::CONNECTED`].
     pub connection: Connection,
 }

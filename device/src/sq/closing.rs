@@ -4,17 +4,20 @@
 //! will not check the queue again before they publish. The thread that closes the queue
 //!
 //! 1. takes the doorbell ([`take_doorbell`]), after which nothing more is announced;
-//! 2. reserves all blocks that are left before `limit` ([`close`]). Later reservations find no room;
+//! 2. reserves all blocks before an index past `limit` ([`close`]), unless some reservation already lacks room. Later
+//!    reservations find none;
 //! 3. waits until all reservations with room are published ([`published`]). At most one reservation reaches past `limit`
 //!    without starting there. Its poster waits for room, and [marks](mark_waiting) that.
 //!
 //! All published blocks then form one run, which the caller takes out of the queue. The next connection starts after it, and
-//! after the blocks that step 2 has reserved ([`Closed::resume`]). [`reopen`] releases the doorbell. Once `done` has that value,
-//! posters find room again.
+//! after the blocks that step 2 has reserved ([`Closed::resume`]). The WQE indices of a new queue pair start at 0, so the host
+//! has to post NOPs up to that block, modulo 2^16; step 2 chooses an index for which these are few. [`reopen`] releases the
+//! doorbell. Once `done` has that value, posters find room again.
 //!
 //! A poster that published before the failover may announce only afterwards. It may then find postings of others to the next
 //! connection, so a doorbell holder must read the connection again before it rings.
 
+use super::reserve::first_of_queue;
 use super::state::{DoorbellState, ReadyEntry, SendQueueState};
 
 /// Tries to take the doorbell. Returns the index one past the last announced block.
@@ -35,18 +38,34 @@ pub struct Closed {
     limit: u64,
 }
 
-/// Closes a queue, in which there is room for blocks before `limit`.
+/// Closes a queue of `depth` blocks, in which all blocks before `done` are complete.
 #[inline(always)]
-pub fn close<Q: SendQueueState>(queue: &Q, limit: u64) -> Closed {
-    let mut reserved = queue.reserved();
-    while reserved < limit {
-        let found = queue.compare_swap_reserved(reserved, limit);
-        if found == reserved {
+pub fn close<Q: SendQueueState>(queue: &Q, done: u64, depth: u64) -> Closed {
+    let limit = done + depth;
+    let mut closed = Closed { reserved: queue.reserved(), limit };
+    while closed.have_room() {
+        let found = queue.compare_swap_reserved(closed.reserved, closed.after(done));
+        if found == closed.reserved {
             break;
+        }
+        closed.reserved = found;
+    }
+    closed
+}
+
+/// Closes a queue like [`close`], whose reservations will not be published. Returns the index of the first block of the next
+/// connection.
+#[inline(always)]
+pub fn abandon<Q: SendQueueState>(queue: &Q, done: u64, depth: u64) -> u64 {
+    let mut reserved = queue.reserved();
+    loop {
+        let resume = first_of_queue(reserved.max(done + depth));
+        let found = queue.compare_swap_reserved(reserved, resume);
+        if found == reserved {
+            return resume;
         }
         reserved = found;
     }
-    Closed { reserved, limit }
 }
 
 /// Returns the index one past the run of published blocks that starts at or before `at`, and whether no block after it will
@@ -59,7 +78,7 @@ pub fn published<Q: SendQueueState>(queue: &Q, depth: u64, closed: Closed, mut a
         let entry = queue.ready_entry(at & (depth - 1));
         match entry.blocks(at) {
             // Only a reservation past `limit` can lack room.
-            0 => return (at, closed.reserved > closed.limit && entry == ReadyEntry::waiting(at)),
+            0 => return (at, !closed.have_room() && entry == ReadyEntry::waiting(at)),
             blocks => at += blocks,
         }
     }
@@ -69,19 +88,32 @@ pub fn published<Q: SendQueueState>(queue: &Q, depth: u64, closed: Closed, mut a
 /// Gives back the blocks that [`close`] has reserved, after the queue could not be handed over. Later posters find room in the
 /// broken queue, and a wait for all blocks waits for none that nobody has posted.
 #[inline(always)]
-pub fn give_back<Q: SendQueueState>(queue: &Q, closed: Closed) {
+pub fn give_back<Q: SendQueueState>(queue: &Q, done: u64, closed: Closed) {
     // Posters that have reserved blocks after them learn that the queue is broken.
-    if closed.reserved < closed.limit {
-        let _ = queue.compare_swap_reserved(closed.limit, closed.reserved);
+    if closed.have_room() {
+        let _ = queue.compare_swap_reserved(closed.after(done), closed.reserved);
     }
 }
 
 impl Closed {
+    /// Returns whether all reservations of other posters have room.
+    #[inline(always)]
+    fn have_room(self) -> bool {
+        self.reserved <= self.limit
+    }
+
+    /// Returns an index past all blocks for which there is room. Modulo 2^16, it is the number of blocks that may have to be
+    /// posted again.
+    #[inline(always)]
+    fn after(self, done: u64) -> u64 {
+        first_of_queue(self.limit) + (self.reserved - done)
+    }
+
     /// Returns the index of the first block to be posted to the next connection. `published` is one past the last published
     /// block.
     #[inline(always)]
-    pub fn resume(self, published: u64) -> u64 {
-        if self.reserved <= self.limit { self.limit } else { published }
+    pub fn resume(self, done: u64, published: u64) -> u64 {
+        if self.have_room() { self.after(done) } else { published }
     }
 }
 

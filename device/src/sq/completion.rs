@@ -68,7 +68,7 @@ impl<S: Sharing> Qp<'_, S> {
 
     /// Tries to become the poller. The load keeps waiting threads from hammering the word with swaps.
     #[inline(always)]
-    fn take_poller(&self) -> bool {
+    pub(super) fn take_poller(&self) -> bool {
         let word = self.word(offset_of!(QpState, poller));
         // SAFETY: a word of the QP's state.
         !S::SHARED || unsafe { S::Scope::load_relaxed(word) == 0 && S::Scope::swap_acq_rel(word, 1) == 0 }

@@ -53,6 +53,8 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     // Any number of threads may arrive here; only the first one notifies the host.
     let asks = is_first(offset_of!(QpState, connect_requested));
     if asks {
+        // SAFETY: the handshake of this QP. Nothing has been posted.
+        unsafe { qp.note_process(handshake) };
         request(desc, handshake, 1);
     }
     let mut watch = Watch::needing(desc.pe_state, qp.needs());
@@ -112,7 +114,7 @@ impl<S: Sharing> Qp<'_, S> {
 
     /// Runs one iteration of a wait for the host's answer. On an error other than an abort, the QP is poisoned.
     #[inline(always)]
-    fn unanswered(&self, watch: &mut Watch, site: Site) -> Result {
+    pub(super) fn unanswered(&self, watch: &mut Watch, site: Site) -> Result {
         // SAFETY: the host made the state, and nobody changes this field while kernels run.
         let connect_ns = || unsafe { (*self.desc().pe_state.ptr::<DeviceState>()).connect_ns };
         match watch.turn() {
@@ -123,6 +125,7 @@ impl<S: Sharing> Qp<'_, S> {
                 Err(self.poison(Error::Unconnected, detail, site))
             }
             Err(Error::PeerLost) => Err(self.poison(Error::PeerLost, Detail::NONE, site)),
+            Ok(()) if watch.has_just_looked() && self.is_stale() => Err(self.stale(site)),
             outcome => outcome,
         }
     }

@@ -22,9 +22,9 @@ use core::mem::offset_of;
 use rushmem_mlx5::wqe::KeyOffsets;
 use rushmem_mlx5::{CtrlSeg, Segment};
 
-use super::Qp;
 use super::connect::{copy_connection, request, wait_for_answer};
 use super::send_queue::{HAS_FAILOVER, SendQueueView};
+use super::{Qp, SendQueueState};
 use crate::abi::{
     Connection, DevAddr, Handshake, LostResult, MovedKey, QpEntry, QpState, answer, qp_flags, result_order,
 };
@@ -154,6 +154,11 @@ fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Resu
         qp.free_poller();
         return Err(qp.poisoned());
     }
+    if qp.is_stale() {
+        let error = qp.stale(site);
+        qp.free_poller();
+        return Err(error);
+    }
     let (done, mut closed) = (qp.done(), None);
     let outcome = match take_blocks(&qp, own, done, &mut closed) {
         Ok((end, resume)) => {
@@ -165,7 +170,7 @@ fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Resu
     if outcome.is_err()
         && let Some(closed) = closed
     {
-        super::give_back(&qp, closed);
+        super::give_back(&qp, done, closed);
     }
     qp.free_poller();
     outcome
@@ -173,7 +178,7 @@ fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Resu
 
 /// Continues on the connection with which the host has answered.
 #[inline(always)]
-fn continue_at<S: Sharing>(qp: &Qp<'_, S>, end: u64, resume: u64) {
+pub(super) fn continue_at<S: Sharing>(qp: &Qp<'_, S>, end: u64, resume: u64) {
     // SAFETY: the host has answered, and nobody posts. Others read the connection only after they have seen `done`.
     unsafe {
         copy_connection(qp);
@@ -190,6 +195,11 @@ fn continue_at<S: Sharing>(qp: &Qp<'_, S>, end: u64, resume: u64) {
         } else {
             // An open batch has been handed over.
             clear(offset_of!(QpState, batch_end));
+            // A poster that waits for room keeps its reservation.
+            let reserved = qp.reserved();
+            if reserved < resume {
+                qp.fetch_add_reserved(resume - reserved);
+            }
         }
         S::Scope::store_release(qp.word(offset_of!(QpState, done)), resume);
     }
@@ -206,8 +216,11 @@ fn take_blocks<S: Sharing>(
 ) -> Result<(u64, u64)> {
     if !S::SHARED {
         // The only poster is here.
-        let end = if own == 0 { super::SendQueueState::reserved(qp) } else { own };
-        return Ok((end, end));
+        if own != 0 {
+            return Ok((own, own));
+        }
+        let end = qp.reserved();
+        return Ok((end, super::first_of_queue(end) + (end - done)));
     }
     let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
     // SAFETY: a word of the QP's state.
@@ -222,7 +235,7 @@ fn take_blocks<S: Sharing>(
             None => watch.turn_awake()?,
         }
     };
-    let closed = *closed.insert(super::close(qp, done + qp.depth()));
+    let closed = *closed.insert(super::close(qp, done, qp.depth()));
     if own != 0 {
         super::mark_waiting(qp, qp.depth(), own, done);
     }
@@ -236,7 +249,7 @@ fn take_blocks<S: Sharing>(
     }
     // Acquires the blocks, whose ready entries were read by relaxed loads.
     S::Scope::fence();
-    Ok((end, closed.resume(end)))
+    Ok((end, closed.resume(done, end)))
 }
 
 /// Copies the blocks `done..end` to host memory, and requests the next connection.

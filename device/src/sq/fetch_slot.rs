@@ -79,6 +79,16 @@ impl<S: Sharing> Qp<'_, S> {
         Err(record(self.desc().pe_state, Error::ResultLost, self.detail(index, index), site))
     }
 
+    /// Frees all fetch slots of a queue whose users have failed.
+    #[inline(always)]
+    pub(super) fn free_fetch_slots(&self) {
+        let mut index = 0;
+        while index < self.depth() {
+            self.free_fetch_slot(index);
+            index += 1;
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn free_fetch_slot(&self, index: u64) {
         // Release: the result has been read before another thread takes the slot.

@@ -61,6 +61,7 @@
 //! | `completion.rs` | polling the CQ, waiting, errors |
 //! | `connect.rs` | requesting the connection from the host |
 //! | `failover.rs` | handing a queue over to the host when its connection has failed |
+//! | `renewal.rs` | connecting a queue to the process that has replaced its peer |
 //! | `fetch_slot.rs` | results of blocking `g` and atomics |
 
 mod closing;
@@ -71,14 +72,17 @@ mod failover;
 mod fetch_slot;
 mod posting;
 mod qp;
+mod renewal;
 mod reserve;
 mod send_queue;
 mod state;
 
-pub use closing::{Closed, close, give_back, mark_waiting, published, reopen, take_doorbell, unmark};
+pub use closing::{
+    Closed, abandon, close, give_back, mark_waiting, published, reopen, take_doorbell, unmark,
+};
 pub use doorbell::{announce, publish, publish_and_announce, ring_contended, ring_uncontended};
 pub(crate) use posting::Reservation;
 pub(crate) use qp::{EndIndex, HAS_DC, Qp};
-pub use reserve::{completed, reserve, writable_at};
+pub use reserve::{completed, first_of_queue, reserve, writable_at};
 pub(crate) use send_queue::HAS_FAILOVER;
 pub use state::{DoorbellState, MAX_DEPTH, ReadyEntry, SendQueueState};

@@ -237,18 +237,21 @@ impl<'a, S: Sharing> Qp<'a, S> {
     #[inline(always)]
     pub(crate) fn poisoned(&self) -> Error {
         // SAFETY: the entry that the host filled.
-        unsafe { poisoned(self.entry) }
+        unsafe { poisoned::<S>(self.entry) }
     }
 
     /// Returns whether the loss of the peer has been reported for all blocks before `end`, and notes that it has been.
     #[cold]
     #[inline(always)]
     pub(super) fn has_reported(&self, end: u64) -> bool {
-        // SAFETY: a word of the QP's state. If two threads race, both report the loss.
+        // SAFETY: a word of the QP's state. If two threads race, both report the loss. If another one has renewed the queue,
+        // the blocks are dropped.
         unsafe {
-            let reported = S::Scope::load_relaxed(self.poison_word()) >> POISON_BITS >= end;
+            let found = S::Scope::load_relaxed(self.poison_word());
+            let reported = found == 0 || found >> POISON_BITS >= end;
             if !reported {
-                S::Scope::store_relaxed(self.poison_word(), end << POISON_BITS | Error::PeerLost as u64);
+                let word = end << POISON_BITS | Error::PeerLost as u64;
+                let _ = S::Scope::compare_swap_release(self.poison_word(), found, word);
             }
             reported
         }
@@ -273,10 +276,18 @@ impl<'a, S: Sharing> Qp<'a, S> {
 /// The same as for [`Qp::new`].
 #[cold]
 #[inline(never)]
-unsafe fn poisoned(entry: *mut QpEntry) -> Error {
+unsafe fn poisoned<S: Sharing>(entry: *mut QpEntry) -> Error {
     // SAFETY: `entry` leads to an entry that the host filled, by this function's contract.
-    let desc = unsafe { &(*entry).desc };
-    if Needs::pe(desc.peer).is_lost(desc.pe_state) { Error::PeerLost } else { Error::Poisoned }
+    let qp = unsafe { Qp::<S>::new(entry) };
+    // SAFETY: a word of the QP's state.
+    let word = unsafe { S::Scope::load_relaxed(qp.poison_word()) };
+    // 0 if another thread has just renewed the queue.
+    let by_loss = word == 0 || word & ((1 << POISON_BITS) - 1) == Error::PeerLost as u64;
+    if by_loss || qp.needs().is_lost(qp.desc().pe_state) || qp.is_stale() {
+        Error::PeerLost
+    } else {
+        Error::Poisoned
+    }
 }
 
 /// Number of bits of the poison word that hold an error code. The others are the index one past the last block for which

@@ -20,6 +20,13 @@ pub const fn writable_at(end: u64, depth: u64) -> u64 {
     end - depth
 }
 
+/// Returns the index, not before `index`, of a block with which a new queue pair can start: the low 16 bits of its first WQE's
+/// index are 0.
+#[inline(always)]
+pub const fn first_of_queue(index: u64) -> u64 {
+    index.next_multiple_of(1 << 16)
+}
+
 /// Returns the new value of `done` after a CQE, or `None` if the CQE is stale.
 ///
 /// `end16` is the low half of the index one past the last block that the CQE completes; `done` is the value before it.

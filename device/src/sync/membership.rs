@@ -1,11 +1,14 @@
 //! Lost PEs, and waits for words that a given PE updates, for jobs with live membership.
 
+use core::panic::Location;
+
 use crate::amo::Amo;
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, CtxRef};
 use crate::error::Result;
 use crate::group::{Group, agree, agree_on};
 use crate::heap::{Signal, Sym};
 use crate::sharing::Sharing;
+use crate::sq::HAS_FAILOVER;
 use crate::sync::{Cmp, WaitWords};
 use crate::team::Team;
 use crate::wait::Needs;
@@ -14,14 +17,24 @@ use crate::wait::Needs;
 ///
 /// Calls for jobs with live membership (`membership=live`). docs/membership.md describes what holds after a loss.
 impl<S: Sharing> Ctx<'_, S> {
-    /// Returns whether `pe` was lost. Called by one thread.
+    /// Returns whether `pe` was lost, and no other process has replaced it. Called by one thread.
     ///
-    /// Reads host memory, which takes a GPU about a microsecond. Always `false` in jobs with fixed membership, where a
+    /// If this context reaches `pe` through the NIC, and another process has replaced it while the kernel was running, the first
+    /// call connects the context's queues to the new process, and waits for that. Operations that were posted to the lost one and
+    /// are not complete are dropped: no later call reports them. If the queues cannot be connected, the call returns `true`, and
+    /// operations on them fail.
+    ///
+    /// Reads host memory, which takes a GPU about a microsecond, and as long for each queue of this context to `pe`. Always `false` in jobs with fixed membership, where a
     /// loss makes the job fail.
     #[inline(always)]
+    #[track_caller]
     pub fn is_lost(&self, pe: u32) -> bool {
         let p = self.parts_ref();
-        pe < p.n_pes && Needs::pe(pe).is_lost(p.state)
+        if pe >= p.n_pes {
+            return false;
+        }
+        Needs::pe(pe).is_lost(p.state)
+            || (HAS_FAILOVER && !self.p2p_all() && renew_queues::<S>(CtxRef::of(self), pe).is_err())
     }
 
     /// Waits like [`Ctx::signal_wait_until`] for a signal that `pe` updates.
@@ -151,4 +164,14 @@ impl<S: Sharing> Ctx<'_, S> {
         };
         agree(group, mine)
     }
+}
+
+/// Connects the queues of a context to the process that has replaced `pe`, if any has since they were last connected.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn renew_queues<S: Sharing>(ctx_ref: CtxRef, pe: u32) -> Result {
+    let ctx = ctx_ref.ctx::<S>();
+    let (first, n_sets) = (ctx.parts_ref().first_set, ctx.parts_ref().n_sets);
+    (first..first + n_sets).try_for_each(|set| ctx.qp_of_set(set, pe).renew(Location::caller()))
 }

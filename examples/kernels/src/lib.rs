@@ -31,5 +31,5 @@ pub use sort::{
 };
 pub use stencil::{collect, heat, relax};
 pub use survive::{
-    FINISHED, GONE, LONGEST, RECORD_WORDS, ROUNDS, STATE, WRONG, finished_stamp, message_word, survive,
+    FINISHED, GONE, LONGEST, RECORD_WORDS, ROUNDS, SINCE, STATE, WRONG, finished_stamp, message_word, survive,
 };

@@ -13,11 +13,11 @@ pub const WRONG: usize = 1;
 /// Index in the facts of the longest wait, in nanoseconds. The wait for the first message of a process does not count.
 pub const LONGEST: usize = 2;
 
-/// Index in the facts of a flag: 1 once the kernel has finished.
+/// Index in the facts of a flag: 1 once the kernel has finished or failed.
 pub const FINISHED: usize = 3;
 
 /// Index in a peer's record of the epoch in which the two processes met.
-const SINCE: usize = 0;
+pub const SINCE: usize = 0;
 
 /// Index in a peer's record of the messages exchanged since then.
 const MESSAGES: usize = 1;
@@ -33,6 +33,9 @@ pub const GONE: u64 = 1;
 
 /// The peer has sent its last message.
 const DONE: u64 = 2;
+
+/// Duration of a round without any other PE, in nanoseconds.
+const ALONE_NS: u64 = 1_000_000;
 
 /// Bit of the signal with the last message of a PE.
 const LAST: u64 = 1;
@@ -63,6 +66,25 @@ pub const fn message_word(pe: u32, stamp: u64, i: usize) -> u64 {
 /// A PE sends its next message to another once it has the last one from there, so nobody is two messages ahead.
 #[kernel]
 pub fn survive(
+    ctx: &Ctx,
+    inbox: SymSlice<u64>,
+    outbox: SymSlice<u64>,
+    signals: SymSlice<Signal>,
+    peers: SymSlice<u64>,
+    facts: SymSlice<u64>,
+    rounds: u64,
+) -> Result {
+    let outcome = exchange(ctx, inbox, outbox, signals, peers, facts, rounds);
+    let block = Block::current();
+    block.sync();
+    if block.leader() {
+        ctx.local(facts).store(FINISHED, 1);
+    }
+    outcome
+}
+
+#[inline(always)]
+fn exchange(
     ctx: &Ctx,
     inbox: SymSlice<u64>,
     outbox: SymSlice<u64>,
@@ -169,9 +191,10 @@ pub fn survive(
         if open == 0 && done > 0 {
             break;
         }
-    }
-    if block.leader() {
-        facts.store(FINISHED, 1);
+        if open == 0 && block.leader() {
+            let begin = now_ns();
+            while now_ns() - begin < ALONE_NS {}
+        }
     }
     Ok(())
 }

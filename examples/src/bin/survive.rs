@@ -9,7 +9,7 @@ use rushmem::config::Membership;
 use rushmem::{Error, Job, LaunchConfig, Operations, Pe};
 use rushmem_device::{Reduce, Signal, SymSlice, Team};
 use rushmem_example_kernels::{
-    FINISHED, GONE, LONGEST, RECORD_WORDS, ROUNDS, STATE, WRONG, finished_stamp, survive,
+    FINISHED, GONE, LONGEST, RECORD_WORDS, ROUNDS, SINCE, STATE, WRONG, finished_stamp, survive,
 };
 use rushmem_examples::{JobArgs, Result, exit_code};
 
@@ -62,9 +62,13 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
             pe.team_destroy(std::mem::replace(&mut team, members))?;
         }
         if runs {
-            wait_for_notice(pe, team, peers, facts)?;
+            wait_for_notice(pe, team, &others.known, peers, facts)?;
         }
         let is_done = pe.read(facts)?[FINISHED] != 0;
+        if is_done {
+            // Returns the error if it has failed.
+            exchange.wait()?;
+        }
         let met = others.make(pe, is_done);
         if !runs {
             // Before any call that waits for others, whose kernels may wait for this one.
@@ -79,7 +83,6 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
             Err(other) => return Err(other.into()),
         }
     }
-    exchange.wait()?;
     let (facts, peers) = (pe.read(facts)?, pe.read(peers)?);
     let is_gone = |pe: &usize| peers[pe * RECORD_WORDS + STATE] == GONE;
     let gone = (0..n).filter(is_gone).map(|pe| pe.to_string()).collect::<Vec<_>>().join(" ");
@@ -93,13 +96,23 @@ fn app(pe: &Pe, rounds: u64, words: usize) -> Result<()> {
     if facts[WRONG] != 0 { Err(format!("{} words were wrong", facts[WRONG]).into()) } else { Ok(()) }
 }
 
-/// Waits until the kernel has noticed which PEs are not in `team`. Only then may the next call replace them.
-fn wait_for_notice(pe: &Pe, team: Team, peers: SymSlice<u64>, facts: SymSlice<u64>) -> Result<(), Error> {
+/// Waits until the kernel has noticed that the processes of PEs that are not in `team` are lost: those of the epochs `known`. Only
+/// then may the next call replace them.
+fn wait_for_notice(
+    pe: &Pe,
+    team: Team,
+    known: &[u32],
+    peers: SymSlice<u64>,
+    facts: SymSlice<u64>,
+) -> Result<(), Error> {
     let members = pe.team_pes(team).unwrap_or_default();
     let lost: Vec<u32> = (0..pe.n_pes()).filter(|other| !members.contains(other)).collect();
     loop {
         let (peers, facts) = (pe.read(peers)?, pe.read(facts)?);
-        let knows = |lost: &u32| peers[*lost as usize * RECORD_WORDS + STATE] != 0;
+        let knows = |lost: &u32| {
+            let record = &peers[*lost as usize * RECORD_WORDS..];
+            record[SINCE] == u64::from(known[*lost as usize]) && record[STATE] != 0
+        };
         if facts[FINISHED] != 0 || lost.iter().all(knows) {
             return Ok(());
         }

@@ -53,6 +53,9 @@ pub enum Order {
     SyncAll,
     /// Calls [`Ctx::barrier_all`](rushmem_device::Ctx::barrier_all).
     BarrierAll,
+    /// Calls [`Ctx::is_lost`](rushmem_device::Ctx::is_lost), which connects the queues that all threads share to a process that has
+    /// replaced the PE.
+    Meet,
 }
 
 /// Code of a wait or test on several words, for [`rushmem_wait_set`](crate::rushmem_wait_set).

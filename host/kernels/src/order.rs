@@ -4,9 +4,10 @@ use rushmem_device::prelude::*;
 
 use crate::code::Order;
 
-/// Performs `what`, an [`Order`]. Only [`Order::QuietPe`] uses `pe`.
+/// Performs `what`, an [`Order`]. Only [`Order::QuietPe`] and [`Order::Meet`] use `pe`.
 ///
 /// # Errors
+/// - [`Error::PeerLost`] if `pe` is lost.
 /// - The errors of [`Ctx::fence`], [`Ctx::quiet`], [`Ctx::quiet_pe`], [`Ctx::sync_all`] or [`Ctx::barrier_all`].
 #[kernel]
 pub fn rushmem_order(ctx: &Ctx, what: u32, pe: u32) -> Result {
@@ -21,6 +22,8 @@ pub fn rushmem_order(ctx: &Ctx, what: u32, pe: u32) -> Result {
         ctx.sync_all(block)
     } else if what == Order::BarrierAll as u32 {
         ctx.barrier_all(block)
+    } else if what == Order::Meet as u32 {
+        if block.leader() && ctx.is_lost(pe) { Err(Error::PeerLost) } else { Ok(()) }
     } else {
         Ok(())
     }

@@ -229,6 +229,10 @@ impl Pe {
         Ok(Operation { name, grid: ONE_THREAD, call: rushmem_order(Order::QuietPe as u32, pe) })
     }
 
+    pub(crate) fn op_meet(&self, pe: u32) -> Operation {
+        Operation { name: "grow", grid: ONE_THREAD, call: rushmem_order(Order::Meet as u32, pe) }
+    }
+
     /// Describes a collective call that moves data as a kernel call. `root` is only used by broadcasts.
     pub(crate) fn op_collective<T: Pod>(
         &self,

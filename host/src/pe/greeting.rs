@@ -1,5 +1,7 @@
 //! What PEs exchange when a process that replaces a lost PE joins the job.
 
+use std::collections::BTreeSet;
+
 use rushmem_device::Handle;
 use rushmem_fabric::queues::PeNics;
 
@@ -49,7 +51,7 @@ impl Pe {
             .map_err(|error| self.failed(error))?;
         let Some((pe, why)) = first_failure(&problems) else {
             self.membership.admit_joining();
-            return Ok(());
+            return if joins { Ok(()) } else { self.meet(joining) };
         };
         let why = format!("PE {pe} reports: {why}");
         if joins {
@@ -58,6 +60,18 @@ impl Pe {
         }
         tracing::warn!("no process takes the place of a lost PE: {why}");
         Ok(())
+    }
+
+    /// Connects the queues that all threads share to PEs that have joined while kernels were running. Others connect on demand.
+    fn meet(&self, joined: BTreeSet<u32>) -> Result<()> {
+        if !self.service.has_stale() {
+            return Ok(());
+        }
+        joined.into_iter().try_for_each(|pe| match self.initiate(self.op_meet(pe)) {
+            // The calls after this one report it.
+            Err(Error::PeerLost(_)) => Ok(()),
+            outcome => outcome,
+        })
     }
 
     fn greeting(&self, joins: bool, is_first: bool) -> Greeting {

@@ -91,9 +91,9 @@ impl Pe {
     /// From then on, the processes are the PEs that they replace, with the same numbers. Their copies of the symmetric objects
     /// are zero. They are members of the returned team, and of none that existed before. Slots of destroyed teams are free again with
     /// the next epoch of all their members. Kernels that are running reach the new processes once
-    /// [`Ctx::is_lost`](rushmem_device::Ctx::is_lost) says so, or once they see what the host has written after the call. If PEs
-    /// reach others through NICs, no one is taken in while a launch has not been waited for, nor is anyone while the job has windows
-    /// or after its heap has grown.
+    /// [`Ctx::is_lost`](rushmem_device::Ctx::is_lost) says so, or once they see what the host has written after the call. Contexts
+    /// with queues of their own need the former if a NIC serves the PE. Without `failover=on`, no one is taken in by NIC while
+    /// a launch has not been waited for. No one is taken in while the job has windows or after its heap has grown.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), rushmem::Error> {
@@ -176,10 +176,11 @@ impl Pe {
         self.membership.living_team().filter(|team| self.teams.pes(*team).is_some())
     }
 
-    /// Returns whether other processes may replace lost PEs now. Kernels that are running could use the connections through a NIC
-    /// that this PE then renews, and some memory cannot be passed on.
+    /// Returns whether other processes may replace lost PEs now. Without failover, kernels that are running could use the connections
+    /// through a NIC that this PE then renews. Some memory cannot be passed on.
     fn may_admit(&self) -> bool {
-        let may_renew = !self.peer_map.without_nic().contains(&false) || !self.service.is_busy();
+        let has_nic_peers = self.peer_map.without_nic().contains(&false);
+        let may_renew = !has_nic_peers || self.service.fails_over() || !self.service.is_busy();
         may_renew && self.memory.objects().is_some()
     }
 

@@ -22,6 +22,7 @@ mod failover;
 mod first_exchange;
 mod initiators;
 mod renew;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -46,6 +47,7 @@ use super::{Handshakes, Shape, StateMap};
 use crate::provider::{Keys, NicEvent};
 use failover::Moves;
 use first_exchange::FIRST_EXCHANGE;
+pub(super) use requests::peer_of;
 
 /// A message to send, with the rank of the receiving PE.
 pub(super) type Outgoing = (u32, ConnectMessage);
@@ -72,6 +74,8 @@ struct QpConnection {
     /// Indices of the NICs on both sides.
     nic: usize,
     peer_nic: usize,
+    /// The peer's NIC of the rail, as kernels know it, if its process was replaced while they were running.
+    described: Option<PeerNic>,
     moves: Moves,
 }
 
@@ -103,8 +107,8 @@ pub struct Connections {
     closed: Vec<AtomicBool>,
     /// Number of [resets](Connections::reset) so far.
     epoch: AtomicU64,
-    /// For each QP, how many connections kernels have requested in this epoch.
-    taken: Vec<AtomicU32>,
+    /// For each QP, which request of kernels was taken last in this epoch.
+    taken: Vec<AtomicU64>,
     /// For each rail, the index of the NIC that it uses.
     active: Vec<AtomicUsize>,
     /// For each NIC, whether its port is up.
@@ -117,6 +121,10 @@ pub struct Connections {
     patience: Duration,
     /// For each PE, the job's epoch in which its process and this one met if one of them is a replacement, and 0 otherwise.
     since: Vec<AtomicU64>,
+    /// Whether kernels were running when QPs were [renewed](Connections::renew), so some may still be in an earlier state.
+    has_stale: AtomicBool,
+    /// Locked while kernels must not start.
+    settling: Mutex<()>,
 }
 
 impl Connections {
@@ -142,7 +150,7 @@ impl Connections {
             rail_moves: rails.iter().map(|_| AtomicUsize::new(0)).collect(),
             announced: all.clone().map(|_| AtomicU32::new(0)).collect(),
             patience: Duration::MAX,
-            taken: all.clone().map(|_| AtomicU32::new(0)).collect(),
+            taken: all.clone().map(|_| AtomicU64::new(0)).collect(),
             rails,
             used,
             missing: AtomicUsize::new(shape.qps() as usize),
@@ -157,6 +165,8 @@ impl Connections {
             closed: all.map(|_| AtomicBool::default()).collect(),
             epoch: AtomicU64::new(0),
             since: (0..shape.n_pes).map(|_| AtomicU64::new(0)).collect(),
+            has_stale: AtomicBool::new(false),
+            settling: Mutex::new(()),
         }
     }
 
@@ -390,27 +400,6 @@ impl Connections {
         self.since[peer as usize].load(Ordering::Acquire) << 32 | self.epoch()
     }
 
-    /// Takes the requests of kernels. Returns the indices of the QPs that they need for the first time, and of those whose
-    /// connection has failed.
-    ///
-    /// # Errors
-    /// An error if the handshakes cannot be read.
-    pub fn take_wanted(&self) -> Result<[Vec<usize>; 2]> {
-        let [mut first, mut next] = [Vec::new(), Vec::new()];
-        for (i, taken) in self.taken.iter().enumerate() {
-            // Without failover, kernels request a connection once.
-            if !self.shape.failover && taken.load(Ordering::Acquire) != 0 {
-                continue;
-            }
-            // Kernels never withdraw a request, so each is reported once per epoch.
-            let wanted = self.handshakes.wanted(i)?;
-            if taken.swap(wanted, Ordering::AcqRel) != wanted {
-                if wanted == 1 { first.push(i) } else { next.push(i) }
-            }
-        }
-        Ok([first, next])
-    }
-
     pub(super) fn events(&self, rail: usize) -> Vec<NicEvent> {
         self.rails[rail].nic().events()
     }
@@ -472,7 +461,7 @@ impl Connections {
     pub(super) fn lose(&self, i: usize, why: &str, post: &mut dyn FnMut(Outgoing)) {
         let mut connection = lock(&self.connections[i]);
         // Kernels already have the connection; the caller aborts their waits.
-        if connection.is_in_use() {
+        if connection.is_in_use() && !connection.moves.is_awaited() {
             self.inform_peer(i, QpStatus::Failed { why: why.into() }, post);
         } else if !connection.failed {
             // Kernels that wait for the connection see the failure in its handshake. The caller reports the error.
@@ -495,11 +484,16 @@ impl Connections {
         if self.is_closed(i) {
             return Err(self.deny(i, "the context is limited to other PEs: see `Pe::context_to`"));
         }
-        // A message from the peer came first, and `receive` takes care of the rest. Or the QP has failed.
-        if connection.pair.is_some() || connection.failed {
-            return Ok(());
-        }
         let connection = &mut *connection;
+        let Some(was_stale) = self.leave_stale(i, connection)? else { return Ok(()) };
+        if connection.failed {
+            return if was_stale { Err(self.deny(i, "its connection has failed")) } else { Ok(()) };
+        }
+        // A message from the peer came first, and `receive` takes care of the rest.
+        if connection.pair.is_some() {
+            let published = if was_stale { self.publish_if_ready(i, connection, post) } else { Ok(()) };
+            return published.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)));
+        }
         let outcome = self.make(i, connection).and_then(|address| {
             if self.shape.is_dc() {
                 connection.peer_nic = connection.nic;
@@ -582,7 +576,7 @@ impl Connections {
             QpStatus::Failed { why } => {
                 let why = format!("PE {from} reports: {why}");
                 // Kernels may be waiting for operations on this QP. On `ConnectionLost`, the caller aborts the waits.
-                if connection.is_in_use() {
+                if connection.is_in_use() && !connection.moves.is_awaited() {
                     connection.failed = true;
                     return Err(Error::ConnectionLost { pe: self.me, peer: from, why });
                 }
@@ -657,7 +651,7 @@ impl Connections {
         let (rail, nic) = (self.home(i), self.active(self.home(i)));
         // The rail has a slot for each QP. One that is created again in the same epoch keeps its slot, so slots cannot run out.
         let slot = connection.slot.take().unwrap_or_else(|| self.used[rail].fetch_add(1, Ordering::AcqRel));
-        let pair = if nic != rail || connection.moves.number > 0 {
+        let pair = if nic != rail || connection.moves.number > 0 || connection.moves.is_under_way() {
             self.rails[nic].make_spare(Self::spare_slot(i, connection), i as u64)?
         } else {
             let service = if self.shape.is_dc() { ServiceType::DCI } else { ServiceType::RC };
@@ -732,7 +726,8 @@ impl Connections {
         if let Some((pair, words)) = &connection.pair {
             let mut published = self.rails[connection.nic].connection(&self.state, pair, *words, weak);
             let home = self.home(i);
-            published.keys = self.keys(i, (home, home), connection);
+            let described = connection.described.unwrap_or_else(|| self.nic(self.place(i).0, home));
+            published.keys = self.keys(i, home, described, connection);
             if published.keys.iter().any(|key| key.from != key.to) {
                 // Posters replace keys where they treat queues that are not in GPU memory.
                 published.flags = published.flags & !qp_flags::ON_GPU | qp_flags::MOVED;
@@ -782,14 +777,6 @@ impl Connections {
         if peer != self.me && !self.shape.is_dc() {
             post((peer, ConnectMessage { epoch: self.epoch_with(peer), set, status }));
         }
-    }
-
-    /// Informs kernels that QP `i` will not be connected, and returns the error.
-    fn deny(&self, i: usize, why: &str) -> Error {
-        if let Err(error) = self.handshakes.answer(i, None) {
-            tracing::error!("cannot inform the kernels about a failed connection: {error}");
-        }
-        Error::NoConnection { pe: self.me, peer: self.place(i).0, why: why.into() }
     }
 }
 

@@ -21,7 +21,7 @@ use rushmem_machine::{Alarm, Printer, Region, Watchdog, end_job, end_with};
 use rushmem_softnic::Memory;
 
 use super::connect_message::ConnectMessage;
-use super::connections::{Connections, Outgoing};
+use super::connections::{Connections, Outgoing, peer_of};
 use super::info::QpInfo;
 use super::pe_nics::PeNics;
 use super::private_queue::RemoteEnd;
@@ -258,7 +258,10 @@ impl Service {
 
     /// Records the launch of a kernel.
     pub fn launched(&self) {
-        self.shared.running.fetch_add(1, Ordering::AcqRel);
+        if let Err(error) = self.shared.connections.launched(&self.shared.running) {
+            // Operations to the PEs that were replaced return `PeerLost` then.
+            tracing::error!("the connections to replaced PEs cannot be reset: {error}");
+        }
         if self.polls {
             self.notify(ServiceEvent::Launched);
         }
@@ -376,7 +379,7 @@ impl Service {
     }
 
     /// Resets the QPs to PE `pe`, which was lost, for its replacement with the NICs `nics`, which this PE met in the job's epoch
-    /// `since`. No kernel may use these QPs.
+    /// `since`. No kernel may post to these QPs or wait for them. Without [failover](Self::fails_over), none may be running.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if kernels would have to treat the new NICs differently.
@@ -386,7 +389,17 @@ impl Service {
         // It may be about the lost PE, which the job has survived.
         lock(&self.shared.failure).take_if(|error| peer_of(error) == Some(pe));
         lock(&self.shared.requests).retain(|(i, ..)| connections.place(*i).0 != pe);
-        connections.renew(pe, nics, since)
+        connections.renew(pe, nics, since, &self.shared.running)
+    }
+
+    /// Returns whether kernels that are running may continue with another connection.
+    pub fn fails_over(&self) -> bool {
+        self.shared.connections.fails_over()
+    }
+
+    /// Returns whether kernels were running when PEs were replaced, so a kernel has to request the connections to them.
+    pub fn has_stale(&self) -> bool {
+        self.shared.connections.has_stale()
     }
 
     /// Returns the descriptions of this PE's NICs.
@@ -464,14 +477,6 @@ impl Guards {
         {
             tracing::error!("cannot read the lines that kernels have printed: {error}");
         }
-    }
-}
-
-/// Returns the peer whose connection has failed.
-fn peer_of(error: &Error) -> Option<u32> {
-    match error {
-        Error::NoConnection { peer, .. } | Error::ConnectionLost { peer, .. } => Some(*peer),
-        _ => None,
     }
 }
 

@@ -54,11 +54,27 @@ impl Handshakes {
         self.0.addr.add(Self::at(i))
     }
 
-    /// Returns how many connections of QP `i` kernels have requested.
-    pub(super) fn wanted(&self, i: usize) -> Result<u32> {
-        let mut word = 0u32;
-        self.0.read(Self::at(i) + offset_of!(Handshake, wanted) as u64, bytemuck::bytes_of_mut(&mut word))?;
-        Ok(word)
+    /// Prepares the handshake of QP `i` for connections to another process of the peer, while kernels are running. Requests that
+    /// kernels have made without knowing of it count no more.
+    pub(super) fn renew(&self, i: usize) -> Result<()> {
+        let Handshake { renewed, .. } = self.read(i)?;
+        let word =
+            |field: usize, value: u32| self.0.write(Self::at(i) + field as u64, bytemuck::bytes_of(&value));
+        // First, so no request of an earlier process is taken for one of this process.
+        word(offset_of!(Handshake, renewed), renewed + 1)?;
+        fence(Ordering::SeqCst);
+        word(offset_of!(Handshake, wanted), 0)?;
+        word(offset_of!(Handshake, answer), answer::NONE)?;
+        self.0.write(Self::at(i) + offset_of!(Handshake, resume) as u64, &[0; 8])
+    }
+
+    /// Returns the last request of kernels for a connection of QP `i` to the peer's current process, if there is any.
+    pub(super) fn request(&self, i: usize) -> Result<Option<Request>> {
+        const { assert!(offset_of!(Handshake, wanted) == 0 && offset_of!(Handshake, seen) == 12) };
+        let mut words = [0u32; 4];
+        self.0.read(Self::at(i), bytemuck::bytes_of_mut(&mut words))?;
+        let [number, _, process, seen] = words;
+        Ok((number != 0 && process == seen).then_some(Request { process, number }))
     }
 
     /// Reads the handshake of QP `i`.
@@ -91,6 +107,22 @@ impl Handshakes {
         // the connection.
         fence(Ordering::SeqCst);
         self.0.write(at + offset_of!(Handshake, answer) as u64, bytemuck::bytes_of(&answer))
+    }
+}
+
+/// A request of kernels for a connection.
+#[derive(Clone, Copy)]
+pub(super) struct Request {
+    /// [`Handshake::renewed`].
+    process: u32,
+    /// Number of the request among those for connections to this process, from 1.
+    pub(super) number: u32,
+}
+
+impl Request {
+    /// Returns the request as a word that is not 0.
+    pub(super) fn word(self) -> u64 {
+        u64::from(self.process) << 32 | u64::from(self.number)
     }
 }
 

@@ -29,6 +29,10 @@ impl Connections {
         const SLICE: Duration = Duration::from_millis(100);
         let mut connection = lock(&self.connections[i]);
         let connection = &mut *connection;
+        if connection.moves.is_stale {
+            // What kernels have posted was for a process that is gone.
+            return Ok(true);
+        }
         if connection.moves.is_under_way() {
             return Ok(!self.take_over_for_host(i, connection, false, post)?);
         }

@@ -31,12 +31,13 @@ use rushmem_base::lock;
 use rushmem_device::abi::{
     Connection, DevAddr, FIRST_BLOCK, Handshake, LostResult, MovedKey, qp_flags, reserved, result_order,
 };
+use rushmem_device::sq;
 use rushmem_error::{Error, Result};
 use rushmem_mlx5::Wqebb;
 
 use super::{Connections, Outgoing, QpConnection};
 use crate::queues::connect_message::{ConnectMessage, ConnectionPlace, QpStatus};
-use crate::queues::rail::{Qp, Rail, RetryPolicy};
+use crate::queues::rail::{PeerNic, Qp, Rail, RetryPolicy};
 use crate::queues::salvage::{Replay, Replayed, Salvage, unusable};
 use crate::queues::shape::WQEBB_BYTES;
 
@@ -67,6 +68,8 @@ pub(super) struct Moves {
     for_host: bool,
     /// When the queue was taken over.
     since: Option<Instant>,
+    /// Whether kernels have yet to request the connection to a process that has replaced the peer, and to say where it starts.
+    pub(super) is_stale: bool,
 }
 
 /// Where a connection starts.
@@ -211,6 +214,10 @@ impl Connections {
         if connection.failed {
             return Err(self.deny(i, "its connection has failed for good"));
         }
+        // About a connection to an earlier process of the peer.
+        if connection.moves.is_stale {
+            return Ok(());
+        }
         let outcome = self.take_over(i, connection).and_then(|()| self.advance_move(i, connection, post));
         outcome.map_err(|error| self.fail(i, connection, &error.to_string(), Some(post)))
     }
@@ -289,7 +296,7 @@ impl Connections {
     }
 
     /// Stops QP `i`.
-    fn stop(&self, i: usize, connection: &mut QpConnection) {
+    pub(super) fn stop(&self, i: usize, connection: &mut QpConnection) {
         let Some((pair, words)) = connection.pair.take() else { return };
         let rail = &self.rails[connection.nic];
         let executed = rail.stop(&pair).and_then(|()| Ok(rail.context(&pair)?.rmsn));
@@ -372,7 +379,7 @@ impl Connections {
         post: &mut dyn FnMut(Outgoing),
     ) -> Result<Option<Replayed>> {
         let Some(Origin { nics, .. }) = connection.moves.kernels else { return Ok(None) };
-        let keys = self.keys(i, nics, connection);
+        let keys = self.keys(i, nics.0, self.nic(self.place(i).0, nics.1), connection);
         let rail: &Rail = &self.rails[connection.nic];
         let moves = &mut connection.moves;
         let (Some((pair, _)), Some(salvage), None) = (&connection.pair, &mut moves.salvage, moves.posted_to)
@@ -405,17 +412,17 @@ impl Connections {
         }
     }
 
-    /// Returns the keys of QP `i`'s memory on the NICs `nics`, each with that on its current NICs: local and remote, for data
-    /// and for words.
+    /// Returns the keys of QP `i`'s memory on this PE's NIC `nic` and on the peer's `remote_from`, each with that on its current NICs:
+    /// local and remote, for data and for words.
     pub(super) fn keys(
         &self,
         i: usize,
-        (nic, peer_nic): (usize, usize),
+        nic: usize,
+        remote_from: PeerNic,
         connection: &QpConnection,
     ) -> [MovedKey; 4] {
-        let peer = self.place(i).0;
         let (from, to) = (self.rails[nic].keys(), self.rails[connection.nic].keys());
-        let (remote_from, remote_to) = (self.nic(peer, peer_nic), self.nic(peer, connection.peer_nic));
+        let remote_to = self.nic(self.place(i).0, connection.peer_nic);
         [
             MovedKey { from: from.data().lkey(), to: to.data().lkey() },
             MovedKey { from: from.strict().lkey(), to: to.strict().lkey() },
@@ -519,8 +526,10 @@ impl Connections {
         if end == FIRST_BLOCK || words.poison.word != 0 {
             return Ok(false);
         }
-        let range =
-            Range { done: words.done.word, end, resume: end, second_blocks: words.second_blocks.word };
+        let done = words.done.word;
+        // As kernels choose it.
+        let resume = sq::first_of_queue(end) + (end - done);
+        let range = Range { done, end, resume, second_blocks: words.second_blocks.word };
         let memory = self.rails[nic].memory_of(pair);
         let at = memory.shape().place(pair.slot).sq;
         let region = memory.region().clone();
@@ -534,14 +543,43 @@ impl Connections {
 impl QpConnection {
     /// Returns whether kernels may post to the QP, if only over an earlier connection.
     pub(super) fn is_in_use(&self) -> bool {
-        self.published || self.moves.is_under_way()
+        self.published || self.moves.old.is_some()
     }
 }
 
 impl Moves {
-    /// Returns whether kernels still post to an earlier connection.
+    /// Returns whether kernels wait for the connection to a process that has replaced the peer.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.salvage.is_some()
+    }
+
+    /// Returns whether kernels still use an earlier connection, or wait for one that continues it.
     pub(super) fn is_under_way(&self) -> bool {
-        self.old.is_some()
+        self.old.is_some() || self.is_stale || self.salvage.is_some()
+    }
+
+    /// Returns the state for a connection to another process, while kernels may use `self`, which was stopped.
+    pub(super) fn into_another_process(self) -> Self {
+        Self { old: self.old, free_slot: self.free_slot, is_stale: true, ..Self::default() }
+    }
+
+    /// Forgets the connections that kernels have used.
+    pub(super) fn forget_kernels(&mut self) {
+        (self.old, self.is_stale) = (None, false);
+    }
+
+    /// Starts the connection with block `resume`, without anything to replay. `nics` are those whose keys kernels use.
+    ///
+    /// # Errors
+    /// None; that of an empty queue.
+    pub(super) fn start_at(&mut self, resume: u64, nics: (usize, usize)) -> Result<()> {
+        // Kernels learn whether it is weak when they connect, as with a first connection.
+        let weak = qp_flags::WEAK;
+        self.is_stale = false;
+        self.kernels = Some(Origin { number: self.number, block: resume, replayed: 0, nics, weak });
+        self.salvage = Some(Salvage::new(&[], resume, resume, |_| 0)?);
+        self.since = Some(Instant::now());
+        Ok(())
     }
 
     /// Returns whether kernels have waited for the next connection for `time`.

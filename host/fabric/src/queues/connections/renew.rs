@@ -1,7 +1,7 @@
 //! Connections to a process that replaces a lost PE.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rushmem_base::lock;
 use rushmem_error::{Error, Result};
@@ -21,17 +21,32 @@ impl Connections {
         self.epoch.store(epoch, Ordering::Release);
     }
 
-    /// Destroys the QPs to PE `peer`, which was lost, and marks them as unconnected, for its replacement with the NICs `nics`. No
-    /// kernel may use these QPs. From now on, messages about connections are ignored unless they carry `since`, the job's epoch in
-    /// which the two processes met.
+    /// Destroys the QPs to PE `peer`, which was lost, and marks them as unconnected, for its replacement with the NICs `nics`. From
+    /// now on, messages about connections are ignored unless they carry `since`, the job's epoch in which the two processes
+    /// met.
+    ///
+    /// If there are `running` kernels and connections [fail over](Self::fails_over), kernels that have used a QP must request the
+    /// next connection, and say where it starts. They may still poll the QP, so it is only stopped, and its state stays.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if kernels would have to treat the new NICs differently.
     /// - An error if the machine cannot write its memory.
-    pub(in super::super) fn renew(&self, peer: u32, nics: &PeNics, since: u64) -> Result<()> {
+    pub(in super::super) fn renew(
+        &self,
+        peer: u32,
+        nics: &PeNics,
+        since: u64,
+        running: &AtomicUsize,
+    ) -> Result<()> {
+        // All locks are held until the end, so no message about an old connection carries the new epoch. Other threads lock
+        // one connection at a time, or several in the same order.
+        let _settling = lock(&self.settling);
+        let running = self.shape.failover && running.load(Ordering::Acquire) != 0;
+        let qps = (peer as usize..self.connections.len()).step_by(self.shape.n_pes as usize);
+        let mut all: Vec<_> = qps.map(|i| (i, lock(&self.connections[i]))).collect();
         self.since[peer as usize].store(since, Ordering::Release);
         let rails = self.rails.len();
-        let new: Vec<PeerNic> = nics.rails.iter().map(NicInfo::for_peers).collect();
+        let mut new: Vec<PeerNic> = nics.rails.iter().map(NicInfo::for_peers).collect();
         {
             let mut all = self.nics.write().unwrap_or_else(PoisonError::into_inner);
             let old = &mut all[peer as usize * rails..][..rails];
@@ -40,26 +55,123 @@ impl Connections {
                 let what = format!("a process in the place of lost PE {peer}");
                 return Err(Error::Unavailable { what, why: "its NICs differ from those of that PE".into() });
             }
-            old.copy_from_slice(&new);
+            old.swap_with_slice(&mut new);
         }
-        for i in (peer as usize..self.connections.len()).step_by(self.shape.n_pes as usize) {
-            let mut connection = lock(&self.connections[i]);
-            let rail = self.shape.rail(self.place(i).1.into());
-            let was_in_use = connection.is_in_use();
-            let slot = connection.pair.take().map(|(_, words)| words % self.shape.rail_slots());
-            *connection = QpConnection { slot: slot.or(connection.slot), ..QpConnection::default() };
-            if let Some(slot) = connection.slot {
-                self.rails[rail].clear_ahead(slot..slot + 1)?;
-                self.state.clear_slot(rail as u64 * self.shape.rail_slots() + slot)?;
-            }
+        self.has_stale.fetch_or(running, Ordering::AcqRel);
+        for (i, connection) in &mut all {
+            let (i, connection) = (*i, &mut **connection);
             self.announced[i].store(0, Ordering::Release);
-            self.taken[i].store(0, Ordering::Release);
-            self.handshakes.clear_one(i)?;
-            self.state.describe_qp(i as u64, &self.descriptor(i))?;
-            if was_in_use && !self.is_unused(i) {
-                self.missing.fetch_add(1, Ordering::AcqRel);
+            if running {
+                self.stop(i, connection);
+                let QpConnection { slot, described, moves, .. } = std::mem::take(connection);
+                *connection = QpConnection {
+                    slot,
+                    described: described.or(Some(new[self.home(i)])),
+                    moves: moves.into_another_process(),
+                    ..QpConnection::default()
+                };
+                self.handshakes.renew(i)?;
+            } else {
+                self.disconnect(i, connection)?;
             }
         }
         Ok(())
+    }
+
+    /// Destroys QP `i`, and marks it as unconnected. No kernel may use it.
+    fn disconnect(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
+        let rail = self.home(i);
+        let was_in_use = connection.is_in_use();
+        let slot = connection.pair.take().map(|(_, words)| words % self.shape.rail_slots());
+        *connection = QpConnection { slot: slot.or(connection.slot), ..QpConnection::default() };
+        if let Some(slot) = connection.slot {
+            self.rails[rail].clear_ahead(slot..slot + 1)?;
+        }
+        self.forget(i, connection)?;
+        if was_in_use && !self.is_unused(i) {
+            self.missing.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Resets everything that kernels know of QP `i`.
+    fn forget(&self, i: usize, connection: &QpConnection) -> Result<()> {
+        let slot = connection.pair.as_ref().map(|(_, words)| words % self.shape.rail_slots());
+        if let Some(slot) = slot.or(connection.slot) {
+            self.state.clear_slot(self.home(i) as u64 * self.shape.rail_slots() + slot)?;
+        }
+        self.taken[i].store(0, Ordering::Release);
+        self.handshakes.clear_one(i)?;
+        self.state.describe_qp(i as u64, &self.descriptor(i))
+    }
+
+    /// Counts a launch in `running`. If no kernel has been running, those to come may use the QPs that kernels have not requested
+    /// since their peers were replaced as if they were new.
+    ///
+    /// # Errors
+    /// An error if the machine cannot write its memory.
+    pub(in super::super) fn launched(&self, running: &AtomicUsize) -> Result<()> {
+        if !self.shape.failover {
+            running.fetch_add(1, Ordering::AcqRel);
+            return Ok(());
+        }
+        let _settling = lock(&self.settling);
+        let is_first = running.fetch_add(1, Ordering::AcqRel) == 0;
+        if is_first && self.has_stale.swap(false, Ordering::AcqRel) { self.settle() } else { Ok(()) }
+    }
+
+    fn settle(&self) -> Result<()> {
+        for (i, connection) in self.connections.iter().enumerate() {
+            let connection = &mut *lock(connection);
+            if !connection.moves.is_stale {
+                continue;
+            }
+            // The peer may use the QP already, so that stays.
+            self.forget_kernels(i, connection);
+            connection.described = None;
+            if let (None, Some(slot)) = (&connection.pair, connection.slot) {
+                self.rails[self.home(i)].clear_ahead(slot..slot + 1)?;
+            }
+            self.forget(i, connection)?;
+            if connection.failed {
+                self.handshakes.answer(i, None)?;
+            } else {
+                self.publish_if_ready(i, connection, &mut |_| {})?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the connections of QP `i` that kernels may have used. None of them does any more.
+    fn forget_kernels(&self, i: usize, connection: &mut QpConnection) {
+        if connection.is_in_use() && !self.is_unused(i) {
+            self.missing.fetch_add(1, Ordering::AcqRel);
+        }
+        connection.moves.forget_kernels();
+    }
+
+    /// Returns whether kernels may have to [request](Self::leave_stale) connections to replaced peers again.
+    pub(in super::super) fn has_stale(&self) -> bool {
+        self.has_stale.load(Ordering::Acquire)
+    }
+
+    /// Records that kernels have requested QP `i`. If they had to, because its peer was replaced while they were running, its
+    /// connection starts where they say. Returns whether they had to, or `None` if they have not requested it since.
+    pub(super) fn leave_stale(&self, i: usize, connection: &mut QpConnection) -> Result<Option<bool>> {
+        if !connection.moves.is_stale {
+            return Ok(Some(false));
+        }
+        if self.handshakes.request(i)?.is_none() {
+            return Ok(None);
+        }
+        match self.handshakes.read(i)?.resume {
+            // Kernels have never used it.
+            0 => self.forget_kernels(i, connection),
+            resume => {
+                let home = self.home(i);
+                connection.moves.start_at(resume, (home, home))?;
+            }
+        }
+        Ok(Some(true))
     }
 }
