@@ -114,7 +114,7 @@ impl<S: Sharing> Qp<'_, S> {
 
     /// Runs one iteration of a wait for the host's answer. On an error other than an abort, the QP is poisoned.
     #[inline(always)]
-    pub(super) fn unanswered(&self, watch: &mut Watch, site: Site) -> Result {
+    fn unanswered(&self, watch: &mut Watch, site: Site) -> Result {
         // SAFETY: the host made the state, and nobody changes this field while kernels run.
         let connect_ns = || unsafe { (*self.desc().pe_state.ptr::<DeviceState>()).connect_ns };
         match watch.turn() {

@@ -116,7 +116,8 @@ fn restart<S: Sharing>(qp: &Qp<'_, S>, site: Site) -> Result {
                 S::Scope::fetch_add_relaxed(closing, 1);
                 let mut watch = Watch::needing(qp.desc().pe_state, qp.needs());
                 while super::take_doorbell(qp).is_none() {
-                    qp.unanswered(&mut watch, site)?;
+                    // Not `unanswered`, for which a stale queue is an error.
+                    watch.turn_awake().map_err(|why| qp.poison(why, Detail::NONE, site))?;
                 }
             }
         }
