@@ -114,7 +114,7 @@ impl<const DEPTH: usize> Queue<DEPTH> {
         }
         fence(AcqRel);
         self.read(done, end);
-        let resume = closed.resume(done, end);
+        let resume = closed.resume(end);
         let next = self.connection.load(Relaxed) + 1;
         let connection = &self.connections[next as usize];
         // SAFETY: nobody rings the new connection yet; loom checks it.

@@ -32,6 +32,8 @@ pub fn take_doorbell<Q: SendQueueState>(queue: &Q) -> Option<u64> {
 /// A queue that [`close`] has closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Closed {
+    /// Index one past the last block that is known to be complete.
+    done: u64,
     /// Index one past the last block that other posters have reserved.
     reserved: u64,
     /// Index one past the last block for which there is room.
@@ -41,10 +43,9 @@ pub struct Closed {
 /// Closes a queue of `depth` blocks, in which all blocks before `done` are complete.
 #[inline(always)]
 pub fn close<Q: SendQueueState>(queue: &Q, done: u64, depth: u64) -> Closed {
-    let limit = done + depth;
-    let mut closed = Closed { reserved: queue.reserved(), limit };
+    let mut closed = Closed { done, reserved: queue.reserved(), limit: done + depth };
     while closed.have_room() {
-        let found = queue.compare_swap_reserved(closed.reserved, closed.after(done));
+        let found = queue.compare_swap_reserved(closed.reserved, closed.after());
         if found == closed.reserved {
             break;
         }
@@ -88,10 +89,10 @@ pub fn published<Q: SendQueueState>(queue: &Q, depth: u64, closed: Closed, mut a
 /// Gives back the blocks that [`close`] has reserved, after the queue could not be handed over. Later posters find room in the
 /// broken queue, and a wait for all blocks waits for none that nobody has posted.
 #[inline(always)]
-pub fn give_back<Q: SendQueueState>(queue: &Q, done: u64, closed: Closed) {
+pub fn give_back<Q: SendQueueState>(queue: &Q, closed: Closed) {
     // Posters that have reserved blocks after them learn that the queue is broken.
     if closed.have_room() {
-        let _ = queue.compare_swap_reserved(closed.after(done), closed.reserved);
+        let _ = queue.compare_swap_reserved(closed.after(), closed.reserved);
     }
 }
 
@@ -105,15 +106,15 @@ impl Closed {
     /// Returns an index past all blocks for which there is room. Modulo 2^16, it is the number of blocks that may have to be
     /// posted again.
     #[inline(always)]
-    fn after(self, done: u64) -> u64 {
-        first_of_queue(self.limit) + (self.reserved - done)
+    fn after(self) -> u64 {
+        first_of_queue(self.limit) + (self.reserved - self.done)
     }
 
     /// Returns the index of the first block to be posted to the next connection. `published` is one past the last published
     /// block.
     #[inline(always)]
-    pub fn resume(self, done: u64, published: u64) -> u64 {
-        if self.have_room() { self.after(done) } else { published }
+    pub fn resume(self, published: u64) -> u64 {
+        if self.have_room() { self.after() } else { published }
     }
 }
 

@@ -53,8 +53,7 @@ pub(super) fn connect<S: Sharing>(entry: *mut QpEntry, site: Site) -> Result {
     // Any number of threads may arrive here; only the first one notifies the host.
     let asks = is_first(offset_of!(QpState, connect_requested));
     if asks {
-        // SAFETY: the handshake of this QP. Nothing has been posted.
-        unsafe { qp.note_process(handshake) };
+        qp.note_process();
         request(desc, handshake, 1);
     }
     let mut watch = Watch::needing(desc.pe_state, qp.needs());

@@ -170,7 +170,7 @@ fn fail_over_slow<S: Sharing>(entry: *mut QpEntry, own: u64, site: Site) -> Resu
     if outcome.is_err()
         && let Some(closed) = closed
     {
-        super::give_back(&qp, done, closed);
+        super::give_back(&qp, closed);
     }
     qp.free_poller();
     outcome
@@ -249,7 +249,7 @@ fn take_blocks<S: Sharing>(
     }
     // Acquires the blocks, whose ready entries were read by relaxed loads.
     S::Scope::fence();
-    Ok((end, closed.resume(done, end)))
+    Ok((end, closed.resume(end)))
 }
 
 /// Copies the blocks `done..end` to host memory, and requests the next connection.

@@ -56,12 +56,10 @@ impl<S: Sharing> Qp<'_, S> {
     }
 
     /// Records that kernels know of the current process of the peer. A request must follow, or nothing may have been posted.
-    ///
-    /// # Safety
-    /// `handshake` is that of the QP.
     #[inline(always)]
-    pub(super) unsafe fn note_process(&self, handshake: *mut Handshake) {
+    pub(super) fn note_process(&self) {
         if self.can_fail_over() {
+            let handshake = self.desc().handshake.ptr::<Handshake>();
             // SAFETY: words of the handshake.
             unsafe {
                 let renewed = <u32 as SysWord>::load_acquire(&raw const (*handshake).renewed);
@@ -97,7 +95,7 @@ fn restart<S: Sharing>(qp: &Qp<'_, S>, site: Site) -> Result {
     // SAFETY: words of the QP's state and of the handshake.
     unsafe {
         if Gpu::load_relaxed(requested) == 0 {
-            qp.note_process(handshake);
+            qp.note_process();
             return Ok(());
         }
         // From here on, this thread alone fetches the connection.
@@ -138,7 +136,7 @@ fn restart<S: Sharing>(qp: &Qp<'_, S>, site: Site) -> Result {
         <u32 as SysWord>::store_relaxed(&raw mut (*handshake).answer, answer::NONE);
         // A thread that did not know of the new process may have written it.
         <u32 as SysWord>::store_relaxed(&raw mut (*handshake).wanted, 0);
-        qp.note_process(handshake);
+        qp.note_process();
         request(qp.desc(), handshake, 1);
     }
     wait_for_answer(qp, site).map(|()| continue_at(qp, resume, resume))
