@@ -80,24 +80,23 @@ impl Connections {
 
     /// Destroys QP `i`, and marks it as unconnected. No kernel may use it.
     fn disconnect(&self, i: usize, connection: &mut QpConnection) -> Result<()> {
-        let rail = self.home(i);
-        let was_in_use = connection.is_in_use();
-        let slot = connection.pair.take().map(|(_, words)| words % self.shape.rail_slots());
-        *connection = QpConnection { slot: slot.or(connection.slot), ..QpConnection::default() };
-        if let Some(slot) = connection.slot {
-            self.rails[rail].clear_ahead(slot..slot + 1)?;
-        }
-        self.forget(i, connection)?;
-        if was_in_use && !self.is_unused(i) {
-            self.missing.fetch_add(1, Ordering::AcqRel);
-        }
-        Ok(())
+        self.forget_kernels(i, connection);
+        *connection = QpConnection { slot: self.slot(connection), ..QpConnection::default() };
+        self.forget(i, connection)
     }
 
-    /// Resets everything that kernels know of QP `i`.
+    /// Returns the slot of a QP or, if there is none, that of the next one.
+    fn slot(&self, connection: &QpConnection) -> Option<u64> {
+        let current = connection.pair.as_ref().map(|(_, words)| words % self.shape.rail_slots());
+        current.or(connection.slot)
+    }
+
+    /// Resets everything that kernels know of QP `i`, and the queues that the next one will use.
     fn forget(&self, i: usize, connection: &QpConnection) -> Result<()> {
-        let slot = connection.pair.as_ref().map(|(_, words)| words % self.shape.rail_slots());
-        if let Some(slot) = slot.or(connection.slot) {
+        if let Some(slot) = self.slot(connection) {
+            if connection.pair.is_none() {
+                self.rails[self.home(i)].clear_ahead(slot..slot + 1)?;
+            }
             self.state.clear_slot(self.home(i) as u64 * self.shape.rail_slots() + slot)?;
         }
         self.taken[i].store(0, Ordering::Release);
@@ -111,11 +110,7 @@ impl Connections {
     /// # Errors
     /// An error if the machine cannot write its memory.
     pub(in super::super) fn launched(&self, running: &AtomicUsize) -> Result<()> {
-        if !self.shape.failover {
-            running.fetch_add(1, Ordering::AcqRel);
-            return Ok(());
-        }
-        let _settling = lock(&self.settling);
+        let _settling = self.shape.failover.then(|| lock(&self.settling));
         let is_first = running.fetch_add(1, Ordering::AcqRel) == 0;
         if is_first && self.has_stale.swap(false, Ordering::AcqRel) { self.settle() } else { Ok(()) }
     }
@@ -129,9 +124,6 @@ impl Connections {
             // The peer may use the QP already, so that stays.
             self.forget_kernels(i, connection);
             connection.described = None;
-            if let (None, Some(slot)) = (&connection.pair, connection.slot) {
-                self.rails[self.home(i)].clear_ahead(slot..slot + 1)?;
-            }
             self.forget(i, connection)?;
             if connection.failed {
                 self.handshakes.answer(i, None)?;
