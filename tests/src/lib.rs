@@ -131,6 +131,15 @@ pub const fn grid(blocks: u32, threads: u32) -> LaunchConfig {
     LaunchConfig::new(blocks, threads)
 }
 
+/// Returns how often a test repeats its work: `usual` times, or as often as the environment variable says.
+///
+/// # Panics
+/// If the variable is not a number.
+pub fn repetitions(variable: &str, usual: usize) -> usize {
+    std::env::var(variable)
+        .map_or(usual, |times| times.parse().unwrap_or_else(|_| panic!("{variable} is not a number")))
+}
+
 /// Reports that a test cannot run on this machine, and why. With `CI_REQUIRE_ALL` set, this fails the test.
 ///
 /// # Panics

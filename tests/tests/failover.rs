@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rushmem_tests::launch::{all, clean, launcher, text};
-use rushmem_tests::skip;
+use rushmem_tests::{repetitions, skip};
 
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
 
@@ -69,8 +69,13 @@ fn other_faults_may_coincide_with_cuts() {
 #[test]
 #[ignore = "slow: runs with --ignored"]
 fn many_cuts_lose_nothing() {
-    let cuts = std::env::var("SUITE_CUTS").map_or(300, |cuts| cuts.parse().expect("SUITE_CUTS is a number"));
-    cross("many_cuts_lose_nothing", &["nics_per_pe=2"], "port_flaps_us=100000", 20, cuts);
+    cross(
+        "many_cuts_lose_nothing",
+        &["nics_per_pe=2"],
+        "port_flaps_us=100000",
+        20,
+        repetitions("SUITE_CUTS", 300),
+    );
 }
 
 /// Processes are killed and replaced, too. Kernels that dispatch tokens mostly wait for messages.

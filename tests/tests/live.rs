@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rushmem_tests::launch::{Waiting, all, clean, launcher, text};
-use rushmem_tests::skip;
+use rushmem_tests::{repetitions, skip};
 
 /// The launcher and the examples are built next to this program.
 const PE: &str = env!("CARGO_BIN_EXE_suite_pe");
@@ -41,9 +41,9 @@ fn check(output: &Output, n: usize, lost: &[usize], rounds: u64) {
 }
 
 /// Runs jobs of `n` PEs and kills one or two of their processes at a random moment.
-fn kill_at_random(test: &str, n: usize, path: &str, seeds: u64) {
+fn kill_at_random(test: &str, n: usize, path: &str, seeds: usize) {
     const ROUNDS: u64 = 600;
-    for seed in 0..seeds {
+    for seed in 0..seeds as u64 {
         let (pes, path) = (n.to_string(), format!("peer_path={path}"));
         let args = ["-n", pes.as_str(), "--set", &path];
         let Some(command) = survive(test, &args, &["--rounds", &ROUNDS.to_string()]) else { return };
@@ -71,11 +71,16 @@ fn living_pes_go_on_by_p2p() {
     kill_at_random("living_pes_go_on_by_p2p", 3, "p2p", 3);
 }
 
+/// The slow tests of this file kill this many processes by each path, or as many as `SUITE_KILLS` says.
+fn kills(usual: usize) -> usize {
+    repetitions("SUITE_KILLS", usual)
+}
+
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn hundred_killed_pes_do_not_end_their_jobs() {
+fn many_killed_pes_do_not_end_their_jobs() {
     for path in ["nic", "p2p"] {
-        kill_at_random("hundred_killed_pes_do_not_end_their_jobs", 5, path, 50);
+        kill_at_random("many_killed_pes_do_not_end_their_jobs", 5, path, kills(10));
     }
 }
 
@@ -126,7 +131,7 @@ fn promises_hold_after_a_loss() {
 }
 
 /// Runs jobs of `n` PEs that do `what` while PEs kill themselves, until `cycles` of them were replaced.
-fn replace(test: &str, what: &str, n: usize, cycles: u64) {
+fn replace(test: &str, what: &str, n: usize, cycles: usize) {
     let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
     for path in ["peer_path=nic", "peer_path=p2p"] {
         let mut command = clean(&launcher);
@@ -150,14 +155,14 @@ fn experts_go_on_without_lost_pes() {
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn five_hundred_pes_are_replaced() {
-    replace("five_hundred_pes_are_replaced", "replace", 8, 500);
+fn many_pes_are_replaced() {
+    replace("many_pes_are_replaced", "replace", 8, kills(60));
 }
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn experts_of_hundred_lost_pes_are_replaced() {
-    replace("experts_of_hundred_lost_pes_are_replaced", "experts", 6, 100);
+fn experts_of_many_lost_pes_are_replaced() {
+    replace("experts_of_many_lost_pes_are_replaced", "experts", 6, kills(30));
 }
 
 /// Kills processes of `n` PEs that run persistent kernels for `rounds` rounds, which go on with their successors.

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rushmem_tests::launch::{self, Waiting, all, clean, launcher, sorted, text};
-use rushmem_tests::skip;
+use rushmem_tests::{repetitions, skip};
 
 /// Time limit for a prompt reaction, which even a busy machine meets. It is shorter than any deadline that these tests
 /// set.
@@ -379,13 +379,13 @@ fn loaded_round(lines: &[String], n: usize) -> Option<u64> {
 
 /// Kills a PE, or all, of jobs that save checkpoints, at random moments. Each next job loads what the one before has
 /// left.
-fn kill_while_saving(test: &str, times: u64) {
+fn kill_while_saving(test: &str, times: usize) {
     const PES: usize = 3;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("checkpoint");
     let args = ["-n", "3", PE, "checkpoint", path.to_str().unwrap()];
     let mut newest = 0;
-    for seed in 0..times {
+    for seed in 0..times as u64 {
         let Some(command) = run(test, &args) else { return };
         let job = Waiting::start(command, PES);
         let loaded = loaded_round(&job.told, PES).unwrap_or(0);
@@ -417,6 +417,7 @@ fn killed_save_leaves_the_old_or_the_new_checkpoint() {
 
 #[test]
 #[ignore = "slow: runs with --ignored"]
-fn hundred_killed_saves_leave_the_old_or_the_new_checkpoint() {
-    kill_while_saving("hundred_killed_saves_leave_the_old_or_the_new_checkpoint", 100);
+fn many_killed_saves_leave_the_old_or_the_new_checkpoint() {
+    let test = "many_killed_saves_leave_the_old_or_the_new_checkpoint";
+    kill_while_saving(test, repetitions("SUITE_KILLS", 25));
 }

@@ -1,7 +1,7 @@
 //! The settings that the test suite runs with. Each value of a setting is combined with most values of the others.
 //!
-//! Unless `SUITE_VARIATIONS=all`, tests run with representative settings and fewer repetitions. Every third job has
-//! weakly ordered QPs: the NIC and PCIe may reorder the data of puts.
+//! Unless `SUITE_VARIATIONS` is `all` or a list like `0,3,7`, tests run with representative settings and fewer
+//! repetitions. Every third job has weakly ordered QPs: the NIC and PCIe may reorder the data of puts.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -76,20 +76,21 @@ pub(crate) fn has_dc() -> bool {
     option_env!("RUSHMEM_PTX_DC") == Some("1") || *NATIVE.get_or_init(is_native)
 }
 
-fn all_are_wanted() -> bool {
-    std::env::var_os("SUITE_VARIATIONS").is_some_and(|value| value == "all")
-}
+const CHOICE: &str = "SUITE_VARIATIONS";
 
-/// Returns how often a test repeats its work: `n` times with all variations, otherwise a fifth of it.
+/// Returns how often a test repeats its work: `n` times with chosen variations, otherwise a fifth of it.
 pub(crate) fn repetitions(n: u32) -> u32 {
-    if all_are_wanted() { n } else { n.div_ceil(5) }
+    if std::env::var_os(CHOICE).is_some() { n } else { n.div_ceil(5) }
 }
 
 fn chosen() -> impl Iterator<Item = Setup> {
-    let every = all_are_wanted();
-    let is_chosen = move |i: &usize| every || REPRESENTATIVE.contains(i);
+    let indices: Vec<usize> = match std::env::var(CHOICE).as_deref() {
+        Ok("all") => (0..VARIATIONS.len()).collect(),
+        Ok(list) => list.split(',').map(|i| i.parse().expect("`all` or a list of indices")).collect(),
+        Err(_) => REPRESENTATIVE.to_vec(),
+    };
     let can_run = |i: &usize| VARIATIONS[*i].peers != Peers::Dc || has_dc();
-    (0..VARIATIONS.len()).filter(is_chosen).filter(can_run).map(setup)
+    indices.into_iter().filter(can_run).map(setup)
 }
 
 fn setup(i: usize) -> Setup {
@@ -132,7 +133,8 @@ pub(crate) fn with_host_windows() -> impl Iterator<Item = Setup> {
 #[ignore = "slow: runs with --ignored"]
 fn all_tests_pass_with_all_settings() {
     let program = std::env::current_exe().unwrap();
-    let output = Command::new(program).env("SUITE_VARIATIONS", "all").output().unwrap();
+    let variations = std::env::var(CHOICE).unwrap_or_else(|_| "all".into());
+    let output = Command::new(program).env(CHOICE, variations).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
     println!("{text}{}", String::from_utf8_lossy(&output.stderr));
