@@ -40,6 +40,9 @@ pub const END: &str = "the end of the job";
 /// Tag of the barrier that is the last collective call before the first epoch.
 pub const START: &str = "the start of the job";
 
+/// Reason in [`PeerLost`] of a process that waits to replace a lost one.
+pub(crate) const NONE_LEFT: &str = "no PE is left that could take its process in";
+
 /// End of the reason in [`PeerLost`] for a PE that exited before it joined the job. Launchers use the same text.
 pub const BEFORE_JOINING: &str = " before it joined the job";
 

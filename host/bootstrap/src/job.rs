@@ -10,7 +10,7 @@ use std::time::Duration;
 use rushmem_base::Pes;
 
 use crate::epoch::Epoch;
-use crate::error::{Failure, PeerLost, START};
+use crate::error::{Failure, NONE_LEFT, PeerLost, START};
 
 /// Name of the call that forms an epoch, in failures.
 pub(crate) const FORM_EPOCH: &str = "form_epoch";
@@ -169,9 +169,7 @@ impl JobState {
             Some(MemberState::Lost { survivable: true })
                 if self.final_failure().is_none() && !self.has_members() =>
             {
-                let reason =
-                    format!("PE {pe} was lost, and the others have ended, so none can take it in again");
-                return Err(Refusal::Reason(reason));
+                return Err(Refusal::Reason(format!("PE {pe} was lost: {NONE_LEFT}")));
             }
             Some(MemberState::Finished) if self.final_failure().is_none() => {
                 let others = self.pes_where(|member| !member.is_done());

@@ -18,8 +18,8 @@ use socket2::SockRef;
 use crate::auth::{Role, Token, nonce};
 use crate::deadline::UntilDeadline;
 use crate::dial::{tune, write_timeout};
-use crate::error::{BEFORE_JOINING, Error, Failure, PeerLost};
-use crate::job::{FORM_EPOCH, JobState, PastCall, Progress, Refusal};
+use crate::error::{BEFORE_JOINING, Error, Failure, NONE_LEFT, PeerLost};
+use crate::job::{JobState, PastCall, Progress, Refusal};
 use crate::messages::PeerMessage;
 use crate::pulse::{Due, Pulse};
 use crate::refusals::Refusals;
@@ -587,8 +587,8 @@ impl State {
     fn turn_away(&mut self) {
         let away = self.job.turn_away();
         for &pe in &away {
-            let pes = Pes((0..self.job.n_pes()).filter(|pe| !away.contains(pe)).collect());
-            self.tell_pe(pe, &Message::Failed(Failure::Left { call: FORM_EPOCH.into(), pes }));
+            let lost = PeerLost { pe: Some(pe), reason: NONE_LEFT.into(), exit: None, survivable: false };
+            self.tell_pe(pe, &Message::Lost(lost));
             self.pes[pe as usize] = None;
         }
     }
