@@ -16,7 +16,7 @@ pub const LONGEST: usize = 2;
 /// Index in the facts of a flag: 1 once the kernel has finished or failed.
 pub const FINISHED: usize = 3;
 
-/// Index in a peer's record of the epoch in which the two processes met.
+/// Index in a peer's record of the epoch in which the two processes met: 0 before that.
 pub const SINCE: usize = 0;
 
 /// Index in a peer's record of the messages exchanged since then.
@@ -116,7 +116,7 @@ fn exchange(
             }
         }
         block.sync();
-        let is_open = |pe: u32| peers.load(number(pe, STATE)) == 0;
+        let is_open = |pe: u32| peers.load(number(pe, SINCE)) != 0 && peers.load(number(pe, STATE)) == 0;
         let next = |pe: u32| peers.load(number(pe, MESSAGES)) + 1;
         let row = |from: u32, message: u64| {
             let first = ((message % 2) as usize * n as usize + from as usize) * words;

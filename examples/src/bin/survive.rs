@@ -110,8 +110,8 @@ fn wait_for_notice(
     loop {
         let (peers, facts) = (pe.read(peers)?, pe.read(facts)?);
         let knows = |lost: &u32| {
-            let record = &peers[*lost as usize * RECORD_WORDS..];
-            record[SINCE] == u64::from(known[*lost as usize]) && record[STATE] != 0
+            let (record, since) = (&peers[*lost as usize * RECORD_WORDS..], known[*lost as usize]);
+            since == 0 || record[SINCE] == u64::from(since) && record[STATE] != 0
         };
         if facts[FINISHED] != 0 || lost.iter().all(knows) {
             return Ok(());
@@ -124,7 +124,7 @@ fn wait_for_notice(
 struct Introductions {
     arrived: SymSlice<Signal>,
     together: SymSlice<Signal>,
-    /// For each PE, the epoch of its process that the kernel knows.
+    /// For each PE, the epoch of its process that the kernel knows, or 0.
     known: Vec<u32>,
     /// For each PE, the epoch of its process that knows that this kernel has finished.
     told: Vec<u32>,
