@@ -104,9 +104,12 @@ impl Waiting {
         job
     }
 
-    /// Waits until another process of PE `pe`, which has been killed, is ready. Returns `false` if the job exits before that.
-    pub fn wait_for_restart(&mut self, pe: usize) -> bool {
-        self.pids[pe].clear();
+    /// Waits until other processes of these PEs, whose processes have been killed, are ready. Returns `false` if the job exits
+    /// before that.
+    pub fn wait_for_restart(&mut self, pes: &[usize]) -> bool {
+        for &pe in pes {
+            self.pids[pe].clear();
+        }
         self.wait_for_ready()
     }
 

@@ -165,36 +165,98 @@ fn experts_of_many_lost_pes_are_replaced() {
     replace("experts_of_many_lost_pes_are_replaced", "experts", 6, kills(30));
 }
 
-/// Kills processes of `n` PEs that run persistent kernels for `rounds` rounds, which go on with their successors.
-fn replace_under_kernels(test: &str, n: usize, settings: &[&str], rounds: &str, kills: usize) {
+/// Starts `survive` on `n` PEs, with a process for each lost one.
+fn respawned(test: &str, n: usize, settings: &[&str], rounds: &str) -> Option<Waiting> {
     let pes = n.to_string();
     let mut args = vec!["-n", &pes, "--respawn", "1000"];
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-    let Some(mut command) = survive(test, &args, &["--rounds", rounds]) else { return };
+    let mut command = survive(test, &args, &["--rounds", rounds])?;
     // Nobody reads standard error before the end.
-    command.env("RUSHMEM_LOG", "error");
-    let mut job = Waiting::start(command, n);
-    for kill_number in 0..kills {
-        let victim = (kill_number * 3 + 1) % n;
-        kill(&[&job.pids[victim]], "-9");
-        assert!(job.wait_for_restart(victim), "the job ended");
-        std::thread::sleep(Duration::from_millis(7 * kill_number as u64 % 300));
-    }
+    command.env("RUSHMEM_LOG", "error").env("RUSHMEM_HEARTBEAT", "2s");
+    Some(Waiting::start(command, n))
+}
+
+/// Asserts that the job succeeds, and that all its `n` PEs have received what the others sent.
+fn check_all(job: Waiting, n: usize) {
     let (output, _) = job.end();
     assert!(output.status.success(), "{}", all(&output));
     assert_eq!(text(&output.stdout).matches("rounds, 0 wrong words").count(), n, "{}", all(&output));
 }
 
+/// Sends a signal to `together` processes of `n` PEs at a time, `kills` times. The PEs run persistent kernels for `rounds`
+/// rounds, which go on with the successors.
+fn replace_under_kernels(
+    test: &str,
+    n: usize,
+    settings: &[&str],
+    rounds: &str,
+    (kills, together): (usize, usize),
+    signal: &str,
+) {
+    let Some(mut job) = respawned(test, n, settings, rounds) else { return };
+    for kill_number in 0..kills {
+        let victims: Vec<usize> = (0..together).map(|i| (kill_number * 3 + 1 + i) % n).collect();
+        kill(&victims.iter().map(|&pe| &job.pids[pe]).collect::<Vec<_>>(), signal);
+        assert!(job.wait_for_restart(&victims), "the job ended");
+        std::thread::sleep(Duration::from_millis(7 * kill_number as u64 % 300));
+    }
+    check_all(job, n);
+}
+
 #[test]
 fn persistent_kernels_go_on_with_replacements() {
     let test = "persistent_kernels_go_on_with_replacements";
-    replace_under_kernels(test, 4, &["peer_path=p2p"], "2000", 6);
+    replace_under_kernels(test, 4, &["peer_path=p2p"], "1000", (6, 1), "-KILL");
 }
 
 #[test]
 fn persistent_kernels_reach_replacements_through_nics() {
     let test = "persistent_kernels_reach_replacements_through_nics";
-    replace_under_kernels(test, 3, &["peer_path=nic", "failover=on"], "1500", 6);
+    replace_under_kernels(test, 3, &["peer_path=nic", "failover=on"], "1000", (6, 1), "-KILL");
+}
+
+#[test]
+fn two_pes_are_replaced_together() {
+    for settings in [&["peer_path=p2p"][..], &["peer_path=nic", "failover=on"]] {
+        replace_under_kernels("two_pes_are_replaced_together", 4, settings, "400", (3, 2), "-KILL");
+    }
+}
+
+/// The launcher kills a stopped process, and starts another.
+#[test]
+fn stopped_pes_are_replaced() {
+    let settings = ["peer_path=nic", "failover=on"];
+    replace_under_kernels("stopped_pes_are_replaced", 3, &settings, "600", (1, 1), "-STOP");
+}
+
+/// Kills processes of two PEs at random moments, many of them before they have joined.
+fn kill_while_joining(test: &str, settings: &[&str]) {
+    let Some(job) = respawned(test, 4, settings, "400") else { return };
+    let launcher = job.launcher.id().to_string();
+    let mut random = 1u64;
+    for _ in 0..40 {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let found = Command::new("pgrep").args(["-P", &launcher, "survive"]).output().unwrap();
+        let found = text(&found.stdout);
+        let victims: Vec<&str> =
+            found.lines().filter(|pid| !job.pids[..2].iter().any(|kept| kept == pid)).collect();
+        if let Some(pid) = victims.get((random >> 63) as usize % victims.len().max(1)) {
+            // It may have exited since.
+            let _ = Command::new("kill").args(["-KILL", pid]).status();
+        }
+        std::thread::sleep(Duration::from_millis(random >> 33 & 63));
+    }
+    check_all(job, 4);
+}
+
+#[test]
+fn pes_by_p2p_may_be_lost_while_they_join() {
+    kill_while_joining("pes_by_p2p_may_be_lost_while_they_join", &["peer_path=p2p"]);
+}
+
+#[test]
+fn pes_with_nics_may_be_lost_while_they_join() {
+    kill_while_joining("pes_with_nics_may_be_lost_while_they_join", &["peer_path=nic", "failover=on"]);
 }
 
 #[test]
@@ -203,7 +265,7 @@ fn persistent_kernels_reach_replacements_while_ports_flap() {
     let flaps = "softnic_fault=port_flaps_us=300000";
     let settings = ["peer_path=nic", "failover=on", "nics_per_pe=2", "ack_timeout=2ms", flaps];
     let test = "persistent_kernels_reach_replacements_while_ports_flap";
-    replace_under_kernels(test, 3, &settings, "2500", 20);
+    replace_under_kernels(test, 3, &settings, "2500", (20, 1), "-KILL");
 }
 
 /// Kills a process of the stencil after each of its first checkpoints.
@@ -251,7 +313,7 @@ fn process_that_does_not_fit_is_not_taken_in() {
     let test = "process_that_does_not_fit_is_not_taken_in";
     let Some(launcher) = launcher(PE) else { return skip(test, "the launcher is not built") };
     for (mode, why) in [
-        (&["refuse"][..], "before form_epoch"),
+        (&["refuse"][..], "no PE is left that could take its process in"),
         (&["refuse", "1"], "136 bytes, where the other PEs have allocated 128;"),
     ] {
         let mut command = clean(&launcher);
