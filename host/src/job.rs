@@ -328,7 +328,11 @@ impl Job {
     fn check_membership(&self, is_threads: bool) -> Result<()> {
         let config = &self.config;
         let why = if config.membership == Membership::Fixed {
-            return Ok(());
+            if config.vacant_pes == 0 {
+                return Ok(());
+            }
+            let why = "set RUSHMEM_MEMBERSHIP=live, or RUSHMEM_VACANT_PES=0".into();
+            return Err(Error::Unavailable { what: "a job with vacant PEs".into(), why });
         } else if is_threads && config.pes.get() > 1 {
             "the PEs are threads of one process, which all end with it; start processes with `rushmem run`"
         } else if config.sanitize == Switch::On {
@@ -413,7 +417,9 @@ impl Job {
             )
         });
         match started {
-            Ok(pe) => StartedPe::new(pe),
+            Ok(Some(pe)) => StartedPe::new(pe),
+            // The program has nothing to do, whichever call has started the PE.
+            Ok(None) => std::process::exit(0),
             Err(error) => {
                 bootstrap.abort(&error.abort_reason());
                 Err(error)

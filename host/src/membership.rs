@@ -190,10 +190,10 @@ impl Membership {
         lock(&self.0).past.get(&pe).cloned()
     }
 
-    /// Returns the survivable loss of the PE with the lowest number. PEs that were replaced since come last.
+    /// Returns the survivable loss of the PE with the lowest number. PEs that were replaced since come later, and vacant ones last.
     pub(crate) fn any_loss(&self) -> Option<PeerLost> {
         let state = lock(&self.0);
-        state.lost.values().chain(state.past.values()).next().cloned()
+        state.lost.values().chain(state.past.values()).min_by_key(|lost| lost.is_vacant()).cloned()
     }
 
     /// Returns the loss because of which a call of the host between the PEs `pes` fails: that of one of them or of another PE of

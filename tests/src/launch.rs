@@ -95,10 +95,19 @@ impl Waiting {
     ///
     /// # Panics
     /// If the job exits before that.
-    pub fn start(mut command: Command, n: usize) -> Waiting {
+    pub fn start(command: Command, n: usize) -> Waiting {
+        Self::start_with_vacant(command, n, 0)
+    }
+
+    /// Starts a job with `vacant` more PEs, for which it does not wait.
+    ///
+    /// # Panics
+    /// If the job exits before that.
+    pub fn start_with_vacant(mut command: Command, n: usize, vacant: usize) -> Waiting {
         let mut launcher = command.spawn().unwrap();
         let out = BufReader::new(launcher.stdout.take().unwrap());
-        let pids = vec![String::new(); n];
+        let mut pids = vec![String::new(); n];
+        pids.resize(n + vacant, "vacant".into());
         let mut job = Waiting { launcher, pids, told: Vec::new(), out };
         assert!(job.wait_for_ready(), "the job ended before all PEs were ready");
         job

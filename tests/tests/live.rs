@@ -172,7 +172,7 @@ fn respawned(test: &str, n: usize, settings: &[&str], rounds: &str) -> Option<Wa
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let mut command = survive(test, &args, &["--rounds", rounds])?;
     // Nobody reads standard error before the end.
-    command.env("RUSHMEM_LOG", "error").env("RUSHMEM_HEARTBEAT", "2s");
+    command.env("RUSHMEM_LOG", "error");
     Some(Waiting::start(command, n))
 }
 
@@ -225,16 +225,68 @@ fn two_pes_are_replaced_together() {
 /// The launcher kills a stopped process, and starts another.
 #[test]
 fn stopped_pes_are_replaced() {
-    let settings = ["peer_path=nic", "failover=on"];
+    let settings = ["peer_path=nic", "failover=on", "heartbeat=2s"];
     replace_under_kernels("stopped_pes_are_replaced", 3, &settings, "600", (1, 1), "-STOP");
+}
+
+/// Starts processes for two vacant PEs while the kernels of three others run, and kills one of each kind.
+fn join_vacant_pes(test: &str, settings: &[&str]) {
+    let mut args = vec!["-n", "5", "--respawn", "2", "--set", "vacant_pes=2"];
+    args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let Some(command) = survive(test, &args, &["--rounds", "600"]) else { return };
+    let mut job = Waiting::start_with_vacant(command, 3, 2);
+    for pe in [3, 4] {
+        kill(&[&job.launcher.id().to_string()], "-USR2");
+        assert!(job.wait_for_restart(&[pe]), "the job ended");
+    }
+    for pe in [1, 4] {
+        kill(&[&job.pids[pe]], "-KILL");
+        assert!(job.wait_for_restart(&[pe]), "the job ended");
+    }
+    check_all(job, 5);
+}
+
+#[test]
+fn processes_join_as_vacant_pes_by_p2p() {
+    join_vacant_pes("processes_join_as_vacant_pes_by_p2p", &["peer_path=p2p"]);
+}
+
+#[test]
+fn processes_join_as_vacant_pes_through_nics() {
+    join_vacant_pes("processes_join_as_vacant_pes_through_nics", &["peer_path=nic", "failover=on"]);
+}
+
+#[test]
+fn loss_of_all_but_vacant_pes_fails_the_job() {
+    let test = "loss_of_all_but_vacant_pes_fails_the_job";
+    let args = ["-n", "3", "--set", "vacant_pes=1", "--set", "peer_path=p2p"];
+    let Some(command) = survive(test, &args, &["--rounds", "100000"]) else { return };
+    let job = Waiting::start_with_vacant(command, 2, 1);
+    kill(&[&job.pids[0], &job.pids[1]], "-KILL");
+    let (output, _) = job.end();
+    assert_eq!(output.status.code(), Some(128 + 9), "{}", all(&output));
+    assert!(text(&output.stderr).contains("no PE is left"), "{}", all(&output));
+}
+
+#[test]
+fn vacant_pes_may_stay_vacant() {
+    let test = "vacant_pes_may_stay_vacant";
+    let args = ["-n", "3", "--set", "vacant_pes=1", "--set", "peer_path=p2p"];
+    let Some(command) = survive(test, &args, &["--rounds", "100"]) else { return };
+    check_all(Waiting::start_with_vacant(command, 2, 1), 2);
+    for wrong in ["vacant_pes=3", "vacant_pes=4"] {
+        let Some(mut command) = survive(test, &["-n", "3", "--set", wrong], &[]) else { return };
+        let (output, why) = (command.output().unwrap(), "the job has 3 PEs, of which one must not be vacant");
+        assert!(!output.status.success() && text(&output.stderr).contains(why), "{}", all(&output));
+    }
 }
 
 /// Kills processes of two PEs at random moments, many of them before they have joined.
 fn kill_while_joining(test: &str, settings: &[&str]) {
-    let Some(job) = respawned(test, 4, settings, "400") else { return };
+    let Some(job) = respawned(test, 4, settings, "800") else { return };
     let launcher = job.launcher.id().to_string();
     let mut random = 1u64;
-    for _ in 0..40 {
+    for _ in 0..20 {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let found = Command::new("pgrep").args(["-P", &launcher, "survive"]).output().unwrap();
         let found = text(&found.stdout);
@@ -244,7 +296,7 @@ fn kill_while_joining(test: &str, settings: &[&str]) {
             // It may have exited since.
             let _ = Command::new("kill").args(["-KILL", pid]).status();
         }
-        std::thread::sleep(Duration::from_millis(random >> 33 & 63));
+        std::thread::sleep(Duration::from_millis(random >> 33 & 31));
     }
     check_all(job, 4);
 }

@@ -489,7 +489,7 @@ impl Runtime {
         interruptible(py, move || session.with(|started| started.stream(handle)?.wait()))
     }
 
-    /// Number of this PE's epoch with the setting `membership="live"`: 1 at the start, and one more after each `shrink`
+    /// Number of this PE's epoch with the setting `membership="live"`: 1 at the start, or 2 with vacant PEs, and one more after each `shrink`
     /// that follows a loss and each `grow`. PEs with the same number have the same list of living PEs. `None` with fixed
     /// membership.
     ///

@@ -25,6 +25,13 @@ pub struct PeerLost {
     pub survivable: bool,
 }
 
+impl PeerLost {
+    /// Returns whether the process of the PE only reserved its number (setting `vacant_pes`), so this is no failure.
+    pub fn is_vacant(&self) -> bool {
+        self.reason.ends_with(VACANT)
+    }
+}
+
 impl fmt::Display for PeerLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pe {
@@ -42,6 +49,9 @@ pub const START: &str = "the start of the job";
 
 /// Reason in [`PeerLost`] of a process that waits to replace a lost one.
 pub(crate) const NONE_LEFT: &str = "no PE is left that could take its process in";
+
+/// Reason with which the process of a vacant PE (setting `vacant_pes`) aborts. See [`PeerLost::is_vacant`].
+pub const VACANT: &str = "no process has joined as this PE yet";
 
 /// End of the reason in [`PeerLost`] for a PE that exited before it joined the job. Launchers use the same text.
 pub const BEFORE_JOINING: &str = " before it joined the job";

@@ -45,7 +45,7 @@ pub use self::connect::{
     JoinedJob, LocalPes, from_env, is_first_on_node, is_launched, launch_method, n_pes, with_id,
 };
 pub use self::epoch::Epoch;
-pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost, START};
+pub use self::error::{BEFORE_JOINING, END, Error, Failure, MAX_PES, PeerLost, START, VACANT};
 pub use self::exchange::{Exchange, ExchangeError, agree_on_id};
 pub use self::id::UniqueId;
 pub use self::interface::{Interface, address_towards, interfaces, node_ips};

@@ -242,6 +242,9 @@ settings! {
              least 5s, and longer where more than 8 PEs share a core.";
         Launch expert membership: Membership, "RUSHMEM_MEMBERSHIP", "fixed", "",
             "What the loss of a PE means: fixed (the job ends) or live (the others go on without it; docs/membership.md).";
+        Launch expert vacant_pes: u32, "RUSHMEM_VACANT_PES", "0", "PEs",
+            "With membership = live: number of PEs, the last ones, whose processes exit once the job has started. Other processes can \
+             join as these PEs (docs/membership.md).";
         Launch expert heartbeat: Limit, "RUSHMEM_HEARTBEAT", "none", "time",
             "With membership = live: time without a sign of life after which a PE is lost, such as one that is stopped. With none, \
              only a closed connection is a loss.";

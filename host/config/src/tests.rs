@@ -17,7 +17,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 fn another(key: &str) -> &'static str {
     match key {
         "pes" | "qps_per_peer" | "block_qps" | "exclusive_qps" | "context_qps" | "native_workers"
-        | "nics_per_pe" | "p2p_group" | "dc_above" => "3",
+        | "nics_per_pe" | "p2p_group" | "dc_above" | "vacant_pes" => "3",
         "teams" => "7",
         "heap_bytes" | "heap_max" | "native_stack" | "queue_memory" | "team_scratch" | "grid_scratch" => {
             "2MiB"

@@ -18,8 +18,8 @@ impl Pe {
         self.membership.loss_of(pe).is_some()
     }
 
-    /// Returns the number of this PE's epoch: 1 from the start of a job with live membership, and one more after each
-    /// [`Pe::shrink`] that follows a loss and each [`Pe::grow`]. `None` with fixed membership.
+    /// Returns the number of this PE's epoch: 1 from the start of a job with live membership, or 2 with vacant PEs, and one
+    /// more after each [`Pe::shrink`] that follows a loss and each [`Pe::grow`]. `None` with fixed membership.
     ///
     /// PEs with the same number have the same list of living PEs.
     pub fn epoch(&self) -> Option<u32> {
@@ -82,6 +82,8 @@ impl Pe {
     /// Agrees with all other living PEs on who is alive, as [`Pe::shrink`] does, and takes in the processes that wait to
     /// [replace](Self::is_replacement) lost PEs. Returns a team of the living PEs, in the order of their numbers. Collective
     /// over the living PEs.
+    ///
+    /// Vacant PEs (setting `vacant_pes`) are lost from the start, and processes join as these PEs in the same way.
     ///
     /// Does not wait for such processes, and returns the same team as the last call if nothing has changed. It always
     /// communicates, so programs call it where a PE may join: between the steps of a simulation, say. A lost PE is replaced at
@@ -185,7 +187,7 @@ impl Pe {
     }
 
     /// Forms epochs until there is a team of all PEs of one. Takes others in only if all PEs admit that.
-    fn agree_on_members(&self, call: &str, admits: bool) -> Result<Team> {
+    pub(super) fn agree_on_members(&self, call: &str, admits: bool) -> Result<Team> {
         loop {
             let waits = self.waits.known.host_call(call, None);
             let epoch = self.bootstrap.form_epoch(admits, self.config().bootstrap_timeout)?;

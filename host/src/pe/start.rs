@@ -29,7 +29,7 @@ use rushmem_observe::trace::{PeTrace, RingSize};
 use super::clocks::{self, ClockPart};
 use super::rings::MachineRings;
 use super::{Pe, summary};
-use crate::bootstrap::{self, Bootstrap, PeerLost, START};
+use crate::bootstrap::{self, Bootstrap, PeerLost, START, VACANT};
 use crate::config::{self, Config, ConnectKind, SqDepth, Switch};
 use crate::contexts::Contexts;
 use crate::launch_queue::{HostScratch, LaunchQueues};
@@ -51,7 +51,8 @@ struct PeMemory {
 }
 
 impl Pe {
-    /// Starts a PE: sets up its memory, queues, teams and service thread. Collective.
+    /// Starts a PE: sets up its memory, queues, teams and service thread. Collective. Returns `None` for a vacant PE, which has left
+    /// the job.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if too few of `nics` pass their probe, or if a heap of this node cannot be mapped.
@@ -66,7 +67,7 @@ impl Pe {
         nics: Vec<Box<dyn Provider>>,
         (watch, trace): (PeWatch, PeTrace),
         output: Output,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         // Long, so the order of all collective steps can be read in one place.
         let (me, n_pes) = (bootstrap.pe(), bootstrap.n_pes());
         let control = machine.shared(size_of::<ControlPage>() as u64)?;
@@ -128,6 +129,11 @@ impl Pe {
             config::Membership::Fixed => None,
             // The others take this process in when they choose to.
             config::Membership::Live if replaces => Some(bootstrap.form_epoch_within(Duration::MAX)?),
+            config::Membership::Live if me >= n_pes - config.vacant_pes => {
+                bootstrap.form_epoch_within(config.bootstrap_timeout)?;
+                bootstrap.abort(VACANT);
+                return Ok(None);
+            }
             config::Membership::Live => Some(bootstrap.form_epoch_within(config.bootstrap_timeout)?),
         };
         if config.stats == Switch::On {
@@ -162,10 +168,16 @@ impl Pe {
         };
         match epoch {
             Some(epoch) if replaces => pe.join(epoch)?,
-            Some(epoch) => drop(pe.membership.begin(epoch, me)),
+            Some(epoch) => {
+                pe.membership.begin(epoch, me);
+                if pe.config.vacant_pes > 0 {
+                    // The next epoch lacks the vacant PEs, whose processes do not form it.
+                    pe.agree_on_members("the start of the job", false)?;
+                }
+            }
             None => {}
         }
-        Ok(pe)
+        Ok(Some(pe))
     }
 }
 
@@ -301,11 +313,11 @@ fn end_on_deadlock(
 }
 
 /// Logs the loss of a PE: as a warning for the first loss, once for all PEs of this process, and at debug level for its
-/// consequences. A loss that the job reports anyway is not a warning.
+/// consequences. A loss that the job reports anyway is not a warning, and neither is a vacant PE.
 fn log_loss(known: &Membership, peer: &PeerLost, is_reported: bool) {
     static LOGGED: Mutex<Option<PeerLost>> = Mutex::new(None);
     let is_first = known.fatal().is_none();
-    if is_reported {
+    if is_reported || peer.is_vacant() {
         tracing::info!("{peer}");
     } else if is_first && lock(&LOGGED).replace(peer.clone()).as_ref() != Some(peer) {
         tracing::warn!("{peer}");
@@ -331,6 +343,13 @@ fn open_machine(
     if config.membership == config::Membership::Live && shape.is_dc() {
         let why = "a DC initiator that fails because of one PE stops for all; raise RUSHMEM_DC_ABOVE";
         return Err(unsupported(why));
+    }
+    if config.vacant_pes >= n_pes {
+        let what = format!("RUSHMEM_VACANT_PES={}", config.vacant_pes);
+        return Err(Error::Unavailable {
+            what,
+            why: format!("the job has {n_pes} PEs, of which one must not be vacant"),
+        });
     }
     if config.membership == config::Membership::Live && n_pes > LOST_TEAMS {
         return Err(unsupported("kernels learn of losses in jobs of up to 8192 PEs"));
@@ -424,10 +443,11 @@ fn exchange_nics(bootstrap: &dyn Bootstrap, rails: &[Rail], config: &Config) -> 
 /// Formats the settings that must be equal on all PEs.
 fn common_settings(config: &Config) -> String {
     format!(
-        "membership={:?} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} failover={:?} \
+        "membership={:?} vacant_pes={} heap_bytes={} heap_max={:?} sq_depth={:?} queue_memory={} nics_per_pe={} failover={:?} \
          qps_per_peer={} block_qps={} exclusive_qps={} context_qps={} peer_path={:?} p2p_group={} p2p_atomics={:?} teams={} \
          team_scratch={} grid_scratch={:?} ordering={:?} relaxed_ordering={:?} dc_above={:?} dcis={}",
         config.membership,
+        config.vacant_pes,
         config.heap_bytes.0,
         config.heap_max.0,
         config.sq_depth.0.map(SqDepth::get),

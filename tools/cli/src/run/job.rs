@@ -1,5 +1,6 @@
 //! Supervises the PEs of a launcher: starts them, forwards signals, reports the first failure and returns the exit code.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -95,10 +96,16 @@ struct Supervisor<'a> {
     respawns: u32,
     /// PEs that were restarted and have not been reported lost since.
     respawned: Vec<u32>,
+    /// Vacant PEs (setting `vacant_pes`) for which no process has been started since.
+    vacant: BTreeSet<u32>,
+    /// Lost and vacant PEs that SIGUSR2 may start: the server knows of the exits of their processes.
+    startable: BTreeSet<u32>,
+    /// Number of processes that SIGUSR2 has requested and that could not be started yet.
+    wanted: u32,
     /// Lost PEs whose processes receive SIGKILL at the given times.
     fences: Vec<(Instant, u32)>,
     shutdown: Shutdown,
-    /// Signals received so far, other than SIGUSR1.
+    /// Signals received so far that terminate the job.
     signals: Vec<i32>,
     /// Time at which `--timeout` expires.
     limit: Option<Instant>,
@@ -153,6 +160,9 @@ pub(super) fn supervise(plan: &Plan, share: &NodeShare) -> Result<u8, Error> {
         lost: Vec::new(),
         respawns: plan.respawn,
         respawned: Vec::new(),
+        vacant: (share.n_pes.saturating_sub(plan.vacant_pes)..share.n_pes).collect(),
+        startable: BTreeSet::new(),
+        wanted: 0,
         fences: Vec::new(),
         shutdown: Shutdown::Running,
         signals: Vec::new(),
@@ -383,7 +393,14 @@ impl Supervisor<'_> {
     /// Handles the server's confirmation of a PE's exit. All earlier events have been received before this one.
     fn noted(&mut self, number: u32) {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
-        let Some(exit) = pe.exit.filter(|exit| *exit != Exit::Code(0)) else { return };
+        let Some(exit) = pe.exit else { return };
+        if self.vacant.contains(&number) {
+            self.startable.insert(number);
+            return self.start_wanted();
+        }
+        if exit == Exit::Code(0) {
+            return;
+        }
         if self.lost.contains(&number) {
             return self.respawn(number);
         }
@@ -426,7 +443,7 @@ impl Supervisor<'_> {
         // One that has left the job by itself still prints why.
         let patience = if lost.reason.starts_with(ABORTED) { self.shared(TERM_TIME) } else { Duration::ZERO };
         self.fences.push((Instant::now() + patience, number));
-        if !self.signals.is_empty() || self.failure.is_some() {
+        if !self.signals.is_empty() || self.failure.is_some() || self.vacant.contains(&number) {
             return tracing::debug!("{lost}");
         }
         if !self.lost.contains(&number) {
@@ -443,7 +460,8 @@ impl Supervisor<'_> {
         };
         // Others may have been replaced.
         let runs = |pe| pe != number && self.living().any(|living| living.pe == pe);
-        let is_gone = |pe| self.lost.contains(&pe) && !runs(pe) || self.node_loss_of(pe).is_some();
+        let is_out = |pe| self.lost.contains(&pe) || self.vacant.contains(&pe);
+        let is_gone = |pe| is_out(pe) && !runs(pe) || self.node_loss_of(pe).is_some();
         if (0..self.share.n_pes).all(is_gone) {
             self.printer.note(&format!("{what}; no PE is left"));
         } else {
@@ -454,18 +472,47 @@ impl Supervisor<'_> {
     /// Restarts a lost PE whose process has exited, if the settings allow it.
     fn respawn(&mut self, number: u32) {
         let Some(at) = self.pes.iter().position(|pe| pe.pe == number) else { return };
-        let ends = !self.signals.is_empty() || self.failure.is_some() || self.shutdown != Shutdown::Running;
         // One that fails before the job takes it in would fail again.
         let fails = self.respawned.contains(&number) && matches!(self.pes[at].exit, Some(Exit::Code(_)));
         // Launchers of other nodes may have PEs that are alive.
         let is_last = self.pes.len() == self.share.n_pes as usize && self.living().next().is_none();
-        if self.respawns == 0 || ends || fails || is_last || self.node_loss_of(number).is_some() {
-            return;
+        if self.respawns == 0 || self.is_ending() || fails || is_last || !self.has_node(number) {
+            self.startable.insert(number);
+            return self.start_wanted();
         }
         self.respawns -= 1;
+        self.restart(number, &format!("PE {number} starts again; {} more may", self.respawns));
+    }
+
+    fn is_ending(&self) -> bool {
+        !self.signals.is_empty() || self.failure.is_some() || self.shutdown != Shutdown::Running
+    }
+
+    /// Starts the processes that SIGUSR2 has requested, for the first of the lost and vacant PEs without one. Waits for vacant PEs
+    /// whose first processes are still running.
+    fn start_wanted(&mut self) {
+        while self.wanted > 0 {
+            if self.is_ending() || self.living().next().is_none() {
+                return;
+            }
+            let mut candidates = self.startable.union(&self.vacant).copied();
+            match candidates.find(|&pe| self.starts(pe) && self.has_node(pe)) {
+                Some(pe) if !self.startable.contains(&pe) => return,
+                Some(pe) => self.restart(pe, &format!("SIGUSR2: PE {pe} starts")),
+                None => self.printer.note("SIGUSR2: all PEs have processes"),
+            }
+            self.wanted -= 1;
+        }
+    }
+
+    /// Restarts the process of a lost PE, and prints `note`.
+    fn restart(&mut self, number: u32, note: &str) {
+        let Some(at) = self.pes.iter().position(|pe| pe.pe == number) else { return };
         // Remaining processes of its group may still use its memory.
         self.pes[at].signal(libc::SIGKILL);
         self.respawned.push(number);
+        self.vacant.remove(&number);
+        self.startable.remove(&number);
         self.fences.retain(|(_, pe)| *pe != number);
         let started = match self.nodes.iter().find(|node| node.has(number)) {
             Some(node) => Ok(node.restart(number, &self.printer, &self.start.events)),
@@ -473,10 +520,13 @@ impl Supervisor<'_> {
         };
         match started {
             Ok(started) => {
-                self.printer.note(&format!("PE {number} starts again; {} more may", self.respawns));
+                self.printer.note(note);
                 std::mem::replace(&mut self.pes[at], started).reap();
             }
-            Err(error) => self.printer.note(&format!("PE {number} does not start again: {error}")),
+            Err(error) => {
+                self.startable.insert(number);
+                self.printer.note(&format!("PE {number} does not start: {error}"));
+            }
         }
     }
 
@@ -522,8 +572,13 @@ impl Supervisor<'_> {
     }
 
     fn signalled(&mut self, signal: i32) {
-        if signal == libc::SIGUSR1 {
-            return self.ask_for_waits();
+        match signal {
+            libc::SIGUSR1 => return self.ask_for_waits(),
+            libc::SIGUSR2 => {
+                self.wanted += 1;
+                return self.start_wanted();
+            }
+            _ => {}
         }
         self.signals.push(signal);
         let name = sys::signal_name(signal);
@@ -665,7 +720,7 @@ impl Supervisor<'_> {
         };
         match &self.failure {
             Some(failure) => failure.code.or_else(|| failure.pe.and_then(own)).unwrap_or(FAILED),
-            None if self.all_lost() => own(self.lost[0]).unwrap_or(FAILED),
+            None if self.all_lost() => self.lost.iter().find_map(|&pe| own(pe)).unwrap_or(FAILED),
             // After a signal, the PEs determine the exit code. A PE that the signal killed takes precedence, because
             // others may have failed only for losing it.
             None => {
@@ -681,8 +736,20 @@ impl Supervisor<'_> {
 
     /// Returns whether all PEs were lost, and no process has replaced one and succeeded.
     fn all_lost(&self) -> bool {
-        let succeeded = self.pes.iter().any(|pe| pe.exit == Some(Exit::Code(0)));
-        self.lost.len() == self.share.n_pes as usize && !succeeded
+        let succeeded = |pe: &Pe| pe.exit == Some(Exit::Code(0)) && !self.vacant.contains(&pe.pe);
+        self.lost.len() + self.vacant.len() == self.share.n_pes as usize && !self.pes.iter().any(succeeded)
+    }
+
+    /// Returns whether this launcher starts the processes of a PE.
+    fn starts(&self, pe: u32) -> bool {
+        let own = self.share.first..self.share.first + self.share.count;
+        own.contains(&pe) || self.nodes.iter().any(|node| node.has(pe))
+    }
+
+    /// Returns whether the node of a PE can start processes.
+    fn has_node(&self, pe: u32) -> bool {
+        let is_open = self.nodes.iter().find(|node| node.has(pe)).is_none_or(|node| !node.is_closed);
+        is_open && self.node_loss_of(pe).is_none()
     }
 
     /// Returns the loss of the node with which a PE was lost.

@@ -37,7 +37,8 @@ use self::plan::{LaunchMode, Plan};
 /// terminates the other PEs and returns the exit code of the failed PE, which is 128 plus the signal number if a signal
 /// killed it. If the PEs have formed epochs, only reports the failed PE, and the exit code is that of the others.
 /// Forwards SIGINT, SIGTERM and SIGHUP to all PEs; a second signal kills them. SIGUSR1 makes the job print which PE
-/// waits for which. Standard input goes to PE 0, unless it is a terminal or PE 0 is on another host.
+/// waits for which. SIGUSR2 starts a process for a lost or vacant PE. Standard input goes to PE 0, unless it is a
+/// terminal or PE 0 is on another host.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Number of PEs in the job

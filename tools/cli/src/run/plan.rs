@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) heartbeat: Option<Duration>,
     /// How many lost processes may be restarted.
     pub(super) respawn: u32,
+    /// How many PEs, the last ones, are vacant after the start.
+    pub(super) vacant_pes: u32,
     /// Number of GPUs that the PEs of a node use, if not all.
     pub(super) gpus: Option<u32>,
     /// The other nodes, if this launcher starts them.
@@ -92,6 +94,7 @@ impl Plan {
             bootstrap_timeout: config.bootstrap_timeout,
             heartbeat: config.heartbeat.0,
             respawn: args.respawn,
+            vacant_pes: config.vacant_pes,
             gpus: count(&config.gpus),
             others,
         })

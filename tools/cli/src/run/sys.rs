@@ -3,11 +3,11 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, c_int, pid_t};
+use libc::{SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2, c_int, pid_t};
 use serde::{Deserialize, Serialize};
 
-/// Signals that a launcher forwards to its PEs. SIGUSR1 requests the waits of the job; the others terminate it.
-pub(super) const PASSED_ON: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1];
+/// Signals that a launcher handles. SIGUSR1 requests the waits of the job, and SIGUSR2 another process; the others terminate it.
+pub(super) const HANDLED: [c_int; 5] = [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Exit {
@@ -54,7 +54,7 @@ pub(super) fn signal_name(signal: c_int) -> String {
         SIGTERM => "SIGTERM",
         libc::SIGTRAP => "SIGTRAP",
         SIGUSR1 => "SIGUSR1",
-        libc::SIGUSR2 => "SIGUSR2",
+        SIGUSR2 => "SIGUSR2",
         libc::SIGXCPU => "SIGXCPU",
         libc::SIGXFSZ => "SIGXFSZ",
         other => return format!("signal {other}"),
@@ -64,7 +64,7 @@ pub(super) fn signal_name(signal: c_int) -> String {
 
 /// Blocks the signals of [`wait_for_signal`] in this thread and in all threads that it starts from now on.
 pub(super) fn block_signals() -> io::Result<()> {
-    let set = signal_set(&PASSED_ON);
+    let set = signal_set(&HANDLED);
     // SAFETY: `set` was initialised by `signal_set`; a null old set is allowed.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
         0 => Ok(()),
@@ -74,7 +74,7 @@ pub(super) fn block_signals() -> io::Result<()> {
 
 /// Waits for a signal. [`block_signals`] must have been called before this thread was started.
 pub(super) fn wait_for_signal() -> io::Result<c_int> {
-    let set = signal_set(&PASSED_ON);
+    let set = signal_set(&HANDLED);
     let mut signal = 0;
     // SAFETY: both pointers are to live local variables.
     match unsafe { libc::sigwait(&set, &mut signal) } {

@@ -212,7 +212,7 @@ impl Agent {
         if let Err(error) = self.start_pe(local) {
             self.end_process(process);
             let pe = self.share.first + local;
-            tell(&FromAgent::Note(format!("PE {pe} does not start again: {error}")));
+            tell(&FromAgent::Note(format!("PE {pe} does not start: {error}")));
             tell(&FromAgent::Exited { process: process as u32, exit: Exit::Code(NOT_STARTED) });
         }
     }
