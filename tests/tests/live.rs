@@ -165,15 +165,15 @@ fn experts_of_many_lost_pes_are_replaced() {
     replace("experts_of_many_lost_pes_are_replaced", "experts", 6, kills(30));
 }
 
-/// Starts `survive` on `n` PEs, with a process for each lost one.
-fn respawned(test: &str, n: usize, settings: &[&str], rounds: &str) -> Option<Waiting> {
-    let pes = n.to_string();
-    let mut args = vec!["-n", &pes, "--respawn", "1000"];
+/// Starts `survive` on `n` PEs, with a process for each lost one, and with `vacant` more PEs.
+fn respawned(test: &str, (n, vacant): (usize, usize), settings: &[&str], rounds: &str) -> Option<Waiting> {
+    let (pes, vacant_pes) = ((n + vacant).to_string(), format!("vacant_pes={vacant}"));
+    let mut args = vec!["-n", &pes, "--respawn", "1000", "--set", &vacant_pes];
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let mut command = survive(test, &args, &["--rounds", rounds])?;
     // Nobody reads standard error before the end.
     command.env("RUSHMEM_LOG", "error");
-    Some(Waiting::start(command, n))
+    Some(Waiting::start_with_vacant(command, n, vacant))
 }
 
 /// Asserts that the job succeeds, and that all its `n` PEs have received what the others sent.
@@ -193,7 +193,7 @@ fn replace_under_kernels(
     (kills, together): (usize, usize),
     signal: &str,
 ) {
-    let Some(mut job) = respawned(test, n, settings, rounds) else { return };
+    let Some(mut job) = respawned(test, (n, 0), settings, rounds) else { return };
     for kill_number in 0..kills {
         let victims: Vec<usize> = (0..together).map(|i| (kill_number * 3 + 1 + i) % n).collect();
         kill(&victims.iter().map(|&pe| &job.pids[pe]).collect::<Vec<_>>(), signal);
@@ -231,10 +231,7 @@ fn stopped_pes_are_replaced() {
 
 /// Starts processes for two vacant PEs while the kernels of three others run, and kills one of each kind.
 fn join_vacant_pes(test: &str, settings: &[&str]) {
-    let mut args = vec!["-n", "5", "--respawn", "2", "--set", "vacant_pes=2"];
-    args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-    let Some(command) = survive(test, &args, &["--rounds", "600"]) else { return };
-    let mut job = Waiting::start_with_vacant(command, 3, 2);
+    let Some(mut job) = respawned(test, (3, 2), settings, "600") else { return };
     for pe in [3, 4] {
         kill(&[&job.launcher.id().to_string()], "-USR2");
         assert!(job.wait_for_restart(&[pe]), "the job ended");
@@ -271,9 +268,8 @@ fn loss_of_all_but_vacant_pes_fails_the_job() {
 #[test]
 fn vacant_pes_may_stay_vacant() {
     let test = "vacant_pes_may_stay_vacant";
-    let args = ["-n", "3", "--set", "vacant_pes=1", "--set", "peer_path=p2p"];
-    let Some(command) = survive(test, &args, &["--rounds", "100"]) else { return };
-    check_all(Waiting::start_with_vacant(command, 2, 1), 2);
+    let Some(job) = respawned(test, (2, 1), &["peer_path=p2p"], "100") else { return };
+    check_all(job, 2);
     for wrong in ["vacant_pes=3", "vacant_pes=4"] {
         let Some(mut command) = survive(test, &["-n", "3", "--set", wrong], &[]) else { return };
         let (output, why) = (command.output().unwrap(), "the job has 3 PEs, of which one must not be vacant");
@@ -283,7 +279,7 @@ fn vacant_pes_may_stay_vacant() {
 
 /// Kills processes of two PEs at random moments, many of them before they have joined.
 fn kill_while_joining(test: &str, settings: &[&str]) {
-    let Some(job) = respawned(test, 4, settings, "800") else { return };
+    let Some(job) = respawned(test, (4, 0), settings, "800") else { return };
     let launcher = job.launcher.id().to_string();
     let mut random = 1u64;
     for _ in 0..20 {

@@ -573,8 +573,8 @@ int32_t rushmem_together_since(rushmem_pe *pe,
 /// Returns 1 if PE `peer` was lost, 0 if not, or -1 if an argument is invalid. Always 0 with fixed membership.
 int32_t rushmem_is_lost(rushmem_pe *pe, int32_t peer);
 
-/// Returns the number of this PE's epoch: 1 at the start, or 2 with vacant PEs, and one more after each `rushmem_shrink` that follows a loss and each
-/// `rushmem_grow`.
+/// Returns the number of this PE's epoch: 1 at the start, or 2 with vacant PEs, and one more after each `rushmem_shrink` that
+/// follows a loss and each `rushmem_grow`.
 ///
 /// PEs with the same number have the same list of living PEs. Returns 0 with fixed membership, and -1 if `pe` is invalid.
 int32_t rushmem_epoch(rushmem_pe *pe);

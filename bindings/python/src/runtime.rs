@@ -489,9 +489,9 @@ impl Runtime {
         interruptible(py, move || session.with(|started| started.stream(handle)?.wait()))
     }
 
-    /// Number of this PE's epoch with the setting `membership="live"`: 1 at the start, or 2 with vacant PEs, and one more after each `shrink`
-    /// that follows a loss and each `grow`. PEs with the same number have the same list of living PEs. `None` with fixed
-    /// membership.
+    /// Number of this PE's epoch with the setting `membership="live"`: 1 at the start, or 2 with vacant PEs, and one more
+    /// after each `shrink` that follows a loss and each `grow`. PEs with the same number have the same list of living PEs.
+    /// `None` with fixed membership.
     ///
     /// >>> print(rt.epoch)
     /// None

@@ -129,13 +129,12 @@ impl Pe {
             config::Membership::Fixed => None,
             // The others take this process in when they choose to.
             config::Membership::Live if replaces => Some(bootstrap.form_epoch_within(Duration::MAX)?),
-            config::Membership::Live if me >= n_pes - config.vacant_pes => {
-                bootstrap.form_epoch_within(config.bootstrap_timeout)?;
-                bootstrap.abort(VACANT);
-                return Ok(None);
-            }
             config::Membership::Live => Some(bootstrap.form_epoch_within(config.bootstrap_timeout)?),
         };
+        if !replaces && me >= n_pes - config.vacant_pes {
+            bootstrap.abort(VACANT);
+            return Ok(None);
+        }
         if config.stats == Switch::On {
             waits.show(job);
         }

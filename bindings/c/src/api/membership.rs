@@ -80,8 +80,8 @@ pub extern "C" fn rushmem_is_lost(pe: *mut rushmem_pe, peer: i32) -> i32 {
     })
 }
 
-/// Returns the number of this PE's epoch: 1 at the start, or 2 with vacant PEs, and one more after each `rushmem_shrink` that follows a loss and each
-/// `rushmem_grow`.
+/// Returns the number of this PE's epoch: 1 at the start, or 2 with vacant PEs, and one more after each `rushmem_shrink` that
+/// follows a loss and each `rushmem_grow`.
 ///
 /// PEs with the same number have the same list of living PEs. Returns 0 with fixed membership, and -1 if `pe` is invalid.
 #[unsafe(no_mangle)]

@@ -394,14 +394,15 @@ impl Supervisor<'_> {
     fn noted(&mut self, number: u32) {
         let Some(pe) = self.pes.iter().find(|pe| pe.pe == number) else { return };
         let Some(exit) = pe.exit else { return };
-        if self.vacant.contains(&number) {
+        let is_lost = self.lost.contains(&number);
+        if is_lost && self.vacant.contains(&number) {
             self.startable.insert(number);
             return self.start_wanted();
         }
         if exit == Exit::Code(0) {
             return;
         }
-        if self.lost.contains(&number) {
+        if is_lost {
             return self.respawn(number);
         }
         if let Some(what) = self.node_loss_of(number).map(|loss| loss.what.clone()) {
@@ -443,11 +444,14 @@ impl Supervisor<'_> {
         // One that has left the job by itself still prints why.
         let patience = if lost.reason.starts_with(ABORTED) { self.shared(TERM_TIME) } else { Duration::ZERO };
         self.fences.push((Instant::now() + patience, number));
-        if !self.signals.is_empty() || self.failure.is_some() || self.vacant.contains(&number) {
+        if !self.signals.is_empty() || self.failure.is_some() {
             return tracing::debug!("{lost}");
         }
         if !self.lost.contains(&number) {
             self.lost.push(number);
+        }
+        if self.vacant.contains(&number) {
+            return tracing::debug!("{lost}");
         }
         let mut losses = self.nodes.iter_mut().filter_map(|node| node.loss.as_mut());
         let (what, whose) = match losses.find(|loss| loss.pes.contains(&number)) {
@@ -460,8 +464,7 @@ impl Supervisor<'_> {
         };
         // Others may have been replaced.
         let runs = |pe| pe != number && self.living().any(|living| living.pe == pe);
-        let is_out = |pe| self.lost.contains(&pe) || self.vacant.contains(&pe);
-        let is_gone = |pe| is_out(pe) && !runs(pe) || self.node_loss_of(pe).is_some();
+        let is_gone = |pe| self.lost.contains(&pe) && !runs(pe) || self.node_loss_of(pe).is_some();
         if (0..self.share.n_pes).all(is_gone) {
             self.printer.note(&format!("{what}; no PE is left"));
         } else {
@@ -737,7 +740,7 @@ impl Supervisor<'_> {
     /// Returns whether all PEs were lost, and no process has replaced one and succeeded.
     fn all_lost(&self) -> bool {
         let succeeded = |pe: &Pe| pe.exit == Some(Exit::Code(0)) && !self.vacant.contains(&pe.pe);
-        self.lost.len() + self.vacant.len() == self.share.n_pes as usize && !self.pes.iter().any(succeeded)
+        self.lost.len() == self.share.n_pes as usize && !self.pes.iter().any(succeeded)
     }
 
     /// Returns whether this launcher starts the processes of a PE.
